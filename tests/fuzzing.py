@@ -19,7 +19,6 @@ from typing import Any
 import yaml
 
 from pytest_gpuperf.errors import GpuperfError
-from pytest_gpuperf.measure.ncu import profiled_step
 from pytest_gpuperf.storage import baseline_files, kernel_files, run_files
 from suites.meddpm import data
 from tests import ROOT
@@ -93,10 +92,6 @@ def _cache(content: bytes, folder: Path) -> object:
     return data.load(str(source), SIZE, _written(file, content).parent)
 
 
-def _ncu(content: bytes, folder: Path) -> object:
-    return profiled_step.read(_written(folder / "raw.csv", content))
-
-
 LOADERS: dict[str, Load] = {
     "run": _run,
     "packed_run": _packed_run,
@@ -106,7 +101,6 @@ LOADERS: dict[str, Load] = {
     "image": _image,
     "mask": _mask,
     "cache": _cache,
-    "ncu": _ncu,
 }
 
 

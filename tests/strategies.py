@@ -187,7 +187,7 @@ def _entries(draw: st.DrawFn) -> entry.Entry:
         return st.lists(values, min_size=counts[0], max_size=counts[0]).map(tuple)
 
     read = st.dictionaries(texts, each_of(st.none() | st.floats(0, 1e9)), max_size=2)
-    canaries = built(entry.Canaries, codes=each_of(texts), before=read, after=read)
+    canaries = built(entry.CanarySeries, codes=each_of(texts), before=read, after=read)
     own, origins = map(of_processes, counts)
     own["samples"] = st.dictionaries(texts, own["samples"], max_size=2)
     drawn: entry.Entry = draw(

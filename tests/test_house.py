@@ -9,8 +9,6 @@ from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
-import pytest
-
 from tests import ROOT
 
 PACKAGE = "pytest_gpuperf"
@@ -107,24 +105,6 @@ def test_no_module_imports_itself_through_others() -> None:
     beginnings = (ROOT / PACKAGE).rglob("__init__.py")
     names |= {named(file.parent.relative_to(ROOT / PACKAGE)): parsed(file) for file in beginnings}
     assert ring(names) == []
-
-
-@pytest.mark.parametrize(
-    "back",
-    [
-        "import p.b",
-        "from p import b",
-        "from p.b import name",
-        "from p.b import *",
-        "def f():\n    import p.b",
-        "if TYPE_CHECKING:\n    from p.b import name",
-    ],
-)
-def test_a_ring_is_found_however_its_imports_are_written(back: str) -> None:
-    files = {"p": "", "p.a": back, "p.b": "from p.c import other", "p.c": "import p.a"}
-    trees = {name: ast.parse(text) for name, text in files.items()}
-    assert {*ring(trees)} == {"p.a", "p.b", "p.c"}
-    assert ring(trees | {"p.a": ast.parse("import os")}) == []
 
 
 def test_scripts_import_what_there_is() -> None:

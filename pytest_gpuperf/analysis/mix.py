@@ -117,7 +117,7 @@ class InstructionMix:
 
 
 @dataclass(frozen=True, slots=True)
-class InstructionMixes:
+class MixBreakdown:
     """The instruction mixes of a step's kernels."""
 
     step: InstructionMix
@@ -149,7 +149,7 @@ def instruction_mix(values: Mapping[str, float], arch: str, of: str = STEP) -> I
     )
 
 
-def instruction_mixes(table: KernelTable, family: Family, arch: str) -> InstructionMixes:
+def instruction_mixes(table: KernelTable, family: Family, arch: str) -> MixBreakdown:
     """The instruction mixes of a table: of all kernels, of each family, of the dominant kernel.
 
     By `instruction_mix`, of counts added up over launches. The dominant kernel's `pipe_classes` are
@@ -167,7 +167,7 @@ def instruction_mixes(table: KernelTable, family: Family, arch: str) -> Instruct
 
     dominant = max(counters.by_kernel(family), key=_time, default=None)
     families = sorted(counters.by_family(family), key=_time, reverse=True)
-    return InstructionMixes(
+    return MixBreakdown(
         step=instruction_mix(step.values, arch),
         families=tuple(mix(group) for group in families),
         dominant=None if dominant is None else mix(dominant),

@@ -62,7 +62,7 @@ class Priority:
 
 
 @dataclass(frozen=True, slots=True)
-class Priorities:
+class Ranking:
     """Kernels and families by what could be gained from them."""
 
     step: Priority | None
@@ -108,7 +108,7 @@ def bottleneck(throughputs: Mapping[str, float]) -> str | None:
     return L1 if L1 in near else MEMORY
 
 
-def priorities(table: KernelTable, family: Family) -> Priorities:
+def priorities(table: KernelTable, family: Family) -> Ranking:
     """Estimated speedups and priority scores of a table's kernels, ranked.
 
     Equation 1: score = duration x estimated speedup, of each launch, with its duration without
@@ -125,7 +125,7 @@ def priorities(table: KernelTable, family: Family) -> Priorities:
         missing += left_out(every - step.launches, every, "they have no throughput")
     missing += of_graphs(everything.launches)
     whole = step.score if step else 0.0
-    return Priorities(
+    return Ranking(
         step=step,
         families=_ranked(_priority(counters, g, whole) for g in counters.by_family(family)),
         kernels=_ranked(_priority(counters, g, whole) for g in counters.by_kernel(family)),

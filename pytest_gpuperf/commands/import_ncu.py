@@ -26,7 +26,7 @@ from pytest_gpuperf.storage import files, run_files
 NAME = "import"
 HELP = "make a run of a report of ncu (Nsight Compute); needs no GPU"
 USAGE: str | None = None
-EXAMPLES = ("gpuperf import step.csv --test tests/perf/test_step.py::test_step",)
+EXAMPLES = ("gpuperf import step.ncu-rep --test tests/perf/test_step.py::test_step",)
 
 _COLLECTOR = "ncu"
 _CHUNK = 2**20
@@ -47,7 +47,7 @@ class ImportRequest:
     executions: int = 1
     """How often each report has the step, one execution after the other."""
     ncu: Path | None = None
-    """The executable for .ncu-rep files that the package ncu-report does not open."""
+    """The program beside which the module lies that opens them."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -57,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         type=Path,
         metavar="FILE",
-        help="a report of ncu, .ncu-rep or the CSV of its raw page; several are several processes",
+        help="a report of ncu (.ncu-rep); several are several processes",
     )
     parser.add_argument(
         "--run", type=Path, metavar="OUT", help="a new file; default: .gpuperf/runs/<time>.json"
@@ -89,7 +89,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--ncu",
         type=Path,
         metavar="PROGRAM",
-        help="opens .ncu-rep files that the package ncu-report does not; default: on the PATH",
+        help="of the Nsight Compute that opens them; default: the package ncu-report, or one here",
     )
 
 

@@ -17,7 +17,7 @@ from statistics import fmean, median
 
 from pytest_gpuperf.judge.noise import Kind, Rounds
 from pytest_gpuperf.judge.stopping import LEAST_TO_ALARM, NOISY_BASELINE
-from pytest_gpuperf.model.entry import Canaries
+from pytest_gpuperf.model.entry import CanarySeries
 from pytest_gpuperf.model.measurement import RANK_COUNT, STEP, Canary, Conditions, Measurement
 from pytest_gpuperf.model.metric import Metric, MetricClass
 from pytest_gpuperf.model.result import Outcome, Verdict
@@ -170,7 +170,7 @@ def at_one_clock(
     measured: Rounds,
     baseline: Rounds,
     measurements: Sequence[Measurement],
-    known: Canaries | None,
+    known: CanarySeries | None,
     gpus: Sequence[str] = (),
     days: Sequence[str] = (),
     *,
@@ -226,7 +226,7 @@ def at_one_clock(
 
 def by_clock(
     measurements: Sequence[Measurement],
-    known: Canaries | None,
+    known: CanarySeries | None,
     gpus: Sequence[str],
     days: Sequence[str] = (),
 ) -> tuple[tuple[str, ...], frozenset[str]] | None:
@@ -339,7 +339,7 @@ def clocks_of(measurements: Sequence[Measurement]) -> tuple[list[float], str]:
     return ([fmean(logs) for logs in read.values()], codes.pop()) if len(codes) == 1 else ([], "")
 
 
-def _clocks_known(known: Canaries, code: str) -> list[float | None]:
+def _clocks_known(known: CanarySeries, code: str) -> list[float | None]:
     """The same of the baseline's processes; None where this canary did not read it."""
     clocks: list[float | None] = []
     for process, own in enumerate(known.codes):
@@ -350,7 +350,7 @@ def _clocks_known(known: Canaries, code: str) -> list[float | None]:
 
 
 def kinds(
-    measurements: Sequence[Measurement], known: Canaries | None
+    measurements: Sequence[Measurement], known: CanarySeries | None
 ) -> tuple[tuple[Kind | None, ...], Kind | None]:
     """The kind of GPU of each of the baseline's processes, and of the new ones.
 
@@ -377,7 +377,7 @@ def kind_of(conditions: Conditions | None) -> Kind | None:
 
 
 def moved(
-    measurements: Sequence[Measurement], known: Canaries | None, gpus: Sequence[str] = ()
+    measurements: Sequence[Measurement], known: CanarySeries | None, gpus: Sequence[str] = ()
 ) -> tuple[Moved, ...]:
     """Which readings moved since the baseline, or from before a measurement to after it.
 
@@ -543,10 +543,10 @@ def _waiting(measurements: Sequence[Measurement]) -> float:
 
 
 def _since_baseline(
-    seen: Sequence[Conditions], known: Canaries | None, of_this_gpu: Sequence[bool]
+    seen: Sequence[Conditions], known: CanarySeries | None, of_this_gpu: Sequence[bool]
 ) -> Iterator[tuple[str, Moved]]:
     """By reading, those that are further from the nearest of the baseline's than noise is."""
-    known = known or Canaries((), {}, {})
+    known = known or CanarySeries((), {}, {})
     code = {canary.code for one in seen for canary in one.canaries or ()}
     here = [i for i, same in enumerate(known.codes) if {same} == code]
     own = [i for i in here if i < len(of_this_gpu) and of_this_gpu[i]]

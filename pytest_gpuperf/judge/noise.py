@@ -34,7 +34,7 @@ SLOPES = (70.0, 5.0)
 """Standard deviations of how much a metric moves with each reading of a `Kind`, in class scales per
 logarithm: where the scale is 1 %, as of cycles, by 0.7 % and 0.05 % of itself for 1 % of a reading.
 These and ALIKE are the likeliest for cycles and times of 5 configurations on 17 H200s
-(tests/data/h200-kinds, `python -m benchmarks.unmet --fit`)."""
+(tests/data/h200-kinds; revision 16aa1d4, benchmarks.unmet)."""
 FITTED_ON = "nvidia-h200"
 """The GPUs of which it is known that what the canary reads tells them apart."""
 ALIKE_ELSEWHERE = 0.7

@@ -34,7 +34,7 @@ from pytest_gpuperf.judge.noise import (
 )
 from pytest_gpuperf.judge.stopping import ALARMING, LEAST_TO_ALARM, NOISY_BASELINE
 from pytest_gpuperf.judge.tolerance import Tolerance, is_judged, of_pairs, tolerance_for
-from pytest_gpuperf.model.entry import Calibration, Canaries
+from pytest_gpuperf.model.entry import Calibration, CanarySeries
 from pytest_gpuperf.model.measurement import STEP, Measurement
 from pytest_gpuperf.model.metric import Direction, Metric, MetricClass
 from pytest_gpuperf.model.result import Outcome, Verdict
@@ -103,7 +103,7 @@ class Reference:
     """The day of each process of the samples; empty when that was not kept."""
     calibration: Calibration | None = None
     """What is known of this suite's noise on this device."""
-    canary: Canaries | None = None
+    canary: CanarySeries | None = None
     """What the canary read beside each process of the samples."""
     paired: bool = False
     """Each process of the samples has a partner of the same place among those that are judged,

@@ -58,7 +58,7 @@ Processes = tuple[tuple[float, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Canaries:
+class CanarySeries:
     """What the canary read before and after each process, in the order of the samples."""
 
     __pydantic_config__ = CHECKED
@@ -129,7 +129,7 @@ class Entry:
     machines: tuple[str, ...] = ()
     """Per process what its GPU is beyond its name: a key of the file's `machines`, "" where nobody
     said."""
-    canary: Canaries | None = None
+    canary: CanarySeries | None = None
     """What the canary read; None where no process has one."""
 
 

@@ -44,7 +44,7 @@ from pytest_gpuperf.model.measurement import (
     title_of,
 )
 from pytest_gpuperf.model.result import Expectation, Outcome, Result, Verdict
-from pytest_gpuperf.plugin.markers import Traits, allowed_distance, check_count
+from pytest_gpuperf.plugin.markers import MarkerOptions, allowed_distance, check_count
 from pytest_gpuperf.plugin.session import Session
 from pytest_gpuperf.report.text import expectation_lines, failure
 from pytest_gpuperf.storage import files
@@ -58,7 +58,7 @@ FOLLOWED = "rank 0 has judged the measurement"
 class GpuPerf:
     """What a test sees as `gpuperf`."""
 
-    def __init__(self, session: Session, traits: Traits) -> None:
+    def __init__(self, session: Session, traits: MarkerOptions) -> None:
         self.results: list[Result] = []
         """What this execution of the test measured."""
         self.used = False

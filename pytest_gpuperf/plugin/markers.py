@@ -22,7 +22,7 @@ _KEYWORDS = ("metrics", "tolerance", "rounds", "repetitions", "limit", "reproduc
 
 
 @dataclass(frozen=True)
-class Traits:
+class MarkerOptions:
     """What a test's place and markers say about its measurements."""
 
     nodeid: str
@@ -46,7 +46,7 @@ class Traits:
         return self.metrics if added is None else f"{flag},{added}"
 
 
-def traits_of(item: pytest.Item) -> Traits:
+def traits_of(item: pytest.Item) -> MarkerOptions:
     """Reads a test's place and markers. Raises UsageFailure for a marker that makes no sense."""
     suite = suite_of(item.nodeid)
     configuration = ""
@@ -72,7 +72,7 @@ def traits_of(item: pytest.Item) -> Traits:
             )
         options.update(marker.kwargs)
     try:
-        return Traits(item.nodeid, suite, configuration, **checked(options))  # type: ignore[arg-type]
+        return MarkerOptions(item.nodeid, suite, configuration, **checked(options))  # type: ignore[arg-type]
     except GpuperfError as error:
         raise UsageFailure(f"{item.nodeid}: @pytest.mark.gpuperf: {error}") from None
 
@@ -110,7 +110,7 @@ def elsewhere(item: pytest.Item, device: Device, gpus: Sequence[str] | None = No
 
 
 def checked(options: Mapping[str, object]) -> dict[str, object]:
-    """The keywords of the marker gpuperf, as those of Traits. Raises UsageFailure."""
+    """The keywords of the marker gpuperf, as those of MarkerOptions. Raises UsageFailure."""
     for key in options:
         if key not in _KEYWORDS:
             raise UsageFailure(

@@ -27,7 +27,7 @@ from pytest_gpuperf.model.entry import (
     Acceptance,
     BaselineFile,
     Calibration,
-    Canaries,
+    CanarySeries,
     Entry,
     KernelFile,
     Origin,
@@ -290,7 +290,7 @@ def _machine_key(machine: Machine | None) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
-def _canaries(conditions: Sequence[Conditions | None]) -> Canaries | None:
+def _canaries(conditions: Sequence[Conditions | None]) -> CanarySeries | None:
     """The canaries of these processes; None where none was read."""
     befores = [None if seen is None else seen.before.canary for seen in conditions]
     afters = [None if seen is None else seen.after.canary for seen in conditions]
@@ -298,7 +298,7 @@ def _canaries(conditions: Sequence[Conditions | None]) -> Canaries | None:
         (before.code if before else "") or (after.code if after else "")
         for before, after in zip(befores, afters, strict=True)
     )
-    return Canaries(codes, _series(befores), _series(afters)) if any(codes) else None
+    return CanarySeries(codes, _series(befores), _series(afters)) if any(codes) else None
 
 
 def _series(canaries: Sequence[Canary | None]) -> dict[str, tuple[float | None, ...]]:

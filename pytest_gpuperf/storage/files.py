@@ -52,8 +52,6 @@ DEEPEST = 200
 """Levels of mappings and lists that pydantic's parser of JSON follows; our files have 9."""
 MOST_YAML = 8 * 2**20
 """The largest committed file has 0.7 MB, and a megabyte takes about a second."""
-MOST_YAML_VALUES = 1_000_000
-"""Of keys, values, and begins and ends of what is nested; that file has 0.1 million."""
 DEEPEST_YAML = 50
 """Levels of mappings and lists; ours have 9."""
 _LONGEST_NUMBER = 400
@@ -154,7 +152,7 @@ def _unpacked(content: bytes) -> bytes:
 
 
 def check_values(text: str, file: Path, remedy: str) -> None:
-    """Raises BadFile for JSON or CSV of more text or values than are read, before any is made."""
+    """Raises BadFile for JSON of more text or values than are read, before any is made."""
     if len(text) > MOST_BYTES:
         problem = f"{len(text):,} characters, and at most {MOST_BYTES:,} are read"
         raise BadFile(file, "", problem, remedy)
@@ -184,11 +182,10 @@ class _Unread(Exception):
 def parse_yaml(text: str, file: Path, remedy: str) -> object:
     """What the YAML `text`, read from `file`, says. Raises BadFile; `remedy` ends its message.
 
-    Event by event: yaml's own composer follows nesting with the stack of C, which ends the process
-    at some 20,000 levels, and its aliases make gigabytes of a few hundred bytes. Here an event is
-    looked at before anything is made of it, and no object is ever constructed.
-
-    Refused are aliases, tags, keys that are no text or there twice, and what is beyond the bounds.
+    Event by event, which takes two thirds of the time of yaml's own composer. That follows nesting
+    with the stack of C, which ends the process at some 20,000 levels, and its aliases make
+    gigabytes of a few hundred bytes. Refused are aliases, tags, keys that are no text or there
+    twice, and what is beyond the bounds.
     """
     import yaml
 
@@ -196,12 +193,9 @@ def parse_yaml(text: str, file: Path, remedy: str) -> object:
         problem = f"{len(text):,} characters, and at most {MOST_YAML:,} are read"
         raise BadFile(file, "", problem, remedy)
     loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    events = loader(text)
     try:
-        events = loader(text)
-        try:
-            return _document(events)
-        finally:
-            events.dispose()
+        return _document(events)
     except _Unread as error:
         raise BadFile(file, _marked(error.mark), error.problem, remedy) from None
     except yaml.MarkedYAMLError as error:
@@ -210,6 +204,8 @@ def parse_yaml(text: str, file: Path, remedy: str) -> object:
     except (yaml.YAMLError, ValueError) as error:
         # ValueError: a number or a date that Python does not have, such as 2026-13-01.
         raise BadFile(file, "", f"not YAML: {str(error).splitlines()[0]}", remedy) from None
+    finally:
+        events.dispose()
 
 
 def _marked(mark: Any) -> str:
@@ -223,67 +219,49 @@ def _document(events: Any) -> object:
     """
     import yaml
 
-    documents: list[object] = []
-    inside: list[Any] = [documents]
-    keys: list[str | None] = [None]
-    """Of each open mapping, the key that waits for its value."""
-    left = MOST_YAML_VALUES
-    while events.check_event():
-        event = events.get_event()
-        left -= 1
-        if not left:
-            raise _Unread(f"more than {MOST_YAML_VALUES:,} values", event)
-        opened = True
-        if isinstance(event, yaml.ScalarEvent):
-            opened = False
-        elif isinstance(event, yaml.CollectionEndEvent):
-            inside.pop()
-            keys.pop()
-            continue
-        elif isinstance(event, yaml.AliasEvent):
-            raise _Unread("an alias: write what it stands for", event)
-        elif not isinstance(event, yaml.CollectionStartEvent):
-            if documents and isinstance(event, yaml.DocumentStartEvent):
-                raise _Unread("a second document", event)
-            continue
-        if event.tag is not None:
-            raise _Unread(f"the tag {event.tag}: values are plain here", event)
-        here = inside[-1]
-        if isinstance(here, dict) and keys[-1] is None:
-            keys[-1] = _key(event, here, events)
-            continue
-        value = _begun(event, len(inside)) if opened else _scalar(event, events)
-        if isinstance(here, dict):
-            here[keys[-1]], keys[-1] = value, None
-        else:
-            here.append(value)
-        if opened:
-            inside.append(value)
-            keys.append(None)
-    return documents[0] if documents else None
+    events.get_event()  # the stream's begin
+    if isinstance(events.get_event(), yaml.StreamEndEvent):
+        return None
+    value = _value(events, events.get_event(), 1)
+    events.get_event()  # the document's end
+    if not isinstance(more := events.get_event(), yaml.StreamEndEvent):
+        raise _Unread("a second document", more)
+    return value
 
 
-def _begun(event: Any, depth: int) -> list[object] | dict[str, object]:
-    """The empty mapping or list that begins here, `depth` levels deep."""
+def _value(events: Any, event: Any, depth: int) -> object:
+    """What begins with this event, `depth` levels deep."""
     import yaml
 
+    if isinstance(event, yaml.AliasEvent):
+        raise _Unread("an alias: write what it stands for", event)
+    if event.tag is not None:
+        raise _Unread(f"the tag {event.tag}: values are plain here", event)
+    if isinstance(event, yaml.ScalarEvent):
+        return _scalar(event, events)
     if depth > DEEPEST_YAML:
         raise _Unread(f"nested deeper than {DEEPEST_YAML} levels", event)
-    return {} if isinstance(event, yaml.MappingStartEvent) else []
+    if isinstance(event, yaml.SequenceStartEvent):
+        items = []
+        while not isinstance(item := events.get_event(), yaml.SequenceEndEvent):
+            items.append(_value(events, item, depth + 1))
+        return items
+    mapping: dict[str, object] = {}
+    while not isinstance(begin := events.get_event(), yaml.MappingEndEvent):
+        if not (isinstance(begin, yaml.ScalarEvent) and _is_text(begin, events)):
+            raise _Unread("a key that is not text", begin)
+        key: str = begin.value
+        if key in mapping:
+            raise _Unread(f'the key "{key}" is there twice', begin)
+        mapping[key] = _value(events, events.get_event(), depth + 1)
+    return mapping
 
 
-def _key(event: Any, mapping: dict[str, object], events: Any) -> str:
+def _is_text(event: Any, events: Any) -> bool:
     import yaml
 
-    tag = ""
-    if isinstance(event, yaml.ScalarEvent):
-        tag = events.resolve(yaml.ScalarNode, event.value, event.implicit)
-    if tag != _YAML_TEXT:
-        raise _Unread("a key that is not text", event)
-    key: str = event.value
-    if key in mapping:
-        raise _Unread(f'the key "{key}" is there twice', event)
-    return key
+    tag = event.tag or events.resolve(yaml.ScalarNode, event.value, event.implicit)
+    return bool(tag == _YAML_TEXT)
 
 
 def _scalar(event: Any, events: Any) -> object:
@@ -658,39 +636,30 @@ def locked(
     Raises Locked after `patience` seconds, FileNotFoundError where there is no such place, and
     UsageFailure where it cannot be opened or held.
     """
-    handle = _acquired(place, patience, tick)
-    try:
-        yield
-    finally:
-        # Closed alone, it would stay with processes that were forked meanwhile.
-        fcntl.flock(handle, fcntl.LOCK_UN)
-        os.close(handle)
-
-
-def _acquired(place: Path, patience: float, tick: Callable[[], object]) -> int:
-    begun = ticked = time.monotonic()
     with ExitStack() as opened:
         try:
             handle = os.open(place, os.O_RDONLY)
             opened.callback(os.close, handle)
-            while not _flocked(handle):
-                now = time.monotonic()
-                if now - begun >= patience:
-                    raise Locked(place, holder(handle), patience)
-                if now - ticked >= _TICK:
-                    ticked = now
-                    tick()
-                time.sleep(_POLL)
-            is_there = os.path.samestat(os.fstat(handle), place.stat())
+            _wait(handle, place, patience, tick)
         except FileNotFoundError:
             raise
         except OSError as error:
             raise UsageFailure(f"{place}: cannot be held ({error.strerror})") from error
-        if is_there:
-            opened.pop_all()
-            return handle
-    # Whoever held it has put another into its place.
-    return _acquired(place, max(patience - (time.monotonic() - begun), 0), tick)
+        # Closed alone, it would stay with processes that were forked meanwhile.
+        opened.callback(fcntl.flock, handle, fcntl.LOCK_UN)
+        yield
+
+
+def _wait(handle: int, place: Path, patience: float, tick: Callable[[], object]) -> None:
+    begun = ticked = time.monotonic()
+    while not _flocked(handle):
+        now = time.monotonic()
+        if now - begun >= patience:
+            raise Locked(place, holder(handle), patience)
+        if now - ticked >= _TICK:
+            ticked = now
+            tick()
+        time.sleep(_POLL)
 
 
 def _flocked(handle: int) -> bool:
@@ -721,8 +690,8 @@ def changing(folder: Path) -> Iterator[None]:
 
     Raises as `locked`, and UsageFailure where it cannot be made.
     """
-    with ExitStack() as held:
-        _hold_made(held, folder, PATIENCE)
+    _made(folder)
+    with locked(folder):
         yield
 
 
@@ -736,24 +705,25 @@ def reserved(file: Path) -> Iterator[None]:
     place = Path(os.path.realpath(file))
     digest = hashlib.sha256(place.name.encode(errors="surrogateescape")).hexdigest()[:16]
     folder = place.parent / f"{_STAGING}{digest}"
-    with ExitStack() as held:
-        # A writer that sweeps here holds for a moment what a killed process left.
-        _hold_made(held, folder, _TICK)
-        held.callback(shutil.rmtree, folder, ignore_errors=True)
-        (folder / ".gitignore").write_text("*\n", encoding="utf-8")
-        yield
-
-
-def _hold_made(
-    held: ExitStack, folder: Path, patience: float, tick: Callable[[], object] = lambda: None
-) -> None:
     while True:
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UsageFailure(f"{folder}: cannot be made ({error.strerror})") from error
-        with suppress(FileNotFoundError):  # somebody has removed it since
-            return held.enter_context(locked(folder, patience=patience, tick=tick))
+        _made(folder)
+        # A writer that sweeps here holds for a moment what a killed process left, and removes it.
+        with ExitStack() as held:
+            try:
+                held.enter_context(locked(folder, patience=_TICK))
+                (folder / ".gitignore").write_text("*\n", encoding="utf-8")
+            except FileNotFoundError:
+                continue
+            held.callback(shutil.rmtree, folder, ignore_errors=True)
+            yield
+            return
+
+
+def _made(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageFailure(f"{folder}: cannot be made ({error.strerror})") from error
 
 
 def utc_now() -> str:

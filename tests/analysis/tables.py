@@ -76,13 +76,6 @@ def paper_set() -> dict[str, dict[str, float]]:
     return {measurement.configuration: step(measurement) for measurement in _paper_run()}
 
 
-def paper_kernels(configuration: str) -> KernelTable:
-    """The kernels of such a step, each with the paper's metrics."""
-    (table,) = (m.kernels for m in _paper_run() if m.configuration == configuration)
-    assert table is not None
-    return table
-
-
 def step(measurement: Measurement) -> dict[str, float]:
     """The whole step's medians."""
     return {s.metric: median(s.values) for s in measurement.samples if s.phase == STEP}

@@ -13,17 +13,12 @@ from hypothesis import strategies as st
 from pytest_gpuperf.analysis import roofline
 from pytest_gpuperf.analysis.roofline import DRAM, OPCODES, TENSOR, Peaks, of_device, published
 from pytest_gpuperf.catalogue import architectures
-from pytest_gpuperf.catalogue import kernel_families as naming
 from pytest_gpuperf.model.measurement import KernelTable
 from tests.analysis.tables import (
     family,
     hostile,
-    kernels,
-    paper_kernels,
     paper_set,
-    recorded,
     scaled,
-    step,
     table,
 )
 from tests.strategies import few
@@ -224,57 +219,10 @@ def test_no_table_is_too_odd(points: KernelTable) -> None:
 # Recorded on an H200, and published
 
 
-def test_the_published_bandwidth_is_the_counters_peak() -> None:
-    """dram_bytes of the launches, over what dram_throughput says is the share of the peak."""
-    recorded = kernels()
-    moved, share, time = (
-        recorded.metrics.index(m) for m in ("dram_bytes", "dram_throughput", "duration")
-    )
-    counted = [launch.values for launch in recorded.launches if launch.values]
-    used = math.fsum((v[share] or 0) / 100 * (v[time] or 0) / 1e9 for v in counted)
-    implied = math.fsum(v[moved] or 0 for v in counted) / used
-    peaks = of_device("nvidia-h200")
-    assert peaks is not None
-    assert implied == pytest.approx(peaks.bytes_per_second, rel=0.005)
-
-
-def sums(points: roofline.Roofline, of: str) -> dict[str, float]:
-    """What kernels have of something, added up by family."""
-    every: dict[str, float] = {}
-    for point in points.kernels:
-        every[point.family] = every.get(point.family, 0.0) + getattr(point, of)
-    return every
-
-
 def of_step(values: Mapping[str, float]) -> roofline.Point:
     """A step by what was counted of it as a whole, as if it were one launch."""
     whole = table(("step", 1e3 * values["step_time"], values))
     return roofline.roofline(whole, family, of_device("nvidia-h200"), "sm90").step
-
-
-def test_a_recorded_step_under_the_bandwidth_roof() -> None:
-    points = roofline.roofline(kernels(), naming.family, of_device("nvidia-h200"))
-    moved, time = (sums(points, of) for of in ("dram_bytes", "nanoseconds"))
-    reached = {name: moved[name] / time[name] / 4.8e3 for name in moved}  # of 4.8 TB/s
-    assert reached["elementwise"] == pytest.approx(0.74, abs=0.01)
-    assert reached["normalization"] == pytest.approx(0.16, abs=0.01)
-    assert points.step.total_flop is None  # opcodes were not in the paper's set
-    assert of_step(step(recorded())).shares[DRAM] == pytest.approx(
-        points.step.shares[DRAM], rel=0.02
-    )
-
-
-def test_the_three_directions_of_the_convolutions_take_the_same_arithmetic() -> None:
-    """5.7 TFLOP each: 2 x weights x voxels of every convolution, but for the first's data."""
-    for configuration in ("baseline", "tf32", "tf32_channels_last"):
-        points = roofline.roofline(paper_kernels(configuration), naming.family, None, "sm90")
-        flop = sums(points, "total_flop")
-        convolutions = {name: total for name, total in flop.items() if "convolution" in name}
-        assert set(convolutions) == {
-            f"convolution-{direction}"
-            for direction in ("forward", "data-gradient", "weight-gradient")
-        }
-        assert list(convolutions.values()) == pytest.approx([5.8e12] * 3, rel=0.06), configuration
 
 
 def test_tf32_does_the_convolutions_arithmetic_on_the_tensor_cores() -> None:

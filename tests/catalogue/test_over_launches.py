@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pytest_gpuperf.catalogue.metric_catalogue import WARPS_ACTIVE, catalogue, over_launches
-from pytest_gpuperf.measure.ncu import report_reader
 
 COUNTERS = [metric for metric in catalogue().metrics.values() if metric.hardware]
 COUNTS = [metric.name for metric in COUNTERS if metric.additive]
@@ -35,11 +34,3 @@ def test_a_rate_of_several_launches_without_its_counts_is_refused() -> None:
         assert over_launches(name, [{name: 10.0}]) == 10.0
         lacks = "sm__cycles_active.sum" if name in RECOMPUTED else "a rate of single kernels"
         assert lacks in str(over_launches(name, [{name: 10.0}, {name: 30.0}]))
-
-
-def test_ncu_has_a_unit_for_every_counter() -> None:
-    written = {"%": "%", "ns": "ns", "bytes": "byte", "cycles": "cycle", "warps/issue": "inst"}
-    rates = {"instructions/cycle": "inst/cycle", "warps/cycle": "warp"}
-    for metric in COUNTERS:
-        unit = {**written, **rates}.get(metric.unit, "inst")
-        assert report_reader.factor(metric.unit, unit) == 1.0, metric.name

@@ -22,6 +22,7 @@ from pytest_gpuperf.storage import run_files
 from tests import ROOT
 from tests.examples import H200, HOSTILE, kernels_changed, measurement, run, verdict
 from tests.kernel_steps import table
+from tests.measure.ncu_reports import RANGES, module
 from tests.workflow_commands import harmless
 
 if TYPE_CHECKING:
@@ -87,7 +88,8 @@ def test_every_example_works_as_it_is_typed(project: Project) -> None:
     for number, (name, configuration) in enumerate(runs.items()):
         one = measurement(configuration=configuration, process=f"p{number}")
         run_files.save(run([one]), project.root / f"{name}.json")
-    shutil.copy(ROOT / "tests" / "data" / "ncu" / "app-range-replay.csv", project.root / "step.csv")
+    shutil.copy(RANGES[1], project.root / "step.ncu-rep")
+    module(project.root / "extras" / "python")
     for example in examples():
         if {"metrics", "doctor", "ab", "bisect"} & {*example.split()}:
             continue  # tests of their own: they ask the machine, or git
@@ -96,6 +98,8 @@ def test_every_example_works_as_it_is_typed(project: Project) -> None:
             words += ["--yes", "--force"]
         if words[:2] == ["baseline", "prune"]:
             words.insert(2, "--yes")
+        if words[0] == "import":
+            words += ["--ncu", str(project.root / "ncu")]
         result = project.gpuperf(*words)
         assert result.ret == errors.OK, (example, result.outlines, result.errlines)
         if words[0] == "record" and "--continue" not in words:

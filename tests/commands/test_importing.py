@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,21 +14,30 @@ from pytest_gpuperf.commands.import_ncu import ImportRequest
 from pytest_gpuperf.errors import UsageFailure
 from pytest_gpuperf.model.measurement import STEP, Measurement
 from pytest_gpuperf.storage import run_files
-from tests.measure.ncu_pages import (
-    COLUMNS,
+from tests.measure.ncu_reports import (
+    CYCLES,
     KERNEL,
     KERNELS,
     LONGER,
+    MAJOR,
     NAME,
     NVTX,
     RANGE,
-    RANGES,
+    TIME,
     page,
+    read_here,
+    without,
     written,
 )
 
 if TYPE_CHECKING:
     from tests.plugin.projects import Project
+
+
+@pytest.fixture(autouse=True)
+def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reads reports in this process."""
+    read_here(monkeypatch)
 
 
 def imported(file: Path, **request: object) -> Measurement:
@@ -54,27 +62,9 @@ def test_counts_of_the_kernels_add_up() -> None:
         "dram_bytes": (2_066_688.0 + 308_992 + 16_896 + 65_280,),
     }
     assert {sample.phase for sample in measurement.samples} == {STEP}
-
-
-def test_rates_are_recomputed_from_counts_or_left_out_with_the_reason(tmp_path: Path) -> None:
-    reasons = {left_out.metric: left_out.reason for left_out in imported(KERNELS).unsupported}
+    reasons = {left_out.metric: left_out.reason for left_out in measurement.unsupported}
     assert set(reasons) == {"tensor_utilization", "l2_hit_rate"}
     assert "no counts" in reasons["l2_hit_rate"]
-    both = values(imported(written(tmp_path, page(KERNEL, LONGER))))
-    assert both["ipc"] == (9_200_000 / 5_000_000,)  # the mean of both kernels' would be 1.2
-    assert both["active_warps"] == (76_000_000 / 5_000_000,)
-    assert "l1_hit_rate" not in both
-    # A step of one kernel has the kernel's.
-    alone = values(imported(written(tmp_path, page(KERNEL))))
-    assert (alone["ipc"], alone["l1_hit_rate"]) == ((0.4,), (50.25,))
-
-
-def test_a_rate_needs_the_counts_of_all_kernels(tmp_path: Path) -> None:
-    measurement = imported(written(tmp_path, page(KERNEL, {**LONGER, "sm__cycles_active.sum": ""})))
-    reasons = {made.metric: made.reason for made in measurement.unsupported}
-    assert "smsp__inst_executed.sum and sm__cycles_active.sum" in reasons["ipc"]
-    assert reasons["active_cycles"] == "there is no value of it for 1 of 2 kernels"
-    assert "ipc" not in values(measurement)
 
 
 def test_a_range_is_the_step_itself(tmp_path: Path) -> None:
@@ -84,19 +74,9 @@ def test_a_range_is_the_step_itself(tmp_path: Path) -> None:
     assert measurement.kernels is None
     assert measurement.fingerprint.settings == {
         "collector": "ncu",
-        "imported": "step.csv",
+        "imported": "step.ncu-rep",
         "replay": "range",
     }
-
-
-def test_real_ranges() -> None:
-    for file in RANGES:
-        measurement = imported(file)
-        made = values(measurement)
-        assert list(made) == ["cycles", "instructions", "duration", "l2_hit_rate", "dram_bytes"]
-        assert made["instructions"] == values(imported(KERNELS))["instructions"]
-        assert measurement.kernels is None
-        assert measurement.unsupported == ()
 
 
 def test_executions_of_a_step_are_rounds(tmp_path: Path) -> None:
@@ -108,7 +88,7 @@ def test_executions_of_a_step_are_rounds(tmp_path: Path) -> None:
     assert measurement.fingerprint.settings["rounds"] == 4
     assert values(imported(NVTX))["instructions"] == (4 * 44_626_337.0,)
     # Ranges may be executions too.
-    file = written(tmp_path, page(RANGE, {**RANGE, "sm__cycles_elapsed.max": "50,001"}))
+    file = written(tmp_path, page(RANGE, {**RANGE, CYCLES: "50001"}))
     assert values(imported(file, executions=2))["cycles"] == (50_000.0, 50_001.0)
 
 
@@ -128,13 +108,13 @@ def test_the_kernel_table_has_all_launches() -> None:
 
 
 def test_a_table_has_each_name_once_and_durations(tmp_path: Path) -> None:
-    file = written(tmp_path, page(KERNEL, LONGER, {**KERNEL, "sm__cycles_elapsed.max": "n/a"}))
+    file = written(tmp_path, page(KERNEL, LONGER, {**KERNEL, CYCLES: "nan"}))
     table = imported(file).kernels
     assert table is not None
     assert [launch.name for launch in table.launches] == [0, 1, 0]
     assert table.launches[2].values[table.metrics.index("cycles")] is None
-    units = {name: unit for name, unit in COLUMNS.items() if name != "gpu__time_duration.sum"}
-    assert imported(written(tmp_path, page(KERNEL, LONGER, units=units))).kernels is None
+    untimed = page(without(KERNEL, TIME), LONGER)
+    assert imported(written(tmp_path, untimed)).kernels is None
 
 
 def test_where_it_comes_from() -> None:
@@ -145,14 +125,14 @@ def test_where_it_comes_from() -> None:
     assert (device.arch, device.name, device.slug) == ("sm90", "NVIDIA H200", "nvidia-h200")
     assert measurement.fingerprint.settings == {
         "collector": "ncu",
-        "imported": "kernel-replay.csv",
+        "imported": "kernel-replay.ncu-rep",
         "replay": "kernel",
         "kernels": 4,
     }
 
 
 def test_several_reports_are_several_processes_a_copy_is_the_same(tmp_path: Path) -> None:
-    copy = written(tmp_path, KERNELS.read_text(encoding="utf-8"), "copy.csv")
+    copy = written(tmp_path, KERNELS.read_text(encoding="utf-8"), "copy.ncu-rep")
     assert imported(KERNELS).process == imported(copy).process
     request = ImportRequest(test="a.py::b", configuration="tf32")
     run = import_ncu.imported_run([KERNELS, written(tmp_path, page(KERNEL))], request)
@@ -179,7 +159,7 @@ def refused(*files: Path, **request: object) -> str:
 
 
 def test_a_device_has_one_name_and_is_asked_for_it(tmp_path: Path) -> None:
-    file = written(tmp_path, page({**KERNEL, NAME: ""}))
+    file = written(tmp_path, page(without(KERNEL, NAME)))
     assert "--device-name" in refused(file)
     assert "--device-name" in refused(file, device_name="  ")
     assert imported(file, device_name="NVIDIA H200").fingerprint.device.slug == "nvidia-h200"
@@ -189,8 +169,8 @@ def test_a_device_has_one_name_and_is_asked_for_it(tmp_path: Path) -> None:
 
 def test_several_reports_are_different_ones_of_one_test_on_one_device(tmp_path: Path) -> None:
     assert "--test" in refused(KERNELS, written(tmp_path, page(KERNEL)))
-    assert "the same report as kernel-replay.csv" in refused(KERNELS, KERNELS, test="a.py::b")
-    other = written(tmp_path, page({**KERNEL, "CC": "8.0", NAME: "NVIDIA A100"}))
+    assert "the same report as kernel-replay.ncu-rep" in refused(KERNELS, KERNELS, test="a.py::b")
+    other = written(tmp_path, page({**KERNEL, MAJOR: "8", NAME: "NVIDIA A100"}))
     assert "NVIDIA H200 (sm90) and NVIDIA A100 (sm80)" in refused(KERNELS, other, test="a.py::b")
 
 
@@ -202,7 +182,6 @@ def test_a_test_has_an_id_and_a_suite_is_no_path() -> None:
 
 def test_what_is_not_one_step(tmp_path: Path) -> None:
     for kernels, executions, said in (
-        ([KERNEL, {**KERNEL, "Process ID": "8"}], 1, "processes 7, 8"),
         ([KERNEL, LONGER, KERNEL], 2, "3 kernels or ranges are not 2 executions"),
         ([KERNEL], 0, "are not 0 executions"),
         ([KERNEL], -1, "are not -1 executions"),
@@ -214,8 +193,10 @@ def test_what_is_not_one_step(tmp_path: Path) -> None:
 
 
 def test_a_report_without_any_of_our_metrics(tmp_path: Path) -> None:
-    units = {name: unit for name, unit in COLUMNS.items() if "__" not in name or name == NAME}
-    said = refused(written(tmp_path, page(KERNEL, LONGER, units=units)))
+    bare = [
+        without(kernel, *(name for name in kernel if "." in name)) for kernel in (KERNEL, LONGER)
+    ]
+    said = refused(written(tmp_path, page(*bare)))
     assert "--metrics sm__cycles_elapsed.max,sm__cycles_active.sum," in said
 
 
@@ -230,7 +211,9 @@ def test_the_run_is_saved_and_loads(tmp_path: Path, capsys: pytest.CaptureFixtur
     out = tmp_path / "run.json"
     assert run_import(KERNELS, "--run", out) == errors.OK
     said = capsys.readouterr().out
-    assert "kernel-replay.csv: 4 kernels on NVIDIA H200 (sm90), as imported/kernel-replay" in said
+    assert (
+        "kernel-replay.ncu-rep: 4 kernels on NVIDIA H200 (sm90), as imported/kernel-replay" in said
+    )
     assert "has cycles, instructions, duration, dram_bytes" in said
     assert "left out: l2_hit_rate: a rate" in said
     assert f"run saved: {out}" in said
@@ -271,29 +254,17 @@ def test_a_run_that_exists_is_left_alone_and_bad_files_are_named(
     assert run_import(KERNELS, "--run", out) == errors.BAD_CONFIGURATION
     assert "exists" in capsys.readouterr().err
     assert out.read_text(encoding="utf-8") == "mine"
-    file = written(tmp_path, page({**KERNEL, "sm__cycles_elapsed.max": "1.980,0"}))
+    file = written(tmp_path, page({**KERNEL, MAJOR: "5"}))
     assert run_import(file, "--run", tmp_path / "other.json") == errors.BAD_CONFIGURATION
-    assert f"{file}: line 3 column sm__cycles_elapsed.max" in capsys.readouterr().err
+    assert f"{file}: result 0: sm50" in capsys.readouterr().err
     assert not (tmp_path / "other.json").exists()
-
-
-def test_an_executable_opens_reports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "ncu_report", None)
-    report = written(tmp_path, "binary", "big.ncu-rep")
-    program = written(tmp_path, f"#!/bin/sh\ncat '{KERNELS}'\n", "my-ncu")
-    program.chmod(0o755)
-    out = tmp_path / "run.json"
-    assert run_import(report, "--ncu", program, "--run", out) == errors.OK
-    (measurement,) = run_files.load(out).measurements
-    assert measurement.test == "imported/big::step"
-    assert measurement.fingerprint.settings["imported"] == "big.ncu-rep"
 
 
 def test_an_imported_run_is_judged(project: Project) -> None:
     project.tests("def test_step(gpuperf): gpuperf.measure(lambda: None)")
     for name, kernel in (("good", KERNEL), ("bad", LONGER)):
         reports = [
-            written(project.root, page({**kernel, "ID": str(number)}), f"{name}-{number}.csv")
+            written(project.root, page({**kernel, "seen": str(number)}), f"{name}-{number}.ncu-rep")
             for number in range(3)
         ]
         test = ("--test", "test_steps.py::test_step")

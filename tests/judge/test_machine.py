@@ -24,7 +24,7 @@ from pytest_gpuperf.judge.verdict import (
     Reference,
     judge,
 )
-from pytest_gpuperf.model.entry import Canaries
+from pytest_gpuperf.model.entry import CanarySeries
 from pytest_gpuperf.model.measurement import STEP, Conditions, Measurement, Reading
 from pytest_gpuperf.model.result import Outcome, Verdict
 from pytest_gpuperf.storage import baseline_files, run_files
@@ -37,13 +37,13 @@ RECORDED = ROOT / "tests" / "data" / "h200-canary"
 """Two GPUs of one host, at the same time: all of Med-DDPM on each, ConvNeXt on the first."""
 
 
-def known(*processes: Mapping[str, float], code: str = CODE) -> Canaries:
+def known(*processes: Mapping[str, float], code: str = CODE) -> CanarySeries:
     """What a baseline's processes read: factors, of each before and after alike."""
     series = {
         name: tuple(value * changes.get(name, 1.0) for changes in processes)
         for name, value in READ.items()
     }
-    return Canaries((code,) * len(processes), series, series)
+    return CanarySeries((code,) * len(processes), series, series)
 
 
 AS_BEFORE = known({}, {}, {})
@@ -51,7 +51,7 @@ AS_BEFORE = known({}, {}, {})
 
 def verdicts(
     measurements: Sequence[Measurement],
-    canary: Canaries | None = AS_BEFORE,
+    canary: CanarySeries | None = AS_BEFORE,
     tolerances: Mapping[str, str] | None = None,
 ) -> dict[str, Verdict]:
     """By metric, against five processes of a baseline on the same GPU."""
@@ -77,7 +77,7 @@ SHORT: Mapping[str, float] = {"dram_cycles": 0.977, "dram_ns": 0.977}
 def on_a_gpu_that_nobody_has_met(
     cycles: float,
     canary: Mapping[str, float],
-    known_canary: Canaries | None,
+    known_canary: CanarySeries | None,
     *,
     processes: int = 3,
 ) -> Verdict:

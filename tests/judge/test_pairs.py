@@ -6,10 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
-from benchmarks import pairs as benchmark
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.judge.interval import pair_changes, paired_difference
 from pytest_gpuperf.judge.noise import Scale
@@ -164,14 +162,3 @@ def test_a_metric_that_one_process_lacks_has_no_pairs() -> None:
         ("cycles", UNCHANGED),
         ("instructions", Outcome.REPORTED),
     ]
-
-
-@pytest.mark.parametrize("machine", benchmark.MACHINES)
-@pytest.mark.parametrize("effect", benchmark.EFFECTS)
-def test_with_the_noise_that_h200s_were_seen_with_it_is_right(effect: str, machine: str) -> None:
-    """A few of the trials of benchmarks/pairs.py, which says how often."""
-    wanted = {"identical": "any wrong", "cycles -1 %": "all improved"}.get(effect, "all regressed")
-    for number in range(4):
-        counts = benchmark.trial(effect, machine, np.random.default_rng([7, number]))
-        assert counts[wanted] == (0 if effect == "identical" else 1)
-        assert not counts["any undecided"]

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Stands in for ncu: runs the program it is given, and writes a report that was prepared.
 
-A report here is the CSV of its raw page, which `--import` prints. What to do is in `ncu.json`
+What to do is in `ncu.json`
 beside this file; what it was called with goes into `calls.json`, a line per call.
 """
 
@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 HOME = Path(__file__).resolve().parent
-FLAGS = {"--nvtx", "--force-overwrite", "--csv"}
+FLAGS = {"--nvtx", "--force-overwrite"}
 
 
 def main() -> int:
@@ -25,9 +25,6 @@ def main() -> int:
     while words and words[0].startswith("--"):
         name = words.pop(0)
         options[name] = "" if name in FLAGS else words.pop(0)
-    if "--import" in options:
-        sys.stdout.write(Path(options["--import"]).read_text())
-        return 0
     with (HOME / "calls.json").open("a") as calls:
         told = {"options": options, "program": words, "TMPDIR": os.environ.get("TMPDIR")}
         calls.write(json.dumps(told) + "\n")

@@ -1,6 +1,6 @@
-"""Stands in for NVIDIA's package `ncu_report`: a copy of that name is put on the module path.
+"""Stands in for NVIDIA's module `ncu_report`: a copy of that name is put on the module path.
 
-The results that it has of any report are in `ncu_report.json` beside it, and how it fails.
+A report is a file of JSON here: the results that it has, or how reading it fails.
 """
 
 from __future__ import annotations
@@ -12,21 +12,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-SCRIPT = Path(__file__).with_suffix(".json")
-
 
 def having(**answers: object) -> SimpleNamespace:
     """An object whose methods give these answers, whatever they are called with."""
     return SimpleNamespace(**{name: lambda *_, a=answer: a for name, answer in answers.items()})
-
-
-NVTX = having(
-    domains=(0,),
-    domain_by_id=having(
-        name="<default domain>", push_pop_ranges=("gpuperf:step",), start_end_ranges=()
-    ),
-)
-"""The ranges around every kernel: those of the default domain."""
 
 
 class Action:
@@ -50,22 +39,24 @@ class Action:
     def __getitem__(self, name: str) -> SimpleNamespace:
         text = self._result["texts"][name]
         # A text is no number: only who asks for one finds out.
-        return SimpleNamespace(
-            as_string=lambda: text, as_double=lambda: float(text.replace(",", ""))
-        )
+        return SimpleNamespace(as_string=lambda: text, as_double=lambda: float(text))
 
     def nvtx_state(self) -> SimpleNamespace | None:
-        return NVTX if self._result.get("nvtx", True) else None
+        """The ranges of the default domain; None without --nvtx."""
+        names = tuple(self._result["nvtx"])
+        domain = having(name="<default domain>", push_pop_ranges=names, start_end_ranges=())
+        return having(domains=(0,), domain_by_id=domain) if names else None
 
 
 def load_report(file: str) -> SimpleNamespace:
-    """The prepared results as one range, whatever is in `file`."""
-    script = json.loads(SCRIPT.read_text(encoding="utf-8"))
+    """The results in `file` as one range."""
+    script = json.loads(Path(file).read_text(encoding="utf-8"))
+    fails = script.get("fails", "")
     print("what a native library prints", flush=True)
-    if script["fails"] == "crash":
-        os.kill(os.getpid(), signal.SIGKILL)
-    if script["fails"]:
-        raise RuntimeError(f"{script['fails']}: {Path(file).name}")
+    if fails in ("KILL", "STOP"):
+        os.kill(os.getpid(), getattr(signal, f"SIG{fails}"))
+    if fails:
+        raise RuntimeError(f"{fails}: {Path(file).name}")
     actions = [Action(result) for result in script["results"]]
     results = SimpleNamespace(
         num_actions=lambda: len(actions), action_by_idx=lambda index: actions[index]

@@ -22,7 +22,7 @@ from pytest_gpuperf.measure.collector import (
 )
 from pytest_gpuperf.measure.execution import CudaTimer
 from pytest_gpuperf.measure.fresh_process import Finished
-from pytest_gpuperf.measure.ncu import ncu_command, report_reader
+from pytest_gpuperf.measure.ncu import ncu_command
 from pytest_gpuperf.measure.ncu.ncu_collector import NcuCollector
 from pytest_gpuperf.measure.ncu.ncu_command import Control
 from pytest_gpuperf.measure.replica import PROFILED, Replicas, Task
@@ -31,12 +31,11 @@ from pytest_gpuperf.measure.trace.profile import Event, events
 from pytest_gpuperf.model.measurement import STEP, Sample
 from tests.examples import H200, measurement, run
 from tests.heard_progress import Heard
-from tests.measure.ncu_pages import COLUMNS, DATA, KERNEL, KERNELS, LONGER, RANGE, RANGES, page
+from tests.measure.ncu_reports import DATA, KERNEL, KERNELS, LONGER, RANGE, RANGES, page, read_here
 from tests.measure.traces import launched
 
 CORE = catalogue().hardware_set("core")
 TEST = "tests/test_a.py::test_step"
-NVTX = "thread Domain:Push/Pop_Range:PL_Type:PL_Value:CLR_Type:Color:Msg_Type:Msg"
 
 
 class Timer(CudaTimer):
@@ -86,8 +85,8 @@ class Ncu(Replicas):
 
 @pytest.fixture
 def ncu(monkeypatch: pytest.MonkeyPatch) -> Ncu:
-    """A stand-in for ncu, whose reports are raw pages as they are."""
-    monkeypatch.setattr(report_reader, "load", lambda file, *_: report_reader.load_page(file))
+    """A stand-in for ncu, whose reports are read in this process."""
+    read_here(monkeypatch)
     return Ncu()
 
 
@@ -160,11 +159,10 @@ def test_kernels_of_a_range_are_counted_by_kernel_replay(ncu: Ncu) -> None:
 
 def test_phases_are_told_apart_by_their_ranges(ncu: Ncu) -> None:
     def within(kernel: Mapping[str, str], phase: str) -> dict[str, str]:
-        cell = f'7  "<default domain>:gpuperf step:gpuperf phase {phase}{":none" * 6}" '
-        return {**kernel, NVTX: cell}
+        return {**kernel, "nvtx": f"gpuperf step:gpuperf phase {phase}"}
 
     rows = [within(KERNEL, "forward"), within(LONGER, "backward"), within(KERNEL, "backward")]
-    ncu.page = page(*rows, units={**COLUMNS, NVTX: ""})
+    ncu.page = page(*rows)
     samples = collected(ncu, replay="kernel").samples
     assert {s.phase: s.values for s in samples if s.metric == "instructions"} == {
         STEP: (9_400_000,),

@@ -8,7 +8,7 @@ import pytest
 
 from pytest_gpuperf.errors import CountersUnavailable, MeasurementError
 from pytest_gpuperf.measure.ncu import ncu_command
-from tests.measure.ncu_pages import DATA
+from tests.measure.ncu_reports import DATA
 
 
 def said(name: str) -> str:

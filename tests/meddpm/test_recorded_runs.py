@@ -5,12 +5,10 @@ from __future__ import annotations
 import shutil
 from collections import Counter
 from dataclasses import replace
-from pathlib import Path
-from statistics import median
 
 import pytest
 
-from benchmarks import recorded, workers
+from benchmarks import recorded
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.judge.stopping import next_look
 from pytest_gpuperf.judge.verdict import Reference, judge
@@ -122,21 +120,6 @@ def test_tf32_broken_on_purpose_fails_and_says_what_by_how_much_and_which_kernel
 # On H100s
 
 DATA = ROOT / "tests" / "data"
-SESSIONS = [run_files.load(file) for file in sorted((DATA / "h100-rank-sessions").iterdir())]
-"""Of steps over two ranks, while kernel_time had collectives; in the second one test failed."""
-
-
-def over_sessions(metric: str) -> dict[str, list[float]]:
-    """By test, each session's median of a metric of the step."""
-    found: dict[str, list[float]] = {}
-    for session in SESSIONS:
-        for one in session.measurements:
-            for sample in one.samples:
-                if (sample.phase, sample.metric) == ("step", metric):
-                    found.setdefault(one.test.partition("[")[2][:-3], []).append(
-                        median(sample.values)
-                    )
-    return found
 
 
 def test_the_headline_takes_few_further_processes_on_a_gpu_that_its_baseline_knows() -> None:
@@ -165,7 +148,6 @@ def test_on_h100s_that_our_baseline_has_not_met_the_same_code_is_unchanged() -> 
 
     In the last one torch.compile had picked kernels with 1.05 % more instructions.
     """
-    device = SESSIONS[0].measurements[0].fingerprint.device
     runs = ROOT / "docs" / "runs"
     folders = [DATA / "h100-aa", runs / "workers", runs / "workers-everything"]
     files = [file for folder in folders for file in sorted(folder.glob("*.xz"))]
@@ -175,7 +157,7 @@ def test_on_h100s_that_our_baseline_has_not_met_the_same_code_is_unchanged() -> 
     most = 0.0
     for session in map(run_files.load, sessions):
         for one in session.measurements:
-            known = baseline_files.load_for(ROOT / "baselines", device, one.suite)
+            known = baseline_files.load_for(ROOT / "baselines", one.fingerprint.device, one.suite)
             assert known is not None
             gpus.add(one.fingerprint.device.identity)
             if one.test not in known.tests:  # of --everything most
@@ -193,65 +175,3 @@ def test_on_h100s_that_our_baseline_has_not_met_the_same_code_is_unchanged() -> 
     assert {*said} == {Outcome.UNCHANGED, Outcome.REPORTED}, said
     assert (len(sessions), len(gpus)) == (35, 8)
     assert most == pytest.approx(0.0105, abs=1e-4)
-
-
-TWO_H100S = (DATA / "h100-aa", ROOT / "docs" / "runs" / "workers")
-
-
-@pytest.mark.parametrize(
-    ("folder", "differences"),
-    # On one GPU two of one worker, and ten of two; on each of two GPUs five, and ten.
-    [(TWO_H100S[0], (1, 9)), (TWO_H100S[1], (2 * 4, 2 * 9))],
-    ids=lambda of: getattr(of, "name", ""),
-)
-def test_beside_each_other_measurements_are_no_further_apart(
-    folder: Path, differences: tuple[int, int]
-) -> None:
-    """Sessions of two workers against sessions of one, of the same code on the same GPUs."""
-    alone, beside = (
-        [run_files.load(file) for file in sorted(folder.glob(kind))]
-        for kind in ("alone-*.xz", "beside-*.xz")
-    )
-    compared = workers.apart(alone, beside)
-    assert {metric for metric, where in compared} == {*workers.SPREAD}
-    assert not any(of.wider for of in compared.values())
-    # All tests of a session share the GPU's clock: two sessions are one difference.
-    between = compared["kernel_time", workers.BETWEEN]
-    assert (between.one.freedom, between.several.freedom) == differences
-
-
-def test_the_clocks_of_two_h100s_moved_between_sessions_by_themselves() -> None:
-    """By the median of what the canary read before the tests of a session on it."""
-    clocks: dict[str, list[int]] = {}
-    for file in sorted(TWO_H100S[1].glob("beside-*.xz")):
-        of_session: dict[str, list[float]] = {}
-        for one in run_files.load(file).measurements:
-            conditions = one.fingerprint.conditions
-            assert conditions is not None
-            assert conditions.before.canary is not None
-            read = conditions.before.canary.readings["sm_clock_mhz"]
-            of_session.setdefault(one.fingerprint.device.identity, []).append(read)
-        for gpu, readings in of_session.items():
-            clocks.setdefault(gpu, []).append(round(median(readings) / 15) * 15)
-    assert [{*read} for read in clocks.values()] == [{1980, 1995}] * 2
-    assert clocks[min(clocks)] != clocks[max(clocks)]
-
-
-def test_over_ranks_a_rank_s_own_time_repeats_and_times_that_have_collectives_do_not() -> None:
-    def apart(metric: str) -> dict[str, float]:
-        return {test: max(of) / min(of) - 1 for test, of in over_sessions(metric).items()}
-
-    assert max(apart("own_time").values()) == pytest.approx(0.0026, abs=1e-4)
-    assert apart("kernel_time")["ddp-best"] == pytest.approx(0.173, abs=1e-3)
-    assert apart("step_time")["fsdp2-best"] == pytest.approx(0.155, abs=1e-3)
-    assert apart("step_time")["fsdp2-tf32"] == pytest.approx(0.025, abs=1e-3)
-    for test, of in over_sessions("own_instructions").items():
-        assert max(of) / min(of) - 1 < (0.02 if test.endswith("best") else 1e-4), test
-
-
-def test_ddp_s_logger_has_the_host_wait_in_its_first_ten_iterations() -> None:
-    """In the first session the step was measured in them."""
-    assert over_sessions("event_synchronizations")["ddp-tf32"] == [8, 0, 0]
-    first, *others = over_sessions("step_time")["ddp-tf32"]
-    assert first == pytest.approx(264, abs=0.5)
-    assert others == pytest.approx([252, 252], abs=0.5)

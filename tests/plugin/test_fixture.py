@@ -21,7 +21,7 @@ from pytest_gpuperf.measure.instrument import RecordedRun
 from pytest_gpuperf.model.measurement import Device, Measurement
 from pytest_gpuperf.model.result import Expectation, Outcome
 from pytest_gpuperf.plugin.fixture import GpuPerf
-from pytest_gpuperf.plugin.markers import Traits
+from pytest_gpuperf.plugin.markers import MarkerOptions
 from pytest_gpuperf.report.text.next_command import CommandContext
 from pytest_gpuperf.report.text.progress import Display, Outlet
 from pytest_gpuperf.storage import run_files
@@ -69,7 +69,7 @@ class Recorded:
     def of(self, test: str, **traits: Any) -> GpuPerf:
         """The fixture of this test."""
         configuration = test.partition("[")[2].rstrip("]")
-        return GpuPerf(self._session, Traits(test, SUITE, configuration, **traits))
+        return GpuPerf(self._session, MarkerOptions(test, SUITE, configuration, **traits))
 
 
 def compared(

@@ -10,7 +10,7 @@ import pytest
 
 from pytest_gpuperf.storage import run_files
 from tests.measure import stand_in_ncu
-from tests.measure.ncu_pages import RANGE, page
+from tests.measure.ncu_reports import RANGE, module, page
 from tests.plugin.projects import Project, refused
 
 CONFTEST = """
@@ -109,6 +109,7 @@ def ncu(project: Project) -> Project:
     """A project on an H200 with a stand-in for ncu."""
     project.pytester.makeconftest(CONFTEST)
     project.tests(STEPS)
+    module(project.root / "extras" / "python")
     program = project.root / "ncu"
     shutil.copy(stand_in_ncu.__file__, program)
     text = program.read_text(encoding="utf-8").replace("/usr/bin/env python3", sys.executable)

@@ -19,7 +19,7 @@ from pytest_gpuperf.model.entry import (
     Acceptance,
     BaselineFile,
     Calibration,
-    Canaries,
+    CanarySeries,
     Change,
     Entry,
     KernelList,
@@ -493,7 +493,7 @@ def test_an_entry_has_the_machine_and_the_canary_of_each_process(file: Path) -> 
     ((key, machine),) = baseline_files.machines_of(READ).items()
     assert (machine.vbios, machine.gpcs) == ("96.00", (18, 16))
     assert entry.machines == (key, "", key)
-    assert entry.canary == Canaries(
+    assert entry.canary == CanarySeries(
         codes=("sm90-1", "", "sm90-2"),
         before={"l2_cycles": (9.5, None, None), "host_ms": (2.0, None, 3.0)},
         after={"dram_ns": (7, None, None)},

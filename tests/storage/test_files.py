@@ -8,9 +8,8 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -335,30 +334,6 @@ def test_what_cannot_be_held_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageFailure, match=r"loop: cannot be held \(Too many levels"):
         with files.locked(tmp_path / "loop"):
             pytest.fail("nothing can be held")
-
-
-def test_a_folder_that_was_replaced_while_one_waited_is_held_anew(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As git does it on the way from one branch to another."""
-    monkeypatch.setattr(files, "_TICK", 0.0)
-    folder = tmp_path / "baselines"
-    folder.mkdir()
-
-    def replace(child: subprocess.Popen[str], *, anew: bool) -> None:
-        if child.poll() is None:
-            folder.rename(tmp_path / "old")
-            if anew:
-                folder.mkdir()
-            child.communicate()
-
-    for anew in (True, False):
-        with held_by_another(folder) as child, ExitStack() as held:
-            replaced = partial(replace, child, anew=anew)
-            files._hold_made(held, folder, files.PATIENCE, replaced)
-            with pytest.raises(files.Locked), files.locked(folder, patience=0):
-                pytest.fail("held was what is not there any more")
-        (tmp_path / "old").rmdir()
 
 
 def test_who_reserves_a_file_keeps_others_from_it_and_leaves_nothing(

@@ -22,7 +22,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
-from pytest_gpuperf.measure.trace.call_sites import CallSites, uncompiled
+from pytest_gpuperf.measure.trace.call_sites import CallSiteRegistry, uncompiled
 from pytest_gpuperf.model.measurement import OPERATOR, KernelTable, Launch
 
 aten = torch.ops.aten
@@ -175,7 +175,7 @@ class Operators:
     """The operators of one execution in their order, each with where in the code it comes from."""
 
     def __init__(self, root: Path) -> None:
-        self._call_sites = CallSites(root)
+        self._call_sites = CallSiteRegistry(root)
         self._names: dict[str, int] = {}
         self._launches: list[Launch] = []
         self._site_of: list[int] = []

@@ -74,7 +74,7 @@ def read(arch: str, *, load_driver: _LoadDriver = driver.load) -> Canary:
         image = machine_code(arch)
         cuda = load_driver()
         with cuda.primary_context(), cuda.module(image) as module:
-            return _Pass(cuda, module).canary(code(arch))
+            return _CanaryReading(cuda, module).canary(code(arch))
     except CountersUnavailable as error:
         return Canary(obstacle=error.reason)
     except GpuperfError as error:
@@ -111,7 +111,7 @@ def code(arch: str) -> str:
     return f"{arch}-{hashlib.sha256(machine_code(arch) + work).hexdigest()[:12]}"
 
 
-class _Pass:
+class _CanaryReading:
     """One reading of everything, in the current context."""
 
     def __init__(self, cuda: Driver, module: int) -> None:

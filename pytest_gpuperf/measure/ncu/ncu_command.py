@@ -17,6 +17,9 @@ KERNEL, RANGE, APP_RANGE = REPLAYS = ("kernel", "range", "app-range")
 """How ncu repeats what it counts: each kernel, all calls of the step, or the whole program."""
 
 _PLACES = ("/usr/local/cuda/bin/ncu", "/opt/nvidia/nsight-compute/*/ncu")
+_INSTALLED = "opt/nvidia/nsight-compute/*"
+_MODULE = "extras/python/ncu_report.py"
+"""Where in the folder of Nsight Compute its Python module is."""
 _TIME_LIMIT_SECONDS = 60
 _FAILURES = Path(__file__).with_name("failures.yaml")
 _QUOTED_LINES = 5
@@ -59,6 +62,20 @@ def find() -> Path | None:
         return Path(on_path)
     installed = [file for place in _PLACES for file in Path("/").glob(place[1:])]
     return max(installed, key=numbers, default=None)
+
+
+def module_of(executable: Path) -> Path | None:
+    """The folder of the Python module that reads reports, of this ncu's Nsight Compute; or None.
+
+    The program lies in the same folder, or is the one of a CUDA toolkit that starts it there.
+    """
+    home = executable.resolve().parent
+    if (home / _MODULE).exists():
+        return (home / _MODULE).parent
+    elsewhere = [home.parent.glob("nsight-compute-*"), Path("/").glob(_INSTALLED)]
+    modules = [place / _MODULE for places in elsewhere for place in places]
+    there = [module.parent for module in modules if module.exists()]
+    return max(there, key=numbers, default=None)
 
 
 def program(control: Control) -> Path:

@@ -36,7 +36,7 @@ _OURS = Path(__file__).parents[2]
 _PYTHONS = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib")})
 
 
-class CallSites:
+class CallSiteRegistry:
     """The call sites of one execution.
 
     Operators of backward are called where their autograd node was made: a node's sequence number is
@@ -175,7 +175,7 @@ def uncompiled() -> AbstractContextManager[None]:
 class Annotating(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Opens a range in torch's trace around each operator, named after its call site's position."""
 
-    def __init__(self, call_sites: CallSites) -> None:
+    def __init__(self, call_sites: CallSiteRegistry) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._call_sites = call_sites
 
@@ -203,7 +203,7 @@ def with_call_sites(
     Those of the host's waits and allocations come along. What that execution has launched
     otherwise, and what no operator has, comes from nowhere known. Raises what the step raises.
     """
-    call_sites = CallSites(root)
+    call_sites = CallSiteRegistry(root)
 
     def annotated() -> None:
         with uncompiled(), _waits_annotated(call_sites), Annotating(call_sites):
@@ -322,7 +322,7 @@ _LOOK_SECONDS = 2e-4
 
 
 @contextmanager
-def _waits_annotated(call_sites: CallSites) -> Iterator[None]:
+def _waits_annotated(call_sites: CallSiteRegistry) -> Iterator[None]:
     """Opens a range around each wait that is no operator, as `Annotating` does around those."""
     places: list[tuple[Any, str]] = [(torch.cuda, "synchronize")]
     places += [(torch.cuda.Stream, "synchronize"), (torch.cuda.Event, "synchronize")]

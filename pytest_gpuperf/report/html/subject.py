@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
-from pytest_gpuperf.analysis.mix import InstructionMixes, instruction_mixes
+from pytest_gpuperf.analysis.mix import MixBreakdown, instruction_mixes
 from pytest_gpuperf.catalogue import kernel_families
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.model.measurement import STEP, Device, KernelTable, Measurement
@@ -90,7 +90,7 @@ class FigureSubject:
         return len(self._table.launches) - len(self.kernels.launches)
 
     @cached_property
-    def instructions(self) -> InstructionMixes | None:
+    def instructions(self) -> MixBreakdown | None:
         """The instruction mixes of its kernels; None without a table."""
         if self.kernels is None:
             return None

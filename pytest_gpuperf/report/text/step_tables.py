@@ -36,7 +36,7 @@ Values = Mapping[tuple[str, str], float]
 
 
 @dataclass(frozen=True, slots=True)
-class Component:
+class ComponentRow:
     """One component of a measurement, of all its processes. Times are in the unit of the metric."""
 
     name: str
@@ -62,7 +62,7 @@ class ComponentTable:
     metric: str
     """What the times are of."""
     unit: str
-    entries: tuple[Component, ...]
+    entries: tuple[ComponentRow, ...]
     notes: tuple[str, ...]
 
 
@@ -144,7 +144,7 @@ def component_table(
     }
     whole = values.get((STEP, metric))
     entries = [
-        Component(
+        ComponentRow(
             name,
             values[name, metric],
             _share(values[name, metric], whole),
@@ -198,7 +198,7 @@ def component_lines(
         yield from table.wrapped_lines(note, width, indent="  ")
 
 
-def _outside(inside: Sequence[Component], values: Values, metric: str) -> Component | None:
+def _outside(inside: Sequence[ComponentRow], values: Values, metric: str) -> ComponentRow | None:
     """What the step took beyond its components; None where that is nothing.
 
     Of kernels that ran at once on several streams, components have more than the step.
@@ -212,7 +212,7 @@ def _outside(inside: Sequence[Component], values: Values, metric: str) -> Compon
     # On the host, what the clock itself takes is outside too.
     if left == 0 or (left is None and time == 0):
         return None
-    return Component(OUTSIDE, time, _share(time, whole), left, other)
+    return ComponentRow(OUTSIDE, time, _share(time, whole), left, other)
 
 
 def _notes(values: Values) -> Iterator[str]:

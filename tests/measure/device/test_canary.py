@@ -155,7 +155,7 @@ def test_a_gpu_that_is_another_processs_between_our_kernels_shows_in_a_queue_of_
 
 
 def test_spreads_are_the_median_distance_of_the_repeats() -> None:
-    one: Any = object.__new__(canary._Pass)
+    one: Any = object.__new__(canary._CanaryReading)
     one._readings, one._spreads = {}, {}
     one._keep("l2_cycles", [100.0, 101.0, 102.0, 104.0, 108.0])
     one._keep("host_ms", [4.0, 5.0, 2.0], of=min)

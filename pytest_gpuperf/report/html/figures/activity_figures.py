@@ -21,7 +21,7 @@ from pytest_gpuperf.report.html.subject import (
 )
 from pytest_gpuperf.report.text.step_tables import (
     OUTSIDE,
-    Component,
+    ComponentRow,
     ComponentTable,
     component_table,
 )
@@ -167,7 +167,7 @@ def _longest_component(shown: Sequence[tuple[FigureSubject, ComponentTable]]) ->
     return ""
 
 
-def _inside(listed: ComponentTable) -> list[Component]:
+def _inside(listed: ComponentTable) -> list[ComponentRow]:
     """Those in which something was launched."""
     return [entry for entry in listed.entries if entry.name != OUTSIDE and not entry.empty]
 

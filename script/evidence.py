@@ -1,26 +1,28 @@
-"""What was measured and simulated of the judge, as the tables of docs/verdict.md.
+"""Committed runs and results as the tables of README.md and docs/, for `script/docs`.
 
-Each function reads committed files and returns Markdown; `script/docs` puts it in place.
+Each function reads committed files, or has a run of them, and returns Markdown.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
 from benchmarks import recorded
-from benchmarks.causes import patches, scores
+from benchmarks.causes import scores
 from benchmarks.causes.scores import RESULTS, Score
+from pytest_gpuperf.analysis import launch_totals, priority, roofline
 from pytest_gpuperf.baselines import calibration
-from pytest_gpuperf.catalogue import kernel_families, units
+from pytest_gpuperf.catalogue import architectures, kernel_families, units
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.commands import calibrate as shown
 from pytest_gpuperf.judge import attribution
 from pytest_gpuperf.judge.attribution import Naming, attribute
+from pytest_gpuperf.judge.expectation import ratio
 from pytest_gpuperf.judge.interval import UNCHANGED_RATE, difference, quantile
 from pytest_gpuperf.judge.noise import BaselineGpus, scales
 from pytest_gpuperf.judge.stopping import ALARMING
@@ -31,6 +33,7 @@ from pytest_gpuperf.model.result import Outcome, Run
 from pytest_gpuperf.report.text import kernel_lines
 from pytest_gpuperf.storage import baseline_files
 from pytest_gpuperf.storage.files import adapter, read_json
+from suites.claim import Claim
 
 _SHAPES = ("N", "H", "O")
 _ROWS = (
@@ -163,16 +166,8 @@ def kernel_spreads() -> str:
 
 
 def causes(folder: Path) -> str:
-    """Causes, and what was said of each where that was measured and scored."""
-    results = folder / RESULTS
-    if not results.exists():
-        rows = ["| cause | kind | what somebody did |", "| --- | --- | --- |"]
-        rows += [
-            f"| {cause.name} | {' or '.join(cause.kinds)} | {cause.summary} |"
-            for cause in patches.causes().values()
-        ]
-        return "\n".join([*rows, "", "No run of them is recorded yet."]) + "\n"
-    content = json.loads(results.read_text(encoding="utf-8"))
+    """What was said of each cause, as it was scored."""
+    content = json.loads((folder / RESULTS).read_text(encoding="utf-8"))
     scored = [Score(**entry) for entry in content["counted"]]
     rows = ["| cause | step | what is said | right |", "| --- | ---: | --- | --- |"]
     for score in scored:
@@ -236,3 +231,194 @@ def example(baseline: Run, measured: Run, metric: str) -> str:
 
 def _rounds(measurement: Measurement, metric: str) -> tuple[float, ...]:
     return next(s.values for s in measurement.samples if (s.phase, s.metric) == (STEP, metric))
+
+
+ABSENT = "-"
+
+
+def of_processes(run: Run, configuration: str, metric: str, part: str = STEP) -> dict[str, float]:
+    """The median over rounds of each process that measured it, by process."""
+    return {
+        measurement.process: median(sample.values)
+        for measurement in run.measurements
+        if measurement.configuration == configuration
+        for sample in measurement.samples
+        if (sample.phase, sample.metric) == (part, metric)
+    }
+
+
+def medians(run: Run, metrics: Sequence[str], configurations: Sequence[str]) -> str:
+    """A row per configuration and a column per metric, of the whole step."""
+    rows = [
+        f"| configuration | {' | '.join(f'`{metric}`' for metric in metrics)} |",
+        f"| --- |{' ---: |' * len(metrics)}",
+    ]
+    for configuration in configurations:
+        cells = [_cell(of_processes(run, configuration, metric), metric) for metric in metrics]
+        rows.append(f"| `{configuration}` | {' | '.join(cells)} |")
+    return "\n".join(rows) + "\n"
+
+
+def _cell(values: dict[str, float], metric: str) -> str:
+    if not values:
+        return ABSENT
+    return units.value(median(values.values()), catalogue().metrics[metric].unit)
+
+
+BASELINE = "baseline"
+SAMPLING = "_sampling"
+"""Behind a configuration's name: the measurement of its sampling step."""
+_HEADINGS = (
+    *("configuration", "training step", "faster", "peak memory", "first step"),
+    *("sampling step", "faster"),
+)
+
+
+def speedups(run: Run, configurations: Iterable[str]) -> str:
+    """A row per configuration that the run has, and how many times as fast as the baseline it is.
+
+    The first step has in it what was compiled or captured; it is not measured otherwise.
+    """
+    rows = [
+        f"| {' | '.join(_HEADINGS)} |",
+        f"| --- |{' ---: |' * (len(_HEADINGS) - 1)}",
+    ]
+    rows += [
+        f"| `{name}` | {' | '.join(_cells(run, name))} |"
+        for name in configurations
+        if of_processes(run, name, "step_time")
+    ]
+    return "\n".join(rows) + "\n"
+
+
+def _cells(run: Run, name: str) -> tuple[str, ...]:
+    training, sampling = (_time(run, f"{name}{what}") for what in ("", SAMPLING))
+    bases = (_time(run, f"{BASELINE}{what}") for what in ("", SAMPLING))
+    faster = [
+        f"{base / time:.1f}x" if base and time else ABSENT
+        for base, time in zip(bases, (training, sampling), strict=True)
+    ]
+    memory = of_processes(run, name, "peak_memory").values()
+    return (
+        units.value(training, "ms"),
+        faster[0],
+        units.value(median(memory), "bytes") if memory else ABSENT,
+        _first_call(run, name),
+        units.value(sampling, "ms"),
+        faster[1],
+    )
+
+
+def _time(run: Run, configuration: str) -> float | None:
+    values = of_processes(run, configuration, "step_time").values()
+    return median(values) if values else None
+
+
+def _first_call(run: Run, configuration: str) -> str:
+    """The longest of the processes: others may have found compiled code in a cache."""
+    seconds = [
+        float(value)
+        for measurement in run.measurements
+        if measurement.configuration == configuration
+        and (value := measurement.fingerprint.settings.get("first_call_s")) is not None
+    ]
+    return f"{max(seconds):.1f} s" if seconds else ABSENT
+
+
+def claimed(claims: Sequence[Claim], run: Run) -> str:
+    """A row per claim that is made of the run's device: the ratio, what is claimed, and what is.
+
+    "here" has the ratio with its interval, or why there is none; a ratio that does not hold, or
+    that is undecided, says so.
+    """
+    rows = ["| ratio | metric | claimed | here |", "| --- | --- | --- | --- |"]
+    device = run.measurements[0].fingerprint.device
+    for claim in claims:
+        if not any(architectures.matches(pattern, device.arch) for pattern in claim.architectures):
+            continue
+        cells = (
+            f"`{claim.numerator}` / `{claim.denominator}`",
+            f"`{claim.metric}`",
+            _bounds(claim),
+            _here(claim, run),
+        )
+        rows.append(f"| {' | '.join(cells)} |")
+    return "\n".join(rows) + "\n"
+
+
+def _bounds(claim: Claim) -> str:
+    bounds = (("above", claim.above), ("below", claim.below))
+    return ", ".join(f"{name} {bound:.3g}" for name, bound in bounds if bound is not None)
+
+
+def _here(claim: Claim, run: Run) -> str:
+    sides = [_measured(run, name) for name in (claim.numerator, claim.denominator)]
+    if not all(sides):
+        return "not measured"
+    metric = catalogue().metrics[claim.metric]
+    judged = ratio(metric, *sides, above=claim.above, below=claim.below)
+    if judged.measured is None:
+        return "not measured"
+    said = f"{judged.measured:.3g}"
+    if judged.low is not None and judged.high is not None:
+        said += f" ({judged.low:.3g} to {judged.high:.3g})"
+    return said if judged.reason == "within" else f"{said}: {judged.outcome.value}"
+
+
+def _measured(run: Run, configuration: str) -> list[Measurement]:
+    return [m for m in run.measurements if m.configuration == configuration]
+
+
+def known_devices() -> str:
+    """The devices whose published peaks are known."""
+    return ", ".join(f"`{name}`" for name in sorted(roofline.published())) + ".\n"
+
+
+def derived(run: Run, configuration: str) -> str:
+    """One kernel, the one with the highest score, step by step."""
+    (table,) = (m.kernels for m in run.measurements if m.configuration == configuration)
+    assert table is not None, configuration
+    score = priority.priorities(table, kernel_families.family).kernels[0]
+    rate = next(
+        k
+        for k in launch_totals.of_kernels(table, kernel_families.family).kernels
+        if k.name == score.name
+    )
+    whole = launch_totals.total(
+        launch.duration for launch in launch_totals.Counters(table).whole().launches
+    )
+    time = units.value(score.nanoseconds, "ns")
+    assert score.throughput
+    every = units.value(whole, "ns")
+    return (
+        f"{_code(score.name)}, {score.launches} launches in {time}:\n\n"
+        f"- share of kernel time: {time} / {every} = {_percent(score.nanoseconds / whole)}\n"
+        f"- IPC: {_number(rate.ipc)} of its launches together, geometric mean over them "
+        f"{_number(rate.geometric_mean)}\n"
+        f"- bottleneck: `{score.bottleneck}`, at {score.throughput:.2f} % of its peak\n"
+        f"- estimated speedup: 100 / {score.throughput:.2f} - 1 = "
+        f"{100 / score.throughput - 1:.3g}; of each launch clamped to 1, and weighed by time, "
+        f"{_number(score.speedup)}\n"
+        f"- priority score: {time} x {_number(score.speedup)} = "
+        f"{units.value(score.score, 'ns')}, {_percent(score.share)} of the step's\n"
+    )
+
+
+def _code(name: str) -> str:
+    return f"`{kernel_families.short_name(name)}`"
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"
+
+
+def _percent(share: float | None) -> str:
+    return "-" if share is None else f"{100 * share:.1f} %"
+
+
+def quality(value: float) -> str:
+    """A number of two digits, as the table of the quality gates has it."""
+    if not value or not math.isfinite(value):
+        return f"{value:g}"
+    digits, exponent = f"{value:.1e}".split("e")
+    return f"{digits}e{int(exponent)}"
