@@ -10,12 +10,14 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import chain
 from math import fsum, isqrt
 from statistics import fmean
 
-from pytest_gpuperf.model.measurement import CallSite, KernelTable
+from pytest_gpuperf.model.measurement import CallSite, KernelTable, Launch
+from pytest_gpuperf.model.result import ChangeKind
 
 Key = tuple[str, tuple[int, ...], tuple[int, ...]]
 """What makes two launches the same kernel: name, grid and block (empty where there is none)."""
@@ -217,69 +219,127 @@ def _longest(places: Sequence[int], durations: Sequence[float], count: int) -> l
     return sorted(sorted(places, key=lambda place: (-durations[place], place))[:count])
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class AlignedLaunch:
+    """One launch of a step."""
+
+    key: Key
+    family: str
+    short: str
+    """Its kernel's name, so that it fits in a line."""
+    times: tuple[float, ...]
+    """Per table, nanoseconds; the mean where a table lacks it."""
+    duration: float
+    """Nanoseconds: the mean over the tables that have it."""
+    cost: float
+    """What it adds to the step: nanoseconds, or one call of an operator, which has no time."""
+    counts: dict[str, float | None]
+    """By metric, the mean over the tables that count it; None where none does."""
+    place: Place
+    module: str
+    backward: bool
+
+    @property
+    def name(self) -> str:
+        """The whole name of its kernel."""
+        return self.key[0]
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchChange:
+    """What became of one launch."""
+
+    kind: ChangeKind
+    launch: AlignedLaunch
+    """The one that there is now, or that was removed."""
+    former: AlignedLaunch | None = None
+    """The one before that it is, or stands in place of."""
+
+    @property
+    def now(self) -> AlignedLaunch | None:
+        """The one that there is now."""
+        return None if self.kind is ChangeKind.REMOVED else self.launch
+
+    @property
+    def then(self) -> AlignedLaunch | None:
+        """The one that there was before."""
+        return self.launch if self.kind is ChangeKind.REMOVED else self.former
+
+    @property
+    def cost(self) -> float:
+        """What it adds to the step."""
+        now, then = (one.cost if one else 0.0 for one in (self.now, self.then))
+        return now - then
+
+
 @dataclass(frozen=True)
 class LaunchSequence:
-    """The launches that the tables of one side agree on, each with its mean over the tables."""
+    """The launches that the tables of one side agree on."""
 
-    keys: tuple[Key, ...]
-    durations: tuple[float, ...]
-    """Per launch, nanoseconds: the mean over the tables that have it."""
-    counters: dict[str, tuple[float | None, ...]]
-    """Per metric and launch, the mean over the tables that count it; None where none does."""
-    tables: tuple[tuple[float, ...], ...]
-    """Per table, the durations of the launches; the mean where a table lacks one."""
+    launches: tuple[AlignedLaunch, ...]
+    host: KernelTable | None
+    """The table that says where launches come from, and what the host did beside launching; None
+    where none does."""
     idle: tuple[float, ...]
     """Per table, nanoseconds."""
     idles: tuple[float, ...]
     """Per trace, nanoseconds: a table may be of several."""
     totals: tuple[float, ...]
     """Per trace, launches and gaps."""
-    sites: tuple[CallSite, ...]
-    """Per launch; empty where no table says where its launches come from."""
-    host: KernelTable | None
-    """The table that the sites are of: what the host did beside launching is of the same."""
     odd: int
     """Tables with another sequence of launches than the one that most have."""
 
+    @property
+    def keys(self) -> tuple[Key, ...]:
+        """Its kernels, in their order."""
+        return tuple(launch.key for launch in self.launches)
 
-def sequence_of(tables: Sequence[KernelTable]) -> LaunchSequence:
+    @cached_property
+    def time(self) -> float:
+        """Nanoseconds of all launches and gaps."""
+        return fsum((*(launch.duration for launch in self.launches), fmean(self.idle)))
+
+
+def sequence_of(
+    tables: Sequence[KernelTable], family: Callable[[str], str], short: Callable[[str], str]
+) -> LaunchSequence:
     """The step that `tables`, of one or several executions of the same code, describe.
 
     Its launches are those of the sequence that most tables have (the first of them, where several
-    are as frequent). The others are aligned with it, and their further launches left out.
+    are as frequent). The others are aligned with it, and their further launches left out. `family`
+    and `short` are of kernels by their names.
     """
     sequences = [keys(table) for table in tables]
     usual, count = Counter(sequences).most_common(1)[0]
     places = [_places(usual, sequence) for sequence in sequences]
-    rows = [
-        [None if place is None else table.launches[place].duration for place in own]
-        for table, own in zip(tables, places, strict=True)
-    ]
-    durations = [_mean(column) or 0.0 for column in zip(*rows, strict=True)]
-    traces = [trace for table in tables for trace in _traces(table)]
     host, sites = _sites(tables, places)
+    launches = []
+    for key, site, own in zip(usual, sites, zip(*places, strict=True), strict=True):
+        known = {n: tables[n].launches[at] for n, at in enumerate(own) if at is not None}
+        duration = fmean(launch.duration for launch in known.values())
+        launch = AlignedLaunch(
+            key=key,
+            family=family(key[0]),
+            short=short(key[0]),
+            times=tuple(known[n].duration if n in known else duration for n in range(len(own))),
+            duration=duration,
+            cost=1.0 if tables[0].of_operators else duration,
+            counts={
+                metric: _count([(tables[n].metrics, one) for n, one in known.items()], metric)
+                for metric in (CYCLES, INSTRUCTIONS)
+            },
+            place=place_of(site),
+            module=site.module,
+            backward=site.backward,
+        )
+        launches.append(launch)
+    traces = [trace for table in tables for trace in _traces(table)]
     return LaunchSequence(
-        keys=usual,
-        durations=tuple(durations),
-        counters={
-            metric: tuple(
-                _mean(column)
-                for column in zip(
-                    *(_values(t, p, metric) for t, p in zip(tables, places, strict=True)),
-                    strict=True,
-                )
-            )
-            for metric in (CYCLES, INSTRUCTIONS)
-        },
-        tables=tuple(
-            tuple(mean if x is None else x for x, mean in zip(row, durations, strict=True))
-            for row in rows
-        ),
+        launches=tuple(launches),
+        host=host,
         idle=tuple(table.idle for table in tables),
         idles=tuple(idle for _, idle in traces),
         totals=tuple(busy + idle for busy, idle in traces),
-        sites=sites,
-        host=host,
         odd=len(tables) - count,
     )
 
@@ -292,7 +352,7 @@ def keys(table: KernelTable) -> tuple[Key, ...]:
     """
     if table.of_operators and table.site_of:
         return tuple(
-            (f"{table.names[launch.name]}{_PLACE}{_place(table.sites[at])}", (), ())
+            (f"{table.names[launch.name]}{_PLACE}{_caller(table.sites[at])}", (), ())
             for launch, at in zip(table.launches, table.site_of, strict=True)
         )
     return tuple(
@@ -312,7 +372,7 @@ def numbered(line: str) -> tuple[str, int]:
     return file, int(number) if number.isdecimal() else 0
 
 
-def _place(site: CallSite) -> str:
+def _caller(site: CallSite) -> str:
     way = "backward of " if site.backward else ""
     return f"{way}{site.function} {site.module}".strip()
 
@@ -326,13 +386,13 @@ def _traces(table: KernelTable) -> list[tuple[float, float]]:
 
 def _sites(
     tables: Sequence[KernelTable], places: Sequence[Sequence[int | None]]
-) -> tuple[KernelTable | None, tuple[CallSite, ...]]:
-    """Those of the first table that has them for every launch, and that table."""
+) -> tuple[KernelTable | None, list[CallSite]]:
+    """The first table that has a call site for every launch, and those; else blank ones."""
     for table, own in zip(tables, places, strict=True):
         known = [place for place in own if place is not None]
-        if table.site_of and len(known) == len(own):
-            return table, tuple(table.sites[table.site_of[place]] for place in known)
-    return None, ()
+        if table.site_of and known and len(known) == len(own):
+            return table, [table.sites[table.site_of[place]] for place in known]
+    return None, [CallSite("", "")] * len(places[0])
 
 
 def _places(usual: Sequence[Key], sequence: Sequence[Key]) -> list[int | None]:
@@ -343,14 +403,103 @@ def _places(usual: Sequence[Key], sequence: Sequence[Key]) -> list[int | None]:
     return [aligned.get(position) for position in range(len(usual))]
 
 
-def _values(table: KernelTable, places: Sequence[int | None], metric: str) -> list[float | None]:
-    if metric not in table.metrics:
-        return [None] * len(places)
-    index = table.metrics.index(metric)
-    launches = [None if place is None else table.launches[place] for place in places]
-    return [launch.values[index] if launch and launch.values else None for launch in launches]
-
-
-def _mean(column: Sequence[float | None]) -> float | None:
-    known = [value for value in column if value is not None]
+def _count(launches: Sequence[tuple[Sequence[str], Launch]], metric: str) -> float | None:
+    """The mean of what tables with these metrics count of one launch."""
+    values = (
+        launch.values[metrics.index(metric)]
+        for metrics, launch in launches
+        if launch.values and metric in metrics
+    )
+    known = [value for value in values if value is not None]
     return fmean(known) if known else None
+
+
+@dataclass(frozen=True)
+class Frame:
+    """Two steps, launch by launch."""
+
+    new: LaunchSequence
+    old: LaunchSequence
+    launches: tuple[tuple[AlignedLaunch, ...], tuple[AlignedLaunch, ...]]
+    """All of them now, and before at the lines that there are now."""
+    changes: tuple[LaunchChange, ...]
+    """What became of each: added, removed, replaced, or the same."""
+    moved: int
+    """How many of the same stand at another place of the sequence."""
+    relocated: Mapping[Place, Place]
+    """Where the lines of the baseline are now: an edit above moves every line."""
+
+    @property
+    def located(self) -> bool:
+        """Whether the lines that launches come from are known, on both sides."""
+        return self.new.host is not None and self.old.host is not None
+
+    @property
+    def timed(self) -> bool:
+        """Whether launches have times: operators have none."""
+        return bool(self.new.time or self.old.time)
+
+    @cached_property
+    def kernels(self) -> tuple[set[str], set[str]]:
+        """The whole names of the kernels, now and before."""
+        now, then = self.launches
+        return {launch.name for launch in now}, {launch.name for launch in then}
+
+    @cached_property
+    def names(self) -> dict[str, int]:
+        """All kernels by their whole names, each with its number."""
+        names = dict.fromkeys(launch.name for side in self.launches for launch in side)
+        return {name: number for number, name in enumerate(names)}
+
+    def place_now(self, site: CallSite) -> Place:
+        """Where a line of the baseline is now that may launch nothing: as its nearest has moved."""
+        where = place_of(site)
+        if where in self.relocated:
+            return self.relocated[where]
+        file, number = numbered(site.line)
+        near = [
+            (abs(number - numbered(line)[1]), line, now)
+            for (line, _), (now, _) in self.relocated.items()
+            if number and numbered(line)[0] == file
+        ]
+        if not near:
+            return where
+        _, line, now = min(near)
+        other, there = numbered(now)
+        return f"{other}:{number + there - numbered(line)[1]}", site.function
+
+
+def frame_of(new: LaunchSequence, old: LaunchSequence) -> Frame:
+    """Both steps, with their launches paired."""
+    sides = new.launches, old.launches
+    families = {launch.name: launch.family for side in sides for launch in side}
+    times = [launch.duration for launch in new.launches], [one.duration for one in old.launches]
+    pairing = pair(new.keys, old.keys, times, families.__getitem__)
+    same = (*pairing.matched, *pairing.moved)
+    there: dict[Place, Counter[Place]] = defaultdict(Counter)
+    for i, j in (*same, *pairing.replaced):
+        there[old.launches[j].place][new.launches[i].place] += 1
+    relocated = {where: places.most_common(1)[0][0] for where, places in there.items()}
+    places = {j: new.launches[i].place for i, j in (*same, *pairing.replaced)}
+    before = tuple(
+        replace(one, place=places.get(j, relocated.get(one.place, one.place)))
+        for j, one in enumerate(old.launches)
+    )
+    now, changes = new.launches, []
+    changes += [LaunchChange(ChangeKind.ADDED, now[i]) for i in pairing.added]
+    changes += [LaunchChange(ChangeKind.REMOVED, before[j]) for j in pairing.removed]
+    for kind, pairs in ((ChangeKind.REPLACED, pairing.replaced), (ChangeKind.SAME, same)):
+        changes += [LaunchChange(kind, now[i], before[j]) for i, j in pairs]
+    return Frame(
+        new=new,
+        old=old,
+        launches=(now, before),
+        changes=tuple(changes),
+        moved=len(pairing.moved),
+        relocated=relocated,
+    )
+
+
+def place_of(site: CallSite) -> Place:
+    """The line of code and the function of a call site."""
+    return site.line, site.function

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from pytest_gpuperf.catalogue import kernel_families
 from pytest_gpuperf.judge.attribution import Naming, attribute
-from pytest_gpuperf.model.result import Attribution, Headline, Outcome, Verdict
+from pytest_gpuperf.model.result import Attribution, Cause, Outcome, Verdict
 from tests.examples import verdict
 from tests.kernel_steps import (
     Sited,
@@ -124,9 +124,9 @@ def of(
     return attribute(after, before, NAMING, verdicts)
 
 
-def cause(attribution: Attribution) -> Headline:
-    assert attribution.headline is not None
-    return attribution.headline
+def cause(attribution: Attribution) -> Cause:
+    assert attribution.cause is not None
+    return attribution.cause
 
 
 Launched = tuple[str, float]
@@ -135,7 +135,7 @@ Launched = tuple[str, float]
 
 def between(
     before: Sequence[Launched], after: Sequence[Launched], *verdicts: Verdict, at: str = ""
-) -> Headline:
+) -> Cause:
     """What is said of a step of a single function that launched other kernels before."""
     place = at or f"{BLOCK} blocks.0"
     now, then = (sited(*((name, us, place) for name, us in side)) for side in (after, before))
@@ -158,7 +158,7 @@ def again(row: Sited) -> list[Sited]:
 ITEM = "layers.py:77 ResidualBlock.forward blocks.0"
 
 
-def bound(rows: Sequence[Sited], idle: float, *verdicts: Verdict) -> Headline:
+def bound(rows: Sequence[Sited], idle: float, *verdicts: Verdict) -> Cause:
     """What is said where the GPU waits for the host for so many more microseconds.
 
     It waits at other lines than before: where the host is late is another place in each execution.

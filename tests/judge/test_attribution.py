@@ -18,8 +18,8 @@ from pytest_gpuperf.judge.attribution import NEAR_ZERO, attribute, distance_of
 from pytest_gpuperf.model.measurement import KernelTable
 from pytest_gpuperf.model.result import (
     Attribution,
-    Cause,
     ChangeKind,
+    ChangeReason,
     KernelChange,
     Outcome,
     Verdict,
@@ -120,7 +120,11 @@ def test_one_slower_kernel() -> None:
 
 
 def test_instructions_tell_other_code_from_memory() -> None:
-    for instructions, cause in ((5e6, Cause.MEMORY), (5.01e6, Cause.MEMORY), (5.5e6, Cause.CODE)):
+    for instructions, cause in (
+        (5e6, ChangeReason.MEMORY),
+        (5.01e6, ChangeReason.MEMORY),
+        (5.5e6, ChangeReason.CODE),
+    ):
         before: Sequence[Row] = (("fprop", 900.0, 3e6), ("add", 300.0, 5e6))
         after: Sequence[Row] = (("fprop", 900.0, 3e6), ("add", 400.0, instructions))
         entry = only(of(table(*after), table(*before)))
@@ -133,11 +137,11 @@ def test_instructions_tell_other_code_from_memory() -> None:
 
 def test_without_counters_the_cause_is_unknown() -> None:
     entry = only(of(table(("add", 400.0)), table(("add", 300.0))))
-    assert (entry.cause, entry.cycles, entry.instructions) == (Cause.UNKNOWN, None, None)
+    assert (entry.cause, entry.cycles, entry.instructions) == (ChangeReason.UNKNOWN, None, None)
 
 
 def test_another_kernel_in_a_places_stead_replaced_it() -> None:
-    for other, cause in (("fprop b", Cause.ALGORITHM), ("fprop@64", Cause.SHAPE)):
+    for other, cause in (("fprop b", ChangeReason.ALGORITHM), ("fprop@64", ChangeReason.SHAPE)):
         entry = only(change := of(table((other, 700.0), *STEP[1:]), table(*STEP)))
         assert (entry.kind, entry.cause, entry.change) == (ChangeKind.REPLACED, cause, -200_000)
         assert entry.name is not None, (other, cause)
@@ -151,11 +155,11 @@ def test_another_kernel_in_a_places_stead_replaced_it() -> None:
 def test_launches_are_added_or_removed_and_their_kernel_is_new_or_gone() -> None:
     more, silu = table(*STEP, ("add", 305.0)), table(*STEP, ("silu", 305.0))
     for measured, baseline, kind, cause, relative in (
-        (more, table(*STEP), ChangeKind.ADDED, Cause.MORE, None),
-        (silu, table(*STEP), ChangeKind.ADDED, Cause.NEW, None),
-        (table(("add", 5.0)), table(), ChangeKind.ADDED, Cause.NEW, None),
-        (table(*STEP), more, ChangeKind.REMOVED, Cause.LESS, -1),
-        (table(*STEP), silu, ChangeKind.REMOVED, Cause.GONE, -1),
+        (more, table(*STEP), ChangeKind.ADDED, ChangeReason.MORE, None),
+        (silu, table(*STEP), ChangeKind.ADDED, ChangeReason.NEW, None),
+        (table(("add", 5.0)), table(), ChangeKind.ADDED, ChangeReason.NEW, None),
+        (table(*STEP), more, ChangeKind.REMOVED, ChangeReason.LESS, -1),
+        (table(*STEP), silu, ChangeKind.REMOVED, ChangeReason.GONE, -1),
     ):
         change = of(measured, baseline)
         entry = only(change)
@@ -167,7 +171,10 @@ def test_launches_are_added_or_removed_and_their_kernel_is_new_or_gone() -> None
 
 
 def test_a_gap_competes_with_kernels() -> None:
-    for after, before, cause in ((900, 100, Cause.WAITED), (100, 900, Cause.WAITED_LESS)):
+    for after, before, cause in (
+        (900, 100, ChangeReason.WAITED),
+        (100, 900, ChangeReason.WAITED_LESS),
+    ):
         entry = only(of(table(*STEP, idle=after), table(*STEP, idle=before)))
         assert (entry.kind, entry.cause) == (ChangeKind.GAP, cause)
         assert entry.change == 1000 * (after - before)
@@ -234,9 +241,9 @@ def test_a_table_with_other_launches_is_set_against_what_most_have() -> None:
 
 
 def test_times_are_means_over_the_tables() -> None:
-    one = sequence_of([table(("add", 100.0, 5.0)), table(("add", 300.0, 7.0))])
-    assert one.durations == (200_000,)
-    assert one.counters["instructions"] == (6.0,)
+    tables = [table(("add", 100.0, 5.0)), table(("add", 300.0, 7.0))]
+    (launch,) = sequence_of(tables, str, str).launches
+    assert (launch.duration, launch.counts["instructions"]) == (200_000, 6.0)
 
 
 def test_a_blame_is_kept_in_files() -> None:
@@ -342,7 +349,7 @@ def test_calls_of_a_line_are_added_up_and_are_of_the_modules_that_make_them() ->
 
 def test_a_step_that_launched_nothing_before_has_a_headline_with_its_time() -> None:
     regressed = verdict("step_time", unit="ms", baseline=1.0, measured=2.0, change=1.0)
-    told = attribute(table(("add", 700.0)), table(), NAMING, [regressed]).headline
+    told = attribute(table(("add", 700.0)), table(), NAMING, [regressed]).cause
     assert told is not None
     assert told.traced == 700_000
 
@@ -423,9 +430,9 @@ def test_the_gap_is_blamed_beyond_the_noise_of_its_time(
     assert entry.kind is ChangeKind.GAP
     assert entry.statistic == pytest.approx(t)
     assert entry.p_value == pytest.approx(0.05, rel=0.05)
-    cause = Cause.WAITED if direction > 0 else Cause.WAITED_LESS
+    cause = ChangeReason.WAITED if direction > 0 else ChangeReason.WAITED_LESS
     assert entry.significant is significant
-    assert entry.cause is (cause if significant else Cause.UNKNOWN)
+    assert entry.cause is (cause if significant else ChangeReason.UNKNOWN)
 
 
 @pytest.mark.parametrize(("us", "asked"), [(9.99, False), (10.01, True)])
@@ -689,8 +696,8 @@ def test_whatever_changed_a_headline_is_made_or_none(
 ) -> None:
     """Of any tables: it raises nothing, and its time is the step's."""
     regressed = verdict("step_time", unit="ms", baseline=1.0, measured=1 + change, change=change)
-    told = attribute(measured, baseline, NAMING, [regressed]).headline
-    assert attribute(measured, measured, NAMING).headline is None
+    told = attribute(measured, baseline, NAMING, [regressed]).cause
+    assert attribute(measured, measured, NAMING).cause is None
     if change > 0:
         assert told is not None
         assert told.change == pytest.approx(1e6 * change)
@@ -742,7 +749,7 @@ def test_tf32_replaces_the_convolutions_of_the_baseline() -> None:
     assert all(e.family.startswith("convolution-") for e in worst)
     assert "sm90_xmma_wgrad" in worst[0].short
     assert "sm80_xmma_wgrad" in worst[0].formerly
-    assert worst[0].cause is Cause.ALGORITHM
+    assert worst[0].cause is ChangeReason.ALGORITHM
     convolutions = [f for f in attribution.families if f.family.startswith("convolution-")]
     assert math.fsum(f.share or 0 for f in convolutions) > 0.95
     assert attribution.explained == pytest.approx(1, abs=0.01)
@@ -754,7 +761,11 @@ def test_channels_last_adds_layout_copies_to_tf32() -> None:
     assert attribution.families[0].share is not None
     assert attribution.families[0].share > 0.75
     worst = attribution.entries[0]
-    assert (worst.kind, worst.cause, worst.family) == (ChangeKind.ADDED, Cause.MORE, "layout")
+    assert (worst.kind, worst.cause, worst.family) == (
+        ChangeKind.ADDED,
+        ChangeReason.MORE,
+        "layout",
+    )
     layout = {
         kind: math.fsum(
             e.change for e in attribution.entries if (e.kind, e.family) == (kind, "layout")
@@ -770,7 +781,7 @@ def test_adam_without_foreach_launches_many_and_makes_the_gpu_wait() -> None:
     attribution = of(traced("adam-foreach-off"), traced("tf32"))
     assert process_time() - begin < 3  # with the import of scipy
     assert attribution.entries[0].kind is ChangeKind.GAP
-    assert attribution.entries[0].cause is Cause.WAITED
+    assert attribution.entries[0].cause is ChangeReason.WAITED
     optimizer = next(f for f in attribution.families if f.family == "optimizer")
     assert (optimizer.launches_after, optimizer.change < 0) == (0, True)
     assert attribution.launched.added > 1600
@@ -784,7 +795,7 @@ def test_a_doubled_convolution_is_called_more_often() -> None:
     place = max(range(len(one.launches)), key=lambda p: one.launches[p].duration)
     launches = [*one.launches[: place + 1], *one.launches[place:]]
     entry = only(of(with_launches(one, launches), one))
-    assert (entry.kind, entry.cause) == (ChangeKind.ADDED, Cause.MORE)
+    assert (entry.kind, entry.cause) == (ChangeKind.ADDED, ChangeReason.MORE)
     assert entry.family == "convolution-weight-gradient"
     assert entry.change == one.launches[place].duration
 
@@ -847,7 +858,7 @@ def test_it_is_found_in_a_second_measurement_too() -> None:
     one, other = counted("tf32-core"), counted("tf32-core-1")
     entry = only(of(slowed(other, largest(other), 1.05), one))
     assert entry.short == "RowwiseMomentsCUDAKernel"
-    assert entry.cause is Cause.MEMORY
+    assert entry.cause is ChangeReason.MEMORY
 
 
 def test_what_all_kernels_share_is_no_kernels_fault() -> None:

@@ -10,9 +10,9 @@ import pytest
 
 from pytest_gpuperf.catalogue import kernel_families
 from pytest_gpuperf.judge.attribution import attribute
-from pytest_gpuperf.judge.headline import precision
+from pytest_gpuperf.judge.cause import precision
 from pytest_gpuperf.model.measurement import STEP, CallSite, KernelTable
-from pytest_gpuperf.model.result import Attribution, LossKind
+from pytest_gpuperf.model.result import Attribution, CauseKind
 from pytest_gpuperf.report.text.kernel_lines import sentence
 from tests import ROOT
 from tests.examples import verdict
@@ -69,40 +69,40 @@ from tests.kernel_steps import (
     with_launches,
 )
 
-KINDS: dict[str, tuple[Callable[[], Attribution], LossKind, str]] = {
+KINDS: dict[str, tuple[Callable[[], Attribution], CauseKind, str]] = {
     "float64": (
         lambda: of(changed((NORM, in_double)), step_time(0.16)),
-        LossKind.PRECISION,
+        CauseKind.PRECISION,
         "+3.2 ms (+16.00 %): layers.py:45 GroupNorm32.forward runs in float64 (2 modules); "
         "was float32",
     ),
     "no tf32": (
         lambda: of(changed((BLOCK, lambda row: [(CONV_F32, 9_000.0, row[2])])), step_time(0.4)),
-        LossKind.PRECISION,
+        CauseKind.PRECISION,
         "+8 ms (+40.00 %): layers.py:75 ResidualBlock.forward runs in float32 (2 modules); "
         "was tf32",
     ),
     "layout": (
         lambda: of(changed((BLOCK, before_each(TO_NHWC, 300.0))), step_time(0.03)),
-        LossKind.LAYOUT,
+        CauseKind.LAYOUT,
         "+0.6 ms (+3.00 %): layers.py:75 ResidualBlock.forward converts the layout (2 modules): "
         "nchwToNhwcKernel f32x3 F T, 2 launches; none before",
     ),
     "called twice": (
         lambda: of(changed((ATTEND, again)), step_time(0.12)),
-        LossKind.REPEATED,
+        CauseKind.REPEATED,
         "+2.4 ms (+12.00 %): layers.py:118 SelfAttention._attend is called twice (2 modules); "
         "was once",
     ),
     "called three times, as one module does": (
         lambda: of(changed((f"{ATTEND} {MODULES[1]}", lambda row: [row] * 3)), step_time(0.12)),
-        LossKind.REPEATED,
+        CauseKind.REPEATED,
         "+2.4 ms (+12.00 %): layers.py:118 SelfAttention._attend is called 3 times "
         "(middle.attention); was once",
     ),
     "another algorithm": (
         lambda: of(changed((BLOCK, lambda row: [(WINOGRAD, 7_000.0, row[2])])), step_time(0.2)),
-        LossKind.PRECISION,
+        CauseKind.PRECISION,
         "+4 ms (+20.00 %): layers.py:75 ResidualBlock.forward runs in float32 (2 modules); "
         "was tf32",
     ),
@@ -111,13 +111,13 @@ KINDS: dict[str, tuple[Callable[[], Attribution], LossKind, str]] = {
             changed((BLOCK, lambda row: [(row[0].replace("64x64x32", "32x32x32"), 7e3, row[2])])),
             step_time(0.2),
         ),
-        LossKind.ALGORITHM,
+        CauseKind.ALGORITHM,
         "+4 ms (+20.00 %): layers.py:75 ResidualBlock.forward uses sm90_xmma_fprop tf32 32x32x32 "
         "(2 modules); was sm90_xmma_fprop tf32 64x64x32",
     ),
     "more launches": (
         lambda: of(changed((BLOCK, before_each(MUL, 50.0))), step_time(0.006, 0.001)),
-        LossKind.LAUNCHES,
+        CauseKind.LAUNCHES,
         "+0.12 ms (+0.60 %): layers.py:75 ResidualBlock.forward launches 2 more kernels "
         "(vectorized_elementwise Binary Mul f32, 2 modules); were 2",
     ),
@@ -128,7 +128,7 @@ KINDS: dict[str, tuple[Callable[[], Attribution], LossKind, str]] = {
             idle=7_000.0,
             idle_at=[(TRAIN, 7_000.0)],
         ),
-        LossKind.LAUNCHES,
+        CauseKind.LAUNCHES,
         "+6 ms (+30.00 %): training.py:95 Training.step launches 1,499 more kernels "
         "(vectorized_elementwise Binary Mul f32); were 1",
     ),
@@ -140,13 +140,13 @@ KINDS: dict[str, tuple[Callable[[], Attribution], LossKind, str]] = {
             idle=1500.0,
             idle_at=[(TRAIN, 1000.0), (ITEM, 500.0)],
         ),
-        LossKind.SYNCHRONISATION,
+        CauseKind.SYNCHRONISATION,
         "+0.52 ms (+2.60 %): layers.py:77 ResidualBlock.forward waits for the GPU 12 times "
         "(cudaStreamSynchronize, blocks.0); never before",
     ),
     "item, where nobody counts calls": (
         lambda: of((*STEP_ROWS, *[(DOWN, 1.5, ITEM)] * 3), more("copies", 0, 3), step_time(0.0)),
-        LossKind.SYNCHRONISATION,
+        CauseKind.SYNCHRONISATION,
         "layers.py:77 ResidualBlock.forward waits for the GPU 3 times "
         "(Memcpy DtoH (Device -> Pageable), blocks.0); never before",
     ),
@@ -156,7 +156,7 @@ KINDS: dict[str, tuple[Callable[[], Attribution], LossKind, str]] = {
             step_time(0.045),
             more("copy_bytes_h2d_pageable", 0, 12 * 2**20),
         ),
-        LossKind.TRANSFER,
+        CauseKind.TRANSFER,
         "+0.9 ms (+4.50 %): training.py:95 Training.step copies 12.000 MiB more to the device "
         "(pageable) once; never before",
     ),
@@ -168,20 +168,20 @@ KINDS: dict[str, tuple[Callable[[], Attribution], LossKind, str]] = {
             idle=3_000.0,
             idle_at=[(TRAIN, 1000.0), (f"{BLOCK} blocks.1", 2_000.0)],
         ),
-        LossKind.MEMORY,
+        CauseKind.MEMORY,
         "+2 ms (+10.00 %): layers.py:75 ResidualBlock.forward asks the driver for memory 8 times "
         "(cudaFree, blocks.1); never before",
     ),
     "recompilation": (
         lambda: of(STEP_ROWS, step_time(0.0), more("recompilations", 0, 2)),
-        LossKind.RECOMPILATION,
+        CauseKind.RECOMPILATION,
         "the step is compiled again twice; never before",
     ),
     "graph breaks": (
         lambda: of(
             STEP_ROWS, step_time(0.0), more("graph_breaks", 1, 3), more("compiled_graphs", 2, 4)
         ),
-        LossKind.RECOMPILATION,
+        CauseKind.RECOMPILATION,
         "the step breaks its graph 3 times; was 1",
     ),
     "torch.compile is lost": (
@@ -190,12 +190,12 @@ KINDS: dict[str, tuple[Callable[[], Attribution], LossKind, str]] = {
             step_time(0.045),
             replace(more("compiled_graphs", 1, 0), reason="not-compiled"),
         ),
-        LossKind.RECOMPILATION,
+        CauseKind.RECOMPILATION,
         "+0.9 ms (+4.50 %): the step has no compiled graph any more; it had 1",
     ),
     "copies, where nobody knows which": (
         lambda: of(STEP_ROWS, step_time(0.0), more("copies", 2, 5)),
-        LossKind.TRANSFER,
+        CauseKind.TRANSFER,
         "the step copies 5 times; was 2",
     ),
     "bytes": (
@@ -204,7 +204,7 @@ KINDS: dict[str, tuple[Callable[[], Attribution], LossKind, str]] = {
             step_time(0.0),
             replace(more("copy_bytes_h2d_pageable", 0, 2**20), unit="bytes"),
         ),
-        LossKind.TRANSFER,
+        CauseKind.TRANSFER,
         "the step copies 1.0000 MiB more to the device (pageable)",
     ),
     "host time": (
@@ -214,18 +214,18 @@ KINDS: dict[str, tuple[Callable[[], Attribution], LossKind, str]] = {
             idle=6_000.0,
             idle_at=[(TRAIN, 1000.0), ("data.py:8 Volumes.load", 5_000.0)],
         ),
-        LossKind.HOST,
+        CauseKind.HOST,
         "+5 ms (+25.00 %): the GPU waits for data.py:8 Volumes.load",
     ),
     "slower": (
         lambda: of(changed((NORM, lambda row: [(row[0], 1.3 * row[1], row[2])])), step_time(0.048)),
-        LossKind.SLOWER,
+        CauseKind.SLOWER,
         "+0.96 ms (+4.80 %): layers.py:45 GroupNorm32.forward takes longer with the same kernels "
         "(RowwiseMomentsCUDAKernel f32, 2 modules)",
     ),
     "unknown": (
         lambda: of(STEP_ROWS, step_time(0.019)),
-        LossKind.UNKNOWN,
+        CauseKind.UNKNOWN,
         "+0.38 ms (+1.90 %): no kernel stands out from the noise",
     ),
 }
@@ -240,14 +240,14 @@ def test_a_loss_is_told_by_its_kind_its_line_and_the_time_of_the_step(name: str)
 
 
 def test_every_kind_of_loss_is_told() -> None:
-    assert {kind for _, kind, _ in KINDS.values()} == {*LossKind}
+    assert {kind for _, kind, _ in KINDS.values()} == {*CauseKind}
 
 
 @pytest.mark.parametrize(
-    ("converting", "kind"), [((COPY, COPY), LossKind.LAYOUT), ((), LossKind.ALGORITHM)]
+    ("converting", "kind"), [((COPY, COPY), CauseKind.LAYOUT), ((), CauseKind.ALGORITHM)]
 )
 def test_where_formats_are_converted_otherwise_that_is_why_there_are_other_kernels(
-    converting: Sequence[str], kind: LossKind
+    converting: Sequence[str], kind: CauseKind
 ) -> None:
     """As one activation turned channels-last did, on an H200."""
     place = f"{BLOCK} blocks.0"
@@ -303,10 +303,10 @@ def test_kernels_that_no_line_is_known_of_are_told_all_the_same() -> None:
 
 def test_what_did_not_regress_has_no_headline() -> None:
     slower = changed((NORM, in_double))
-    assert of(slower, step_time(0.0)).headline is None
-    assert of(slower).headline is not None
-    assert of().headline is None
-    assert of(changed((NORM, lambda row: [(row[0], row[1] / 2, row[2])]))).headline is None
+    assert of(slower, step_time(0.0)).cause is None
+    assert of(slower).cause is not None
+    assert of().cause is None
+    assert of(changed((NORM, lambda row: [(row[0], row[1] / 2, row[2])]))).cause is None
 
 
 def test_what_the_host_is_counted_to_do_is_the_cause_where_the_time_is_as_it_was() -> None:
@@ -315,19 +315,19 @@ def test_what_the_host_is_counted_to_do_is_the_cause_where_the_time_is_as_it_was
     waits = more("stream_synchronizations", 0, 12)
     calls = [("cudaStreamSynchronize", ITEM, 12)]
     same = cause(of(rows, step_time(0.0), waits, calls=calls))
-    assert (same.kind, same.line, same.change) == (LossKind.SYNCHRONISATION, ITEM.split()[0], None)
+    assert (same.kind, same.line, same.change) == (CauseKind.SYNCHRONISATION, ITEM.split()[0], None)
     assert (same.before, same.after) == (0, 12)
     slower = cause(of(rows, step_time(0.16), waits, calls=calls))
-    assert (slower.kind, slower.function) == (LossKind.PRECISION, "GroupNorm32.forward")
+    assert (slower.kind, slower.function) == (CauseKind.PRECISION, "GroupNorm32.forward")
 
 
 def test_a_loss_that_the_trace_does_not_see_is_that_of_new_calls() -> None:
     """Profiled, the host is slow anyway: that it waits is in no gap."""
     rows = changed((BLOCK, before_each(MUL, 50.0)))
     told = cause(of(rows, step_time(0.1), calls=[("cudaDeviceSynchronize", ITEM, 2)]))
-    assert told.kind is LossKind.SYNCHRONISATION
+    assert told.kind is CauseKind.SYNCHRONISATION
     seen = cause(of(rows, step_time(0.01), calls=[("cudaDeviceSynchronize", ITEM, 2)]))
-    assert seen.kind is LossKind.LAUNCHES
+    assert seen.kind is CauseKind.LAUNCHES
 
 
 def test_calls_stay_where_they_were_when_an_edit_above_moves_their_line() -> None:
@@ -352,13 +352,13 @@ def summed(row: Sited) -> list[Sited]:
 
 def test_a_line_whose_kernels_are_gone_and_others_have_come_does_it_otherwise() -> None:
     told = cause(of(changed((ATTEND, summed)), step_time(0.1)))
-    assert (told.kind, told.function) == (LossKind.ALGORITHM, "SelfAttention._attend")
+    assert (told.kind, told.function) == (CauseKind.ALGORITHM, "SelfAttention._attend")
     names = tuple(map(kernel_families.short_name, (MUL, GEMM)))
     assert (told.what, told.formerly) == names
 
 
-@pytest.mark.parametrize(("pieces", "kind"), [(20, LossKind.ALGORITHM), (21, LossKind.LAUNCHES)])
-def test_what_one_kernel_did_piece_by_piece_is_more_launches(pieces: int, kind: LossKind) -> None:
+@pytest.mark.parametrize(("pieces", "kind"), [(20, CauseKind.ALGORITHM), (21, CauseKind.LAUNCHES)])
+def test_what_one_kernel_did_piece_by_piece_is_more_launches(pieces: int, kind: CauseKind) -> None:
     told = cause(of(changed((TRAIN, lambda row: [(MUL, 200.0, row[2])] * pieces)), step_time(0.1)))
     assert (told.kind, told.function) == (kind, "Training.step")
 
@@ -371,7 +371,7 @@ def test_what_is_done_again_may_bring_a_sum_of_both() -> None:
     others = [(MOMENTS, 10.0, f"{BLOCK} blocks.{n}") for n in range(2)] * 6
     after, before = sited(*again_, *extra, *others), sited(*once, *others)
     told = cause(attribute(after, before, NAMING, [step_time(0.2)]))
-    assert (told.kind, told.function) == (LossKind.REPEATED, "ResidualBlock.forward")
+    assert (told.kind, told.function) == (CauseKind.REPEATED, "ResidualBlock.forward")
 
 
 # What is named, and how often
@@ -390,7 +390,7 @@ def test_the_three_new_kernels_that_take_most_are_named(others: Sequence[str], s
     fewer = [(name, 1.0) for name in others for _ in range(9)]
     new = [*fewer, (ADD, 80.0), *[(MUL, 30.0)] * 3, (REDUCE, 20.0)]
     told = between([(CONV, 5_000.0)], [(CONV, 5_000.0), *new])
-    assert (told.kind, told.what) == (LossKind.LAUNCHES, says)
+    assert (told.kind, told.what) == (CauseKind.LAUNCHES, says)
     assert (told.before, told.after) == (1, 1 + len(new))
 
 
@@ -398,7 +398,7 @@ def test_of_operators_those_are_named_first_that_are_called_most_often() -> None
     rows = [("aten.mm", "net.py:3 Net.forward a")]
     new = [(name, "net.py:4 Net.norm a") for name in ("aten.add", "aten.relu", "aten.relu")]
     told = cause(attribute(operators(*rows, *new), operators(*rows), NAMING))
-    assert (told.kind, told.what) == (LossKind.LAUNCHES, "aten.relu, aten.add")
+    assert (told.kind, told.what) == (CauseKind.LAUNCHES, "aten.relu, aten.add")
     assert (told.before, told.after) == (0, 3)
 
 
@@ -406,7 +406,7 @@ def test_a_single_operator_more_is_told() -> None:
     rows = [("aten.mm", "net.py:3 Net.forward a")]
     after = operators(*rows, ("aten.add", "net.py:4 Net.norm a"))
     told = cause(attribute(after, operators(*rows), NAMING, [verdict("operators")]))
-    assert (told.kind, told.line) == (LossKind.LAUNCHES, "net.py:4")
+    assert (told.kind, told.line) == (CauseKind.LAUNCHES, "net.py:4")
     assert (told.what, told.before, told.after) == ("aten.add", 0, 1)
 
 
@@ -428,7 +428,7 @@ def test_the_conversion_that_takes_most_longer_is_named_and_counted(
 ) -> None:
     """Among other kernels of the function, which do not count."""
     told = between([(CONV, 5_000.0), *before], [(CONV, 5_000.0), *after])
-    assert (told.kind, told.family, told.what) == (LossKind.LAYOUT, "layout", short(named))
+    assert (told.kind, told.family, told.what) == (CauseKind.LAYOUT, "layout", short(named))
     assert (told.before, told.after) == counts
 
 
@@ -443,7 +443,7 @@ def test_the_kernel_that_takes_most_longer_is_named_whichever_takes_most(
     before: Sequence[Launched], after: Sequence[Launched], named: str
 ) -> None:
     told = between(before, after)
-    assert (told.kind, told.what) == (LossKind.SLOWER, short(named))
+    assert (told.kind, told.what) == (CauseKind.SLOWER, short(named))
 
 
 @pytest.mark.parametrize(
@@ -454,7 +454,7 @@ def test_the_algorithm_that_costs_most_is_named_whichever_takes_most(
     conv: float, gemm: float, now: str, then: str
 ) -> None:
     told = between([(CONV, 5_000.0), (GEMM, 300.0)], [(CONV_TILE, conv), (GEMM_TILE, gemm)])
-    assert told.kind is LossKind.ALGORITHM
+    assert told.kind is CauseKind.ALGORITHM
     assert (told.what, told.formerly) == (short(now), short(then))
 
 
@@ -474,15 +474,15 @@ def test_a_data_type_is_that_of_a_family(
 ) -> None:
     """And told of the kernels that have another one than before."""
     told = cause(of(changed((place, change)), step_time(0.1)))
-    assert told.kind is LossKind.PRECISION
+    assert told.kind is CauseKind.PRECISION
     assert (told.what, told.formerly, told.family) == says
 
 
 @pytest.mark.parametrize(
-    ("other", "kind"), [(3_900.0, LossKind.PRECISION), (4_100.0, LossKind.LAUNCHES)]
+    ("other", "kind"), [(3_900.0, CauseKind.PRECISION), (4_100.0, CauseKind.LAUNCHES)]
 )
 def test_a_data_type_is_why_where_a_fifth_of_what_changed_has_it(
-    other: float, kind: LossKind
+    other: float, kind: CauseKind
 ) -> None:
     assert between([(CONV, 100.0)], [(CONV_F32, 1_000.0), (MUL, other)]).kind is kind
 
@@ -493,7 +493,7 @@ def test_the_name_of_a_module_is_no_data_type(usual: str, new: str) -> None:
     rows = [("aten.mul", f"net.py:4 Net.norm {usual}")]
     after = operators(*rows, ("aten.add", f"net.py:4 Net.norm {new}"))
     told = cause(attribute(after, operators(*rows), NAMING, [verdict("operators")]))
-    assert (told.kind, told.what) == (LossKind.LAUNCHES, "aten.add")
+    assert (told.kind, told.what) == (CauseKind.LAUNCHES, "aten.add")
 
 
 def test_the_data_type_of_most_of_the_time_counts_not_that_of_most_launches() -> None:
@@ -501,7 +501,7 @@ def test_the_data_type_of_most_of_the_time_counts_not_that_of_most_launches() ->
     told = between(
         [(MOMENTS, 100.0), *[(FUSED, 10.0)] * 2], [(double, 1e3), *[(f"{FUSED}@2", 10.0)] * 2]
     )
-    assert (told.kind, told.what, told.formerly) == (LossKind.PRECISION, "float64", "float32")
+    assert (told.kind, told.what, told.formerly) == (CauseKind.PRECISION, "float64", "float32")
 
 
 @pytest.mark.parametrize(
@@ -523,7 +523,7 @@ def test_new_work_in_float64_is_told_where_the_function_knows_no_float64(
     old = [(ADAM, 3_000.0, TRAIN), *((name, 100.0, ITEM) for name in usual)]
     after = sited(*old, (MUL.replace("float", "double"), 500.0, ITEM))
     told = cause(attribute(after, sited(*old), NAMING))
-    assert told.kind is (LossKind.PRECISION if formerly else LossKind.LAUNCHES)
+    assert told.kind is (CauseKind.PRECISION if formerly else CauseKind.LAUNCHES)
     assert told.formerly == formerly
     assert not formerly or (told.what, told.family) == ("float64", "elementwise")
 
@@ -549,7 +549,7 @@ def test_a_function_is_called_again_where_nine_tenths_of_its_launches_are(
     assert (told.before, told.after) == (5, 5 + len(again_))
     if times:
         extra = len({name for name, _ in again_}) - 3
-        assert told.kind is LossKind.REPEATED
+        assert told.kind is CauseKind.REPEATED
         assert told.what == f"{short(CONV, GEMM, SOFTMAX)} and {extra} more"
 
 
@@ -564,11 +564,11 @@ def test_nine_tenths_of_twice_as_many_launches_have_to_be_there(
 def test_a_function_of_the_backward_pass_alone_may_be_called_again() -> None:
     backward = "layers.py:9 Scale.backward scale backward"
     told = between([(MUL, 500.0)], [(MUL, 500.0)] * 2, at=backward)
-    assert (told.kind, told.times, told.function) == (LossKind.REPEATED, 2, "Scale.backward")
+    assert (told.kind, told.times, told.function) == (CauseKind.REPEATED, 2, "Scale.backward")
 
 
-@pytest.mark.parametrize(("other", "kind"), [(1, LossKind.REPEATED), (2, LossKind.LAUNCHES)])
-def test_what_is_done_again_does_not_do_the_rest_otherwise(other: int, kind: LossKind) -> None:
+@pytest.mark.parametrize(("other", "kind"), [(1, CauseKind.REPEATED), (2, CauseKind.LAUNCHES)])
+def test_what_is_done_again_does_not_do_the_rest_otherwise(other: int, kind: CauseKind) -> None:
     """Where ten launches are new one may be another one than before."""
     before = [*ONCE, *[(MOMENTS, 10.0)] * 2]
     after = [*ONCE * 3, *[(f"{MOMENTS}@8", 10.0)] * other, *[(MOMENTS, 10.0)] * (2 - other)]
@@ -580,13 +580,13 @@ def test_what_is_done_again_does_not_do_the_rest_otherwise(other: int, kind: Los
 @pytest.mark.parametrize(
     ("again_", "us", "kind"),
     [
-        ((CONV, GEMM, SOFTMAX), 299.0, LossKind.REPEATED),
-        ((CONV, GEMM, SOFTMAX), 301.0, LossKind.LAUNCHES),
-        ((CONV, GEMM), 1.0, LossKind.LAUNCHES),
+        ((CONV, GEMM, SOFTMAX), 299.0, CauseKind.REPEATED),
+        ((CONV, GEMM, SOFTMAX), 301.0, CauseKind.LAUNCHES),
+        ((CONV, GEMM), 1.0, CauseKind.LAUNCHES),
     ],
 )
 def test_what_is_done_again_is_three_kernels_and_nine_tenths_of_what_is_new(
-    again_: Sequence[str], us: float, kind: LossKind, at: str
+    again_: Sequence[str], us: float, kind: CauseKind, at: str
 ) -> None:
     """One kernel more of a kind that is known is just that."""
     known = [(name, 900.0) for name in (CONV, GEMM, SOFTMAX)]
@@ -598,10 +598,10 @@ def test_what_is_done_again_is_three_kernels_and_nine_tenths_of_what_is_new(
 
 @pytest.mark.parametrize(
     ("again_", "other", "kind"),
-    [((3, 3, 3), 1, LossKind.REPEATED), ((3, 3, 2), 2, LossKind.LAUNCHES)],
+    [((3, 3, 3), 1, CauseKind.REPEATED), ((3, 3, 2), 2, CauseKind.LAUNCHES)],
 )
 def test_of_operators_nine_tenths_of_those_that_are_new_are_done_again(
-    again_: tuple[int, int, int], other: int, kind: LossKind
+    again_: tuple[int, int, int], other: int, kind: CauseKind
 ) -> None:
     """They have no times; and some are called less often again than they were."""
     norm, names = "net.py:4 Net.norm a", ("aten.mean", "aten.sub", "aten.mul")
@@ -622,45 +622,49 @@ def test_of_operators_nine_tenths_of_those_that_are_new_are_done_again(
         (
             [(CONV, 3e3), (GEMM, 3e3)],
             [(CONV, 3.3e3), (GEMM, 3.3e3), (MUL, 500.0)],
-            LossKind.SLOWER,
+            CauseKind.SLOWER,
         ),
-        ([(CONV, 3e3), (GEMM, 3e3)], [(CONV, 3.3e3), (GEMM, 3e3), (MUL, 500.0)], LossKind.LAUNCHES),
+        (
+            [(CONV, 3e3), (GEMM, 3e3)],
+            [(CONV, 3.3e3), (GEMM, 3e3), (MUL, 500.0)],
+            CauseKind.LAUNCHES,
+        ),
         # All take longer by what noise may be.
         (
             [(f"{CONV}@{n}", 3e3) for n in range(1, 11)],
             [*((f"{CONV}@{n}", 3.012e3) for n in range(1, 11)), (MUL, 60.0)],
-            LossKind.LAUNCHES,
+            CauseKind.LAUNCHES,
         ),
         # Another algorithm that hardly takes longer than the one before.
-        ([(CONV, 5e3)], [(CONV_TILE, 5.2e3), (MUL, 900.0)], LossKind.LAUNCHES),
+        ([(CONV, 5e3)], [(CONV_TILE, 5.2e3), (MUL, 900.0)], CauseKind.LAUNCHES),
         # What is gone makes up for what has come.
         (
             [(CONV, 5e3), (REDUCE, 450.0)],
             [(CONV, 5e3), (MUL, 500.0), (UP, 100.0)],
-            LossKind.TRANSFER,
+            CauseKind.TRANSFER,
         ),
         # A product is gone, and nothing that computes has come.
-        ([(CONV, 5e3), (GEMM, 300.0)], [(CONV, 5e3), (TO_NHWC, 400.0)], LossKind.LAYOUT),
+        ([(CONV, 5e3), (GEMM, 300.0)], [(CONV, 5e3), (TO_NHWC, 400.0)], CauseKind.LAYOUT),
         # Of as much, the conversions are it: by what is new, and by that less what is gone.
         (
             [(CONV, 5e3)],
             [(TO_NHWC, 50.0), (TO_NCHW, 50.0), (CONV, 5e3), (MUL, 100.0)],
-            LossKind.LAYOUT,
+            CauseKind.LAYOUT,
         ),
         (
             [(MUL, 100.0), (MUL, 100.0), (CONV, 5e3)],
             [(MUL, 100.0), (CONV, 5e3), (TO_NHWC, 100.0), (REDUCE, 200.0)],
-            LossKind.LAYOUT,
+            CauseKind.LAYOUT,
         ),
         # What fills memory does not copy, and what copies does not fill it.
-        ([(CONV, 5e3)], [(ZEROS, 100.0), (CONV, 5e3)], LossKind.LAUNCHES),
-        ([(CONV, 5e3)], [(ACROSS, 100.0), (CONV, 5e3)], LossKind.TRANSFER),
-        ([(ZEROS, 50.0), (CONV, 5e3)], [(ACROSS, 100.0), (CONV, 5e3)], LossKind.TRANSFER),
-        ([(ACROSS, 50.0), (CONV, 5e3)], [(ZEROS, 100.0), (CONV, 5e3)], LossKind.ALGORITHM),
+        ([(CONV, 5e3)], [(ZEROS, 100.0), (CONV, 5e3)], CauseKind.LAUNCHES),
+        ([(CONV, 5e3)], [(ACROSS, 100.0), (CONV, 5e3)], CauseKind.TRANSFER),
+        ([(ZEROS, 50.0), (CONV, 5e3)], [(ACROSS, 100.0), (CONV, 5e3)], CauseKind.TRANSFER),
+        ([(ACROSS, 50.0), (CONV, 5e3)], [(ZEROS, 100.0), (CONV, 5e3)], CauseKind.ALGORITHM),
     ],
 )
 def test_the_reason_is_that_of_most_of_the_change(
-    before: Sequence[Launched], after: Sequence[Launched], kind: LossKind
+    before: Sequence[Launched], after: Sequence[Launched], kind: CauseKind
 ) -> None:
     assert between(before, after).kind is kind
 
@@ -668,7 +672,7 @@ def test_the_reason_is_that_of_most_of_the_change(
 def test_what_takes_longer_although_a_launch_is_gone_is_slower() -> None:
     """No kernel by itself is beyond its noise, and what is left is named."""
     told = between([(CONV, 5_000.0), (MUL, 30.0)], [(CONV, 5_040.0)])
-    assert (told.kind, told.what) == (LossKind.SLOWER, short(CONV))
+    assert (told.kind, told.what) == (CauseKind.SLOWER, short(CONV))
     assert told.traced == pytest.approx(10e3)
 
 
@@ -679,9 +683,9 @@ def test_of_other_kernels_that_take_exactly_as_long_as_those_before_none_is_name
     assert (told.before, told.after) == (1, 3)
 
 
-@pytest.mark.parametrize(("others", "kind"), [(1, LossKind.LAYOUT), (2, LossKind.ALGORITHM)])
+@pytest.mark.parametrize(("others", "kind"), [(1, CauseKind.LAYOUT), (2, CauseKind.ALGORITHM)])
 def test_half_of_what_changed_are_conversions_where_formats_are_why(
-    others: int, kind: LossKind
+    others: int, kind: CauseKind
 ) -> None:
     before = [(TO_NHWC, 30.0), (CONV, 5_000.0), *[(ADD, 200.0), (REDUCE, 100.0)][:others]]
     after = [(COPY, 30.0), (CONV, 5_000.0), *[(ADD_STRIDED, 800.0), (SOFTMAX, 300.0)][:others]]
@@ -692,7 +696,7 @@ def test_a_gpu_that_waits_for_kernels_of_another_shape_waits_for_these_launches(
     """They take less time themselves."""
     rows = changed((NORM, lambda row: [(f"{row[0]}@8", row[1] / 2, row[2])]))
     told = bound(rows, 5_000.0, step_time(0.3, 0.29))
-    assert (told.kind, told.function) == (LossKind.LAUNCHES, "GroupNorm32.forward")
+    assert (told.kind, told.function) == (CauseKind.LAUNCHES, "GroupNorm32.forward")
     assert (told.before, told.after) == (4, 4)
 
 
@@ -717,7 +721,7 @@ def test_attention_that_is_computed_twice_is_called_twice_in_four_modules() -> N
         site_of=tuple(whole.site_of[i] for i in order),
     )
     told = cause(attribute(twice, whole, NAMING, [step_time(0.003, 0.001, 231.0)]))
-    assert (told.kind, told.times, len(told.modules)) == (LossKind.REPEATED, 2, 4)
+    assert (told.kind, told.times, len(told.modules)) == (CauseKind.REPEATED, 2, 4)
     assert told.line.startswith("suites/meddpm/model/layers.py:10")
     assert told.change == pytest.approx(0.693e6)
 
@@ -732,21 +736,21 @@ def test_one_norm_in_float64_is_told_by_its_line() -> None:
         launches[at] = replace(launches[at], name=launches[at].name + len(whole.names))
     norm = slowed(replace(with_launches(whole, launches), names=names), places, 2.0)
     told = cause(attribute(norm, whole, NAMING, [step_time(0.26, 0.002, 231.0)]))
-    assert (told.kind, told.what, told.formerly) == (LossKind.PRECISION, "float64", "float32")
+    assert (told.kind, told.what, told.formerly) == (CauseKind.PRECISION, "float64", "float32")
     assert (told.line, len(told.modules)) == ("suites/meddpm/model/layers.py:45", 39)
 
 
 @pytest.mark.parametrize(
     ("measured", "baseline", "kind", "family"),
     [
-        ("baseline", "tf32", LossKind.PRECISION, "convolution-weight-gradient"),
-        ("tf32", "bf16", LossKind.PRECISION, "convolution-weight-gradient"),
-        ("tf32_channels_last", "tf32", LossKind.LAYOUT, "layout"),
-        ("adam-foreach-off", "tf32", LossKind.LAUNCHES, "elementwise"),
+        ("baseline", "tf32", CauseKind.PRECISION, "convolution-weight-gradient"),
+        ("tf32", "bf16", CauseKind.PRECISION, "convolution-weight-gradient"),
+        ("tf32_channels_last", "tf32", CauseKind.LAYOUT, "layout"),
+        ("adam-foreach-off", "tf32", CauseKind.LAUNCHES, "elementwise"),
     ],
 )
 def test_without_call_sites_it_is_told_by_the_family(
-    measured: str, baseline: str, kind: LossKind, family: str
+    measured: str, baseline: str, kind: CauseKind, family: str
 ) -> None:
     told = cause(attribute(traced(measured), traced(baseline), NAMING))
     assert (told.kind, told.family, told.line, told.function) == (kind, family, "", "")
@@ -754,9 +758,9 @@ def test_without_call_sites_it_is_told_by_the_family(
 
 def test_identical_steps_have_no_headline() -> None:
     one, other = counted("tf32-core"), counted("tf32-core-1")
-    assert attribute(other, one, NAMING).headline is None
+    assert attribute(other, one, NAMING).cause is None
     unchanged = [step_time(0.001)]
-    assert attribute(other, one, NAMING, unchanged).headline is None
+    assert attribute(other, one, NAMING, unchanged).cause is None
     assert all(verdict.phase == STEP for verdict in unchanged)
 
 
@@ -771,7 +775,7 @@ def test_without_call_sites_the_launches_of_the_family_are_counted(
     told = cause(attribute(traced(measured), traced(baseline), NAMING))
 
     def counts(name: str) -> bool:
-        if told.kind is LossKind.LAYOUT:
+        if told.kind is CauseKind.LAYOUT:
             return kernel_families.short_name(name) == told.what
         return kernel_families.family(name) == told.family
 
@@ -829,5 +833,5 @@ def test_of_what_all_kernels_take_longer_no_line_is_named(share: float, *, named
     new = slowed(every, [most], more_of_one)
     told = attribute(new, one, NAMING, verdicts=[step_time(0.1 * (1 + share))])
     assert told.shift == pytest.approx(0.1)
-    assert (told.headline is not None) is named
+    assert (told.cause is not None) is named
     assert ("clocks, power or another GPU?" in sentence(told)) is not named

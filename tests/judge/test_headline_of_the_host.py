@@ -10,7 +10,7 @@ import pytest
 from pytest_gpuperf.catalogue import kernel_families
 from pytest_gpuperf.judge.attribution import attribute
 from pytest_gpuperf.model.measurement import CallSite, KernelTable
-from pytest_gpuperf.model.result import LossKind, Verdict
+from pytest_gpuperf.model.result import CauseKind, Verdict
 from pytest_gpuperf.report.text.kernel_lines import sentence
 from tests.examples import verdict
 from tests.judge.losses import (
@@ -61,7 +61,7 @@ def test_of_a_trace_that_the_step_contradicts_only_the_launches_are_believed() -
     verdicts = [step_time(0.005, 0.001, before=231.0)]
     attribution = attribute(unlucky, whole, NAMING, verdicts)
     assert not attribution.reliable
-    assert cause(attribution).kind is LossKind.UNKNOWN
+    assert cause(attribution).kind is CauseKind.UNKNOWN
     assert cause(attribution).change == pytest.approx(1.155e6)
     assert not any(entry.significant for entry in attribution.entries)
     assert attribute(unlucky, whole, NAMING).reliable  # nobody contradicts it
@@ -76,7 +76,7 @@ def test_a_step_that_got_faster_contradicts_a_gap_that_grew() -> None:
     faster = [step_time(-0.06, 0.001, before=231.0), verdict("peak_memory")]
     attribution = attribute(unlucky, whole, NAMING, faster)
     assert not attribution.reliable
-    assert attribution.headline is None
+    assert attribution.cause is None
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_a_gap_that_the_step_has_too_is_the_cause() -> None:
     attribution = attribute(waits, whole, NAMING, [step_time(0.05, 0.004, before=231.0)])
     assert attribution.reliable
     told = cause(attribution)
-    assert (told.kind, told.line) == (LossKind.HOST, "")
+    assert (told.kind, told.line) == (CauseKind.HOST, "")
     assert told.change == pytest.approx(11.55e6)
     assert told.traced == pytest.approx(12e6)
 
@@ -113,22 +113,22 @@ def test_a_gap_that_the_step_has_too_is_the_cause() -> None:
 @pytest.mark.parametrize(
     ("place", "change", "kind"),
     [
-        (BLOCK, before_each(COPY, 2.0, times=20), LossKind.LAYOUT),
-        (BLOCK, before_each(MUL, 2.0, times=20), LossKind.LAUNCHES),
-        (NORM, lambda row: [(MUL, 2.0, row[2]), *in_double(row)], LossKind.PRECISION),
+        (BLOCK, before_each(COPY, 2.0, times=20), CauseKind.LAYOUT),
+        (BLOCK, before_each(MUL, 2.0, times=20), CauseKind.LAUNCHES),
+        (NORM, lambda row: [(MUL, 2.0, row[2]), *in_double(row)], CauseKind.PRECISION),
     ],
     ids=["layout", "launches", "precision"],
 )
 def test_a_gpu_that_waits_for_the_host_waits_for_the_launches_that_are_new(
-    place: str, change: Callable[[Sited], Sequence[Sited]], kind: LossKind
+    place: str, change: Callable[[Sited], Sequence[Sited]], kind: CauseKind
 ) -> None:
     told = bound(changed((place, change)), 5_000.0, step_time(0.3, 0.29))
     assert (told.kind, f"{told.line} {told.function}") == (kind, place)
 
 
-@pytest.mark.parametrize(("launches", "blamed"), [(20, LossKind.LAUNCHES), (19, LossKind.HOST)])
+@pytest.mark.parametrize(("launches", "blamed"), [(20, CauseKind.LAUNCHES), (19, CauseKind.HOST)])
 def test_no_launch_takes_the_host_longer_than_a_tenth_of_a_millisecond(
-    launches: int, blamed: LossKind
+    launches: int, blamed: CauseKind
 ) -> None:
     """4 ms were lost at least, and there are two blocks."""
     rows = changed((BLOCK, before_each(MUL, 2.0, times=launches)))
@@ -138,23 +138,23 @@ def test_no_launch_takes_the_host_longer_than_a_tenth_of_a_millisecond(
 def test_a_gap_that_is_not_beyond_the_steps_noise_is_nobodys() -> None:
     noisy = step_time(0.2, 0.21), more("launches", 12, 14)
     told = bound(changed((BLOCK, before_each(MUL, 50.0))), 4_000.0, *noisy)
-    assert (told.kind, told.function) == (LossKind.LAUNCHES, "ResidualBlock.forward")
+    assert (told.kind, told.function) == (CauseKind.LAUNCHES, "ResidualBlock.forward")
 
 
 def test_a_gap_of_python_alone_is_at_the_line_that_python_was_at() -> None:
     """What has gone from other lines does not come on top of it."""
     idle_at = [("data.py:8 Volumes.load", 5_000.0), (TRAIN, 0.0), (f"{NORM} blocks.0.norm", 500.0)]
     told = cause(of(STEP_ROWS, step_time(0.22), idle=5_500.0, idle_at=idle_at))
-    assert (told.kind, told.line) == (LossKind.HOST, "data.py:8")
+    assert (told.kind, told.line) == (CauseKind.HOST, "data.py:8")
 
 
 LOAD, ASK = "data.py:8 Volumes.load", "net.py:9 Net.forward net"
 """Lines that launch nothing."""
 
 
-@pytest.mark.parametrize(("launches", "blamed"), [(20, LossKind.LAUNCHES), (19, LossKind.HOST)])
+@pytest.mark.parametrize(("launches", "blamed"), [(20, CauseKind.LAUNCHES), (19, CauseKind.HOST)])
 def test_where_nobody_judged_the_step_the_gap_itself_is_what_launches_explain(
-    launches: int, blamed: LossKind
+    launches: int, blamed: CauseKind
 ) -> None:
     """4 ms, of which each of two blocks launches so many more."""
     rows = changed((BLOCK, before_each(MUL, 2.0, times=launches)))
@@ -164,12 +164,12 @@ def test_where_nobody_judged_the_step_the_gap_itself_is_what_launches_explain(
 @pytest.mark.parametrize(
     ("calls", "kind", "function", "traced"),
     [
-        (0, LossKind.LAUNCHES, "ResidualBlock.forward", 5e6 + 40 * 2e3),
-        (1, LossKind.SYNCHRONISATION, "Net.forward", 4e6),
+        (0, CauseKind.LAUNCHES, "ResidualBlock.forward", 5e6 + 40 * 2e3),
+        (1, CauseKind.SYNCHRONISATION, "Net.forward", 4e6),
     ],
 )
 def test_a_single_call_that_is_new_is_why_the_gpu_waits_and_not_what_is_launched(
-    calls: int, kind: LossKind, function: str, traced: float
+    calls: int, kind: CauseKind, function: str, traced: float
 ) -> None:
     """It has what of the gap is at no line; launches are asked only where nothing is called."""
     told = cause(
@@ -190,7 +190,7 @@ def test_a_call_has_the_idle_time_of_its_line_and_what_is_at_no_line() -> None:
     idle_at = [(TRAIN, 1_000.0), (ASK, 1_500.0), (LOAD, 3_000.0)]
     calls = [("cudaStreamSynchronize", ASK, 1)]
     told = cause(of(STEP_ROWS, step_time(0.325), calls=calls, idle=7_500.0, idle_at=idle_at))
-    assert (told.kind, told.line) == (LossKind.SYNCHRONISATION, "net.py:9")
+    assert (told.kind, told.line) == (CauseKind.SYNCHRONISATION, "net.py:9")
     assert told.traced == pytest.approx(3.5e6)
 
 
@@ -199,7 +199,7 @@ def test_idle_times_at_several_lines_of_a_function_are_one() -> None:
     lines = [LOAD, LOAD.replace(":8", ":9")]
     idle_at = [(TRAIN, 1_000.0), ("io.py:3 read", 3_000.0), *((line, 2_500.0) for line in lines)]
     told = cause(of(STEP_ROWS, step_time(0.4), idle=9_000.0, idle_at=idle_at))
-    assert (told.kind, told.function) == (LossKind.HOST, "Volumes.load")
+    assert (told.kind, told.function) == (CauseKind.HOST, "Volumes.load")
     assert told.traced == pytest.approx(5e6)
 
 
@@ -218,21 +218,23 @@ def test_who_calls_less_than_before_may_keep_the_gpu_waiting_all_the_same() -> N
 
 @pytest.mark.parametrize(
     ("half", "kind"),
-    [(0.025, LossKind.HOST), (0.0249, LossKind.UNKNOWN), (0.11, None)],
+    [(0.025, CauseKind.HOST), (0.0249, CauseKind.UNKNOWN), (0.11, None)],
 )
 def test_a_gap_is_the_cause_where_the_step_lost_half_of_it_at_worst(
-    half: float, kind: LossKind | None
+    half: float, kind: CauseKind | None
 ) -> None:
     """Of 5 ms, 2.5: 2 were measured. Its kernels were faster by the rest; or it lost nothing."""
     faster = changed((BLOCK, lambda row: [(row[0], row[1] - 1_500.0, row[2])]))
     verdicts = step_time(0.1, half), more("launches", 12, 14)
-    headline = of(faster, *verdicts, idle=6_000.0, idle_at=[(TRAIN, 1_000.0), (LOAD, 5_000.0)])
-    assert headline.reliable
-    assert (headline.headline and headline.headline.kind) == kind
+    said = of(faster, *verdicts, idle=6_000.0, idle_at=[(TRAIN, 1_000.0), (LOAD, 5_000.0)])
+    assert said.reliable
+    assert (said.cause and said.cause.kind) == kind
 
 
-@pytest.mark.parametrize(("idle", "kind"), [(1_100.0, LossKind.UNKNOWN), (1_200.0, LossKind.HOST)])
-def test_a_gap_that_is_not_beyond_its_own_noise_is_nobodys(idle: float, kind: LossKind) -> None:
+@pytest.mark.parametrize(
+    ("idle", "kind"), [(1_100.0, CauseKind.UNKNOWN), (1_200.0, CauseKind.HOST)]
+)
+def test_a_gap_that_is_not_beyond_its_own_noise_is_nobodys(idle: float, kind: CauseKind) -> None:
     """Even where the step lost as much: such a gap is within two standard errors of 7 %."""
     more_idle = idle - 1_000.0
     step = step_time(more_idle / 20_000, 0.0005)
@@ -275,7 +277,7 @@ def test_without_call_sites_what_a_family_launched_before_is_known_of_it() -> No
     before = table((FUSED, 50.0), (CONV, 5e3), (ADD, 10.0))
     after = table((CONV, 5e3), (ADD, 10.0), (half, 300.0))
     told = cause(attribute(after, before, NAMING))
-    assert (told.kind, told.what, told.formerly) == (LossKind.PRECISION, "float16", "float32")
+    assert (told.kind, told.what, told.formerly) == (CauseKind.PRECISION, "float16", "float32")
     assert told.family == kernel_families.family(FUSED)
 
 
@@ -287,14 +289,16 @@ def test_operators_that_are_gone_make_up_for_others_that_are_new() -> None:
     after = operators(mm, (relu, norm), mm, *[(clone, norm)] * 3, (add, norm))
     copies = verdict("layout_copies", unit="copies", baseline=0.0, measured=3.0, change=None)
     told = cause(attribute(after, before, NAMING, [copies]))
-    assert (told.kind, told.what, told.before, told.after) == (LossKind.LAYOUT, clone, 0, 3)
+    assert (told.kind, told.what, told.before, told.after) == (CauseKind.LAYOUT, clone, 0, 3)
 
 
 # What the host waits for, and asks for
 
 
-@pytest.mark.parametrize(("waits", "kind"), [(1, LossKind.TRANSFER), (2, LossKind.SYNCHRONISATION)])
-def test_who_sends_from_pageable_memory_waits_for_that_alone(waits: int, kind: LossKind) -> None:
+@pytest.mark.parametrize(
+    ("waits", "kind"), [(1, CauseKind.TRANSFER), (2, CauseKind.SYNCHRONISATION)]
+)
+def test_who_sends_from_pageable_memory_waits_for_that_alone(waits: int, kind: CauseKind) -> None:
     told = cause(
         of(
             (*STEP_ROWS, (UP, 40.0, ITEM)),
@@ -316,20 +320,20 @@ def test_what_is_sent_is_told_and_not_a_longer_copy_that_nobody_waits_for() -> N
             calls=[("cudaStreamSynchronize", ITEM, 1)],
         )
     )
-    assert (told.kind, told.what, told.before, told.after) == (LossKind.TRANSFER, UP, 0, 1)
+    assert (told.kind, told.what, told.before, told.after) == (CauseKind.TRANSFER, UP, 0, 1)
 
 
 @pytest.mark.parametrize(
     ("former", "waits", "kind"),
     [
-        (UP_PINNED, 1, LossKind.TRANSFER),
-        (UP_PINNED, 2, LossKind.SYNCHRONISATION),
+        (UP_PINNED, 1, CauseKind.TRANSFER),
+        (UP_PINNED, 2, CauseKind.SYNCHRONISATION),
         # The host waited for it before as well.
-        (UP.replace("-> Device", "-> Managed"), 1, LossKind.SYNCHRONISATION),
+        (UP.replace("-> Device", "-> Managed"), 1, CauseKind.SYNCHRONISATION),
     ],
 )
 def test_who_no_longer_pins_what_is_sent_waits_for_that_alone(
-    former: str, waits: int, kind: LossKind
+    former: str, waits: int, kind: CauseKind
 ) -> None:
     """One copy is in the other's place."""
     after, before = (
@@ -348,7 +352,7 @@ def test_bytes_are_a_function_s_where_nobody_else_copies_that_way(elsewhere: boo
     others = [(copy, 30.0, TRAIN)] * elsewhere
     rows = (*STEP_ROWS, *[(copy, 40.0, ITEM)] * 3, *others)
     told = cause(of(rows, step_time(0.005), copied))
-    assert (told.kind, told.line) == (LossKind.TRANSFER, ITEM.split()[0])
+    assert (told.kind, told.line) == (CauseKind.TRANSFER, ITEM.split()[0])
     assert told.bytes == (None if elsewhere else 2**20)
 
 
@@ -357,7 +361,7 @@ def test_memory_is_asked_for_anew_where_it_was_given_back() -> None:
     given, asked = "net.py:9 Net.forward net", [f"{BLOCK} blocks.{n}" for n in range(2)]
     calls = [("cudaFree", given, 1), *(("cudaMalloc", place, 4) for place in asked)]
     told = cause(of(STEP_ROWS, step_time(0.0), more("driver_allocations", 0, 8), calls=calls))
-    assert (told.kind, told.line, told.what) == (LossKind.MEMORY, "net.py:9", "cudaFree")
+    assert (told.kind, told.line, told.what) == (CauseKind.MEMORY, "net.py:9", "cudaFree")
 
 
 # Copies
@@ -366,14 +370,16 @@ def test_memory_is_asked_for_anew_where_it_was_given_back() -> None:
 @pytest.mark.parametrize(
     ("copy", "us", "kind"),
     [
-        (DOWN, 1.5, LossKind.SYNCHRONISATION),
-        (DOWN, 9.9, LossKind.SYNCHRONISATION),
-        (DOWN, 10.1, LossKind.TRANSFER),
-        (DOWN_PINNED, 1.5, LossKind.TRANSFER),
-        (UP, 1.5, LossKind.TRANSFER),
+        (DOWN, 1.5, CauseKind.SYNCHRONISATION),
+        (DOWN, 9.9, CauseKind.SYNCHRONISATION),
+        (DOWN, 10.1, CauseKind.TRANSFER),
+        (DOWN_PINNED, 1.5, CauseKind.TRANSFER),
+        (UP, 1.5, CauseKind.TRANSFER),
     ],
 )
-def test_who_copies_a_number_to_the_host_waits_for_it(copy: str, us: float, kind: LossKind) -> None:
+def test_who_copies_a_number_to_the_host_waits_for_it(
+    copy: str, us: float, kind: CauseKind
+) -> None:
     """Ten microseconds are more than a number takes, and pinned memory is waited for elsewhere."""
     told = cause(of((*STEP_ROWS, *[(copy, us, ITEM)] * 2)))
     assert (told.kind, told.line, told.what, told.family) == (kind, "layers.py:77", copy, "copy")
@@ -410,7 +416,7 @@ def test_bytes_are_those_that_are_copied_more_the_same_way(
     before = [(copy, 30.0), (CONV, 5_000.0), (MUL, 50.0)]
     after = [(copy, 30.0), (CONV, 5_000.0), (MUL, 50.0), *[(copy, 300.0)] * 2]
     told = between(before, after, step_time(0.1, before=5.08), *verdicts)
-    assert (told.kind, told.what, told.family) == (LossKind.TRANSFER, copy, "copy")
+    assert (told.kind, told.what, told.family) == (CauseKind.TRANSFER, copy, "copy")
     assert told.bytes == (None if more_bytes is None else more_bytes * 2**20)
     assert (told.before, told.after) == (1, 3)
 
@@ -420,24 +426,24 @@ def test_a_single_byte_more_is_told_of(before: float, more_bytes: float | None) 
     """As of a bool that is copied to the host."""
     verdicts = more("copies", 1, 2), copied("copy_bytes_d2h_pageable", before, 8.0)
     told = cause(of((*STEP_ROWS, (DOWN, 40.0, ITEM)), step_time(0.0), *verdicts))
-    assert (told.kind, told.what, told.bytes) == (LossKind.TRANSFER, DOWN, more_bytes)
+    assert (told.kind, told.what, told.bytes) == (CauseKind.TRANSFER, DOWN, more_bytes)
 
 
 def test_of_several_copies_those_are_told_that_take_most() -> None:
     """Each way for itself."""
     told = between([(CONV, 5e3)], [(DOWN, 100.0), (UP, 60.0), (CONV, 5e3), (UP, 60.0)])
-    assert (told.kind, told.what, told.before, told.after) == (LossKind.TRANSFER, UP, 0, 2)
+    assert (told.kind, told.what, told.before, told.after) == (CauseKind.TRANSFER, UP, 0, 2)
 
 
 @pytest.mark.parametrize(
     ("before", "after", "kind"),
     [
-        ((UP_PINNED, 300.0), (UP, 900.0), LossKind.TRANSFER),
-        ((DOWN_PINNED, 1.0), (DOWN, 1.5), LossKind.SYNCHRONISATION),
+        ((UP_PINNED, 300.0), (UP, 900.0), CauseKind.TRANSFER),
+        ((DOWN_PINNED, 1.0), (DOWN, 1.5), CauseKind.SYNCHRONISATION),
     ],
 )
 def test_a_copy_that_is_not_out_of_pinned_memory_any_more_is_told(
-    before: Launched, after: Launched, kind: LossKind
+    before: Launched, after: Launched, kind: CauseKind
 ) -> None:
     """It stands in place of the other one: no copy is new."""
     told = between([(CONV, 5e3), before], [(CONV, 5e3), after])
@@ -448,7 +454,7 @@ def test_a_copy_that_is_as_it_was_is_not_told_of() -> None:
     """Whichever the function copies first."""
     rows = [(DOWN, 20.0), (CONV, 5e3)]
     told = between([*rows, (UP_PINNED, 300.0)], [*rows, (UP, 900.0)])
-    assert (told.kind, told.what) == (LossKind.TRANSFER, UP)
+    assert (told.kind, told.what) == (CauseKind.TRANSFER, UP)
     assert (told.before, told.after) == (0, 1)
 
 
@@ -461,7 +467,7 @@ def test_a_function_is_counted_outside_of_modules_too_where_it_changed_there(
     rows = [(CONV, 5e3, ITEM), (MUL, 10.0, outside)]
     after = sited(*rows, *new, (UP, 900.0, outside))
     told = cause(attribute(after, sited(*rows, (UP_PINNED, 300.0, outside)), NAMING))
-    assert (told.kind, told.what, told.before, told.after) == (LossKind.TRANSFER, UP, 0, 1)
+    assert (told.kind, told.what, told.before, told.after) == (CauseKind.TRANSFER, UP, 0, 1)
 
 
 @pytest.mark.parametrize("others", [[], [(MUL, 40.0, TRAIN)] * 9], ids=["alone", "more launches"])
@@ -480,14 +486,14 @@ def test_copies_that_are_counted_are_those_of_the_function_that_copies_most_ofte
 @pytest.mark.parametrize(
     ("count", "says"),
     [
-        (1, (LossKind.RECOMPILATION, "recompilations", 0, 2)),
-        (2, (LossKind.MEMORY, "driver_allocations", 1, 8)),
-        (3, (LossKind.TRANSFER, "copies", 2, 5)),
-        (4, (LossKind.SYNCHRONISATION, "stream_synchronizations", 3, 9)),
+        (1, (CauseKind.RECOMPILATION, "recompilations", 0, 2)),
+        (2, (CauseKind.MEMORY, "driver_allocations", 1, 8)),
+        (3, (CauseKind.TRANSFER, "copies", 2, 5)),
+        (4, (CauseKind.SYNCHRONISATION, "stream_synchronizations", 3, 9)),
     ],
 )
 def test_of_what_the_host_is_counted_to_do_that_is_told_which_says_most(
-    count: int, says: tuple[LossKind, str, int, int]
+    count: int, says: tuple[CauseKind, str, int, int]
 ) -> None:
     verdicts = (
         more("recompilations", 0, 2),
@@ -506,15 +512,15 @@ def test_bytes_that_are_counted_are_told_by_how_many_more_there_are() -> None:
     compiled = replace(made, sites=(*made.sites[:-1], CallSite("", "")))
     verdicts = step_time(0.0), copied("copy_bytes_d2h_pinned", 3e6, 7e6)
     told = cause(attribute(compiled, compiled, NAMING, verdicts))
-    assert (told.kind, told.what) == (LossKind.TRANSFER, "copy_bytes_d2h_pinned")
+    assert (told.kind, told.what) == (CauseKind.TRANSFER, "copy_bytes_d2h_pinned")
     assert (told.bytes, told.before, told.after) == (4e6, 0, 0)
 
 
 @pytest.mark.parametrize(
-    ("change", "kind"), [(0.1, LossKind.RECOMPILATION), (0.01, LossKind.LAUNCHES)]
+    ("change", "kind"), [(0.1, CauseKind.RECOMPILATION), (0.01, CauseKind.LAUNCHES)]
 )
 def test_a_loss_that_the_trace_does_not_see_is_what_is_counted(
-    change: float, kind: LossKind
+    change: float, kind: CauseKind
 ) -> None:
     """Where it sees a quarter of it, that is why."""
     rows = changed((BLOCK, before_each(MUL, 50.0)))
@@ -523,31 +529,31 @@ def test_a_loss_that_the_trace_does_not_see_is_what_is_counted(
     assert told.kind is kind
     assert told.change == pytest.approx(change * 20e6)
     unseen = cause(of(STEP_ROWS, step_time(change), recompiled))
-    assert (unseen.kind, unseen.relative) == (LossKind.RECOMPILATION, change)
+    assert (unseen.kind, unseen.relative) == (CauseKind.RECOMPILATION, change)
 
 
 def test_a_loss_that_the_trace_does_not_see_is_that_of_a_single_new_call() -> None:
     """At another function than what the trace sees."""
     rows = changed((NORM, before_each(MUL, 50.0)))
     told = cause(of(rows, step_time(0.1), calls=[("cudaDeviceSynchronize", ITEM, 1)]))
-    assert (told.kind, told.line) == (LossKind.SYNCHRONISATION, "layers.py:77")
+    assert (told.kind, told.line) == (CauseKind.SYNCHRONISATION, "layers.py:77")
     assert (told.what, told.before, told.after) == ("cudaDeviceSynchronize", 0, 1)
 
 
 @pytest.mark.parametrize(
     ("verdicts", "kind"),
     [
-        ([more("stream_synchronizations", 0, 12)], LossKind.SYNCHRONISATION),
-        ([more("stream_synchronizations", 0, 12), verdict("cycles")], LossKind.PRECISION),
+        ([more("stream_synchronizations", 0, 12)], CauseKind.SYNCHRONISATION),
+        ([more("stream_synchronizations", 0, 12), verdict("cycles")], CauseKind.PRECISION),
         (
             [step_time(0.0), more("stream_synchronizations", 0, 12), verdict("cycles")],
-            LossKind.SYNCHRONISATION,
+            CauseKind.SYNCHRONISATION,
         ),
     ],
     ids=["alone", "beside others", "the time is as it was"],
 )
 def test_where_nobody_judged_the_time_calls_are_why_if_nothing_else_is_worse(
-    verdicts: Sequence[Verdict], kind: LossKind
+    verdicts: Sequence[Verdict], kind: CauseKind
 ) -> None:
     calls = [("cudaStreamSynchronize", ITEM, 12)]
     told = cause(of(changed((NORM, in_double)), *verdicts, calls=calls))
@@ -557,21 +563,21 @@ def test_where_nobody_judged_the_time_calls_are_why_if_nothing_else_is_worse(
 @pytest.mark.parametrize(
     ("metric", "kind"),
     [
-        ("stream_synchronizations", LossKind.SYNCHRONISATION),
-        ("driver_allocations", LossKind.MEMORY),
-        ("recompilations", LossKind.RECOMPILATION),
-        ("copies", LossKind.HOST),
+        ("stream_synchronizations", CauseKind.SYNCHRONISATION),
+        ("driver_allocations", CauseKind.MEMORY),
+        ("recompilations", CauseKind.RECOMPILATION),
+        ("copies", CauseKind.HOST),
     ],
 )
 def test_where_the_gpu_waits_for_python_what_is_counted_there_is_why(
-    metric: str, kind: LossKind
+    metric: str, kind: CauseKind
 ) -> None:
     """But for copies, which the GPU does."""
     idle_at = [(TRAIN, 1_000.0), ("data.py:8 Volumes.load", 5_000.0)]
     told = cause(of(STEP_ROWS, step_time(0.25), more(metric, 1, 4), idle=6e3, idle_at=idle_at))
     assert (told.kind, told.line) == (kind, "data.py:8")
     assert told.change == pytest.approx(5e6)
-    counts = ("", 0, 0) if kind is LossKind.HOST else (metric, 1, 4)
+    counts = ("", 0, 0) if kind is CauseKind.HOST else (metric, 1, 4)
     assert (told.what, told.before, told.after) == counts
 
 
@@ -581,7 +587,7 @@ def test_of_metrics_of_one_kind_the_first_is_told(change: float) -> None:
     counted = more("recompilations", 0, 2), more("compiled_graphs", 2, 4)
     idle_at = [(TRAIN, 1e3), ("data.py:8 Volumes.load", 5e3)]
     told = cause(of(STEP_ROWS, step_time(change), *counted, idle=6e3, idle_at=idle_at))
-    assert (told.kind, told.what) == (LossKind.RECOMPILATION, "recompilations")
+    assert (told.kind, told.what) == (CauseKind.RECOMPILATION, "recompilations")
     assert (told.before, told.after) == (0, 2)
 
 
@@ -591,14 +597,14 @@ def test_a_step_that_lost_torch_compile_is_slower_for_that(change: float) -> Non
     lost = replace(more("compiled_graphs", 1, 0), reason="not-compiled")
     rows = changed((BLOCK, before_each(MUL, 50.0)))
     told = cause(of(rows, step_time(change), lost, more("copies", 2, 5)))
-    assert (told.kind, told.what) == (LossKind.RECOMPILATION, "compiled_graphs")
+    assert (told.kind, told.what) == (CauseKind.RECOMPILATION, "compiled_graphs")
     assert (told.before, told.after) == (1, 0)
 
 
 def test_of_a_gpu_that_waits_no_launches_are_counted() -> None:
     """Not even those of the function that it waits for."""
     told = cause(of(STEP_ROWS, step_time(0.25), idle=6_000.0, idle_at=[(TRAIN, 6_000.0)]))
-    assert (told.kind, told.line) == (LossKind.HOST, "training.py:95")
+    assert (told.kind, told.line) == (CauseKind.HOST, "training.py:95")
     assert (told.before, told.after) == (0, 0)
 
 
@@ -608,14 +614,14 @@ def test_of_a_gpu_that_waits_no_launches_are_counted() -> None:
 @pytest.mark.parametrize(
     ("rows", "count", "kind"),
     [
-        ([(DOWN, 900.0)], 1, LossKind.SYNCHRONISATION),
-        ([(UP, 900.0)], 3, LossKind.SYNCHRONISATION),
-        ([(UP, 900.0), (MUL, 50.0)], 3, LossKind.TRANSFER),
-        ([(MUL, 900.0)], 3, LossKind.LAUNCHES),
+        ([(DOWN, 900.0)], 1, CauseKind.SYNCHRONISATION),
+        ([(UP, 900.0)], 3, CauseKind.SYNCHRONISATION),
+        ([(UP, 900.0), (MUL, 50.0)], 3, CauseKind.TRANSFER),
+        ([(MUL, 900.0)], 3, CauseKind.LAUNCHES),
     ],
 )
 def test_calls_are_why_where_nothing_but_copies_comes_with_them(
-    rows: Sequence[Launched], count: int, kind: LossKind
+    rows: Sequence[Launched], count: int, kind: CauseKind
 ) -> None:
     new = [(name, us, ITEM) for name, us in rows]
     calls = [("cudaStreamSynchronize", ITEM, count)]
@@ -626,13 +632,13 @@ def test_calls_are_why_where_nothing_but_copies_comes_with_them(
 @pytest.mark.parametrize(
     ("change", "kind"),
     [
-        (lambda row: [(CONV, 5_500.0, row[2])], LossKind.SLOWER),
-        (lambda row: [(CONV_TILE, 5_100.0, row[2]), (UP, 400.0, row[2])], LossKind.TRANSFER),
+        (lambda row: [(CONV, 5_500.0, row[2])], CauseKind.SLOWER),
+        (lambda row: [(CONV_TILE, 5_100.0, row[2]), (UP, 400.0, row[2])], CauseKind.TRANSFER),
     ],
     ids=["slower", "other kernels"],
 )
 def test_calls_are_not_why_where_kernels_are_others_or_take_longer(
-    change: Callable[[Sited], Sequence[Sited]], kind: LossKind
+    change: Callable[[Sited], Sequence[Sited]], kind: CauseKind
 ) -> None:
     calls = [("cudaStreamSynchronize", ITEM, 3)]
     told = cause(of(changed((BLOCK, change)), step_time(0.05), calls=calls))
@@ -655,7 +661,7 @@ def test_calls_of_one_kind_are_counted_together_at_the_line_with_most_new_ones()
             ],
         )
     )
-    assert (told.kind, told.line) == (LossKind.SYNCHRONISATION, "layers.py:79")
+    assert (told.kind, told.line) == (CauseKind.SYNCHRONISATION, "layers.py:79")
     assert (told.what, told.before, told.after) == ("cudaDeviceSynchronize", 100, 107)
     assert {*told.modules} == {"blocks.0", "blocks.1"}
 
@@ -683,7 +689,7 @@ def test_who_is_counted_to_ask_for_memory_may_wait_besides(
     calls: Sequence[tuple[str, str, int]], line: str, what: str
 ) -> None:
     told = cause(of(STEP_ROWS, step_time(0.0), more("driver_allocations", 0, 8), calls=calls))
-    assert (told.kind, told.line, told.what) == (LossKind.MEMORY, line, what)
+    assert (told.kind, told.line, told.what) == (CauseKind.MEMORY, line, what)
 
 
 def test_calls_of_another_kind_that_are_gone_hide_none_that_are_new() -> None:
@@ -693,7 +699,7 @@ def test_calls_of_another_kind_that_are_gone_hide_none_that_are_new() -> None:
     )
     counted = more("stream_synchronizations", 5, 9)
     told = cause(of(STEP_ROWS, step_time(0.0), counted, called=gone, calls=new))
-    assert (told.kind, told.line, told.after) == (LossKind.SYNCHRONISATION, "layers.py:77", 4)
+    assert (told.kind, told.line, told.after) == (CauseKind.SYNCHRONISATION, "layers.py:77", 4)
 
 
 @pytest.mark.parametrize("now", [101, 99], ids=["one more", "one less"])
@@ -707,7 +713,7 @@ def test_who_waits_more_often_than_before_is_told_not_who_waits_most_often(now: 
             calls=[("cudaStreamSynchronize", ITEM, now), ("cudaDeviceSynchronize", GIVES, 3)],
         )
     )
-    assert (told.kind, told.line) == (LossKind.SYNCHRONISATION, "net.py:9")
+    assert (told.kind, told.line) == (CauseKind.SYNCHRONISATION, "net.py:9")
     assert (told.what, told.before, told.after) == ("cudaDeviceSynchronize", 0, 3)
 
 
@@ -716,7 +722,7 @@ def test_of_calls_for_memory_the_one_that_gives_it_back_is_told() -> None:
     there = "layers.py:79 ResidualBlock.forward blocks.0"
     calls = [("cudaMalloc", ITEM, 5), ("cudaFree", there, 2)]
     told = cause(of(STEP_ROWS, step_time(0.0), more("driver_allocations", 0, 5), calls=calls))
-    assert (told.kind, told.line, told.what) == (LossKind.MEMORY, "layers.py:79", "cudaFree")
+    assert (told.kind, told.line, told.what) == (CauseKind.MEMORY, "layers.py:79", "cudaFree")
     assert (told.before, told.after) == (0, 7)
 
 
@@ -724,7 +730,7 @@ def test_memory_that_nobody_gives_back_is_asked_for_where_it_is_needed() -> None
     """Whatever else changed before that."""
     rows, asked = changed((NORM, before_each(MUL, 50.0))), more("driver_allocations", 0, 5)
     told = cause(of(rows, step_time(0.0), asked, calls=[("cudaMalloc", ITEM, 5)]))
-    assert (told.kind, told.line, told.what) == (LossKind.MEMORY, "layers.py:77", "cudaMalloc")
+    assert (told.kind, told.line, told.what) == (CauseKind.MEMORY, "layers.py:77", "cudaMalloc")
 
 
 def test_who_sends_from_pageable_memory_waits_once_more_than_before() -> None:
@@ -737,13 +743,13 @@ def test_who_sends_from_pageable_memory_waits_once_more_than_before() -> None:
             calls=[("cudaStreamSynchronize", ITEM, 5)],
         )
     )
-    assert (told.kind, told.what, told.before, told.after) == (LossKind.TRANSFER, UP, 0, 1)
+    assert (told.kind, told.what, told.before, told.after) == (CauseKind.TRANSFER, UP, 0, 1)
 
 
 def test_calls_that_neither_wait_nor_ask_for_memory_keep_the_host() -> None:
     calls, idle_at = [("cudaGraphLaunch", TRAIN, 5)], [(TRAIN, 6_000.0)]
     told = cause(of(STEP_ROWS, step_time(0.25), calls=calls, idle=6_000.0, idle_at=idle_at))
-    assert (told.kind, told.line) == (LossKind.HOST, "training.py:95")
+    assert (told.kind, told.line) == (CauseKind.HOST, "training.py:95")
     assert (told.what, told.before, told.after) == ("cudaGraphLaunch", 0, 5)
 
 
@@ -757,5 +763,5 @@ def test_calls_and_copies_that_come_with_a_recompilation_are_not_why() -> None:
             calls=[("cuModuleLoadData", ITEM, 5)],
         )
     )
-    assert (told.kind, told.what) == (LossKind.RECOMPILATION, "recompilations")
+    assert (told.kind, told.what) == (CauseKind.RECOMPILATION, "recompilations")
     assert (told.before, told.after) == (0, 2)

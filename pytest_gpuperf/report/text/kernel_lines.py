@@ -9,15 +9,15 @@ from typing import TypeVar
 
 from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.errors import printable
-from pytest_gpuperf.judge.headline import MOVED
+from pytest_gpuperf.judge.cause import MOVED
 from pytest_gpuperf.model.result import (
     Attribution,
     Cause,
+    CauseKind,
     ChangeKind,
-    Headline,
+    ChangeReason,
     KernelChange,
     LineChange,
-    LossKind,
     ModuleChange,
 )
 from pytest_gpuperf.report.text import table
@@ -95,7 +95,7 @@ def sentence(attribution: Attribution) -> str:
     As in "+4.4 ms (+1.90 %): model/layers.py:118 SelfAttention._attend is called twice (6 modules);
     was once". The time is the step's, as it was judged.
     """
-    cause, step = attribution.headline, attribution.step
+    cause, step = attribution.cause, attribution.step
     if cause is None:
         together = _together(attribution) if step and step.slower else ""
         if not (step and together):
@@ -108,14 +108,14 @@ def sentence(attribution: Attribution) -> str:
         return printable(_cause(cause, attribution))
     relative = "" if cause.relative is None else f" ({units.moved(cause.relative)})"
     said = f"{duration(cause.change)}{relative}: {_cause(cause, attribution)}"
-    if cause.kind is LossKind.UNKNOWN or not cause.traced:
+    if cause.kind is CauseKind.UNKNOWN or not cause.traced:
         return printable(said)
     if not cause.change / _FAR <= cause.traced <= cause.change * _FAR:
         said += f" (in the trace {duration(cause.traced)})"
     return printable(said)
 
 
-def _cause(cause: Headline, attribution: Attribution) -> str:
+def _cause(cause: Cause, attribution: Attribution) -> str:
     """Who does what, and what it did before."""
     where = f"{cause.line} {cause.function}".strip()
     of_step, of_kernels = where or "the step", where or cause.family or "the step"
@@ -126,43 +126,43 @@ def _cause(cause: Headline, attribution: Attribution) -> str:
     was = f"was {cause.before:,}" if cause.before else "never before"
     were = f"were {cause.before:,}" if cause.before else "none before"
     more = cause.after - cause.before
-    if cause.kind is LossKind.PRECISION:
+    if cause.kind is CauseKind.PRECISION:
         return f"{of_kernels} runs in {cause.what}{of}; was {cause.formerly}"
-    if cause.kind is LossKind.LAYOUT:
+    if cause.kind is CauseKind.LAYOUT:
         calls = f"{cause.after:,} calls" if attribution.of_operators else _launched(cause.after)
         return f"{of_step} converts the layout{of}: {cause.what}, {calls}; {were}"
-    if cause.kind is LossKind.REPEATED and cause.times:
+    if cause.kind is CauseKind.REPEATED and cause.times:
         return f"{of_kernels} is called {_times(cause.times)}{of}; was once"
-    if cause.kind is LossKind.REPEATED:
+    if cause.kind is CauseKind.REPEATED:
         return f"{of_kernels} does work again{aside}: {_launched(cause.after)}; {were}"
-    if cause.kind is LossKind.ALGORITHM:
+    if cause.kind is CauseKind.ALGORITHM:
         return f"{of_kernels} uses {cause.what}{of}; was {cause.formerly}"
-    if cause.kind is LossKind.LAUNCHES and more > 0:
+    if cause.kind is CauseKind.LAUNCHES and more > 0:
         does, kind = ("calls", "operator") if attribution.of_operators else ("launches", "kernel")
         kinds = f"{kind}{'s' if more != 1 else ''}"
         return f"{of_kernels} {does} {more:,} more {kinds}{aside}; {were}"
-    if cause.kind is LossKind.LAUNCHES:
+    if cause.kind is CauseKind.LAUNCHES:
         does = "calls other operators" if attribution.of_operators else "launches other kernels"
         return f"{of_kernels} {does}{aside}"
-    if cause.kind is LossKind.SYNCHRONISATION:
+    if cause.kind is CauseKind.SYNCHRONISATION:
         who = where or "the host"
         return f"{who} waits for the GPU {_times(cause.after)}{aside}; {was}"
-    if cause.kind is LossKind.TRANSFER:
+    if cause.kind is CauseKind.TRANSFER:
         size = "" if cause.bytes is None else f"{units.value(cause.bytes, 'bytes')} more"
         often = _times(cause.after) if cause.after else ""
         said = " ".join(filter(None, ["copies", size, _direction(cause.what), often]))
         return f"{of_step} {said}{of}" + (f"; {was}" if often else "")
-    if cause.kind is LossKind.MEMORY:
+    if cause.kind is CauseKind.MEMORY:
         return f"{of_step} asks the driver for memory {_times(cause.after)}{aside}; {was}"
-    if cause.kind is LossKind.RECOMPILATION and not cause.after:
+    if cause.kind is CauseKind.RECOMPILATION and not cause.after:
         return f"{of_step} has no compiled graph any more; it had {cause.before:,}"
-    if cause.kind is LossKind.RECOMPILATION:
+    if cause.kind is CauseKind.RECOMPILATION:
         says = {"graph_breaks": "breaks its graph", "compiled_graphs": "has compiled graphs"}
         said = says.get(cause.what, "is compiled again")
         return f"{of_step} {said} {_times(cause.after)}; {was}"
-    if cause.kind is LossKind.HOST:
+    if cause.kind is CauseKind.HOST:
         return f"the GPU waits for {where or 'the host'}{aside}"
-    if cause.kind is LossKind.SLOWER:
+    if cause.kind is CauseKind.SLOWER:
         return f"{of_kernels} takes longer with the same kernels{aside}"
     return "no kernel stands out from the noise"
 
@@ -467,11 +467,11 @@ def _total(entries: Sequence[KernelChange]) -> ChangeRow:
 
 
 def _how(first: KernelChange, before: float, after: float, launches: int) -> str:
-    reason = f" ({first.cause.value})" if first.cause is not Cause.UNKNOWN else ""
+    reason = f" ({first.cause.value})" if first.cause is not ChangeReason.UNKNOWN else ""
     counted = f"{launches:,} launch{'es' if launches != 1 else ''}"
     if first.kind is ChangeKind.GAP:
         return f"{units.value(before, 'ns')} -> {units.value(after, 'ns')}{reason}"
-    if first.cause is Cause.SHAPE:
+    if first.cause is ChangeReason.SHAPE:
         return f"launched in {first.cause.value}, {counted}"
     if first.kind is ChangeKind.REPLACED:
         return f"replaced {first.formerly}{reason}, {counted}"
