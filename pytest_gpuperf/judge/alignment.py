@@ -12,7 +12,6 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import chain
 from math import fsum, isqrt
 from statistics import fmean
 
@@ -39,73 +38,118 @@ CYCLES, INSTRUCTIONS = "cycles", "instructions"
 """The catalogue's metrics that say why a kernel's time changed."""
 
 
-@dataclass(frozen=True)
-class Pairing:
-    """What became of each launch; every position of both sequences is in exactly one place."""
+@dataclass(frozen=True, slots=True, eq=False)
+class AlignedLaunch:
+    """One launch of a step."""
 
-    matched: tuple[Pair, ...]
-    """The same kernel, in the same order."""
-    moved: tuple[Pair, ...]
-    """The same kernel, at another place of the sequence."""
-    replaced: tuple[Pair, ...]
-    """Another kernel of the same family at the same place: between the same matched neighbours, or
-    next to that."""
-    added: tuple[int, ...]
-    removed: tuple[int, ...]
+    position: int
+    """In its step, from 0 on."""
+    key: Key
+    family: str
+    short: str
+    """Its kernel's name, so that it fits in a line."""
+    times: tuple[float, ...]
+    """Per table, nanoseconds; the mean where a table lacks it."""
+    duration: float
+    """Nanoseconds: the mean over the tables that have it."""
+    cost: float
+    """What it adds to the step: nanoseconds, or one call of an operator, which has no time."""
+    counts: dict[str, float | None]
+    """By metric, the mean over the tables that count it; None where none does."""
+    place: Place
+    module: str
+    backward: bool
+
+    @property
+    def name(self) -> str:
+        """The whole name of its kernel."""
+        return self.key[0]
 
 
-def pair(
-    measured: Sequence[Key],
-    baseline: Sequence[Key],
-    durations: tuple[Sequence[float], Sequence[float]],
-    family: Callable[[str], str],
-) -> Pairing:
-    """Pairs the launches of two steps; `durations` are the times of both, in the same order.
+@dataclass(frozen=True, slots=True)
+class LaunchChange:
+    """What became of one launch."""
+
+    kind: ChangeKind
+    launch: AlignedLaunch
+    """The one that there is now, or that was removed."""
+    former: AlignedLaunch | None = None
+    """The one before that it is, or stands in place of."""
+    moved: bool = False
+    """Whether it is the same and stands at another place of the sequence."""
+
+    @property
+    def now(self) -> AlignedLaunch | None:
+        """The one that there is now."""
+        return None if self.kind is ChangeKind.REMOVED else self.launch
+
+    @property
+    def then(self) -> AlignedLaunch | None:
+        """The one that there was before."""
+        return self.launch if self.kind is ChangeKind.REMOVED else self.former
+
+    @property
+    def cost(self) -> float:
+        """What it adds to the step."""
+        now, then = (one.cost if one else 0.0 for one in (self.now, self.then))
+        return now - then
+
+
+LaunchPair = tuple[AlignedLaunch, AlignedLaunch]
+"""One now and one before."""
+
+
+def pair(new: Sequence[AlignedLaunch], old: Sequence[AlignedLaunch]) -> list[LaunchChange]:
+    """What became of each launch: added, removed, replaced, or the same.
 
     First come kernels that are equal in the same order. Between two neighbours of those, what is
     left is paired as replaced: by name (another shape), then by family (another algorithm), there
     also with what is left in the next gap, one launch away; each in order. Where one side has more
     of a kind, its longest are paired: an algorithm brings small helpers of its own. What is equal
     has moved, one launch or, when nothing else is left to be paired, any number of them. Exchanging
-    the two sides exchanges the positions in each pair, and nothing else.
+    the two sides exchanges the launches in each pair, and nothing else.
     """
-    # Where several alignments are longest, the choice must not depend on which side is which.
-    if (len(baseline), *baseline) < (len(measured), *measured):
-        matched = [(i, j) for j, i in common(baseline, measured)]
-    else:
-        matched = common(measured, baseline)
-    names = [key[0] for key in measured], [key[0] for key in baseline]
-    families = [family(name) for name in names[0]], [family(name) for name in names[1]]
-    replaced: list[Pair] = []
-    places: list[tuple[list[int], list[int]]] = []
+    matched = _matched([launch.key for launch in new], [launch.key for launch in old])
+    replaced: list[LaunchPair] = []
+    places: list[tuple[list[AlignedLaunch], list[AlignedLaunch]]] = []
     end = -1
-    for new, old, start in _gaps(matched, len(measured), len(baseline)):
-        pairs, new, old = _alike(new, old, names, durations)
+    for ours, theirs, start in _gaps(matched, new, old):
+        pairs, ours, theirs = _alike(ours, theirs, lambda launch: launch.name)
         replaced += pairs
         if not places or start - end > NEAR:
             places.append(([], []))
-        places[-1][0].extend(new)
-        places[-1][1].extend(old)
+        places[-1][0].extend(ours)
+        places[-1][1].extend(theirs)
         end = start
-    moved: list[Pair] = []
-    added: list[int] = []
-    removed: list[int] = []
-    for new, old in places:
+    moved: list[LaunchPair] = []
+    added: list[AlignedLaunch] = []
+    removed: list[AlignedLaunch] = []
+    for ours, theirs in places:
         # Two neighbours that changed places: neither replaces itself.
-        equal, new, old = _alike(new, old, (measured, baseline), durations)
+        equal, ours, theirs = _alike(ours, theirs, lambda launch: launch.key)
+        pairs, ours, theirs = _alike(ours, theirs, lambda launch: launch.family)
         moved += equal
-        pairs, new, old = _alike(new, old, families, durations)
         replaced += pairs
-        added += new
-        removed += old
-    equal, added, removed = _alike(added, removed, (measured, baseline), durations)
-    return Pairing(
-        tuple(matched),
-        tuple(sorted(moved + equal)),
-        tuple(sorted(replaced)),
-        tuple(added),
-        tuple(removed),
-    )
+        added += ours
+        removed += theirs
+    equal, added, removed = _alike(added, removed, lambda launch: launch.key)
+    moved += equal
+    for pairs in (replaced, moved):
+        pairs.sort(key=lambda both: both[0].position)
+    return [
+        *(LaunchChange(ChangeKind.ADDED, launch) for launch in added),
+        *(LaunchChange(ChangeKind.REMOVED, launch) for launch in removed),
+        *(LaunchChange(ChangeKind.REPLACED, now, then) for now, then in replaced),
+        *(LaunchChange(ChangeKind.SAME, new[i], old[j]) for i, j in matched),
+        *(LaunchChange(ChangeKind.SAME, now, then, moved=True) for now, then in moved),
+    ]
+
+
+def _matched(new: Sequence[Key], old: Sequence[Key]) -> list[Pair]:
+    """A longest common subsequence: the same, of several, whichever side is which."""
+    if (len(old), *old) < (len(new), *new):
+        return [(i, j) for j, i in common(old, new)]
+    return common(new, old)
 
 
 def common(one: Sequence[Hashable], other: Sequence[Hashable]) -> list[Pair]:
@@ -174,102 +218,41 @@ def _rows(
 
 
 def _gaps(
-    matched: Sequence[Pair], new: int, old: int
-) -> Iterator[tuple[list[int], list[int], int]]:
+    matched: Sequence[Pair], new: Sequence[AlignedLaunch], old: Sequence[AlignedLaunch]
+) -> Iterator[tuple[Sequence[AlignedLaunch], Sequence[AlignedLaunch], int]]:
     """What is left over between matched neighbours, and how many are matched before that."""
-    before = (-1, -1)
-    for count, after in enumerate(chain(matched, [(new, old)])):
-        gap = list(range(before[0] + 1, after[0])), list(range(before[1] + 1, after[1]))
-        if gap[0] or gap[1]:
+    i, j = -1, -1
+    for count, (next_i, next_j) in enumerate([*matched, (len(new), len(old))]):
+        gap = new[i + 1 : next_i], old[j + 1 : next_j]
+        if any(gap):
             yield *gap, count
-        before = after
+        i, j = next_i, next_j
 
 
 def _alike(
-    new: Sequence[int],
-    old: Sequence[int],
-    kinds: tuple[Sequence[Hashable], Sequence[Hashable]],
-    durations: tuple[Sequence[float], Sequence[float]],
-) -> tuple[list[Pair], list[int], list[int]]:
-    """Launches of one kind paired in order, the longest first to find one; and what is left.
-
-    `kinds` and `durations` are of every launch of both sides, at its position.
-    """
-    by_kind: dict[Hashable, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
-    for side, places in enumerate((new, old)):
-        for place in places:
-            by_kind[kinds[side][place]][side].append(place)
-    pairs: list[Pair] = []
-    for of_kind in by_kind.values():
-        count = min(map(len, of_kind))
-        longest = (
-            _longest(side, all_, count) for side, all_ in zip(of_kind, durations, strict=True)
-        )
-        pairs += zip(*longest, strict=True)
-    paired_new, paired_old = {i for i, _ in pairs}, {j for _, j in pairs}
-    return (
-        pairs,
-        [i for i in new if i not in paired_new],
-        [j for j in old if j not in paired_old],
-    )
+    new: Sequence[AlignedLaunch],
+    old: Sequence[AlignedLaunch],
+    kind: Callable[[AlignedLaunch], Hashable],
+) -> tuple[list[LaunchPair], list[AlignedLaunch], list[AlignedLaunch]]:
+    """Launches of one kind paired in order, the longest first to find one; and what is left."""
+    by_kind: dict[Hashable, tuple[list[AlignedLaunch], list[AlignedLaunch]]]
+    by_kind = defaultdict(lambda: ([], []))
+    for side, launches in enumerate((new, old)):
+        for launch in launches:
+            by_kind[kind(launch)][side].append(launch)
+    pairs: list[LaunchPair] = []
+    for ours, theirs in by_kind.values():
+        count = min(len(ours), len(theirs))
+        pairs += zip(_longest(ours, count), _longest(theirs, count), strict=True)
+    paired = {launch for both in pairs for launch in both}
+    left = [[launch for launch in side if launch not in paired] for side in (new, old)]
+    return pairs, left[0], left[1]
 
 
-def _longest(places: Sequence[int], durations: Sequence[float], count: int) -> list[int]:
+def _longest(launches: Sequence[AlignedLaunch], count: int) -> list[AlignedLaunch]:
     """The `count` longest of these launches, in order."""
-    return sorted(sorted(places, key=lambda place: (-durations[place], place))[:count])
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class AlignedLaunch:
-    """One launch of a step."""
-
-    key: Key
-    family: str
-    short: str
-    """Its kernel's name, so that it fits in a line."""
-    times: tuple[float, ...]
-    """Per table, nanoseconds; the mean where a table lacks it."""
-    duration: float
-    """Nanoseconds: the mean over the tables that have it."""
-    cost: float
-    """What it adds to the step: nanoseconds, or one call of an operator, which has no time."""
-    counts: dict[str, float | None]
-    """By metric, the mean over the tables that count it; None where none does."""
-    place: Place
-    module: str
-    backward: bool
-
-    @property
-    def name(self) -> str:
-        """The whole name of its kernel."""
-        return self.key[0]
-
-
-@dataclass(frozen=True, slots=True)
-class LaunchChange:
-    """What became of one launch."""
-
-    kind: ChangeKind
-    launch: AlignedLaunch
-    """The one that there is now, or that was removed."""
-    former: AlignedLaunch | None = None
-    """The one before that it is, or stands in place of."""
-
-    @property
-    def now(self) -> AlignedLaunch | None:
-        """The one that there is now."""
-        return None if self.kind is ChangeKind.REMOVED else self.launch
-
-    @property
-    def then(self) -> AlignedLaunch | None:
-        """The one that there was before."""
-        return self.launch if self.kind is ChangeKind.REMOVED else self.former
-
-    @property
-    def cost(self) -> float:
-        """What it adds to the step."""
-        now, then = (one.cost if one else 0.0 for one in (self.now, self.then))
-        return now - then
+    longest = sorted(launches, key=lambda launch: -launch.duration)[:count]
+    return sorted(longest, key=lambda launch: launch.position)
 
 
 @dataclass(frozen=True)
@@ -313,11 +296,12 @@ def sequence_of(
     usual, count = Counter(sequences).most_common(1)[0]
     places = [_places(usual, sequence) for sequence in sequences]
     host, sites = _sites(tables, places)
-    launches = []
+    launches: list[AlignedLaunch] = []
     for key, site, own in zip(usual, sites, zip(*places, strict=True), strict=True):
         known = {n: tables[n].launches[at] for n, at in enumerate(own) if at is not None}
         duration = fmean(launch.duration for launch in known.values())
         launch = AlignedLaunch(
+            position=len(launches),
             key=key,
             family=family(key[0]),
             short=short(key[0]),
@@ -424,8 +408,6 @@ class Frame:
     """All of them now, and before at the lines that there are now."""
     changes: tuple[LaunchChange, ...]
     """What became of each: added, removed, replaced, or the same."""
-    moved: int
-    """How many of the same stand at another place of the sequence."""
     relocated: Mapping[Place, Place]
     """Where the lines of the baseline are now: an edit above moves every line."""
 
@@ -470,34 +452,27 @@ class Frame:
 
 
 def frame_of(new: LaunchSequence, old: LaunchSequence) -> Frame:
-    """Both steps, with their launches paired."""
-    sides = new.launches, old.launches
-    families = {launch.name: launch.family for side in sides for launch in side}
-    times = [launch.duration for launch in new.launches], [one.duration for one in old.launches]
-    pairing = pair(new.keys, old.keys, times, families.__getitem__)
-    same = (*pairing.matched, *pairing.moved)
+    """Both steps, with what became of each launch."""
+    changes = pair(new.launches, old.launches)
+    places: dict[AlignedLaunch, Place] = {}
     there: dict[Place, Counter[Place]] = defaultdict(Counter)
-    for i, j in (*same, *pairing.replaced):
-        there[old.launches[j].place][new.launches[i].place] += 1
-    relocated = {where: places.most_common(1)[0][0] for where, places in there.items()}
-    places = {j: new.launches[i].place for i, j in (*same, *pairing.replaced)}
-    before = tuple(
-        replace(one, place=places.get(j, relocated.get(one.place, one.place)))
-        for j, one in enumerate(old.launches)
-    )
-    now, changes = new.launches, []
-    changes += [LaunchChange(ChangeKind.ADDED, now[i]) for i in pairing.added]
-    changes += [LaunchChange(ChangeKind.REMOVED, before[j]) for j in pairing.removed]
-    for kind, pairs in ((ChangeKind.REPLACED, pairing.replaced), (ChangeKind.SAME, same)):
-        changes += [LaunchChange(kind, now[i], before[j]) for i, j in pairs]
-    return Frame(
-        new=new,
-        old=old,
-        launches=(now, before),
-        changes=tuple(changes),
-        moved=len(pairing.moved),
-        relocated=relocated,
-    )
+    for change in sorted(changes, key=lambda change: change.kind is ChangeKind.REPLACED):
+        if change.former:
+            places[change.former] = change.launch.place
+            there[change.former.place][change.launch.place] += 1
+    relocated = {place: counts.most_common(1)[0][0] for place, counts in there.items()}
+    now_at = {
+        launch: replace(launch, place=places.get(launch, relocated.get(launch.place, launch.place)))
+        for launch in old.launches
+    }
+    changes = [
+        replace(change, launch=now_at[change.launch])
+        if change.kind is ChangeKind.REMOVED
+        else replace(change, former=change.former and now_at[change.former])
+        for change in changes
+    ]
+    launches = new.launches, tuple(now_at.values())
+    return Frame(new, old, launches, tuple(changes), relocated)
 
 
 def place_of(site: CallSite) -> Place:

@@ -149,7 +149,7 @@ def attribute(
             added=counts[ChangeKind.ADDED],
             removed=counts[ChangeKind.REMOVED],
             replaced=counts[ChangeKind.REPLACED],
-            moved=frame.moved,
+            moved=sum(change.moved for change in frame.changes),
         ),
         entries=tuple(entries),
         families=tuple(_families(frame)),
