@@ -6,11 +6,11 @@ Of models of others only what is written down is looked at: their packages are n
 from __future__ import annotations
 
 import importlib
-import inspect
 import json
 import re
 import sys
 from collections import Counter
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import cache
@@ -45,20 +45,17 @@ SEVEN = (
 """Those that were tried by hand."""
 
 
-def test_there_are_thirty_of_ten_kinds_half_of_them_in_steps_of_others() -> None:
+def test_there_are_thirty_of_ten_kinds_and_ten_more_that_shaped_no_rule() -> None:
+    """Half of each in steps of others."""
     shaping = [cause for cause in CAUSES.values() if not cause.held_out]
-    assert len(shaping) == 30
-    assert set(Counter(cause.kinds[0] for cause in shaping).values()) == {3}
-    assert {*SEVEN} < {*OURS}
-    assert sum(cause.file.startswith("suites/") for cause in shaping) == 15
-    assert {cause.step for cause in shaping} == {*steps.STEPS}
-
-
-def test_ten_more_shaped_no_rule() -> None:
     held_out = [cause for cause in CAUSES.values() if cause.held_out]
-    assert len(held_out) == 10
+    assert (len(shaping), len(held_out)) == (30, 10)
+    assert set(Counter(cause.kinds[0] for cause in shaping).values()) == {3}
     assert len({cause.kinds[0] for cause in held_out}) >= 7
-    assert sum(cause.file.startswith("suites/") for cause in held_out) == 5
+    assert {*SEVEN} < {*OURS}
+    for causes, ours in ((shaping, 15), (held_out, 5)):
+        assert sum(cause.file.startswith("suites/") for cause in causes) == ours
+    assert {cause.step for cause in shaping} == {*steps.STEPS}
 
 
 @pytest.mark.parametrize("cause", OURS.values(), ids=list(OURS))
@@ -149,12 +146,6 @@ def test_functions_run_the_patched_code_within_the_block(
     with patches.applied(cause(old, new)):
         assert module.step(1)[0] == result
     assert module.step(1) == [4]
-
-
-def test_lines_after_it_are_those_of_the_patched_file(module: Any) -> None:
-    with patches.applied(cause("self.scale = 2", "self.name = ''\nself.scale = 2")):
-        moved = inspect.unwrap(module.Model.forward).__code__.co_firstlineno
-    assert moved == inspect.unwrap(module.Model.forward).__code__.co_firstlineno + 1
 
 
 def test_it_is_taken_out_when_the_block_fails(module: Any) -> None:
@@ -285,50 +276,40 @@ def test_a_headline_is_right_where_it_says_what_was_expected() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("headline", "right"),
-    [
-        ({"line": "src/models/layers.py:118"}, True),
-        ({"line": "my_models/layers.py:118"}, False),
-        ({"line": "models/layers.py:117"}, False),
-        ({"line": "models/layers.py:119"}, False),
-        ({"line": ""}, False),
-        ({"modules": ["blocks.0"]}, True),
-        ({"modules": ["blocks.0", "head"]}, False),
-        ({"modules": []}, False),
-    ],
-)
-def test_a_place_is_a_line_and_its_modules(headline: Any, right: bool) -> None:
-    assert scored(blamed(**headline)).right_place is right
-
-
-@pytest.mark.parametrize(("change", "inside"), [(1.4e6, False), (1.6e6, True), (None, True)])
-def test_milliseconds_are_within_the_interval_of_the_step(
-    change: float | None, inside: bool
-) -> None:
-    assert scored(blamed(change=change)).in_interval is inside
-
-
-@pytest.mark.parametrize(("after", "alike"), [(2.97e6, True), (2.95e6, False)])
-def test_sums_over_modules_are_those_of_all_launches(after: float, alike: bool) -> None:
-    modules = [MODULES[0], {**MODULES[1], "after": after}]
-    assert scored(blamed(modules)).sums is alike
-    assert not scored(blamed([])).sums
+COUNT = {"change": 0.0, "metric": "launches", "baseline": 10.0}
 
 
 @pytest.mark.parametrize(
-    ("step", "due"),
+    ("score", "field", "value"),
     [
-        ({"change": 0.0031}, True),
-        ({"change": 0.0029}, False),
-        ({"change": 0.0, "metric": "launches", "baseline": 10.0, "measured": 11.0}, True),
-        ({"change": 0.0, "metric": "launches", "baseline": 10.0, "measured": 10.0}, False),
+        # A place is a line and its modules.
+        (lambda: scored(blamed(line="src/models/layers.py:118")), "right_place", True),
+        (lambda: scored(blamed(line="my_models/layers.py:118")), "right_place", False),
+        (lambda: scored(blamed(line="models/layers.py:117")), "right_place", False),
+        (lambda: scored(blamed(line="models/layers.py:119")), "right_place", False),
+        (lambda: scored(blamed(line="")), "right_place", False),
+        (lambda: scored(blamed(modules=["blocks.0"])), "right_place", True),
+        (lambda: scored(blamed(modules=["blocks.0", "head"])), "right_place", False),
+        (lambda: scored(blamed(modules=[])), "right_place", False),
+        # Milliseconds are within the interval of the step.
+        (lambda: scored(blamed(change=1.4e6)), "in_interval", False),
+        (lambda: scored(blamed(change=1.6e6)), "in_interval", True),
+        (lambda: scored(blamed(change=None)), "in_interval", True),
+        # Sums over modules are those of all launches.
+        (lambda: scored(blamed([MODULES[0], {**MODULES[1], "after": 2.97e6}])), "sums", True),
+        (lambda: scored(blamed([MODULES[0], {**MODULES[1], "after": 2.95e6}])), "sums", False),
+        (lambda: scored(blamed([])), "sums", False),
+        # What costs nothing and changes no count need not be found.
+        (lambda: scored(change=0.0031), "due", True),
+        (lambda: scored(change=0.0029), "due", False),
+        (lambda: scored(**COUNT, measured=11.0), "due", True),
+        (lambda: scored(**COUNT, measured=10.0), "due", False),
         # A counter of the hardware is not counted exactly.
-        ({"change": 0.0, "metric": "instructions", "measured": 101.0}, False),
+        (lambda: scored(change=0.0, metric="instructions", measured=101.0), "due", False),
     ],
 )
-def test_what_costs_nothing_and_changes_no_count_need_not_be_found(step: Any, due: bool) -> None:
-    assert scored(**step).due is due
+def test_what_is_scored(score: Callable[[], Score], field: str, value: bool) -> None:
+    assert getattr(score(), field) is value
 
 
 SEEN = ROOT / "tests" / "data" / "h200-causes"
@@ -359,12 +340,6 @@ def test_losses_on_an_h200_have_their_line_module_and_kind(
     assert (score.right_place, score.right_kind, score.sums) == (True,) * 3, score.said
 
 
-def test_what_was_not_measured_is_said() -> None:
-    (score,) = scores.scores({"verdicts": [], "blames": []}, [EXPECTED])
-    assert score.due
-    assert scores.lines([score]) == ["seed: not measured, or not judged"]
-
-
 def test_identical_code_has_nothing_said_of_it() -> None:
     unchanged = {"outcome": "unchanged", "change": 0.0}
     quiet = {**blamed(), "headline": None}
@@ -385,11 +360,6 @@ def test_without_counters_a_run_has_times_alone() -> None:
     assert gone <= {entry.metric for entry in left.unsupported}
     assert left.kernels
     assert not any(launch.values for launch in left.kernels.launches)
-
-
-def test_sides_take_turns() -> None:
-    first, second = ([(side, n) for side in ("clean", "patched", "again")] for n in (1, 2))
-    assert command.turns(2) == [*first, *second]
 
 
 def test_a_step_as_it_is_is_measured_once_for_all_of_its_causes() -> None:
@@ -430,10 +400,3 @@ def outcome(**changes: Any) -> dict[str, Any]:
 )
 def test_when_as_much_is_found_as_has_to_be(results: Any, enough: bool) -> None:
     assert command.enough(results) is enough
-
-
-def test_a_folder_without_runs_says_how_to_make_them(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert command.main(["--from", str(tmp_path)]) == 4
-    assert "record it with --record --out DIR" in capsys.readouterr().err
