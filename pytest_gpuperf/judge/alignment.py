@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import chain
+from dataclasses import dataclass, replace
+from functools import cached_property
 from math import fsum, isqrt
 from statistics import fmean
 
-from pytest_gpuperf.model.measurement import CallSite, KernelTable
+from pytest_gpuperf.model.measurement import CallSite, KernelTable, Launch
+from pytest_gpuperf.model.result import ChangeKind
 
 Key = tuple[str, tuple[int, ...], tuple[int, ...]]
 """What makes two launches the same kernel: name, grid and block (empty where there is none)."""
@@ -37,73 +38,118 @@ CYCLES, INSTRUCTIONS = "cycles", "instructions"
 """The catalogue's metrics that say why a kernel's time changed."""
 
 
-@dataclass(frozen=True)
-class Pairing:
-    """What became of each launch; every position of both sequences is in exactly one place."""
+@dataclass(frozen=True, slots=True, eq=False)
+class AlignedLaunch:
+    """One launch of a step."""
 
-    matched: tuple[Pair, ...]
-    """The same kernel, in the same order."""
-    moved: tuple[Pair, ...]
-    """The same kernel, at another place of the sequence."""
-    replaced: tuple[Pair, ...]
-    """Another kernel of the same family at the same place: between the same matched neighbours, or
-    next to that."""
-    added: tuple[int, ...]
-    removed: tuple[int, ...]
+    position: int
+    """In its step, from 0 on."""
+    key: Key
+    family: str
+    short: str
+    """Its kernel's name, so that it fits in a line."""
+    times: tuple[float, ...]
+    """Per table, nanoseconds; the mean where a table lacks it."""
+    duration: float
+    """Nanoseconds: the mean over the tables that have it."""
+    cost: float
+    """What it adds to the step: nanoseconds, or one call of an operator, which has no time."""
+    counts: dict[str, float | None]
+    """By metric, the mean over the tables that count it; None where none does."""
+    place: Place
+    module: str
+    backward: bool
+
+    @property
+    def name(self) -> str:
+        """The whole name of its kernel."""
+        return self.key[0]
 
 
-def pair(
-    measured: Sequence[Key],
-    baseline: Sequence[Key],
-    durations: tuple[Sequence[float], Sequence[float]],
-    family: Callable[[str], str],
-) -> Pairing:
-    """Pairs the launches of two steps; `durations` are the times of both, in the same order.
+@dataclass(frozen=True, slots=True)
+class LaunchChange:
+    """What became of one launch."""
+
+    kind: ChangeKind
+    launch: AlignedLaunch
+    """The one that there is now, or that was removed."""
+    former: AlignedLaunch | None = None
+    """The one before that it is, or stands in place of."""
+    moved: bool = False
+    """Whether it is the same and stands at another place of the sequence."""
+
+    @property
+    def now(self) -> AlignedLaunch | None:
+        """The one that there is now."""
+        return None if self.kind is ChangeKind.REMOVED else self.launch
+
+    @property
+    def then(self) -> AlignedLaunch | None:
+        """The one that there was before."""
+        return self.launch if self.kind is ChangeKind.REMOVED else self.former
+
+    @property
+    def cost(self) -> float:
+        """What it adds to the step."""
+        now, then = (one.cost if one else 0.0 for one in (self.now, self.then))
+        return now - then
+
+
+LaunchPair = tuple[AlignedLaunch, AlignedLaunch]
+"""One now and one before."""
+
+
+def pair(new: Sequence[AlignedLaunch], old: Sequence[AlignedLaunch]) -> list[LaunchChange]:
+    """What became of each launch: added, removed, replaced, or the same.
 
     First come kernels that are equal in the same order. Between two neighbours of those, what is
     left is paired as replaced: by name (another shape), then by family (another algorithm), there
     also with what is left in the next gap, one launch away; each in order. Where one side has more
     of a kind, its longest are paired: an algorithm brings small helpers of its own. What is equal
     has moved, one launch or, when nothing else is left to be paired, any number of them. Exchanging
-    the two sides exchanges the positions in each pair, and nothing else.
+    the two sides exchanges the launches in each pair, and nothing else.
     """
-    # Where several alignments are longest, the choice must not depend on which side is which.
-    if (len(baseline), *baseline) < (len(measured), *measured):
-        matched = [(i, j) for j, i in common(baseline, measured)]
-    else:
-        matched = common(measured, baseline)
-    names = [key[0] for key in measured], [key[0] for key in baseline]
-    families = [family(name) for name in names[0]], [family(name) for name in names[1]]
-    replaced: list[Pair] = []
-    places: list[tuple[list[int], list[int]]] = []
+    matched = _matched([launch.key for launch in new], [launch.key for launch in old])
+    replaced: list[LaunchPair] = []
+    places: list[tuple[list[AlignedLaunch], list[AlignedLaunch]]] = []
     end = -1
-    for new, old, start in _gaps(matched, len(measured), len(baseline)):
-        pairs, new, old = _alike(new, old, names, durations)
+    for ours, theirs, start in _gaps(matched, new, old):
+        pairs, ours, theirs = _alike(ours, theirs, lambda launch: launch.name)
         replaced += pairs
         if not places or start - end > NEAR:
             places.append(([], []))
-        places[-1][0].extend(new)
-        places[-1][1].extend(old)
+        places[-1][0].extend(ours)
+        places[-1][1].extend(theirs)
         end = start
-    moved: list[Pair] = []
-    added: list[int] = []
-    removed: list[int] = []
-    for new, old in places:
+    moved: list[LaunchPair] = []
+    added: list[AlignedLaunch] = []
+    removed: list[AlignedLaunch] = []
+    for ours, theirs in places:
         # Two neighbours that changed places: neither replaces itself.
-        equal, new, old = _alike(new, old, (measured, baseline), durations)
+        equal, ours, theirs = _alike(ours, theirs, lambda launch: launch.key)
+        pairs, ours, theirs = _alike(ours, theirs, lambda launch: launch.family)
         moved += equal
-        pairs, new, old = _alike(new, old, families, durations)
         replaced += pairs
-        added += new
-        removed += old
-    equal, added, removed = _alike(added, removed, (measured, baseline), durations)
-    return Pairing(
-        tuple(matched),
-        tuple(sorted(moved + equal)),
-        tuple(sorted(replaced)),
-        tuple(added),
-        tuple(removed),
-    )
+        added += ours
+        removed += theirs
+    equal, added, removed = _alike(added, removed, lambda launch: launch.key)
+    moved += equal
+    for pairs in (replaced, moved):
+        pairs.sort(key=lambda both: both[0].position)
+    return [
+        *(LaunchChange(ChangeKind.ADDED, launch) for launch in added),
+        *(LaunchChange(ChangeKind.REMOVED, launch) for launch in removed),
+        *(LaunchChange(ChangeKind.REPLACED, now, then) for now, then in replaced),
+        *(LaunchChange(ChangeKind.SAME, new[i], old[j]) for i, j in matched),
+        *(LaunchChange(ChangeKind.SAME, now, then, moved=True) for now, then in moved),
+    ]
+
+
+def _matched(new: Sequence[Key], old: Sequence[Key]) -> list[Pair]:
+    """A longest common subsequence: the same, of several, whichever side is which."""
+    if (len(old), *old) < (len(new), *new):
+        return [(i, j) for j, i in common(old, new)]
+    return common(new, old)
 
 
 def common(one: Sequence[Hashable], other: Sequence[Hashable]) -> list[Pair]:
@@ -172,114 +218,112 @@ def _rows(
 
 
 def _gaps(
-    matched: Sequence[Pair], new: int, old: int
-) -> Iterator[tuple[list[int], list[int], int]]:
+    matched: Sequence[Pair], new: Sequence[AlignedLaunch], old: Sequence[AlignedLaunch]
+) -> Iterator[tuple[Sequence[AlignedLaunch], Sequence[AlignedLaunch], int]]:
     """What is left over between matched neighbours, and how many are matched before that."""
-    before = (-1, -1)
-    for count, after in enumerate(chain(matched, [(new, old)])):
-        gap = list(range(before[0] + 1, after[0])), list(range(before[1] + 1, after[1]))
-        if gap[0] or gap[1]:
+    i, j = -1, -1
+    for count, (next_i, next_j) in enumerate([*matched, (len(new), len(old))]):
+        gap = new[i + 1 : next_i], old[j + 1 : next_j]
+        if any(gap):
             yield *gap, count
-        before = after
+        i, j = next_i, next_j
 
 
 def _alike(
-    new: Sequence[int],
-    old: Sequence[int],
-    kinds: tuple[Sequence[Hashable], Sequence[Hashable]],
-    durations: tuple[Sequence[float], Sequence[float]],
-) -> tuple[list[Pair], list[int], list[int]]:
-    """Launches of one kind paired in order, the longest first to find one; and what is left.
-
-    `kinds` and `durations` are of every launch of both sides, at its position.
-    """
-    by_kind: dict[Hashable, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
-    for side, places in enumerate((new, old)):
-        for place in places:
-            by_kind[kinds[side][place]][side].append(place)
-    pairs: list[Pair] = []
-    for of_kind in by_kind.values():
-        count = min(map(len, of_kind))
-        longest = (
-            _longest(side, all_, count) for side, all_ in zip(of_kind, durations, strict=True)
-        )
-        pairs += zip(*longest, strict=True)
-    paired_new, paired_old = {i for i, _ in pairs}, {j for _, j in pairs}
-    return (
-        pairs,
-        [i for i in new if i not in paired_new],
-        [j for j in old if j not in paired_old],
-    )
+    new: Sequence[AlignedLaunch],
+    old: Sequence[AlignedLaunch],
+    kind: Callable[[AlignedLaunch], Hashable],
+) -> tuple[list[LaunchPair], list[AlignedLaunch], list[AlignedLaunch]]:
+    """Launches of one kind paired in order, the longest first to find one; and what is left."""
+    by_kind: dict[Hashable, tuple[list[AlignedLaunch], list[AlignedLaunch]]]
+    by_kind = defaultdict(lambda: ([], []))
+    for side, launches in enumerate((new, old)):
+        for launch in launches:
+            by_kind[kind(launch)][side].append(launch)
+    pairs: list[LaunchPair] = []
+    for ours, theirs in by_kind.values():
+        count = min(len(ours), len(theirs))
+        pairs += zip(_longest(ours, count), _longest(theirs, count), strict=True)
+    paired = {launch for both in pairs for launch in both}
+    left = [[launch for launch in side if launch not in paired] for side in (new, old)]
+    return pairs, left[0], left[1]
 
 
-def _longest(places: Sequence[int], durations: Sequence[float], count: int) -> list[int]:
+def _longest(launches: Sequence[AlignedLaunch], count: int) -> list[AlignedLaunch]:
     """The `count` longest of these launches, in order."""
-    return sorted(sorted(places, key=lambda place: (-durations[place], place))[:count])
+    longest = sorted(launches, key=lambda launch: -launch.duration)[:count]
+    return sorted(longest, key=lambda launch: launch.position)
 
 
 @dataclass(frozen=True)
 class LaunchSequence:
-    """The launches that the tables of one side agree on, each with its mean over the tables."""
+    """The launches that the tables of one side agree on."""
 
-    keys: tuple[Key, ...]
-    durations: tuple[float, ...]
-    """Per launch, nanoseconds: the mean over the tables that have it."""
-    counters: dict[str, tuple[float | None, ...]]
-    """Per metric and launch, the mean over the tables that count it; None where none does."""
-    tables: tuple[tuple[float, ...], ...]
-    """Per table, the durations of the launches; the mean where a table lacks one."""
+    launches: tuple[AlignedLaunch, ...]
+    host: KernelTable | None
+    """The table that says where launches come from, and what the host did beside launching; None
+    where none does."""
     idle: tuple[float, ...]
     """Per table, nanoseconds."""
     idles: tuple[float, ...]
     """Per trace, nanoseconds: a table may be of several."""
     totals: tuple[float, ...]
     """Per trace, launches and gaps."""
-    sites: tuple[CallSite, ...]
-    """Per launch; empty where no table says where its launches come from."""
-    host: KernelTable | None
-    """The table that the sites are of: what the host did beside launching is of the same."""
     odd: int
     """Tables with another sequence of launches than the one that most have."""
 
+    @property
+    def keys(self) -> tuple[Key, ...]:
+        """Its kernels, in their order."""
+        return tuple(launch.key for launch in self.launches)
 
-def sequence_of(tables: Sequence[KernelTable]) -> LaunchSequence:
+    @cached_property
+    def time(self) -> float:
+        """Nanoseconds of all launches and gaps."""
+        return fsum((*(launch.duration for launch in self.launches), fmean(self.idle)))
+
+
+def sequence_of(
+    tables: Sequence[KernelTable], family: Callable[[str], str], short: Callable[[str], str]
+) -> LaunchSequence:
     """The step that `tables`, of one or several executions of the same code, describe.
 
     Its launches are those of the sequence that most tables have (the first of them, where several
-    are as frequent). The others are aligned with it, and their further launches left out.
+    are as frequent). The others are aligned with it, and their further launches left out. `family`
+    and `short` are of kernels by their names.
     """
     sequences = [keys(table) for table in tables]
     usual, count = Counter(sequences).most_common(1)[0]
     places = [_places(usual, sequence) for sequence in sequences]
-    rows = [
-        [None if place is None else table.launches[place].duration for place in own]
-        for table, own in zip(tables, places, strict=True)
-    ]
-    durations = [_mean(column) or 0.0 for column in zip(*rows, strict=True)]
-    traces = [trace for table in tables for trace in _traces(table)]
     host, sites = _sites(tables, places)
+    launches: list[AlignedLaunch] = []
+    for key, site, own in zip(usual, sites, zip(*places, strict=True), strict=True):
+        known = {n: tables[n].launches[at] for n, at in enumerate(own) if at is not None}
+        duration = fmean(launch.duration for launch in known.values())
+        launch = AlignedLaunch(
+            position=len(launches),
+            key=key,
+            family=family(key[0]),
+            short=short(key[0]),
+            times=tuple(known[n].duration if n in known else duration for n in range(len(own))),
+            duration=duration,
+            cost=1.0 if tables[0].of_operators else duration,
+            counts={
+                metric: _count([(tables[n].metrics, one) for n, one in known.items()], metric)
+                for metric in (CYCLES, INSTRUCTIONS)
+            },
+            place=place_of(site),
+            module=site.module,
+            backward=site.backward,
+        )
+        launches.append(launch)
+    traces = [trace for table in tables for trace in _traces(table)]
     return LaunchSequence(
-        keys=usual,
-        durations=tuple(durations),
-        counters={
-            metric: tuple(
-                _mean(column)
-                for column in zip(
-                    *(_values(t, p, metric) for t, p in zip(tables, places, strict=True)),
-                    strict=True,
-                )
-            )
-            for metric in (CYCLES, INSTRUCTIONS)
-        },
-        tables=tuple(
-            tuple(mean if x is None else x for x, mean in zip(row, durations, strict=True))
-            for row in rows
-        ),
+        launches=tuple(launches),
+        host=host,
         idle=tuple(table.idle for table in tables),
         idles=tuple(idle for _, idle in traces),
         totals=tuple(busy + idle for busy, idle in traces),
-        sites=sites,
-        host=host,
         odd=len(tables) - count,
     )
 
@@ -292,7 +336,7 @@ def keys(table: KernelTable) -> tuple[Key, ...]:
     """
     if table.of_operators and table.site_of:
         return tuple(
-            (f"{table.names[launch.name]}{_PLACE}{_place(table.sites[at])}", (), ())
+            (f"{table.names[launch.name]}{_PLACE}{_caller(table.sites[at])}", (), ())
             for launch, at in zip(table.launches, table.site_of, strict=True)
         )
     return tuple(
@@ -312,7 +356,7 @@ def numbered(line: str) -> tuple[str, int]:
     return file, int(number) if number.isdecimal() else 0
 
 
-def _place(site: CallSite) -> str:
+def _caller(site: CallSite) -> str:
     way = "backward of " if site.backward else ""
     return f"{way}{site.function} {site.module}".strip()
 
@@ -326,13 +370,13 @@ def _traces(table: KernelTable) -> list[tuple[float, float]]:
 
 def _sites(
     tables: Sequence[KernelTable], places: Sequence[Sequence[int | None]]
-) -> tuple[KernelTable | None, tuple[CallSite, ...]]:
-    """Those of the first table that has them for every launch, and that table."""
+) -> tuple[KernelTable | None, list[CallSite]]:
+    """The first table that has a call site for every launch, and those; else blank ones."""
     for table, own in zip(tables, places, strict=True):
         known = [place for place in own if place is not None]
-        if table.site_of and len(known) == len(own):
-            return table, tuple(table.sites[table.site_of[place]] for place in known)
-    return None, ()
+        if table.site_of and known and len(known) == len(own):
+            return table, [table.sites[table.site_of[place]] for place in known]
+    return None, [CallSite("", "")] * len(places[0])
 
 
 def _places(usual: Sequence[Key], sequence: Sequence[Key]) -> list[int | None]:
@@ -343,14 +387,94 @@ def _places(usual: Sequence[Key], sequence: Sequence[Key]) -> list[int | None]:
     return [aligned.get(position) for position in range(len(usual))]
 
 
-def _values(table: KernelTable, places: Sequence[int | None], metric: str) -> list[float | None]:
-    if metric not in table.metrics:
-        return [None] * len(places)
-    index = table.metrics.index(metric)
-    launches = [None if place is None else table.launches[place] for place in places]
-    return [launch.values[index] if launch and launch.values else None for launch in launches]
-
-
-def _mean(column: Sequence[float | None]) -> float | None:
-    known = [value for value in column if value is not None]
+def _count(launches: Sequence[tuple[Sequence[str], Launch]], metric: str) -> float | None:
+    """The mean of what tables with these metrics count of one launch."""
+    values = (
+        launch.values[metrics.index(metric)]
+        for metrics, launch in launches
+        if launch.values and metric in metrics
+    )
+    known = [value for value in values if value is not None]
     return fmean(known) if known else None
+
+
+@dataclass(frozen=True)
+class Frame:
+    """Two steps, launch by launch."""
+
+    new: LaunchSequence
+    old: LaunchSequence
+    launches: tuple[tuple[AlignedLaunch, ...], tuple[AlignedLaunch, ...]]
+    """All of them now, and before at the lines that there are now."""
+    changes: tuple[LaunchChange, ...]
+    """What became of each: added, removed, replaced, or the same."""
+    relocated: Mapping[Place, Place]
+    """Where the lines of the baseline are now: an edit above moves every line."""
+
+    @property
+    def located(self) -> bool:
+        """Whether the lines that launches come from are known, on both sides."""
+        return self.new.host is not None and self.old.host is not None
+
+    @property
+    def timed(self) -> bool:
+        """Whether launches have times: operators have none."""
+        return bool(self.new.time or self.old.time)
+
+    @cached_property
+    def kernels(self) -> tuple[set[str], set[str]]:
+        """The whole names of the kernels, now and before."""
+        now, then = self.launches
+        return {launch.name for launch in now}, {launch.name for launch in then}
+
+    @cached_property
+    def names(self) -> dict[str, int]:
+        """All kernels by their whole names, each with its number."""
+        names = dict.fromkeys(launch.name for side in self.launches for launch in side)
+        return {name: number for number, name in enumerate(names)}
+
+    def place_now(self, site: CallSite) -> Place:
+        """Where a line of the baseline is now that may launch nothing: as its nearest has moved."""
+        where = place_of(site)
+        if where in self.relocated:
+            return self.relocated[where]
+        file, number = numbered(site.line)
+        near = [
+            (abs(number - numbered(line)[1]), line, now)
+            for (line, _), (now, _) in self.relocated.items()
+            if number and numbered(line)[0] == file
+        ]
+        if not near:
+            return where
+        _, line, now = min(near)
+        other, there = numbered(now)
+        return f"{other}:{number + there - numbered(line)[1]}", site.function
+
+
+def frame_of(new: LaunchSequence, old: LaunchSequence) -> Frame:
+    """Both steps, with what became of each launch."""
+    changes = pair(new.launches, old.launches)
+    places: dict[AlignedLaunch, Place] = {}
+    there: dict[Place, Counter[Place]] = defaultdict(Counter)
+    for change in sorted(changes, key=lambda change: change.kind is ChangeKind.REPLACED):
+        if change.former:
+            places[change.former] = change.launch.place
+            there[change.former.place][change.launch.place] += 1
+    relocated = {place: counts.most_common(1)[0][0] for place, counts in there.items()}
+    now_at = {
+        launch: replace(launch, place=places.get(launch, relocated.get(launch.place, launch.place)))
+        for launch in old.launches
+    }
+    changes = [
+        replace(change, launch=now_at[change.launch])
+        if change.kind is ChangeKind.REMOVED
+        else replace(change, former=change.former and now_at[change.former])
+        for change in changes
+    ]
+    launches = new.launches, tuple(now_at.values())
+    return Frame(new, old, launches, tuple(changes), relocated)
+
+
+def place_of(site: CallSite) -> Place:
+    """The line of code and the function of a call site."""
+    return site.line, site.function

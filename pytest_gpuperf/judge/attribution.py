@@ -15,33 +15,34 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import cache, cached_property
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
 from itertools import accumulate
 from statistics import fmean
-from typing import Any
+from typing import Any, TypeVar
 
 from pytest_gpuperf.judge.alignment import (
     CYCLES,
     INSTRUCTIONS,
-    Key,
+    AlignedLaunch,
+    Frame,
+    LaunchChange,
     LaunchSequence,
     Place,
-    numbered,
+    frame_of,
     operator_of,
-    pair,
+    place_of,
     sequence_of,
 )
-from pytest_gpuperf.judge.headline import headline
-from pytest_gpuperf.judge.loss import Evidence
+from pytest_gpuperf.judge.cause import cause_of
 from pytest_gpuperf.judge.noise import PRIOR_WEIGHT, WEAK_PRIOR_WEIGHT
-from pytest_gpuperf.model.measurement import STEP, CallSite, KernelTable
+from pytest_gpuperf.model.measurement import STEP, HostCall, IdleTime, KernelTable
 from pytest_gpuperf.model.result import (
     Attribution,
     CallChange,
-    Cause,
     ChangeKind,
+    ChangeReason,
     CountChange,
     FamilyChange,
     IdleChange,
@@ -53,6 +54,10 @@ from pytest_gpuperf.model.result import (
     StepChange,
     Verdict,
 )
+
+_T = TypeVar("_T")
+_K = TypeVar("_K", bound=Hashable)
+_Done = TypeVar("_Done", HostCall, IdleTime)
 
 NEAR_ZERO = 1e-3
 """A change of less than this share of the step's time has no shares: parts that cancel would be
@@ -122,11 +127,44 @@ def attribute(
     if of_operators:
         # One is of no family: nothing but itself takes its place.
         naming = Naming(str, operator_of)
-    new = sequence_of(tables)
-    old = sequence_of([baseline] if isinstance(baseline, KernelTable) else baseline)
+    before = [baseline] if isinstance(baseline, KernelTable) else baseline
+    family, short = cache(naming.family), cache(naming.short)
+    new, old = (sequence_of(side, family, short) for side in (tables, before))
     said = [verdict for verdict in verdicts if verdict.phase == STEP]
     step = None if of_operators else _step(said)
-    return _Comparison(new, old, naming, step, said).result()
+    reliable = step is None or _agree(new, old, step)
+    frame = frame_of(new, old)
+    counts = Counter(change.kind for change in frame.changes)
+    entries = _entries(frame, reliable=reliable)
+    frame = _with_times(frame, entries)
+    found = Attribution(
+        before=frame.old.time,
+        after=frame.new.time,
+        change=frame.new.time - frame.old.time,
+        relative=frame.new.time / frame.old.time - 1 if frame.old.time else None,
+        explained=_share(frame, math.fsum(e.change for e in entries if e.significant)),
+        shift=_shift(entries),
+        launched=LaunchCounts(
+            changed=new.keys != old.keys,
+            added=counts[ChangeKind.ADDED],
+            removed=counts[ChangeKind.REMOVED],
+            replaced=counts[ChangeKind.REPLACED],
+            moved=sum(change.moved for change in frame.changes),
+        ),
+        entries=tuple(entries),
+        families=tuple(_families(frame)),
+        names=tuple(frame.names),
+        measured_tables=len(new.idle),
+        baseline_tables=len(old.idle),
+        odd_tables=new.odd + old.odd,
+        lines=tuple(_lines(frame)),
+        modules=tuple(_modules(frame)),
+        calls=tuple(_calls(frame)),
+        idle=tuple(_idle(frame)),
+        step=step,
+        reliable=reliable,
+    )
+    return replace(found, cause=cause_of(frame, found, said))
 
 
 def _step(verdicts: Sequence[Verdict]) -> StepChange | None:
@@ -154,359 +192,288 @@ def _step(verdicts: Sequence[Verdict]) -> StepChange | None:
     return None
 
 
-class _Comparison:
-    def __init__(
-        self,
-        new: LaunchSequence,
-        old: LaunchSequence,
-        naming: Naming,
-        step: StepChange | None,
-        verdicts: Sequence[Verdict],
-    ) -> None:
-        self.new, self.old = new, old
-        self.step, self.verdicts = step, verdicts
-        self.family = cache(naming.family)
-        self.short = cache(naming.short)
-        self.names = tuple(dict.fromkeys(key[0] for key in (*new.keys, *old.keys)))
-        self.position = {name: index for index, name in enumerate(self.names)}
-        self.pairing = pair(new.keys, old.keys, (new.durations, old.durations), self.family)
-        self.before = math.fsum((*old.durations, fmean(old.idle)))
-        self.after = math.fsum((*new.durations, fmean(new.idle)))
-        change = self.after - self.before
-        self.whole = change if abs(change) > NEAR_ZERO * self.before else None
-        self.located = bool(new.sites and old.sites)
-        self.reliable = step is None or _agree(new, old, step)
-
-    def result(self) -> Attribution:
-        entries = [*self._matched(), *self._others(), self._gap()]
-        families = [self._family(name) for name in dict.fromkeys(map(self.family, self.names))]
-        entries.sort(key=lambda e: (-abs(e.change), -e.change, e.short, e.kind.value))
-        families.sort(key=lambda f: (-abs(f.change), -f.change, f.family))
-        pairing = self.pairing
-        lines = self._lines(entries) if self.located else ()
-        calls, idle = self._calls(), self._idle()
-        shift = _shift(entries)
-        return Attribution(
-            before=self.before,
-            after=self.after,
-            change=self.after - self.before,
-            relative=self.after / self.before - 1 if self.before else None,
-            explained=self._share(math.fsum(e.change for e in entries if e.significant)),
-            shift=shift,
-            launched=LaunchCounts(
-                changed=self.new.keys != self.old.keys,
-                added=len(pairing.added),
-                removed=len(pairing.removed),
-                replaced=len(pairing.replaced),
-                moved=len(pairing.moved),
-            ),
-            entries=tuple(entries),
-            families=tuple(families),
-            names=self.names,
-            measured_tables=len(self.new.tables),
-            baseline_tables=len(self.old.tables),
-            odd_tables=self.new.odd + self.old.odd,
-            lines=lines,
-            modules=self._modules() if self.located else (),
-            calls=calls,
-            idle=idle,
-            step=self.step,
-            reliable=self.reliable,
-            headline=headline(self._evidence(), entries, lines, calls, idle, shift),
-        )
-
-    def _evidence(self) -> Evidence:
-        return Evidence(
-            new=self.new,
-            old=self.old,
-            pairing=self.pairing,
-            places=self.places if self.located else None,
-            family=self.family,
-            short=self.short,
-            timed=bool(self.before or self.after),
-            step=self.step,
-            verdicts=tuple(self.verdicts),
-        )
-
-    def _lines(self, entries: Sequence[KernelChange]) -> tuple[LineChange, ...]:
-        """The lines of code of all launches that were added, removed, replaced, or take longer."""
-        pairing = self.pairing
-        same, other = (*pairing.matched, *pairing.moved), pairing.replaced
-        new, old = self.places
-        lines: dict[Place, tuple[list[int], list[int]]] = {}
-        for side, places in enumerate((new, old)):
-            for place, where in enumerate(places):
-                lines.setdefault(where, ([], []))[side].append(place)
-        timed = {
-            (self.names[entry.name or 0], entry.grid, entry.block)
-            for entry in entries
-            if entry.kind in (ChangeKind.SLOWER, ChangeKind.FASTER)
-        }
-        slower = (i for i, _ in same if self.new.keys[i] in timed)
-        modules: dict[Place, dict[str, None]] = {}
-        for i in sorted((*pairing.added, *(i for i, _ in other), *slower)):
-            modules.setdefault(new[i], {})[self.new.sites[i].module] = None
-        for j in pairing.removed:
-            modules.setdefault(old[j], {})[self.old.sites[j].module] = None
-        made = [self._line(*at, *lines[at], tuple(filter(None, of))) for at, of in modules.items()]
-        # A kernel that takes longer at one line is launched at others too.
-        least = LEAST_SHARE * self.before
-        made = [one for one in made if one.kernels or abs(one.change) >= least]
-        made.sort(key=lambda one: (-abs(one.change), -_other_launches(one), one.line))
-        return tuple(made)
-
-    @cached_property
-    def _now(self) -> dict[Place, Place]:
-        """Where the lines of the baseline are now: an edit above moves every line."""
-        now: dict[Place, Counter[Place]] = {}
-        for i, j in (*self.pairing.matched, *self.pairing.moved, *self.pairing.replaced):
-            there = now.setdefault(_place(self.old.sites[j]), Counter())
-            there[_place(self.new.sites[i])] += 1
-        return {where: there.most_common(1)[0][0] for where, there in now.items()}
-
-    @cached_property
-    def places(self) -> tuple[list[Place], list[Place]]:
-        """Where each launch comes from, of both sides, by the lines that there are now."""
-        new = [_place(site) for site in self.new.sites]
-        old = [self._now.get(_place(site), _place(site)) for site in self.old.sites]
-        for i, j in (*self.pairing.matched, *self.pairing.moved, *self.pairing.replaced):
-            old[j] = new[i]
-        return new, old
-
-    def _moved(self, site: CallSite) -> Place:
-        """Where a line of the baseline is now that may launch nothing: as its nearest has moved."""
-        where = _place(site)
-        if where in self._now:
-            return self._now[where]
-        file, number = numbered(site.line)
-        near = [
-            (abs(number - numbered(line)[1]), line, now)
-            for (line, _), (now, _) in self._now.items()
-            if number and numbered(line)[0] == file
-        ]
-        if not near:
-            return where
-        _, line, now = min(near)
-        other, there = numbered(now)
-        return f"{other}:{number + there - numbered(line)[1]}", site.function
-
-    def _modules(self) -> tuple[ModuleChange, ...]:
-        """All launches by module, in the order of the step, what is gone last."""
-        modules: dict[str, tuple[list[int], list[int]]] = {}
-        for side, sequence in enumerate((self.new, self.old)):
-            for place, site in enumerate(sequence.sites):
-                modules.setdefault(site.module, ([], []))[side].append(place)
-        made = []
-        for module, (new, old) in modules.items():
-            times = self._launches(new, old)
-            made.append(ModuleChange(module=module, **{name: times[name] for name in _OF_LINES}))
-        return tuple(made)
-
-    def _calls(self) -> tuple[CallChange, ...]:
-        """What the host calls more or less often than before, by line."""
-        counts: dict[tuple[str, Place], list[int]] = {}
-        modules: dict[tuple[str, Place], tuple[dict[str, None], dict[str, None]]] = {}
-        if not (self.located and self.new.host and self.old.host):
-            return ()
-        for side, table in enumerate((self.old.host, self.new.host)):
-            for call in table.calls:
-                site = table.sites[call.site]
-                key = call.name, _place(site) if side else self._moved(site)
-                counts.setdefault(key, [0, 0])[side] += call.count
-                if site.module:
-                    modules.setdefault(key, ({}, {}))[side][site.module] = None
-        made = []
-        for (name, (line, function)), (before, after) in counts.items():
-            if before != after:
-                were, are = modules.get((name, (line, function)), ({}, {}))
-                of = tuple(are if after else were)
-                made.append(CallChange(name, line, function, of, before, after))
-        return tuple(sorted(made, key=lambda c: (-abs(c.after - c.before), c.name, c.line)))
-
-    def _idle(self) -> tuple[IdleChange, ...]:
-        """Where the host was while nothing ran, by line."""
-        times: dict[Place, list[list[float]]] = {}
-        if not (self.located and self.new.host and self.old.host):
-            return ()
-        for side, table in enumerate((self.old.host, self.new.host)):
-            for part in table.idle_at:
-                site = table.sites[part.site]
-                where = _place(site) if side else self._moved(site)
-                times.setdefault(where, [[], []])[side].append(part.idle)
-        made = []
-        for (line, function), sides in times.items():
-            before, after = map(math.fsum, sides)
-            made.append(IdleChange(line, function, before, after, after - before))
-        return tuple(sorted(made, key=lambda one: (-abs(one.change), -one.change, one.line)))
-
-    def _line(
-        self, line: str, function: str, new: list[int], old: list[int], modules: tuple[str, ...]
-    ) -> LineChange:
-        before, after = (
-            Counter(self.short(keys[place][0]) for place in places)
-            for keys, places in ((self.old.keys, old), (self.new.keys, new))
-        )
-        times = self._launches(new, old)
-        return LineChange(
-            line=line,
-            function=function,
-            modules=modules,
-            **{name: times[name] for name in _OF_LINES},
-            kernels=tuple(
-                (name, before[name], after[name])
-                for name in sorted({*before, *after})
-                if before[name] != after[name]
-            ),
-        )
-
-    def _matched(self) -> Iterator[KernelChange]:
-        """One entry per kernel that is launched on both sides."""
-        kernels: dict[Key, tuple[list[int], list[int]]] = {}
-        for i, j in (*self.pairing.matched, *self.pairing.moved):
-            new, old = kernels.setdefault(self.new.keys[i], ([], []))
-            new.append(i)
-            old.append(j)
-        distances: dict[Key, Distance] = {}
-        least = LEAST_SHARE * (self.before + self.after) / 2
-        for key, (new, old) in kernels.items():
-            after = [math.fsum(table[i] for i in new) for table in self.new.tables]
-            before = [math.fsum(table[j] for j in old) for table in self.old.tables]
+def _entries(frame: Frame, *, reliable: bool) -> list[KernelChange]:
+    """What became of each kernel and of the gaps, the worst first."""
+    groups = _grouped(frame.changes, lambda c: (c.kind, c.launch.key, c.former and c.former.key))
+    least = LEAST_SHARE * (frame.old.time + frame.new.time) / 2
+    distances = {}
+    for key, changes in groups.items():
+        if key[0] is ChangeKind.SAME:
+            after, before = (
+                [math.fsum(times) for times in zip(*(launch.times for launch in side), strict=True)]
+                for side in _sides(changes)
+            )
             size = (fmean(before) + fmean(after)) / 2
             if size >= least:
-                spread = assumed(size)
-                distances[key] = distance_of(after, before, spread)
-        p_values = {key: distance.p_value for key, distance in distances.items()}
-        discovered = dict(zip(p_values, discoveries([*p_values.values()]), strict=True))
-        for key, (new, old) in kernels.items():
-            test, kind, cause = None, ChangeKind.SAME, Cause.UNKNOWN
-            if key in distances:
-                test = distances[key].statistic, p_values[key]
-            change = math.fsum(self.new.durations[i] for i in new) - math.fsum(
-                self.old.durations[j] for j in old
-            )
-            if test is not None and discovered[key] and abs(change) >= least:
-                kind = ChangeKind.SLOWER if change > 0 else ChangeKind.FASTER
-                cause = _cause(self._counted(INSTRUCTIONS, new, old))
-            significant = kind is not ChangeKind.SAME
-            yield self._entry(kind, key, key, new, old, cause, test=test, significant=significant)
+                distances[key] = distance_of(after, before, assumed(size))
+    found = discoveries([distance.p_value for distance in distances.values()])
+    discovered = {key for key, sure in zip(distances, found, strict=True) if sure}
+    entries = [_gap(frame, reliable=reliable)]
+    for key, changes in groups.items():
+        kind, change = key[0], _launches(*_sides(changes))["change"]
+        if key in discovered and abs(change) >= least:
+            kind = ChangeKind.SLOWER if change > 0 else ChangeKind.FASTER
+        entries.append(_entry(frame, kind, changes, distances.get(key)))
+    return sorted(entries, key=lambda e: (-abs(e.change), -e.change, e.short, e.kind.value))
 
-    def _others(self) -> Iterator[KernelChange]:
-        """One entry per kernel that was added, removed, or replaced by another."""
-        replaced: dict[tuple[Key, Key], tuple[list[int], list[int]]] = {}
-        for i, j in self.pairing.replaced:
-            new, old = replaced.setdefault((self.new.keys[i], self.old.keys[j]), ([], []))
-            new.append(i)
-            old.append(j)
-        for (key, former), (new, old) in replaced.items():
-            cause = Cause.SHAPE if key[0] == former[0] else Cause.ALGORITHM
-            yield self._entry(ChangeKind.REPLACED, key, former, new, old, cause)
-        calls_before = Counter(name for name, _, _ in self.old.keys)
-        calls_after = Counter(name for name, _, _ in self.new.keys)
-        for key, places in _by_key(self.new.keys, self.pairing.added).items():
-            cause = Cause.MORE if calls_before[key[0]] else Cause.NEW
-            yield self._entry(ChangeKind.ADDED, key, key, places, [], cause)
-        for key, places in _by_key(self.old.keys, self.pairing.removed).items():
-            cause = Cause.LESS if calls_after[key[0]] else Cause.GONE
-            yield self._entry(ChangeKind.REMOVED, key, key, [], places, cause)
 
-    def _gap(self) -> KernelChange:
-        before, after = fmean(self.old.idle), fmean(self.new.idle)
-        test = distance_of(self.new.idles, self.old.idles, _gap_spread((before + after) / 2))
-        # A trace that the step contradicts has lost its time here: launches take what they take.
-        significant = test.p_value <= FALSE_DISCOVERIES and self.reliable
-        cause = Cause.WAITED if after > before else Cause.WAITED_LESS
-        return KernelChange(
-            kind=ChangeKind.GAP,
-            cause=cause if significant else Cause.UNKNOWN,
-            family="",
-            name=None,
-            replaces=None,
-            short="gaps between kernels",
-            formerly="",
-            grid=(),
-            block=(),
-            launches_before=0,
-            launches_after=0,
-            **self._times(before, after),
-            cycles=None,
-            instructions=None,
-            statistic=test.statistic,
-            p_value=test.p_value,
-            significant=significant,
+def _entry(
+    frame: Frame, kind: ChangeKind, changes: Sequence[LaunchChange], test: Distance | None
+) -> KernelChange:
+    """One entry for changes of one kernel."""
+    launch, former = changes[0].launch, changes[0].former
+    if kind is not ChangeKind.REPLACED:
+        former = None
+    sums = _sums(frame, *_sides(changes))
+    return KernelChange(
+        kind=kind,
+        cause=_reason(frame, kind, changes[0], sums["instructions"]),
+        family=launch.family,
+        name=frame.names[launch.name],
+        replaces=frame.names[former.name] if former else None,
+        short=launch.short,
+        formerly=former.short if former else "",
+        grid=launch.key[1],
+        block=launch.key[2],
+        **sums,
+        statistic=test.statistic if test else None,
+        p_value=test.p_value if test else None,
+        significant=kind is not ChangeKind.SAME,
+    )
+
+
+def _reason(
+    frame: Frame, kind: ChangeKind, first: LaunchChange, instructions: CountChange | None
+) -> ChangeReason:
+    """Why there are other launches, or why they take another time, as far as counters can tell.
+
+    Cycles follow the time whatever the reason, so that only instructions tell.
+    """
+    name, former = first.launch.name, first.former
+    if kind is ChangeKind.REPLACED:
+        alike = former is not None and former.name == name
+        return ChangeReason.SHAPE if alike else ChangeReason.ALGORITHM
+    still, known = (name in names for names in frame.kernels)
+    if kind is ChangeKind.ADDED:
+        return ChangeReason.MORE if known else ChangeReason.NEW
+    if kind is ChangeKind.REMOVED:
+        return ChangeReason.LESS if still else ChangeReason.GONE
+    if kind is ChangeKind.SAME or instructions is None:
+        return ChangeReason.UNKNOWN
+    moved = abs(instructions.after - instructions.before)
+    size = max(abs(instructions.before), abs(instructions.after))
+    return ChangeReason.CODE if moved > INSTRUCTIONS_MOVED * size else ChangeReason.MEMORY
+
+
+def _with_times(frame: Frame, entries: Sequence[KernelChange]) -> Frame:
+    """The same frame, whose launches are slower or faster where their kernels are."""
+    names = [*frame.names]
+    kinds = {
+        (names[entry.name], entry.grid, entry.block): entry.kind
+        for entry in entries
+        if entry.kind in (ChangeKind.SLOWER, ChangeKind.FASTER) and entry.name is not None
+    }
+    changes = (
+        replace(one, kind=kinds.get(one.launch.key, one.kind))
+        if one.kind is ChangeKind.SAME
+        else one
+        for one in frame.changes
+    )
+    return replace(frame, changes=tuple(changes))
+
+
+def _gap(frame: Frame, *, reliable: bool) -> KernelChange:
+    before, after = fmean(frame.old.idle), fmean(frame.new.idle)
+    test = distance_of(frame.new.idles, frame.old.idles, _gap_spread((before + after) / 2))
+    # A trace that the step contradicts has lost its time here: launches take what they take.
+    significant = test.p_value <= FALSE_DISCOVERIES and reliable
+    reason = ChangeReason.WAITED if after > before else ChangeReason.WAITED_LESS
+    return KernelChange(
+        kind=ChangeKind.GAP,
+        cause=reason if significant else ChangeReason.UNKNOWN,
+        family="",
+        name=None,
+        replaces=None,
+        short="gaps between kernels",
+        formerly="",
+        grid=(),
+        block=(),
+        launches_before=0,
+        launches_after=0,
+        **_times(before, after),
+        **_shares(frame, before, after),
+        cycles=None,
+        instructions=None,
+        statistic=test.statistic,
+        p_value=test.p_value,
+        significant=significant,
+    )
+
+
+def _families(frame: Frame) -> list[FamilyChange]:
+    """All launches by family, the worst first."""
+    sides = _by_side(frame, lambda launch: launch.family)
+    made = [FamilyChange(family, **_sums(frame, *of)) for family, of in sides.items()]
+    return sorted(made, key=lambda f: (-abs(f.change), -f.change, f.family))
+
+
+def _modules(frame: Frame) -> list[ModuleChange]:
+    """All launches by module, in the order of the step, what is gone last."""
+    sides = _by_side(frame, lambda launch: launch.module) if frame.located else {}
+    return [ModuleChange(module, **_launches(*of)) for module, of in sides.items()]
+
+
+def _lines(frame: Frame) -> list[LineChange]:
+    """The lines of code of all launches that were added, removed, replaced, or take longer."""
+    if not frame.located:
+        return []
+    sides = _by_side(frame, lambda launch: launch.place)
+    changed = {change.launch for change in frame.changes if change.kind is not ChangeKind.SAME}
+    modules: dict[Place, dict[str, None]] = {}
+    for launch in (launch for side in frame.launches for launch in side if launch in changed):
+        modules.setdefault(launch.place, {})[launch.module] = None
+    made = [
+        LineChange(
+            *place,
+            tuple(filter(None, of)),
+            **_launches(*sides[place]),
+            kernels=_recounted(*sides[place]),
         )
-
-    def _entry(
-        self,
-        kind: ChangeKind,
-        key: Key,
-        former: Key,
-        new: Sequence[int],
-        old: Sequence[int],
-        cause: Cause,
-        *,
-        test: tuple[float, float] | None = None,
-        significant: bool = True,
-    ) -> KernelChange:
-        replaced = kind is ChangeKind.REPLACED
-        return KernelChange(
-            kind=kind,
-            cause=cause,
-            family=self.family(key[0]),
-            name=self.position[key[0]],
-            replaces=self.position[former[0]] if replaced else None,
-            short=self.short(key[0]),
-            formerly=self.short(former[0]) if replaced else "",
-            grid=key[1],
-            block=key[2],
-            **self._launches(new, old),
-            statistic=test[0] if test else None,
-            p_value=test[1] if test else None,
-            significant=significant,
-        )
-
-    def _family(self, family: str) -> FamilyChange:
-        new = [i for i, key in enumerate(self.new.keys) if self.family(key[0]) == family]
-        old = [j for j, key in enumerate(self.old.keys) if self.family(key[0]) == family]
-        return FamilyChange(family=family, **self._launches(new, old))
-
-    def _launches(self, new: Sequence[int], old: Sequence[int]) -> dict[str, Any]:
-        """The fields of a change that count these launches."""
-        before = math.fsum(self.old.durations[j] for j in old)
-        after = math.fsum(self.new.durations[i] for i in new)
-        return {
-            "launches_before": len(old),
-            "launches_after": len(new),
-            **self._times(before, after),
-            "cycles": self._counted(CYCLES, new, old),
-            "instructions": self._counted(INSTRUCTIONS, new, old),
-        }
-
-    def _times(self, before: float, after: float) -> dict[str, Any]:
-        """The fields of a change from `before` to `after` nanoseconds."""
-        change = after - before
-        return {
-            "before": before,
-            "after": after,
-            "change": change,
-            "share": self._share(change),
-            "relative": after / before - 1 if before else None,
-        }
-
-    def _share(self, change: float) -> float | None:
-        return None if self.whole is None else change / self.whole
-
-    def _counted(self, metric: str, new: Sequence[int], old: Sequence[int]) -> CountChange | None:
-        after = [self.new.counters[metric][i] for i in new]
-        before = [self.old.counters[metric][j] for j in old]
-        known_after = [value for value in after if value is not None]
-        known_before = [value for value in before if value is not None]
-        if len(known_after) < len(after) or len(known_before) < len(before):
-            return None
-        return CountChange(math.fsum(known_before), math.fsum(known_after))
+        for place, of in modules.items()
+    ]
+    # A kernel that takes longer at one line is launched at others too.
+    least = LEAST_SHARE * frame.old.time
+    made = [one for one in made if one.kernels or abs(one.change) >= least]
+    return sorted(made, key=lambda one: (-abs(one.change), -_other_launches(one), one.line))
 
 
-def _place(site: CallSite) -> Place:
-    return site.line, site.function
+def _recounted(
+    now: Sequence[AlignedLaunch], then: Sequence[AlignedLaunch]
+) -> tuple[tuple[str, int, int], ...]:
+    """The kernels of which there are more or fewer launches, with their number before and now."""
+    after, before = (Counter(launch.short for launch in side) for side in (now, then))
+    names = sorted({*before, *after})
+    return tuple((n, before[n], after[n]) for n in names if before[n] != after[n])
+
+
+def _other_launches(line: LineChange) -> int:
+    return sum(abs(after - before) for _, before, after in line.kernels)
+
+
+def _calls(frame: Frame) -> list[CallChange]:
+    """What the host calls more or less often than before, by line."""
+    counts: dict[tuple[str, Place], list[int]] = {}
+    modules: dict[tuple[str, Place], tuple[dict[str, None], dict[str, None]]] = {}
+    for side, place, module, call in _on_host(frame, lambda table: table.calls):
+        counts.setdefault((call.name, place), [0, 0])[side] += call.count
+        modules.setdefault((call.name, place), ({}, {}))[side][module] = None
+    made = []
+    for (name, place), (before, after) in counts.items():
+        if before != after:
+            of = modules[name, place][1 if after else 0]
+            made.append(CallChange(name, *place, tuple(filter(None, of)), before, after))
+    return sorted(made, key=lambda c: (-abs(c.after - c.before), c.name, c.line))
+
+
+def _idle(frame: Frame) -> list[IdleChange]:
+    """Where the host was while nothing ran, by line."""
+    times: dict[Place, tuple[list[float], list[float]]] = {}
+    for side, place, _, part in _on_host(frame, lambda table: table.idle_at):
+        times.setdefault(place, ([], []))[side].append(part.idle)
+    made = [IdleChange(*at, **_times(*map(math.fsum, sides))) for at, sides in times.items()]
+    return sorted(made, key=lambda one: (-abs(one.change), -one.change, one.line))
+
+
+def _on_host(
+    frame: Frame, what: Callable[[KernelTable], Sequence[_Done]]
+) -> Iterator[tuple[int, Place, str, _Done]]:
+    """What the host did before (0) and does now (1), each at the line where that is now.
+
+    Its module is the third.
+    """
+    if not (frame.located and frame.new.host and frame.old.host):
+        return
+    for side, table in enumerate((frame.old.host, frame.new.host)):
+        for done in what(table):
+            site = table.sites[done.site]
+            yield side, place_of(site) if side else frame.place_now(site), site.module, done
+
+
+def _by_side(
+    frame: Frame, key: Callable[[AlignedLaunch], _K]
+) -> dict[_K, tuple[list[AlignedLaunch], list[AlignedLaunch]]]:
+    """All launches by `key`, now and before."""
+    sides: dict[_K, tuple[list[AlignedLaunch], list[AlignedLaunch]]] = {}
+    for side, launches in enumerate(frame.launches):
+        for launch in launches:
+            sides.setdefault(key(launch), ([], []))[side].append(launch)
+    return sides
+
+
+def _sides(changes: Sequence[LaunchChange]) -> tuple[list[AlignedLaunch], list[AlignedLaunch]]:
+    """The launches of these changes, now and before."""
+    now, then = ([c.now for c in changes], [c.then for c in changes])
+    return [one for one in now if one], [one for one in then if one]
+
+
+def _grouped(items: Sequence[_T], key: Callable[[_T], _K]) -> dict[_K, list[_T]]:
+    groups: dict[_K, list[_T]] = {}
+    for item in items:
+        groups.setdefault(key(item), []).append(item)
+    return groups
+
+
+# The fields of changes
+
+
+def _sums(
+    frame: Frame, now: Sequence[AlignedLaunch], then: Sequence[AlignedLaunch]
+) -> dict[str, Any]:
+    """Number and time of these launches, their share of the step's change, and what they count."""
+    fields = _launches(now, then)
+    return {
+        **fields,
+        **_shares(frame, fields["before"], fields["after"]),
+        "cycles": _counted(CYCLES, now, then),
+        "instructions": _counted(INSTRUCTIONS, now, then),
+    }
+
+
+def _launches(now: Sequence[AlignedLaunch], then: Sequence[AlignedLaunch]) -> dict[str, Any]:
+    before, after = (math.fsum(launch.duration for launch in side) for side in (then, now))
+    return {
+        "launches_before": len(then),
+        "launches_after": len(now),
+        **_times(before, after),
+    }
+
+
+def _times(before: float, after: float) -> dict[str, Any]:
+    return {"before": before, "after": after, "change": after - before}
+
+
+def _shares(frame: Frame, before: float, after: float) -> dict[str, Any]:
+    return {
+        "share": _share(frame, after - before),
+        "relative": after / before - 1 if before else None,
+    }
+
+
+def _share(frame: Frame, change: float) -> float | None:
+    """The part of the step's change that this is; None where parts would be many times that."""
+    whole = frame.new.time - frame.old.time
+    return change / whole if abs(whole) > NEAR_ZERO * frame.old.time else None
+
+
+def _counted(
+    metric: str, now: Sequence[AlignedLaunch], then: Sequence[AlignedLaunch]
+) -> CountChange | None:
+    known = [
+        [value for launch in side if (value := launch.counts[metric]) is not None]
+        for side in (then, now)
+    ]
+    complete = [*map(len, known)] == [len(then), len(now)]
+    return CountChange(*map(math.fsum, known)) if complete else None
 
 
 def _gap_spread(idle: float) -> float:
@@ -534,32 +501,6 @@ def _agree(new: LaunchSequence, old: LaunchSequence, step: StepChange) -> bool:
 
 def _log_ratio(change: float, step: StepChange) -> float:
     return math.log(max(1 + change / step.before, 1e-9))
-
-
-def _cause(instructions: CountChange | None) -> Cause:
-    """Why a matched kernel takes another time, as far as counters can tell.
-
-    Cycles follow the time whatever the reason, so that only instructions tell.
-    """
-    if instructions is None:
-        return Cause.UNKNOWN
-    moved = abs(instructions.after - instructions.before)
-    size = max(abs(instructions.before), abs(instructions.after))
-    return Cause.CODE if moved > INSTRUCTIONS_MOVED * size else Cause.MEMORY
-
-
-_OF_LINES = ("launches_before", "launches_after", "before", "after", "change")
-
-
-def _other_launches(line: LineChange) -> int:
-    return sum(abs(after - before) for _, before, after in line.kernels)
-
-
-def _by_key(keys: Sequence[Key], places: Sequence[int]) -> dict[Key, list[int]]:
-    grouped: dict[Key, list[int]] = {}
-    for place in places:
-        grouped.setdefault(keys[place], []).append(place)
-    return grouped
 
 
 def _shift(entries: Sequence[KernelChange]) -> float | None:

@@ -133,7 +133,7 @@ class ChangeKind(str, Enum):
     """The time between kernels."""
 
 
-class Cause(str, Enum):
+class ChangeReason(str, Enum):
     """What the counters and the sequence say of a change."""
 
     CODE = "other code"
@@ -172,7 +172,7 @@ class KernelChange:
     __pydantic_config__ = CHECKED
 
     kind: ChangeKind
-    cause: Cause
+    cause: ChangeReason
     family: str
     name: int | None
     """Its position in `Attribution.names`; None for the gap."""
@@ -323,7 +323,7 @@ class StepChange:
         return self.low > 0
 
 
-class LossKind(str, Enum):
+class CauseKind(str, Enum):
     """What kind of thing makes a step worse."""
 
     PRECISION = "precision"
@@ -352,12 +352,12 @@ class LossKind(str, Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Headline:
+class Cause:
     """What made a step worse, in as much as fits in a sentence."""
 
     __pydantic_config__ = CHECKED
 
-    kind: LossKind
+    kind: CauseKind
     line: str
     """The line of code where most of it is, "model/layers.py:118"; "" where nobody knows."""
     function: str
@@ -407,7 +407,7 @@ class LaunchCounts:
 class Attribution:
     """Where the change of a step's time comes from. `entries` and `families` are worst first."""
 
-    __pydantic_config__ = CHECKED
+    __pydantic_config__ = checked(cause="headline")
 
     before: float
     """Nanoseconds: launches and gaps, as `after` and `change`."""
@@ -442,7 +442,7 @@ class Attribution:
     """The change of the step's time that was judged; None where it was not."""
     reliable: bool = True
     """Whether the trace agrees with `step`, within the spreads of both."""
-    headline: Headline | None = None
+    cause: Cause | None = None
     """What made it worse; None where nothing did."""
 
     @property

@@ -88,8 +88,8 @@ def test_the_time_that_was_judged_is_that_of_the_headline(tmp_path: Path) -> Non
     time = verdict("step_time", unit="ms", baseline=2.0, measured=2.3, change=0.15)
     said = attributed_of(tmp_path, judged(SLOWER, verdicts=[time])).attribution
     assert said is not None
-    assert said.headline is not None
-    assert said.headline.change == pytest.approx(0.3e6)
+    assert said.cause is not None
+    assert said.cause.change == pytest.approx(0.3e6)
     assert said.step is not None
     assert said.step.metric == "step_time"
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 
 from pytest_gpuperf.catalogue import kernel_families
 from pytest_gpuperf.judge.attribution import Naming, attribute
-from pytest_gpuperf.model.result import Attribution, Headline, Outcome, Verdict
+from pytest_gpuperf.model.measurement import KernelTable
+from pytest_gpuperf.model.result import Attribution, Cause, Outcome, Verdict
+from pytest_gpuperf.report.text.kernel_lines import sentence
+from tests import ROOT
 from tests.examples import verdict
-from tests.kernel_steps import (
-    Sited,
-    sited,
-)
+from tests.kernel_steps import Sited, sited
 
 NAMING = Naming(kernel_families.family, kernel_families.short_name)
 
@@ -124,9 +124,36 @@ def of(
     return attribute(after, before, NAMING, verdicts)
 
 
-def cause(attribution: Attribution) -> Headline:
-    assert attribution.headline is not None
-    return attribution.headline
+def cause(attribution: Attribution) -> Cause:
+    assert attribution.cause is not None
+    return attribution.cause
+
+
+Cases = dict[str, Callable[[], Attribution]]
+"""Losses by the kind of their cause, and what is special about each."""
+
+
+def said(attribution: Attribution) -> str:
+    """All fields of a cause that say something, and the sentence on it."""
+    told = cause(attribution)
+    known = {field.name: getattr(told, field.name) for field in fields(told)}
+    texts = {
+        name: f"{value:.6g}" if isinstance(value, float) else str(value)
+        for name, value in {**known, "kind": told.kind.value}.items()
+        if value not in (None, "", ())
+    }
+    numbers = ", ".join(f"{name} {text}" for name, text in texts.items())
+    return f"{numbers}\n{sentence(attribution)}".strip()
+
+
+def expected(name: str) -> dict[str, str]:
+    """What has to be said of each loss, by a file of tests/data/causes."""
+    blocks = (ROOT / "tests" / "data" / "causes" / name).read_text("utf-8").strip().split("\n\n")
+    return {name: said for name, _, said in (block.partition("\n") for block in blocks)}
+
+
+def against(after: KernelTable, before: KernelTable, *verdicts: Verdict) -> Attribution:
+    return attribute(after, before, NAMING, verdicts)
 
 
 Launched = tuple[str, float]
@@ -135,11 +162,11 @@ Launched = tuple[str, float]
 
 def between(
     before: Sequence[Launched], after: Sequence[Launched], *verdicts: Verdict, at: str = ""
-) -> Headline:
+) -> Attribution:
     """What is said of a step of a single function that launched other kernels before."""
     place = at or f"{BLOCK} blocks.0"
     now, then = (sited(*((name, us, place) for name, us in side)) for side in (after, before))
-    return cause(attribute(now, then, NAMING, verdicts))
+    return against(now, then, *verdicts)
 
 
 def in_double(row: Sited) -> list[Sited]:
@@ -158,20 +185,23 @@ def again(row: Sited) -> list[Sited]:
 ITEM = "layers.py:77 ResidualBlock.forward blocks.0"
 
 
-def bound(rows: Sequence[Sited], idle: float, *verdicts: Verdict) -> Headline:
+def bound(rows: Sequence[Sited], idle: float, *verdicts: Verdict) -> Attribution:
     """What is said where the GPU waits for the host for so many more microseconds.
 
     It waits at other lines than before: where the host is late is another place in each execution.
     """
-    return cause(
-        of(
-            rows,
-            *verdicts,
-            idle=1_000.0 + idle,
-            idle_at=[(f"{ATTEND} {MODULES[0]}", 1_000.0 + idle)],
-        )
+    return of(
+        rows,
+        *verdicts,
+        idle=1_000.0 + idle,
+        idle_at=[(f"{ATTEND} {MODULES[0]}", 1_000.0 + idle)],
     )
 
 
 def short(*names: str) -> str:
     return ", ".join(map(kernel_families.short_name, names))
+
+
+def summed(row: Sited) -> list[Sited]:
+    """A product of matrices, by multiplying and adding up."""
+    return [(MUL, 600.0, row[2]), (REDUCE, 300.0, row[2])] if row[0] == GEMM else [row]

@@ -7,36 +7,59 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 from time import process_time
+from typing import NamedTuple
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_gpuperf.judge.alignment import (
-    Key,
-    Pairing,
+    LaunchChange,
     common,
     keys,
     numbered,
     operator_of,
     pair,
+    sequence_of,
 )
 from pytest_gpuperf.model.measurement import CallSite, KernelTable
-from tests.kernel_steps import NAMING, operators, traced
+from pytest_gpuperf.model.result import ChangeKind
+from tests.kernel_steps import NAMING, operators, table, traced
 from tests.strategies import few
 
+NAMES = NAMING.family, NAMING.short
 sequences = st.text("abc", max_size=12)
 kernels = st.lists(st.sampled_from(["conv a", "conv b", "add a", "add b", "copy"]), max_size=14)
 
 
-def key(name: str) -> Key:
-    return (name, (1,), (1,))
+class Paired(NamedTuple):
+    """The positions of launches, of pairs first the new one."""
+
+    matched: list[tuple[int, int]]
+    moved: list[tuple[int, int]]
+    replaced: list[tuple[int, int]]
+    added: list[int]
+    removed: list[int]
 
 
-def paired(new: Sequence[str], old: Sequence[str], *, long: str = "") -> Pairing:
-    """The pairing of kernels whose family is their first word; those named `long` take longer."""
-    durations = ([1.0 + (name == long) for name in new], [1.0 + (name == long) for name in old])
-    return pair([*map(key, new)], [*map(key, old)], durations, lambda name: name.split()[0])
+def positions(changes: Sequence[LaunchChange]) -> Paired:
+    made = Paired([], [], [], [], [])
+    for change in changes:
+        kind, at = change.kind, change.launch.position
+        if change.former:
+            same = made.moved if change.moved else made.matched
+            pairs = made.replaced if kind is ChangeKind.REPLACED else same
+            pairs.append((at, change.former.position))
+        else:
+            (made.added if kind is ChangeKind.ADDED else made.removed).append(at)
+    return made
+
+
+def paired(new: Sequence[str], old: Sequence[str], *, long: str = "") -> Paired:
+    """Of kernels whose family is their first word; those named `long` take longer."""
+    made = (table(*((name, 1.0 + (name == long)) for name in side)) for side in (new, old))
+    sides = [sequence_of([one], lambda name: name.split()[0], str).launches for one in made]
+    return positions(pair(*sides))
 
 
 def longest(one: str, other: str) -> int:
@@ -90,28 +113,28 @@ def test_what_replaces_what_has_moved_or_was_added() -> None:
     conv, gemm, two = ["copy", "conv a", "add a"], ["copy", "gemm a", "add a"], ["add a"] * 2
     for new, old, expected in (
         # Runs of equal kernels match in order.
-        (two, two, Pairing(((0, 0), (1, 1)), (), (), (), ())),
-        (two, [*two, "add a"], Pairing(((0, 0), (1, 1)), (), (), (), (2,))),
+        (two, two, Paired([(0, 0), (1, 1)], [], [], [], [])),
+        (two, [*two, "add a"], Paired([(0, 0), (1, 1)], [], [], [], [2])),
         # Another kernel between the same neighbours replaces; one of another family does not.
-        (["copy", "conv b", "add a"], conv, Pairing(((0, 0), (2, 2)), (), ((1, 1),), (), ())),
-        (gemm, conv, Pairing(((0, 0), (2, 2)), (), (), (1,), (1,))),
+        (["copy", "conv b", "add a"], conv, Paired([(0, 0), (2, 2)], [], [(1, 1)], [], [])),
+        (gemm, conv, Paired([(0, 0), (2, 2)], [], [], [1], [1])),
         # A helper that happens to match does not part what was replaced.
         (
             ["add a", "fill", "conv b", "add b"],
             ["add a", "conv a", "fill", "add b"],
-            Pairing(((0, 0), (1, 2), (3, 3)), (), ((2, 1),), (), ()),
+            Paired([(0, 0), (1, 2), (3, 3)], [], [(2, 1)], [], []),
         ),
         # Far apart nothing is replaced.
         (
             ["conv b", "copy", "add a"],
             ["copy", "add a", "conv a"],
-            Pairing(((1, 0), (2, 1)), (), (), (0,), (2,)),
+            Paired([(1, 0), (2, 1)], [], [], [0], [2]),
         ),
         # An equal kernel elsewhere has moved.
         (
             ["gemm", "copy", "add a"],
             ["copy", "add a", "gemm"],
-            Pairing(((1, 0), (2, 1)), ((0, 2),), (), (), ()),
+            Paired([(1, 0), (2, 1)], [(0, 2)], [], [], []),
         ),
     ):
         assert paired(new, old) == expected, (new, old)
@@ -121,12 +144,12 @@ def test_of_several_the_longest_replaces_and_its_helper_is_added() -> None:
     pairing = paired(
         ["copy", "conv helper", "conv b", "add a"], ["copy", "conv a", "add a"], long="conv b"
     )
-    assert (pairing.replaced, pairing.added) == (((2, 1),), (1,))
+    assert (pairing.replaced, pairing.added) == ([(2, 1)], [1])
 
 
 def test_neighbours_that_changed_places_have_moved_and_replace_nothing() -> None:
     pairing = paired(["copy", "conv a", "conv b"], ["copy", "conv b", "conv a"])
-    assert (len(pairing.moved), pairing.replaced) == (1, ())
+    assert (len(pairing.moved), pairing.replaced) == (1, [])
 
 
 def multiplied(*passes: bool) -> KernelTable:
@@ -143,7 +166,8 @@ def test_an_operator_of_the_backward_pass_is_another_than_the_same_in_the_forwar
     now: Sequence[bool], then: Sequence[bool]
 ) -> None:
     """So that one that has come does not make up for another that is gone."""
-    pairing = pair(keys(multiplied(*now)), keys(multiplied(*then)), ([0.0] * 2, [0.0] * 2), str)
+    sides = (sequence_of([multiplied(*side)], str, str).launches for side in (now, then))
+    pairing = positions(pair(*sides))
     assert (len(pairing.matched), len(pairing.moved)) == (1, 0)
     assert (len(pairing.added), len(pairing.removed)) == (1, 1)
 
@@ -179,14 +203,12 @@ def test_a_line_has_its_number_behind_the_last_colon_and_0_where_it_has_none(
 
 def test_steps_of_an_h200_are_aligned_well_under_a_second() -> None:
     for new, old in (("adam-foreach-off", "tf32"), ("tf32", "baseline"), ("channels_last", "tf32")):
-        one, other = traced(new), traced(old)
-        durations = tuple([launch.duration for launch in t.launches] for t in (one, other))
-        a, b = keys(one), keys(other)
+        one, other = (sequence_of([traced(name)], *NAMES).launches for name in (new, old))
         begin = process_time()
-        change = pair(a, b, (durations[0], durations[1]), NAMING.family)
+        change = positions(pair(one, other))
         assert process_time() - begin < 0.5, (new, old)
         # At least what a multiset has in common cannot be more than what is matched or has moved.
-        shared = sum((Counter(a) & Counter(b)).values())
+        shared = sum((Counter(x.key for x in one) & Counter(x.key for x in other)).values())
         assert len(change.matched) + len(change.moved) <= shared, (new, old)
         assert len(change.matched) > 0.6 * shared, (new, old)
 

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import fsum
 from typing import TypeVar
 
 from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.errors import printable
-from pytest_gpuperf.judge.headline import MOVED
+from pytest_gpuperf.judge.cause import MOVED
 from pytest_gpuperf.model.result import (
     Attribution,
     Cause,
+    CauseKind,
     ChangeKind,
-    Headline,
+    ChangeReason,
     KernelChange,
     LineChange,
-    LossKind,
     ModuleChange,
 )
 from pytest_gpuperf.report.text import table
@@ -95,7 +95,7 @@ def sentence(attribution: Attribution) -> str:
     As in "+4.4 ms (+1.90 %): model/layers.py:118 SelfAttention._attend is called twice (6 modules);
     was once". The time is the step's, as it was judged.
     """
-    cause, step = attribution.headline, attribution.step
+    cause, step = attribution.cause, attribution.step
     if cause is None:
         together = _together(attribution) if step and step.slower else ""
         if not (step and together):
@@ -108,63 +108,86 @@ def sentence(attribution: Attribution) -> str:
         return printable(_cause(cause, attribution))
     relative = "" if cause.relative is None else f" ({units.moved(cause.relative)})"
     said = f"{duration(cause.change)}{relative}: {_cause(cause, attribution)}"
-    if cause.kind is LossKind.UNKNOWN or not cause.traced:
+    if cause.kind is CauseKind.UNKNOWN or not cause.traced:
         return printable(said)
     if not cause.change / _FAR <= cause.traced <= cause.change * _FAR:
         said += f" (in the trace {duration(cause.traced)})"
     return printable(said)
 
 
-def _cause(cause: Headline, attribution: Attribution) -> str:
-    """Who does what, and what it did before."""
+_SENTENCES = {
+    CauseKind.PRECISION: "{kernels} runs in {what}{of}; was {formerly}",
+    CauseKind.LAYOUT: "{step} converts the layout{of}: {what}, {counted}; {were}",
+    CauseKind.REPEATED: "{kernels} does work again{aside}: {launches}; {were}",
+    CauseKind.ALGORITHM: "{kernels} uses {what}{of}; was {formerly}",
+    CauseKind.LAUNCHES: "{kernels} {does} {more} more {those}{aside}; {were}",
+    CauseKind.SYNCHRONISATION: "{host} waits for the GPU {often}{aside}; {was}",
+    CauseKind.TRANSFER: "{step} copies{size}{way} {often}{of}; {was}",
+    CauseKind.MEMORY: "{step} asks the driver for memory {often}{aside}; {was}",
+    CauseKind.RECOMPILATION: "{step} is compiled again {often}; {was}",
+    CauseKind.HOST: "the GPU waits for {host}{aside}",
+    CauseKind.SLOWER: "{kernels} takes longer with the same kernels{aside}",
+    CauseKind.UNKNOWN: "no kernel stands out from the noise",
+}
+"""Who does what, and what it did before. Who that is: a line of code, or else what is named."""
+_CALLED = "{kernels} is called {repeated}{of}; was once"
+_OTHERS = "{kernels} {does} other {those}{aside}"
+_BYTES = "{step} copies{size}{way}{of}"
+_UNCOMPILED = "{step} has no compiled graph any more; it had {before:,}"
+_COMPILED = {
+    "graph_breaks": "{step} breaks its graph {often}; {was}",
+    "compiled_graphs": "{step} has compiled graphs {often}; {was}",
+}
+_DIRECTIONS = {"htod": " to the device", "dtoh": " to the host", "dtod": " within the device"}
+
+
+def _cause(cause: Cause, attribution: Attribution) -> str:
+    """The words for a cause."""
     where = f"{cause.line} {cause.function}".strip()
-    of_step, of_kernels = where or "the step", where or cause.family or "the step"
     modules = _modules(cause.modules)
-    beside = ", ".join(filter(None, [cause.what, modules]))
-    aside = f" ({beside})" if beside else ""
-    of = f" ({modules})" if modules else ""
-    was = f"was {cause.before:,}" if cause.before else "never before"
-    were = f"were {cause.before:,}" if cause.before else "none before"
     more = cause.after - cause.before
-    if cause.kind is LossKind.PRECISION:
-        return f"{of_kernels} runs in {cause.what}{of}; was {cause.formerly}"
-    if cause.kind is LossKind.LAYOUT:
-        calls = f"{cause.after:,} calls" if attribution.of_operators else _launched(cause.after)
-        return f"{of_step} converts the layout{of}: {cause.what}, {calls}; {were}"
-    if cause.kind is LossKind.REPEATED and cause.times:
-        return f"{of_kernels} is called {_times(cause.times)}{of}; was once"
-    if cause.kind is LossKind.REPEATED:
-        return f"{of_kernels} does work again{aside}: {_launched(cause.after)}; {were}"
-    if cause.kind is LossKind.ALGORITHM:
-        return f"{of_kernels} uses {cause.what}{of}; was {cause.formerly}"
-    if cause.kind is LossKind.LAUNCHES and more > 0:
-        does, kind = ("calls", "operator") if attribution.of_operators else ("launches", "kernel")
-        kinds = f"{kind}{'s' if more != 1 else ''}"
-        return f"{of_kernels} {does} {more:,} more {kinds}{aside}; {were}"
-    if cause.kind is LossKind.LAUNCHES:
-        does = "calls other operators" if attribution.of_operators else "launches other kernels"
-        return f"{of_kernels} {does}{aside}"
-    if cause.kind is LossKind.SYNCHRONISATION:
-        who = where or "the host"
-        return f"{who} waits for the GPU {_times(cause.after)}{aside}; {was}"
-    if cause.kind is LossKind.TRANSFER:
-        size = "" if cause.bytes is None else f"{units.value(cause.bytes, 'bytes')} more"
-        often = _times(cause.after) if cause.after else ""
-        said = " ".join(filter(None, ["copies", size, _direction(cause.what), often]))
-        return f"{of_step} {said}{of}" + (f"; {was}" if often else "")
-    if cause.kind is LossKind.MEMORY:
-        return f"{of_step} asks the driver for memory {_times(cause.after)}{aside}; {was}"
-    if cause.kind is LossKind.RECOMPILATION and not cause.after:
-        return f"{of_step} has no compiled graph any more; it had {cause.before:,}"
-    if cause.kind is LossKind.RECOMPILATION:
-        says = {"graph_breaks": "breaks its graph", "compiled_graphs": "has compiled graphs"}
-        said = says.get(cause.what, "is compiled again")
-        return f"{of_step} {said} {_times(cause.after)}; {was}"
-    if cause.kind is LossKind.HOST:
-        return f"the GPU waits for {where or 'the host'}{aside}"
-    if cause.kind is LossKind.SLOWER:
-        return f"{of_kernels} takes longer with the same kernels{aside}"
-    return "no kernel stands out from the noise"
+    does, one = ("calls", "operator") if attribution.of_operators else ("launches", "kernel")
+    return _form(cause).format(
+        step=where or "the step",
+        kernels=where or cause.family or "the step",
+        host=where or "the host",
+        what=cause.what,
+        formerly=cause.formerly,
+        before=cause.before,
+        of=_aside(modules),
+        aside=_aside(cause.what, modules),
+        was=f"was {cause.before:,}" if cause.before else "never before",
+        were=f"were {cause.before:,}" if cause.before else "none before",
+        more=f"{more:,}",
+        often=_times(cause.after),
+        repeated=_times(cause.times or 0),
+        does=does,
+        those=one if more == 1 else f"{one}s",
+        launches=_launched(cause.after),
+        counted=f"{cause.after:,} calls" if attribution.of_operators else _launched(cause.after),
+        size="" if cause.bytes is None else f" {units.value(cause.bytes, 'bytes')} more",
+        way=_direction(cause.what),
+    )
+
+
+def _form(cause: Cause) -> str:
+    """The sentence of its kind, or that of what is left of it."""
+    if cause.kind is CauseKind.REPEATED and cause.times:
+        return _CALLED
+    if cause.kind is CauseKind.LAUNCHES and cause.after <= cause.before:
+        return _OTHERS
+    if cause.kind is CauseKind.TRANSFER and not cause.after:
+        return _BYTES
+    if cause.kind is CauseKind.RECOMPILATION and not cause.after:
+        return _UNCOMPILED
+    if cause.kind is CauseKind.RECOMPILATION and cause.what in _COMPILED:
+        return _COMPILED[cause.what]
+    return _SENTENCES[cause.kind]
+
+
+def _aside(*said: str) -> str:
+    text = ", ".join(filter(None, said))
+    return f" ({text})" if text else ""
 
 
 def _times(count: int) -> str:
@@ -185,8 +208,7 @@ def _direction(copy: str) -> str:
     "" where it does not say.
     """
     name = copy.lower().replace("2", "to")
-    ways = {"htod": "to the device", "dtoh": "to the host", "dtod": "within the device"}
-    way = next((said for says, said in ways.items() if says in name), "")
+    way = next((said for says, said in _DIRECTIONS.items() if says in name), "")
     return f"{way} (pageable)" if way and "pageable" in name else way
 
 
@@ -290,15 +312,15 @@ def rows(entries: Sequence[KernelChange], small: float = _SMALL) -> list[ChangeR
     """
     alike = _grouped(entries, lambda e: (e.kind, e.cause, e.short, e.formerly, e.family))
     limit = small * fsum(abs(entry.change) for entry in entries)
-    minor = [group for group in alike if abs(_change(group)) < limit]
-    families = _grouped(minor, lambda group: (group[0].kind, group[0].family))
-    summed = [family for family in families if len(family) >= _FEW]
-    changes = [_row(group) for group in alike if abs(_change(group)) >= limit]
-    changes += [_row(group) for family in families if len(family) < _FEW for group in family]
-    changes += [
-        _sum([entry for group in family for entry in group], len(family)) for family in summed
-    ]
-    return sorted(changes, key=lambda row: (-abs(row.change), -row.change, row.what))
+    sums = [abs(fsum(entry.change for entry in group)) for group in alike]
+    minor = [group for group, moved in zip(alike, sums, strict=True) if moved < limit]
+    made = [_row(group) for group, moved in zip(alike, sums, strict=True) if moved >= limit]
+    for family in _grouped(minor, lambda group: (group[0].kind, group[0].family)):
+        if len(family) < _FEW:
+            made += [_row(group) for group in family]
+        else:
+            made.append(_row([entry for group in family for entry in group], len(family)))
+    return sorted(made, key=lambda row: (-abs(row.change), -row.change, row.what))
 
 
 def laid_out(changes: Sequence[ChangeRow], width: int) -> list[list[str]]:
@@ -440,38 +462,29 @@ def _heading(attribution: Attribution, anything: bool) -> str:
     return f"{moved}, {share(attribution.explained)} of it explained:"
 
 
-def _row(entries: Sequence[KernelChange]) -> ChangeRow:
-    """A row of entries that read the same."""
-    first, row = entries[0], _total(entries)
-    how = _how(first, row.before, row.after, _launches(entries))
-    return replace(row, what=first.short, how=how)
-
-
-def _sum(entries: Sequence[KernelChange], kernels: int) -> ChangeRow:
-    """A row for many small entries of one family and kind."""
+def _row(entries: Sequence[KernelChange], kernels: int = 0) -> ChangeRow:
+    """A row of entries that read the same; or of so many small `kernels` of one family and kind."""
     first = entries[0]
-    how = f"{first.kind.value}: {kernels} kernels, {_launches(entries):,} launches"
-    return replace(_total(entries), what=first.family, how=how)
-
-
-def _total(entries: Sequence[KernelChange]) -> ChangeRow:
+    before, after = fsum(entry.before for entry in entries), fsum(entry.after for entry in entries)
+    launches = sum(max(entry.launches_before, entry.launches_after) for entry in entries)
     shares = [entry.share for entry in entries if entry.share is not None]
+    summed = f"{first.kind.value}: {kernels} kernels, {launches:,} launches"
     return ChangeRow(
-        change=_change(entries),
-        before=fsum(entry.before for entry in entries),
-        after=fsum(entry.after for entry in entries),
+        change=fsum(entry.change for entry in entries),
+        before=before,
+        after=after,
         share=fsum(shares) if shares else None,
-        what="",
-        how="",
+        what=first.family if kernels else first.short,
+        how=summed if kernels else _how(first, before, after, launches),
     )
 
 
 def _how(first: KernelChange, before: float, after: float, launches: int) -> str:
-    reason = f" ({first.cause.value})" if first.cause is not Cause.UNKNOWN else ""
-    counted = f"{launches:,} launch{'es' if launches != 1 else ''}"
+    reason = f" ({first.cause.value})" if first.cause is not ChangeReason.UNKNOWN else ""
+    counted = _launched(launches)
     if first.kind is ChangeKind.GAP:
         return f"{units.value(before, 'ns')} -> {units.value(after, 'ns')}{reason}"
-    if first.cause is Cause.SHAPE:
+    if first.cause is ChangeReason.SHAPE:
         return f"launched in {first.cause.value}, {counted}"
     if first.kind is ChangeKind.REPLACED:
         return f"replaced {first.formerly}{reason}, {counted}"
@@ -479,14 +492,6 @@ def _how(first: KernelChange, before: float, after: float, launches: int) -> str
         return f"{first.kind.value}{reason}, {counted}"
     relative = f" {units.moved(after / before - 1)}" if before else ""
     return f"{first.kind.value}{relative}{reason}, {counted}"
-
-
-def _change(entries: Sequence[KernelChange]) -> float:
-    return fsum(entry.change for entry in entries)
-
-
-def _launches(entries: Sequence[KernelChange]) -> int:
-    return sum(max(entry.launches_before, entry.launches_after) for entry in entries)
 
 
 def _grouped(items: Sequence[_T], key: Callable[[_T], Hashable]) -> list[list[_T]]:

@@ -24,9 +24,9 @@ from pytest_gpuperf.model.measurement import (
 )
 from pytest_gpuperf.model.result import (
     Attributed,
-    Headline,
+    Cause,
+    CauseKind,
     LineChange,
-    LossKind,
     ModuleChange,
     Outcome,
 )
@@ -131,8 +131,8 @@ def hostile(text: str) -> str:
     said = attribute(before, table(("conv", 900.0)), NAMING)
     entries = tuple(replace(entry, short=text, formerly=text) for entry in said.entries)
     places: dict[str, Any] = {
-        "headline": Headline(
-            *(LossKind.LAUNCHES, text, text, (text,), text, text, text),
+        "cause": Cause(
+            *(CauseKind.LAUNCHES, text, text, (text,), text, text, text),
             *(None, 1, 2, None, 1e6, 0.1, 1e6),
         ),
         "lines": (LineChange(text, text, (text,), 1, 2, 1e6, 2e6, 1e6, ((text, 1, 2),)),),

@@ -1,0 +1,176 @@
+"""Candidates for the cause of a loss: functions, or families of kernels where no line is known.
+
+Pure, as all of the judge. A candidate is a function whose launches, idle times or calls of the host
+changed; of what kind its loss is, `cause` says.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from pytest_gpuperf.judge.alignment import (
+    AlignedLaunch,
+    Frame,
+    LaunchChange,
+    Place,
+    numbered,
+)
+from pytest_gpuperf.model.result import Attribution, CallChange, ChangeKind
+
+CONFIRMED = 0.5
+"""The part of a gap's change that the step has to have lost, at its worst, to confirm it."""
+_LAUNCHED = 1e5
+"""Nanoseconds that the host takes at most for one launch, with all that torch does for it. A GPU
+that waits no longer than that for each that is another one waits for them."""
+FREES = re.compile(r"Free|MemRelease|MemUnmap|HostUnregister")
+"""Calls that give memory back to the driver."""
+
+AS_BEFORE = (ChangeKind.SAME, ChangeKind.SLOWER, ChangeKind.FASTER)
+"""Launches that are the same ones, whatever time they take."""
+
+
+@dataclass
+class Candidate:
+    """What changed at one function, or in one family where no line is known."""
+
+    line: str = ""
+    function: str = ""
+    family: str = ""
+    modules: tuple[str, ...] = ()
+    change: float = 0.0
+    """Nanoseconds of its launches."""
+    idle: float = 0.0
+    """Nanoseconds in which nothing ran while the host was there."""
+    changes: list[LaunchChange] = field(default_factory=list)
+    """What became of its launches."""
+    calls: list[CallChange] = field(default_factory=list)
+    bound: bool = False
+    """Whether the idle time is that of its launches: the host takes it to launch them."""
+
+    @property
+    def score(self) -> tuple[float, int, int]:
+        """The time that it costs. Where that is equal, its calls decide, then its launches."""
+        return (
+            self.change + self.idle,
+            self.more,
+            len(self.added) - len(self.of(ChangeKind.REMOVED)),
+        )
+
+    @property
+    def others(self) -> int:
+        """How many launches came, went, or are others."""
+        return len(self.of(ChangeKind.ADDED, ChangeKind.REMOVED, ChangeKind.REPLACED))
+
+    @property
+    def freed(self) -> int:
+        """How many more calls give memory back to the driver, which is then asked for it anew."""
+        calls = (call for call in self.calls if FREES.search(call.name))
+        return sum(call.after - call.before for call in calls)
+
+    @property
+    def more(self) -> int:
+        """How many more calls the host makes there."""
+        return sum(call.after - call.before for call in self.calls)
+
+    def of(self, *kinds: ChangeKind) -> list[LaunchChange]:
+        """Its changes of these kinds."""
+        return [change for change in self.changes if change.kind in kinds]
+
+    @property
+    def same(self) -> list[LaunchChange]:
+        """Those of launches that are as before."""
+        return self.of(*AS_BEFORE)
+
+    @property
+    def added(self) -> list[AlignedLaunch]:
+        """Its launches that were added."""
+        return [change.launch for change in self.of(ChangeKind.ADDED)]
+
+    @property
+    def new(self) -> list[AlignedLaunch]:
+        """Its launches that were added, or replace others."""
+        return [change.launch for change in self.of(ChangeKind.ADDED, ChangeKind.REPLACED)]
+
+    @property
+    def gone(self) -> list[AlignedLaunch]:
+        """Its launches that were removed or replaced."""
+        changes = self.of(ChangeKind.REMOVED, ChangeKind.REPLACED)
+        return [change.then for change in changes if change.then]
+
+
+def candidates_of(frame: Frame, found: Attribution) -> list[Candidate]:
+    """All functions, or families, in which `found` has something that changed."""
+    candidates = _by_function(frame, found) if frame.located else _by_family(frame, found)
+    for call in found.calls:
+        _at(candidates, call.line, call.function, call.modules).calls.append(call)
+    _blame_gap(candidates, found)
+    return list(candidates.values())
+
+
+def _by_function(frame: Frame, found: Attribution) -> dict[Place, Candidate]:
+    """What changed by function: several lines of one are one change, at the worst of them."""
+    candidates: dict[Place, Candidate] = {}
+    changed: dict[Place, Candidate] = {}
+    for line in sorted(found.lines, key=lambda one: -one.change):
+        one = _at(candidates, line.line, line.function, line.modules)
+        one.change += line.change
+        changed[line.line, line.function] = one
+    for change in frame.changes:
+        if change.launch.place in changed:
+            changed[change.launch.place].changes.append(change)
+    return candidates
+
+
+def _by_family(frame: Frame, found: Attribution) -> dict[Place, Candidate]:
+    """What changed by family, where tables do not say where launches come from."""
+    candidates: dict[Place, Candidate] = {}
+    for change in frame.changes:
+        family = change.launch.family
+        candidates.setdefault(("", family), Candidate(family=family)).changes.append(change)
+    for entry in found.entries:
+        if entry.significant and ("", entry.family) in candidates:
+            candidates["", entry.family].change += entry.change
+    return candidates
+
+
+def _at(
+    candidates: dict[Place, Candidate], line: str, function: str, modules: Iterable[str] = ()
+) -> Candidate:
+    """The candidate of the function that this line is in."""
+    key = numbered(line)[0], function
+    one = candidates.setdefault(key, Candidate(line, function))
+    one.modules = tuple(dict.fromkeys((*one.modules, *modules)))
+    return one
+
+
+def _blame_gap(candidates: dict[Place, Candidate], found: Attribution) -> None:
+    """Adds the gaps' change, where the step confirms it, to what made the host late.
+
+    Where the host calls more than before, that is at the lines that it was at, and at those calls.
+    Else, where it launches others, at those: the GPU is idle at another line in each trace of a
+    step that the host bounds, and launches are counted. Only then at the lines alone.
+    """
+    (gap,) = (entry for entry in found.entries if entry.kind is ChangeKind.GAP)
+    step = found.step
+    confirmed = step is None or (step.slower and step.high >= CONFIRMED * gap.change)
+    if not (gap.significant and confirmed and gap.change > 0):
+        return
+    known = list(candidates.values())
+    calling = max(known, key=lambda one: one.more, default=None)
+    late = calling if calling and calling.more > 0 else None
+    if late is None:
+        others = max(known, key=lambda one: (one.others, one.change), default=None)
+        least = step.low if step else gap.change
+        if others and least <= _LAUNCHED * others.others:
+            others.idle += gap.change
+            others.bound = True
+            return
+    for part in found.idle:
+        _at(candidates, part.line, part.function).idle += part.change
+    rest = gap.change - math.fsum(part.change for part in found.idle if part.change > 0)
+    if rest > 0:
+        late = late or candidates.setdefault(("", ""), Candidate())
+        late.idle += rest

@@ -1,0 +1,584 @@
+"""The cause of a loss: the one that fits in a sentence, and of what kind it is.
+
+Pure, as all of the judge. Of the candidates the one that costs most time is the cause. Its kind is
+that of the first rule in a table that applies. How much the step lost is what was judged, never
+what the trace says.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
+from statistics import fmean
+from typing import Any, TypeVar
+
+from pytest_gpuperf.judge.alignment import AlignedLaunch, Frame, LaunchChange, numbered
+from pytest_gpuperf.judge.candidates import AS_BEFORE, FREES, Candidate, candidates_of
+from pytest_gpuperf.judge.verdict import NOT_COMPILED
+from pytest_gpuperf.model.result import (
+    Attribution,
+    CallChange,
+    Cause,
+    CauseKind,
+    ChangeKind,
+    Outcome,
+    StepChange,
+    Verdict,
+)
+
+TOLD = 0.25
+"""What explains less of the step's change than that is not its cause, where a call of the host may
+be it."""
+LAYOUT, COPY = "layout", "copy"
+"""Families of kernels that compute nothing."""
+_COPYING = ("aten.copy_", "aten.clone", "aten.contiguous", "aten._to_copy")
+"""Operators that do so where `layout_copies` says that it is done."""
+_AGAIN = 0.9
+"""The part of a function's launches that are as many times as many, where it is called again."""
+_DISTINCT = 3
+"""So many kernels at least are told to be work that is done again; one is just one more."""
+_PRECISE = 0.2
+"""The part of what changed that has another data type, where that is why: casts come with it."""
+_SCALAR = 1e4
+"""Nanoseconds that a copy of a number takes at most: who copies one to the host waits for it."""
+_UNFUSED = 20
+"""So many launches in place of one that is gone are the same work, launched piece by piece."""
+_NAMED = 3
+"""Kernels that are named."""
+_WAITS = re.compile(r"Synchronize|^(cuda|cu)Memcpy(?!.*Async)")
+_ALLOCATES = re.compile(r"Malloc|Free|MemCreate|MemMap|MemAlloc|HostAlloc|HostRegister")
+_COUNTED = (
+    (re.compile(r"synchronizations$"), CauseKind.SYNCHRONISATION),
+    (re.compile(r"^(copies$|copy_bytes_)"), CauseKind.TRANSFER),
+    (re.compile(r"allocations$"), CauseKind.MEMORY),
+    (re.compile(r"^(recompilations|graph_breaks|compiled_graphs)$"), CauseKind.RECOMPILATION),
+)
+"""Metrics of what the host does, the ones that say most first."""
+_ORDER = [kind for _, kind in _COUNTED]
+_NOTHING = (0.0, 0, 0)
+"""The score of a candidate that costs nothing."""
+_MORE = (CauseKind.LAUNCHES, CauseKind.LAYOUT)
+_REASONS = (
+    *(CauseKind.LAYOUT, CauseKind.TRANSFER, CauseKind.ALGORITHM),
+    *(CauseKind.LAUNCHES, CauseKind.SLOWER),
+)
+"""Of kernels; of several with as much of the change the first is the main one."""
+_PRECISIONS = (
+    # The first type counts: an optimizer's kernel of floats takes its learning rate as a double.
+    (
+        "float64",
+        r"^(?!.*?\bfloat\b.*\bdouble\b).*\bdouble\b|f64|dgemm|[dD]884|nvjet_(sm\d+_)?d[a-z]+_",
+    ),
+    ("float8", r"e4m3|e5m2|fp8|Float8"),
+    ("bfloat16", r"BFloat16|bfloat16|bf16|nvjet_(sm\d+_)?t[a-z]+_"),
+    (
+        "float16",
+        r"[hH]alf(_t)?\b|__half|f16|fp16|4HalfE|hgemm|[hs]884|h16816|nvjet_(sm\d+_)?h[a-z]+_",
+    ),
+    ("tf32", r"tf32|tensorop_s1688gemm"),
+    ("float32", r"\bfloat\b|f32|sgemm|scudnn|simt"),
+)
+"""What a kernel's name says of its data type; of several the first: a float32 is everywhere. cuBLAS
+calls its newest kernels nvjet_sm90_tst_...: the first letter is of what is multiplied, t of
+bfloat16, h of float16, d of float64."""
+MOVED = 0.01
+"""From here on it is said that most kernels moved by so much."""
+MOST_TOGETHER = 0.75
+"""Of a loss that all kernels share no line is named for more than the rest."""
+_SENT = "HtoD (Pageable"
+"""In the name of a copy that the host waits for, and does not ask for."""
+_COPIED = (
+    (r"HtoD|HtoA", "copy_bytes_h2d"),
+    (r"DtoH|AtoH", "copy_bytes_d2h"),
+    (r"DtoD", "copy_bytes_d2d"),
+)
+"""Directions of copies, and the metrics of their bytes."""
+
+
+@lru_cache(maxsize=1 << 14)
+def precision(name: str) -> str:
+    """The data type that a kernel of that name computes in; "" where the name does not say."""
+    return next((known for known, says in _PRECISIONS if re.search(says, name[:2000])), "")
+
+
+Fields = dict[str, Any]
+"""Fields of a cause that are not as every cause of its suspect has them."""
+
+
+def cause_of(frame: Frame, found: Attribution, verdicts: Sequence[Verdict]) -> Cause | None:
+    """What made the step worse; None where nothing did, by the verdicts that there are.
+
+    None as well where no code did: all kernels take so much longer, `found.shift`, as clocks have
+    them. What the host is counted to do more of comes first where the step's time has not changed
+    beyond its noise.
+    """
+    if verdicts and not any(verdict.outcome is Outcome.REGRESSED for verdict in verdicts):
+        return None
+    case = _suspected(Case(frame, found.step, verdicts, candidates_of(frame, found)))
+    if case is None:
+        return None
+    kind, fields = next((kind, fields) for applies, kind, fields in _RULES if applies(case))
+    told = kind is not CauseKind.SLOWER or not _together(found)
+    return _cause(case, kind, fields(case)) if told else None
+
+
+def _together(found: Attribution) -> bool:
+    """Whether what all kernels have moved by is most of the loss."""
+    if found.shift is None or found.shift < MOVED:
+        return False
+    lost = math.fsum(entry.change for entry in found.entries)
+    return lost * MOST_TOGETHER <= found.shift * math.fsum(e.before for e in found.entries)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A loss, who is suspected of it, and what speaks for that."""
+
+    frame: Frame
+    step: StepChange | None
+    verdicts: Sequence[Verdict]
+    candidates: Sequence[Candidate]
+    suspect: Candidate = field(default_factory=Candidate)
+    calls: CauseKind | None = None
+    """The kind of its calls, where those are blamed."""
+    count: Verdict | None = None
+    """The metric that is blamed."""
+
+    @property
+    def counted(self) -> CauseKind | None:
+        """The kind of the metric that is blamed."""
+        return _kind_of_metric(self.count.metric) if self.count else None
+
+    @cached_property
+    def called(self) -> list[CallChange]:
+        """The suspect's calls of the kind that is blamed, those of which there are more."""
+        more = [call for call in self.suspect.calls if call.after > call.before]
+        return [call for call in more if _kind_of_call(call.name) is self.calls]
+
+    @cached_property
+    def copies(self) -> list[AlignedLaunch]:
+        """The suspect's copies. Of one whose calls are blamed, those that the calls wait for."""
+        return self.copied(self.suspect, _SENT if self.calls else "")
+
+    def copied(self, candidate: Candidate, way: str = "") -> list[AlignedLaunch]:
+        """The copies that are new, or others than before, of the kernel that takes most.
+
+        Of those that go one `way`, where it is given.
+        """
+        copies = [
+            one
+            for one in candidate.new
+            if way in one.name and self.reason(one) is CauseKind.TRANSFER
+        ]
+        most = _largest((one.name, 1 + one.duration) for one in copies) if copies else ""
+        return [launch for launch in copies if launch.name == most]
+
+    @cached_property
+    def main(self) -> CauseKind:
+        """The reason that most of its change has: of nanoseconds, or of operators."""
+        parts = dict.fromkeys(_REASONS, 0.0)
+        for change in self.suspect.changes:
+            if change.kind is not ChangeKind.SAME:
+                parts[self._reason_of(change)] += change.cost
+        kind = max(parts, key=lambda one: parts[one])
+        if parts[kind] > 0:
+            return kind
+        return CauseKind.LAUNCHES if self.suspect.bound else CauseKind.SLOWER
+
+    def _reason_of(self, change: LaunchChange) -> CauseKind:
+        if change.kind in (ChangeKind.SLOWER, ChangeKind.FASTER):
+            return CauseKind.SLOWER
+        kind = self.reason(change.launch)
+        if change.former and kind is CauseKind.LAUNCHES:
+            alike = change.launch.name == change.former.name
+            return CauseKind.SLOWER if alike else CauseKind.ALGORITHM
+        return kind
+
+    def reason(self, launch: AlignedLaunch) -> CauseKind:
+        """Why there is another number of launches of this kernel."""
+        if launch.family == COPY and "memset" not in launch.name.lower():
+            return CauseKind.TRANSFER
+        copying = launch.short in _COPYING and self._copying
+        return CauseKind.LAYOUT if launch.family == LAYOUT or copying else CauseKind.LAUNCHES
+
+    @cached_property
+    def _copying(self) -> bool:
+        """Whether operators are counted to copy tensors into another layout."""
+        copies = (v for v in self.verdicts if v.metric.startswith("layout_copies"))
+        return not self.frame.timed and any(v.outcome is Outcome.REGRESSED for v in copies)
+
+    @cached_property
+    def modules(self) -> set[str]:
+        """The modules in which it changed; "" is outside of all, which lines do not name."""
+        changed = (one for one in self.suspect.changes if one.kind is not ChangeKind.SAME)
+        return {*self.suspect.modules, *(one.launch.module for one in changed)} or {""}
+
+    @cached_property
+    def within(self) -> list[list[AlignedLaunch]]:
+        """All launches of the function in the modules where it changed, now and before."""
+        return [[one for one in side if self._is_its(one)] for side in self.frame.launches]
+
+    def _is_its(self, launch: AlignedLaunch) -> bool:
+        if not self.frame.located:
+            return launch.family == self.suspect.family
+        place = numbered(launch.place[0])[0], launch.place[1]
+        its = place == (numbered(self.suspect.line)[0], self.suspect.function)
+        return its and launch.module in self.modules
+
+    @cached_property
+    def types(self) -> Fields:
+        """Data type now and before, and the family of what has another one than before."""
+        if not self.frame.timed:
+            return {}  # an operator's name has none, and its module's says nothing of it
+        now, then = _types(self.suspect.new), _types(self.suspect.gone)
+        total = math.fsum(weight for types in now.values() for _, weight in types)
+        usual = {precision(one.then.name) for one in self.suspect.same if one.then} - {""}
+        found = []
+        for family, types in now.items():
+            told = _largest(types)
+            before = _largest(then[family]) if family in then else ""
+            if not before and told == "float64" and told not in usual:
+                before = min(usual, default="")
+            weight = math.fsum(weight for one, weight in types if one == told)
+            if told and before and told != before and weight >= _PRECISE * total:
+                found.append((weight, told, before, family))
+        return (
+            dict(zip(("what", "formerly", "family"), max(found)[1:], strict=True)) if found else {}
+        )
+
+    @cached_property
+    def times(self) -> int | None:
+        """How many times it does what it did once; None where it does something else."""
+        if not self.suspect.function or self.suspect.of(ChangeKind.REPLACED):
+            return None
+        # What is computed twice need not be differentiated twice.
+        forward = [[one for one in side if not one.backward] for side in self.within]
+        new, old = forward if all(forward) else self.within
+        after, before = (Counter(launch.key for launch in side) for side in (new, old))
+        times = round(len(new) / len(old)) if old else 0
+        if times < 2:
+            return None
+        alike = sum(min(after[key], times * count) for key, count in before.items())
+        return times if alike >= _AGAIN * max(len(new), times * len(old)) else None
+
+    @property
+    def again(self) -> bool:
+        """Whether most of what it launches more is what its modules launch already."""
+        added, replaced = self.suspect.added, self.suspect.of(ChangeKind.REPLACED)
+        if not self.suspect.function or len(replaced) > len(added) / 10:
+            return False
+        same = (one.launch for one in self.frame.changes if one.kind in AS_BEFORE)
+        known = {launch.key for launch in same if launch.module in self.modules}
+        again = [launch for launch in added if launch.key in known]
+        mine, every = (math.fsum(one.cost for one in side) for side in (again, added))
+        distinct = {launch.name for launch in again}
+        return len(distinct) >= _DISTINCT and mine >= _AGAIN * every > 0
+
+    @cached_property
+    def instead(self) -> Fields:
+        """The kernel that does most of what another one did, and that one.
+
+        A line does it otherwise where all its kernels of a family are gone, and others have come.
+        """
+        still = {(launch.place, launch.family) for launch in self.frame.launches[0]}
+        left = (one.launch for one in self.suspect.of(ChangeKind.REMOVED) if _computes(one.launch))
+        gone = [launch for launch in left if (launch.place, launch.family) not in still]
+        come = [launch for launch in self.suspect.added if _computes(launch)]
+        few = len(self.suspect.added) <= _UNFUSED * len(gone)
+        if not (self.frame.located and gone and come and few):
+            return {}
+        now, then = (_largest((one.short, one.duration) for one in side) for side in (come, gone))
+        return {"what": now, "formerly": then}
+
+
+def _suspected(case: Case) -> Case | None:
+    """The same with a suspect; None where nothing stands out and the step is not slower."""
+    regressed = [verdict for verdict in case.verdicts if verdict.outcome is Outcome.REGRESSED]
+    for lost in (verdict for verdict in regressed if verdict.reason == NOT_COMPILED):
+        return _by_count(case, lost)
+    counts = [(kind, v) for v in regressed if (kind := _kind_of_metric(v.metric))]
+    counts.sort(key=lambda one: _ORDER.index(one[0]))
+    first = counts[0][1] if counts else None
+    step, slower = case.step, bool(case.step and case.step.slower)
+    if first and not slower and (step or len(counts) == len(regressed)):
+        return _by_count(case, first)
+    worst = max(case.candidates, key=lambda one: one.score, default=case.suspect)
+    if worst.score <= _NOTHING:
+        return _by_count(case, first) if first else case if slower else None
+    if step and slower and worst.score[0] < TOLD * step.change:
+        # The trace does not see the loss; a call that is new may be it.
+        calling = max(case.candidates, key=lambda one: (one.more, one.score))
+        if calling.more > 0:
+            return _by_calls(case, calling)
+        if first:
+            return _by_count(case, first)
+    if worst.more > 0 and (worst.idle >= worst.change or _only_copies(worst)):
+        return _by_calls(case, worst)
+    known = [verdict for kind, verdict in counts if kind is not CauseKind.TRANSFER]
+    if known and _waited_for(worst):
+        return _by_count(case, known[0], worst)
+    return replace(case, suspect=worst)
+
+
+def _by_calls(case: Case, suspect: Candidate, counted: CauseKind | None = None) -> Case:
+    """The host waits, or asks for memory; of both the one that was `counted`, where known.
+
+    Memory is asked for where it was given back.
+    """
+    kinds = {_kind_of_call(call.name) for call in suspect.calls if call.after > call.before}
+    order = (counted, CauseKind.SYNCHRONISATION, CauseKind.MEMORY, CauseKind.HOST)
+    kind = next(one for one in order if one in kinds)
+    freeing = max(case.candidates, key=lambda one: one.freed)
+    if kind is CauseKind.MEMORY and suspect.freed <= 0 < freeing.freed:
+        return _by_calls(case, freeing, kind)
+    return replace(case, suspect=suspect, calls=kind)
+
+
+def _by_count(case: Case, count: Verdict, suspect: Candidate | None = None) -> Case:
+    """A metric counts more, at the line that does it, where one is known."""
+    case = replace(case, count=count, suspect=suspect or Candidate())
+    kind = case.counted
+    calling = max(case.candidates, key=lambda one: _more_of(kind, one), default=case.suspect)
+    if _more_of(kind, calling) > 0:
+        return _by_calls(case, calling, kind)
+    copying = max(case.candidates, key=lambda one: len(case.copied(one)), default=case.suspect)
+    copies = kind is CauseKind.TRANSFER and case.copied(copying)
+    return replace(case, suspect=copying) if copies else case
+
+
+def _sends(case: Case) -> bool:
+    """Whether it waits because it sends something to the GPU out of pageable memory."""
+    sent = [
+        change
+        for change in case.suspect.of(ChangeKind.ADDED, ChangeKind.REPLACED)
+        # Out of memory that was pinned before as well.
+        if _SENT in change.launch.name and not (change.former and _SENT in change.former.name)
+    ]
+    waits = sum(call.after - call.before for call in case.called)
+    return case.calls is CauseKind.SYNCHRONISATION and 0 < waits <= len(sent)
+
+
+def _reads(case: Case) -> bool:
+    """Whether it copies a number to the host, which waits for it."""
+    name = case.copies[0].name if case.copies else ""
+    number = bool(name) and 0 < fmean(copy.duration for copy in case.copies) <= _SCALAR
+    return number and "DtoH" in name and "Pinned" not in name
+
+
+def _only_copies(candidate: Candidate) -> bool:
+    """Whether copies are all that it launches more, and nothing is launched otherwise."""
+    copies = bool(candidate.added) and all(one.family == COPY for one in candidate.added)
+    return copies and not candidate.of(ChangeKind.REPLACED)
+
+
+def _waited_for(candidate: Candidate) -> bool:
+    """Whether the GPU waits for the host there, and not for launches."""
+    return candidate.idle > candidate.change and not candidate.bound
+
+
+def _reformats(case: Case) -> bool:
+    """Whether most of what changed are conversions of formats: some come, and others go."""
+    sides = case.suspect.new, case.suspect.gone
+    converted = [sum(case.reason(x) is CauseKind.LAYOUT for x in side) for side in sides]
+    return all(converted) and 2 * sum(converted) >= sum(map(len, sides))
+
+
+def _cause(case: Case, kind: CauseKind, fields: Fields) -> Cause:
+    suspect = case.suspect
+    step = case.step if case.step and case.step.slower else None
+    new, old = ([], []) if kind in (CauseKind.HOST, CauseKind.UNKNOWN) else case.within
+    known: Fields = {
+        "line": suspect.line,
+        "function": suspect.function,
+        "modules": suspect.modules,
+        "what": "",
+        "formerly": "",
+        "family": suspect.family,
+        "times": None,
+        "before": len(old),
+        "after": len(new),
+        "bytes": None,
+        "change": step.change if step else None,
+        "relative": step.relative if step else None,
+        "traced": suspect.change + suspect.idle if case.frame.timed else None,
+    }
+    return Cause(kind=kind, **{**known, **fields})
+
+
+def _of_calls(case: Case) -> Fields:
+    """The call of which there are most more; of those for memory one that gives it back."""
+    calls = case.called
+    most = max(calls, key=lambda call: (bool(FREES.search(call.name)), call.after - call.before))
+    modules = tuple(dict.fromkeys(module for call in calls for module in call.modules))
+    return {
+        "line": most.line or case.suspect.line,
+        "modules": modules or case.suspect.modules,
+        "what": most.name,
+        "before": sum(call.before for call in calls),
+        "after": sum(call.after for call in calls),
+    }
+
+
+def _of_count(case: Case) -> Fields:
+    count = case.count
+    if count is None:
+        return {}
+    before, after = (round(value or 0.0) for value in (count.baseline, count.measured))
+    if count.unit == "bytes":
+        return {"what": count.metric, "before": 0, "after": 0, "bytes": float(after - before)}
+    return {"what": count.metric, "before": before, "after": after}
+
+
+def _of_copies(case: Case) -> Fields:
+    name = case.copies[0].name
+    after, before = (sum(launch.name == name for launch in side) for side in case.within)
+    copied = _bytes(case, name)
+    return {"what": name, "family": COPY, "before": before, "after": after, "bytes": copied}
+
+
+def _bytes(case: Case, name: str) -> float | None:
+    """How many more bytes are copied this way, where a verdict says so.
+
+    It says so of the step: where others copy this way as well, each one's share is not known.
+    """
+    way, metric = next((one for one in _COPIED if re.search(one[0], name)), ("-", "-"))
+    new = (ChangeKind.ADDED, ChangeKind.REPLACED)
+    others = {one.launch for one in case.frame.changes if one.kind in new} - {*case.suspect.new}
+    if any(re.search(way, launch.name) for launch in others):
+        return None
+    more = math.fsum(
+        verdict.measured - verdict.baseline
+        for verdict in case.verdicts
+        if verdict.metric.startswith(metric)
+        and verdict.measured is not None
+        and verdict.baseline is not None
+    )
+    return more if more > 0 else None
+
+
+def _of_layout(case: Case) -> Fields:
+    """The kernel that brings most into another memory format."""
+    what = _largest(
+        (change.launch.short, change.cost)
+        for change in case.suspect.changes
+        if change.kind not in (ChangeKind.SAME, ChangeKind.REMOVED)
+        and case.reason(change.launch) is CauseKind.LAYOUT
+    )
+    after, before = (sum(launch.short == what for launch in side) for side in case.within)
+    return {"what": what, "before": before, "after": after, "family": LAYOUT}
+
+
+def _of_algorithms(case: Case) -> Fields:
+    """The kernel that costs most more than the one in whose place it is."""
+    now, then = _largest(
+        ((change.launch.name, change.former.name), change.cost)
+        for change in case.suspect.of(ChangeKind.REPLACED)
+        if change.former and change.launch.name != change.former.name
+    )
+    short = {one.name: one.short for side in case.frame.launches for one in side}
+    return {"what": short[now], "formerly": short[then]}
+
+
+def _of_added(case: Case) -> Fields:
+    """The short names of what is new, those that take most first."""
+    totals = _sums((launch.short, launch.cost) for launch in case.suspect.added)
+    names = sorted(totals, key=lambda name: (-totals[name], name))
+    more = len(names) - _NAMED
+    return {"what": ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")}
+
+
+def _of_slower(case: Case) -> Fields:
+    """The kernel that takes most longer."""
+    changes = (*case.suspect.same, *case.suspect.of(ChangeKind.REPLACED))
+    longer = [(change.launch.short, change.cost) for change in changes]
+    return {"what": _largest(longer) if longer else ""}
+
+
+def _of_nothing(_: Case) -> Fields:
+    return {}
+
+
+_RULES: tuple[tuple[Callable[[Case], object], CauseKind, Callable[[Case], Fields]], ...] = (
+    # Calls of the host.
+    (_sends, CauseKind.TRANSFER, _of_copies),
+    (lambda c: c.calls is CauseKind.SYNCHRONISATION, CauseKind.SYNCHRONISATION, _of_calls),
+    (lambda c: c.calls is CauseKind.MEMORY, CauseKind.MEMORY, _of_calls),
+    (lambda c: c.calls is CauseKind.HOST, CauseKind.HOST, _of_calls),
+    # Counts.
+    (lambda c: c.counted is CauseKind.SYNCHRONISATION, CauseKind.SYNCHRONISATION, _of_count),
+    (
+        lambda c: c.counted is CauseKind.TRANSFER and _reads(c),
+        CauseKind.SYNCHRONISATION,
+        _of_copies,
+    ),
+    (lambda c: c.counted is CauseKind.TRANSFER and c.copies, CauseKind.TRANSFER, _of_copies),
+    (lambda c: c.counted is CauseKind.TRANSFER, CauseKind.TRANSFER, _of_count),
+    (lambda c: c.counted is CauseKind.MEMORY, CauseKind.MEMORY, _of_count),
+    (lambda c: c.counted is CauseKind.RECOMPILATION, CauseKind.RECOMPILATION, _of_count),
+    # What the trace has.
+    (lambda c: c.suspect.score <= _NOTHING, CauseKind.UNKNOWN, _of_nothing),
+    (lambda c: _waited_for(c.suspect), CauseKind.HOST, _of_nothing),
+    (lambda c: c.types, CauseKind.PRECISION, lambda c: c.types),
+    (lambda c: c.times, CauseKind.REPEATED, lambda c: {**_of_added(c), "times": c.times}),
+    (lambda c: c.main in _MORE and c.instead, CauseKind.ALGORITHM, lambda c: c.instead),
+    (lambda c: c.main is CauseKind.LAYOUT, CauseKind.LAYOUT, _of_layout),
+    (lambda c: c.main is CauseKind.TRANSFER and _reads(c), CauseKind.SYNCHRONISATION, _of_copies),
+    (lambda c: c.main is CauseKind.TRANSFER, CauseKind.TRANSFER, _of_copies),
+    # Kernels for tensors in another format come with it.
+    (lambda c: c.main is CauseKind.ALGORITHM and _reformats(c), CauseKind.LAYOUT, _of_layout),
+    (lambda c: c.main is CauseKind.ALGORITHM, CauseKind.ALGORITHM, _of_algorithms),
+    (lambda c: c.main is CauseKind.LAUNCHES and c.again, CauseKind.REPEATED, _of_added),
+    (lambda c: c.main is CauseKind.LAUNCHES, CauseKind.LAUNCHES, _of_added),
+    (bool, CauseKind.SLOWER, _of_slower),
+)
+"""When a cause is of which kind, and its fields: the first that applies."""
+
+
+def _types(launches: Iterable[AlignedLaunch]) -> dict[str, list[tuple[str, float]]]:
+    """The data types of these launches by family, each with its time; without mere copies."""
+    types: dict[str, list[tuple[str, float]]] = {}
+    for launch in filter(_computes, launches):
+        types.setdefault(launch.family, []).append((precision(launch.name), launch.duration))
+    return types
+
+
+def _computes(launch: AlignedLaunch) -> bool:
+    return launch.family not in (LAYOUT, COPY)
+
+
+_N = TypeVar("_N", bound="str | tuple[str, str]")
+
+
+def _sums(weighted: Iterable[tuple[_N, float]]) -> dict[_N, float]:
+    totals: dict[_N, float] = {}
+    for name, weight in weighted:
+        totals[name] = totals.get(name, 0.0) + weight
+    return totals
+
+
+def _largest(weighted: Iterable[tuple[_N, float]]) -> _N:
+    """The name with most weight in all."""
+    totals = _sums(weighted)
+    return max(totals, key=lambda name: (totals[name], name))
+
+
+def _kind_of_call(name: str) -> CauseKind:
+    if _WAITS.search(name):
+        return CauseKind.SYNCHRONISATION
+    return CauseKind.MEMORY if _ALLOCATES.search(name) else CauseKind.HOST
+
+
+def _more_of(kind: CauseKind | None, candidate: Candidate) -> int:
+    """How many more calls of this kind there are; those that are fewer make up for none."""
+    more = (
+        call.after - call.before for call in candidate.calls if _kind_of_call(call.name) is kind
+    )
+    return sum(count for count in more if count > 0)
+
+
+def _kind_of_metric(metric: str) -> CauseKind | None:
+    return next((kind for says, kind in _COUNTED if says.search(metric)), None)
