@@ -27,7 +27,6 @@ from pytest_gpuperf.commands import (
     metrics,
     record,
     report,
-    reproduce,
     update_baseline,
 )
 from pytest_gpuperf.errors import BAD_CONFIGURATION, INTERRUPTED, OK, GpuperfError, meant
@@ -53,7 +52,7 @@ COMMANDS = tuple(
     cast("Command", module)
     for module in (
         *(doctor, metrics, record, update_baseline, baseline, ab, bisect, compare),
-        *(report, history, reproduce, calibrate, import_ncu, export),
+        *(report, history, calibrate, import_ncu, export),
     )
 )
 """In the order of `gpuperf --help`."""

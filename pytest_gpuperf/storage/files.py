@@ -20,7 +20,7 @@ import tempfile
 import time
 import unicodedata
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime, timezone
 from pathlib import Path
@@ -474,27 +474,6 @@ def ignored_by_git(folder: Path) -> None:
         with suppress(OSError):
             folder.mkdir(parents=True, exist_ok=True)
             file.write_text("*\n", encoding="utf-8")
-
-
-def conflicts(folder: Path) -> dict[Path, dict[int, bytes]]:
-    """The files in `folder` that git has begun to merge and could not.
-
-    Per file what it was (1), and what each of the two sides has made of it (2 and 3), where that
-    has the file. Raises UsageFailure where there is no git.
-    """
-    unmerged: dict[Path, dict[int, bytes]] = {}
-    for line in filter(None, git(folder, "ls-files", "-u", "-z").decode().split("\0")):
-        said, _, name = line.partition("\t")
-        mode, blob, side = said.split()
-        if mode.startswith("100"):  # no symbolic link
-            content = git(folder, "cat-file", "--filters", f"--path={name}", blob)
-            unmerged.setdefault(folder / name, {})[int(side)] = content
-    return unmerged
-
-
-def merged(folder: Path, written: Iterable[Path]) -> None:
-    """Tells git that these files in `folder` are merged. Raises UsageFailure where it refuses."""
-    git(folder, "add", "-A", "--", *(str(file.relative_to(folder)) for file in written))
 
 
 def git(folder: Path, *arguments: str) -> bytes:

@@ -142,7 +142,6 @@ def test_a_shell_is_told_how_a_line_goes_on(line: str, ways: set[str], tmp_path:
     [
         "update-baseline RUN --reason x --yes --force",
         "compare RUN RUN",
-        "reproduce RUN --run",
         "calibrate RUN --write",
         "report RUN --output report.html",
         "export RUN",
@@ -203,8 +202,6 @@ def hostile_run(cycles: float, process: str) -> Run:
         "compare a.json b.json --config none",
         "calibrate a.json b.json",
         "export a.json",
-        "reproduce a.json",
-        "reproduce a.json --run",
         "report a.json --output report.md",
         "report a.json --output report.html",
         "record --continue a.json -- x",
