@@ -31,8 +31,8 @@ from pytest_gpuperf.baselines.judgement import (
     surely_no_loss,
 )
 from pytest_gpuperf.catalogue import units
-from pytest_gpuperf.commands import complain, say
-from pytest_gpuperf.commands.record import print_failure
+from pytest_gpuperf.commands import complain, print_failure, say
+from pytest_gpuperf.commands.flags import add_outputs, check_outputs
 from pytest_gpuperf.errors import FAILED, INTERRUPTED, OK, UsageFailure, printable
 from pytest_gpuperf.judge.stopping import LOOKS, settled
 from pytest_gpuperf.measure import fresh_process
@@ -49,15 +49,13 @@ from pytest_gpuperf.report.text.progress import Display, counted, duration, on_s
 from pytest_gpuperf.report.text.summary import summary
 from pytest_gpuperf.storage import files, run_files
 
-NAME = "ab"
-HELP = "what a change costs: two revisions measured in turn on one device, without a baseline"
 USAGE = (
     "gpuperf ab BASE [HEAD] [--processes K] [--time-limit SECONDS] [--install CMD]\n"
-    "                  [--python-a PYTHON] [--python-b PYTHON] [--report FILE] -- PYTEST-ARGS"
+    "                  [--python-a PYTHON] [--python-b PYTHON] [--output FILE] -- PYTEST-ARGS"
 )
 EXAMPLES = (
     "gpuperf ab main -- tests/perf",
-    "gpuperf ab v1.2 v1.3 --report ab.md -- tests/perf",
+    "gpuperf ab v1.2 v1.3 --output ab.md -- tests/perf",
 )
 
 FOLDER = Path(".gpuperf") / "ab"
@@ -122,16 +120,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             help=f"the interpreter of {letter.upper()}, which has pytest-gpuperf too; a path is "
             "relative to its checkout; default: this one",
         )
-    parser.add_argument(
-        "--report",
-        dest="reports",
-        type=Path,
-        action="append",
-        default=[],
-        metavar="FILE",
-        help="where to write a report, the format by the suffix: .html, .md or .json; may be "
-        "repeated",
-    )
+    add_outputs(parser, "where to write a report, the format by the suffix: .html, .md or .json")
 
 
 def add_limits(parser: argparse.ArgumentParser, what: str) -> None:
@@ -166,7 +155,7 @@ def act(options: argparse.Namespace) -> int:
     that are none, and where nothing can be compared.
     """
     check_limits(options)
-    _check_reports(options)
+    check_outputs(options.outputs, SUFFIXES)
     here = repository(Path.cwd())
     with ExitStack() as opened:
         opened.enter_context(ended_by_sigterm())
@@ -182,7 +171,7 @@ def act(options: argparse.Namespace) -> int:
         for side in sides:
             say(f"{side.letter.upper()}: {side.title}")
         environment = opened.enter_context(device_held(here, place.folder))
-        command = run_files.command_line(["gpuperf", NAME, *_words(options)])
+        command = run_files.command_line(["gpuperf", "ab", *_words(options)])
         return InTurn(options, sides, environment, command).run()
 
 
@@ -192,16 +181,6 @@ def check_limits(options: argparse.Namespace) -> None:
         raise UsageFailure(f"--processes {options.processes}: give a number from 1 to {LOOKS[-1]}")
     if not (math.isfinite(options.time_limit) and options.time_limit > 0):
         raise UsageFailure(f"--time-limit {options.time_limit:g}: give seconds, more than 0")
-
-
-def _check_reports(options: argparse.Namespace) -> None:
-    for report in options.reports:
-        if report.suffix not in SUFFIXES:
-            raise UsageFailure(
-                f'--report {report.name}: no report has the suffix "{report.suffix}", known are '
-                + ", ".join(SUFFIXES)
-            )
-        files.check_writable(report)
 
 
 def _words(options: argparse.Namespace) -> list[str]:
@@ -485,7 +464,7 @@ class InTurn:
         if slower or any(result.outcome is Outcome.IMPROVED for result in results):
             both = shlex.join([self._named(old), self._named(new)])
             say("to see all that changed:", f"  gpuperf compare {both}")
-        for report in self._options.reports:
+        for report in self._options.outputs:
             files.write_atomically(report, report_text(run, report, self._named(new)))
             say(f"report written: {report}")
         doubtful = any(_is_undecided(result) for result in results)

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pytest_gpuperf.baselines import acceptance, reference
-from pytest_gpuperf.commands import complain, say
-from pytest_gpuperf.commands.update_baseline import add_folder, confirmed, folder_of
+from pytest_gpuperf.commands import complain, confirmed, say
+from pytest_gpuperf.commands.flags import add_baselines, baselines_folder
 from pytest_gpuperf.errors import FAILED, OK, UsageFailure, meant
 from pytest_gpuperf.measure import fresh_process
 from pytest_gpuperf.model.entry import BaselineFile
@@ -16,8 +16,6 @@ from pytest_gpuperf.model.measurement import STEP
 from pytest_gpuperf.report.text.progress import counted
 from pytest_gpuperf.storage import baseline_files, files, run_files
 
-NAME = "baseline"
-HELP = "list, rename, remove the entries of baseline files"
 USAGE = (
     "gpuperf baseline list [PATTERN ...]\n"
     "       gpuperf baseline rename OLD NEW\n"
@@ -47,14 +45,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     pruned.add_argument("--yes", action="store_true", help="do not ask")
     pruned.add_argument("pytest_args", nargs="*", metavar="PYTEST-ARGS", help="that collect all")
     for word in (shown, renamed, pruned):
-        add_folder(word)
+        add_baselines(word)
 
 
 def act(options: argparse.Namespace) -> int:
     """Does what the word says, and returns the exit code. Raises GpuperfError for bad files."""
-    known = dict(_files(folder_of(options)))
+    folder = baselines_folder(options)
+    known = dict(_files(folder))
     if not known:
-        raise UsageFailure(f"no baseline file under {folder_of(options)}")
+        raise UsageFailure(f"no baseline file under {folder}")
     if options.what == "list":
         return _list(known, options.patterns)
     if options.what == "rename":

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Protocol
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue, no_metric
-from pytest_gpuperf.commands import ab, complain, say
+from pytest_gpuperf.commands import complain, say
 from pytest_gpuperf.commands.ab import (
     UNDECIDED,
     Ended,
@@ -41,8 +41,6 @@ from pytest_gpuperf.model.result import Outcome, Result
 from pytest_gpuperf.report.text.progress import counted
 from pytest_gpuperf.storage import files, run_files
 
-NAME = "bisect"
-HELP = "which commit, or which release of a package, made tests slower: two at a time, as by ab"
 USAGE = (
     "gpuperf bisect GOOD BAD [--test PATTERN] [--metric NAME] [--processes K]\n"
     "                      [--time-limit SECONDS] [--install CMD] -- PYTEST-ARGS\n"
@@ -79,7 +77,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--metric", metavar="NAME", help="only what this metric says")
     add_limits(parser, "a comparison of two revisions")
-    parser.set_defaults(reports=[])
+    parser.set_defaults(outputs=[])
 
 
 def act(options: argparse.Namespace) -> int:
@@ -178,7 +176,7 @@ class _Commits:
             self._place.remove(tree)
 
     def words(self, old: int, new: int) -> list[str]:
-        return ["gpuperf", ab.NAME, *(self.keys[n][:12] for n in (old, new))]
+        return ["gpuperf", "ab", *(self.keys[n][:12] for n in (old, new))]
 
 
 def _between(here: Repository, good: str, bad: str) -> list[str]:
@@ -274,7 +272,7 @@ class _Releases:
         before, after = self._states[old], self._states[new]
         moved = [name for name in after if before[name] != after[name]]
         spans = [f"--package={name}={before[name]}..{after[name]}" for name in moved]
-        return ["gpuperf", NAME, *spans]
+        return ["gpuperf", "bisect", *spans]
 
 
 class _Search:
