@@ -20,7 +20,7 @@ import tempfile
 import time
 import unicodedata
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime, timezone
 from pathlib import Path
@@ -476,20 +476,24 @@ def ignored_by_git(folder: Path) -> None:
             file.write_text("*\n", encoding="utf-8")
 
 
-def git(folder: Path, *arguments: str) -> bytes:
-    """What git prints. Raises UsageFailure where it fails, or is not there."""
+def git(folder: Path, *arguments: str, given: str = "", ends: Collection[int] = (0,)) -> bytes:
+    """What git prints, in English, of what it is `given`; `ends` are the codes of success.
+
+    Raises UsageFailure where it fails, or is not there.
+    """
     try:
         done = subprocess.run(
             ["git", "-C", str(folder), *arguments],
             capture_output=True,
-            stdin=subprocess.DEVNULL,
+            input=given.encode(),
             check=False,
+            env={**os.environ, "LC_ALL": "C"},
         )
     except OSError as error:
         raise UsageFailure(f"git cannot be started ({error.strerror})") from None
-    if done.returncode:
+    if done.returncode not in ends:
         command = next(word for word in arguments if not word.startswith("-") and "=" not in word)
-        said = done.stderr.decode(errors="replace").strip()
+        said = (done.stderr or done.stdout).decode(errors="replace").strip()
         remedy = ". Run it in a git checkout" if "not a git repository" in said else ""
         raise UsageFailure(f"git {command}: {said}{remedy}")
     return done.stdout

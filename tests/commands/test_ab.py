@@ -259,7 +259,7 @@ def test_undecided_at_the_time_limit_fails_and_says_so(
     processes: Scripted, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ticks = iter(range(0, 10_000, 7))
-    monkeypatch.setattr("pytest_gpuperf.commands.ab.time.monotonic", lambda: float(next(ticks)))
+    monkeypatch.setattr("time.monotonic", lambda: float(next(ticks)))
     processes.factors = {"b": [1.01]}
     assert ab("main", "--time-limit", "60", "--", "tests") == FAILED
     assert len(processes.order) < 6
