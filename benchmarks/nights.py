@@ -415,7 +415,7 @@ def main() -> int:
         finally:
             aside.rename(last)
         warm, warm_busy, _ = _timed([str(folder)])
-        _timed([str(folder), "--report", str(page)])
+        _timed([str(folder), "--output", str(page)])
         size = page.stat().st_size
         page.unlink()
         runs, place = run_files_of([str(folder)])

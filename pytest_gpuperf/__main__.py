@@ -1,11 +1,13 @@
 """The command `gpuperf`: one module of `commands/` for each word that may follow it.
 
-`python -m pytest_gpuperf` is the same, for a checkout that is not installed.
+Only the one that is typed is imported. `python -m pytest_gpuperf` is the same, for a checkout that
+is not installed.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -13,33 +15,35 @@ from contextlib import suppress
 from typing import Protocol, cast
 
 from pytest_gpuperf import __version__
-from pytest_gpuperf.commands import (
-    ab,
-    baseline,
-    bisect,
-    calibrate,
-    compare,
-    complain,
-    doctor,
-    export,
-    history,
-    import_ncu,
-    metrics,
-    record,
-    report,
-    reproduce,
-    update_baseline,
-)
+from pytest_gpuperf.commands import complain
 from pytest_gpuperf.errors import BAD_CONFIGURATION, INTERRUPTED, OK, GpuperfError, meant
+
+COMMANDS = {
+    "doctor": "can this machine be measured, and if not, why not; and what its GPU is beyond its "
+    "name",
+    "metrics": "what is measured, by which of NVIDIA's counters, in how many passes; needs no GPU",
+    "record": "run tests in several fresh processes and merge what they measured into one run",
+    "update-baseline": "accept a saved run as the baseline; needs no GPU",
+    "baseline": "list, rename, remove the entries of baseline files",
+    "ab": "what a change costs: two revisions measured in turn on one device, without a baseline",
+    "bisect": "which commit, or which release of a package, made tests slower: two at a time, as "
+    "by ab",
+    "compare": "two runs, or two configurations of one, metric by metric and kernel by kernel",
+    "report": "write a saved run as HTML, Markdown or JSON; needs no GPU",
+    "history": "many nights: trends, the nights on which levels changed, and who is suspected",
+    "calibrate": "estimate noise and false alarms from runs of identical code; needs no GPU",
+    "import": "make a run of a report of ncu (Nsight Compute); needs no GPU",
+    "export": "write a saved run in the format of another program; needs no GPU",
+}
+"""What each is for, in the order of `gpuperf --help`."""
+_MODULES = {"import": "import_ncu"}
+"""Names of modules that are not those of their commands."""
+_WITH_PYTEST_ARGS = ("ab", "bisect")
 
 
 class Command(Protocol):
     """A module of `commands/`."""
 
-    NAME: str
-    """What one types after `gpuperf`."""
-    HELP: str
-    """One line of `gpuperf --help`."""
     USAGE: str | None
     """How it is called, where argparse would not say it well."""
     EXAMPLES: tuple[str, ...]
@@ -49,29 +53,24 @@ class Command(Protocol):
     """Does what the flags say, and returns the exit code. Raises GpuperfError for bad input."""
 
 
-COMMANDS = tuple(
-    cast("Command", module)
-    for module in (
-        *(doctor, metrics, record, update_baseline, baseline, ab, bisect, compare),
-        *(report, history, reproduce, calibrate, import_ncu, export),
-    )
-)
-"""In the order of `gpuperf --help`."""
+def imported(name: str) -> Command:
+    """The module of a command, one of COMMANDS."""
+    module = _MODULES.get(name, name.replace("-", "_"))
+    return cast("Command", importlib.import_module(f"pytest_gpuperf.commands.{module}"))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit code; errors go to stderr."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    parser = _parser()
-    _complete(parser)
+    _complete()
     words, after = _parted(words)
-    known = [command.NAME for command in COMMANDS]
-    if words and not words[0].startswith("-") and words[0] not in known:
+    if words and not words[0].startswith("-") and words[0] not in COMMANDS:
         # argparse lists them and does not say which is nearest.
-        complain(f'no command "{words[0]}".{meant(words[0], known)} There are {", ".join(known)}')
+        close = meant(words[0], COMMANDS)
+        complain(f'no command "{words[0]}".{close} There are {", ".join(COMMANDS)}')
         return BAD_CONFIGURATION
     try:
-        options = parser.parse_args(words)
+        options = parser(words).parse_args(words)
     except SystemExit as stop:
         # argparse exits with 2 for bad words; ours is pytest's code for bad configuration.
         return BAD_CONFIGURATION if stop.code else OK
@@ -93,38 +92,44 @@ def _parted(words: list[str]) -> tuple[list[str], list[str] | None]:
 
     argparse would give them to whatever of the others may be left out.
     """
-    if words[:1] not in ([ab.NAME], [bisect.NAME]):
+    if not words or words[0] not in _WITH_PYTEST_ARGS:
         return words, None
     end = words.index("--") if "--" in words else len(words)
     return words[:end], words[end + 1 :]
 
 
-def _complete(parser: argparse.ArgumentParser) -> None:
+def _complete() -> None:
     """Answers a shell that asks how a line goes on, and exits then; see docs/usage.md."""
     if "_ARGCOMPLETE" in os.environ:
         with suppress(ImportError):
             import argcomplete
 
-            argcomplete.autocomplete(parser)
+            typed = os.environ.get("COMP_LINE", "").split()
+            argcomplete.autocomplete(parser(typed[1:]))
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def parser(words: Sequence[str]) -> argparse.ArgumentParser:
+    """All commands by name; the flags of the one that the words begin with alone."""
+    whole = argparse.ArgumentParser(
         prog="gpuperf", description="Baselines and checks for pytest-gpuperf."
     )
-    parser.add_argument("--version", action="version", version=f"gpuperf {__version__}")
-    words = parser.add_subparsers(required=True, metavar="COMMAND")
-    for command in COMMANDS:
-        word = words.add_parser(
-            command.NAME,
-            help=command.HELP,
+    whole.add_argument("--version", action="version", version=f"gpuperf {__version__}")
+    known = whole.add_subparsers(required=True, metavar="COMMAND")
+    for name, purpose in COMMANDS.items():
+        if name not in words[:1]:
+            known.add_parser(name, help=purpose)
+            continue
+        command = imported(name)
+        own = known.add_parser(
+            name,
+            help=purpose,
             usage=command.USAGE,
             epilog="\n  ".join(("for example:", *command.EXAMPLES)),
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
-        command.add_arguments(word)
-        word.set_defaults(act=command.act)
-    return parser
+        command.add_arguments(own)
+        own.set_defaults(act=command.act)
+    return whole
 
 
 if __name__ == "__main__":

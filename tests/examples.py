@@ -36,32 +36,7 @@ Series = Mapping[str, Sequence[float]]
 
 def default_settings(root: Path) -> Settings:
     """The default settings, in this folder; kernels are not counted."""
-    return Settings(
-        root=root,
-        arch="auto",
-        arch_is_flag=False,
-        collector="auto",
-        ncu=None,
-        ncu_replay="range",
-        ncu_clocks="none",
-        ncu_caches="none",
-        protocol="whole-step",
-        replay=None,
-        metrics="core",
-        rounds=5,
-        processes=9,
-        time_limit=1800,
-        kernels="never",
-        missing="fail",
-        inconclusive="fail",
-        require_counters=False,
-        require_judged=False,
-        judge=True,
-        run=None,
-        reports=(),
-        github="never",
-        baselines=root / "baselines",
-    )
+    return Settings(root, kernels="never", github="never", baselines=root / "baselines")
 
 
 def samples_of(series: Series, phase: str = STEP) -> tuple[Sample, ...]:

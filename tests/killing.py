@@ -38,9 +38,8 @@ from scipy import special
 
 from pytest_gpuperf import __main__
 from pytest_gpuperf.baselines import acceptance
-from pytest_gpuperf.commands import ab, bisect, record, report, update_baseline
+from pytest_gpuperf.commands import ab, bisect, record, report, update_baseline, worktrees
 from pytest_gpuperf.errors import FAILED
-from pytest_gpuperf.measure import worktrees
 from pytest_gpuperf.plugin import fixture, ledger
 from pytest_gpuperf.report.html import page
 from pytest_gpuperf.storage import baseline_files, run_files

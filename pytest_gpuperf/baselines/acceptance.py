@@ -9,7 +9,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
 
 from pytest_gpuperf.baselines.objections import (
     Objection,
@@ -46,8 +45,6 @@ _ASKING = (
 )
 _SETTLED = (Outcome.UNCHANGED, Outcome.INCONCLUSIVE, Outcome.UNFIT)
 
-K = TypeVar("K")
-V = TypeVar("V")
 Content = tuple[Path, bytes | None]
 """A file and what it is to hold; None for no file."""
 
@@ -251,100 +248,6 @@ def remove(file: Path, tests: Collection[str]) -> None:
     with files.changing(file.parent.parent.parent.resolve()):
         known = _loaded(file)
         _without(file, Device(known.arch, known.device, file.parent.name), tests)
-
-
-def merge(file: Path, sides: Mapping[Path, Mapping[int, bytes]]) -> list[str]:
-    """Merges a baseline file, and its kernel tables, out of `sides`, as `files.conflicts` has them.
-
-    Every entry and setting is that of the side which changed it, and the log has the lines of both.
-    What both have changed is that of side 2, which git calls ours: the tests and settings of which
-    that is so are returned. Raises BadFile and UsageFailure.
-    """
-    with files.changing(file.parent.parent.parent.resolve()):
-        beside = kernel_files.path_beside(file)
-        texts = [side.decode() for side in _sides(file, sides)]
-        loaded = [baseline_files.parsed(file, text) if text else None for text in texts]
-        first = next(side for side in (*loaded[1:], loaded[0]) if side is not None)
-        device = Device(first.arch, first.device, file.parent.name)
-        none = baseline_files.empty(device, first.suite)
-        before, ours, theirs = (side or none for side in loaded)
-        entries, twice = _of_either(*map(_by_measurement, (before, ours, theirs)))
-        settings, also = _of_either(*map(_settings, (before, ours, theirs)))
-        tests: dict[str, dict[str, Entry]] = {}
-        for (test, name), entry in entries.items():
-            tests.setdefault(test, {})[name] = entry
-        calibration = settings.pop(_CALIBRATION, None)
-        made = replace(
-            baseline_files.with_tests(ours, tests, {**theirs.machines, **ours.machines}),
-            tolerance={key.removeprefix(_TOLERANCE): value for key, value in settings.items()},
-            calibration=calibration,
-            accepted=(
-                *ours.accepted,
-                *(one for one in theirs.accepted if one not in ours.accepted),
-            ),
-        )
-        tables = _tables_of_sides(made, beside, sides)
-        _write(
-            [
-                (beside, kernel_files.content(tables, device, made.suite) if tables else None),
-                (file, baseline_files.to_text(made, file, list(filter(None, texts[1:]))).encode()),
-            ]
-        )
-    return [*dict.fromkeys(test for test, _ in twice), *also]
-
-
-_TOLERANCE, _CALIBRATION = "tolerance/", "calibration"
-
-
-def _sides(file: Path, sides: Mapping[Path, Mapping[int, bytes]]) -> list[bytes]:
-    """What the file was, and what either side made of it; b"" for none.
-
-    What git has merged by itself is the same in all three.
-    """
-    if file in sides:
-        return [sides[file].get(side, b"") for side in (1, 2, 3)]
-    return [files.read_bytes(file) if file.exists() else b""] * 3
-
-
-def _by_measurement(baselines: BaselineFile) -> dict[tuple[str, str], Entry]:
-    return {(t, name): entry for t, own in baselines.tests.items() for name, entry in own.items()}
-
-
-def _settings(baselines: BaselineFile) -> dict[str, Any]:
-    """The tolerances and the calibration, by their paths in the file."""
-    tolerances = {_TOLERANCE + metric: text for metric, text in baselines.tolerance.items()}
-    return {**tolerances, _CALIBRATION: baselines.calibration}
-
-
-def _of_either(
-    before: Mapping[K, V], ours: Mapping[K, V], theirs: Mapping[K, V]
-) -> tuple[dict[K, V], list[K]]:
-    """Of each key what the side says that changed it; and the keys that both did, which are ours.
-
-    What one side has removed and the other has changed is there.
-    """
-    kept, both = {}, []
-    for key in dict.fromkeys((*ours, *theirs)):
-        was, mine, other = before.get(key), ours.get(key), theirs.get(key)
-        value = other if mine in (was, None) and other != was else mine
-        if value is not None:
-            kept[key] = value
-        if mine != other and None not in (mine, other) and was not in (mine, other):
-            both.append(key)
-    return kept, both
-
-
-def _tables_of_sides(
-    made: BaselineFile, file: Path, sides: Mapping[Path, Mapping[int, bytes]]
-) -> dict[str, dict[str, KernelTable]]:
-    """The kernel tables of these entries, of whichever side has them."""
-    known = [kernel_files.parsed(file, side) for side in _sides(file, sides) if side]
-    tables: dict[str, dict[str, KernelTable]] = {}
-    for (test, name), listed in made.kernels.items():
-        each = (kernel_files.accepted_table(side, test, name, listed) for side in known)
-        if table := next(filter(None, each), None):
-            tables.setdefault(test, {})[name] = table
-    return tables
 
 
 def _loaded(file: Path) -> BaselineFile:

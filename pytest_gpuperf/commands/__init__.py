@@ -8,8 +8,12 @@ from __future__ import annotations
 import json
 import os
 import sys
+from typing import TYPE_CHECKING
 
 from pytest_gpuperf.errors import printable
+
+if TYPE_CHECKING:
+    from pytest_gpuperf.measure.fresh_process import Finished
 
 
 def say(*lines: str, error: bool = False) -> None:
@@ -46,3 +50,31 @@ def complain(message: object) -> None:
 def json_text(data: object, indent: int = 1) -> str:
     """`data` as JSON that says the same in the log of a CI service. Raises ValueError for NaN."""
     return json.dumps(data, indent=indent, allow_nan=False).replace("##", "#\\u0023")
+
+
+def confirmed(question: str) -> bool:
+    """Whether somebody at the terminal says yes."""
+    if not sys.stdin.isatty():
+        complain("nobody to ask here; pass --yes to accept")
+        return False
+    try:
+        return input(printable(f"{question} [y/N] ")).strip().lower() in ("y", "yes")
+    except EOFError:
+        say("")
+        return False
+
+
+def print_failure(finished: Finished) -> int:
+    """Prints why pytest failed, if it did; returns the exit code that we have for it."""
+    if not finished.code:
+        return 0
+    # As it would stand here if that process were this one.
+    print(finished.output, file=sys.stderr)
+    if finished.code > 0:
+        complain(f"pytest ended with exit code {finished.code}, see above")
+        return finished.code
+    import signal
+
+    name = signal.strsignal(-finished.code)
+    complain(f"pytest ended by signal {-finished.code} ({name}), see above")
+    return 128 - finished.code

@@ -3,29 +3,23 @@
 from __future__ import annotations
 
 import argparse
-import os
-import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
 from pytest_gpuperf.baselines import acceptance, reference
-from pytest_gpuperf.commands import complain, say
-from pytest_gpuperf.commands.update_baseline import add_folder, confirmed, folder_of
+from pytest_gpuperf.commands import complain, confirmed, say
+from pytest_gpuperf.commands.flags import add_baselines, baselines_folder
 from pytest_gpuperf.errors import FAILED, OK, UsageFailure, meant
 from pytest_gpuperf.measure import fresh_process
 from pytest_gpuperf.model.entry import BaselineFile
 from pytest_gpuperf.model.measurement import STEP
-from pytest_gpuperf.report.text.next_command import CommandContext
 from pytest_gpuperf.report.text.progress import counted
-from pytest_gpuperf.storage import baseline_files, files, kernel_files, run_files
+from pytest_gpuperf.storage import baseline_files, files, run_files
 
-NAME = "baseline"
-HELP = "list, rename, remove the entries of baseline files; merge those that git could not"
 USAGE = (
     "gpuperf baseline list [PATTERN ...]\n"
     "       gpuperf baseline rename OLD NEW\n"
-    "       gpuperf baseline prune [--yes] -- PYTEST-ARGS\n"
-    "       gpuperf baseline merge"
+    "       gpuperf baseline prune [--yes] -- PYTEST-ARGS"
 )
 EXAMPLES = (
     "gpuperf baseline list",
@@ -33,7 +27,6 @@ EXAMPLES = (
     "gpuperf baseline prune -- tests/perf",
 )
 
-_YAML = ".yaml"
 _NO_TESTS = 5
 """pytest's exit code where it collected none."""
 
@@ -51,18 +44,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     pruned.add_argument("--yes", action="store_true", help="do not ask")
     pruned.add_argument("pytest_args", nargs="*", metavar="PYTEST-ARGS", help="that collect all")
-    merged = words.add_parser("merge", help="merge the files that git could not, entry by entry")
-    for word in (shown, renamed, pruned, merged):
-        add_folder(word)
+    for word in (shown, renamed, pruned):
+        add_baselines(word)
 
 
 def act(options: argparse.Namespace) -> int:
     """Does what the word says, and returns the exit code. Raises GpuperfError for bad files."""
-    if options.what == "merge":
-        return _merge(options)
-    known = dict(_files(folder_of(options)))
+    folder = baselines_folder(options)
+    known = dict(_files(folder))
     if not known:
-        raise UsageFailure(f"no baseline file under {folder_of(options)}")
+        raise UsageFailure(f"no baseline file under {folder}")
     if options.what == "list":
         return _list(known, options.patterns)
     if options.what == "rename":
@@ -122,52 +113,6 @@ def _rename(known: dict[Path, BaselineFile], old: str, new: str) -> int:
     close = meant(old, every, most=3)
     complain(f"{old} has no entry.{close} `gpuperf baseline list` shows those that there are")
     return FAILED
-
-
-def _merge(options: argparse.Namespace) -> int:
-    """Of what both sides accepted, neither has measured what the merge makes of it."""
-    folder = folder_of(options)
-    if not folder.is_dir():
-        raise UsageFailure(f"no folder {folder}. Run it in a git checkout that has baselines")
-    sides = files.conflicts(folder)
-    merged = sorted(
-        {file for file in map(_baseline_of, sides) if file.relative_to(folder).match("*/*/*.yaml")}
-    )
-    if not merged:
-        raise UsageFailure(
-            f"git has no conflict among the baselines in {folder}. One that was added with its "
-            f"marks comes back by `git checkout --merge {shlex.quote(str(folder))}`"
-        )
-    twice = []
-    for file in merged:
-        files.check_inside(file, folder)
-        kept = acceptance.merge(file, sides)
-        say(f"{file}: merged", *(f"  {one}: changed on both sides, HEAD's is kept" for one in kept))
-        twice += [_typed(one) for one in kept if "::" in one]
-    both = [path for file in merged for path in (file, kernel_files.path_beside(file))]
-    files.merged(folder, [path for path in both if path in sides])
-    if twice:
-        say(
-            "to measure what the merge makes of them, once it is committed:",
-            f"  gpuperf record --processes 5 -- {shlex.join(dict.fromkeys(twice))}",
-            f"  {CommandContext(baselines=str(options.baselines or '')).accept()}",
-        )
-    return OK
-
-
-def _baseline_of(file: Path) -> Path:
-    """The baseline file that kernel tables are beside; any other file is itself."""
-    name = file.name
-    if name.endswith(kernel_files.SUFFIX):
-        return file.with_name(name.removesuffix(kernel_files.SUFFIX) + _YAML)
-    return file
-
-
-def _typed(test: str) -> str:
-    """A node id as one would type it here."""
-    file, _, rest = test.partition("::")
-    here = Path.cwd()
-    return f"{os.path.relpath(run_files.project(here) / file, here)}::{rest}"
 
 
 def _prune(known: dict[Path, BaselineFile], pytest_args: list[str], *, yes: bool) -> int:

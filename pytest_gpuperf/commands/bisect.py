@@ -1,10 +1,8 @@
 """`gpuperf bisect`: which commit, or which release of a package, made tests slower.
 
-By `gpuperf ab` of the good one and others. Of commits first parents alone: a merge counts as one
-change. Of several packages one after the other gets its releases, so that they are a line as
-commits are; the first that is asked are those at which a package has all of its own. What does not
-measure, or what nobody can decide on, is passed over. What is known is kept, so that an interrupted
-one goes on.
+`git bisect` asks, and `gpuperf ab` of the good one and the one that is asked answers. To git,
+releases are commits too, of a repository that is made for them. Answers are kept, so that the same
+command goes on; what ran out of time has none, and is asked again.
 """
 
 from __future__ import annotations
@@ -13,57 +11,49 @@ import argparse
 import hashlib
 import importlib.metadata
 import json
+import os
+import re
+import shutil
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+import tempfile
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from itertools import accumulate
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
-from typing import Protocol
+from typing import Any, NamedTuple
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue, no_metric
-from pytest_gpuperf.commands import ab, complain, say
-from pytest_gpuperf.commands.ab import (
-    UNDECIDED,
-    Ended,
-    InTurn,
-    Revision,
-    add_limits,
-    check_limits,
-    device_held,
-    ended_by_sigterm,
-)
+from pytest_gpuperf.commands import ab, complain, interleaved, say
+from pytest_gpuperf.commands.interleaved import Ended, Interleaved, Pairs, Revision
+from pytest_gpuperf.commands.worktrees import Repository, Tree, repository, worktrees
 from pytest_gpuperf.errors import FAILED, INTERRUPTED, NotInstalled, UsageFailure
+from pytest_gpuperf.measure import fresh_process
 from pytest_gpuperf.measure.device import fingerprint
-from pytest_gpuperf.measure.environments import Environments, Span, environments, releases, span
-from pytest_gpuperf.measure.worktrees import Repository, Tree, Worktrees, repository, worktrees
-from pytest_gpuperf.model.measurement import STEP
-from pytest_gpuperf.model.result import Outcome, Result
-from pytest_gpuperf.report.text.progress import counted
+from pytest_gpuperf.model.result import Outcome
 from pytest_gpuperf.storage import files, run_files
 
-NAME = "bisect"
-HELP = "which commit, or which release of a package, made tests slower: two at a time, as by ab"
 USAGE = (
-    "gpuperf bisect GOOD BAD [--test PATTERN] [--metric NAME] [--processes K]\n"
-    "                      [--time-limit SECONDS] [--install CMD] -- PYTEST-ARGS\n"
-    "       gpuperf bisect --package NAME=OLD..NEW [--package ...] [--test PATTERN]\n"
-    "                      [--metric NAME] [--processes K] [--time-limit SECONDS] -- PYTEST-ARGS"
+    "gpuperf bisect {GOOD BAD | --package NAME=OLD..NEW ...} [--test PATTERN] [--metric NAME]\n"
+    "                      [--processes K] [--time-limit SECONDS] [--install CMD] -- PYTEST-ARGS"
 )
 EXAMPLES = (
     "gpuperf bisect v1.2 main -- tests/perf",
     "gpuperf bisect HEAD~20 HEAD --test 'test_step' --metric cycles -- tests/perf",
     "gpuperf bisect --package torch=2.8.0..2.10.0 --package triton=3.4.0..3.6.0 -- tests/perf",
 )
-
-FOLDER = Path(".gpuperf") / "bisect"
-"""Where it is kept what is known of the commits, a file for each question."""
-_SLOWER, _AS_GOOD, _SKIPPED = "slower", "as good", "skipped"
-_LISTED = 10
+PREFIX = "gpuperf-environments-"
+"""How the names of folders with environments begin."""
+_SAID = {"good": "as good", "bad": "slower", "skip": "skipped", "": "skipped: time ran out"}
+"""Git's words for an answer, and ours."""
+_ASKED = re.compile(r"^\[?([0-9a-f]{40,64})\b", re.MULTILINE)
+_ONLY_SKIPPED, _NO_SOLUTION = 2, 1
+"""With which git bisect ends where all others were skipped, and uv where nothing fits."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `gpuperf bisect`."""
-    parser.add_argument("good", nargs="?", metavar="GOOD", help="a revision that was not slow yet")
+    parser.add_argument("good", nargs="?", metavar="GOOD", help="a revision known to be fast")
     parser.add_argument("bad", nargs="?", metavar="BAD", help="a later one that is slower")
     parser.add_argument(
         "--package",
@@ -71,15 +61,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME=OLD..NEW",
-        help="releases of a package in the place of revisions: OLD was not slow yet, NEW is; may "
-        "be repeated, to learn which package it was",
+        help="releases of a package in place of revisions; may be repeated, to learn which it was",
     )
     parser.add_argument(
         "--test", metavar="PATTERN", help="only tests that match, by the rules of update-baseline"
     )
     parser.add_argument("--metric", metavar="NAME", help="only what this metric says")
-    add_limits(parser, "a comparison of two revisions")
-    parser.set_defaults(reports=[])
+    interleaved.add_limits(parser, "a comparison of two revisions")
+    parser.set_defaults(outputs=[])
 
 
 def act(options: argparse.Namespace) -> int:
@@ -89,18 +78,15 @@ def act(options: argparse.Namespace) -> int:
     several are left that could not be measured; INTERRUPTED, after which the same command goes on.
     Raises UsageFailure for revisions or releases that are none, or where the bad one is not slower.
     """
-    check_limits(options)
+    interleaved.check_limits(options)
     if options.metric and options.metric not in catalogue().metrics:
         raise UsageFailure(f"--metric {options.metric}: {no_metric(options.metric)}")
-    if not options.packages and not options.bad:
-        raise UsageFailure("name GOOD and BAD, two revisions, or --package NAME=OLD..NEW")
     with ExitStack() as opened:
-        opened.enter_context(ended_by_sigterm())
+        opened.enter_context(interleaved.ended_by_sigterm())
         line = opened.enter_context((_releases if options.packages else _commits)(options))
-        environment = opened.enter_context(device_held(line.here, line.folder))
-        search = _Search(options, line, environment)
+        environment = opened.enter_context(interleaved.device_held(line.here, line.folder))
         try:
-            return search.run()
+            return _Search(options, line, environment).run()
         except KeyboardInterrupt:
             complain("interrupted: the same command goes on")
             return INTERRUPTED
@@ -108,285 +94,229 @@ def act(options: argparse.Namespace) -> int:
             return ended.code
 
 
-class Candidates(Protocol):
-    """What is halved: the good one first, the bad one last."""
+class _Line(NamedTuple):
+    """What lies between a good and a bad commit of the checkout in which git bisects."""
 
-    noun: str
     here: Repository
     folder: Path
     """For what goes with the command."""
-    keys: Sequence[str]
-    """By which it is kept what is known of each."""
-    question: Sequence[object]
-    """What else has to be the same for that to hold."""
-
-    def title(self, number: int) -> str:
-        """What people call it."""
-
-    def sooner(self, numbers: Sequence[int]) -> Sequence[int]:
-        """Those of these that are to be asked before the others."""
-
-    def side(self, letter: str, number: int) -> Revision:
-        """To be measured. Raises UsageFailure where it cannot be made."""
-
-    def remove(self, number: int) -> None:
-        """Takes away what `side` has made."""
-
-    def words(self, old: int, new: int) -> list[str]:
-        """Of the command that asks for two of them alone."""
+    asking: Path
+    good: str
+    bad: str
+    title: Callable[[str], str]
+    made: Callable[[str], Revision]
+    """Makes a commit ready to be measured, once. Raises NotInstalled and UsageFailure."""
 
 
 @contextmanager
-def _commits(options: argparse.Namespace) -> Iterator[Candidates]:
+def _commits(options: argparse.Namespace) -> Iterator[_Line]:
+    """Those of the repository, each in a worktree."""
+    if not options.bad:
+        raise UsageFailure("name GOOD and BAD, two revisions, or --package NAME=OLD..NEW")
     here = repository(Path.cwd())
-    commits = _between(here, here.commit(options.good), here.commit(options.bad))
+    good, bad = here.commit(options.good), here.commit(options.bad)
     with worktrees(here) as place:
-        yield _Commits(here, place, commits, options.install)
 
+        @cache
+        def made(commit: str) -> Revision:
+            tree = place.add(commit[:12], commit)
+            if options.install:
+                tree.install(options.install)
+            return Revision("", commit[:12], here.title(commit), tree, sys.executable)
 
-class _Commits:
-    """GOOD and what followed it, each in a worktree."""
-
-    noun = "commit"
-
-    def __init__(
-        self, here: Repository, place: Worktrees, commits: Sequence[str], install: str | None
-    ) -> None:
-        self.here, self.folder, self.keys = here, place.folder, commits
-        self.question: Sequence[object] = [commits[0], commits[-1]]
-        self._place, self._install = place, install
-        self._trees: dict[int, Tree] = {}
-
-    def title(self, number: int) -> str:
-        return self.here.title(self.keys[number])
-
-    def sooner(self, numbers: Sequence[int]) -> Sequence[int]:
-        return numbers
-
-    def side(self, letter: str, number: int) -> Revision:
-        commit = self.keys[number]
-        if number not in self._trees:
-            self._trees[number] = self._place.add(commit[:12], commit)
-            if self._install:
-                self._trees[number].install(self._install)
-        tree = self._trees[number]
-        return Revision(letter, commit[:12], self.title(number), tree, sys.executable)
-
-    def remove(self, number: int) -> None:
-        tree = self._trees.pop(number, None)
-        if tree is not None:
-            self._place.remove(tree)
-
-    def words(self, old: int, new: int) -> list[str]:
-        return ["gpuperf", ab.NAME, *(self.keys[n][:12] for n in (old, new))]
-
-
-def _between(here: Repository, good: str, bad: str) -> list[str]:
-    """GOOD and what followed it up to BAD, by first parents. Raises UsageFailure."""
-    listed = files.git(here.top, "rev-list", "--first-parent", "--reverse", f"{good}..{bad}")
-    commits = [good, *listed.decode().split()]
-    parents = files.git(here.top, "rev-list", "--first-parent", bad).decode().split()
-    if good not in parents or len(commits) < 2:
-        raise UsageFailure(
-            f"{here.title(good)} is not before {here.title(bad)} by first parents: name a commit "
-            f"of that line, for example {here.title(parents[-1])}"
-        )
-    return commits
-
-
-@contextmanager
-def _releases(options: argparse.Namespace) -> Iterator[Candidates]:
-    spans = [span(written) for written in options.packages]
-    names = [one.package for one in spans]
-    if options.good:
-        raise UsageFailure(f"--package beside {options.good}: bisect either commits or releases")
-    if options.install:
-        raise UsageFailure("--install is for checkouts: with --package none is made")
-    if len({*names}) < len(names):
-        raise UsageFailure(f"--package {', '.join(names)}: name each package once")
-    here = Repository(Path.cwd(), Path.cwd())
-    with suppress(UsageFailure):  # none is needed
-        here = repository(Path.cwd())
-    with environments() as place:
-        listed = [releases(one) for one in spans]
-        for one, known in zip(spans, listed, strict=True):
-            say(f"{one.package}: {len(known)} releases, {known[0]} to {known[-1]}")
-        yield _Releases(here, place, spans, listed)
-
-
-class _Releases:
-    """Environments: all packages old, then one after the other release by release up to its new."""
-
-    noun = "release"
-
-    def __init__(
-        self,
-        here: Repository,
-        place: Environments,
-        spans: Sequence[Span],
-        listed: Sequence[Sequence[str]],
-    ) -> None:
-        self.here, self.folder, self._place = here, place.folder, place
-        state = {one.package: known[0] for one, known in zip(spans, listed, strict=True)}
-        self._states = [state]
-        self._changed = [""]
-        for one, known in zip(spans, listed, strict=True):
-            for release in known[1:]:
-                state = {**state, one.package: release}
-                self._states.append(state)
-                self._changed.append(one.package)
-        self._last = [*accumulate(len(known) - 1 for known in listed)]
-        """Of each package the place of its new release."""
-        self.keys: Sequence[str] = [
-            " ".join(map("==".join, sorted(one.items()))) for one in self._states
-        ]
-        distributions = importlib.metadata.distributions()
-        installed = sorted(f"{one.name}=={one.version}" for one in distributions)
-        revision = fingerprint.revision(Path.cwd())
-        self.question: Sequence[object] = [self.keys[0], self.keys[-1], revision, installed]
-        self._pythons: dict[int, Path] = {}
-
-    def title(self, number: int) -> str:
-        state, changed = self._states[number], self._changed[number]
-        named = [f"{package} {release}" for package, release in state.items()]
-        if not changed or len(named) == 1:
-            return ", ".join(named)
-        first = f"{changed} {state[changed]}"
-        return f"{first} (with {', '.join(one for one in named if one != first)})"
-
-    def sooner(self, numbers: Sequence[int]) -> Sequence[int]:
-        """Which package it is, then which release."""
-        return [number for number in self._last if number in numbers] or numbers
-
-    def side(self, letter: str, number: int) -> Revision:
-        if number not in self._pythons:
-            self._place.remove(str(number))  # of an attempt
-            self._pythons[number] = self._place.add(str(number), self._states[number])
-        tree, python = Tree(self.here, self.here.top), str(self._pythons[number])
-        title = self.title(number)
-        return Revision(letter, title, title, tree, python)
-
-    def remove(self, number: int) -> None:
-        self._pythons.pop(number, None)
-        self._place.remove(str(number))
-
-    def words(self, old: int, new: int) -> list[str]:
-        before, after = self._states[old], self._states[new]
-        moved = [name for name in after if before[name] != after[name]]
-        spans = [f"--package={name}={before[name]}..{after[name]}" for name in moved]
-        return ["gpuperf", NAME, *spans]
+        yield _Line(here, place.folder, place.add("asked", good).top, good, bad, here.title, made)
 
 
 class _Search:
     """A search under way."""
 
     def __init__(
-        self, options: argparse.Namespace, line: Candidates, environment: dict[str, str]
+        self, options: argparse.Namespace, line: _Line, environment: dict[str, str]
     ) -> None:
         self._options, self._line, self._environment = options, line, environment
-        question = [*line.question, options.test, options.metric, *options.pytest_args]
-        digest = hashlib.sha256(json.dumps(question).encode()).hexdigest()[:16]
-        self._file = run_files.project(Path.cwd()) / FOLDER / f"{digest}.json"
-        self._known = _known(self._file, line.keys)
+        self._title = line.title
+        question = [line.good, line.bad, options.test, options.metric, *options.pytest_args]
+        name = hashlib.sha256(json.dumps(question).encode()).hexdigest()[:16]
+        self._file = run_files.project(Path.cwd()) / ".gpuperf" / "bisect" / f"{name}.json"
+        self._known: Any = {}
+        """Answers of before."""
+        with suppress(FileNotFoundError):
+            self._known = files.read_json(self._file, "Remove it: the search begins anew")
 
     def run(self) -> int:
-        """Halves what is left until one is."""
-        good, bad = 0, len(self._line.keys) - 1
-        if self._known:
-            say(f"going on: {counted(len(self._known), self._line.noun)} measured before")
-        if self._verdict(bad) != _SLOWER:
+        """Answers git until it names a commit."""
+        asking, good, bad = self._line[2:5]
+        said = _bisect(asking, "start", "--no-checkout", "--first-parent", bad, good)
+        if (answer := self._answer(bad)) != "bad":
             raise UsageFailure(
-                f"{self._title(bad)} is not slower than {self._title(good)}: {self._known_of(bad)}"
-                ". Name another pair, or the --test and --metric that are"
+                f"{self._title(bad)} is not slower than {self._title(good)}: {_SAID[answer]}. Name "
+                "another pair, or the --test and --metric that are"
             )
-        while (middle := self._middle(good, bad)) is not None:
-            verdict = self._verdict(middle)
-            good = middle if verdict == _AS_GOOD else good
-            bad = middle if verdict == _SLOWER else bad
-        if bad - good > 1:
-            return self._say_several(good, bad)
-        say("", f"the first that is slower: {self._title(bad)}", "")
-        trial = self._in_turn(good, bad)
-        trial.measure()
-        return trial.conclude()
+        while said.startswith("Bisecting"):
+            (asked,) = _ASKED.findall(said)
+            said = _bisect(asking, self._answer(asked) or "skip", asked)
+        first, *others = _ASKED.findall(said)
+        if others:
+            say("", "the first that is slower is one of these, of which the others were skipped:")
+            say(*(f"  {self._title(commit)}" for commit in (first, *others)))
+            return FAILED
+        say("", f"the first that is slower: {self._title(first)}", "")
+        before = files.git(asking, "rev-parse", f"{first}^").decode().strip()
+        return ab.conclude(self._compared(before, first), self._options)
 
-    def _middle(self, good: int, bad: int) -> int | None:
-        """What is next to the middle and may be measured; None where nothing is left."""
-        left = [n for n in range(good + 1, bad) if self._known_of(n) != _SKIPPED]
-        return min(self._line.sooner(left), key=lambda n: abs(2 * n - good - bad), default=None)
-
-    def _verdict(self, number: int) -> str:
-        """What is said of one against the good one; measured where that is not known."""
-        key = self._line.keys[number]
-        if key not in self._known:
-            left = len(self._line.keys) - 1
-            say(f"{self._title(number)}, {number} of {left} after the good one")
-            self._known[key] = self._measured(number)
+    def _answer(self, commit: str) -> str:
+        """Git's word for it, measured where that is not known; "" where time ran out."""
+        if self._known.get(commit) in _SAID:
+            return str(self._known[commit])
+        say(self._title(commit))
+        answer = self._measured(commit)
+        say(f"  {_SAID[answer]}")
+        if answer:
+            self._known[commit] = answer
             files.ignored_by_git(self._file.parent.parent)
             files.write_atomically(self._file, json.dumps(self._known, indent=1) + "\n")
-            say(f"  {self._known[key]}")
-        return self._known[key]
+        else:
+            longer = f"--time-limit {2 * self._options.time_limit:g} gives it longer"
+            say(f"  the same command asks again; {longer}")
+        return answer
 
-    def _measured(self, number: int) -> str:
-        self._line.side("a", 0)  # without it, nothing can be said
+    def _measured(self, commit: str) -> str:
         try:
-            trial = self._in_turn(0, number)
-            trial.measure()
+            trial = self._compared(self._line.good, commit)
         except Ended as ended:
-            if ended.side.letter == "a":
+            if ended.side.letter == "a":  # without it, nothing can be said
                 raise
-            return _SKIPPED
+            return "skip"
         except NotInstalled as error:
             complain(error)
-            return _SKIPPED
-        finally:
-            self._line.remove(number)
-        return self._said(trial.results.values())
-
-    def _said(self, results: Iterable[Result]) -> str:
-        outcomes = {
-            verdict.outcome
-            for result in results
-            for verdict in result.verdicts
-            if verdict.phase == STEP and verdict.metric == (self._options.metric or verdict.metric)
-        }
+            return "skip"
+        outcomes = trial.pairs.outcomes(self._options.metric)
         if Outcome.REGRESSED in outcomes:
-            return _SLOWER
-        return _SKIPPED if not outcomes or outcomes & {*UNDECIDED} else _AS_GOOD
+            return "bad"
+        if outcomes and not outcomes & {*interleaved.UNDECIDED}:
+            return "good"
+        return "" if trial.out_of_time else "skip"
 
-    def _in_turn(self, old: int, new: int) -> InTurn:
-        sides = self._line.side("a", old), self._line.side("b", new)
-        words = self._line.words(old, new)
-        command = run_files.command_line([*words, "--", *self._options.pytest_args])
-        pattern = self._options.test
-
-        def wanted(test: str) -> bool:
-            return pattern is None or run_files.matches(test, pattern)
-
-        return InTurn(self._options, sides, self._environment, command, wanted)
-
-    def _title(self, number: int) -> str:
-        return self._line.title(number)
-
-    def _known_of(self, number: int) -> str:
-        return self._known.get(self._line.keys[number], "")
-
-    def _say_several(self, good: int, bad: int) -> int:
-        """One of these it is: those between could not be measured, or decided."""
-        several = [self._title(number) for number in range(good + 1, bad + 1)]
-        say("", "the first that is slower is one of these, of which the others were skipped:")
-        say(*(f"  {title}" for title in several[:_LISTED]))
-        if len(several) > _LISTED:
-            say(f"  and {len(several) - _LISTED} more")
-        return FAILED
+    def _compared(self, old: str, new: str) -> Interleaved:
+        """By `gpuperf ab`. Raises Ended, NotInstalled and UsageFailure."""
+        options, made = self._options, self._line.made
+        sides = replace(made(old), letter="a", runs=[]), replace(made(new), letter="b", runs=[])
+        packages = [f"--package={one}" for one in options.packages]
+        words = ["bisect", *packages] if packages else ["ab", *(side.name for side in sides)]
+        command = run_files.command_line(["gpuperf", *words, "--", *options.pytest_args])
+        pairs = Pairs(sides, options.test or "")
+        trial = Interleaved(options, pairs, self._environment, command)
+        trial.measure()
+        return trial
 
 
-def _known(file: Path, keys: Sequence[str]) -> dict[str, str]:
-    """What an interrupted search has kept of these commits or releases. Raises BadFile."""
+def _bisect(asking: Path, *words: str) -> str:
+    return files.git(asking, "bisect", *words, ends=(0, _ONLY_SKIPPED)).decode(errors="replace")
+
+
+@contextmanager
+def _releases(options: argparse.Namespace) -> Iterator[_Line]:
+    """Those of packages, each in a copy of this environment, whose files are hard links.
+
+    Nothing writes into these: uv removes files and makes others, and so does Python.
+    """
+    if options.good or options.install:
+        raise UsageFailure("--package takes the place of GOOD, BAD and --install: leave them out")
+    if sys.prefix == sys.base_prefix:
+        made_by = "run this from one that venv or uv has made"
+        raise UsageFailure(f"--package copies an environment, and {sys.prefix} is none: {made_by}")
+    here = Repository(Path.cwd(), Path.cwd())
+    with suppress(UsageFailure):  # none is needed
+        here = repository(Path.cwd())
+    # One can link only within a file system.
+    device = Path(sys.prefix).stat().st_dev
+    places = [Path(tempfile.gettempdir()), Path(sys.prefix).parent]
+    writable = (place for place in places if os.access(place, os.W_OK))
+    place = min(writable, key=lambda place: place.stat().st_dev != device)
+    files.sweep(place, PREFIX)
+    with files.staging(place, PREFIX) as folder:
+        commits = _as_commits(folder, options.packages)
+
+        def title(commit: str) -> str:
+            return files.git(folder, "log", "-1", "--format=%s", commit).decode().strip()
+
+        @cache
+        def made(commit: str) -> Revision:
+            copy = folder / f"of-{commit}"
+            shutil.copytree(sys.prefix, copy, symlinks=True, copy_function=_linked)
+            python = str(copy / "bin" / "python")
+            wanted = files.git(folder, "log", "-1", "--format=%b", commit).decode().splitlines()[0]
+            code, said = _uv("pip", "install", "--quiet", f"--python={python}", *wanted.split())
+            if code:
+                error = NotInstalled if code == _NO_SOLUTION else UsageFailure
+                raise error(f"{wanted} cannot be installed: {said}")
+            return Revision("", title(commit), title(commit), Tree(here, here.top), python)
+
+        yield _Line(here, folder, folder, commits[-1], commits[0], title, made)
+
+
+def _linked(source: str, copy: str) -> None:
+    """A hard link; a copy where the file system, or who owns the file, allows none."""
     try:
-        kept = files.read_json(file, "Remove it: the search begins anew")
-    except FileNotFoundError:
-        return {}
-    words = (_SLOWER, _AS_GOOD, _SKIPPED)
-    listed = kept.items() if isinstance(kept, dict) else ()
-    return {key: said for key, said in listed if key in keys and said in words}
+        os.link(source, copy, follow_symlinks=False)
+    except OSError:
+        shutil.copy2(source, copy, follow_symlinks=False)
+
+
+def _as_commits(folder: Path, packages: list[str]) -> list[str]:
+    """A repository with a commit for each state of the packages, the newest first.
+
+    One after the other gets its releases. All else that answers depend on is in the messages.
+    """
+    listed = dict(_listed(folder, written) for written in packages)
+    if len(listed) < len(packages):
+        raise UsageFailure(f"--package {', '.join(packages)}: name each package once")
+    installed = sorted(f"{d.name} {d.version}" for d in importlib.metadata.distributions())
+    rest = json.dumps([fingerprint.revision(Path.cwd()), installed])
+    states = [{package: known[0] for package, known in listed.items()}]
+    for package, known in listed.items():
+        say(f"{package}: {len(known)} releases, {known[0]} to {known[-1]}")
+        others = {name: release for name, release in states[-1].items() if name != package}
+        states += [{package: release, **others} for release in known[1:]]
+    stream = ""
+    for state in states:
+        title = " with ".join(f"{package} {release}" for package, release in state.items())
+        message = f"{title}\n\n{' '.join(map('=='.join, state.items()))}\n{rest}\n"
+        stream += f"commit HEAD\ncommitter a <a> 0 +0000\ndata {len(message)}\n{message}"
+    files.git(folder, "init", "--quiet")
+    files.git(folder, "fast-import", "--quiet", given=stream)
+    return files.git(folder, "rev-list", "HEAD").decode().split()
+
+
+def _listed(folder: Path, written: str) -> tuple[str, list[str]]:
+    """Of NAME=OLD..NEW the package; and OLD, what uv would install from in between, and NEW.
+
+    Those that were yanked, pre-releases and what does not run on this Python are not among them.
+    Raises UsageFailure.
+    """
+    match = re.fullmatch(r"([A-Za-z0-9](?:[\w.-]*[A-Za-z0-9])?)=(.+?)\.\.(.+)", written)
+    if match is None:
+        raise UsageFailure(
+            f"--package {written}: write NAME=OLD..NEW, for example torch=2.8.0..2.10.0"
+        )
+    package, old, known = re.sub(r"[-_.]+", "-", match[1]).lower(), match[2], [match[3]]
+    words = ("--quiet", "--no-deps", "--prerelease=disallow", f"--python={sys.executable}")
+    asked = folder / "asked.in"
+    while True:
+        asked.write_text(f"{package}>={old},!={old},<{known[0].partition('+')[0]}\n", "utf-8")
+        code, said = _uv("pip", "compile", *words, "--no-header", "--no-annotate", str(asked))
+        if code == _NO_SOLUTION:
+            return package, [old, *known]
+        if code:
+            raise UsageFailure(f"the releases of {package} cannot be listed: {said}")
+        known.insert(0, said.partition("==")[2].split()[0])
+
+
+def _uv(*words: str) -> tuple[int, str]:
+    """How uv ends, and what it prints; where the user stands, for its settings there to hold."""
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    program = shutil.which("uv", path=path)
+    if program is None:
+        raise UsageFailure("--package installs releases by uv, which is not there: pip install uv")
+    code, said = fresh_process.run([program, *words], folder=Path.cwd())
+    return code, said.strip()

@@ -9,7 +9,7 @@ from shutil import get_terminal_size
 from pytest_gpuperf.baselines import calibration
 from pytest_gpuperf.baselines.calibration import Finding
 from pytest_gpuperf.commands import say
-from pytest_gpuperf.commands.update_baseline import add_folder, folder_of
+from pytest_gpuperf.commands.flags import add_baselines, baselines_folder
 from pytest_gpuperf.errors import OK
 from pytest_gpuperf.judge.trials import Estimate, Trials
 from pytest_gpuperf.report.text.progress import counted
@@ -17,8 +17,6 @@ from pytest_gpuperf.report.text.table import NOTHING, Line, column_lines, wrappe
 from pytest_gpuperf.storage import run_files
 from pytest_gpuperf.storage.files import utc_now
 
-NAME = "calibrate"
-HELP = "estimate noise and false alarms from runs of identical code; needs no GPU"
 USAGE: str | None = None
 EXAMPLES = ("gpuperf calibrate monday.json tuesday.json",)
 
@@ -37,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="store the result in the suite's baseline file; the judge then uses it",
     )
-    add_folder(parser)
+    add_baselines(parser)
 
 
 def act(options: argparse.Namespace) -> int:
@@ -46,7 +44,7 @@ def act(options: argparse.Namespace) -> int:
     for finding in findings:
         say(*(line.text for line in lines(finding, get_terminal_size().columns)))
     if options.write:
-        for file in calibration.write(findings, folder_of(options)):
+        for file in calibration.write(findings, baselines_folder(options)):
             say(f"written: {file}")
     return OK
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from pytest_gpuperf.catalogue import kernel_families
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.commands import json_text, say
+from pytest_gpuperf.commands.flags import JSON, MARKDOWN, TEXT, add_format, add_tests
 from pytest_gpuperf.errors import UsageFailure, meant, printable
 from pytest_gpuperf.judge import comparison as judge
 from pytest_gpuperf.judge.attribution import Naming
@@ -21,8 +22,6 @@ from pytest_gpuperf.judge.comparison import Comparison, Source, Unpaired
 from pytest_gpuperf.model.measurement import STEP, Measurement
 from pytest_gpuperf.storage import files, run_files
 
-NAME = "compare"
-HELP = "two runs, or two configurations of one, metric by metric and kernel by kernel"
 USAGE = (
     "gpuperf compare RUN_A RUN_B [--config NAME] [--test PATTERN] [--kernels N]\n"
     "                       [--format text|markdown|json]\n"
@@ -35,7 +34,6 @@ EXAMPLES = (
 
 SCHEMA = 1
 """Of what `--format json` prints."""
-TEXT, MARKDOWN, JSON = "text", "markdown", "json"
 _LISTED = 10
 """No more measurements than this are listed in an error; a suite may have hundreds."""
 
@@ -73,14 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="only this configuration of both runs; given twice, the first of RUN_A with the "
         "second of RUN_B, or of RUN_A where there is no RUN_B",
     )
-    parser.add_argument(
-        "--test",
-        dest="tests",
-        action="append",
-        default=[],
-        metavar="PATTERN",
-        help="only tests that match, by the rules of update-baseline; may be repeated",
-    )
+    add_tests(parser, "only tests that match, by the rules of update-baseline")
     parser.add_argument(
         "--kernels",
         type=int,
@@ -89,9 +80,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="rows of kernels in text and markdown, those that changed most; 0 compares no "
         "kernels; default: 10",
     )
-    parser.add_argument(
-        "--format", choices=(TEXT, MARKDOWN, JSON), default=TEXT, help="default: text"
-    )
+    add_format(parser, (TEXT, MARKDOWN, JSON))
 
 
 def act(options: argparse.Namespace) -> int:

@@ -8,21 +8,20 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.commands import json_text, say, tell
+from pytest_gpuperf.commands.flags import JSON, TEXT, add_format
 from pytest_gpuperf.errors import FAILED, OK
 from pytest_gpuperf.model.measurement import Canary, Machine
 
 if TYPE_CHECKING:
     from pytest_gpuperf.measure.device.checks import Check
 
-NAME = "doctor"
-HELP = "can this machine be measured, and if not, why not; and what its GPU is beyond its name"
 USAGE: str | None = None
-EXAMPLES = ("gpuperf doctor", "gpuperf doctor --json")
+EXAMPLES = ("gpuperf doctor", "gpuperf doctor --format json")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flag of `gpuperf doctor`."""
-    parser.add_argument("--json", action="store_true", help="the same, for programs")
+    add_format(parser, (TEXT, JSON))
 
 
 def act(options: argparse.Namespace) -> int:
@@ -33,14 +32,14 @@ def act(options: argparse.Namespace) -> int:
     from pytest_gpuperf.measure.device import canary, checks, fingerprint, nvml
 
     answers = checks.examine()
-    if not options.json:
+    if options.format == TEXT:
         tell(*_check_lines(answers))
     machine, read, device = None, None, nvml.detect_device()
     if device:
         machine = fingerprint.machine(canary.sm_map(device.arch)) or Machine()
         read = canary.read(device.arch)
     measurable = all(check.ok or check.optional for check in answers)
-    if options.json:
+    if options.format == JSON:
         all_of_it = checks.Examination(
             checks.SCHEMA, measurable, tuple(answers), device, machine, read
         )

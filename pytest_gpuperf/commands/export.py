@@ -7,14 +7,13 @@ import json
 from pathlib import Path
 
 from pytest_gpuperf.commands import complain, json_text, say
+from pytest_gpuperf.commands.flags import add_outputs, add_run, run_of
 from pytest_gpuperf.errors import UsageFailure
 from pytest_gpuperf.model.metric import Direction
 from pytest_gpuperf.report import interchange
 from pytest_gpuperf.report.text.progress import counted
 from pytest_gpuperf.storage import files, run_files
 
-NAME = "export"
-HELP = "write a saved run in the format of another program; needs no GPU"
 USAGE: str | None = None
 EXAMPLES = (
     "gpuperf export run.json --output benchmark.json",
@@ -29,9 +28,7 @@ FORMATS = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `gpuperf export`."""
-    parser.add_argument(
-        "run", nargs="?", type=Path, metavar="RUN", help="a saved run; default: the newest"
-    )
+    add_run(parser)
     parser.add_argument(
         "--format",
         choices=FORMATS,
@@ -41,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "benchmark-action-smaller, -bigger: its customSmallerIsBetter and customBiggerIsBetter; "
         "openmetrics: for Prometheus; all but the first have every metric of the whole step",
     )
-    parser.add_argument("--output", type=Path, metavar="FILE", help="default: print it")
+    add_outputs(parser, "default: print it")
 
 
 def act(options: argparse.Namespace) -> int:
@@ -50,14 +47,14 @@ def act(options: argparse.Namespace) -> int:
     Raises UsageFailure for a run that cannot be read, or has nothing to export, and where
     pytest-benchmark is not installed.
     """
-    file: Path = options.run or run_files.newest(Path.cwd())
+    file = run_of(options)
     is_first = options.format == FORMATS[0]
     text = _benchmarks(file) if is_first else _records(file, options.format)
-    if options.output is None:
+    if not options.outputs:
         say(*text.rstrip("\n").split("\n"))
-        return 0
-    files.write_atomically(options.output, text)
-    say(f"written: {options.output}")
+    for output in options.outputs:
+        files.write_atomically(output, text)
+        say(f"written: {output}")
     return 0
 
 

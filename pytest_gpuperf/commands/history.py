@@ -24,23 +24,30 @@ from pytest_gpuperf.analysis.nights import (
 )
 from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.commands import complain, json_text, say, tell
-from pytest_gpuperf.errors import UsageFailure
+from pytest_gpuperf.commands.flags import (
+    JSON,
+    TEXT,
+    add_baselines,
+    add_format,
+    add_outputs,
+    add_tests,
+    check_baselines,
+    check_outputs,
+)
 from pytest_gpuperf.report.text import night_lines
 from pytest_gpuperf.report.text.progress import counted
 from pytest_gpuperf.storage import files, history_files, run_files
 
-NAME = "history"
-HELP = "many nights: trends, the nights on which levels changed, and who is suspected"
 USAGE: str | None = None
 EXAMPLES = (
     "gpuperf history",
-    "gpuperf history . --report history.html",
-    "gpuperf history . --report night.md",
-    "gpuperf history '*.json' --json",
+    "gpuperf history . --output history.html",
+    "gpuperf history . --output night.md",
+    "gpuperf history '*.json' --format json",
 )
 
 SCHEMA = 1
-"""Of what `--json` prints."""
+"""Of what `--format json` prints."""
 _SUFFIXES = (".html", ".md")
 _EVENTS = 10
 """So many are printed; the others are in the report and in JSON."""
@@ -55,31 +62,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FOLDER|GLOB|FILE",
         help="run files; folders with all inside them; default: where this project saves its runs",
     )
-    parser.add_argument(
-        "--test",
-        dest="tests",
-        action="append",
-        default=[],
-        metavar="PATTERN",
-        help="only tests that match, and the trend of each of their metrics; may be repeated",
+    add_tests(parser, "only tests that match, and the trend of each of their metrics")
+    add_baselines(
+        parser,
+        "where the baselines are whose origins creep is told by; default: baselines, where there "
+        "is such a folder",
     )
-    parser.add_argument(
-        "--baselines",
-        type=Path,
-        metavar="DIR",
-        help="where the baselines are whose origins creep is told by; default: baselines, where "
-        "there is such a folder",
-    )
-    parser.add_argument("--json", action="store_true", help="everything, for programs")
-    parser.add_argument(
-        "--report",
-        dest="reports",
-        type=Path,
-        action="append",
-        default=[],
-        metavar="FILE",
-        help="write a page (.html) or a summary (.md), too; may be repeated",
-    )
+    add_format(parser, (TEXT, JSON))
+    add_outputs(parser, "write a page (.html) or a summary (.md), too")
 
 
 def act(options: argparse.Namespace) -> int:
@@ -105,18 +95,13 @@ def _no_collection() -> Iterator[None]:
 
 
 def _act(options: argparse.Namespace) -> int:
-    reports: list[Path] = options.reports
-    for report in reports:
-        if report.suffix not in _SUFFIXES:
-            raise UsageFailure(
-                f"--report {report}: name a file that ends in .html, a page, or in .md, a summary"
-            )
-        files.check_writable(report)
+    reports: list[Path] = options.outputs
+    check_outputs(reports, _SUFFIXES)
     named = options.runs or [str(run_files.project(Path.cwd()) / run_files.FOLDER)]
     past = looked_back(named, options.baselines, options.tests)
     for report in reports:
         files.write_atomically(report, _report_text(past, report))
-    if options.json:
+    if options.format == JSON:
         say(*json_text(plain(past)).split("\n"))
         return 0
     tell(*_lines(past, detailed=bool(options.tests)))
@@ -141,8 +126,7 @@ def looked_back(
     if source.note:
         complain(source.note)
     place = baselines or Path("baselines")
-    if baselines is not None and not place.is_dir():
-        raise UsageFailure(f"--baselines {place}: no such folder")
+    check_baselines(baselines)
     past = history(source, place if place.is_dir() else None, tests)
     return replace(past, web=files.web_address(Path.cwd()))
 
@@ -172,7 +156,7 @@ def _lines(past: History, *, detailed: bool) -> Iterator[str]:
         yield from _of_occasion(past, occasion)
     if len(occasions) > _EVENTS:
         yield ""
-        yield f"and {len(occasions) - _EVENTS} earlier nights: --report FILE.html has them all"
+        yield f"and {len(occasions) - _EVENTS} earlier nights: --output FILE.html has them all"
     creeping = past.creeping
     if creeping:
         yield ""

@@ -23,8 +23,6 @@ from pytest_gpuperf.model.result import Run
 from pytest_gpuperf.report.text.progress import counted
 from pytest_gpuperf.storage import files, run_files
 
-NAME = "import"
-HELP = "make a run of a report of ncu (Nsight Compute); needs no GPU"
 USAGE: str | None = None
 EXAMPLES = ("gpuperf import step.ncu-rep --test tests/perf/test_step.py::test_step",)
 

@@ -13,19 +13,17 @@ from pathlib import Path
 from pytest_gpuperf.catalogue.architectures import ARCHITECTURES, CPU, validate
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue, hardware, hardware_names
 from pytest_gpuperf.commands import json_text, say
+from pytest_gpuperf.commands.flags import JSON, TEXT, add_format
 from pytest_gpuperf.errors import CountersUnavailable, UsageFailure
 from pytest_gpuperf.model.measurement import Unsupported
 from pytest_gpuperf.model.metric import Direction, Metric
 from pytest_gpuperf.report.text import table
 from pytest_gpuperf.report.text.table import Line
 
-NAME = "metrics"
-HELP = "what is measured, by which of NVIDIA's counters, in how many passes; needs no GPU"
 USAGE: str | None = None
 EXAMPLES = ("gpuperf metrics --gpu-arch sm90 --set core",)
 SCHEMA = 1
 """Of what `--format json` prints."""
-TEXT, JSON = "text", "json"
 _OFFLINE = "nvidia-cuda-cupti==13.0.*"
 """The newest wheel whose CUPTI answers without a driver."""
 _HEADINGS = ("metric", "unit", "better", "class", "")
@@ -86,7 +84,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="PATH",
         help="the libcupti that is asked for the passes; default: the one that measuring would use",
     )
-    parser.add_argument("--format", choices=(TEXT, JSON), default=TEXT, help="default: text")
+    add_format(parser, (TEXT, JSON))
 
 
 def act(options: argparse.Namespace) -> int:

@@ -10,8 +10,6 @@ from __future__ import annotations
 import argparse
 import math
 import shlex
-import signal
-import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterator
@@ -21,7 +19,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from pytest_gpuperf.catalogue import units
-from pytest_gpuperf.commands import complain, say
+from pytest_gpuperf.commands import complain, print_failure, say
 from pytest_gpuperf.errors import FAILED, INTERRUPTED, OK, UsageFailure, printable
 from pytest_gpuperf.measure import fresh_process
 from pytest_gpuperf.measure.fresh_process import Finished
@@ -29,8 +27,6 @@ from pytest_gpuperf.model.result import Run
 from pytest_gpuperf.report.text.progress import Display, counted, duration, on_stdout
 from pytest_gpuperf.storage import files, run_files
 
-NAME = "record"
-HELP = "run tests in several fresh processes and merge what they measured into one run"
 USAGE = (
     "gpuperf record [--processes K] [--pause SECONDS] [--run FILE] -- PYTEST-ARGS\n"
     "       gpuperf record --continue RUN [--processes K] [--pause SECONDS] -- PYTEST-ARGS"
@@ -255,20 +251,6 @@ class _Recording:
         else:
             said = "interrupted before a process had finished: nothing was kept"
         complain(said)
-
-
-def print_failure(finished: Finished) -> int:
-    """Prints why pytest failed, if it did; returns the exit code that we have for it."""
-    if not finished.code:
-        return 0
-    # As it would stand here if that process were this one.
-    print(finished.output, file=sys.stderr)
-    if finished.code > 0:
-        complain(f"pytest ended with exit code {finished.code}, see above")
-        return finished.code
-    name = signal.strsignal(-finished.code)
-    complain(f"pytest ended by signal {-finished.code} ({name}), see above")
-    return 128 - finished.code
 
 
 def _print_next(file: Path) -> None:

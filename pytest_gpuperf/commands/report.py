@@ -10,6 +10,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from pytest_gpuperf.commands import complain, say
+from pytest_gpuperf.commands.flags import (
+    add_baselines,
+    add_outputs,
+    add_run,
+    check_baselines,
+    check_outputs,
+    run_of,
+)
 from pytest_gpuperf.commands.history import looked_back
 from pytest_gpuperf.errors import UsageFailure
 from pytest_gpuperf.model.result import Run
@@ -17,8 +25,6 @@ from pytest_gpuperf.report import interchange
 from pytest_gpuperf.report.interchange import SUFFIXES
 from pytest_gpuperf.storage import files, run_files
 
-NAME = "report"
-HELP = "write a saved run as HTML, Markdown or JSON; needs no GPU"
 USAGE: str | None = None
 EXAMPLES = (
     "gpuperf report run.json --output report.html",
@@ -28,15 +34,11 @@ EXAMPLES = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `gpuperf report`."""
-    parser.add_argument(
-        "run", nargs="?", type=Path, metavar="RUN", help="the run's file; default: the newest"
-    )
-    parser.add_argument(
-        "--baseline",
-        type=Path,
-        metavar="DIR",
-        help="judge the run against the baselines in this folder first; tolerances that tests have "
-        "in their markers are not known then. Default: the verdicts that the run has",
+    add_run(parser)
+    add_baselines(
+        parser,
+        "judge the run against the baselines in this folder first; tolerances that tests have in "
+        "their markers are not known then. Default: the verdicts that the run has",
     )
     parser.add_argument(
         "--history",
@@ -46,15 +48,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="runs of other nights: HTML and Markdown then say what got worse since when, who is "
         "suspected and what to type next, with the last 30 days of each test; may be repeated",
     )
-    parser.add_argument(
-        "--output",
-        dest="outputs",
-        type=Path,
-        action="append",
-        default=[],
-        metavar="FILE",
-        help="where to, the format by the suffix: .html, .md or .json; may be repeated; "
-        "default: report.html",
+    add_outputs(
+        parser, "where to, the format by the suffix: .html, .md or .json; default: report.html"
     )
 
 
@@ -65,23 +60,17 @@ def act(options: argparse.Namespace) -> int:
     where --history names no run.
     """
     outputs = options.outputs or [Path("report.html")]
-    for output in outputs:
-        if output.suffix not in SUFFIXES:
-            raise UsageFailure(
-                f'--output {output.name}: no report has the suffix "{output.suffix}", known are '
-                + ", ".join(SUFFIXES)
-            )
-    file = options.run or run_files.newest(Path.cwd())
+    check_outputs(outputs, SUFFIXES)
+    file = run_of(options)
     if any(output.resolve() == file.resolve() for output in outputs):
         raise UsageFailure(f"--output {file}: this is the run itself; name another file")
     run = run_files.load(file)
     if run.unfinished:
         complain(f"{file}: {run.unfinished}")
-    if options.baseline is not None:
-        if not options.baseline.is_dir():
-            raise UsageFailure(f"--baseline {options.baseline}: no such folder")
-        run = judged(run, options.baseline)
-    past = looked_back(options.history, options.baseline) if options.history else None
+    if options.baselines is not None:
+        check_baselines(options.baselines)
+        run = judged(run, options.baselines)
+    past = looked_back(options.history, options.baselines) if options.history else None
     for output in outputs:
         text = interchange.report_text(run, output, str(file), past=past)
         files.write_atomically(output, text)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import os
 import shlex
-import sys
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
@@ -14,8 +12,9 @@ from pytest_gpuperf.baselines.acceptance import AcceptanceRequest, Proposal
 from pytest_gpuperf.baselines.objections import PROCESSES_NEEDED
 from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
-from pytest_gpuperf.commands import complain, say, tell
-from pytest_gpuperf.errors import BAD_CONFIGURATION, FAILED, OK, UsageFailure, printable
+from pytest_gpuperf.commands import complain, confirmed, say, tell
+from pytest_gpuperf.commands.flags import add_baselines, add_tests, baselines_folder
+from pytest_gpuperf.errors import BAD_CONFIGURATION, FAILED, OK, UsageFailure
 from pytest_gpuperf.model.entry import Change
 from pytest_gpuperf.model.measurement import Measurement, titles
 from pytest_gpuperf.model.result import Run
@@ -23,14 +22,11 @@ from pytest_gpuperf.report.text.next_command import CommandContext
 from pytest_gpuperf.report.text.progress import counted
 from pytest_gpuperf.storage import files, run_files
 
-NAME = "update-baseline"
-HELP = "accept a saved run as the baseline; needs no GPU"
 USAGE: str | None = None
 EXAMPLES = (
     'gpuperf update-baseline --reason "first baseline"',
     "gpuperf update-baseline run.json --test '*step*' --reason \"larger batch\"",
 )
-BASELINES = "baselines"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -46,14 +42,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--reason", metavar="TEXT", help="why it is accepted; kept in the file's log"
     )
     parser.add_argument("--yes", action="store_true", help="do not ask")
-    parser.add_argument(
-        "--test",
-        dest="tests",
-        action="append",
-        default=[],
-        metavar="PATTERN",
-        help='only tests that match: "*step?tf32*" over the whole node id, or a part of it as it '
-        "is written; may be repeated",
+    add_tests(
+        parser,
+        'only tests that match: "*step?tf32*" over the whole node id, or a part of it as it is '
+        "written",
     )
     parser.add_argument("--only-new", action="store_true", help="leave entries that are there")
     parser.add_argument(
@@ -68,24 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="hold later entries against these samples, no longer against the first accepted",
     )
-    add_folder(parser)
-
-
-def add_folder(parser: argparse.ArgumentParser) -> None:
-    """The flag of every command that writes baselines: where they are."""
-    parser.add_argument(
-        "--baselines",
-        type=Path,
-        metavar="DIR",
-        help=f"default: {BASELINES} of the project that this folder is in",
-    )
-
-
-def folder_of(options: argparse.Namespace) -> Path:
-    """Where they are, as one would type it here."""
-    here = Path.cwd()
-    given: Path | None = options.baselines
-    return given or Path(os.path.relpath(run_files.project(here) / BASELINES, here))
+    add_baselines(parser)
 
 
 def act(options: argparse.Namespace) -> int:
@@ -97,7 +72,7 @@ def act(options: argparse.Namespace) -> int:
         complain('a reason is needed, for the log: --reason "torch 2.12"')
         return BAD_CONFIGURATION
     request = AcceptanceRequest(
-        folder_of(options),
+        baselines_folder(options),
         reason,
         max(run.created for _, run in loaded),
         force=options.force,
@@ -177,18 +152,6 @@ def _more(last: tuple[Path, Run]) -> list[str]:
         return []
     context = CommandContext(shlex.join(words), run=files.short(file, Path.cwd()))
     return ["to measure the processes that are missing:", f"  {context.more(PROCESSES_NEEDED)}"]
-
-
-def confirmed(question: str) -> bool:
-    """Whether somebody at the terminal says yes."""
-    if not sys.stdin.isatty():
-        complain("nobody to ask here; pass --yes to accept")
-        return False
-    try:
-        return input(printable(f"{question} [y/N] ")).strip().lower() in ("y", "yes")
-    except EOFError:
-        say("")
-        return False
 
 
 def _shared(proposals: Sequence[Proposal]) -> list[str]:

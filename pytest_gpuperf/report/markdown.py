@@ -128,7 +128,7 @@ def nights(past: History) -> str:
         name = f"{shown.label}: {main.metric.name}"
         lines += [row([name, shown.device, spark, shown.now, changed])]
     if len(rows) > _LISTED:
-        lines += ["", f"and {len(rows) - _LISTED} more tests: `gpuperf history --report FILE.html`"]
+        lines += ["", f"and {len(rows) - _LISTED} more tests: `gpuperf history --output FILE.html`"]
     return "\n".join([*lines, ""])
 
 

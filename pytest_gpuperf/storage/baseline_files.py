@@ -44,7 +44,10 @@ if TYPE_CHECKING:
 SCHEMA = 1
 _REMEDY = "Restore it from git, or mend the entry by hand; nothing was overwritten"
 _CONFLICT = "\n<<<<<<< "
-_MERGE = "`gpuperf baseline merge` merges the entries of both sides; nothing was overwritten"
+_TAKE_ONE_SIDE = (
+    "Take one side of this file and of its .kernels.json.xz (`git checkout --ours` or `--theirs`), "
+    "then accept the tests of the other anew; nothing was overwritten"
+)
 _HEADER = """\
 # Baselines of pytest-gpuperf, measured on the device named below.
 # Written by `gpuperf update-baseline` and `gpuperf calibrate`: review it, do not edit the numbers.
@@ -131,11 +134,10 @@ def save(baselines: BaselineFile, file: Path) -> None:
     files.write_atomically(files.target(file), to_text(baselines, file))
 
 
-def to_text(baselines: BaselineFile, file: Path, sides: Sequence[str] = ()) -> str:
+def to_text(baselines: BaselineFile, file: Path) -> str:
     """What `file` is to hold: these baselines, with the comments that people wrote into it.
 
-    What it holds now is a baseline file, where it is there; where git has left a conflict in it,
-    `sides` are the texts of both. Raises BadFile for more than is read.
+    What it holds now is a baseline file, where it is there. Raises BadFile for more than is read.
     """
     import yaml
 
@@ -146,9 +148,8 @@ def to_text(baselines: BaselineFile, file: Path, sides: Sequence[str] = ()) -> s
         allow_unicode=True,
         width=sys.maxsize,  # a process stays on its line however many rounds it has
     )
-    olds = sides or [file.read_text(encoding="utf-8") if file.exists() else ""]
-    old, *others = (_ANY_HEADER.sub("", one, count=1) for one in olds)
-    whole = _HEADER + with_comments(old, text, *others)
+    old = file.read_text(encoding="utf-8") if file.exists() else ""
+    whole = _HEADER + with_comments(_ANY_HEADER.sub("", old, count=1), text)
     # What could not be read again is not put in the place of what can be.
     files.parse_yaml(whole, file, "Nothing was written: share the tests out to several suites")
     return whole
@@ -165,24 +166,17 @@ def _plain(baselines: BaselineFile) -> dict[str, Any]:
     return plain
 
 
-def with_comments(old: str, new: str, *others: str) -> str:
+def with_comments(old: str, new: str) -> str:
     """The YAML text `new` with the comments of `old`: above their entries, and beside them.
 
     A comment goes where its entry is gone, and beside a line of numbers where these are others.
-    `others` have more of them, for places where `old` has none. All these texts are valid, and
-    `new` has a line of its own for each entry. By the marks of yaml's parser in C: ruamel.yaml,
-    which is made for this, takes more than two seconds for the largest of our files, and lays it
-    out in another way.
+    Both texts are valid, and `new` has a line of its own for each entry. By the marks of yaml's
+    parser in C: ruamel.yaml, which is made for this, takes more than two seconds for the largest of
+    our files, and lays it out in another way.
     """
-    above: dict[Place, list[str]] = {}
-    beside: dict[Place, str] = {}
-    for text in reversed((old, *others)):
-        if "#" in text:
-            own_above, own_beside = _comments(text)
-            above |= {place: comments for place, comments in own_above.items() if comments}
-            beside |= own_beside
-    if not (above or beside):
+    if "#" not in old:
         return new
+    above, beside = _comments(old)
     lines = new.split("\n")
     places: dict[int, list[Place]] = {len(lines) - 1: [_END]}
     for place, start, _ in _entries(new):
@@ -385,7 +379,7 @@ def parsed(file: Path, text: str) -> BaselineFile:
     """The baselines that `text`, read from `file`, says. Raises BadFile, as `load`."""
     if _CONFLICT in f"\n{text}":
         line = f"\n{text}".split(_CONFLICT)[0].count("\n") + 1
-        raise BadFile(file, f"line {line}", "git has left a conflict here", _MERGE)
+        raise BadFile(file, f"line {line}", "git has left a conflict here", _TAKE_ONE_SIDE)
     data = files.parse_yaml(text, file, _REMEDY)
     loaded = _without_retired(files.validate(data, BaselineFile, file, SCHEMA, _REMEDY))
     files.check(_problems(loaded), file, _REMEDY)

@@ -20,7 +20,7 @@ import tempfile
 import time
 import unicodedata
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime, timezone
 from pathlib import Path
@@ -454,41 +454,24 @@ def ignored_by_git(folder: Path) -> None:
             file.write_text("*\n", encoding="utf-8")
 
 
-def conflicts(folder: Path) -> dict[Path, dict[int, bytes]]:
-    """The files in `folder` that git has begun to merge and could not.
+def git(folder: Path, *arguments: str, given: str = "", ends: Collection[int] = (0,)) -> bytes:
+    """What git prints, in English, of what it is `given`; `ends` are the codes of success.
 
-    Per file what it was (1), and what each of the two sides has made of it (2 and 3), where that
-    has the file. Raises UsageFailure where there is no git.
+    Raises UsageFailure where it fails, or is not there.
     """
-    unmerged: dict[Path, dict[int, bytes]] = {}
-    for line in filter(None, git(folder, "ls-files", "-u", "-z").decode().split("\0")):
-        said, _, name = line.partition("\t")
-        mode, blob, side = said.split()
-        if mode.startswith("100"):  # no symbolic link
-            content = git(folder, "cat-file", "--filters", f"--path={name}", blob)
-            unmerged.setdefault(folder / name, {})[int(side)] = content
-    return unmerged
-
-
-def merged(folder: Path, written: Iterable[Path]) -> None:
-    """Tells git that these files in `folder` are merged. Raises UsageFailure where it refuses."""
-    git(folder, "add", "-A", "--", *(str(file.relative_to(folder)) for file in written))
-
-
-def git(folder: Path, *arguments: str) -> bytes:
-    """What git prints. Raises UsageFailure where it fails, or is not there."""
     try:
         done = subprocess.run(
             ["git", "-C", str(folder), *arguments],
             capture_output=True,
-            stdin=subprocess.DEVNULL,
+            input=given.encode(),
             check=False,
+            env={**os.environ, "LC_ALL": "C"},
         )
     except OSError as error:
         raise UsageFailure(f"git cannot be started ({error.strerror})") from None
-    if done.returncode:
+    if done.returncode not in ends:
         command = next(word for word in arguments if not word.startswith("-") and "=" not in word)
-        said = done.stderr.decode(errors="replace").strip()
+        said = (done.stderr or done.stdout).decode(errors="replace").strip()
         remedy = ". Run it in a git checkout" if "not a git repository" in said else ""
         raise UsageFailure(f"git {command}: {said}{remedy}")
     return done.stdout

@@ -13,7 +13,7 @@ from pytest_gpuperf.catalogue.metric_catalogue import catalogue, impossible
 from pytest_gpuperf.errors import UsageFailure
 from pytest_gpuperf.model.measurement import STEP
 from pytest_gpuperf.model.metric import Direction, MetricClass
-from pytest_gpuperf.plugin.options import METRIC_SETS
+from pytest_gpuperf.model.settings import METRIC_SETS
 from pytest_gpuperf.storage import run_files
 
 METRICS = catalogue().metrics

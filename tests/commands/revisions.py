@@ -11,9 +11,9 @@ from typing import ClassVar
 
 import pytest
 
+from pytest_gpuperf.commands.worktrees import PREFIX
 from pytest_gpuperf.measure import fresh_process
 from pytest_gpuperf.measure.fresh_process import Finished, Start
-from pytest_gpuperf.measure.worktrees import PREFIX
 
 ONE, TWO = "tests/perf/test_steps.py::test_one", "tests/perf/test_steps.py::test_two"
 CYCLES = 4e8

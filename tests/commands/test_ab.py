@@ -144,7 +144,7 @@ def test_an_uncommitted_slowdown_is_found_with_its_kernel(
     slower = {"::test_step": {"cycles": 1.02, "step_time": 1.02}}
     project.device(kernels=[["conv", 900, 5e6], ["more", 18, 1e5]], factors=slower)
     index = (project.root / ".git" / "index").read_bytes()
-    report = ("--report", "ab.md", "--report", "ab.html", "--report", "ab.json")
+    report = ("--output", "ab.md", "--output", "ab.html", "--output", "ab.json")
     assert ab("main", *report, "--", "-p", "no:randomly", "test_steps.py") == FAILED
     said = capsys.readouterr().out
     assert "gpuperf: cycles +2.00 %, step_time +2.00 %: regressed on NVIDIA A100" in said
@@ -259,7 +259,7 @@ def test_undecided_at_the_time_limit_fails_and_says_so(
     processes: Scripted, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ticks = iter(range(0, 10_000, 7))
-    monkeypatch.setattr("pytest_gpuperf.commands.ab.time.monotonic", lambda: float(next(ticks)))
+    monkeypatch.setattr("time.monotonic", lambda: float(next(ticks)))
     processes.factors = {"b": [1.01]}
     assert ab("main", "--time-limit", "60", "--", "tests") == FAILED
     assert len(processes.order) < 6
@@ -452,7 +452,7 @@ def test_pairs_on_a_throttled_gpu_do_not_count(
         (["main", "--processes", "10"], "--processes 10: give a number from 1 to 9"),
         (["main", "--time-limit", "0"], "--time-limit 0: give seconds, more than 0"),
         (["main", "--time-limit", "nan"], "--time-limit nan: give seconds, more than 0"),
-        (["main", "--report", "ab.txt"], 'no report has the suffix ".txt"'),
+        (["main", "--output", "ab.txt"], 'no report has the suffix ".txt"'),
         (["main", "--install", "echo out; exit 3"], "`echo out; exit 3` ended with 3 in "),
         (["main", "--install", "echo out; exit 3"], ":\nout\n"),
     ],

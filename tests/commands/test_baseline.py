@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import shlex
-import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -133,17 +132,6 @@ def test_what_is_not_there_or_would_be_written_over_is_refused(
     assert FILE.read_bytes() == before
 
 
-def test_outside_of_a_checkout_nothing_is_merged(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
-    assert gpuperf("merge") == errors.BAD_CONFIGURATION
-    assert "not a git repository" in (said := capsys.readouterr().err)
-    assert said.endswith(". Run it in a git checkout\n")
-    assert gpuperf("merge", "--baselines", "elsewhere") == errors.BAD_CONFIGURATION
-    assert "no folder elsewhere. Run it in a git checkout" in capsys.readouterr().err
-
-
 # Gone
 
 
@@ -199,161 +187,6 @@ def test_a_test_is_gone_with_its_file_or_where_that_was_collected_without_it() -
         (OTHER, [], True),
     ):
         assert reference.is_gone(test, collected, Path.cwd()) is gone, (test, collected)
-
-
-# Merged
-
-
-def git(command: str) -> str:
-    """What git says; it may fail, as a merge with a conflict does."""
-    set_up = ["-c", "user.name=me", "-c", "user.email=me@home", "-c", "init.defaultBranch=mine"]
-    done = subprocess.run(
-        ["git", *set_up, *command.split()], check=False, capture_output=True, text=True
-    )
-    return done.stdout
-
-
-def accepted(cycles: float, *tests: str) -> None:
-    made = [
-        measurement(
-            {"cycles": [cycles]},
-            test=test,
-            process=f"{cycles}/{number}",
-            kernels=table(("conv", cycles)) if not number else None,
-        )
-        for test in tests
-        for number in range(3)
-    ]
-    request = acceptance.AcceptanceRequest(
-        Path("baselines"), f"{cycles:g}", "2026-03-02T00:00:00Z", force=True
-    )
-    acceptance.accept(acceptance.proposals(made, request))
-
-
-def written(old: str, new: str) -> None:
-    """By hand, into the file."""
-    text = FILE.read_text()
-    assert old in text
-    FILE.write_text(text.replace(old, new, 1))
-
-
-def in_conflict(
-    mine: Callable[[], object], theirs: Callable[[], object], by: str = "merge theirs"
-) -> None:
-    """Two branches of what there is, each with its commit, of which one is being merged."""
-    git("init -q")
-    git("add -A")
-    git("commit -qm before")
-    git("branch theirs")
-    for branch, change in (("mine", mine), ("theirs", theirs)):
-        git(f"checkout -q {branch}")
-        change()
-        git("add -A")
-        git(f"commit -qm {branch}")
-    git("checkout -q mine")
-    assert "CONFLICT" in git(by)
-
-
-NEW, NEWER = f"{A}::test_new", f"{A}::test_newer"
-
-
-def test_what_two_branches_accepted_is_merged_entry_by_entry(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    def mine() -> None:
-        accepted(5e8, FIRST, SECOND, NEW)
-        written("tolerance: {}", "tolerance: {cycles: 1%}")
-        written("accepted:", "# mine\naccepted:")
-
-    def theirs() -> None:
-        accepted(6e8, FIRST, NEWER)
-        acceptance.remove(FILE, [OTHER])
-        written("tolerance: {}", "tolerance: {step_time: 2%}")
-        written("suite:", "# theirs\nsuite:")
-
-    in_conflict(mine, theirs)
-    assert gpuperf("list") == errors.BAD_CONFIGURATION
-    said = capsys.readouterr().err
-    assert f"{FILE}: line " in said
-    assert "`gpuperf baseline merge`" in said
-    assert gpuperf("merge") == errors.OK
-    assert capsys.readouterr().out.splitlines() == [
-        f"{FILE}: merged",
-        f"  {FIRST}: changed on both sides, HEAD's is kept",
-        "to measure what the merge makes of them, once it is committed:",
-        f"  gpuperf record --processes 5 -- '{FIRST}'",
-        '  gpuperf update-baseline --reason "..."',
-    ]
-    merged = baselines()
-    assert {
-        test: own["step"].samples["step"]["cycles"][0][0] for test, own in merged.tests.items()
-    } == {
-        FIRST: 5e8,
-        SECOND: 5e8,
-        NEW: 5e8,
-        NEWER: 6e8,
-    }
-    for test, cycles in ((FIRST, 5e8), (NEW, 5e8), (NEWER, 6e8)):
-        listed = merged.tests[test]["step"].kernels
-        assert listed is not None
-        expected = table(("conv", cycles))
-        assert kernel_files.table_of(FILE, H200, "meddpm", test, "step", listed) == expected
-    assert merged.tolerance == {"cycles": "1%", "step_time": "2%"}
-    assert [one.reason for one in merged.accepted] == ["first"] * 4 + ["5e+08"] * 3 + ["6e+08"] * 2
-    assert "# mine\naccepted:" in FILE.read_text()
-    assert "# theirs\nsuite:" in FILE.read_text()
-    assert git("status --porcelain").splitlines() == [
-        f"M  {kernel_files.path_beside(FILE)}",
-        f"M  {FILE}",
-    ]
-
-
-@pytest.mark.parametrize("by", ["merge theirs", "rebase theirs", "cherry-pick theirs"])
-def test_a_file_that_is_new_in_both_is_merged_in_whatever_way_they_come_together(
-    by: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    FILE.rename("kept.yaml")
-    kernel_files.path_beside(FILE).unlink()
-    in_conflict(lambda: accepted(5e8, FIRST), lambda: accepted(6e8, SECOND), by)
-    monkeypatch.chdir(FILE.parent)
-    assert gpuperf("merge", "--baselines", "../..") == errors.OK
-    monkeypatch.chdir(tmp_path)
-    assert list(baselines().tests) == [FIRST, SECOND]
-
-
-def test_what_is_removed_here_and_accepted_there_is_kept() -> None:
-    def mine() -> None:
-        FILE.unlink()
-        kernel_files.path_beside(FILE).unlink()
-
-    in_conflict(mine, lambda: accepted(6e8, SECOND))
-    assert gpuperf("merge") == errors.OK
-    assert list(baselines().tests) == [SECOND]
-
-
-def test_a_setting_that_both_changed_is_heads() -> None:
-    in_conflict(
-        lambda: written("tolerance: {}", "tolerance: {cycles: 1%}"),
-        lambda: written("tolerance: {}", "tolerance: {cycles: 3%}"),
-    )
-    assert gpuperf("merge") == errors.OK
-    assert baselines().tolerance == {"cycles": "1%"}
-    assert list(baselines().tests) == [FIRST, SECOND, OTHER]
-    assert kernels_of(FIRST)
-
-
-def test_without_a_conflict_nothing_is_merged_and_one_that_was_added_comes_back(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    assert gpuperf("merge") == errors.BAD_CONFIGURATION
-    assert "git ls-files: fatal: not a git repository" in capsys.readouterr().err
-    in_conflict(lambda: accepted(5e8, NEW), lambda: accepted(6e8, NEWER))
-    git("add -A")
-    assert gpuperf("merge") == errors.BAD_CONFIGURATION
-    assert "`git checkout --merge baselines`" in capsys.readouterr().err
-    git("checkout --merge baselines")
-    assert gpuperf("merge") == errors.OK
-    assert {NEW, NEWER} < {*baselines().tests}
 
 
 # In a session

@@ -9,7 +9,7 @@ import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import ceil, log2
 from pathlib import Path
@@ -18,10 +18,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_gpuperf import __main__
-from pytest_gpuperf.commands.bisect import EXAMPLES
+from pytest_gpuperf.commands.bisect import EXAMPLES, PREFIX
 from pytest_gpuperf.errors import BAD_CONFIGURATION, FAILED, INTERRUPTED
-from pytest_gpuperf.measure import fresh_process
-from pytest_gpuperf.measure.environments import left
 from pytest_gpuperf.measure.fresh_process import Finished
 from tests import examples
 from tests.commands.revisions import CYCLES, ONE, TWO, Processes, Started, checkout, git
@@ -189,8 +187,22 @@ def test_where_those_between_cannot_be_measured_it_says_which_it_may_be(
     history(folder, ["1.0 1.0", BROKEN, HANGS, "1.02 1.0", "1.02 1.0"])
     assert bisect("c0", "main", "--", "tests") == FAILED
     said = capsys.readouterr().out.partition("is one of these")[2]
-    assert [line.split(" ")[-1] for line in said.splitlines()[1:]] == ["1", "2", "3"]
+    assert {line.split(" ")[-1] for line in said.splitlines()[1:]} == {"1", "2", "3"}
     assert processes.started
+
+
+def test_what_ran_out_of_time_is_asked_again_and_what_cannot_be_measured_is_not(
+    folder: Path, processes: Written, capsys: pytest.CaptureFixture[str]
+) -> None:
+    history(folder, ["1.0 1.0", BROKEN, HANGS, "1.02 1.0"])
+    for again in (False, True):
+        processes.asked.clear()
+        assert bisect("c0", "main", "--time-limit", "600", "--", "tests") == FAILED
+        said = capsys.readouterr().out
+        assert "  skipped: time ran out\n  the same command asks again; --time-limit 1200" in said
+        commits = git(folder, "rev-list", "--reverse", "main").split()
+        asked = [one[:12] in processes.asked for one in commits]
+        assert asked == ([True, False, True, False] if again else [True] * 4)
 
 
 def test_a_good_one_that_cannot_be_measured_ends_it(folder: Path, processes: Written) -> None:
@@ -215,7 +227,6 @@ def test_interrupted_it_goes_on_with_what_it_knows(
     capsys.readouterr()
     assert bisect("c0", "main", "--", "tests") == FAILED
     said = capsys.readouterr().out
-    assert ("going on: " in said) is (after >= 11)
     assert " 5\n" in said.partition("the first that is slower:")[2][:24]
     assert len(processes.started) <= whole + min(begun, 8)
 
@@ -224,16 +235,17 @@ def test_interrupted_it_goes_on_with_what_it_knows(
     ("words", "said"),
     [
         (["mian", "main"], '"mian" is no revision of '),
-        (["main", "c0"], " is not before "),
-        (["c0", "c0"], " is not before "),
+        (["main", "c0"], "Maybe you mistook good and bad revs?"),
+        (["c0", "c0"], "was both good and bad"),
         (["c0", "main", "--metric", "cylces"], "--metric cylces: "),
         (["c0", "main", "--processes", "0"], "--processes 0: give a number from 1 to 9"),
         ([], "name GOOD and BAD, two revisions, or --package NAME=OLD..NEW"),
         (["c0"], "name GOOD and BAD"),
-        (["c0", "--package=net=1..2"], "bisect either commits or releases"),
-        (["--package=net=1..2", "--install=x"], "--install is for checkouts"),
-        (["--package=net=1..2", "--package=Net=2..3"], "name each package once"),
+        (["c0", "--package=net=1..2"], "takes the place of GOOD, BAD and --install"),
+        (["--package=net=1..2", "--install=x"], "takes the place of GOOD, BAD and --install"),
         (["--package=net"], "write NAME=OLD..NEW"),
+        (["--package=net=1.0"], "write NAME=OLD..NEW"),
+        (["--package=-e=1..2"], "write NAME=OLD..NEW"),
     ],
 )
 def test_bad_configuration_says_what_to_do(
@@ -263,13 +275,20 @@ def test_every_example_works_as_it_is_typed(
 # Releases
 
 
+@dataclass
 class InEnvironments(Written):
     """In environments, which say how slow their packages are."""
+
+    linked: set[Path] = field(default_factory=set)
+    """Files of this one that are theirs too."""
 
     def what(self, one: Started) -> str:
         """The packages and releases."""
         assert one.folder == Path.cwd()
-        known = packages_of(Path(one.python)).glob("*.dist-*")
+        place = packages_of(Path(one.python))
+        own = packages_of(Path(sys.prefix, "bin", "python")).glob("*.py")
+        self.linked |= {file for file in own if file.samefile(place / file.name)}
+        known = place.glob("*.dist-*")
         return " ".join(sorted(info.stem.split(".dist")[0] for info in known))
 
     def factor(self, one: Started) -> Path:
@@ -294,6 +313,11 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> InEnvironments:
     return scripted
 
 
+def left(offered: Index) -> list[Path]:
+    """What is left of environments."""
+    return [*offered.folder.parent.rglob(f"{PREFIX}*")]
+
+
 def slow_from(slow: int, count: int) -> dict[str, str]:
     """So many releases, 1.0 and so on, and what is in the module of each."""
     return {f"1.{n}": "1.02 1.0" if n >= slow else "1.0 1.0" for n in range(count)}
@@ -316,14 +340,14 @@ def test_the_release_is_named_wherever_it_is(
     assert f"baseline: net 1.{slow - 1}\nmeasured: net 1.{slow}\n" in said
     assert "gpuperf: cycles +2.00 %: regressed on NVIDIA H200" in said
     assert measured.builds <= 1 + ceil(log2(count)) + 1
-    assert not left()
+    assert not left(offered)
 
 
 @pytest.mark.parametrize(
     ("guilty", "named_as"),
     [
-        ("second", "second 1.1 (with first 1.2)"),
-        pytest.param("first", "first 1.1 (with second 1.0)", marks=AT_NIGHT),
+        ("second", "second 1.1 with first 1.2"),
+        pytest.param("first", "first 1.1 with second 1.0", marks=AT_NIGHT),
     ],
 )
 def test_of_two_packages_the_guilty_one_is_named_first_and_then_its_release(
@@ -341,7 +365,59 @@ def test_of_two_packages_the_guilty_one_is_named_first_and_then_its_release(
     asked = [*dict.fromkeys(measured.asked)]
     assert asked[:3] == [f"first-1.{a} second-1.{b}" for a, b in ((0, 0), (2, 2), (2, 0))]
     assert measured.builds <= 3
-    assert not left()
+    assert not left(offered)
+
+
+def test_a_copy_has_the_release_and_what_it_requires_and_all_else_is_the_same_file(
+    offered: Index, measured: InEnvironments
+) -> None:
+    """What a killed command left goes before it; yanked ones and pre-releases are not asked."""
+    here = packages_of(Path(sys.prefix, "bin", "python"))
+    (here / "other.py").write_text("1.0 1.0", encoding="utf-8")
+    (killed := offered.folder.parent / "temporary" / f"{PREFIX}killed").mkdir(parents=True)
+    offered.release("base", {"0.1": "1.0 1.0"})
+    factors = {"1.0": "1.0 1.0", "1.1": "1.02 1.0", "1.2rc1": "1.0 1.0", "1.2": "1.02 1.0"}
+    offered.release("net", factors, requires=["base"], yanked=["1.1"])
+    assert bisect("--package=Net=1.0..1.2", "--", "tests") == FAILED
+    assert {*measured.asked} == {"base-0.1 net-1.0", "base-0.1 net-1.2"}
+    assert measured.linked == {here / "other.py"}
+    assert not killed.exists()
+    assert not left(offered)
+    assert [file.name for file in here.glob("*.py")] == ["other.py"]
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "said"),
+    [
+        ("UV_DEFAULT_INDEX", "http://127.0.0.1:9/simple", "the releases of net cannot be listed"),
+        ("PATH", "", "pip install uv"),
+    ],
+)
+def test_without_uv_or_its_index_it_says_what_to_do(
+    offered: Index,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    variable: str,
+    value: str,
+    said: str,
+) -> None:
+    offered.release("net", slow_from(1, 2))
+    monkeypatch.setenv("UV_HTTP_RETRIES", "0")
+    monkeypatch.setenv(variable, value)
+    if not value:
+        monkeypatch.setattr("shutil.which", lambda *_, **__: None)
+    assert bisect("--package=net=1.0..1.1", "--", "tests") == BAD_CONFIGURATION
+    assert said in capsys.readouterr().err
+    assert not left(offered)
+
+
+def test_only_a_virtual_environment_is_copied(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    history(folder, of_one(1.0))
+    monkeypatch.setattr(sys, "prefix", sys.base_prefix)
+    assert bisect("--package=net=1.0..1.1", "--", "tests") == BAD_CONFIGURATION
+    assert "run this from one that venv or uv has made" in capsys.readouterr().err
 
 
 @AT_NIGHT
@@ -354,7 +430,8 @@ def test_a_release_that_cannot_be_installed_is_passed_over(
     assert bisect("--package=net=1.0..1.4", "--", "tests") == FAILED
     said = capsys.readouterr()
     assert "net==1.2 cannot be installed" in said.err
-    assert "is one of these, of which the others were skipped:\n  net 1.2\n  net 1.3\n" in said.out
+    assert "is one of these, of which the others were skipped:\n" in said.out
+    assert {*said.out.splitlines()[-2:]} == {"  net 1.2", "  net 1.3"}
     assert measured.started
 
 
@@ -366,15 +443,26 @@ def test_interrupted_it_goes_on_with_the_releases_it_knows(
     words = ("--package", "net=1.0..1.3", "--", "tests")
     measured.ends = 8
     assert bisect(*words) == INTERRUPTED
-    assert not left()
+    assert not left(offered)
     measured.ends = 999
     measured.asked.clear()
     measured.started.clear()
     assert bisect(*words) == FAILED
     said = capsys.readouterr().out
-    assert "going on: 1 release measured before" in said
     assert "the first that is slower: net 1.2\n" in said
     assert "net-1.3" not in measured.asked
+
+
+SCRIPTED_BY_RELEASES = """
+import tinydata, tinynet
+from tests.plugin.scripted import A100, ScriptedCollector
+
+def pytest_gpuperf_collector(config):
+    slower = tinynet.LAYERS == 2
+    kernels = [["conv", 900, 5e6], ["more", 18, 1e5]][: 1 + slower]
+    factors = {"": {"cycles": 1.02}} if slower else {}
+    return ScriptedCollector({**A100, "kernels": kernels, "factors": factors})
+"""
 
 
 @AT_NIGHT
@@ -385,34 +473,14 @@ def test_a_slow_release_is_named_by_processes_of_whole_environments(
     offered = index(tmp_path, monkeypatch)
     offered.release("tinynet", {f"1.{n}": f"LAYERS = {1 + (n >= 13)}\n" for n in range(20)})
     offered.release("tinydata", {f"2.{n}": "" for n in range(20)})
-    project.device(kernels=[["conv", 900, 5e6]])
-    project.tests("""
-        import json
-        from pathlib import Path
-        import tinydata, tinynet
-
-        script = json.loads(Path("device.json").read_text())
-        if tinynet.LAYERS == 2:
-            script["kernels"].append(["more", 18, 1e5])
-            script["factors"] = {"": {"cycles": 1.02}}
-        Path("device.json").write_text(json.dumps(script))
-
-        def test_step(gpuperf):
-            gpuperf.measure(lambda: None)
-    """)
-    device = project.root / "device.json"
-    original = fresh_process.run_in_turn
-
-    def afresh(*given: Any, **more: Any) -> Iterator[Finished]:
-        project.device(kernels=[["conv", 900, 5e6]])
-        return original(*given, **more)
-
-    monkeypatch.setattr(fresh_process, "run_in_turn", afresh)
-    assert device.exists()
+    project.device()
+    project.tests("def test_step(gpuperf): gpuperf.measure(lambda: None)")
+    with (project.root / "conftest.py").open("a", encoding="utf-8") as conftest:
+        conftest.write(SCRIPTED_BY_RELEASES)
     spans = ("--package=tinydata=2.0..2.19", "--package=tinynet=1.0..1.19")
     assert bisect(*spans, "--", "-p", "no:randomly", "test_steps.py") == FAILED
     said = capsys.readouterr().out
-    assert "the first that is slower: tinynet 1.13 (with tinydata 2.19)\n" in said
+    assert "the first that is slower: tinynet 1.13 with tinydata 2.19\n" in said
     assert "gpuperf: cycles +2.00 %: regressed on NVIDIA A100" in said
     assert "more" in said.partition("the first that is slower")[2]
-    assert not left()
+    assert not left(offered)

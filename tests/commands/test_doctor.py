@@ -44,7 +44,7 @@ Its canary (sm90-0123456789ab):
 
 def in_json(capsys: pytest.CaptureFixture[str], code: int = errors.OK) -> Any:
     """What it says to programs, which is as its schema has it."""
-    assert __main__.main(["doctor", "--json"]) == code
+    assert __main__.main(["doctor", "--format", "json"]) == code
     said = json.loads(capsys.readouterr().out)
     schema = ROOT / "docs" / "schema" / "doctor.schema.json"
     jsonschema.validate(said, json.loads(schema.read_text(encoding="utf-8")))

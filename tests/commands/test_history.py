@@ -457,7 +457,10 @@ def test_what_one_change_did_on_several_devices_is_told_once(
     [
         (["nowhere"], "nowhere: no run file there"),
         (["RUNS", "--report", "/dev/null/a.md"], "a.md: cannot be written"),
-        (["RUNS", "--report", "a.pdf"], "a.pdf: name a file that ends in .html"),
+        (
+            ["RUNS", "--report", "a.pdf"],
+            '--output a.pdf: no report has the suffix ".pdf", known are .html, .md',
+        ),
         (["RUNS", "--baselines", "none"], "--baselines none: no such folder"),
         (["RUNS", "--test", "other"], "--test other: no test matches; there are test_training"),
     ],

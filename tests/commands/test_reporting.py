@@ -81,7 +81,7 @@ def test_what_cannot_be_done_is_refused_and_nothing_is_written(
     for flag, word, says in (
         ("--output", "x.pdf", 'no report has the suffix ".pdf", known are .html, .md, .json'),
         ("--output", "report", 'no report has the suffix ""'),
-        ("--baseline", "nowhere", "--baseline nowhere: no such folder"),
+        ("--baseline", "nowhere", "--baselines nowhere: no such folder"),
         ("--output", str(MEASURED), "this is the run itself; name another file"),
     ):
         assert __main__.main(["report", str(MEASURED), flag, word]) == errors.BAD_CONFIGURATION

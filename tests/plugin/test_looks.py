@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from pytest_gpuperf.judge.stopping import LOOKS
-from pytest_gpuperf.plugin.options import PROCESSES
+from pytest_gpuperf.model.settings import PROCESSES
 from tests.plugin.projects import STEP, Project
 
 TESTS = """

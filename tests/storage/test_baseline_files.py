@@ -339,7 +339,7 @@ def test_what_is_no_baseline_file_is_refused(file: Path) -> None:
         (b"schema: 1\ntests: {x: *all}", "line 2 column 12: an alias: write what it stands for"),
         # What a merge in git leaves behind.
         (b"<<<<<<< HEAD\nschema: 1\n=======\nschema: 1\n>>>>>>> x\n", "line 1: git has left a"),
-        (b"schema: 1\n<<<<<<< HEAD\n", "line 2: git has left a conflict here. `gpuperf"),
+        (b"schema: 1\n<<<<<<< HEAD\n", "line 2: git has left a conflict here. Take one"),
     ):
         file.write_bytes(content)
         assert message in refusal(baseline_files.load, file, BadFile), content

@@ -51,7 +51,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Examination:
-    """What `gpuperf doctor --json` prints."""
+    """What `gpuperf doctor --format json` prints."""
 
     __pydantic_config__ = CHECKED
 

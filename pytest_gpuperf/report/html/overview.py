@@ -568,5 +568,5 @@ def _steps(run: Run, context: CommandContext, file: str) -> Iterator[tuple[str, 
     for what, commands in wanted(run.results(), context):
         yield f"{what[0].upper()}{what[1:]}", tuple(commands)
     if run.measurements and not run.verdicts and file:
-        command = f"gpuperf report {shlex.quote(file)} --baseline baselines"
+        command = f"gpuperf report {shlex.quote(file)} --baselines baselines"
         yield "To judge this run against a folder of baselines:", (command,)

@@ -100,7 +100,7 @@ def test_the_headline_says_how_the_run_went() -> None:
     # One that was compared with nothing says so.
     said = of(run([measurement()]))
     assert [row.outcome for row in said.rows] == ["not judged"]
-    assert commands(said) == ["gpuperf report run.json --baseline baselines"]
+    assert commands(said) == ["gpuperf report run.json --baselines baselines"]
 
 
 def test_what_got_worse_is_not_said_without_what_got_better() -> None:

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 import pytest_gpuperf
-from pytest_gpuperf.errors import UsageFailure
-from pytest_gpuperf.measure.worktrees import (
+from pytest_gpuperf.commands.worktrees import (
     PREFIX,
     Repository,
     Tree,
@@ -21,13 +20,14 @@ from pytest_gpuperf.measure.worktrees import (
     sweep,
     worktrees,
 )
+from pytest_gpuperf.errors import UsageFailure
 from tests import ROOT
 from tests.commands.revisions import git
 
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from pytest_gpuperf.measure.worktrees import repository, worktrees
+from pytest_gpuperf.commands.worktrees import repository, worktrees
 
 with worktrees(repository(Path.cwd())) as place:
     print(place.add("a", "HEAD").top, flush=True)

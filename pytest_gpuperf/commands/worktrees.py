@@ -7,7 +7,6 @@ holds its folder (flock) as long as it lives. The user's checkout and index are 
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -144,37 +143,28 @@ class Worktrees:
         files.git(self._repository.top, *_NO_HOOKS, *add)
         return Tree(self._repository, path)
 
-    def remove(self, tree: Tree) -> None:
-        """Removes a worktree of these before the others."""
-        _remove(self._repository.top, tree.top)
-
 
 @contextmanager
 def worktrees(of: Repository) -> Iterator[Worktrees]:
     """A place for worktrees, which go with the block; those that others left go before it."""
     sweep(of)
-    folder = Path(tempfile.mkdtemp(prefix=PREFIX))
     try:
-        # Held until this process has ended, however it does.
-        with files.locked(folder):
-            try:
-                yield Worktrees(of, folder.resolve())
-            finally:
-                _remove_all(of.top, folder.resolve())
+        with files.staging(Path(tempfile.gettempdir()), PREFIX) as folder:
+            yield Worktrees(of, folder.resolve())
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        sweep(of)
 
 
 def sweep(of: Repository) -> None:
     """Removes the worktrees of those that were killed: nobody holds their folder any more."""
-    for folder in {tree.parent for tree in _ours(of.top)}:
-        if not folder.exists():
-            _remove_all(of.top, folder)
-            continue
-        with files.held(folder) as free:
-            if free:
-                _remove_all(of.top, folder)
-                shutil.rmtree(folder, ignore_errors=True)
+    for place in {tree.parent.parent for tree in _ours(of.top)}:
+        if place.is_dir():
+            files.sweep(place, PREFIX)
+    for tree in _ours(of.top):
+        if not tree.parent.exists():
+            # Twice forced: also one that was being made, which git has locked.
+            with suppress(UsageFailure):
+                files.git(of.top, "worktree", "remove", "--force", "--force", str(tree))
 
 
 def pinned(folder: Path) -> str:
@@ -196,15 +186,3 @@ def _ours(top: Path) -> list[Path]:
     listed = (line.partition(" ") for line in said.splitlines())
     paths = [Path(path) for what, _, path in listed if what == "worktree"]
     return [path for path in paths if path.parent.name.startswith(PREFIX)]
-
-
-def _remove_all(top: Path, folder: Path) -> None:
-    for path in _ours(top):
-        if path.parent == folder:
-            _remove(top, path)
-
-
-def _remove(top: Path, path: Path) -> None:
-    """Twice forced: also one that was being made, which git has locked."""
-    with suppress(UsageFailure):
-        files.git(top, "worktree", "remove", "--force", "--force", str(path))

@@ -1,0 +1,102 @@
+"""The flags that several commands have, each declared and read here.
+
+Which baselines is `--baselines DIR`; what is printed is `--format FORMAT`, and what is written is
+`--output FILE`, of the format that its suffix names. What they were called before still works, and
+no help says so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+from pytest_gpuperf.errors import UsageFailure
+from pytest_gpuperf.storage import files, run_files
+
+BASELINES = "baselines"
+TEXT, JSON, MARKDOWN = "text", "json", "markdown"
+
+
+def add_baselines(parser: argparse.ArgumentParser, purpose: str | None = None) -> None:
+    """`--baselines`: where they are; without a `purpose` those of the project.
+
+    As argparse takes the beginnings of flags, `--baseline` is the same.
+    """
+    default = f"default: {BASELINES} of the project that this folder is in"
+    parser.add_argument("--baselines", type=Path, metavar="DIR", help=purpose or default)
+
+
+def baselines_folder(options: argparse.Namespace) -> Path:
+    """Where the baselines of the project are, as one would type it here."""
+    here = Path.cwd()
+    given: Path | None = options.baselines
+    return given or Path(os.path.relpath(run_files.project(here) / BASELINES, here))
+
+
+def check_baselines(folder: Path | None) -> None:
+    """Raises UsageFailure for a folder that was named and is none."""
+    if folder is not None and not folder.is_dir():
+        raise UsageFailure(f"--baselines {folder}: no such folder")
+
+
+def add_run(parser: argparse.ArgumentParser) -> None:
+    """A saved run, or the newest: see `run_of`."""
+    parser.add_argument(
+        "run", nargs="?", type=Path, metavar="RUN", help="the run's file; default: the newest"
+    )
+
+
+def run_of(options: argparse.Namespace) -> Path:
+    """The file of the run that was named, or the newest. Raises UsageFailure for none."""
+    return options.run or run_files.newest(Path.cwd())
+
+
+def add_tests(parser: argparse.ArgumentParser, purpose: str) -> None:
+    """`--test`, as often as one likes: see `run_files.matching`."""
+    parser.add_argument(
+        "--test",
+        dest="tests",
+        action="append",
+        default=[],
+        metavar="PATTERN",
+        help=f"{purpose}; may be repeated",
+    )
+
+
+def add_format(parser: argparse.ArgumentParser, formats: Sequence[str]) -> None:
+    """`--format`: how it is printed, by default as the first of `formats`."""
+    parser.add_argument(
+        "--format", choices=formats, default=formats[0], help=f"default: {formats[0]}"
+    )
+    parser.add_argument(
+        "--json", dest="format", action="store_const", const=JSON, help=argparse.SUPPRESS
+    )
+
+
+def add_outputs(parser: argparse.ArgumentParser, purpose: str) -> None:
+    """`--output`, as often as one likes: files, each of the format that its suffix names."""
+    parser.add_argument(
+        "--output",
+        dest="outputs",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="FILE",
+        help=f"{purpose}; may be repeated",
+    )
+    parser.add_argument(
+        "--report", dest="outputs", type=Path, action="append", help=argparse.SUPPRESS
+    )
+
+
+def check_outputs(outputs: Sequence[Path], suffixes: Collection[str]) -> None:
+    """Raises UsageFailure for one that has none of these suffixes, or cannot be written."""
+    for output in outputs:
+        if output.suffix not in suffixes:
+            raise UsageFailure(
+                f'--output {output.name}: no report has the suffix "{output.suffix}", known are '
+                + ", ".join(suffixes)
+            )
+        files.check_writable(output)

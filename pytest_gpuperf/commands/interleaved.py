@@ -1,0 +1,458 @@
+"""Two revisions measured in turn, pair by pair: what `gpuperf ab` and `gpuperf bisect` run.
+
+Processes of both follow each other as A B, B A, A B and so on; two that are next to each other make
+a pair, and pairs are judged by their differences. Processes of up to two pairs start together, for
+their imports, and wait for their turn.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import signal
+import time
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timezone
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+from pytest_gpuperf.baselines.judgement import (
+    alarming,
+    fit_pairs,
+    judged_in_pairs,
+    surely_no_loss,
+)
+from pytest_gpuperf.catalogue import units
+from pytest_gpuperf.commands import complain, print_failure, say
+from pytest_gpuperf.commands.worktrees import Repository, Tree, pinned
+from pytest_gpuperf.errors import FAILED, OK, UsageFailure
+from pytest_gpuperf.judge.stopping import LOOKS, settled
+from pytest_gpuperf.measure import fresh_process
+from pytest_gpuperf.measure.device import nvml
+from pytest_gpuperf.measure.fresh_process import Finished, Start
+from pytest_gpuperf.measure.instrument import PATIENCE, STAND_IN
+from pytest_gpuperf.model.measurement import STEP, Measurement
+from pytest_gpuperf.model.result import FAULTS, TEST_FAILED, Outcome, Result, Run
+from pytest_gpuperf.report.text.progress import Display, counted, duration, on_stdout
+from pytest_gpuperf.storage import files, run_files
+
+FOLDER = Path(".gpuperf") / "ab"
+"""Where the runs of both sides are kept, a folder for each comparison."""
+UNDECIDED = (Outcome.INCONCLUSIVE, Outcome.UNFIT, Outcome.MACHINE)
+_TIME_LIMIT = 1800.0
+_TOGETHER = 2
+"""Pairs whose processes start at once: each process that waits holds the host memory of torch."""
+_AHEAD = {"torch": "torch._dynamo"}
+"""By the software that a step names, what else it imports: every optimizer of torch does."""
+_TERMINATED = 128 + signal.SIGTERM
+
+Key = tuple[str, str]
+"""A test, and the measurement's name."""
+Pair = tuple[Measurement, Measurement]
+
+
+@dataclass
+class Revision:
+    """One of the two revisions."""
+
+    letter: str
+    """a or b."""
+    name: str
+    """As it was asked for: "main"; or "the working tree"."""
+    title: str
+    """With its commit."""
+    tree: Tree
+    python: str
+    runs: list[Run] = field(default_factory=list)
+    failed: int = 0
+    """pytest's exit code where a process had failing tests."""
+
+    def measured(self, number: int) -> dict[Key, Measurement]:
+        """What its process of this number, from 0 on, measured."""
+        return {(m.test, m.name): m for m in self.runs[number].measurements}
+
+
+class Ended(Exception):
+    """A process of `side` ended without measuring: nothing more is to be had. Has its exit code."""
+
+    def __init__(self, code: int, side: Revision) -> None:
+        self.code, self.side = code, side
+
+
+def add_limits(parser: argparse.ArgumentParser, what: str) -> None:
+    """The flags of how long `what` may take, and what comes before it."""
+    parser.add_argument(
+        "--processes",
+        type=int,
+        default=LOOKS[-1],
+        metavar="K",
+        help=f"of each revision at most; default and most: {LOOKS[-1]}",
+    )
+    parser.add_argument(
+        "--time-limit",
+        type=float,
+        default=_TIME_LIMIT,
+        metavar="SECONDS",
+        help=f"of {what}: no pair is begun that would not end in it; default: {_TIME_LIMIT:g}",
+    )
+    parser.add_argument(
+        "--install",
+        metavar="CMD",
+        help="what a shell runs once in each checkout that is made, before anything is measured",
+    )
+
+
+def check_limits(options: argparse.Namespace) -> None:
+    """Raises UsageFailure for numbers that cannot be."""
+    if not 1 <= options.processes <= LOOKS[-1]:
+        raise UsageFailure(f"--processes {options.processes}: give a number from 1 to {LOOKS[-1]}")
+    if not (math.isfinite(options.time_limit) and options.time_limit > 0):
+        raise UsageFailure(f"--time-limit {options.time_limit:g}: give seconds, more than 0")
+
+
+class Pairs:
+    """What two revisions have measured, pair by pair, and what is said of it.
+
+    Tests that do not match a `pattern`, where there is one, are left out.
+    """
+
+    def __init__(self, sides: tuple[Revision, Revision], pattern: str = "") -> None:
+        self.sides, self._pattern = sides, pattern
+        self.results: dict[Key, Result] = {}
+        """Of the last look at each."""
+        self._pairs: dict[Key, list[Pair]] = {}
+        self._alone: dict[Key, Revision] = {}
+        """What only one side has measured."""
+        self._other: dict[Key, str] = {}
+        """What both have, and cannot be compared: why."""
+        self._left_out: set[str] = set()
+
+    @property
+    def count(self) -> int:
+        """How many pairs there are of the test that has most."""
+        return max(map(len, self._pairs.values()), default=0)
+
+    @property
+    def open(self) -> list[Key]:
+        """What is not decided yet, or was measured on an unfit device alone."""
+        return [
+            key
+            for key in self._pairs
+            if key not in self.results
+            or not settled(self.results[key].verdicts)
+            or self.results[key].outcome is Outcome.UNFIT
+        ]
+
+    @property
+    def slower(self) -> list[Key]:
+        """What regressed, or failed otherwise."""
+        return [key for key, result in self.results.items() if is_slower(result)]
+
+    def outcomes(self, metric: str | None) -> set[Outcome]:
+        """What is said of whole steps, by one metric or by all."""
+        verdicts = (verdict for result in self.results.values() for verdict in result.verdicts)
+        return {v.outcome for v in verdicts if v.phase == STEP and metric in (None, v.metric)}
+
+    @property
+    def skipped(self) -> dict[str, str]:
+        """What was not compared, or failed, and why, as reports have it of tests that were skipped.
+
+        What both sides skip for the same reason is not there.
+        """
+        said: dict[str, list[str]] = {}
+        whys = {key: f"only in {side.name}" for key, side in self._alone.items()}
+        for (test, name), why in [*whys.items(), *self._other.items()]:
+            said.setdefault(test, []).append(why if name == STEP else f"{name}: {why}")
+        old, new = ({e for r in side.runs[:1] for e in r.skipped.items()} for side in self.sides)
+        for side, skipped in zip(self.sides, (old, new), strict=True):
+            for test, why in sorted(skipped):
+                if why == TEST_FAILED:
+                    said.setdefault(test, []).append(f"failed in {side.name}")
+                elif (test, why) not in old & new:
+                    said.setdefault(test, []).append(f"skipped in {side.name}: {why}")
+        return {test: ", ".join(parts) for test, parts in said.items()}
+
+    def add(self) -> None:
+        """Takes what the last process of each side measured.
+
+        Raises UsageFailure for two devices.
+        """
+        both = [side.measured(-1) for side in self.sides]
+        if self._pattern:
+            tests = {test for side in both for test, _ in side}
+            self._left_out |= {t for t in tests if not run_files.matches(t, self._pattern)}
+        old, new = (
+            {key: one for key, one in side.items() if key[0] not in self._left_out} for side in both
+        )
+        # Of what a look has decided, a pair that had started with others is not judged.
+        wanted = self.open if self.results else [*old]
+        for key in [key for key in old if key in new]:
+            _check_device(old[key], new[key])
+            if dict(old[key].workload) != dict(new[key].workload):
+                differing = units.differences(old[key].workload, new[key].workload)
+                self._other[key] = f"not compared: its workload is {differing}"
+            elif key in wanted:
+                self._pairs.setdefault(key, []).append((old[key], new[key]))
+        if not self.results:
+            for one, other, side in zip((old, new), (new, old), self.sides, strict=True):
+                self._alone |= {key: side for key in one if key not in other}
+
+    def look(self, *, last: bool) -> None:
+        """Judges what has as many pairs as a look takes, or what it has at the end."""
+        for key in self.open:
+            pairs = self._pairs[key]
+            if last or fit_pairs(pairs) in LOOKS or key not in self.results:
+                self.results[key] = judged_in_pairs(pairs)
+
+    def with_kernels(self, keys: Sequence[Key]) -> None:
+        """Judges these again, with the kernels that the last process of each side counted."""
+        old, new = (side.measured(-1) for side in self.sides)
+        for key in keys:
+            if key in old and key in new:
+                (a, b), *others = self._pairs[key]
+                first = replace(a, kernels=old[key].kernels), replace(b, kernels=new[key].kernels)
+                self._pairs[key] = [first, *others]
+                self.results[key] = judged_in_pairs(self._pairs[key])
+
+    def deselected(self, wanted: Sequence[Key] | None = None) -> list[str]:
+        """Flags that leave out the tests of which nothing more has to be known."""
+        if not (self.results or self._left_out):
+            return []
+        kept = {test for test, _ in (self.open if wanted is None else wanted)}
+        every = {test for test, _ in (*self._pairs, *self._alone, *self._other)}
+        every |= self._left_out
+        # pytest leaves out whatever begins so.
+        return [
+            f"--deselect={test}"
+            for test in sorted(every - kept)
+            if not any(other.startswith(test) for other in kept)
+        ]
+
+
+class Interleaved:
+    """Fresh processes of both revisions, in turn, until all is decided or no more may be."""
+
+    def __init__(
+        self,
+        options: argparse.Namespace,
+        pairs: Pairs,
+        environment: dict[str, str],
+        command: str,
+    ) -> None:
+        self.pairs, self.command = pairs, command
+        self._options, self._environment = options, environment
+        stamp = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S.%fZ")
+        self.place = run_files.project(Path.cwd()) / FOLDER / f"{stamp}-{os.getpid()}"
+        """Where the runs of both sides are kept."""
+        self.out_of_time = False
+        """Whether more would have been measured in more time."""
+        self._display = Display(on_stdout)
+        self._begun = time.monotonic()
+        self._longest = 0.0
+        """Seconds that a pair took."""
+
+    @property
+    def took(self) -> str:
+        """How long it has taken until now."""
+        return duration(time.monotonic() - self._begun)
+
+    def measure(self) -> None:
+        """Measures until all is decided, or no more may be. Raises Ended."""
+        most: int = self._options.processes
+        number = 0
+        while numbers := self._next(number, most):
+            # The second pair of what may be slower counts kernels too: they are to be named.
+            kernels = 1 in numbers and any(map(alarming, self.pairs.results.values()))
+            begun = time.monotonic()
+            if not self._measured(numbers, kernels=kernels):
+                break
+            self._longest = max(self._longest, (time.monotonic() - begun) / len(numbers))
+            number = numbers.stop
+        self.pairs.look(last=True)
+        self.out_of_time = number < most and bool(self.pairs.open or not self.pairs.results)
+        slower = self.pairs.slower
+        if any(self.pairs.results[key].attribution is None for key in slower):
+            processes = [(side, f"kernels, {side.name}", "always") for side in self.pairs.sides]
+            if all(self._in_turn(processes, self.pairs.deselected(slower))):
+                self.pairs.with_kernels(slower)
+
+    def _next(self, number: int, most: int) -> range:
+        """The pairs that start together, from this number on: at most those of one look."""
+        if not number:
+            return range(1)
+        if not self.pairs.open:
+            return range(0)
+        in_time = int(self._left() / self._longest) if self._longest else _TOGETHER
+        look = next((look for look in LOOKS if look > number), most)
+        return range(number, min(number + min(_TOGETHER, in_time), look, most))
+
+    def _measured(self, numbers: range, *, kernels: bool) -> bool:
+        """Has two processes for each of these pairs measure what is open. Whether all did."""
+        most: int = self._options.processes
+        processes = [
+            (
+                side,
+                f"pair {number + 1} of {most} at most, {side.name}",
+                "always" if kernels and number == 1 else "never",
+            )
+            for number in numbers
+            for side in self.pairs.sides[:: -1 if number % 2 else 1]
+        ]
+        with closing(self._in_turn(processes, self.pairs.deselected())) as turns:
+            for number in numbers:
+                if not (next(turns) and next(turns)):
+                    return False
+                self.pairs.add()
+                self.pairs.look(last=number + 1 == most)
+        return True
+
+    def _in_turn(
+        self, processes: Sequence[tuple[Revision, str, str]], deselected: Sequence[str]
+    ) -> Generator[bool, None, None]:
+        """Has each measure: of a side, under a name, and with what kernels. Whether it did.
+
+        Raises Ended where one could not.
+        """
+        starts = [
+            self._start(side, [f"--gpuperf-kernels={kernels}", *deselected])
+            for side, _, kernels in processes
+        ]
+        ended = fresh_process.run_in_turn(
+            starts,
+            time_limit=lambda: max(self._left(), 1.0),
+            begins=lambda _: self._display.begins("measuring"),
+            tick=lambda _: self._display.goes_on(),
+            ahead=self._ahead(),
+        )
+        with closing(ended):
+            for side, name, _ in processes:
+                with self._display.of(name):
+                    self._display.begins("starting")
+                    finished = next(ended)
+                yield self._kept(side, name, finished)
+
+    def _ahead(self) -> list[str]:
+        """What is worth importing before the first of them measures: the first pair shows it."""
+        runs = [run for side in self.pairs.sides for run in side.runs[:1]]
+        software = {
+            name for run in runs for m in run.measurements for name in m.fingerprint.software
+        }
+        return [module for name, module in _AHEAD.items() if name in software]
+
+    def _start(self, side: Revision, flags: Sequence[str]) -> Start:
+        tree = side.tree
+        own = self._environment.get("PYTHONPATH")
+        paths = [own] if own else []
+        return Start(
+            [*flags, "-q", *tree.arguments(self._options.pytest_args)],
+            tree.folder,
+            {**self._environment, "PYTHONPATH": os.pathsep.join([*paths, tree.import_path()])},
+            str(tree.top / side.python) if os.sep in side.python else side.python,
+        )
+
+    def _kept(self, side: Revision, name: str, finished: Finished) -> bool:
+        """Keeps what a process measured. Raises Ended where it could not."""
+        if finished.timed_out:
+            complain(f"{side.name}: ended after {duration(finished.seconds)}, at the time limit")
+            return False
+        count = len(finished.run.measurements) if finished.run else 0
+        say(f"{name}: {counted(count, 'measurement')} in {duration(finished.seconds)}")
+        if finished.code not in (OK, FAILED) or finished.run is None:
+            code = print_failure(finished) or FAILED
+            complain(
+                f"{side.title} measured nothing: there is nothing to compare. A revision has the "
+                "tests and the files that are in its commit, and no other"
+            )
+            raise Ended(code, side)
+        if finished.code and not side.failed:
+            side.failed = print_failure(finished)
+        side.runs.append(finished.run)
+        files.ignored_by_git(self.place.parent.parent)
+        run = run_files.merged(side.runs, self.command)
+        run_files.save_draft(run, run.results(), self.file(side))
+        return True
+
+    def _left(self) -> float:
+        limit: float = self._options.time_limit
+        return limit - (time.monotonic() - self._begun)
+
+    def save(self) -> Run:
+        """Keeps both sides' runs as they are at the end; that of B, which has the verdicts."""
+        old, new = self.pairs.sides
+        run_files.save(run_files.merged(old.runs, self.command), self.file(old))
+        run = run_files.merged(new.runs, self.command)
+        measured = tuple(m for one in new.runs for m in one.measurements)
+        run = replace(
+            run.with_results(self.pairs.results.values()),
+            measurements=measured,
+            skipped=self.pairs.skipped,
+        )
+        run_files.save(run, self.file(new))
+        return run
+
+    def file(self, side: Revision) -> Path:
+        """Where a side's run is kept."""
+        return self.place / f"{side.letter}.json"
+
+
+def _check_device(old: Measurement, new: Measurement) -> None:
+    """Raises UsageFailure for two devices."""
+    devices = [m.fingerprint.device for m in (old, new)]
+    if devices[0] != devices[1]:
+        named = " and ".join(f"{device.name} ({device.identity})" for device in devices)
+        raise UsageFailure(
+            f"A and B were measured on two devices, {named}: have both see the same one, "
+            "for example by CUDA_VISIBLE_DEVICES"
+        )
+
+
+def is_slower(result: Result) -> bool:
+    """Whether it regressed, or failed otherwise."""
+    return any(verdict.outcome in FAULTS for verdict in result.verdicts)
+
+
+def is_undecided(result: Result) -> bool:
+    """Whether it is not decided, and may be a loss."""
+    return any(
+        verdict.outcome in UNDECIDED and not surely_no_loss(verdict) for verdict in result.verdicts
+    )
+
+
+@contextmanager
+def device_held(here: Repository, folder: Path) -> Iterator[dict[str, str]]:
+    """Holds the GPU until all is measured; the environment of processes that do it.
+
+    They hold another place in its stead, for there may be several at once (pytest-xdist). Without a
+    GPU there is nothing to hold. Where the repository is that of this package, they have this one.
+    """
+    own = Path(fresh_process.__file__).is_relative_to(here.top)
+    environment = {"PYTHONPATH": pinned(folder)} if own else {}
+    if nvml.detect_device() is None:
+        yield environment
+        return
+    stand_in = folder / "device"
+    stand_in.mkdir()
+    display = Display(on_stdout)
+    with ExitStack() as held:
+        with display.of("waiting"):
+            display.begins("for others who measure on this device")
+            held.enter_context(files.locked(nvml.node(), patience=PATIENCE, tick=display.goes_on))
+        yield {**environment, STAND_IN: str(stand_in)}
+
+
+@contextmanager
+def ended_by_sigterm() -> Iterator[None]:
+    """Has SIGTERM end this process as an exception does: worktrees are removed."""
+
+    def end(_: int, __: FrameType | None) -> NoReturn:
+        raise SystemExit(_TERMINATED)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
