@@ -59,11 +59,16 @@ class Stopwatch:
 
     def __init__(self) -> None:
         self._begun = self._last = time.perf_counter()
+        self.laps: dict[str, Scalar] = {}
+        """Seconds by the names that laps were given."""
 
-    def lap(self) -> float:
-        """Seconds since the last lap."""
+    def lap(self, name: str = "") -> float:
+        """Seconds since the last lap; kept by this name, where it has one."""
         before, self._last = self._last, time.perf_counter()
-        return round(self._last - before, 3)
+        seconds = round(self._last - before, 3)
+        if name:
+            self.laps[name] = seconds
+        return seconds
 
     def total(self) -> float:
         """Seconds from the beginning to the last lap."""

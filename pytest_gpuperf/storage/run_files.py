@@ -28,7 +28,7 @@ SCHEMA = 1
 _PLACE = "--gpuperf-run"
 _CONFIGURED = ("pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg", "setup.py")
 FOLDER = Path(".gpuperf") / "runs"
-_RETIRED = ("timeline",)
+RETIRED = ("timeline",)
 """Fields of a measurement that earlier versions have written, and that are no more."""
 _LISTED = 10
 """No more tests than this are listed; a suite may have hundreds."""
@@ -311,11 +311,11 @@ def matches(test: str, pattern: str) -> bool:
 
 
 def _drop_retired(data: object) -> None:
-    """Leaves out of a run, as it was parsed, the fields of _RETIRED."""
+    """Leaves out of a run, as it was parsed, the fields of RETIRED."""
     measurements = data.get("measurements") if isinstance(data, dict) else None
     for measurement in measurements if isinstance(measurements, list) else ():
         if isinstance(measurement, dict):
-            for field in _RETIRED:
+            for field in RETIRED:
                 measurement.pop(field, None)
 
 

@@ -112,41 +112,38 @@ class CuptiCollector:
         compiled_kernels.note()
         executions = Executions(work, self._timer, self._memory)
         executions.warm_up(plan)
-        warmup_s = watch.lap()
+        watch.lap("warmup_s")
         ranges = phase_ranges(executions.phases)
         with garbage_kept():
             if plan.repetitions:
                 executions.repeat(plan.repetitions)
-            times_s = watch.lap()
+            watch.lap("times_s")
             counted = self._count(executions, plan, ranges)
-            counters_s = watch.lap()
+            watch.lap("counters_s")
             if not executions.series:
                 executions.repeat(plan.repetitions)
-                times_s += watch.lap()
+                watch.lap("times_s")
             active = activity.measured(executions, plan, self._traced, alone=not counted.series)
-            activity_s = watch.lap()
-            ranks = OwnInstructions(self._kernels) if work.together else None
-            own, lacking = ranks.of(work) if ranks else ({}, ())
-            of_ranks = {"own_instructions_s": watch.lap()} if ranks else {}
-            measured = {**counted.series, **active.series, **own}
-            passes = int(counted.settings.get("passes", 0))
-        traces = {**active.settings, "activity_s": activity_s} if active.settings else {}
+            watch.lap("activity_s" if active.settings else "")
+            own: Series = {}
+            lacking: tuple[Unsupported, ...] = ()
+            if work.together:
+                own, lacking = OwnInstructions(self._kernels).of(work)
+                watch.lap("own_instructions_s")
+        passes = int(counted.settings.get("passes", 0))
         least = max(plan.warmup, 1) + (LEAST_ROUNDS + bool(ranges)) * passes
         return Collected(
-            samples=samples_of({**executions.series, **measured}),
+            samples=samples_of({**executions.series, **counted.series, **active.series, **own}),
             unsupported=(*counted.unsupported, *active.unsupported, *lacking),
             components=active.components,
             collectives=active.collectives,
             settings={
                 **executions.settings(),
                 **counted.settings,
-                **traces,
-                **of_ranks,
+                **active.settings,
+                **watch.laps,
                 "repetitions": len(executions.series[STEP, "wall_time"]),
                 "warmup": max(plan.warmup, 1),
-                "warmup_s": warmup_s,
-                "times_s": times_s,
-                "counters_s": counters_s,
                 "cost_s": watch.total(),
                 "floor_s": executions.floor_s(least),
             },
