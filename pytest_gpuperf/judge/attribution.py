@@ -274,8 +274,8 @@ def _with_times(frame: Frame, entries: Sequence[KernelChange]) -> Frame:
         if entry.kind in (ChangeKind.SLOWER, ChangeKind.FASTER) and entry.name is not None
     }
     changes = (
-        replace(one, kind=kinds.get(one.launch.key, one.kind))
-        if one.kind is ChangeKind.SAME
+        replace(one, kind=kinds[one.launch.key])
+        if one.kind is ChangeKind.SAME and one.launch.key in kinds
         else one
         for one in frame.changes
     )
