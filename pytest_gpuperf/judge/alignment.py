@@ -296,6 +296,7 @@ def sequence_of(
     usual, count = Counter(sequences).most_common(1)[0]
     places = [_places(usual, sequence) for sequence in sequences]
     host, sites = _sites(tables, places)
+    of_operators = any(table.of_operators for table in tables)
     launches: list[AlignedLaunch] = []
     for key, site, own in zip(usual, sites, zip(*places, strict=True), strict=True):
         known = {n: tables[n].launches[at] for n, at in enumerate(own) if at is not None}
@@ -307,7 +308,7 @@ def sequence_of(
             short=short(key[0]),
             times=tuple(known[n].duration if n in known else duration for n in range(len(own))),
             duration=duration,
-            cost=1.0 if tables[0].of_operators else duration,
+            cost=1.0 if of_operators else duration,
             counts={
                 metric: _count([(tables[n].metrics, one) for n, one in known.items()], metric)
                 for metric in (CYCLES, INSTRUCTIONS)

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import accumulate
@@ -27,6 +27,7 @@ from pytest_gpuperf.judge.alignment import (
     INSTRUCTIONS,
     AlignedLaunch,
     Frame,
+    Key,
     LaunchChange,
     LaunchSequence,
     Place,
@@ -35,6 +36,7 @@ from pytest_gpuperf.judge.alignment import (
     place_of,
     sequence_of,
 )
+from pytest_gpuperf.judge.candidates import AS_BEFORE
 from pytest_gpuperf.judge.cause import cause_of
 from pytest_gpuperf.judge.noise import PRIOR_WEIGHT, WEAK_PRIOR_WEIGHT
 from pytest_gpuperf.model.measurement import STEP, HostCall, IdleTime, KernelTable
@@ -133,10 +135,12 @@ def attribute(
     said = [verdict for verdict in verdicts if verdict.phase == STEP]
     step = None if of_operators else _step(said)
     reliable = step is None or _agree(new, old, step)
-    frame = frame_of(new, old)
+    frame, tests = _tested(frame_of(new, old))
     counts = Counter(change.kind for change in frame.changes)
-    entries = _entries(frame, reliable=reliable)
-    frame = _with_times(frame, entries)
+    groups = _grouped(frame.changes, lambda c: (c.kind, c.launch.key, c.former and c.former.key))
+    entries = [_entry(frame, changes, tests) for changes in groups.values()]
+    entries.append(_gap(frame, reliable=reliable))
+    entries.sort(key=lambda e: (-abs(e.change), -e.change, e.short, e.kind.value))
     found = Attribution(
         before=frame.old.time,
         after=frame.new.time,
@@ -192,42 +196,50 @@ def _step(verdicts: Sequence[Verdict]) -> StepChange | None:
     return None
 
 
-def _entries(frame: Frame, *, reliable: bool) -> list[KernelChange]:
-    """What became of each kernel and of the gaps, the worst first."""
-    groups = _grouped(frame.changes, lambda c: (c.kind, c.launch.key, c.former and c.former.key))
+def _tested(frame: Frame) -> tuple[Frame, dict[Key, Distance]]:
+    """The same frame with what became slower or faster, and the tests of those that were asked."""
+    same = [change for change in frame.changes if change.kind is ChangeKind.SAME]
+    sides = {
+        key: _sides(changes)
+        for key, changes in _grouped(same, lambda change: change.launch.key).items()
+    }
     least = LEAST_SHARE * (frame.old.time + frame.new.time) / 2
-    distances = {}
-    for key, changes in groups.items():
-        if key[0] is ChangeKind.SAME:
-            after, before = (
-                [math.fsum(times) for times in zip(*(launch.times for launch in side), strict=True)]
-                for side in _sides(changes)
-            )
-            size = (fmean(before) + fmean(after)) / 2
-            if size >= least:
-                distances[key] = distance_of(after, before, assumed(size))
-    found = discoveries([distance.p_value for distance in distances.values()])
-    discovered = {key for key, sure in zip(distances, found, strict=True) if sure}
-    entries = [_gap(frame, reliable=reliable)]
-    for key, changes in groups.items():
-        kind, change = key[0], _launches(*_sides(changes))["change"]
-        if key in discovered and abs(change) >= least:
-            kind = ChangeKind.SLOWER if change > 0 else ChangeKind.FASTER
-        entries.append(_entry(frame, kind, changes, distances.get(key)))
-    return sorted(entries, key=lambda e: (-abs(e.change), -e.change, e.short, e.kind.value))
+    tests: dict[Key, Distance] = {}
+    for key, both in sides.items():
+        after, before = (
+            [math.fsum(times) for times in zip(*(launch.times for launch in side), strict=True)]
+            for side in both
+        )
+        size = (fmean(before) + fmean(after)) / 2
+        if size >= least:
+            tests[key] = distance_of(after, before, assumed(size))
+    kinds: dict[Key, ChangeKind] = {}
+    for key, sure in zip(
+        tests, discoveries([test.p_value for test in tests.values()]), strict=True
+    ):
+        change = _launches(*sides[key])["change"]
+        if sure and abs(change) >= least:
+            kinds[key] = ChangeKind.SLOWER if change > 0 else ChangeKind.FASTER
+    changes = (
+        replace(one, kind=kinds[one.launch.key])
+        if one.kind is ChangeKind.SAME and one.launch.key in kinds
+        else one
+        for one in frame.changes
+    )
+    return replace(frame, changes=tuple(changes)), tests
 
 
 def _entry(
-    frame: Frame, kind: ChangeKind, changes: Sequence[LaunchChange], test: Distance | None
+    frame: Frame, changes: Sequence[LaunchChange], tests: Mapping[Key, Distance]
 ) -> KernelChange:
-    """One entry for changes of one kernel."""
-    launch, former = changes[0].launch, changes[0].former
-    if kind is not ChangeKind.REPLACED:
-        former = None
+    """One entry for launches of one kernel that the same became of."""
+    kind, launch = changes[0].kind, changes[0].launch
+    former = changes[0].former if kind is ChangeKind.REPLACED else None
+    test = tests.get(launch.key) if kind in AS_BEFORE else None
     sums = _sums(frame, *_sides(changes))
     return KernelChange(
         kind=kind,
-        cause=_reason(frame, kind, changes[0], sums["instructions"]),
+        cause=_reason(frame, changes[0], sums["instructions"]),
         family=launch.family,
         name=frame.names[launch.name],
         replaces=frame.names[former.name] if former else None,
@@ -242,14 +254,12 @@ def _entry(
     )
 
 
-def _reason(
-    frame: Frame, kind: ChangeKind, first: LaunchChange, instructions: CountChange | None
-) -> ChangeReason:
+def _reason(frame: Frame, change: LaunchChange, instructions: CountChange | None) -> ChangeReason:
     """Why there are other launches, or why they take another time, as far as counters can tell.
 
     Cycles follow the time whatever the reason, so that only instructions tell.
     """
-    name, former = first.launch.name, first.former
+    kind, name, former = change.kind, change.launch.name, change.former
     if kind is ChangeKind.REPLACED:
         alike = former is not None and former.name == name
         return ChangeReason.SHAPE if alike else ChangeReason.ALGORITHM
@@ -263,23 +273,6 @@ def _reason(
     moved = abs(instructions.after - instructions.before)
     size = max(abs(instructions.before), abs(instructions.after))
     return ChangeReason.CODE if moved > INSTRUCTIONS_MOVED * size else ChangeReason.MEMORY
-
-
-def _with_times(frame: Frame, entries: Sequence[KernelChange]) -> Frame:
-    """The same frame, whose launches are slower or faster where their kernels are."""
-    names = [*frame.names]
-    kinds = {
-        (names[entry.name], entry.grid, entry.block): entry.kind
-        for entry in entries
-        if entry.kind in (ChangeKind.SLOWER, ChangeKind.FASTER) and entry.name is not None
-    }
-    changes = (
-        replace(one, kind=kinds.get(one.launch.key, one.kind))
-        if one.kind is ChangeKind.SAME
-        else one
-        for one in frame.changes
-    )
-    return replace(frame, changes=tuple(changes))
 
 
 def _gap(frame: Frame, *, reliable: bool) -> KernelChange:

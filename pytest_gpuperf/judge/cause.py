@@ -145,13 +145,10 @@ class Case:
     suspect: Candidate = field(default_factory=Candidate)
     calls: CauseKind | None = None
     """The kind of its calls, where those are blamed."""
-    count: Verdict | None = None
-    """The metric that is blamed."""
-
-    @property
-    def counted(self) -> CauseKind | None:
-        """The kind of the metric that is blamed."""
-        return _kind_of_metric(self.count.metric) if self.count else None
+    counted: CauseKind | None = None
+    """The kind of the metric that is blamed."""
+    count: Fields = field(default_factory=dict)
+    """What that metric says."""
 
     @cached_property
     def called(self) -> list[CallChange]:
@@ -340,8 +337,12 @@ def _by_calls(case: Case, suspect: Candidate, counted: CauseKind | None = None) 
 
 def _by_count(case: Case, count: Verdict, suspect: Candidate | None = None) -> Case:
     """A metric counts more, at the line that does it, where one is known."""
-    case = replace(case, count=count, suspect=suspect or Candidate())
-    kind = case.counted
+    kind = _kind_of_metric(count.metric)
+    before, after = (round(value or 0.0) for value in (count.baseline, count.measured))
+    said: Fields = {"what": count.metric, "before": before, "after": after}
+    if count.unit == "bytes":
+        said |= {"before": 0, "after": 0, "bytes": float(after - before)}
+    case = replace(case, counted=kind, count=said, suspect=suspect or Candidate())
     calling = max(case.candidates, key=lambda one: _more_of(kind, one), default=case.suspect)
     if _more_of(kind, calling) > 0:
         return _by_calls(case, calling, kind)
@@ -423,16 +424,6 @@ def _of_calls(case: Case) -> Fields:
     }
 
 
-def _of_count(case: Case) -> Fields:
-    count = case.count
-    if count is None:
-        return {}
-    before, after = (round(value or 0.0) for value in (count.baseline, count.measured))
-    if count.unit == "bytes":
-        return {"what": count.metric, "before": 0, "after": 0, "bytes": float(after - before)}
-    return {"what": count.metric, "before": before, "after": after}
-
-
 def _of_copies(case: Case) -> Fields:
     name = case.copies[0].name
     after, before = (sum(launch.name == name for launch in side) for side in case.within)
@@ -498,10 +489,6 @@ def _of_slower(case: Case) -> Fields:
     return {"what": _largest(longer) if longer else ""}
 
 
-def _of_nothing(_: Case) -> Fields:
-    return {}
-
-
 _RULES: tuple[tuple[Callable[[Case], object], CauseKind, Callable[[Case], Fields]], ...] = (
     # Calls of the host.
     (_sends, CauseKind.TRANSFER, _of_copies),
@@ -509,19 +496,23 @@ _RULES: tuple[tuple[Callable[[Case], object], CauseKind, Callable[[Case], Fields
     (lambda c: c.calls is CauseKind.MEMORY, CauseKind.MEMORY, _of_calls),
     (lambda c: c.calls is CauseKind.HOST, CauseKind.HOST, _of_calls),
     # Counts.
-    (lambda c: c.counted is CauseKind.SYNCHRONISATION, CauseKind.SYNCHRONISATION, _of_count),
+    (
+        lambda c: c.counted is CauseKind.SYNCHRONISATION,
+        CauseKind.SYNCHRONISATION,
+        lambda c: c.count,
+    ),
     (
         lambda c: c.counted is CauseKind.TRANSFER and _reads(c),
         CauseKind.SYNCHRONISATION,
         _of_copies,
     ),
     (lambda c: c.counted is CauseKind.TRANSFER and c.copies, CauseKind.TRANSFER, _of_copies),
-    (lambda c: c.counted is CauseKind.TRANSFER, CauseKind.TRANSFER, _of_count),
-    (lambda c: c.counted is CauseKind.MEMORY, CauseKind.MEMORY, _of_count),
-    (lambda c: c.counted is CauseKind.RECOMPILATION, CauseKind.RECOMPILATION, _of_count),
+    (lambda c: c.counted is CauseKind.TRANSFER, CauseKind.TRANSFER, lambda c: c.count),
+    (lambda c: c.counted is CauseKind.MEMORY, CauseKind.MEMORY, lambda c: c.count),
+    (lambda c: c.counted is CauseKind.RECOMPILATION, CauseKind.RECOMPILATION, lambda c: c.count),
     # What the trace has.
-    (lambda c: c.suspect.score <= _NOTHING, CauseKind.UNKNOWN, _of_nothing),
-    (lambda c: _waited_for(c.suspect), CauseKind.HOST, _of_nothing),
+    (lambda c: c.suspect.score <= _NOTHING, CauseKind.UNKNOWN, lambda _: {}),
+    (lambda c: _waited_for(c.suspect), CauseKind.HOST, lambda _: {}),
     (lambda c: c.types, CauseKind.PRECISION, lambda c: c.types),
     (lambda c: c.times, CauseKind.REPEATED, lambda c: {**_of_added(c), "times": c.times}),
     (lambda c: c.main in _MORE and c.instead, CauseKind.ALGORITHM, lambda c: c.instead),
@@ -533,7 +524,7 @@ _RULES: tuple[tuple[Callable[[Case], object], CauseKind, Callable[[Case], Fields
     (lambda c: c.main is CauseKind.ALGORITHM, CauseKind.ALGORITHM, _of_algorithms),
     (lambda c: c.main is CauseKind.LAUNCHES and c.again, CauseKind.REPEATED, _of_added),
     (lambda c: c.main is CauseKind.LAUNCHES, CauseKind.LAUNCHES, _of_added),
-    (bool, CauseKind.SLOWER, _of_slower),
+    (lambda _: True, CauseKind.SLOWER, _of_slower),
 )
 """When a cause is of which kind, and its fields: the first that applies."""
 

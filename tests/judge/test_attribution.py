@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
-from time import process_time
 
 import pytest
 from hypothesis import given
@@ -744,9 +743,7 @@ def test_channels_last_adds_layout_copies_to_tf32() -> None:
 
 
 def test_adam_without_foreach_launches_many_and_makes_the_gpu_wait() -> None:
-    begin = process_time()
     attribution = of(traced("adam-foreach-off"), traced("tf32"))
-    assert process_time() - begin < 3  # with the import of scipy
     assert attribution.entries[0].kind is ChangeKind.GAP
     assert attribution.entries[0].cause is ChangeReason.WAITED
     optimizer = next(f for f in attribution.families if f.family == "optimizer")
