@@ -228,11 +228,10 @@ def _releases(options: argparse.Namespace) -> Iterator[_Line]:
     here = Repository(Path.cwd(), Path.cwd())
     with suppress(UsageFailure):  # none is needed
         here = repository(Path.cwd())
-    # One can link only within a file system.
-    device = Path(sys.prefix).stat().st_dev
-    places = [Path(tempfile.gettempdir()), Path(sys.prefix).parent]
-    writable = (place for place in places if os.access(place, os.W_OK))
-    place = min(writable, key=lambda place: place.stat().st_dev != device)
+    place = Path(tempfile.gettempdir())
+    beside = Path(sys.prefix).parent
+    if os.access(beside, os.W_OK) and place.stat().st_dev != beside.stat().st_dev:
+        place = beside  # one can link only within a file system
     files.sweep(place, PREFIX)
     with files.staging(place, PREFIX) as folder:
         commits = _as_commits(folder, options.packages)
@@ -300,16 +299,17 @@ def _listed(folder: Path, written: str) -> tuple[str, list[str]]:
             f"--package {written}: write NAME=OLD..NEW, for example torch=2.8.0..2.10.0"
         )
     package, old, known = re.sub(r"[-_.]+", "-", match[1]).lower(), match[2], [match[3]]
-    words = ("--quiet", "--no-deps", "--prerelease=disallow", f"--python={sys.executable}")
+    words = ("--quiet", "--no-deps", "--no-header", "--no-annotate", "--prerelease=disallow")
     asked = folder / "asked.in"
     while True:
         asked.write_text(f"{package}>={old},!={old},<{known[0].partition('+')[0]}\n", "utf-8")
-        code, said = _uv("pip", "compile", *words, "--no-header", "--no-annotate", str(asked))
-        if code == _NO_SOLUTION:
+        _, said = _uv("pip", "compile", *words, f"--python={sys.executable}", str(asked))
+        if "No solution found" in said:
             return package, [old, *known]
-        if code:
+        newest = re.search(rf"^{re.escape(package)}==(\S+)", said, re.MULTILINE)
+        if newest is None:
             raise UsageFailure(f"the releases of {package} cannot be listed: {said}")
-        known.insert(0, said.partition("==")[2].split()[0])
+        known.insert(0, newest[1])
 
 
 def _uv(*words: str) -> tuple[int, str]:
