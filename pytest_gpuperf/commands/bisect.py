@@ -19,12 +19,13 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue, no_metric
 from pytest_gpuperf.commands import ab, complain, interleaved, say
+from pytest_gpuperf.commands.flags import add_tests
 from pytest_gpuperf.commands.interleaved import Ended, Interleaved, Pairs, Revision
 from pytest_gpuperf.commands.worktrees import Repository, Tree, repository, worktrees
 from pytest_gpuperf.errors import FAILED, INTERRUPTED, NotInstalled, UsageFailure
@@ -34,7 +35,7 @@ from pytest_gpuperf.model.result import Outcome
 from pytest_gpuperf.storage import files, run_files
 
 USAGE = (
-    "gpuperf bisect {GOOD BAD | --package NAME=OLD..NEW ...} [--test PATTERN] [--metric NAME]\n"
+    "gpuperf bisect {GOOD BAD | --package NAME=OLD..NEW ...} [--test PATTERN ...] [--metric NAME]\n"
     "                      [--processes K] [--time-limit SECONDS] [--install CMD] -- PYTEST-ARGS"
 )
 EXAMPLES = (
@@ -63,9 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=OLD..NEW",
         help="releases of a package in place of revisions; may be repeated, to learn which it was",
     )
-    parser.add_argument(
-        "--test", metavar="PATTERN", help="only tests that match, by the rules of update-baseline"
-    )
+    add_tests(parser, "only tests that match, by the rules of update-baseline")
     parser.add_argument("--metric", metavar="NAME", help="only what this metric says")
     interleaved.add_limits(parser, "a comparison of two revisions")
     parser.set_defaults(outputs=[])
@@ -135,7 +134,7 @@ class _Search:
     ) -> None:
         self._options, self._line, self._environment = options, line, environment
         self._title = line.title
-        question = [line.good, line.bad, options.test, options.metric, *options.pytest_args]
+        question = [line.good, line.bad, options.tests, options.metric, *options.pytest_args]
         name = hashlib.sha256(json.dumps(question).encode()).hexdigest()[:16]
         self._file = run_files.project(Path.cwd()) / ".gpuperf" / "bisect" / f"{name}.json"
         self._known: Any = {}
@@ -146,7 +145,8 @@ class _Search:
     def run(self) -> int:
         """Answers git until it names a commit."""
         asking, good, bad = self._line[2:5]
-        said = _bisect(asking, "start", "--no-checkout", "--first-parent", bad, good)
+        git = partial(files.git, asking, "bisect", ends=(0, _ONLY_SKIPPED))
+        said = git("start", "--no-checkout", "--first-parent", bad, good).decode(errors="replace")
         if (answer := self._answer(bad)) != "bad":
             raise UsageFailure(
                 f"{self._title(bad)} is not slower than {self._title(good)}: {_SAID[answer]}. Name "
@@ -154,7 +154,7 @@ class _Search:
             )
         while said.startswith("Bisecting"):
             (asked,) = _ASKED.findall(said)
-            said = _bisect(asking, self._answer(asked) or "skip", asked)
+            said = git(self._answer(asked) or "skip", asked).decode(errors="replace")
         first, *others = _ASKED.findall(said)
         if others:
             say("", "the first that is slower is one of these, of which the others were skipped:")
@@ -204,14 +204,10 @@ class _Search:
         packages = [f"--package={one}" for one in options.packages]
         words = ["bisect", *packages] if packages else ["ab", *(side.name for side in sides)]
         command = run_files.command_line(["gpuperf", *words, "--", *options.pytest_args])
-        pairs = Pairs(sides, options.test or "")
+        pairs = Pairs(sides, options.tests)
         trial = Interleaved(options, pairs, self._environment, command)
         trial.measure()
         return trial
-
-
-def _bisect(asking: Path, *words: str) -> str:
-    return files.git(asking, "bisect", *words, ends=(0, _ONLY_SKIPPED)).decode(errors="replace")
 
 
 @contextmanager
