@@ -19,12 +19,13 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue, no_metric
 from pytest_gpuperf.commands import ab, complain, interleaved, say
+from pytest_gpuperf.commands.flags import add_tests
 from pytest_gpuperf.commands.interleaved import Ended, Interleaved, Pairs, Revision
 from pytest_gpuperf.commands.worktrees import Repository, Tree, repository, worktrees
 from pytest_gpuperf.errors import FAILED, INTERRUPTED, NotInstalled, UsageFailure
@@ -34,7 +35,7 @@ from pytest_gpuperf.model.result import Outcome
 from pytest_gpuperf.storage import files, run_files
 
 USAGE = (
-    "gpuperf bisect {GOOD BAD | --package NAME=OLD..NEW ...} [--test PATTERN] [--metric NAME]\n"
+    "gpuperf bisect {GOOD BAD | --package NAME=OLD..NEW ...} [--test PATTERN ...] [--metric NAME]\n"
     "                      [--processes K] [--time-limit SECONDS] [--install CMD] -- PYTEST-ARGS"
 )
 EXAMPLES = (
@@ -63,9 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=OLD..NEW",
         help="releases of a package in place of revisions; may be repeated, to learn which it was",
     )
-    parser.add_argument(
-        "--test", metavar="PATTERN", help="only tests that match, by the rules of update-baseline"
-    )
+    add_tests(parser, "only tests that match, by the rules of update-baseline")
     parser.add_argument("--metric", metavar="NAME", help="only what this metric says")
     interleaved.add_limits(parser, "a comparison of two revisions")
     parser.set_defaults(outputs=[])
@@ -135,7 +134,7 @@ class _Search:
     ) -> None:
         self._options, self._line, self._environment = options, line, environment
         self._title = line.title
-        question = [line.good, line.bad, options.test, options.metric, *options.pytest_args]
+        question = [line.good, line.bad, options.tests, options.metric, *options.pytest_args]
         name = hashlib.sha256(json.dumps(question).encode()).hexdigest()[:16]
         self._file = run_files.project(Path.cwd()) / ".gpuperf" / "bisect" / f"{name}.json"
         self._known: Any = {}
@@ -146,7 +145,8 @@ class _Search:
     def run(self) -> int:
         """Answers git until it names a commit."""
         asking, good, bad = self._line[2:5]
-        said = _bisect(asking, "start", "--no-checkout", "--first-parent", bad, good)
+        git = partial(files.git, asking, "bisect", ends=(0, _ONLY_SKIPPED))
+        said = git("start", "--no-checkout", "--first-parent", bad, good).decode(errors="replace")
         if (answer := self._answer(bad)) != "bad":
             raise UsageFailure(
                 f"{self._title(bad)} is not slower than {self._title(good)}: {_SAID[answer]}. Name "
@@ -154,7 +154,7 @@ class _Search:
             )
         while said.startswith("Bisecting"):
             (asked,) = _ASKED.findall(said)
-            said = _bisect(asking, self._answer(asked) or "skip", asked)
+            said = git(self._answer(asked) or "skip", asked).decode(errors="replace")
         first, *others = _ASKED.findall(said)
         if others:
             say("", "the first that is slower is one of these, of which the others were skipped:")
@@ -204,14 +204,10 @@ class _Search:
         packages = [f"--package={one}" for one in options.packages]
         words = ["bisect", *packages] if packages else ["ab", *(side.name for side in sides)]
         command = run_files.command_line(["gpuperf", *words, "--", *options.pytest_args])
-        pairs = Pairs(sides, options.test or "")
+        pairs = Pairs(sides, options.tests)
         trial = Interleaved(options, pairs, self._environment, command)
         trial.measure()
         return trial
-
-
-def _bisect(asking: Path, *words: str) -> str:
-    return files.git(asking, "bisect", *words, ends=(0, _ONLY_SKIPPED)).decode(errors="replace")
 
 
 @contextmanager
@@ -228,11 +224,10 @@ def _releases(options: argparse.Namespace) -> Iterator[_Line]:
     here = Repository(Path.cwd(), Path.cwd())
     with suppress(UsageFailure):  # none is needed
         here = repository(Path.cwd())
-    # One can link only within a file system.
-    device = Path(sys.prefix).stat().st_dev
-    places = [Path(tempfile.gettempdir()), Path(sys.prefix).parent]
-    writable = (place for place in places if os.access(place, os.W_OK))
-    place = min(writable, key=lambda place: place.stat().st_dev != device)
+    place = Path(tempfile.gettempdir())
+    beside = Path(sys.prefix).parent
+    if os.access(beside, os.W_OK) and place.stat().st_dev != beside.stat().st_dev:
+        place = beside  # one can link only within a file system
     files.sweep(place, PREFIX)
     with files.staging(place, PREFIX) as folder:
         commits = _as_commits(folder, options.packages)
@@ -300,16 +295,17 @@ def _listed(folder: Path, written: str) -> tuple[str, list[str]]:
             f"--package {written}: write NAME=OLD..NEW, for example torch=2.8.0..2.10.0"
         )
     package, old, known = re.sub(r"[-_.]+", "-", match[1]).lower(), match[2], [match[3]]
-    words = ("--quiet", "--no-deps", "--prerelease=disallow", f"--python={sys.executable}")
+    words = ("--quiet", "--no-deps", "--no-header", "--no-annotate", "--prerelease=disallow")
     asked = folder / "asked.in"
     while True:
         asked.write_text(f"{package}>={old},!={old},<{known[0].partition('+')[0]}\n", "utf-8")
-        code, said = _uv("pip", "compile", *words, "--no-header", "--no-annotate", str(asked))
-        if code == _NO_SOLUTION:
+        _, said = _uv("pip", "compile", *words, f"--python={sys.executable}", str(asked))
+        if "No solution found" in said:
             return package, [old, *known]
-        if code:
+        newest = re.search(rf"^{re.escape(package)}==(\S+)", said, re.MULTILINE)
+        if newest is None:
             raise UsageFailure(f"the releases of {package} cannot be listed: {said}")
-        known.insert(0, said.partition("==")[2].split()[0])
+        known.insert(0, newest[1])
 
 
 def _uv(*words: str) -> tuple[int, str]:

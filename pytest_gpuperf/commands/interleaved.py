@@ -117,11 +117,11 @@ def check_limits(options: argparse.Namespace) -> None:
 class Pairs:
     """What two revisions have measured, pair by pair, and what is said of it.
 
-    Tests that do not match a `pattern`, where there is one, are left out.
+    Tests that match none of the `patterns`, where there are any, are left out.
     """
 
-    def __init__(self, sides: tuple[Revision, Revision], pattern: str = "") -> None:
-        self.sides, self._pattern = sides, pattern
+    def __init__(self, sides: tuple[Revision, Revision], patterns: Sequence[str] = ()) -> None:
+        self.sides, self._patterns = sides, patterns
         self.results: dict[Key, Result] = {}
         """Of the last look at each."""
         self._pairs: dict[Key, list[Pair]] = {}
@@ -182,9 +182,12 @@ class Pairs:
         Raises UsageFailure for two devices.
         """
         both = [side.measured(-1) for side in self.sides]
-        if self._pattern:
-            tests = {test for side in both for test, _ in side}
-            self._left_out |= {t for t in tests if not run_files.matches(t, self._pattern)}
+        tests = {test for side in both for test, _ in side if self._patterns}
+        self._left_out |= {
+            test
+            for test in tests
+            if not any(run_files.matches(test, pattern) for pattern in self._patterns)
+        }
         old, new = (
             {key: one for key, one in side.items() if key[0] not in self._left_out} for side in both
         )

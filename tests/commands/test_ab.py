@@ -357,7 +357,7 @@ def test_what_one_side_removed_skips_or_fails_stands_first_in_the_comment(
         "a": {bad: TEST_FAILED, both: "needs a GPU"},
         "b": {off: "slow", late: TEST_FAILED, new: TEST_FAILED, both: "needs a GPU"},
     }
-    assert ab("main", "--report", "ab.md", "--", "tests") == OK
+    assert ab("main", "--output", "ab.md", "--", "tests") == OK
     assert kept(folder, "b").skipped == {
         gone: "only in main",
         off: "only in main, skipped in the working tree: slow",
