@@ -34,7 +34,6 @@ from pytest_gpuperf.measure.collector import (
     Work,
 )
 from pytest_gpuperf.measure.device import canary, fingerprint, guard, memory, nvml
-from pytest_gpuperf.measure.device.allotment import Allotment
 from pytest_gpuperf.measure.execution import Stopwatch
 from pytest_gpuperf.measure.ncu.ncu_command import Control
 from pytest_gpuperf.measure.replica import RANKS, WINDOW, Replicas, Task, TaskRunner
@@ -188,9 +187,8 @@ class DeviceInstrument(Instrument):
     `parent` is the process that waits for this one, and may hold the device too. Not `guarded` is a
     process that only works for another, which guards the device meanwhile. With `has_canary`, a
     GPU's canary is read wherever its guard reads it: not by who works for another under a profiler.
-    The folder of the `baselines` is no part of the code's revision. `allotment` is what a worker
-    has of its session's GPUs, and `gpus` are the UUIDs of those that the test holds which runs.
-    `windows` run a test again, which the paper's window takes.
+    The folder of the `baselines` is no part of the code's revision. `siblings` are the other
+    workers of a session, and `gpus` the UUIDs of those that the test holds which runs. `windows` run a test again, which the paper's window takes.
     """
 
     def __init__(
@@ -202,11 +200,11 @@ class DeviceInstrument(Instrument):
         guarded: bool = True,
         has_canary: bool = False,
         baselines: Path | None = None,
-        allotment: Allotment | None = None,
+        siblings: guard.Siblings | None = None,
         gpus: Callable[[], Sequence[str]] = tuple,
         windows: Replicas | None = None,
     ) -> None:
-        self._allotment = allotment
+        self._siblings = siblings
         self._windows = windows
         self._gpus = gpus
         self._collector = collector
@@ -257,7 +255,6 @@ class DeviceInstrument(Instrument):
                 settings={
                     "collector": self._collector.name,
                     "metrics": subject.metric_set,
-                    **self._bounds,
                     **(collected.settings or {}),
                     **subject.settings(),
                 },
@@ -358,7 +355,7 @@ class DeviceInstrument(Instrument):
 
         Not `anew`, what it read a moment ago, after the measurement before, is good enough.
         """
-        state = guard.read(parent=self._parent, allotment=self._allotment)
+        state = guard.read(parent=self._parent, siblings=self._siblings)
         if not self._has_canary:
             return state
         if anew or time.monotonic() - self._canary_at > _MOMENT_S:
@@ -398,12 +395,6 @@ class DeviceInstrument(Instrument):
     def _node(self) -> Path:
         held = os.environ.get(STAND_IN)
         return Path(held) if held else nvml.node()
-
-    @property
-    def _bounds(self) -> dict[str, Scalar]:
-        """The cores that a worker's threads stay on, beside others'."""
-        cores = self._allotment.threads if self._allotment else 0
-        return {"cores": cores} if cores else {}
 
     @cached_property
     def _software(self) -> dict[str, str]:
@@ -533,14 +524,14 @@ def instrument_for(
     offered: Collector | None = None,
     parent: int | None = None,
     task: Task | None = None,
-    allotment: Allotment | None = None,
+    siblings: guard.Siblings | None = None,
     gpus: Callable[[], Sequence[str]] = tuple,
 ) -> Instrument:
     """What measures in this process: a recorded run, or a collector on a device.
 
     `replicas` run a test again in a fresh process, and `task` is what this process does as such;
     `offered` is a collector that a hook brought, beside which no canary is read; `parent` the pid
-    of a process that waits for this one and may hold the device too; `allotment` and `gpus` are
+    of a process that waits for this one and may hold the device too; `siblings` and `gpus` are
     those of DeviceInstrument. Raises UsageFailure, see `collector_for`.
     """
     if settings.arch != "auto":
@@ -558,7 +549,7 @@ def instrument_for(
             parent,
             has_canary=own,
             baselines=settings.baselines,
-            allotment=allotment,
+            siblings=siblings,
             gpus=gpus,
             windows=replicas if own else None,
         )

@@ -24,13 +24,14 @@ from pytest_gpuperf.plugin import options
 
 if TYPE_CHECKING:
     from pytest_gpuperf.baselines.judgement import Judging
-    from pytest_gpuperf.measure.device.allotment import Allotment
+    from pytest_gpuperf.measure.device.guard import Siblings
     from pytest_gpuperf.measure.fresh_process import Turn
     from pytest_gpuperf.measure.instrument import Instrument
     from pytest_gpuperf.measure.ranks import Rank
     from pytest_gpuperf.measure.replica import Replicas, Task
     from pytest_gpuperf.model.settings import Settings
     from pytest_gpuperf.plugin.ledger import Ledger
+    from pytest_gpuperf.plugin.workers import Allotment
     from pytest_gpuperf.report.text.next_command import CommandContext
     from pytest_gpuperf.report.text.progress import Display, Outlet
 
@@ -80,9 +81,9 @@ class Session:
         self.allotment: Allotment | None = None
         """Its GPU, where it is a worker that was given one, or works for such a one."""
         if "GPUPERF_ALLOTMENT" in os.environ:
-            from pytest_gpuperf.measure.device import allotment
+            from pytest_gpuperf.plugin import workers
 
-            self.allotment = allotment.own()
+            self.allotment = workers.own()
         self.is_fresh = "GPUPERF_PARENT" in os.environ
         """Whether `gpuperf record` or another session started this process, which only measures."""
         if self.is_fresh:
@@ -277,7 +278,7 @@ class Session:
             offered=offered,
             parent=self._parent,
             task=self.task,
-            allotment=self.allotment,
+            siblings=self._siblings,
             gpus=lambda: self.gpus,
         )
         if self.rank is not None and settings.replay is None:
@@ -313,9 +314,18 @@ class Session:
         """What the environment of a fresh process has of this session's GPUs."""
         if self.allotment is None:
             return {}
-        from pytest_gpuperf.measure.device import allotment
+        from pytest_gpuperf.plugin import workers
 
-        return {allotment.VARIABLE: self.allotment.passed_on(self.gpus).to_text()}
+        return {workers.VARIABLE: self.allotment.passed_on(self.gpus).to_text()}
+
+    @property
+    def _siblings(self) -> Siblings | None:
+        """The other workers of this session; None where there are none on our GPUs."""
+        if self.allotment is None:
+            return None
+        from pytest_gpuperf.measure.device.guard import Siblings
+
+        return Siblings(self.allotment.controller, self.allotment.beside)
 
     @cached_property
     def gpus_here(self) -> tuple[str, ...] | None:
@@ -331,7 +341,7 @@ class Session:
             return ()
         from pytest_gpuperf.plugin import workers
 
-        found = tuple(gpu.uuid for gpu in workers.fitting(self.instrument.device.arch))
+        found = workers.fitting(self.instrument.device.arch)
         # Workers that nobody has given GPUs do not know of each other.
         return found[:1] if self.is_worker else found
 
