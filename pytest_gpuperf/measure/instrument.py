@@ -14,7 +14,7 @@ import time
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -149,36 +149,6 @@ class Instrument(Measurer):
 
     def begin(self) -> None:
         """A test begins: for what counts from there on. Raises CountersUnavailable."""
-
-    def waits(self) -> None:
-        """Says that this process does something by itself, for which other ranks have to wait."""
-
-    def entering(self, name: str, test: str) -> AbstractContextManager[object]:  # noqa: ARG002
-        """While the step of this measurement is made, for which ranks may wait for each other.
-
-        Raises UnsoundStep where they do not come there.
-        """
-        return nullcontext()
-
-    def failed(self, error: BaseException) -> None:
-        """Tells other ranks that this one will not measure, and why: they would wait for it."""
-
-    def verdict(self, outcome: str) -> str:
-        """How the test of a measurement ends, on every rank: as it does where that is judged."""
-        return outcome
-
-    @property
-    def stops(self) -> str:
-        """Why all ranks are about to end; "" where they are not."""
-        return ""
-
-    @property
-    def stopped(self) -> bool:
-        """Whether other ranks have stopped, so that nothing more can be measured."""
-        return False
-
-    def close(self) -> None:
-        """The session ends."""
 
 
 class DeviceInstrument(Instrument):

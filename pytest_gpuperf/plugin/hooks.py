@@ -191,7 +191,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
     with session.holding(wanted) if wanted else nullcontext():
         done = yield
     if session.stopped:
-        from pytest_gpuperf.measure.meeting import STOPPED
+        from pytest_gpuperf.measure.barrier import STOPPED
 
         item.session.shouldfail = STOPPED
     return done
@@ -382,11 +382,11 @@ class _Follower:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Nobody else knows what has failed here only; the leading rank says what stops all."""
-        from pytest_gpuperf.measure.meeting import NOBODY_HOLDS, STOPPED
+        from pytest_gpuperf.measure.barrier import ENDED, STOPPED
         from pytest_gpuperf.plugin.fixture import FOLLOWED
 
         said = report.longreprtext
-        told = FOLLOWED in said or (STOPPED in said and NOBODY_HOLDS not in said)
+        told = FOLLOWED in said or (STOPPED in said and ENDED not in said)
         if report.failed and not told:
             self._session.say(f"{report.nodeid}: {said}")
 

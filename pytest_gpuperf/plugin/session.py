@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pytest_gpuperf.measure.device.guard import Siblings
     from pytest_gpuperf.measure.fresh_process import Turn
     from pytest_gpuperf.measure.instrument import Instrument
-    from pytest_gpuperf.measure.ranks import Rank
+    from pytest_gpuperf.measure.ranks import OtherRanks, Rank
     from pytest_gpuperf.measure.replica import Replicas, Task
     from pytest_gpuperf.model.settings import Settings
     from pytest_gpuperf.plugin.ledger import Ledger
@@ -156,37 +156,39 @@ class Session:
         os.write(self._stderr, text.encode(errors="replace"))
 
     @property
+    def others(self) -> OtherRanks | None:
+        """The ranks that this process measures with, once it has an instrument."""
+        return getattr(self.__dict__.get("instrument"), "others", None)
+
+    @property
     def stopped(self) -> bool:
         """Whether the ranks have stopped for one of them: no test after that one is measured."""
-        instrument: Instrument | None = self.__dict__.get("instrument")
-        return instrument is not None and instrument.stopped
+        return self.others is not None and self.others.stopped
 
     def _told_to_end(self, number: int, _: object) -> None:
         """Goes on where a rank has failed: torchrun ends all then, and this one says which."""
-        instrument: Instrument | None = self.__dict__.get("instrument")
-        why = instrument.stops if instrument is not None else ""
+        why = self.others.client.stops() if self.others is not None else ""
         if not why:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
         # torchrun waits for 30 s and no longer: a test may take more, and so may those after it.
         self._tell(why)
         running: Any = self.config.pluginmanager.getplugin("session")
-        from pytest_gpuperf.measure.meeting import STOPPED
+        from pytest_gpuperf.measure.barrier import STOPPED
 
         running.shouldfail = STOPPED
 
     def _tell(self, why: str) -> None:
         """Says why this process ends at once, which all ranks do."""
         if not self.follows:
-            from pytest_gpuperf.measure.meeting import STOPPED
+            from pytest_gpuperf.measure.barrier import STOPPED
 
             self.say(f"{STOPPED}: {why}")
 
     def close(self) -> None:
         """The session ends."""
-        instrument: Instrument | None = self.__dict__.get("instrument")
-        if instrument is not None:
-            instrument.close()
+        if self.others is not None:
+            self.others.close()
 
     @property
     def decides(self) -> bool:
@@ -381,8 +383,12 @@ class Session:
             self._rank_gpus,
             decides=self.decides,
         )
-        waits = self.instrument.waits
-        return Judging(self.settings, RankReplicas(launcher, self.display, waits))
+        return Judging(self.settings, RankReplicas(launcher, self.display, self._keeps_waiting))
+
+    def _keeps_waiting(self) -> None:
+        """Says that this rank does something by itself, for which the others have to wait."""
+        if self.others is not None:
+            self.others.client.says("go on")
 
     @cached_property
     def display(self) -> Display:
