@@ -158,7 +158,8 @@ class DeviceInstrument(Instrument):
     process that only works for another, which guards the device meanwhile. With `has_canary`, a
     GPU's canary is read wherever its guard reads it: not by who works for another under a profiler.
     The folder of the `baselines` is no part of the code's revision. `siblings` are the other
-    workers of a session, and `gpus` the UUIDs of those that the test holds which runs. `windows` run a test again, which the paper's window takes.
+    workers of a session, and `gpus` the UUIDs of those that the test holds which runs. `windows`
+    run a test again, which the paper's window takes.
     """
 
     def __init__(

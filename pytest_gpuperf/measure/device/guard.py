@@ -73,9 +73,7 @@ def read(
             temperature_celsius=_temperature(session, gpu.physical),
             power_watts=None if milliwatts is None else milliwatts / 1000,
             throttle_reasons=_throttle_reasons(session, gpu.physical),
-            other_processes=_without_us(
-                _compute_processes(session, gpu.visible), parent, siblings
-            ),
+            other_processes=_without_us(_compute_processes(session, gpu.visible), parent, siblings),
         )
 
 
