@@ -1,8 +1,7 @@
 """The barriers of ranks that execute a step together, through one socket.
 
-One process holds the other end, and each rank is its client, all on one machine. The socket has an
-abstract name: no file is left of it, and the end of a process is seen at once, also of one that was
-killed.
+One process holds it, and each rank is a client of that, all on one machine. The socket has an
+abstract name: no file is left of it, and the end of a process is seen at once.
 """
 
 from __future__ import annotations
@@ -20,14 +19,12 @@ from threading import Condition, Event, Lock, Thread
 from typing import Any
 
 from pytest_gpuperf.errors import MeasurementError, UnsoundStep, UsageFailure
-from pytest_gpuperf.measure.rank_states import KnownRank, KnownRanks, RankState
+from pytest_gpuperf.measure.rank_states import SETTLING, KnownRank, KnownRanks
 
 ENDED = "the process that holds the ranks together has ended"
 STOPPED = "the ranks stopped"
 """How the error begins where all ranks stop for one of them."""
 _POLL, _TICK = 0.02, 1.0
-_SETTLING = 0.5
-"""Seconds from the first complaint to the verdict: it may be of a rank that is about to end."""
 _GRACE, _PATIENCE = 5.0, 600.0
 """Seconds that a rank has to come out of the step, and that one waits for the session's end."""
 
@@ -43,7 +40,17 @@ class Rendezvous:
         self._lines: dict[Connection, KnownRank] = {}
         self._brought: queue.Queue[list[Any]] = queue.Queue()
         self._closing = False
-        self._listening = _listening(name)
+        self._listening = socket.socket(socket.AF_UNIX)
+        try:
+            self._listening.bind(f"\0{name}")
+        except OSError as error:
+            self._listening.close()
+            raise UsageFailure(
+                f"the socket @{name} cannot be had ({error.strerror}): another job on this machine "
+                "has the same MASTER_PORT. Start torchrun with another --master-port, or "
+                "--standalone"
+            ) from error
+        self._listening.listen(128)
         self._thread = Thread(target=self._serve, name="gpuperf-rendezvous", daemon=True)
         self._thread.start()
 
@@ -67,39 +74,37 @@ class Rendezvous:
         self._thread.join()
 
     def _serve(self) -> None:
-        complained = 0.0
-        while not self._closing:
-            for ready in wait([self._listening, *self._lines], _POLL if complained else _TICK):
-                self._accept() if ready is self._listening else self._hear(ready)
-            problem = "" if self.problem else self.known.problem()
-            complained = (complained or time.monotonic()) if problem else 0.0
-            if problem and time.monotonic() > complained + _SETTLING:
-                self._stop(problem)
-        self._listening.close()
+        with self._listening:
+            while not self._closing:
+                timeout = _POLL if self.known.complained else _TICK
+                for ready in wait([self._listening, *self._lines], timeout):
+                    self._accept() if ready is self._listening else self._hear(ready)
+                if not self.problem and (problem := self.known.settled()):
+                    self._stop(problem)
         for line in self._lines:
             line.close()
 
     def _accept(self) -> None:
         with suppress(OSError):  # closed
             line, _ = self._listening.accept()
-            if _is_ours(line):
-                self._lines[Connection(line.detach())] = KnownRank()  # which is to be heard
+            pid_uid_gid = line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+            if struct.unpack("3i", pid_uid_gid)[1] == os.getuid():  # anybody knows the name
+                self._lines[Connection(line.detach())] = KnownRank()  # none before it joins
 
     def _hear(self, line: Any) -> None:
         try:
             event, said = json.loads(line.recv_bytes())
         except (EOFError, OSError):
             event, said = "end", {}
-        if event == "join":
-            rank = self.known.ranks[said.pop("number")]
-            if rank.state is not RankState.ABSENT:
-                _send(line, why="another process is the same rank")
-                return
-            self._lines[line] = rank
+        if event == "join" and self.known.has_come(said["number"]):  # the same of another job
+            event = "end"
+        elif event == "join":
+            self._lines[line] = self.known.ranks[said["number"]]
         self._lines[line].happens(event, **said)
         if event == "end":
-            del self._lines[line]
+            self._lines.pop(line)
             line.close()
+            return
         if event != "enter":
             self.known.goes_on()
         if self.problem:
@@ -125,12 +130,17 @@ class Rendezvous:
             _send(line, why=problem)
 
 
-class RankClient:
-    """A rank's end of the rendezvous.
+def _send(line: Connection, **answer: Any) -> None:
+    with suppress(OSError):  # it has ended
+        line.send_bytes(json.dumps(answer).encode())
 
-    When all are to stop while this rank is inside the step, perhaps waiting there for a process
-    that is gone, it is ended after a grace, once `tell` was told why. Without a `tell`, the process
-    that has started it ends it.
+
+class RankClient:
+    """A rank of a rendezvous.
+
+    When all are to stop while this one is inside the step, perhaps waiting there for a process that
+    is gone, it is ended after a grace, once `tell` was told why. Without `tell` the process that
+    has started it does that. Raises MeasurementError where none answers for `patience` seconds.
     """
 
     def __init__(
@@ -152,53 +162,39 @@ class RankClient:
 
     def says(self, event: str, **fields: Any) -> None:
         """Says that something has happened here: an event of `rank_states`."""
+        if event != "enter":
+            self._outside.set()
         with suppress(OSError), self._sending:
             self._line.send_bytes(json.dumps([event, fields]).encode())
 
-    def arrive(self, place: str, own: Any = None, *, last: bool = False) -> Any:
+    def arrive(
+        self, place: str, own: Any = None, *, last: bool = False, enters: bool = False
+    ) -> Any:
         """Returns what rank 0 brings to this barrier, when all have come there.
 
-        Raises MeasurementError where they do not.
+        A rank that `enters` the step may be stuck in it from then on. Raises MeasurementError where
+        not all come.
         """
-        self._outside.set()
         self.says("arrive", at=place, phase="", value=own, last=last)
         with self._changed:
             self._changed.wait_for(lambda: self._answers or self.why)
-            if not self._answers:
+            if not self._answers or (enters and self.why):
                 raise MeasurementError(self.why)
+            if enters:
+                self._outside.clear()
             return self._answers.pop(0)
-
-    def enter(self, place: str) -> None:
-        """The same before the step, in which this rank may be stuck from then on."""
-        self.arrive(place)
-        with self._changed:
-            if self.why:
-                raise MeasurementError(self.why)
-            self._outside.clear()
-
-    def enters_phase(self, phase: str) -> None:
-        """Says that the step is in this phase, for who asks later what it did last."""
-        self.says("enter", phase=phase)
 
     def fails(self, error: BaseException) -> str:
         """Says that the step failed here; returns why all of them stop, which may be another's."""
-        self._outside.set()
-        if not self.why:
-            self.says("fail", why=f"{type(error).__name__}: {error}")
+        self.says("fail", why=f"{type(error).__name__}: {error}")
         return self.stops(_GRACE)
 
-    def rests(self) -> None:
-        """Says that a measurement is over: until the next one nobody waits for this rank."""
-        self._outside.set()
-        self.says("rest")
-
-    def leaves(self, *, wait: bool = False) -> None:
-        """Says goodbye. `wait`s until the ranks stop, or the other end has ended."""
-        self._outside.set()
+    def leaves(self, *, wait: bool) -> None:
+        """Says goodbye; and `wait`s until all stop, or the session ends that holds them."""
         self.says("leave")
         self.stops(_PATIENCE if wait else 0)
 
-    def stops(self, patience: float = 2 * (_TICK + _SETTLING)) -> str:
+    def stops(self, patience: float = 2 * (_TICK + SETTLING)) -> str:
         """Why all are to stop, which may take a moment to be known; "" where they are not."""
         with self._changed:
             self._changed.wait_for(lambda: self.why, patience)
@@ -218,32 +214,6 @@ class RankClient:
         if self._tell is not None and not self._outside.wait(_GRACE):
             self._tell(why)
             os._exit(1)
-
-
-def _send(line: Connection, **answer: Any) -> None:
-    with suppress(OSError):  # it has ended
-        line.send_bytes(json.dumps(answer).encode())
-
-
-def _is_ours(line: socket.socket) -> bool:
-    """Whether the other end is a process of the same user: names of sockets are anybody's."""
-    credentials = struct.Struct("3i")  # pid, uid, gid
-    told = line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, credentials.size)
-    return bool(credentials.unpack(told)[1] == os.getuid())
-
-
-def _listening(name: str) -> socket.socket:
-    line = socket.socket(socket.AF_UNIX)
-    try:
-        line.bind(f"\0{name}")
-    except OSError as error:
-        line.close()
-        raise UsageFailure(
-            f"the socket @{name} cannot be had ({error.strerror}): another job on this machine has "
-            "the same MASTER_PORT. Start torchrun with another --master-port, or --standalone"
-        ) from error
-    line.listen(128)
-    return line
 
 
 def _connected(name: str, patience: float) -> Any:

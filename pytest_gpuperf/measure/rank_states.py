@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any
 
+SETTLING = 0.5
+"""Seconds from the first complaint to the verdict: it may be of a rank that is about to end."""
 _GRACE = 5.0
 """Seconds in which ranks may come out of a step, though one that took part has left."""
 
@@ -91,6 +93,12 @@ class KnownRanks:
         self._ended = ended or (lambda _: "")
         self._time_limit = time_limit
         self._moved = time.monotonic()
+        self.complained = 0.0
+        """When a rank was first seen to keep the others waiting; 0.0 where all is well."""
+
+    def has_come(self, number: int) -> bool:
+        """Whether a process has come that is this rank."""
+        return self.ranks[number].state is not RankState.ABSENT
 
     def goes_on(self) -> None:
         """Notes that one of them has got on."""
@@ -116,6 +124,12 @@ class KnownRanks:
                     "needs one seed for all"
                 )
         return ""
+
+    def settled(self) -> str:
+        """The `problem`, once it has been one for a moment."""
+        problem = self.problem()
+        self.complained = (self.complained or time.monotonic()) if problem else 0.0
+        return problem if time.monotonic() > self.complained + SETTLING else ""
 
     def problem(self) -> str:
         """Why all have to stop: a rank has ended, failed, left or hangs; "" where all is well.

@@ -147,13 +147,13 @@ class OtherRanks:
             yield
             return
         try:
-            self.client.enter(f"the entry of {name} of {test}")
+            self.client.arrive(f"the entry of {name} of {test}", enters=True)
         except MeasurementError as error:
             raise UnsoundStep(f"{STOPPED}: {error}") from None
         try:
             yield
         finally:
-            self.client.rests()  # it may skip here, and measure nothing any more
+            self.client.says("rest")  # it may skip here, and measure nothing any more
 
     def verdict(self, outcome: str) -> str:
         """How the test of the measurement ends where that is judged, on every rank."""
@@ -162,7 +162,7 @@ class OtherRanks:
             return outcome
         with progress.aside():  # the leading rank may wait for fresh ranks
             outcome = self.client.arrive("the verdict", outcome)
-        self.client.rests()
+        self.client.says("rest")
         return outcome
 
     @property
@@ -224,7 +224,7 @@ class RankInstrument(Instrument):
             return bool(client.arrive("the end of a round", decided(rounds)))
 
         plan = replace(plan, enough=enough)
-        work.phases.entered = client.enters_phase
+        work.phases.entered = lambda phase: client.says("enter", phase=phase)
         try:
             client.arrive(f"the beginning of {what}")
             (measured,) = self._own.measure(subject, work, plan)
@@ -397,7 +397,7 @@ class _Announced(Progress):
 
     def arrive(self) -> None:
         """Returns when all ranks are about to execute the step."""
-        self._client.enter(f'"{self._stage}" of {self._what}')
+        self._client.arrive(f'"{self._stage}" of {self._what}', enters=True)
 
 
 def read(said: Sequence[str]) -> list[Measurement]:

@@ -118,9 +118,9 @@ def test_who_has_skipped_in_the_entry_misses_nobody_who_leaves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All of them did, and the other tests of one may take longer."""
-    for name, seconds in (("_TICK", 0.01), ("_SETTLING", 0.05)):
-        monkeypatch.setattr(barrier, name, seconds)
-    monkeypatch.setattr(rank_states, "_GRACE", 0.0)
+    monkeypatch.setattr(barrier, "_TICK", 0.01)
+    for name, seconds in (("SETTLING", 0.05), ("_GRACE", 0.0)):
+        monkeypatch.setattr(rank_states, name, seconds)
     place = f"gpuperf-test-{uuid.uuid4().hex}"
     settings = replace(default_settings(tmp_path), time_limit=20.0)
 
