@@ -238,7 +238,7 @@ def apart(alone: Sequence[Run], beside: Sequence[Run]) -> dict[tuple[str, str], 
     session: that takes sessions to show, and its neighbours' clocks say nothing of it. So only GPUs
     are compared that both kinds measured, and what all tests of a session have in common is taken
     by itself. Without what is the host's time, by the test's tolerance: one step in a hundred takes
-    far longer there, and variances say nothing of such. Of these see benchmarks.neighbours.
+    far longer there, and variances say nothing of such.
     """
     gpus = _gpus(alone) & _gpus(beside)
     found = {}

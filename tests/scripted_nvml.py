@@ -55,8 +55,6 @@ class Gpu:
     pcie: tuple[int, int] | None = (5, 16)
     minor: int | None = None
     """The number in the name of its device node."""
-    cpus: list[int] | None = None
-    """The processors of its NUMA node, as words of 64 bits."""
 
 
 @dataclass
@@ -163,9 +161,6 @@ class Library:
 
     def nvmlDeviceGetMaxPcieLinkWidth(self, handle: Gpu) -> int:
         return supported(whole(handle).pcie)[1]
-
-    def nvmlDeviceGetCpuAffinity(self, handle: Gpu, words: int) -> list[int]:
-        return [*supported(whole(handle).cpus), *[0] * words][:words]
 
     def nvmlDeviceGetMinorNumber(self, handle: Gpu) -> int:
         return supported(whole(handle).minor)

@@ -14,7 +14,7 @@ import time
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -34,7 +34,6 @@ from pytest_gpuperf.measure.collector import (
     Work,
 )
 from pytest_gpuperf.measure.device import canary, fingerprint, guard, memory, nvml
-from pytest_gpuperf.measure.device.allotment import Allotment
 from pytest_gpuperf.measure.execution import Stopwatch
 from pytest_gpuperf.measure.ncu.ncu_command import Control
 from pytest_gpuperf.measure.replica import RANKS, WINDOW, Replicas, Task, TaskRunner
@@ -151,36 +150,6 @@ class Instrument(Measurer):
     def begin(self) -> None:
         """A test begins: for what counts from there on. Raises CountersUnavailable."""
 
-    def waits(self) -> None:
-        """Says that this process does something by itself, for which other ranks have to wait."""
-
-    def entering(self, name: str, test: str) -> AbstractContextManager[object]:  # noqa: ARG002
-        """While the step of this measurement is made, for which ranks may wait for each other.
-
-        Raises UnsoundStep where they do not come there.
-        """
-        return nullcontext()
-
-    def failed(self, error: BaseException) -> None:
-        """Tells other ranks that this one will not measure, and why: they would wait for it."""
-
-    def verdict(self, outcome: str) -> str:
-        """How the test of a measurement ends, on every rank: as it does where that is judged."""
-        return outcome
-
-    @property
-    def stops(self) -> str:
-        """Why all ranks are about to end; "" where they are not."""
-        return ""
-
-    @property
-    def stopped(self) -> bool:
-        """Whether other ranks have stopped, so that nothing more can be measured."""
-        return False
-
-    def close(self) -> None:
-        """The session ends."""
-
 
 class DeviceInstrument(Instrument):
     """Measures with a collector.
@@ -188,9 +157,9 @@ class DeviceInstrument(Instrument):
     `parent` is the process that waits for this one, and may hold the device too. Not `guarded` is a
     process that only works for another, which guards the device meanwhile. With `has_canary`, a
     GPU's canary is read wherever its guard reads it: not by who works for another under a profiler.
-    The folder of the `baselines` is no part of the code's revision. `allotment` is what a worker
-    has of its session's GPUs, and `gpus` are the UUIDs of those that the test holds which runs.
-    `windows` run a test again, which the paper's window takes.
+    The folder of the `baselines` is no part of the code's revision. `siblings` are the other
+    workers of a session, and `gpus` the UUIDs of those that the test holds which runs. `windows`
+    run a test again, which the paper's window takes.
     """
 
     def __init__(
@@ -202,11 +171,11 @@ class DeviceInstrument(Instrument):
         guarded: bool = True,
         has_canary: bool = False,
         baselines: Path | None = None,
-        allotment: Allotment | None = None,
+        siblings: guard.Siblings | None = None,
         gpus: Callable[[], Sequence[str]] = tuple,
         windows: Replicas | None = None,
     ) -> None:
-        self._allotment = allotment
+        self._siblings = siblings
         self._windows = windows
         self._gpus = gpus
         self._collector = collector
@@ -257,7 +226,6 @@ class DeviceInstrument(Instrument):
                 settings={
                     "collector": self._collector.name,
                     "metrics": subject.metric_set,
-                    **self._bounds,
                     **(collected.settings or {}),
                     **subject.settings(),
                 },
@@ -358,7 +326,7 @@ class DeviceInstrument(Instrument):
 
         Not `anew`, what it read a moment ago, after the measurement before, is good enough.
         """
-        state = guard.read(parent=self._parent, allotment=self._allotment)
+        state = guard.read(parent=self._parent, siblings=self._siblings)
         if not self._has_canary:
             return state
         if anew or time.monotonic() - self._canary_at > _MOMENT_S:
@@ -398,12 +366,6 @@ class DeviceInstrument(Instrument):
     def _node(self) -> Path:
         held = os.environ.get(STAND_IN)
         return Path(held) if held else nvml.node()
-
-    @property
-    def _bounds(self) -> dict[str, Scalar]:
-        """The cores that a worker's threads stay on, beside others'."""
-        cores = self._allotment.threads if self._allotment else 0
-        return {"cores": cores} if cores else {}
 
     @cached_property
     def _software(self) -> dict[str, str]:
@@ -533,14 +495,14 @@ def instrument_for(
     offered: Collector | None = None,
     parent: int | None = None,
     task: Task | None = None,
-    allotment: Allotment | None = None,
+    siblings: guard.Siblings | None = None,
     gpus: Callable[[], Sequence[str]] = tuple,
 ) -> Instrument:
     """What measures in this process: a recorded run, or a collector on a device.
 
     `replicas` run a test again in a fresh process, and `task` is what this process does as such;
     `offered` is a collector that a hook brought, beside which no canary is read; `parent` the pid
-    of a process that waits for this one and may hold the device too; `allotment` and `gpus` are
+    of a process that waits for this one and may hold the device too; `siblings` and `gpus` are
     those of DeviceInstrument. Raises UsageFailure, see `collector_for`.
     """
     if settings.arch != "auto":
@@ -558,7 +520,7 @@ def instrument_for(
             parent,
             has_canary=own,
             baselines=settings.baselines,
-            allotment=allotment,
+            siblings=siblings,
             gpus=gpus,
             windows=replicas if own else None,
         )

@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import GpuperfError, MeasurementError, UnsoundStep, UsageFailure
+from pytest_gpuperf.measure.barrier import ENDED, STOPPED, RankClient, Rendezvous
 from pytest_gpuperf.measure.collector import Plan, Progress, Rounds, Work, each
 from pytest_gpuperf.measure.instrument import Instrument, Measurer, Subject
-from pytest_gpuperf.measure.meeting import NOBODY_HOLDS, STOPPED, Meeting, Participant
+from pytest_gpuperf.measure.rank_states import KnownRanks
 from pytest_gpuperf.measure.replica import RANKS, Replicas, Task
 from pytest_gpuperf.model.measurement import (
     RANK_COUNT,
@@ -117,12 +118,71 @@ def take_gpu(
     return tuple(gpus[: rank.count])
 
 
+class OtherRanks:
+    """The ranks that this one executes with, from the session's start to its end.
+
+    `tell` gets why the process ends, where it cannot be got out of a step that hangs. Raises
+    UsageFailure where the leading rank is not there.
+    """
+
+    def __init__(self, rank: Rank, time_limit: float, tell: Callable[[str], object]) -> None:
+        self.rank = rank
+        self.owed: Progress | None = None
+        """That of a measurement whose verdict is to come, which all ranks wait for."""
+        self.held = Rendezvous(rank.meeting, rank.count, time_limit) if rank.leads else None
+        try:
+            self.client = RankClient(
+                rank.meeting, rank.number, time_limit, None if rank.launched else tell
+            )
+        except MeasurementError as error:
+            raise UsageFailure(str(error)) from None
+
+    @contextmanager
+    def entering(self, name: str, test: str) -> Iterator[None]:
+        """While the step of this measurement is made, where ranks may wait for each other.
+
+        Raises UnsoundStep where they do not come there.
+        """
+        if self.rank.launched:  # the session that has started it looks after it
+            yield
+            return
+        try:
+            self.client.arrive(f"the entry of {name} of {test}", enters=True)
+        except MeasurementError as error:
+            raise UnsoundStep(f"{STOPPED}: {error}") from None
+        try:
+            yield
+        finally:
+            self.client.says("rest")  # it may skip here, and measure nothing any more
+
+    def verdict(self, outcome: str) -> str:
+        """How the test of the measurement ends where that is judged, on every rank."""
+        progress, self.owed = self.owed, None
+        if progress is None:
+            return outcome
+        with progress.aside():  # the leading rank may wait for fresh ranks
+            outcome = self.client.arrive("the verdict", outcome)
+        self.client.says("rest")
+        return outcome
+
+    @property
+    def stopped(self) -> bool:
+        """Whether they have stopped for one of them: no test after that one can be measured."""
+        over = self.client.why in ("", ENDED)  # the session of the leading one is over
+        return not (over or self.rank.launched)
+
+    def close(self) -> None:
+        """The session ends. torchrun ends all ranks with the first that failed: so wait for it."""
+        self.client.leaves(wait=not (self.rank.leads or self.rank.launched))
+        if self.held is not None:
+            self.held.close()
+
+
 class RankInstrument(Instrument):
     """Measures on this rank what all execute.
 
-    On the leading rank the measurement is that of all of them, on the others their own. `tell` gets
-    why the process ends, where it cannot be got out of a step that hangs. Raises UsageFailure for
-    a collector that replays.
+    On the leading rank the measurement is that of all of them, on the others their own. Raises
+    UsageFailure for a collector that replays.
     """
 
     def __init__(
@@ -133,23 +193,8 @@ class RankInstrument(Instrument):
                 "--gpuperf-collector ncu replays kernels, and a collective that one rank replays "
                 "waits for the others forever: measure ranks with --gpuperf-collector cupti"
             )
-        time_limit = settings.time_limit
         self._own = own
-        self._rank = rank
-        self._meeting = Meeting(rank.meeting, rank.count, time_limit) if rank.leads else None
-        self._owed: Progress | None = None
-        """That of a measurement whose verdict is to come, which all ranks wait for."""
-        try:
-            self._participant = Participant(
-                rank.meeting, rank.number, time_limit, None if rank.launched else tell
-            )
-        except MeasurementError as error:
-            raise UsageFailure(str(error)) from None
-
-    @property
-    def name(self) -> str:
-        """What reports call it, "rank 1"."""
-        return f"rank {self._rank.number}"
+        self.others = OtherRanks(rank, settings.time_limit, tell)
 
     @property
     def device(self) -> Device:
@@ -167,83 +212,34 @@ class RankInstrument(Instrument):
         Raises UnsoundStep where a rank fails, ends, hangs, or does something else than the others:
         the same on all of them, but for the exception of the step on that rank itself.
         """
-        if self._rank.only not in ("", subject.name):
+        rank, client, shown = self.others.rank, self.others.client, work.progress
+        if rank.only not in ("", subject.name):
             return (subject.passed_over(self.device),)
-        with_others, shown = self._participant, work.progress
-        progress = _Announced(shown, with_others, f"{subject.name} of {subject.test}")
+        what = f"{subject.name} of {subject.test}"
+        progress = _Announced(shown, client, what)
         work = replace(work, barrier=progress.arrive, progress=progress, together=True)
         decided = plan.enough
 
         def enough(rounds: Rounds) -> bool:
-            return bool(with_others.agreed("the end of a round", decided(rounds)))
+            return bool(client.arrive("the end of a round", decided(rounds)))
 
         plan = replace(plan, enough=enough)
-        work.phases.entered = with_others.entered
+        work.phases.entered = lambda phase: client.says("enter", phase=phase)
         try:
-            with_others.agreed(f"the beginning of {subject.name} of {subject.test}", None)
+            client.arrive(f"the beginning of {what}")
             (measured,) = self._own.measure(subject, work, plan)
-            with_others.say(files.to_json(measured))
+            client.arrive(f"the end of {what}", files.to_json(measured), last=True)
         except BaseException as error:
-            why = with_others.failed(error)
+            why = client.fails(error)
             # A step that raises here says by itself where.
-            if isinstance(error, GpuperfError) or not why.startswith(f"{self.name} failed"):
+            if isinstance(error, GpuperfError) or not why.startswith(f"rank {rank.number} failed"):
                 raise UnsoundStep(f"{STOPPED}: {why or error}") from None
             raise
         finally:
             work.phases.entered = None
-        said = self._meeting.said() if self._meeting is not None else ()
-        self._owed = None if self._rank.launched else shown
-        return (joined(read(said)) if said else measured,)
-
-    @contextmanager
-    def entering(self, name: str, test: str) -> Iterator[None]:
-        """While the step is made: in a process group that all of them open, or not at all."""
-        if self._rank.launched:  # who has started it looks after it
-            yield
-            return
-        try:
-            self._participant.arrive(f"the entry of {name} of {test}")
-        except MeasurementError as error:
-            raise UnsoundStep(f"{STOPPED}: {error}") from None
-        try:
-            yield
-        finally:
-            self._participant.rests()  # it may skip here, and measure nothing any more
-
-    def failed(self, error: BaseException) -> None:
-        """Tells the others that this rank will not measure, and why: they would wait for it."""
-        self._participant.failed(error)
-
-    def verdict(self, outcome: str) -> str:
-        """How the test of the measurement ends where that is judged, on every rank."""
-        progress, self._owed = self._owed, None
-        if progress is None:
-            return outcome
-        with progress.aside():  # the leading rank may wait for fresh ranks
-            outcome = self._participant.agreed("the verdict", outcome)
-        self._participant.rests()
-        return outcome
-
-    def waits(self) -> None:
-        """Says that this rank does something by itself, for which the others have to wait."""
-        self._participant.goes_on()
-
-    @property
-    def stops(self) -> str:
-        """Why all ranks are about to end; "" where they are not."""
-        return self._participant.stops()
-
-    @property
-    def stopped(self) -> bool:
-        """Whether they have stopped for one of them: no test after that one can be measured."""
-        ends = self._participant.why in ("", NOBODY_HOLDS)  # the session of the leading one is over
-        return not (ends or self._rank.launched)
-
-    def close(self) -> None:
-        """The session ends. torchrun ends all ranks with the first that failed: so wait for it."""
-        self._participant.leave(wait=not (self._rank.leads or self._rank.launched))
-        if self._meeting is not None:
-            self._meeting.close()
+        self.others.owed = None if rank.launched else shown
+        held = self.others.held
+        return (joined(read(held.brought())) if held is not None else measured,)
 
     def check_window(self) -> None:
         """Raises UsageFailure: a window is of one process."""
@@ -302,18 +298,18 @@ class RankLauncher(Measurer):
         def ended(number: int) -> str:
             return started[0].ended(number) if started else ""
 
-        meeting = Meeting(name, self._count, self._time_limit, ended=ended)
+        held = Rendezvous(name, self._count, self._time_limit, ended)
         task = Task(test, RANKS, only)
         try:
             with self._replicas.together(task, environments) as processes:
                 started.append(processes)
                 try:
-                    said = meeting.said(tick)
+                    brought = held.brought(tick)
                 except UnsoundStep as problem:
-                    raise UnsoundStep(f"{problem}{_written(processes, meeting)}") from None
+                    raise UnsoundStep(f"{problem}{_written(processes, held.known)}") from None
         finally:
-            meeting.close()
-        return joined(read(said))
+            held.close()
+        return joined(read(brought))
 
 
 class RankReplicas:
@@ -353,12 +349,12 @@ class RankReplicas:
         return tuple(known[:count])
 
 
-def _written(processes: Together, meeting: Meeting) -> str:
+def _written(processes: Together, known: KnownRanks) -> str:
     """The last that ranks at fault wrote; of those that hang where they stood when told to end."""
     said = []
-    for number in meeting.at_fault:
-        finished = processes.finished(number, 0.0 if meeting.hangs else _ENDING)
-        hung = meeting.hangs and finished.timed_out
+    for number in known.at_fault:
+        finished = processes.finished(number, 0.0 if known.hang else _ENDING)
+        hung = known.hang and finished.timed_out
         lines = finished.standing() if hung else finished.last_lines()
         kept = [line for line in lines.splitlines() if _OURS not in line]
         ended = f"\nThe last that rank {number} wrote:"
@@ -378,9 +374,9 @@ def _free_port() -> int:
 class _Announced(Progress):
     """Passes on what a measurement is doing, and names the barriers by it."""
 
-    def __init__(self, shown: Progress, participant: Participant, what: str) -> None:
+    def __init__(self, shown: Progress, client: RankClient, what: str) -> None:
         self._shown = shown
-        self._participant = participant
+        self._client = client
         self._what = what
         self._stage = ""
 
@@ -401,7 +397,7 @@ class _Announced(Progress):
 
     def arrive(self) -> None:
         """Returns when all ranks are about to execute the step."""
-        self._participant.arrive(f'"{self._stage}" of {self._what}')
+        self._client.arrive(f'"{self._stage}" of {self._what}', enters=True)
 
 
 def read(said: Sequence[str]) -> list[Measurement]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import warnings
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from types import TracebackType
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from xdist.scheduler import Scheduling
 
     from pytest_gpuperf.measure.collector import Collector
-    from pytest_gpuperf.model.entry import Entry
     from pytest_gpuperf.model.measurement import Measurement
     from pytest_gpuperf.model.result import Result, Verdict
     from pytest_gpuperf.plugin.fixture import GpuPerf
@@ -89,8 +88,8 @@ def pytest_configure(config: pytest.Config) -> None:
     # Before pytest's own: cleanups run in reverse, and pytest's looks for garbage.
     config.add_cleanup(session.forget)
     if session.allotment is not None:
-        # The controller keeps groups together by itself; in the ids of tests, by which baselines
-        # know them, a group is not looked for.
+        # The controller is told of groups: in the ids of tests, by which baselines know them, none
+        # is looked for.
         config.option.loadgroup = False
     if session.follows:
         config.pluginmanager.register(_Follower(session), "gpuperf-follower")
@@ -110,9 +109,6 @@ def pytest_configure_node(node: Any) -> None:
     session = node.config.stash.get(_SESSION, None)
     if session is not None:  # whoever starts workers by himself may have configured nothing
         node.workerinput["gpuperf_width"] = session.width
-    from pytest_gpuperf.plugin import workers
-
-    workers.bind(node)
 
 
 @pytest.hookimpl(tryfirst=True, optionalhook=True)
@@ -151,9 +147,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if session.is_worker:
         # A worker that stops here would take its controller along; its tests say it instead.
         from pytest_gpuperf.errors import UsageFailure
+        from pytest_gpuperf.plugin import workers
 
         try:
-            _share(session, items, concerned)
+            if session.allotment is not None:
+                workers.tell(Path(session.allotment.folder), items)
+            _prepare(session, concerned)
         except UsageFailure as refusal:
             session.refusal = refusal
     elif concerned:
@@ -192,7 +191,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
     with session.holding(wanted) if wanted else nullcontext():
         done = yield
     if session.stopped:
-        from pytest_gpuperf.measure.meeting import STOPPED
+        from pytest_gpuperf.measure.barrier import STOPPED
 
         item.session.shouldfail = STOPPED
     return done
@@ -383,11 +382,11 @@ class _Follower:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Nobody else knows what has failed here only; the leading rank says what stops all."""
-        from pytest_gpuperf.measure.meeting import NOBODY_HOLDS, STOPPED
+        from pytest_gpuperf.measure.barrier import ENDED, STOPPED
         from pytest_gpuperf.plugin.fixture import FOLLOWED
 
         said = report.longreprtext
-        told = FOLLOWED in said or (STOPPED in said and NOBODY_HOLDS not in said)
+        told = FOLLOWED in said or (STOPPED in said and ENDED not in said)
         if report.failed and not told:
             self._session.say(f"{report.nodeid}: {said}")
 
@@ -530,40 +529,15 @@ def _spared(report: pytest.TestReport) -> str:
     return "the test has not failed"
 
 
-def _share(session: Session, items: list[pytest.Item], concerned: list[pytest.Item]) -> None:
-    """Prepares a worker, and tells its controller of all the tests: groups are of others, too.
-
-    Raises UsageFailure.
-    """
-    from pytest_gpuperf.plugin import workers
-
-    several: dict[str, int] = {}
-    baselines: dict[str, Mapping[str, Entry]] = {}
-    try:
-        several = {item.nodeid: gpus for item in items if (gpus := _gpus(item)) > 1}
-        if workers.reorders(session.config):
-            # Before others begin, several GPUs are free at once. In every worker, whoever dealt.
-            items.sort(key=lambda item: -several.get(item.nodeid, 0))
-        if concerned:
-            baselines = _prepare(session, concerned)
-    finally:
-        if session.allotment is not None:
-            workers.tell(Path(session.allotment.folder), items, baselines, several)
-
-
-def _prepare(session: Session, items: list[pytest.Item]) -> dict[str, Mapping[str, Entry]]:
-    """What has to be right before the first test runs. Raises UsageFailure.
-
-    Returns the tests' baselines.
-    """
+def _prepare(session: Session, items: list[pytest.Item]) -> None:
+    """What has to be right before the first test runs. Raises UsageFailure."""
     from pytest_gpuperf.errors import UsageFailure
     from pytest_gpuperf.plugin import markers
     from pytest_gpuperf.storage import baseline_files, files
 
     traits = [(item, markers.traits_of(item)) for item in items]
-    known: dict[str, Mapping[str, Entry]] = {}
-    if session.config.option.collectonly:
-        return known
+    if session.config.option.collectonly or not items:
+        return
     for item in items:
         # Its node id may be that of a test in the root directory.
         if "gpuperf" in _fixtures(item) and not item.path.is_relative_to(session.config.rootpath):
@@ -584,9 +558,7 @@ def _prepare(session: Session, items: list[pytest.Item]) -> dict[str, Mapping[st
     for suite in sorted(suites) if settings.judge else ():
         # One that cannot have baselines is refused where it is measured, by its test's name.
         if not files.name_problem(suite):
-            baselines = baseline_files.load_for(settings.baselines, device, suite)
-            known |= baselines.tests if baselines else {}
-    return known
+            baseline_files.load_for(settings.baselines, device, suite)
 
 
 def _or_usage_error(act: Callable[[], object]) -> None:

@@ -24,13 +24,14 @@ from pytest_gpuperf.plugin import options
 
 if TYPE_CHECKING:
     from pytest_gpuperf.baselines.judgement import Judging
-    from pytest_gpuperf.measure.device.allotment import Allotment
+    from pytest_gpuperf.measure.device.guard import Siblings
     from pytest_gpuperf.measure.fresh_process import Turn
     from pytest_gpuperf.measure.instrument import Instrument
-    from pytest_gpuperf.measure.ranks import Rank
+    from pytest_gpuperf.measure.ranks import OtherRanks, Rank
     from pytest_gpuperf.measure.replica import Replicas, Task
     from pytest_gpuperf.model.settings import Settings
     from pytest_gpuperf.plugin.ledger import Ledger
+    from pytest_gpuperf.plugin.workers import Allotment
     from pytest_gpuperf.report.text.next_command import CommandContext
     from pytest_gpuperf.report.text.progress import Display, Outlet
 
@@ -80,9 +81,9 @@ class Session:
         self.allotment: Allotment | None = None
         """Its GPU, where it is a worker that was given one, or works for such a one."""
         if "GPUPERF_ALLOTMENT" in os.environ:
-            from pytest_gpuperf.measure.device import allotment
+            from pytest_gpuperf.plugin import workers
 
-            self.allotment = allotment.own()
+            self.allotment = workers.own()
         self.is_fresh = "GPUPERF_PARENT" in os.environ
         """Whether `gpuperf record` or another session started this process, which only measures."""
         if self.is_fresh:
@@ -155,37 +156,39 @@ class Session:
         os.write(self._stderr, text.encode(errors="replace"))
 
     @property
+    def others(self) -> OtherRanks | None:
+        """The ranks that this process measures with, once it has an instrument."""
+        return getattr(self.__dict__.get("instrument"), "others", None)
+
+    @property
     def stopped(self) -> bool:
         """Whether the ranks have stopped for one of them: no test after that one is measured."""
-        instrument: Instrument | None = self.__dict__.get("instrument")
-        return instrument is not None and instrument.stopped
+        return self.others is not None and self.others.stopped
 
     def _told_to_end(self, number: int, _: object) -> None:
         """Goes on where a rank has failed: torchrun ends all then, and this one says which."""
-        instrument: Instrument | None = self.__dict__.get("instrument")
-        why = instrument.stops if instrument is not None else ""
+        why = self.others.client.stops() if self.others is not None else ""
         if not why:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
         # torchrun waits for 30 s and no longer: a test may take more, and so may those after it.
         self._tell(why)
         running: Any = self.config.pluginmanager.getplugin("session")
-        from pytest_gpuperf.measure.meeting import STOPPED
+        from pytest_gpuperf.measure.barrier import STOPPED
 
         running.shouldfail = STOPPED
 
     def _tell(self, why: str) -> None:
         """Says why this process ends at once, which all ranks do."""
         if not self.follows:
-            from pytest_gpuperf.measure.meeting import STOPPED
+            from pytest_gpuperf.measure.barrier import STOPPED
 
             self.say(f"{STOPPED}: {why}")
 
     def close(self) -> None:
         """The session ends."""
-        instrument: Instrument | None = self.__dict__.get("instrument")
-        if instrument is not None:
-            instrument.close()
+        if self.others is not None:
+            self.others.close()
 
     @property
     def decides(self) -> bool:
@@ -277,7 +280,7 @@ class Session:
             offered=offered,
             parent=self._parent,
             task=self.task,
-            allotment=self.allotment,
+            siblings=self._siblings,
             gpus=lambda: self.gpus,
         )
         if self.rank is not None and settings.replay is None:
@@ -313,9 +316,18 @@ class Session:
         """What the environment of a fresh process has of this session's GPUs."""
         if self.allotment is None:
             return {}
-        from pytest_gpuperf.measure.device import allotment
+        from pytest_gpuperf.plugin import workers
 
-        return {allotment.VARIABLE: self.allotment.passed_on(self.gpus).to_text()}
+        return {workers.VARIABLE: self.allotment.passed_on(self.gpus).to_text()}
+
+    @property
+    def _siblings(self) -> Siblings | None:
+        """The other workers of this session; None where there are none on our GPUs."""
+        if self.allotment is None:
+            return None
+        from pytest_gpuperf.measure.device.guard import Siblings
+
+        return Siblings(self.allotment.controller, self.allotment.beside)
 
     @cached_property
     def gpus_here(self) -> tuple[str, ...] | None:
@@ -331,7 +343,7 @@ class Session:
             return ()
         from pytest_gpuperf.plugin import workers
 
-        found = tuple(gpu.uuid for gpu in workers.fitting(self.instrument.device.arch))
+        found = workers.fitting(self.instrument.device.arch)
         # Workers that nobody has given GPUs do not know of each other.
         return found[:1] if self.is_worker else found
 
@@ -371,8 +383,12 @@ class Session:
             self._rank_gpus,
             decides=self.decides,
         )
-        waits = self.instrument.waits
-        return Judging(self.settings, RankReplicas(launcher, self.display, waits))
+        return Judging(self.settings, RankReplicas(launcher, self.display, self._keeps_waiting))
+
+    def _keeps_waiting(self) -> None:
+        """Says that this rank does something by itself, for which the others have to wait."""
+        if self.others is not None:
+            self.others.client.says("go on")
 
     @cached_property
     def display(self) -> Display:

@@ -9,14 +9,13 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections import Counter, OrderedDict, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, replace
 from fnmatch import fnmatch
-from hashlib import sha256
+from functools import cached_property
 from importlib.util import find_spec
-from itertools import chain
 from pathlib import Path
-from statistics import median
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
@@ -27,35 +26,103 @@ from pytest_gpuperf.plugin import options
 if TYPE_CHECKING:
     from xdist.scheduler import Scheduling
 
-    from pytest_gpuperf.measure.device.nvml import VisibleGpu
-    from pytest_gpuperf.model.entry import Entry
+VARIABLE = "GPUPERF_ALLOTMENT"
+"""The environment variable that tells a worker of its GPU."""
 
-_GPUS: pytest.StashKey[tuple[VisibleGpu, ...]] = pytest.StashKey()
+_GPUS: pytest.StashKey[tuple[str, ...]] = pytest.StashKey()
 _FOLDER: pytest.StashKey[TemporaryDirectory[str]] = pytest.StashKey()
 
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
-_THREADS = "OMP_NUM_THREADS"
-_TOLD = "tests.json"
-_NEEDED = 2
-"""Tests that a worker has to know of: the one that runs, and the next."""
-_COMPILING_MS = 1000.0
-"""How much longer a compiled step makes its test, as a step's wall time: that is of one execution
-of five or more. On H100s' hosts the test of a compiled step of 8 ms took some 4 s, with torch's
-cache filled, and no other of its suite half as long (docs/runs/workers). What a CUDA graph replays
-is not known for compiled."""
+_GROUPS = "groups.json"
+_NEXT = ".next"
+"""After a GPU's name: the file that is held by the worker which has that GPU next."""
 _DRIVERS = (Path("/dev/nvidiactl"), Path("/dev/dxg"))
 """Nodes of NVIDIA's driver, and of WSL's: without one no GPU is looked for, and no file read."""
 _US = b"gpuperf"
 """What a file says that uses us: a fixture, a marker, an import."""
-_BIND = """
-import os
-try:
-    os.sched_setaffinity(0, channel.receive())
-except OSError:
-    pass
-"""
-"""Run in a worker's main thread, of which the others inherit it. Where the kernel refuses, threads
-run where they like."""
+
+
+@dataclass(frozen=True)
+class Allotment:
+    """What one worker has of its session's GPUs.
+
+    A worker's test holds its GPU, or several, against the other workers, from before its fixtures
+    to after them. Against other sessions a measurement holds the device's node.
+    """
+
+    gpus: tuple[str, ...]
+    """UUIDs of the session's GPUs, the worker's own first, then those of no worker."""
+    folder: str
+    """The session's, with the files that are held in the GPUs' place."""
+    controller: int
+    """The pid of the process whose children the workers are."""
+    beside: int = 0
+    """How many other workers have the same GPU."""
+    held: bool = False
+    """Whether the process that started this one holds all the GPUs for it."""
+
+    def to_text(self) -> str:
+        """As a variable of the environment holds it."""
+        return json.dumps(asdict(self))
+
+    def passed_on(self, gpus: Sequence[str]) -> Allotment:
+        """That of a process which is started by a test that holds these."""
+        return replace(self, gpus=tuple(gpus), held=True)
+
+    @contextmanager
+    def holding(self, count: int = 1) -> Iterator[tuple[str, ...]]:
+        """Holds the worker's GPU and as many others as make `count`, and yields their UUIDs.
+
+        Waits for other workers as long as that takes. All of them take GPUs in one order, so no two
+        wait for each other. What a worker held that died is free.
+        """
+        from pytest_gpuperf.storage import files
+
+        gpus = self.gpus[:count]
+        with ExitStack() as holds:
+            for uuid in () if self.held else sorted(gpus):
+                own = place(Path(self.folder), uuid)
+                # In a line of two, or a worker with test after test would always be first.
+                with files.locked(place(Path(self.folder), uuid + _NEXT), patience=math.inf):
+                    holds.enter_context(files.locked(own, patience=math.inf))
+            yield gpus
+
+
+def place(folder: Path, name: str) -> Path:
+    """The file in a session's folder that is held for the GPU of this UUID."""
+    return folder / name.replace("/", "_")  # instances of MIG, before driver 470
+
+
+def own() -> Allotment | None:
+    """What this process was told; None where it shares its GPUs with no other worker.
+
+    Takes it out of the environment: processes that a test starts are not meant.
+    """
+    text = os.environ.pop(VARIABLE, None)
+    if text is None:
+        return None
+    told = json.loads(text)
+    return Allotment(**{**told, "gpus": tuple(told["gpus"])})
+
+
+def allotments(gpus: Sequence[str], workers: int, folder: Path) -> list[Allotment]:
+    """Those of so many workers: each has the next GPU, and after the last the first again.
+
+    Makes the files in `folder` that they hold.
+    """
+    for uuid in gpus:
+        for name in (uuid, uuid + _NEXT):
+            place(folder, name).touch()
+    return [
+        Allotment(
+            # Tests of several GPUs begin with those that no worker has.
+            gpus=tuple(dict.fromkeys((gpus[number % len(gpus)], *gpus[workers:], *gpus))),
+            folder=str(folder),
+            controller=os.getpid(),
+            beside=len(range(number % len(gpus), workers, len(gpus))) - 1,
+        )
+        for number in range(workers)
+    ]
 
 
 def count(config: pytest.Config) -> int | None:
@@ -67,79 +134,53 @@ def count(config: pytest.Config) -> int | None:
     return len(gpus(config)) or None
 
 
-def gpus(config: pytest.Config) -> tuple[VisibleGpu, ...]:
-    """The GPUs that the workers of this session are given; none where it measures on none.
+def gpus(config: pytest.Config) -> tuple[str, ...]:
+    """UUIDs of the GPUs that this session's workers are given; none where it measures on none.
 
     Those of the architecture that was asked for, and all of one kind: the first's. Raises
     pytest.UsageError for a bad setting.
     """
+    from pytest_gpuperf.measure.instrument import STAND_IN
+
     if _GPUS not in config.stash:
-        config.stash[_GPUS] = _fitting(config) if _measures(config) else ()
+        found = fitting(options.read_settings(config).arch) if _measures(config) else ()
+        # Two revisions are compared on one GPU, and that is the only one that is held for it.
+        config.stash[_GPUS] = found[:1] if STAND_IN in os.environ else found
     return config.stash[_GPUS]
 
 
-def fitting(arch: str) -> tuple[VisibleGpu, ...]:
-    """The GPUs that this process sees, of the architecture `arch` and of one kind."""
+def fitting(arch: str) -> tuple[str, ...]:
+    """UUIDs of the GPUs that this process sees, of the architecture `arch` and of one kind."""
     from pytest_gpuperf.measure.device import nvml
 
     found = [gpu for gpu in nvml.visible_gpus() if arch in ("auto", gpu.device.arch)]
     kind = {(gpu.device.arch, gpu.device.slug) for gpu in found[:1]}
-    return tuple(gpu for gpu in found if (gpu.device.arch, gpu.device.slug) in kind)
+    return tuple(gpu.uuid for gpu in found if (gpu.device.arch, gpu.device.slug) in kind)
 
 
 def deal(config: pytest.Config, specs: Sequence[Any]) -> None:
     """Gives every worker that is started on this machine a GPU, in its environment.
 
     A worker in place of one that died is started from the same specification: it has the same GPU.
-    Who has said by `--tx` which GPU a worker has is left to it.
+    Workers that were given a GPU by `--tx` keep it.
     """
     ours = [spec for spec in specs if spec.popen and not spec.via and _VISIBLE not in spec.env]
     found = gpus(config) if ours else ()
     if not found:
         return
-    from pytest_gpuperf.measure.device import allotment
-
     folder = config.stash[_FOLDER] = TemporaryDirectory(
         prefix="gpuperf-", ignore_cleanup_errors=True
     )
     config.add_cleanup(folder.cleanup)
-    shares = allotment.deal(found, len(ours), Path(folder.name), allotment.own_cores())
-    for spec, own in zip(ours, shares, strict=True):
-        spec.env |= {_VISIBLE: own.own, allotment.VARIABLE: own.to_text()}
-        if own.threads and _THREADS not in os.environ:
-            spec.env.setdefault(_THREADS, str(own.threads))
+    for spec, own in zip(ours, allotments(found, len(ours), Path(folder.name)), strict=True):
+        spec.env |= {_VISIBLE: own.gpus[0], VARIABLE: own.to_text()}
 
 
-def dealt(config: pytest.Config) -> bool:
-    """Whether this session's workers have GPUs of ours."""
-    return _FOLDER in config.stash
+def tell(folder: Path, items: Sequence[pytest.Item]) -> None:
+    """Has the controller know which tests are to meet in one worker: those of one `xdist_group`.
 
-
-def bind(node: Any) -> None:
-    """Has a worker that begins run on its own processors, before it imports anything."""
-    environment = node.gateway.spec.env
-    if not environment:
-        return
-    from pytest_gpuperf.measure.device import allotment
-
-    own = allotment.read(environment.get(allotment.VARIABLE))
-    if own is not None and own.cpus:
-        channel = node.gateway.remote_exec(_BIND)
-        channel.send(own.cpus)
-        channel.waitclose()
-
-
-def tell(
-    folder: Path,
-    items: Sequence[pytest.Item],
-    baselines: Mapping[str, Mapping[str, Entry]],
-    several: Collection[str],
-) -> None:
-    """Has the controller know which tests are to run in one worker: those of one `xdist_group`.
-
-    And what the tests' `baselines` say: on which GPUs their processes were, as digests, and their
-    lengths. Those that need `several` GPUs are longer than any: these are free at once before
-    others begin.
+    pytest-xdist 3.8 appends the group to a test's id, by which baselines know the test; under
+    pytest 9.2 it does not even do that.
     """
     from pytest_gpuperf.storage import files
 
@@ -149,208 +190,65 @@ def tell(
         names = {str(of.args[0] if of.args else of.kwargs.get("name", "default")) for of in markers}
         if names:
             groups[item.nodeid] = "_".join(sorted(names))  # as pytest-xdist does
-    gpus = {
-        test: sorted({gpu for entry in entries.values() for gpu in entry.gpus})
-        for test, entries in baselines.items()
-    }
-    lengths_ms = {test: _length_ms(entries.values()) for test, entries in baselines.items()}
-    lengths_ms |= dict.fromkeys(several, math.inf)
-    told = {"groups": groups, "known": gpus, "lengths_ms": lengths_ms}
-    files.write_atomically(folder / _TOLD, json.dumps(told))  # all workers say the same
-
-
-def _length_ms(entries: Iterable[Entry]) -> float:
-    """A test's length beside others': the wall time of its steps, and more where any is compiled.
-
-    0 where nobody looked.
-    """
-    from pytest_gpuperf.model.measurement import STEP
-
-    steps = [entry.samples.get(STEP, {}) for entry in entries]
-    times, graphs = (
-        [median(chain.from_iterable(step[metric])) for step in steps if step.get(metric)]
-        for metric in ("wall_time", "compiled_graphs")
-    )
-    return math.fsum(times) + _COMPILING_MS * any(graphs)
-
-
-def reorders(config: pytest.Config) -> bool:
-    """Whether the order of tests is ours: neither kept, nor those first that failed or are new."""
-    asked = any(config.getoption(name, False) for name in ("failedfirst", "newfirst"))
-    return bool(config.getoption("loadscopereorder", True)) and not asked  # it came with xdist 3.8
+    files.write_atomically(folder / _GROUPS, json.dumps(groups))  # all workers say the same
 
 
 def scheduler(config: pytest.Config, log: Any) -> Scheduling | None:
-    """What has workers with GPUs run which test, under plain `-n` or by group; None elsewhere.
+    """What hands out tests one by one, those of one group to one worker; None for others' sessions.
 
-    Tests of one group stay together, and no worker has more tests waiting than it needs to go on:
-    one of ours may take minutes. The longest come first, unless an order was asked for.
-    Each test has a GPU, on which it runs while that has other work too, since GPUs of one name
-    differ: one that its baseline has processes of; else, by its name, the same in every session, of
-    which a baseline is made.
+    That is pytest-xdist's `--dist loadscope`, a scope being a group or a test. A worker that dies
+    loses the test that it ran, and no other: by itself pytest-xdist 3.8 runs that test again until
+    no worker may be replaced, or waits forever.
     """
     if not dealt(config) or config.getoption("dist") not in ("load", "loadgroup"):
         return None
     from xdist.scheduler import LoadScopeScheduling
 
-    digests = {gpu.uuid: gpu.device.identity for gpu in gpus(config)}
-
-    def gpu_of(node: Any) -> str | None:
-        return digests.get(node.gateway.spec.env.get(_VISIBLE, ""))
-
     class GpuScheduling(LoadScopeScheduling):  # type: ignore[misc]
-        """Work by the group; without one each test by itself."""
-
-        _groups: Mapping[str, str] = {}
-        _known: Mapping[str, Collection[str]] | None = None
-        _lengths_ms: Mapping[str, float] = {}
-        _unordered = reorders(config)
-        _here: Collection[str] = ()
-        _homes: dict[str, Collection[str]]
-        workqueue: OrderedDict[str, dict[str, bool]]
-        assigned_work: dict[Any, dict[str, dict[str, bool]]]
-
-        def schedule(self) -> None:
-            """Called first when all workers have collected, and have told of their tests."""
-            file = Path(config.stash[_FOLDER].name, _TOLD)
-            if self._known is None:
-                told = json.loads(file.read_bytes()) if file.exists() else {}
-                self._groups, self._known = told.get("groups", {}), told.get("known", {})
-                self._lengths_ms = told.get("lengths_ms", {})
-                self._here, self._homes = {gpu for gpu in map(gpu_of, self.nodes) if gpu}, {}
-                self._order_workers()
-            super().schedule()
-
-        def _order_workers(self) -> None:
-            """Puts those last of which more than there is work are not used.
-
-            First those of a GPU that has a worker already, and of them those of no test's GPU.
-            """
-            units: defaultdict[str, list[str]] = defaultdict(list)
-            for nodeid in next(iter(self.registered_collections.values())):
-                units[self._split_scope(nodeid)].append(nodeid)
-            homes = {gpu for scope, unit in units.items() for gpu in self._home(scope, unit)}
-            of_gpu: Counter[str | None] = Counter()
-            turns = {}
-            for node in self.nodes:
-                gpu = gpu_of(node)
-                turns[node] = (of_gpu[gpu], gpu not in homes)
-                of_gpu[gpu] += 1
-            for node in sorted(turns, key=turns.__getitem__):
-                self.assigned_work[node] = self.assigned_work.pop(node)
+        @cached_property
+        def _groups(self) -> dict[str, str]:
+            file = Path(config.stash[_FOLDER].name, _GROUPS)
+            groups: dict[str, str] = json.loads(file.read_bytes()) if file.exists() else {}
+            return groups
 
         def _split_scope(self, nodeid: str) -> str:
             return self._groups.get(nodeid, nodeid)
 
-        def _known_for(self, unit: Collection[str]) -> set[str]:
-            tests = self._known or {}
-            return {gpu for test in unit for gpu in tests.get(test, ()) if gpu in self._here}
-
-        def _home(self, scope: str, unit: Collection[str]) -> Collection[str]:
-            if scope not in self._homes:
-                by_name = (
-                    {max(self._here, key=lambda gpu: _claim(gpu, scope))} if self._here else ()
-                )
-                self._homes[scope] = self._known_for(unit) or by_name
-            return self._homes[scope]
-
-        def _assign_work_unit(self, node: Any) -> None:
-            if self._unordered:
-                self._unordered = False
-                self.workqueue = self._longest_first()
-            own, queue = gpu_of(node), self.workqueue
-            wanted = (scope for scope, unit in queue.items() if own in self._home(scope, unit))
-            free = (scope for scope, unit in queue.items() if not self._known_for(unit))
-            queue.move_to_end(next(chain(wanted, free, queue)), last=False)
-            super()._assign_work_unit(node)
-            # What comes next is dealt in this order: first to those that are done first.
-            for other in sorted(self.nodes, key=self._left_ms):
-                self.assigned_work[other] = self.assigned_work.pop(other)
-
-        def _left_ms(self, node: Any) -> float:
-            units = self.assigned_work[node].values()
-            left = [nodeid for unit in units for nodeid, done in unit.items() if not done]
-            return math.fsum(self._lengths_ms.get(nodeid, 0.0) for nodeid in left)
-
-        def _longest_first(self) -> OrderedDict[str, dict[str, bool]]:
-            """The work by its length, but a module's together, for its fixtures.
-
-            What nobody knows is last, in its order: claims come after what they compare.
-            """
-            queue = self.workqueue
-            modules = {scope: next(iter(unit)).partition("::")[0] for scope, unit in queue.items()}
-            lengths_ms = {
-                scope: math.fsum(self._lengths_ms.get(test, 0.0) for test in unit)
-                for scope, unit in queue.items()
-            }
-            of_module: defaultdict[str, float] = defaultdict(float)
-            for scope, of_unit in lengths_ms.items():
-                of_module[modules[scope]] += 0.0 if math.isinf(of_unit) else of_unit
-
-            def turn(scope: str) -> tuple[bool, float, float]:
-                needs_several = math.isinf(lengths_ms[scope])
-                return not needs_several, -of_module[modules[scope]], -lengths_ms[scope]
-
-            return OrderedDict((scope, queue[scope]) for scope in sorted(queue, key=turn))
-
         def add_node_collection(self, node: Any, collection: Sequence[str]) -> None:
-            """Ends the session where one in the place of a worker that died has other tests."""
             super().add_node_collection(node, collection)
             if node not in self.registered_collections:
-                others = sorted({*collection} ^ {*(self.collection or ())})
-                them = ", ".join(others[:3]) or "another order"
                 pytest.exit(
                     f"{node.gateway.id}, in the place of a worker that died, collected other tests "
-                    f"than those before it: {them}. Where they are made of a set, sort it",
+                    "than those before it. Where they are made of a set, sort it",
                     returncode=pytest.ExitCode.TESTS_FAILED,
                 )
 
         def _reschedule(self, node: Any) -> None:
             # The one in the place of a worker that died has collected nothing at first.
-            if node.shutting_down or node not in self.registered_collections:
-                return
-            # A worker begins a test when it knows which is next, or that none is.
-            while self.workqueue and self._pending_of(self.assigned_work[node]) < _NEEDED:
-                self._assign_work_unit(node)
-            if not self.workqueue:
-                node.shutdown()
+            while node in self.registered_collections and not node.shutting_down:
+                super()._reschedule(node)
+                # A worker begins a test when it knows which is next, or that none is.
+                if self._pending_of(self.assigned_work[node]) > 1:
+                    break
 
         def remove_node(self, node: Any) -> str | None:
-            """The test that the worker died in is lost, and not run again; all others are."""
             if self.collection is None:  # the one in its place collects, too
                 self.registered_collections.pop(node, None)
-            left = {
-                scope: unit
-                for scope, unit in self.assigned_work.pop(node).items()
-                if not all(unit.values())
+            units = self.assigned_work[node].items()
+            left = [test for _, unit in units for test, done in unit.items() if not done]
+            its = {scope: [test for test in unit if test in left[1:]] for scope, unit in units}
+            self.assigned_work[node] = {
+                scope: dict.fromkeys(tests, False) for scope, tests in its.items() if tests
             }
-            if not left:
-                return None
-            unit = next(iter(left.values()))
-            died: str = next(nodeid for nodeid, done in unit.items() if not done)
-            unit[died] = True
-            self.workqueue = OrderedDict(
-                {scope: unit for scope, unit in left.items() if not all(unit.values())}
-                | self.workqueue
-            )
-            for other in self.nodes:
-                self._reschedule(other)
-            return died
+            super().remove_node(node)
+            return left[0] if left else None
 
     return GpuScheduling(config, log)
 
 
-def _claim(gpu: str, scope: str) -> bytes:
-    """How much a test is this GPU's: of equal chances for all, which no checksum has."""
-    return sha256(f"{gpu} {scope}".encode("utf-8", "surrogatepass")).digest()
-
-
-def _fitting(config: pytest.Config) -> tuple[VisibleGpu, ...]:
-    from pytest_gpuperf.measure.instrument import STAND_IN
-
-    found = fitting(options.read_settings(config).arch)
-    # Two revisions are compared on one GPU, and that is the only one that is held for it.
-    return found[:1] if STAND_IN in os.environ else found
+def dealt(config: pytest.Config) -> bool:
+    """Whether this session's workers have GPUs of ours."""
+    return _FOLDER in config.stash
 
 
 def _measures(config: pytest.Config) -> bool:

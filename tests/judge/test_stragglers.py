@@ -12,7 +12,6 @@ from statistics import fmean
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import stats
 
 from pytest_gpuperf.baselines.judgement import slower_ranks
 from pytest_gpuperf.judge.machine import kind_of
@@ -23,6 +22,7 @@ from pytest_gpuperf.model.measurement import STEP, Measurement, Peer
 from pytest_gpuperf.storage import run_files
 from tests import ROOT
 from tests.examples import H200, measurement, samples_of
+from tests.plugin.test_conditions import AT_NIGHT
 
 RECORDED = ROOT / "tests" / "data" / "h200-kinds"
 TF32 = "test_training_step[tf32]"
@@ -148,6 +148,7 @@ NOISES: dict[str, Callable[[random.Random], float]] = {
 }
 
 
+@AT_NIGHT
 @pytest.mark.parametrize(("ranks", "executions"), [(2, 5), (2, TRACES), (4, 3)])
 @pytest.mark.parametrize("known", [True, False])
 @pytest.mark.parametrize("shape", NOISES)
@@ -175,40 +176,6 @@ def test_alike_ranks_are_called_stragglers_as_seldom_as_is_allowed(
     assert named <= expected + 3 * math.sqrt(expected)
 
 
-SPREAD = (-1.0, 0.0, 1.0, -0.5, 0.5, 0.0, 0.0)
-"""What seven executions differ by, 0 on average."""
-
-
-@pytest.mark.parametrize(
-    ("deviations", "noisier"),
-    [((0.004, 0.004), False), ((0.012, 0.001), True), ((0.001, 0.012), True), ((0, 0), False)],
-    ids=["alike", "the slow one", "the other one", "none"],
-)
-def test_how_much_slower_a_rank_has_to_be_by_hand(
-    deviations: tuple[float, float], noisier: bool
-) -> None:
-    """Student's t of two means, by Welch where one rank is noisier; GPUs of one kind differ too."""
-    own = [[of * part for part in SPREAD] for of in deviations]
-    left = [sum(part**2 for part in each) for each in own]
-    parts = [squares / 6 / 7 for squares in left]
-    noise = math.sqrt(max(2 * NOISE**2, sum(left) / 11 * 2 / 7, sum(parts)))
-    freedom = 11
-    if noisier:
-        freedom = math.floor(sum(parts) ** 2 / sum(part**2 / 6 for part in parts))
-        assert 6 <= freedom < 8
-    spread = math.hypot(math.sqrt(2) * 0.01 * ALIKE, noise)
-    of_both = math.floor(freedom * (spread / noise) ** 4)
-    # Two comparisons, in two ways each.
-    allowed = float(stats.t.isf(ALPHA / 4, of_both)) * spread
-    for factor, named in ((0.99, False), (1.01, True)):
-        times = [
-            [math.exp(part + (factor * allowed if slow else 0.0)) for part in each]
-            for slow, each in zip((True, False), own, strict=True)
-        ]
-        found = [one.rank for one in stragglers(times, [KIND] * 2)]
-        assert found == ([0] if named and factor * allowed > math.log1p(LEAST) else [])
-
-
 def who_wait_for_the_slowest(
     chance: random.Random, works: Sequence[float], collective: float
 ) -> tuple[list[list[float]], list[list[float]]]:
@@ -227,6 +194,7 @@ def who_wait_for_the_slowest(
     return times, waits
 
 
+@AT_NIGHT
 @pytest.mark.parametrize("collective", [0.0, 0.05])
 @pytest.mark.parametrize(
     "works",
@@ -247,6 +215,7 @@ def test_whoever_the_others_wait_for_in_each_execution_is_named(
     assert right >= 0.95 * (DRAWS // 4)
 
 
+@AT_NIGHT
 @pytest.mark.parametrize(("ranks", "noise"), [(2, 0.05), (4, 0.05), (8, 0.02), (8, 0.05)])
 def test_a_rank_that_is_noisier_than_others_is_named_as_seldom(ranks: int, noise: float) -> None:
     chance = random.Random(9)
@@ -271,6 +240,7 @@ def recorded() -> dict[str, tuple[tuple[float, ...], Kind]]:
     return found
 
 
+@AT_NIGHT
 def test_a_rank_slowed_by_two_hundredths_is_named_where_a_peers_canary_reads_alike() -> None:
     """On four of the recorded H200s drawn at random: those with a peer whose memory reads alike."""
     gpus = recorded()
@@ -326,6 +296,7 @@ def over_ranks(file: str) -> tuple[Measurement, ...]:
     return run_files.load(ROOT / file).measurements
 
 
+@AT_NIGHT
 @pytest.mark.parametrize("host", HOSTS)
 def test_on_two_h100s_whoever_was_slowed_is_named_and_nobody_else(host: str) -> None:
     """Seven executions drawn from those of all trials in which a rank had as much to do."""
@@ -358,29 +329,3 @@ def test_of_twenty_ranks_that_were_slowed_nineteen_are_named_and_nobody_else() -
         named += found
     assert len(over_ranks(HOSTS[0])) == 30
     assert len(named) == 19
-
-
-def test_instructions_outside_of_collectives_are_the_same_on_both_ranks_and_in_all_processes() -> (
-    None
-):
-    own = [
-        value
-        for measured in over_ranks(HOSTS[1])
-        for number, peer in enumerate(measured.peers)
-        if number != measured.workload["slowed"]
-        for sample in peer.samples
-        if sample.metric == "own_instructions"
-        for value in sample.values
-    ]
-    assert len(own) == 2 * (10 * 2 + 20)  # two executions of both ranks, or of the other one
-    assert max(own) / min(own) - 1 < 1e-5
-    # Whereas all that was executed depends on how long a rank waits in collectives.
-    whole = [
-        value
-        for measured in over_ranks(HOSTS[1])
-        for peer in measured.peers
-        for sample in peer.samples
-        if (sample.phase, sample.metric) == (STEP, "instructions")
-        for value in sample.values
-    ]
-    assert max(whole) / min(whole) - 1 > 0.01

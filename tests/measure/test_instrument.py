@@ -23,7 +23,6 @@ from pytest_gpuperf.errors import (
 from pytest_gpuperf.measure import replica
 from pytest_gpuperf.measure.collector import Collected, Phases, Plan, Work
 from pytest_gpuperf.measure.device import canary, nvml
-from pytest_gpuperf.measure.device.allotment import Allotment
 from pytest_gpuperf.measure.fresh_process import Finished
 from pytest_gpuperf.measure.instrument import (
     PATIENCE,
@@ -97,14 +96,6 @@ def test_a_measurement_says_what_was_measured_where_and_how(tmp_path: Path) -> N
     assert made.fingerprint.revision == ""
     assert {"python", "gpuperf", "torch", "cupti"} <= set(made.fingerprint.software)
     assert collector.plans == [PLAN]
-
-
-def test_a_worker_with_a_share_of_the_hosts_cores_says_how_many(tmp_path: Path) -> None:
-    for cores in (4, 0):
-        own = Allotment(("GPU-1",), str(tmp_path), os.getppid(), threads=cores)
-        instrument = DeviceInstrument(ScriptedCollector(CYCLES), tmp_path, allotment=own)
-        (made,) = instrument.measure(SUBJECT, work(), PLAN)
-        assert made.fingerprint.settings.get("cores", 0) == cores
 
 
 def test_the_instrument_says_where_tensors_belong(tmp_path: Path) -> None:

@@ -15,10 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_gpuperf.errors import UsageFailure
-from pytest_gpuperf.measure import meeting
+from pytest_gpuperf.measure import barrier, rank_states
+from pytest_gpuperf.measure.barrier import Rendezvous
 from pytest_gpuperf.measure.collector import Phases, Plan, Progress, Work
 from pytest_gpuperf.measure.instrument import DeviceInstrument, Subject
-from pytest_gpuperf.measure.meeting import listen
 from pytest_gpuperf.measure.ranks import (
     Rank,
     RankInstrument,
@@ -58,7 +58,7 @@ def test_a_collector_that_replays_is_refused_before_ranks_meet(tmp_path: Path) -
     assert zero is not None
     with pytest.raises(UsageFailure, match="measure ranks with --gpuperf-collector cupti"):
         RankInstrument(own, zero, settings, str)
-    listen(zero.meeting).close()  # nobody has the name
+    Rendezvous(zero.meeting, 2, 1.0).close()  # nobody has the name
 
 
 def test_names_of_any_length_name_a_socket() -> None:
@@ -66,7 +66,7 @@ def test_names_of_any_length_name_a_socket() -> None:
     long = {"MASTER_ADDR": f"{'host' * 40}.example.org", "TORCHELASTIC_RUN_ID": "job" * 40}
     rank = own_rank({**TORCHRUN, **long})
     assert rank is not None
-    listen(rank.meeting).close()
+    Rendezvous(rank.meeting, 2, 1.0).close()
     other = own_rank({**TORCHRUN, **long, "TORCHELASTIC_RUN_ID": "job" * 39})
     assert other is not None
     assert other.meeting != rank.meeting
@@ -103,10 +103,11 @@ def test_a_verdict_is_that_of_the_leading_rank_and_is_waited_for_once(tmp_path: 
     def ends(number: int) -> list[str]:
         own = DeviceInstrument(ScriptedCollector(), tmp_path)
         outcome = "failed" if number == 0 else "passed"
-        with closing(RankInstrument(own, Rank(number, 2, place), settings, str)) as rank:
-            before = rank.verdict("passed")  # nothing was measured: nobody waits
+        rank = RankInstrument(own, Rank(number, 2, place), settings, str)
+        with closing(rank.others):
+            before = rank.others.verdict("passed")  # nothing was measured: nobody waits
             rank.measure(subject, Work(lambda: None, Phases(), progress=shown[number]), PLAN)
-            return [before, rank.verdict(outcome), rank.verdict("skipped")]
+            return [before, rank.others.verdict(outcome), rank.others.verdict("skipped")]
 
     with ThreadPoolExecutor(2) as threads:
         assert list(threads.map(ends, range(2))) == [["passed", "failed", "skipped"]] * 2
@@ -117,17 +118,19 @@ def test_who_has_skipped_in_the_entry_misses_nobody_who_leaves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All of them did, and the other tests of one may take longer."""
-    for name, seconds in (("_TICK", 0.01), ("_SETTLING", 0.05), ("_GRACE", 0.0)):
-        monkeypatch.setattr(meeting, name, seconds)
+    monkeypatch.setattr(barrier, "_TICK", 0.01)
+    for name, seconds in (("SETTLING", 0.05), ("_GRACE", 0.0)):
+        monkeypatch.setattr(rank_states, name, seconds)
     place = f"gpuperf-test-{uuid.uuid4().hex}"
     settings = replace(default_settings(tmp_path), time_limit=20.0)
 
     def ends(number: int) -> str:
         own = DeviceInstrument(ScriptedCollector(), tmp_path)
-        with closing(RankInstrument(own, Rank(number, 2, place), settings, str)) as rank:
-            with suppress(pytest.skip.Exception), rank.entering("step", "test_a"):
+        others = RankInstrument(own, Rank(number, 2, place), settings, str).others
+        with closing(others):
+            with suppress(pytest.skip.Exception), others.entering("step", "test_a"):
                 pytest.skip("not on this device")
-            return rank.stops if number == 0 else ""
+            return others.client.stops() if number == 0 else ""
 
     with ThreadPoolExecutor(2) as threads:
         assert list(threads.map(ends, range(2))) == ["", ""]

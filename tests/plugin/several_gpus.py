@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ HOST = """
 import json, os, sys
 from contextlib import suppress
 from pathlib import Path
+from textwrap import dedent
 from pytest_gpuperf.plugin import workers
 from tests.scripted_nvml import Gpu, Library
 
@@ -35,11 +37,10 @@ class Host(Library):
         return super().nvmlDeviceGetComputeRunningProcesses_v3(handle)
 
 sys.modules["pynvml"] = Host([
-    Gpu(uuid, name="NVIDIA A100-SXM4-80GB", capability=(8, 0), cpus=[0x3])
+    Gpu(uuid, name="NVIDIA A100-SXM4-80GB", capability=(8, 0))
     for uuid in ("GPU-a", "GPU-b", "GPU-c")
 ])
 VISIBLE = os.environ.get("CUDA_VISIBLE_DEVICES")
-THREADS = os.environ.get("OMP_NUM_THREADS")
 """
 """At the end of a conftest file, which sees its environment as it is when it is imported."""
 
@@ -48,7 +49,7 @@ def has_gpus(project: Project, more: str = "") -> None:
     """The project's device is several, as `HOST` has them; `more` of the conftest file follows."""
     project.device()
     conftest = project.root / "conftest.py"
-    conftest.write_text(conftest.read_text("utf-8") + HOST + more, encoding="utf-8")
+    conftest.write_text(conftest.read_text("utf-8") + HOST + dedent(more), encoding="utf-8")
 
 
 def gpu(uuid: str, **others: Any) -> Gpu:
@@ -61,7 +62,6 @@ def on_three_gpus(project: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
     library = Library([gpu("GPU-a"), hopper, gpu("GPU-b")])
     monkeypatch.setitem(sys.modules, "pynvml", library)
     monkeypatch.setattr(workers, "_DRIVERS", (Path("/dev/null"),))
-    variables = ("CUDA_VISIBLE_DEVICES", "PYTEST_XDIST_AUTO_NUM_WORKERS", "OMP_NUM_THREADS")
-    for variable in (*variables, STAND_IN):
+    for variable in ("CUDA_VISIBLE_DEVICES", "PYTEST_XDIST_AUTO_NUM_WORKERS", STAND_IN):
         monkeypatch.delenv(variable, raising=False)
     return project

@@ -410,14 +410,44 @@ def test_what_fails_on_all_ranks_has_its_whole_function_once(a100: Project) -> N
     assert "pages long" not in other.stderr
 
 
-def test_a_rank_that_is_killed_is_named_and_leaves_nothing(a100: Project) -> None:
-    a100.tests(OVER_RANKS.replace("FAULT", "rank == 1 and os.kill(os.getpid(), signal.SIGKILL)"))
-    result = a100.run_apart()
+@pytest.mark.parametrize(
+    ("fault", "phrases"),
+    [
+        (
+            "rank == 1 and os.kill(os.getpid(), signal.SIGKILL)",
+            [
+                "gpuperf: the ranks stopped: rank 1 (process",
+                "was ended by SIGKILL; last in",
+                '"counting round 1 of 1, pass 1 of 1" of step of test_steps.py::test_step',
+            ],
+        ),
+        pytest.param(
+            "assert rank == 0, 'boom'",
+            ["rank 1 failed, last in", "AssertionError: boom", "The last that rank 1 wrote:"],
+            marks=AT_NIGHT,
+        ),
+        pytest.param(
+            "rank == 1 and time.sleep(600)",
+            [
+                "rank 1 (process",
+                "does not come out, last in",
+                "Where rank 1 stood, the innermost call first:",
+                "in step",
+            ],
+            marks=AT_NIGHT,
+        ),
+    ],
+    ids=["is killed", "raises", "hangs"],
+)
+def test_a_rank_at_fault_is_named_and_leaves_nothing(
+    a100: Project, fault: str, phrases: list[str]
+) -> None:
+    a100.tests(OVER_RANKS.replace("FAULT", fault))
+    limit = 4 if "sleep" in fault else 600
+    result = a100.run_apart(f"--gpuperf-time-limit={limit}")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     said = " ".join(str(result.stdout).split())
-    assert "gpuperf: the ranks stopped: rank 1 (process" in said
-    assert "was ended by SIGKILL; last in" in said
-    assert '"counting round 1 of 1, pass 1 of 1" of step of test_steps.py::test_step' in said
+    assert [phrase for phrase in phrases if phrase not in said] == []
     assert left_running(a100) == []
 
 
@@ -429,31 +459,6 @@ def test_a_rank_that_skips_does_not_let_the_session_wait(a100: Project) -> None:
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     said = " ".join(str(result.stdout).split())
     assert "rank 1 failed, it had not begun to measure: Skipped: not here" in said
-    assert left_running(a100) == []
-
-
-@AT_NIGHT
-def test_a_rank_that_hangs_is_named_with_where_it_stands(a100: Project) -> None:
-    a100.tests(OVER_RANKS.replace("FAULT", "rank == 1 and time.sleep(600)"))
-    result = a100.run_apart("--gpuperf-time-limit=4")
-    assert result.ret == pytest.ExitCode.TESTS_FAILED
-    said = " ".join(str(result.stdout).split())
-    assert "rank 1 (process" in said
-    assert "does not come out, last in" in said
-    assert "Where rank 1 stood, the innermost call first:" in said
-    assert "in step" in said
-    assert left_running(a100) == []
-
-
-@AT_NIGHT
-def test_a_rank_that_raises_is_quoted(a100: Project) -> None:
-    a100.tests(OVER_RANKS.replace("FAULT", "assert rank == 0, 'boom'"))
-    result = a100.run_apart()
-    said = " ".join(str(result.stdout).split())
-    assert "rank 1 failed, last in" in said
-    assert "AssertionError: boom" in said
-    assert "The last that rank 1 wrote:" in said
-    assert left_running(a100) == []
 
 
 @AT_NIGHT

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import sys
+import threading
 from pathlib import Path
-from textwrap import dedent
-from types import SimpleNamespace
 
 import pytest
 
-from pytest_gpuperf.measure.device import allotment
 from pytest_gpuperf.measure.instrument import STAND_IN
 from pytest_gpuperf.plugin import hooks, workers
+from pytest_gpuperf.storage import files
 from tests.plugin.projects import STEP, Project
 from tests.plugin.several_gpus import has_gpus, on_three_gpus
+from tests.waiting import wait_for
 
 xdist = pytest.importorskip("xdist.workermanage")
 
@@ -45,7 +44,7 @@ def alone(gpus):
 def use(gpuperf, name):
     with alone(gpuperf.gpus):
         gpuperf.measure(lambda: None)
-    said = conftest.VISIBLE, gpuperf.gpus, conftest.THREADS, sorted(os.sched_getaffinity(0))
+    said = conftest.VISIBLE, gpuperf.gpus
     with open("diary", "a") as diary:
         print(json.dumps([name, os.environ["PYTEST_XDIST_WORKER"], *said]), file=diary)
 
@@ -78,8 +77,7 @@ def test_workers_have_gpus_of_their_own_share_them_and_are_replaced(
     has_gpus(project)
     project.tests(TESTS)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,0,7,1")
-    for variable in ("OMP_NUM_THREADS", STAND_IN):
-        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.delenv(STAND_IN, raising=False)
     result = project.run_apart("-n3", "-rs", "--gpuperf-missing=warn", "--gpuperf-processes=1")
     # The dead worker's test alone is lost.
     result.assert_outcomes(passed=12, failed=1, skipped=1)
@@ -91,14 +89,13 @@ def test_workers_have_gpus_of_their_own_share_them_and_are_replaced(
     )
     diary = [json.loads(line) for line in (project.root / "diary").read_text("utf-8").splitlines()]
     assert len(diary) == 8
-    visible = {worker: own for _, worker, own, *_ in diary}
+    visible = {worker: own for _, worker, own, _ in diary}
     names = {"gw0": "GPU-c", "gw1": "GPU-a", "gw2": "GPU-c"}
     assert visible.items() <= {**names, "gw3": visible.get("gw3")}.items()
     assert visible.get("gw3") in (None, "GPU-c", "GPU-a")
-    for name, _, own, gpus, threads, cpus in diary:
+    for name, _, own, gpus in diary:
         other = "GPU-a" if own == "GPU-c" else "GPU-c"
         assert gpus == ([own, other] if name == "two" else [own])
-        assert threads is None or int(threads) <= len(cpus)
     # The controller alone writes, and of each test once. Nobody was a stranger.
     measured = project.saved().measurements
     assert len(measured) == len({measurement.test for measurement in measured}) == 8
@@ -108,52 +105,44 @@ def test_workers_have_gpus_of_their_own_share_them_and_are_replaced(
         assert conditions.before.other_processes == conditions.after.other_processes == ()
 
 
-DYING = """
-from time import sleep
-
-def others_begin(worker):
-    # One that takes the place of another follows when that has been seen to be dead.
-    while not os.path.exists(worker):
-        sleep(0.01)
-
-ME = os.environ.get("PYTEST_XDIST_WORKER", "controller")
-Path(ME).touch()
-"""
-"""Below `HOST`: workers that die, and wait for each other's end."""
-
-
 @pytest.mark.parametrize(
-    ("count", "conftest", "step", "failed"),
+    ("count", "step", "failed"),
     [
-        # The one in its place is sent two tests, as it begins one when it knows of the next.
-        (1, "", "ME == 'gw0'", 1),
-        # Both; the first one in their place collects while the second dies.
-        (2, "ME == 'gw2' and others_begin('gw3')", "ME in ('gw0', 'gw1')", 2),
+        (1, "ME == 'gw0'", 1),
+        # The first one in their place collects while the second dies.
+        (2, "ME in ('gw0', 'gw1')", 2),
         # With all its tests collected, before the other has.
-        (
-            2,
-            """
-def pytest_collection_finish():
-    if ME == "gw0":
-        os._exit(3)
-def pytest_collection():
-    if ME == "gw1":
-        others_begin("gw2")
-""",
-            "False",
-            0,
-        ),
+        (2, "False", 0),
     ],
 )
-def test_whoever_dies_and_whenever_all_other_tests_run(
-    project: Project,
-    monkeypatch: pytest.MonkeyPatch,
-    count: int,
-    conftest: str,
-    step: str,
-    failed: int,
+def test_a_worker_that_dies_loses_one_test(
+    project: Project, monkeypatch: pytest.MonkeyPatch, count: int, step: str, failed: int
 ) -> None:
-    has_gpus(project, DYING + conftest)
+    has_gpus(
+        project,
+        f"""
+        from time import sleep
+
+        ME = os.environ.get("PYTEST_XDIST_WORKER", "controller")
+        Path(ME).touch()
+
+        def others_begin(worker):
+            # One that takes the place of another follows when that has been seen to be dead.
+            while not os.path.exists(worker):
+                sleep(0.01)
+
+        if ME == "gw2" and {failed}:
+            others_begin("gw3")
+
+        def pytest_collection():
+            if ME == "gw1" and not {failed}:
+                others_begin("gw2")
+
+        def pytest_collection_finish():
+            if ME == "gw0" and not {failed}:
+                os._exit(3)
+        """,
+    )
     project.tests(
         f"""
         import os
@@ -171,6 +160,125 @@ def test_whoever_dies_and_whenever_all_other_tests_run(
     flags = (f"-n{count}", "--gpuperf-missing=warn", "--gpuperf-processes=1")
     result = project.pytester.runpytest_subprocess(*flags, timeout=60)
     result.assert_outcomes(passed=6 - failed, failed=failed)
+
+
+@pytest.mark.parametrize("flag", ["--dist=load", "--dist=loadgroup"])
+def test_tests_of_a_group_meet_and_have_the_names_that_baselines_know(
+    project: Project, monkeypatch: pytest.MonkeyPatch, flag: str
+) -> None:
+    """A claim about two measurements is judged where both were made."""
+    has_gpus(project)
+    project.tests(
+        """
+        import os
+        import pytest
+
+        together = pytest.mark.xdist_group("claims: a")
+
+        @together
+        @pytest.mark.optimization("one")
+        def test_one(gpuperf):
+            gpuperf.measure(lambda: None)
+            assert "@" not in os.environ["PYTEST_CURRENT_TEST"]
+
+        @pytest.mark.parametrize("number", range(4))
+        def test_alone(gpuperf, number): gpuperf.measure(lambda: None)
+
+        @together
+        @pytest.mark.optimization("other")
+        def test_other(gpuperf): gpuperf.measure(lambda: None)
+
+        @together
+        def test_claim(gpuperf): gpuperf.expect_ratio("cycles", "one", "other", above=0.5)
+        """
+    )
+    monkeypatch.delenv(STAND_IN, raising=False)
+    flags = ("-n2", "-rs", "--gpuperf-missing=warn", "--gpuperf-processes=1")
+    project.run_apart(flag, *flags).assert_outcomes(passed=7)
+    alone = [f"alone[{number}]" for number in range(4)]
+    assert [measurement.test for measurement in project.saved().measurements] == [
+        f"test_steps.py::test_{name}" for name in ("one", *alone, "other")
+    ]
+
+
+def dealt(gpus: int, count: int, folder: Path) -> list[workers.Allotment]:
+    """What so many workers have on a host with so many GPUs."""
+    return workers.allotments([f"GPU-{number}" for number in range(gpus)], count, folder)
+
+
+def test_each_worker_has_the_next_gpu_and_after_the_last_they_share(tmp_path: Path) -> None:
+    four = dealt(4, 4, tmp_path)
+    assert [own.gpus[0] for own in four] == ["GPU-0", "GPU-1", "GPU-2", "GPU-3"]
+    assert four[2].gpus == ("GPU-2", "GPU-0", "GPU-1", "GPU-3")
+    assert {own.controller for own in four} == {os.getpid()}
+    # A test of several has those of no worker first.
+    assert dealt(4, 2, tmp_path)[1].gpus == ("GPU-1", "GPU-2", "GPU-3", "GPU-0")
+    five = dealt(2, 5, tmp_path)
+    assert [(own.gpus[0], own.beside) for own in five] == [
+        *[("GPU-0", 2), ("GPU-1", 1), ("GPU-0", 2), ("GPU-1", 1), ("GPU-0", 2)]
+    ]
+
+
+def test_workers_with_tests_of_several_gpus_wait_for_each_other_in_one_order(
+    tmp_path: Path,
+) -> None:
+    """Each of two wants both: the first is begun while the second waits, and both end."""
+    one, two = dealt(2, 2, tmp_path)
+    order: list[str] = []
+
+    def several() -> None:
+        with two.holding(2) as gpus:
+            order.append("second")
+            assert gpus == ("GPU-1", "GPU-0")
+
+    thread = threading.Thread(target=several)
+    with one.holding(2) as gpus:
+        assert gpus == ("GPU-0", "GPU-1")
+        thread.start()
+        wait_for(lambda: is_held(tmp_path / "GPU-0.next"), "its place in the line")
+        order.append("first")
+    thread.join()
+    assert order == ["first", "second"]
+
+
+def test_a_test_of_several_gpus_has_its_turn_before_the_next_of_another_worker(
+    tmp_path: Path,
+) -> None:
+    one, two = dealt(2, 2, tmp_path)
+    begins = threading.Event()
+
+    def several() -> None:
+        with one.holding(2):
+            begins.set()
+
+    thread = threading.Thread(target=several)
+    with two.holding():
+        thread.start()
+        wait_for(lambda: is_held(tmp_path / "GPU-1.next"), "its place in the line")
+    with two.holding():
+        assert begins.is_set()
+    thread.join()
+
+
+def test_what_a_test_holds_its_processes_have(tmp_path: Path) -> None:
+    (own,) = dealt(3, 1, tmp_path)
+    with own.holding(2) as gpus, own.passed_on(gpus).holding(2) as passed_on:
+        assert passed_on == gpus
+
+
+def test_names_of_old_drivers_name_no_folders(tmp_path: Path) -> None:
+    (own,) = workers.allotments(["MIG-GPU-1/2/0"], 1, tmp_path)
+    with own.holding() as held:
+        assert held == ("MIG-GPU-1/2/0",)
+
+
+def is_held(place: Path) -> bool:
+    """Whether a worker holds it."""
+    try:
+        with files.locked(place, patience=0):
+            return False
+    except files.Locked:
+        return True
 
 
 def started(project: Project, *arguments: str) -> list[dict[str, str]]:
@@ -259,32 +367,6 @@ def test_tests_are_looked_for_where_pytest_finds_them(
         assert counted(host, "--pyargs", name) is None, name
 
 
-def test_a_worker_runs_on_its_own_processors_from_the_start() -> None:
-    """And where it may not, on those that it has."""
-    allowed = sorted(os.sched_getaffinity(0))
-    group = xdist.execnet.Group(execmodel="main_thread_only")
-    for cpus, has in ((allowed[-1:], allowed[-1:]), ((4095,), allowed)):
-        own = allotment.Allotment(("GPU-a",), "", os.getpid(), cpus=tuple(cpus), threads=1)
-        gateway = group.makegateway("popen")
-        gateway.spec.env[allotment.VARIABLE] = own.to_text()
-        workers.bind(SimpleNamespace(gateway=gateway))
-        asked = gateway.remote_exec("import os; channel.send(sorted(os.sched_getaffinity(0)))")
-        assert asked.receive() == has
-    group.terminate(1)
-
-
-def test_threads_are_as_many_as_cores_unless_somebody_has_said_how_many(
-    host: Project, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    host.tests(STEP)
-    cores = [frozenset({number}) for number in range(6)]
-    monkeypatch.setattr(allotment, "own_cores", lambda: cores)
-    two = ("--tx=popen", "--tx=popen//env:OMP_NUM_THREADS=1")
-    assert [own["OMP_NUM_THREADS"] for own in started(host, *two)] == ["3", "1"]
-    monkeypatch.setenv("OMP_NUM_THREADS", "2")
-    assert not any("OMP_NUM_THREADS" in own for own in started(host, "--tx=popen", "--tx=popen"))
-
-
 def test_a_worker_that_somebody_has_placed_stays_there(host: Project) -> None:
     host.tests(STEP)
     mine = "--tx=popen//env:CUDA_VISIBLE_DEVICES=1"
@@ -322,8 +404,8 @@ def test_a_fresh_process_has_what_the_test_holds_that_started_it(
     host: Project, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """It holds nothing itself: its session does."""
-    told = allotment.Allotment(("GPU-b", "GPU-a"), str(tmp_path), os.getppid())
-    monkeypatch.setenv(allotment.VARIABLE, told.passed_on(["GPU-b", "GPU-a"]).to_text())
+    told = workers.Allotment(("GPU-b", "GPU-a"), str(tmp_path), os.getppid())
+    monkeypatch.setenv(workers.VARIABLE, told.passed_on(["GPU-b", "GPU-a"]).to_text())
     host.device()
     host.tests(
         """
@@ -350,105 +432,6 @@ def test_where_all_workers_die_with_their_tests_collected_nothing_is_green(
     result.stdout.fnmatch_lines(["gpuperf: the workers died before any test ran"])
 
 
-def test_where_nobody_can_be_told_tests_say_so(
-    project: Project, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """In a folder that is full."""
-    full = """
-from pytest_gpuperf.errors import UsageFailure
-
-def tell(folder, *_):
-    raise UsageFailure(f"{folder}: cannot be written: No space left on device")
-
-workers.tell = tell
-"""
-    has_gpus(project, full)
-    project.tests(f"{dedent(STEP)}\ndef test_other(): pass\n")
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
-    monkeypatch.delenv(STAND_IN, raising=False)
-    result = project.run_apart("-n2", "--gpuperf-processes=1")
-    result.assert_outcomes(passed=1, errors=1)
-    # No line of the test has run: it stands where the test does.
-    result.stdout.fnmatch_lines(["*No space left on device*", "test_steps.py:1: Failed"])
-
-
-def test_by_the_group_tests_have_a_gpu_and_the_names_that_baselines_know(
-    project: Project, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    has_gpus(project)
-    project.tests(
-        """
-        import os
-        import pytest
-
-        @pytest.mark.xdist_group("together")
-        @pytest.mark.parametrize("number", range(4))
-        def test_one(gpuperf, number):
-            gpuperf.measure(lambda: None)
-            with open("diary", "a") as diary:
-                print(os.environ["PYTEST_XDIST_WORKER"], file=diary)
-        """
-    )
-    monkeypatch.delenv(STAND_IN, raising=False)
-    flags = ("--gpuperf-missing=warn", "--gpuperf-processes=1")
-    project.run_apart("-n2", "--dist=loadgroup", *flags).assert_outcomes(passed=4)
-    assert len({*(project.root / "diary").read_text("utf-8").splitlines()}) == 1
-    tests = {measurement.test for measurement in project.saved().measurements}
-    assert tests == {f"test_steps.py::test_one[{number}]" for number in range(4)}
-
-
-@pytest.mark.parametrize(("dist", "refused"), [("load", True), ("loadgroup", False)])
-def test_groups_of_others_stay_together(
-    project: Project, monkeypatch: pytest.MonkeyPatch, dist: str, *, refused: bool
-) -> None:
-    """They may have one database: whether or not ours are among them, or are refused."""
-    has_gpus(project)
-    marker = "@pytest.mark.gpuperf(metrics='none')" if refused else ""
-    project.tests(
-        f"""
-        import os
-        import pytest
-
-        @pytest.mark.xdist_group("database")
-        class TestDatabase:
-            @pytest.mark.parametrize("number", range(6))
-            def test_one(self, number):
-                with open("diary", "a") as diary:
-                    print(os.environ["PYTEST_XDIST_WORKER"], file=diary)
-
-        {marker}
-        def test_ours(): pass
-        """
-    )
-    monkeypatch.delenv(STAND_IN, raising=False)
-    result = project.run_apart("-n2", f"--dist={dist}")
-    result.assert_outcomes(passed=6 + (not refused), errors=int(refused))
-    assert len({*(project.root / "diary").read_text("utf-8").splitlines()}) == 1
-
-
-def test_a_worker_that_somebody_has_placed_has_the_order_of_the_others(
-    project: Project, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    has_gpus(project)
-    project.tests(
-        """
-        import pytest
-
-        @pytest.mark.parametrize("number", range(3))
-        def test_one(gpuperf, number): gpuperf.measure(lambda: None)
-
-        @pytest.mark.gpus(2)
-        def test_two(gpuperf): gpuperf.measure(lambda: None)
-        """
-    )
-    monkeypatch.delenv(STAND_IN, raising=False)
-    placed = ("--tx=popen//env:CUDA_VISIBLE_DEVICES=2", "--tx=2*popen", "--dist=load")
-    flags = ("--gpuperf-missing=warn", "--gpuperf-processes=1")
-    result = project.run_apart(*placed, *flags)
-    assert "Different tests were collected" not in result.stdout.str()
-    assert result.parseoutcomes().get("passed", 0) >= 3
-
-
 @pytest.mark.parametrize(
     ("marks", "count"),
     [
@@ -465,76 +448,3 @@ def test_what_is_skipped_waits_for_no_gpu(host: Project, marks: str, count: int)
         f"import pytest\n@pytest.mark.gpus(2)\n{marks}\ndef test_two(gpuperf): pass\n"
     )
     assert hooks._gpus(item) == count
-
-
-def test_the_baselines_say_on_which_gpu_a_test_runs(
-    project: Project, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Also where the workers have them the other way round."""
-    measured_is_what_is_visible = """
-from pytest_gpuperf.measure.device import nvml
-from tests.plugin.scripted import ScriptedCollector
-
-ScriptedCollector.device = lambda self: nvml.visible_gpus()[0].device
-"""
-    has_gpus(project, measured_is_what_is_visible)
-    project.tests(
-        """
-        def test_one(gpuperf): use(gpuperf, "one")
-        def test_two(gpuperf): use(gpuperf, "two")
-
-        def use(gpuperf, name):
-            gpuperf.measure(lambda: None)
-            with open("diary", "a") as diary:
-                print(name, *gpuperf.gpus, file=diary)
-        """
-    )
-    monkeypatch.delenv(STAND_IN, raising=False)
-    for visible in ("0,1", "1,0"):
-        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-        flags = ("--gpuperf-missing=warn", "--gpuperf-processes=1", "--gpuperf-run=run.json")
-        project.run_apart("-n2", *flags).assert_outcomes(passed=2)
-        project.update("run.json")
-    lines = (project.root / "diary").read_text("utf-8").splitlines()
-    # Which worker is the first is chance.
-    before, after = (dict(line.split() for line in those) for those in (lines[:2], lines[2:]))
-    assert {*before.values()} == {"GPU-a", "GPU-b"}
-    assert after == before
-
-
-def test_the_controller_is_told_how_long_steps_take_by_their_baselines(
-    project: Project, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """All that a test measures; what needs several GPUs is longer than anything."""
-    heard = """
-_tell = workers.tell
-
-def tell(folder, *of):
-    _tell(folder, *of)
-    Path("told.json").write_bytes((folder / workers._TOLD).read_bytes())
-
-workers.tell = tell
-"""
-    has_gpus(project, heard)
-    project.tests(
-        """
-        import pytest
-
-        def test_one(gpuperf): gpuperf.measure(lambda: None)
-        def test_two(gpuperf):
-            gpuperf.measure(lambda: None)
-            gpuperf.measure(lambda: None, name="again")
-
-        @pytest.mark.gpus(2)
-        def test_several(gpuperf): gpuperf.measure(lambda: None)
-        """
-    )
-    monkeypatch.delenv(STAND_IN, raising=False)
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
-    flags = ("--gpuperf-missing=warn", "--gpuperf-processes=1", "--gpuperf-run=run.json")
-    several = {"test_steps.py::test_several": math.inf}
-    known = {"test_steps.py::test_one": 286.1, "test_steps.py::test_two": 2 * 286.1}
-    for lengths_ms in (several, known | several):
-        project.run_apart("-n1", *flags).assert_outcomes(passed=3)
-        assert json.loads((project.root / "told.json").read_bytes())["lengths_ms"] == lengths_ms
-        project.update("run.json")

@@ -10,11 +10,10 @@ import os
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pytest_gpuperf.measure import fresh_process
 from pytest_gpuperf.measure.device import nvml
-from pytest_gpuperf.measure.device.allotment import Allotment
 from pytest_gpuperf.model.measurement import Conditions, Reading
 
 # Numbers of nvml.h, part of NVML's binary interface.
@@ -38,17 +37,26 @@ not among them. Neither are bits that NVML may get in the future: their meaning 
 _ENDURED = ("software power cap", "sync boost")
 
 
+class Siblings(NamedTuple):
+    """The other workers of pytest-xdist in this session, which hold a GPU against each other."""
+
+    controller: int
+    """The pid of the process that started them and this one."""
+    beside: int
+    """How many of them have this process's GPU, too."""
+
+
 def read(
     device_index: int = 0,
     parent: int | None = None,
-    allotment: Allotment | None = None,
+    siblings: Siblings | None = None,
 ) -> Reading:
     """The state of the GPU that CUDA numbers `device_index`, now.
 
     `parent` is the process that waits for this one's measurement: it may still hold memory of the
     device, does nothing there, and is not among the other processes. Nor are those that were
-    started beside this one and wait for their turn, nor the other workers of an `allotment` and
-    their controller: who measures holds the GPU against them.
+    started beside this one and wait for their turn, nor its `siblings` and their controller: a
+    process that measures holds the GPU against them.
 
     Fields that the driver or the GPU does not offer are None or empty; without NVML or a GPU all
     are. In a MIG instance, clocks, temperature and throttling are those of the whole GPU and the
@@ -65,9 +73,7 @@ def read(
             temperature_celsius=_temperature(session, gpu.physical),
             power_watts=None if milliwatts is None else milliwatts / 1000,
             throttle_reasons=_throttle_reasons(session, gpu.physical),
-            other_processes=_without_us(
-                _compute_processes(session, gpu.visible), parent, allotment
-            ),
+            other_processes=_without_us(_compute_processes(session, gpu.visible), parent, siblings),
         )
 
 
@@ -139,9 +145,9 @@ def _compute_processes(session: nvml.NvmlSession, handle: object) -> tuple[int, 
 def _without_us(
     pids: tuple[int, ...],
     parent: int | None,
-    allotment: Allotment | None,
+    siblings: Siblings | None,
 ) -> tuple[int, ...]:
-    controller = allotment.controller if allotment else None
+    controller = siblings.controller if siblings else None
     started = fresh_process.beside() if pids else set()
     us = {os.getpid(), parent, controller, *started}
     for pid in pids:
@@ -155,7 +161,7 @@ def _without_us(
     # likelier are those that mean nothing here, and of them the youngest process. A parent that
     # measured before us came before us. Of processes beside us it cannot be told how many have
     # used the GPU yet: they pass for all.
-    ours = _holds_cuda_context() + (parent is not None) + (allotment.beside if allotment else 0)
+    ours = _holds_cuda_context() + (parent is not None) + (siblings.beside if siblings else 0)
     ours += len(started)
     foreign = [pid for pid in pids if not Path(f"/proc/{pid}").exists()]
     youngest = sorted(foreign or pids)[-ours:] if ours else []

@@ -23,8 +23,6 @@ from pytest_gpuperf.catalogue.architectures import CPU, slug
 from pytest_gpuperf.model.measurement import Device
 
 _MIG_ENABLED = 1
-_BITS, _WORDS = 64, 16
-"""Of a word of NVML's sets of processors, `unsigned long`, and words: 1024 as in `cpu_set_t`."""
 _PCI = Path("/sys/bus/pci/devices")
 _NVIDIA, _DISPLAY = "0x10de", "0x03"
 """PCI's vendor, and its class of VGA and 3D controllers."""
@@ -57,8 +55,6 @@ class VisibleGpu:
     uuid: str
     """As CUDA_VISIBLE_DEVICES takes it: "GPU-...", "MIG-..."."""
     device: Device
-    cpus: frozenset[int]
-    """The processors beside it, on its NUMA node; none where the driver does not say."""
 
 
 def visible_gpus() -> tuple[VisibleGpu, ...]:
@@ -74,7 +70,7 @@ def visible_gpus() -> tuple[VisibleGpu, ...]:
             return ()
         entries = visible_entries(os.environ.get("CUDA_VISIBLE_DEVICES"))
         found = [
-            VisibleGpu(uuid, device, session.cpus(gpu))
+            VisibleGpu(uuid, device)
             for gpu in session.every(entries)
             if (uuid := session.text("nvmlDeviceGetUUID", gpu.visible))
             and (device := _device(session, gpu))
@@ -255,16 +251,6 @@ class NvmlSession:
     def by_uuid(self, uuid: str) -> Gpu | None:
         """The GPU or instance of this UUID, or of the only one that begins so; None else."""
         return next(iter(self._by_uuid(uuid)), None)
-
-    def cpus(self, gpu: Gpu) -> frozenset[int]:
-        """The numbers of the processors beside the GPU, on its NUMA node; empty where unknown."""
-        masks = self.ask("nvmlDeviceGetCpuAffinity", gpu.physical, _WORDS) or ()
-        return frozenset(
-            number * _BITS + bit
-            for number, mask in enumerate(masks)
-            for bit in range(_BITS)
-            if int(mask) >> bit & 1
-        )
 
     def _entry(self, entry: str) -> list[Gpu]:
         return self._by_index(int(entry)) if entry.isdigit() else self._by_uuid(entry)

@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_gpuperf.measure.device import guard
-from pytest_gpuperf.measure.device.allotment import Allotment
 from pytest_gpuperf.model.measurement import Conditions, Reading
 from tests.scripted_nvml import Gpu, Install, Instance, Library
 
@@ -128,19 +127,19 @@ def test_workers_of_the_same_session_are_no_others(install: Install) -> None:
     """They are children of one process, and wait for each other before they use the GPU."""
     worker = subprocess.Popen(["sleep", "60"])
     try:
-        one = Allotment(("GPU-1",), "", controller=os.getpid(), beside=1)
+        one = guard.Siblings(controller=os.getpid(), beside=1)
         for told, listed, others in (
             (None, [worker.pid, FAR], (worker.pid,)),  # the youngest of another namespace is we
             (one, [worker.pid, FAR], (FAR,)),
             (one, [os.getpid(), worker.pid, FAR], (FAR,)),
-            (replace(one, controller=os.getppid()), [os.getpid(), worker.pid], (worker.pid,)),
+            (one._replace(controller=os.getppid()), [os.getpid(), worker.pid], (worker.pid,)),
             # A container: that worker and this one are two of them.
             (one, [FAR, FAR + 1, FAR + 2], (FAR,)),
         ):
             install(Library([Gpu(processes=listed)]))
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(guard, "_holds_cuda_context", lambda: True)
-                assert guard.read(allotment=told).other_processes == others, listed
+                assert guard.read(siblings=told).other_processes == others, listed
     finally:
         worker.kill()
         worker.wait()

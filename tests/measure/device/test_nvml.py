@@ -122,12 +122,6 @@ def test_of_a_partitioned_gpu_all_instances_are_visible(
         assert {gpu.device.arch for gpu in seen if gpu.uuid != H200.uuid} <= {"sm80"}
 
 
-def test_the_processors_beside_a_gpu_are_those_that_the_driver_names(install: Install) -> None:
-    far = Gpu("GPU-1", cpus=[0, 0b101])
-    install(Library([Gpu("GPU-0", cpus=[0b11]), far, Gpu("GPU-2", cpus=None)]))
-    assert [gpu.cpus for gpu in nvml.visible_gpus()] == [{0, 1}, {64, 66}, frozenset()]
-
-
 # What a device looks like
 
 
