@@ -58,6 +58,7 @@ class Recorded:
             settings=settings,
             decides=settings.judge,
             instrument=self.instrument,
+            others=None,
             judging=Judging(settings, None),
             task=None,
             display=Display(Outlet),
