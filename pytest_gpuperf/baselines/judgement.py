@@ -41,7 +41,7 @@ from pytest_gpuperf.model.result import Attribution, Expectation, Outcome, Resul
 from pytest_gpuperf.storage.files import Shelf
 
 if TYPE_CHECKING:
-    from pytest_gpuperf.measure.ranks import RankReplicas
+    from pytest_gpuperf.measure.ranks import RankLauncher
     from pytest_gpuperf.measure.replica import Replicas
     from pytest_gpuperf.model.settings import Settings
 
@@ -119,7 +119,7 @@ class Ratio:
 class Judging:
     """Judges the measurements of a session, and keeps them for the ratios between them."""
 
-    def __init__(self, settings: Settings, replicas: Replicas | RankReplicas | None) -> None:
+    def __init__(self, settings: Settings, replicas: Replicas | RankLauncher | None) -> None:
         self._settings = settings
         self._replicas = replicas
         """Where further processes come from; None for a recorded run, which has what it has."""
@@ -237,7 +237,7 @@ class Judging:
 
     @staticmethod
     def _processes(
-        replicas: Replicas | RankReplicas,
+        replicas: Replicas | RankLauncher,
         measured: Processes,
         wanted: int,
         meanwhile: Callable[[], object] | None = None,

@@ -253,25 +253,55 @@ class RankLauncher(Measurer):
     """Starts the ranks of one measurement, each a fresh process of this session's test.
 
     `gpus` are those that the ranks get, one each; where there are none, each sees what this process
-    sees.
+    sees. Where torchrun has started ranks, it starts as many again in the place of `Replicas`, and
+    `waits` tells those of the session that they have to wait.
     """
 
     def __init__(
-        self, replicas: Replicas, count: int, time_limit: float, gpus: Sequence[str], decides: bool
+        self,
+        replicas: Replicas,
+        count: int,
+        gpus: Sequence[str],
+        *,
+        decides: bool,
+        waits: Callable[[], object] = str,
     ) -> None:
         self._replicas = replicas
         self._count = count
-        self._time_limit = time_limit
         self._gpus = gpus
         self._decides = decides
+        self._waits = waits
+        self._known: dict[tuple[str, str], list[Measurement]] = {}
 
     def measure(self, subject: Subject, work: Work, _: Plan) -> tuple[Measurement, ...]:
         """The measurement of all ranks. Raises UnsoundStep, with what the rank at fault wrote."""
         work.progress.begins(f"{self._count} ranks in fresh processes")
-        return (self.measured(subject.test, subject.name, work.progress.goes_on),)
+        return (self._measured(subject.test, subject.name, work.progress.goes_on),)
 
-    def measured(self, test: str, only: str, tick: Callable[[], object]) -> Measurement:
-        """The measurement `only` of this test, likewise; `tick` is called while it is awaited."""
+    def measurements(
+        self,
+        test: str,
+        name: str,
+        count: int,
+        meanwhile: Callable[[], object] | None = None,
+    ) -> tuple[Measurement, ...]:
+        """`count` measurements `name` of the test, each of as many fresh processes as there are
+        ranks. Raises MeasurementError.
+        """
+        known, progress = self._known.setdefault((test, name), []), self._replicas.progress
+        if meanwhile:
+            meanwhile()
+
+        def tick() -> None:
+            self._waits()
+            progress.goes_on()
+
+        for _ in each(progress, "not settled, fresh ranks", count - len(known)):
+            known.append(self._measured(test, name, tick))
+        return tuple(known[:count])
+
+    def _measured(self, test: str, only: str, tick: Callable[[], object]) -> Measurement:
+        """The measurement `only` of this test; `tick` is called while it is awaited."""
         name = f"gpuperf-{os.getuid()}-{uuid.uuid4().hex}"
         told = {"meeting": name, "decides": self._decides, "only": only}
         shared = {
@@ -298,7 +328,7 @@ class RankLauncher(Measurer):
         def ended(number: int) -> str:
             return started[0].ended(number) if started else ""
 
-        held = Rendezvous(name, self._count, self._time_limit, ended)
+        held = Rendezvous(name, self._count, self._replicas.time_limit, ended)
         task = Task(test, RANKS, only)
         try:
             with self._replicas.together(task, environments) as processes:
@@ -310,43 +340,6 @@ class RankLauncher(Measurer):
         finally:
             held.close()
         return joined(read(brought))
-
-
-class RankReplicas:
-    """Further processes of a test that torchrun has started: as many ranks again, one after other.
-
-    In the place of `Replicas`, for the judge on the leading rank. The ranks of the session wait.
-    """
-
-    def __init__(
-        self, launcher: RankLauncher, progress: Progress, waits: Callable[[], object]
-    ) -> None:
-        self._launcher = launcher
-        self._progress = progress
-        self._waits = waits
-        self._measured: dict[tuple[str, str], list[Measurement]] = {}
-
-    def measurements(
-        self,
-        test: str,
-        name: str,
-        count: int,
-        meanwhile: Callable[[], object] | None = None,
-    ) -> tuple[Measurement, ...]:
-        """`count` measurements `name` of the test, each of as many fresh processes as there are
-        ranks. Raises MeasurementError.
-        """
-        known = self._measured.setdefault((test, name), [])
-        if meanwhile:
-            meanwhile()
-
-        def tick() -> None:
-            self._waits()
-            self._progress.goes_on()
-
-        for _ in each(self._progress, "not settled, fresh ranks", count - len(known)):
-            known.append(self._launcher.measured(test, name, tick))
-        return tuple(known[:count])
 
 
 def _written(processes: Together, known: KnownRanks) -> str:

@@ -164,8 +164,8 @@ class Replicas:
     ) -> None:
         self._added = added
         self._invocation = invocation
-        self._time_limit = time_limit
-        self._progress = progress
+        self.time_limit = time_limit
+        self.progress = progress
         self._measured: dict[str, list[tuple[Measurement, ...]]] = {}
 
     def measurements(
@@ -206,7 +206,7 @@ class Replicas:
         """
         profiler = Path(under[0]).name if under else ""
         # Only what counts by itself is sent without a profiler: the paper's window.
-        self._progress.begins(f"{profiler or 'the paper window'} in a fresh process")
+        self.progress.begins(f"{profiler or 'the paper window'} in a fresh process")
         return self._alone(task, under, environment or {})
 
     @contextmanager
@@ -215,7 +215,7 @@ class Replicas:
     ) -> Iterator[fresh_process.Together]:
         """A fresh process for each environment, at once, all with this task."""
         _release_memory()
-        with self._progress.aside(), tempfile.TemporaryDirectory(prefix="gpuperf-") as folder:
+        with self.progress.aside(), tempfile.TemporaryDirectory(prefix="gpuperf-") as folder:
             arguments, apart = self._invocation.apart(Path(folder))
             told = {**apart, VARIABLE: json.dumps(asdict(task))}
             every = [{**told, **environment} for environment in environments]
@@ -232,24 +232,24 @@ class Replicas:
     ) -> None:
         """Adds what `count` more processes have measured."""
         stage = "not settled, fresh process"
-        self._progress.begins(f"{stage}es start" if count > 1 else f"{stage} starts")
-        announced = each(self._progress, stage, count)
+        self.progress.begins(f"{stage}es start" if count > 1 else f"{stage} starts")
+        announced = each(self.progress, stage, count)
 
         def begins(_: int) -> None:
             next(announced)
             _release_memory()
 
         task = Task(test)
-        with self._progress.aside(), tempfile.TemporaryDirectory(prefix="gpuperf-") as folder:
+        with self.progress.aside(), tempfile.TemporaryDirectory(prefix="gpuperf-") as folder:
             arguments, apart = self._invocation.apart(Path(folder))
             environment = {**apart, **self._added(), VARIABLE: json.dumps(asdict(task))}
             start = fresh_process.Start(arguments, self._invocation.folder, environment)
             processes = fresh_process.run_in_turn(
                 [start] * count,
-                time_limit=lambda: self._time_limit,
+                time_limit=lambda: self.time_limit,
                 meanwhile=meanwhile,
                 begins=begins,
-                tick=lambda _: self._progress.goes_on(),
+                tick=lambda _: self.progress.goes_on(),
             )
             with closing(processes):
                 for finished in processes:
@@ -271,20 +271,20 @@ class Replicas:
         self, task: Task, under: Sequence[str] = (), environment: Mapping[str, str] | None = None
     ) -> Finished:
         _release_memory()
-        with self._progress.aside(), tempfile.TemporaryDirectory(prefix="gpuperf-") as folder:
+        with self.progress.aside(), tempfile.TemporaryDirectory(prefix="gpuperf-") as folder:
             arguments, apart = self._invocation.apart(Path(folder))
             finished = fresh_process.run_pytest(
                 arguments,
                 folder=self._invocation.folder,
                 under=under,
-                time_limit=self._time_limit,
+                time_limit=self.time_limit,
                 environment={
                     **apart,
                     **self._added(),
                     **(environment or {}),
                     VARIABLE: json.dumps(asdict(task)),
                 },
-                tick=lambda _: self._progress.goes_on(),
+                tick=lambda _: self.progress.goes_on(),
             )
         return self._in_time(finished, task, under)
 

@@ -374,16 +374,16 @@ class Session:
 
         if self.settings.replay is not None or self.rank is None:
             return Judging(self.settings, None if self.settings.replay else self.replicas)
-        from pytest_gpuperf.measure.ranks import RankLauncher, RankReplicas
+        from pytest_gpuperf.measure.ranks import RankLauncher
 
         launcher = RankLauncher(
             self.replicas,
             self.rank.count,
-            self.settings.time_limit,
             self._rank_gpus,
             decides=self.decides,
+            waits=self._keeps_waiting,
         )
-        return Judging(self.settings, RankReplicas(launcher, self.display, self._keeps_waiting))
+        return Judging(self.settings, launcher)
 
     def _keeps_waiting(self) -> None:
         """Says that this rank does something by itself, for which the others have to wait."""

@@ -18,6 +18,7 @@ import pytest
 from pytest_gpuperf.errors import MeasurementError, UnsoundStep, UsageFailure
 from pytest_gpuperf.measure import barrier, rank_states
 from pytest_gpuperf.measure.barrier import ENDED, RankClient, Rendezvous
+from tests.waiting import wait_for
 
 PATIENCE = 20.0
 
@@ -171,8 +172,10 @@ def test_a_name_is_held_once_and_no_rank_waits_forever_where_none_holds_it(table
 
 
 def test_a_rank_is_one_process(table: Table) -> None:
-    table.holds(1)
-    first, second = (RankClient(table.name, 0, PATIENCE) for _ in range(2))
+    held = table.holds(1)
+    first = RankClient(table.name, 0, PATIENCE)
+    wait_for(lambda: held.known.has_come(0), "the first to come")
+    second = RankClient(table.name, 0, PATIENCE)
     said = at_once(lambda: entered(second, "round 1"), lambda: entered(first, "round 1"))
     assert said == [ENDED, None]
 

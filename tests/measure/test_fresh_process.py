@@ -530,51 +530,29 @@ def test_a_child_whose_parent_is_gone_already_ends_without_a_word() -> None:
     assert said(SAYING, ended.pid) == (1, "", "")
 
 
-CHILDREN = """
+FOLLOWED = """
 import os, signal, subprocess, sys
-
-CHILD = '''
-import os, signal, sys
-from pathlib import Path
 from pytest_gpuperf.measure.fresh_process import follow_parent
 
-name = sys.argv[1]
-if name == "follows":
-    assert follow_parent() == os.getppid()
-signal.signal(signal.SIGTERM, signal.SIG_IGN)
-Path("new " + name).write_text(str(os.getpid()))
-Path("new " + name).rename(name)
-signal.pause()
-'''
-
-for name in ("follows", "stays"):
-    subprocess.Popen(
-        [sys.executable, "-c", CHILD, name],
-        env={**os.environ, "GPUPERF_PARENT": str(os.getpid())},
-        start_new_session=True,
-    )
+if "GPUPERF_PARENT" in os.environ:
+    follow_parent()
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    print(os.getpid(), flush=True)
+else:
+    environment = {**os.environ, "GPUPERF_PARENT": str(os.getpid())}
+    subprocess.Popen([sys.executable, *sys.orig_argv[1:]], env=environment, start_new_session=True)
 signal.pause()
 """
 
 
-def test_a_child_dies_with_a_parent_that_is_killed_hard(tmp_path: Path) -> None:
-    """In a session of its own, where no signal to the parent's group reaches it.
-
-    By its end alone a parent does not end a child: the one that does not follow stays.
-    """
-    files = {name: tmp_path / name for name in ("follows", "stays")}
-    with subprocess.Popen([sys.executable, "-c", CHILDREN], cwd=tmp_path) as parent:
-        try:
-            wait_for(lambda: all(f.exists() for f in files.values()), "the children to be there")
-        finally:
-            parent.kill()
-    pids = {name: int(file.read_text(encoding="utf-8")) for name, file in files.items()}
-    try:
-        wait_for(lambda: not lives(pids["follows"]), "the child to end with its parent")
-        assert lives(pids["stays"])
-    finally:
-        for pid in filter(lives, pids.values()):
-            os.kill(pid, signal.SIGKILL)
+def test_a_child_dies_with_a_parent_that_is_killed_hard() -> None:
+    """In a session of its own, where no signal to the parent's group reaches it."""
+    command = [sys.executable, "-c", FOLLOWED]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as parent:
+        assert parent.stdout
+        child = int(parent.stdout.readline())
+        parent.kill()
+    wait_for(lambda: not lives(child), "the child to end with its parent")
 
 
 def test_a_process_lives_whose_first_thread_has_ended() -> None:
