@@ -44,16 +44,16 @@ MOST_LINES = {
 """What somebody can know of each room. A line more is worth one that goes, or a reason."""
 STILL_MORE = {
     "model": 1537,
-    "judge": 6097,
+    "judge": 6082,
     "storage": 2587,
-    "measure": 10326,
+    "measure": 9942,
     "analysis": 1497,
     "report": 6462,
-    "plugin": 2851,
-    "commands": 3559,
+    "plugin": 2738,
+    "commands": 3558,
 }
 """Rooms that are being made smaller, as they are now; none of them grows."""
-STILL_PLURALS = {"Baselines", "Nights", "Ranks", "States"}
+STILL_PLURALS = {"Baselines", "Nights", "States"}
 """The same of names, in rooms that are being rebuilt."""
 
 
