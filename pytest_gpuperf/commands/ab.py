@@ -19,7 +19,7 @@ from pytest_gpuperf.commands.flags import add_outputs, check_outputs
 from pytest_gpuperf.commands.interleaved import (
     Ended,
     Interleaved,
-    Pairs,
+    PairState,
     Revision,
     add_limits,
     check_limits,
@@ -98,7 +98,7 @@ def act(options: argparse.Namespace) -> int:
             say(f"{side.letter.upper()}: {side.title}")
         environment = opened.enter_context(device_held(here, place.folder))
         command = run_files.command_line(["gpuperf", "ab", *_words(options)])
-        return _compared(Interleaved(options, Pairs(sides), environment, command), options)
+        return _compared(Interleaved(options, PairState(sides), environment, command), options)
 
 
 def _compared(trial: Interleaved, options: argparse.Namespace) -> int:
@@ -192,7 +192,7 @@ def _notes(trial: Interleaved, options: argparse.Namespace) -> Iterator[str]:
         )
 
 
-def _incomplete_lines(pairs: Pairs) -> Iterator[str]:
+def _incomplete_lines(pairs: PairState) -> Iterator[str]:
     for test, why in pairs.skipped.items():
         yield f"{printable(title_of(test))}: {printable(why)}"
 

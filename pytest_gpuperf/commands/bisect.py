@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue, no_metric
 from pytest_gpuperf.commands import ab, complain, interleaved, say
 from pytest_gpuperf.commands.flags import add_tests
-from pytest_gpuperf.commands.interleaved import Ended, Interleaved, Pairs, Revision
+from pytest_gpuperf.commands.interleaved import Ended, Interleaved, PairState, Revision
 from pytest_gpuperf.commands.worktrees import Repository, Tree, repository, worktrees
 from pytest_gpuperf.errors import FAILED, INTERRUPTED, NotInstalled, UsageFailure
 from pytest_gpuperf.measure import fresh_process
@@ -204,7 +204,7 @@ class _Search:
         packages = [f"--package={one}" for one in options.packages]
         words = ["bisect", *packages] if packages else ["ab", *(side.name for side in sides)]
         command = run_files.command_line(["gpuperf", *words, "--", *options.pytest_args])
-        pairs = Pairs(sides, options.tests)
+        pairs = PairState(sides, options.tests)
         trial = Interleaved(options, pairs, self._environment, command)
         trial.measure()
         return trial

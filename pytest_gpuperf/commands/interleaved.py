@@ -114,7 +114,7 @@ def check_limits(options: argparse.Namespace) -> None:
         raise UsageFailure(f"--time-limit {options.time_limit:g}: give seconds, more than 0")
 
 
-class Pairs:
+class PairState:
     """What two revisions have measured, pair by pair, and what is said of it.
 
     Tests that match none of the `patterns`, where there are any, are left out.
@@ -242,7 +242,7 @@ class Interleaved:
     def __init__(
         self,
         options: argparse.Namespace,
-        pairs: Pairs,
+        pairs: PairState,
         environment: dict[str, str],
         command: str,
     ) -> None:

@@ -26,7 +26,7 @@ _SECONDS = "_s"
 """The end of the settings that say what measuring cost: those never repeat."""
 
 
-class Devices(str, Enum):
+class DeviceRelation(str, Enum):
     """What the two sides were measured on."""
 
     SAME = "same"
@@ -113,7 +113,7 @@ class Pair:
 
     a: Side
     b: Side
-    devices: Devices
+    devices: DeviceRelation
     differing: tuple[Differing, ...]
     metrics: tuple[MetricChange, ...]
     """Those of the whole step first."""
@@ -224,11 +224,11 @@ def _gpus(measurements: Sequence[Measurement]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(m.fingerprint.device.identity for m in measurements))
 
 
-def _devices(a: Sequence[Measurement], b: Sequence[Measurement]) -> Devices:
+def _devices(a: Sequence[Measurement], b: Sequence[Measurement]) -> DeviceRelation:
     one, other = ({m.fingerprint.device.slug for m in side} for side in (a, b))
     if one != other:
-        return Devices.KINDS
-    return Devices.SAME if set(_gpus(a)) == set(_gpus(b)) else Devices.OTHER
+        return DeviceRelation.KINDS
+    return DeviceRelation.SAME if set(_gpus(a)) == set(_gpus(b)) else DeviceRelation.OTHER
 
 
 def _differing(a: Sequence[Measurement], b: Sequence[Measurement]) -> Iterator[Differing]:
@@ -250,7 +250,7 @@ def _values(side: Sequence[Mapping[str, Scalar]], key: str) -> list[str]:
 
 
 def _changes(
-    a: _Processes, b: _Processes, metrics: Mapping[str, Metric], devices: Devices
+    a: _Processes, b: _Processes, metrics: Mapping[str, Metric], devices: DeviceRelation
 ) -> Iterator[MetricChange]:
     for key in sorted({**a.keys(), **b.keys()}, key=lambda key: key[0] != STEP):
         phase, name = key
@@ -276,10 +276,10 @@ def _change(a: float, b: float, metric: Metric) -> float | None:
 
 
 def _interval(
-    a: _Processes, b: _Processes, key: tuple[str, str], metric: Metric, devices: Devices
+    a: _Processes, b: _Processes, key: tuple[str, str], metric: Metric, devices: DeviceRelation
 ) -> tuple[float, float] | tuple[None, None]:
     """The judge's interval of a change, for as much noise as the noisier side has."""
-    if devices is Devices.KINDS:
+    if devices is DeviceRelation.KINDS:
         # The spread between GPUs of one name says nothing about those of two names.
         return None, None
     tolerance = tolerance_for(metric)

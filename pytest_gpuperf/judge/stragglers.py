@@ -100,7 +100,7 @@ def stragglers(
 
 
 @dataclass(frozen=True)
-class _Ranks:
+class _RankSeries:
     """The ranks' own times as logarithms, and what varies in them."""
 
     measured: list[float]
@@ -153,7 +153,7 @@ class _Ranks:
 
 def _adjusted(
     times: Sequence[Sequence[float]], collectives: Sequence[Sequence[float]], freedom: int
-) -> _Ranks:
+) -> _RankSeries:
     logs = [[math.log(value) for value in values] for values in times]
     means, waited = [*map(fmean, logs)], [*map(fmean, collectives)]
     pairs = [
@@ -164,7 +164,7 @@ def _adjusted(
     scatter = math.fsum(wait**2 for _, wait in flat)
     slope = max(math.fsum(log * wait for log, wait in flat) / scatter, 0.0) if scatter else 0.0
     least = min(map(min, collectives))
-    return _Ranks(
+    return _RankSeries(
         measured=means,
         adjusted=[
             mean - slope * (usual - least) for mean, usual in zip(means, waited, strict=True)

@@ -19,7 +19,7 @@ from threading import Condition, Event, Lock, Thread
 from typing import Any
 
 from pytest_gpuperf.errors import MeasurementError, UnsoundStep, UsageFailure
-from pytest_gpuperf.measure.rank_states import SETTLING, KnownRank, KnownRanks
+from pytest_gpuperf.measure.rank_states import SETTLING, KnownRank, RankGroup
 
 ENDED = "the process that holds the ranks together has ended"
 STOPPED = "the ranks stopped"
@@ -30,13 +30,13 @@ _GRACE, _PATIENCE = 5.0, 600.0
 
 
 class Rendezvous:
-    """Holds ranks together; when they are to stop, `problem` says why. See `KnownRanks`."""
+    """Holds ranks together; when they are to stop, `problem` says why. See `RankGroup`."""
 
     def __init__(
         self, name: str, count: int, time_limit: float, ended: Callable[[int], str] | None = None
     ) -> None:
         self.problem = ""
-        self.known = KnownRanks(count, time_limit, ended)
+        self.known = RankGroup(count, time_limit, ended)
         self._lines: dict[Connection, KnownRank] = {}
         self._brought: queue.Queue[list[Any]] = queue.Queue()
         self._closing = False

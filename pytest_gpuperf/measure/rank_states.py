@@ -75,7 +75,7 @@ class KnownRank:
         return f"{'waiting for the others before' if waits else 'last in'} {self.at}{phase}"
 
 
-class KnownRanks:
+class RankGroup:
     """Ranks that execute a step together. They hang when none gets on for `time_limit` seconds.
 
     `ended` says how a rank has ended that this process has started, "" of one that has not; such

@@ -22,7 +22,7 @@ from pytest_gpuperf.errors import GpuperfError, MeasurementError, UnsoundStep, U
 from pytest_gpuperf.measure.barrier import ENDED, STOPPED, RankClient, Rendezvous
 from pytest_gpuperf.measure.collector import Plan, Progress, Rounds, Work, each
 from pytest_gpuperf.measure.instrument import Instrument, Measurer, Subject
-from pytest_gpuperf.measure.rank_states import KnownRanks
+from pytest_gpuperf.measure.rank_states import RankGroup
 from pytest_gpuperf.measure.replica import RANKS, Replicas, Task
 from pytest_gpuperf.model.measurement import (
     RANK_COUNT,
@@ -342,7 +342,7 @@ class RankLauncher(Measurer):
         return joined(read(brought))
 
 
-def _written(processes: Together, known: KnownRanks) -> str:
+def _written(processes: Together, known: RankGroup) -> str:
     """The last that ranks at fault wrote; of those that hang where they stood when told to end."""
     said = []
     for number in known.at_fault:

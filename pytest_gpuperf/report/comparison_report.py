@@ -9,7 +9,7 @@ from math import fsum
 from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.judge.comparison import (
     Comparison,
-    Devices,
+    DeviceRelation,
     Differing,
     MetricChange,
     Pair,
@@ -155,7 +155,7 @@ def _notes(pair: Pair, kernels: int) -> list[str]:
 
     Also that there are no kernels to compare, where these are asked for.
     """
-    notes = [_on_devices(pair)] if pair.devices is not Devices.SAME else []
+    notes = [_on_devices(pair)] if pair.devices is not DeviceRelation.SAME else []
     by_kind: dict[str, list[Differing]] = {}
     for entry in pair.differing:
         by_kind.setdefault(entry.what, []).append(entry)
@@ -181,7 +181,7 @@ def _own_notes(pair: Pair, shared: Sequence[str], kernels: int) -> list[str]:
 
 def _on_devices(pair: Pair) -> str:
     a, b = (f"{side.device} ({side.arch})" for side in (pair.a, pair.b))
-    if pair.devices is Devices.KINDS:
+    if pair.devices is DeviceRelation.KINDS:
         return f"a is of {a}, b of {b}: what changes is the device, whatever the code"
     if pair.a.arch == _CPU:
         return "measured on two machines: times are their own, counts are the same everywhere"
@@ -227,7 +227,7 @@ def _interval(metric: MetricChange, factors: bool) -> str:
 
 
 @dataclass(frozen=True)
-class _KernelChanges:
+class _KernelSection:
     """What is said of a pair's kernels."""
 
     title: str
@@ -238,12 +238,12 @@ class _KernelChanges:
     notes: tuple[str, ...]
 
 
-def _kernel_changes(attribution: Attribution, pair: Pair, most: int) -> _KernelChanges:
+def _kernel_changes(attribution: Attribution, pair: Pair, most: int) -> _KernelSection:
     """What is said of the kernels of a pair, the `most` whose times changed most one by one."""
     if attribution.of_operators:
         said = [": ".join(row) for row in kernel_lines.code_lines(attribution)[:most]]
         title = f"operators: {kernel_lines.operators(attribution)}"
-        return _KernelChanges(title, (), "", tuple(said))
+        return _KernelSection(title, (), "", tuple(said))
     # None is too small for a row of its own: what is not shown is summed up.
     every = kernel_lines.rows(attribution.entries, small=0.0)
     shown = [change for change in every if change.change][:most]
@@ -257,7 +257,7 @@ def _kernel_changes(attribution: Attribution, pair: Pair, most: int) -> _KernelC
         if side.tables < side.processes:
             notes.append(f"kernels of {label} are of {side.tables} of {side.processes} processes")
     rows = tuple(_kernel_cells(change) for change in shown)
-    return _KernelChanges(_kernel_title(attribution), rows, rest, tuple(notes))
+    return _KernelSection(_kernel_title(attribution), rows, rest, tuple(notes))
 
 
 def _kernel_title(attribution: Attribution) -> str:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
-from pytest_gpuperf.judge.comparison import Devices, Differing, MetricChange, Pair, pair
+from pytest_gpuperf.judge.comparison import DeviceRelation, Differing, MetricChange, Pair, pair
 from pytest_gpuperf.model.measurement import Device, Measurement
 from tests.examples import A100, H200, OTHER_H200, measurement, processes
 from tests.kernel_steps import NAMING, table
@@ -168,10 +168,10 @@ def test_a_side_is_what_its_measurements_are_of() -> None:
 
 def test_devices() -> None:
     for a, b, devices in (
-        (H200, H200, Devices.SAME),
-        (H200, OTHER_H200, Devices.OTHER),
-        (A100, H200, Devices.KINDS),
-        (replace(H200, identity=""), replace(H200, identity=""), Devices.SAME),
+        (H200, H200, DeviceRelation.SAME),
+        (H200, OTHER_H200, DeviceRelation.OTHER),
+        (A100, H200, DeviceRelation.KINDS),
+        (replace(H200, identity=""), replace(H200, identity=""), DeviceRelation.SAME),
     ):
         change = compared(on(a, [measurement()]), on(b, [measurement()]))
         assert change.devices is devices, (a, b)
@@ -180,8 +180,8 @@ def test_devices() -> None:
 
 def test_a_side_on_two_gpus_is_not_the_same_as_one_of_them() -> None:
     both = [*on(H200, [measurement()]), *on(OTHER_H200, [measurement(process="p2")])]
-    assert compared(both, both[:1]).devices is Devices.OTHER
-    assert compared(both, both).devices is Devices.SAME
+    assert compared(both, both[:1]).devices is DeviceRelation.OTHER
+    assert compared(both, both).devices is DeviceRelation.SAME
 
 
 def test_workload_software_and_settings() -> None:

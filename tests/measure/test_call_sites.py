@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from pytest_gpuperf.measure.trace import profile
 from pytest_gpuperf.measure.trace.call_sites import (
-    Frames,
+    FrameFinder,
     function_of,
     with_call_sites,
     with_idle_sites,
@@ -123,7 +123,7 @@ def test_what_the_other_execution_did_not_launch_comes_from_nowhere_known() -> N
 
 def test_a_place_that_is_no_place_is_there_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who adds call sites later counts on that."""
-    monkeypatch.setattr(Frames, "innermost", lambda *_, **__: CallSite("", ""))
+    monkeypatch.setattr(FrameFinder, "innermost", lambda *_, **__: CallSite("", ""))
     assert {*located(lambda: NET(FACTOR), "gemm", "relu")} == {CallSite("", "")}
     made = with_call_sites(
         KernelTable((), (), (), 0.0), ROOT, step, lambda: None, lambda run, *_, **__: run() or []

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from pytest_gpuperf.measure.trace import compiled_kernels
-from pytest_gpuperf.measure.trace.call_sites import Frames
+from pytest_gpuperf.measure.trace.call_sites import FrameFinder
 from pytest_gpuperf.model.measurement import CallSite, KernelTable, Launch
 from tests import ROOT
 
@@ -53,7 +53,7 @@ def unset(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_kernels_of_forward_and_backward_have_the_line_that_they_were_made_of() -> None:
     compiled_kernels.note()
     torch.compile(Net())(torch.rand(8, requires_grad=True)).sum().backward()
-    found = compiled_kernels.sites(Frames(ROOT))
+    found = compiled_kernels.sites(FrameFinder(ROOT))
     made = {name: site for name, site in found.items() if name.startswith("cpp_fused")}
     forward, backward = sorted(made.values(), key=lambda site: site.backward)
     assert (forward.line, forward.function) == (line_of(".relu()"), "Net.forward")
@@ -63,7 +63,7 @@ def test_kernels_of_forward_and_backward_have_the_line_that_they_were_made_of() 
     launches = tuple(Launch(n, "kernel", None, None, 1.0, ()) for n in (*range(len(names)), 0))
     site_of = (*(1 for _ in names), 0)
     table = KernelTable(names, (), launches, 0.0, sites=(OPERATOR, SILENT), site_of=site_of)
-    table = compiled_kernels.with_sites(table, Frames(ROOT))
+    table = compiled_kernels.with_sites(table, FrameFinder(ROOT))
     at = [table.sites[number] for number in table.site_of]
     assert at == [*made.values(), SILENT, OPERATOR]
 
@@ -98,10 +98,10 @@ def test_lines_of_what_another_checkout_compiled_are_those_of_this_one(
     here.parent.mkdir(parents=True)
     here.write_text("def attend():\n    return 1\n")
     stack = f'  File "{file.format(root=tmp_path)}", line 2, in attend\n    return 1\n'
-    found = compiled_kernels.innermost(stack, Frames(tmp_path))
+    found = compiled_kernels.innermost(stack, FrameFinder(tmp_path))
     assert found == ((line, "attend") if line else None)
 
 
 def test_without_a_compiler_nothing_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "torch._inductor.output_code", raising=False)
-    assert compiled_kernels.sites(Frames(ROOT)) == {}
+    assert compiled_kernels.sites(FrameFinder(ROOT)) == {}

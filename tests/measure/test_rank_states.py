@@ -7,16 +7,16 @@ from collections.abc import Sequence
 import pytest
 
 from pytest_gpuperf.measure import rank_states
-from pytest_gpuperf.measure.rank_states import KnownRanks
+from pytest_gpuperf.measure.rank_states import RankGroup
 
 JOIN, ENTER, GO, REST, LEAVE, END = "join", "arrive", "go", "rest", "leave", "end"
 IN = (JOIN, ENTER, GO)
 LATE = "nobody got on for 0 s, the time limit (--gpuperf-time-limit SECONDS allows more): "
 
 
-def known(*events: Sequence[str], started: bool = False, limit: float = 60.0) -> KnownRanks:
+def known(*events: Sequence[str], started: bool = False, limit: float = 60.0) -> RankGroup:
     """Ranks to which these events have happened; with `started`, this process has started them."""
-    ranks = KnownRanks(len(events), limit, (lambda _: "") if started else None)
+    ranks = RankGroup(len(events), limit, (lambda _: "") if started else None)
     for number, (rank, of_rank) in enumerate(zip(ranks.ranks, events, strict=True)):
         for event in of_rank:
             fields = {"at": "round 1"} if event == ENTER else {}
@@ -58,7 +58,7 @@ def test_one_that_waits_in_the_step_for_one_that_has_left_may_wait_for_it(
 
 
 def test_one_that_was_started_is_waited_for_from_the_beginning() -> None:
-    ranks = KnownRanks(2, 60.0, lambda number: "has ended with exit code 2" * number)
+    ranks = RankGroup(2, 60.0, lambda number: "has ended with exit code 2" * number)
     assert ranks.problem().startswith(
         "rank 1 has ended with exit code 2 before it began to measure"
     )

@@ -178,7 +178,7 @@ class CuptiCollector:
         if "torch" not in sys.modules:
             return table
         from pytest_gpuperf.measure.trace.call_sites import (
-            Frames,
+            FrameFinder,
             with_call_sites,
             with_idle_sites,
         )
@@ -189,7 +189,7 @@ class CuptiCollector:
                 prepare(work, self._timer)
                 synchronize = self._timer.synchronize
                 table = add(table, self._root, work.step, synchronize, self._traced)
-            table = compiled_kernels.with_sites(table, Frames(self._root))
+            table = compiled_kernels.with_sites(table, FrameFinder(self._root))
         except Exception:
             return table
         return table

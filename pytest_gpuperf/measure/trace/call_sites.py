@@ -44,7 +44,7 @@ class CallSiteRegistry:
     """
 
     def __init__(self, root: Path) -> None:
-        self._frames = Frames(root)
+        self._frames = FrameFinder(root)
         self._known: dict[CallSite, int] = {}
         self._made_at: dict[int, CallSite] = {}
         """By the sequence number of a node."""
@@ -71,7 +71,7 @@ class CallSiteRegistry:
         return replace(made_at or self._frames.innermost(), backward=True)
 
 
-class Frames:
+class FrameFinder:
     """Finds where in the code the interpreter is."""
 
     def __init__(self, root: Path) -> None:
@@ -251,7 +251,7 @@ def with_idle_sites(
     """
     spans, known = Spans(_SEEN), {site: number for number, site in enumerate(table.sites)}
     functions = {site.line: site.function for site in table.sites}
-    seen = _Watch(Frames(root), known, spans, functions)
+    seen = _Watch(FrameFinder(root), known, spans, functions)
 
     def watched() -> None:
         with seen:
@@ -284,7 +284,7 @@ class _Watch:
 
     def __init__(
         self,
-        frames: Frames,
+        frames: FrameFinder,
         known: dict[CallSite, int],
         spans: Spans,
         functions: Mapping[str, str],

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_gpuperf.model.measurement import CallSite, KernelTable
 
 if TYPE_CHECKING:
-    from pytest_gpuperf.measure.trace.call_sites import Frames
+    from pytest_gpuperf.measure.trace.call_sites import FrameFinder
 
 _VARIABLE, _LINES_ALONE = "INDUCTOR_PROVENANCE", 2
 """Level 1 has the nodes of each pass, too."""
@@ -45,7 +45,7 @@ def note() -> None:
         trace.provenance_tracking_level = _LINES_ALONE
 
 
-def with_sites(table: KernelTable, frames: Frames) -> KernelTable:
+def with_sites(table: KernelTable, frames: FrameFinder) -> KernelTable:
     """The same table, in which these kernels have their call sites if no operator launches them."""
     known, numbers = sites(frames), {site: n for n, site in enumerate(table.sites)}
     site_of = list(table.site_of)
@@ -56,7 +56,7 @@ def with_sites(table: KernelTable, frames: Frames) -> KernelTable:
     return replace(table, sites=tuple(numbers), site_of=tuple(site_of))
 
 
-def sites(frames: Frames) -> dict[str, CallSite]:
+def sites(frames: FrameFinder) -> dict[str, CallSite]:
     """Where the kernels of all graphs come from that were compiled lately, by their names.
 
     Of several lines that are fused in a kernel it is the one of most operators. Graphs number their
@@ -84,7 +84,7 @@ def _graphs() -> Iterator[tuple[str, bool]]:
             yield noted, bool(graph.fx_kwargs.get("is_backward"))
 
 
-def innermost(stack: str, frames: Frames) -> tuple[str, str] | None:
+def innermost(stack: str, frames: FrameFinder) -> tuple[str, str] | None:
     """The line and the function of the innermost frame that is no library's."""
     for frame in reversed([*_FRAME.finditer(stack)]):
         file, line = _here(Path(frame["file"]), frames), int(frame["line"])
@@ -93,7 +93,7 @@ def innermost(stack: str, frames: Frames) -> tuple[str, str] | None:
     return None
 
 
-def _here(file: Path, frames: Frames) -> Path:
+def _here(file: Path, frames: FrameFinder) -> Path:
     """A file of another checkout in this one, by the folder that it is in and those above.
 
     A graph out of inductor's cache has the lines of whoever compiled it.
