@@ -12,7 +12,7 @@ from suites.convnext_ddpm.kernels import KernelOperators
 from suites.convnext_ddpm.kernels.launches import Launch
 from suites.convnext_ddpm.operators import Epilogue, FusedBlocks
 from tests.convnext import kernel_cases as cases
-from tests.convnext.recorder import Recorder
+from tests.convnext.emulation import Recorder
 
 H200 = 132
 X, WEIGHT, BIAS = torch.zeros(2, 4, 6, 8), torch.zeros(3, 4, 3, 3), torch.zeros(3)

@@ -12,8 +12,8 @@ from pytest_gpuperf.errors import UsageFailure
 from suites.convnext_ddpm.kernels import compiler
 from suites.convnext_ddpm.kernels.compiler import SOURCES, compiled, unavailable
 from tests.convnext import kernel_cases as cases
+from tests.convnext.emulation import Recorder
 from tests.convnext.kernel_cases import COMPOSITIONS
-from tests.convnext.recorder import Recorder
 from tests.plugin.test_conditions import AT_NIGHT
 
 nvrtc = pytest.importorskip("cuda.bindings.nvrtc", reason="needs cuda-core, and NVRTC")
