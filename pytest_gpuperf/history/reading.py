@@ -39,6 +39,10 @@ _DAY = 86_400
 _UNFIT = "unfit"
 
 
+MeasurementKey = tuple[str, str, str, str]
+"""Test, name of the measurement within it, architecture and device."""
+
+
 @dataclass(frozen=True, slots=True)
 class Observations:
     """One metric of one measurement on one device, night by night in the order of time."""
@@ -70,8 +74,8 @@ class Recollection:
     files: Sequence[Path]
     readings: Mapping[tuple[int, int], Mapping[str, float]]
     """Of the canary, by day and position of the surroundings: medians over what was read there."""
-    unfit: Mapping[tuple[str, str, str, str], frozenset[int]]
-    """By test, name, architecture and device, the days of which no measurement may be judged."""
+    unfit: Mapping[MeasurementKey, frozenset[int]]
+    """The days on which all of a measurement was unfit."""
     nights: Mapping[tuple[str, str], tuple[int, ...]]
     """By architecture and device, the days on which anything was measured on it."""
     problems: tuple[str, ...]
@@ -121,25 +125,26 @@ def recollect(runs: Sequence[Path], now: float | None = None) -> Recollection:
     `problems`, and left out.
     """
     now = time.time() if now is None else now
-    kept = _Gathering()
-    problems, partial = [], []
+    problems, partial, kept = [], [], {}
     for file, (run, extract) in enumerate(zip(runs, _extracts(runs), strict=True)):
-        made = datetime.fromtimestamp(extract.at, timezone.utc) if not extract.problem else None
-        if made is None:
+        made = datetime.fromtimestamp(extract.at, timezone.utc)
+        if extract.problem:
             problems.append(extract.problem)
         elif extract.at > now:
             problems.append(f"{run} is dated {made:%Y-%m-%dT%H:%M:%S}Z, after now: left out")
         else:
-            kept.add(file, extract)
+            kept[file] = extract.measurements
             if extract.partial:
                 partial.append(f"{made:%Y-%m-%d} is partial: {extract.partial} ({run})")
+    environments: dict[str, int] = {}
+    measured = _joined(kept, environments)
     return Recollection(
-        series=tuple(kept.series()),
-        surroundings=[Surroundings(**json.loads(text)) for text in kept.environments],
-        files=list(runs),
-        readings=kept.readings(),
-        unfit=kept.unfit(),
-        nights=kept.nights(),
+        series=tuple(one for key, nights in measured.items() for one in _series(key, nights)),
+        surroundings=[Surroundings(**json.loads(text)) for text in environments],
+        files=runs,
+        readings=_readings(measured.values()),
+        unfit={key: _unfit(nights) for key, nights in measured.items()},
+        nights=_nights_of_devices(measured),
         problems=tuple(problems),
         partial=tuple(sorted(partial, reverse=True)),
     )
@@ -183,11 +188,10 @@ class _SlimRun:
 class _Taken:
     """What is kept of one measurement."""
 
-    test: str
-    name: str
+    key: MeasurementKey
     process: str
-    device: tuple[str, str]
-    """Architecture and slug."""
+    at: int
+    """When its file was made: seconds since 1970."""
     environment: str
     """A `Surroundings`, as JSON."""
     fit: bool
@@ -203,7 +207,6 @@ class _Extract:
 
     problem: str
     at: int = 0
-    """When it was made: seconds since 1970."""
     measurements: Sequence[_Taken] = ()
     partial: str = ""
     """How far pytest had come that did not come to its end; "" where it did."""
@@ -243,8 +246,9 @@ def _extract_of(place: Path) -> _Extract:
         return _Extract(f"{place} is no run file: left out")
     created = slim.created if slim.created.tzinfo else slim.created.replace(tzinfo=timezone.utc)
     unfit = {(one.test, one.name) for one in slim.verdicts if one.outcome == _UNFIT}
-    taken = [_taken(one, (one.test, one.name) not in unfit) for one in slim.measurements]
-    return _Extract("", int(created.timestamp()), taken, str(slim.unfinished or ""))
+    at = int(created.timestamp())
+    taken = [_taken(one, at, (one.test, one.name) not in unfit) for one in slim.measurements]
+    return _Extract("", at, taken, str(slim.unfinished or ""))
 
 
 def _read(place: Path) -> _SlimRun | None:
@@ -287,7 +291,7 @@ def _wrong(measured: _SlimMeasurement) -> bool:
     return any(True for _ in impossible(STEP, by_phase)) or not all(by_phase.values())
 
 
-def _taken(measured: _SlimMeasurement, fit: bool) -> _Taken:
+def _taken(measured: _SlimMeasurement, at: int, fit: bool) -> _Taken:
     under = measured.fingerprint
     canaries = under.conditions.canaries if under.conditions else None
     code = canaries[0].code if canaries and canaries[0].code == canaries[1].code else ""
@@ -305,10 +309,9 @@ def _taken(measured: _SlimMeasurement, fit: bool) -> _Taken:
     )
     known = catalogue().metrics
     return _Taken(
-        test=measured.test,
-        name=measured.name,
+        key=(measured.test, measured.name, under.device.arch, under.device.slug),
         process=measured.process,
-        device=(under.device.arch, under.device.slug),
+        at=at,
         environment=json.dumps({n: getattr(environment, n) for n in Surroundings.__slots__}),
         fit=fit,
         tolerance=measured.tolerance,
@@ -345,102 +348,77 @@ def _both(before: Canary, after: Canary) -> dict[str, float]:
 
 _Night = tuple[int, int]
 """A day, and the position of what was measured under."""
+_Nights = dict[_Night, list[tuple[int, _Taken]]]
+"""The processes of each night of one measurement, with their files."""
 
 
-@dataclass(slots=True)
-class _Group:
-    """The processes of one measurement in one night."""
+def _joined(
+    files_: Mapping[int, Sequence[_Taken]], environments: dict[str, int]
+) -> dict[MeasurementKey, _Nights]:
+    """The processes of each measurement. None counts twice, whichever files it is in.
 
-    made: int
-    """When the first was."""
-    file: int
-    taken: list[_Taken] = field(default_factory=list)
-    tolerance: tuple[int, Mapping[str, str]] = (0, {})
-    """The last one's, and when that was made."""
-
-
-class _Gathering:
-    """What files say, by measurement, device and night. No process counts twice."""
-
-    def __init__(self) -> None:
-        self.environments: dict[str, int] = {}
-        """What was measured under, as JSON, with its position."""
-        self._file_of: dict[tuple[str, str, str], int] = {}
-        """Of each process of a measurement, the file that counts."""
-        self._groups: dict[tuple[str, str, str, str], dict[_Night, _Group]] = {}
-
-    def add(self, file: int, extract: _Extract) -> None:
-        """Takes in what this file says, whose position is `file`."""
-        for one in extract.measurements:
-            if self._file_of.setdefault((one.test, one.name, one.process), file) != file:
-                continue
-            environment = self.environments.setdefault(one.environment, len(self.environments))
-            nights = self._groups.setdefault((one.test, one.name, *one.device), {})
-            night = (extract.at // _DAY, environment)
-            group = nights.setdefault(night, _Group(extract.at, file))
-            group.taken.append(one)
-            group.made = min(group.made, extract.at)
-            group.tolerance = max(group.tolerance, (extract.at, one.tolerance), key=lambda t: t[0])
-
-    def series(self) -> Iterator[Observations]:
-        """Each metric of each measurement, of what is fit."""
-        for key, nights in self._groups.items():
-            ordered = sorted(nights.items(), key=lambda entry: (entry[0][0], entry[1].made))
-            by_metric: dict[str, list[tuple[_Night, float, _Group]]] = {}
-            for night, group in ordered:
-                values: dict[str, list[float]] = {}
-                for one in group.taken:
-                    for metric, value in one.values.items() if one.fit else ():
-                        values.setdefault(metric, []).append(value)
-                for metric, of_night in values.items():
-                    value = of_night[0] if len(of_night) == 1 else median(of_night)
-                    by_metric.setdefault(metric, []).append((night, value, group))
-            for metric, points in by_metric.items():
-                yield _observations(key, metric, points)
-
-    def readings(self) -> dict[_Night, dict[str, float]]:
-        """What the canary read of each night."""
-        read: dict[_Night, dict[str, list[float]]] = {}
-        for nights in self._groups.values():
-            for night, group in nights.items():
-                for one in group.taken:
-                    for name, value in one.readings.items():
-                        read.setdefault(night, {}).setdefault(name, []).append(value)
-        return {
-            night: {name: median(values) for name, values in of_night.items()}
-            for night, of_night in read.items()
-        }
-
-    def unfit(self) -> dict[tuple[str, str, str, str], frozenset[int]]:
-        """The days of each measurement on which all of it was unfit."""
-        return {
-            key: days
-            for key, nights in self._groups.items()
-            if (days := frozenset(day for day, _ in nights) - _fit_days(nights))
-        }
-
-    def nights(self) -> dict[tuple[str, str], tuple[int, ...]]:
-        """The days of each device."""
-        days: dict[tuple[str, str], set[int]] = {}
-        for (_, _, arch, slug), nights in self._groups.items():
-            days.setdefault((arch, slug), set()).update(day for day, _ in nights)
-        return {device: tuple(sorted(of_one)) for device, of_one in days.items()}
+    What they were measured under is added to `environments`, with its position.
+    """
+    counted: dict[tuple[str, str, str], int] = {}
+    joined: dict[MeasurementKey, _Nights] = {}
+    for file, measurements in files_.items():
+        for one in measurements:
+            test, name, *_ = one.key
+            if counted.setdefault((test, name, one.process), file) == file:
+                at = environments.setdefault(one.environment, len(environments))
+                nights = joined.setdefault(one.key, {})
+                nights.setdefault((one.at // _DAY, at), []).append((file, one))
+    return joined
 
 
-def _fit_days(nights: Mapping[_Night, _Group]) -> set[int]:
-    return {day for (day, _), group in nights.items() if any(one.fit for one in group.taken)}
+def _series(key: MeasurementKey, nights: _Nights) -> Iterator[Observations]:
+    """Each metric of a measurement, of what is fit."""
+    begins = {night: min(one.at for _, one in processes) for night, processes in nights.items()}
+    by_metric: dict[str, list[tuple[_Night, list[float]]]] = {}
+    for night in sorted(nights, key=lambda night: (night[0], begins[night])):
+        values: dict[str, list[float]] = {}
+        for _, one in nights[night]:
+            for metric, value in one.values.items() if one.fit else ():
+                values.setdefault(metric, []).append(value)
+        for metric, of_night in values.items():
+            by_metric.setdefault(metric, []).append((night, of_night))
+    for metric, points in by_metric.items():
+        _, last = max(nights[points[-1][0]], key=lambda process: process[1].at)
+        yield Observations(
+            *key,
+            metric,
+            days=[day for (day, _), _ in points],
+            values=[median(values) for _, values in points],
+            surroundings=[at for (_, at), _ in points],
+            files=[nights[night][0][0] for night, _ in points],
+            tolerance=last.tolerance.get(metric),
+        )
 
 
-def _observations(
-    key: tuple[str, str, str, str], metric: str, points: Sequence[tuple[_Night, float, _Group]]
-) -> Observations:
-    *_, (_, _, last) = points
-    return Observations(
-        *key,
-        metric,
-        days=[day for (day, _), _, _ in points],
-        values=[value for _, value, _ in points],
-        surroundings=[environment for (_, environment), _, _ in points],
-        files=[group.file for _, _, group in points],
-        tolerance=last.tolerance[1].get(metric),
-    )
+def _readings(measured: Iterable[_Nights]) -> dict[_Night, dict[str, float]]:
+    """What the canary read of each night."""
+    read: dict[_Night, dict[str, list[float]]] = {}
+    for nights in measured:
+        for night, processes in nights.items():
+            known = read.setdefault(night, {})
+            for _, one in processes:
+                for name, value in one.readings.items():
+                    known.setdefault(name, []).append(value)
+    return {
+        night: {name: median(values) for name, values in known.items()}
+        for night, known in read.items()
+    }
+
+
+def _unfit(nights: _Nights) -> frozenset[int]:
+    fit = {day for (day, _), processes in nights.items() if any(one.fit for _, one in processes)}
+    return frozenset(day for day, _ in nights) - fit
+
+
+def _nights_of_devices(
+    measured: Mapping[MeasurementKey, _Nights],
+) -> dict[tuple[str, str], tuple[int, ...]]:
+    days: dict[tuple[str, str], set[int]] = {}
+    for (_, _, arch, slug), nights in measured.items():
+        days.setdefault((arch, slug), set()).update(day for day, _ in nights)
+    return {device: tuple(sorted(of_one)) for device, of_one in days.items()}
