@@ -30,7 +30,7 @@ COMMANDS = {
     "by ab",
     "compare": "two runs, or two configurations of one, metric by metric and kernel by kernel",
     "report": "write a saved run as HTML, Markdown or JSON; needs no GPU",
-    "history": "many nights: trends, the nights on which levels changed, and who is suspected",
+    "history": "many nights: trends, the nights on which levels changed, and what differs since",
     "calibrate": "estimate noise and false alarms from runs of identical code; needs no GPU",
     "import": "make a run of a report of ncu (Nsight Compute); needs no GPU",
     "export": "write a saved run in the format of another program; needs no GPU",

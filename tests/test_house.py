@@ -19,6 +19,7 @@ LEVELS = (
     ("storage",),
     ("measure",),
     ("baselines", "analysis"),
+    ("history",),
     ("report",),
     ("plugin", "commands"),
     ("__main__",),

@@ -1,4 +1,4 @@
-"""`gpuperf history`: many nights: trends, the nights on which levels changed, and who is suspected.
+"""`gpuperf history`: many nights: trends, the nights on which levels changed, and what differs.
 
 No gate: whatever changed, the exit code is 0. Needs no GPU.
 """
@@ -6,22 +6,12 @@ No gate: whatever changed, the exit code is 0. Needs no GPU.
 from __future__ import annotations
 
 import argparse
-import gc
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pytest_gpuperf.analysis.nights import (
-    History,
-    LastNight,
-    LevelChange,
-    MetricHistory,
-    date,
-    history,
-)
 from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.commands import complain, json_text, say, tell
 from pytest_gpuperf.commands.flags import (
@@ -34,9 +24,19 @@ from pytest_gpuperf.commands.flags import (
     check_baselines,
     check_outputs,
 )
+from pytest_gpuperf.history.nights import (
+    History,
+    LastNight,
+    LevelChange,
+    MetricHistory,
+    date,
+    history,
+)
+from pytest_gpuperf.history.reading import recollect, run_files_of
+from pytest_gpuperf.history.suspects import Suspect
 from pytest_gpuperf.report.text import night_lines
 from pytest_gpuperf.report.text.progress import counted
-from pytest_gpuperf.storage import files, history_files, run_files
+from pytest_gpuperf.storage import files, run_files
 
 USAGE: str | None = None
 EXAMPLES = (
@@ -75,26 +75,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def act(options: argparse.Namespace) -> int:
     """Does what the flags say, and returns 0.
 
-    Raises UsageFailure where there is no run, or DuckDB is not installed; GpuperfError for a
-    baseline that cannot be trusted.
+    Raises UsageFailure where there is no run, GpuperfError for a baseline that cannot be trusted.
     """
-    with _no_collection():
-        return _act(options)
-
-
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """Looks for no garbage: there are a million values and no cycle, and looking takes a tenth."""
-    collects = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collects:
-            gc.enable()
-
-
-def _act(options: argparse.Namespace) -> int:
     reports: list[Path] = options.outputs
     check_outputs(reports, _SUFFIXES)
     named = options.runs or [str(run_files.project(Path.cwd()) / run_files.FOLDER)]
@@ -117,14 +99,11 @@ def looked_back(
 
     Raises as `act` does.
     """
-    runs, folder = history_files.run_files_of(named)
-    source = history_files.recollect(runs, folder)
+    source = recollect(run_files_of(named))
     for problem in source.problems[:_PROBLEMS]:
         complain(problem)
     if len(source.problems) > _PROBLEMS:
         complain(f"and {len(source.problems) - _PROBLEMS} more files were left out")
-    if source.note:
-        complain(source.note)
     place = baselines or Path("baselines")
     check_baselines(baselines)
     past = history(source, place if place.is_dir() else None, tests)
@@ -181,10 +160,9 @@ def _of_occasion(past: History, occasion: night_lines.Occasion) -> Iterator[str]
     if len(told) > _MOVES:
         yield f"  and {counted(len(told) - _MOVES, 'other test')}"
     yield from (f"  {said}" for said in night_lines.elsewhere(past, occasion))
-    for suspect in night_lines.suspected(event)[:_SUSPECTS]:
-        yield f"  suspect, {suspect}"
+    yield from (f"  {suspect}" for suspect in night_lines.suspected(event)[:_SUSPECTS])
     if not event.suspects:
-        yield f"  nothing that runs record since {date(event.before)} would explain it"
+        yield f"  nothing that runs record differs from {date(event.before)}"
     yield from (f"  {command}" for command in night_lines.commands(past, event))
 
 
@@ -222,8 +200,12 @@ def _plain_last_night(one: LastNight) -> dict[str, Any]:
         "device": one.device[1],
         "before": date(one.before),
         "night": date(one.day),
-        "differences": [{"kind": d.kind.value, "what": d.what} for d in one.differences],
+        "differences": _plain_suspects(one.differences),
     }
+
+
+def _plain_suspects(suspects: Sequence[Suspect]) -> list[dict[str, str]]:
+    return [{"kind": one.kind.value, "what": one.what} for one in suspects]
 
 
 def _plain_event(past: History, event: LevelChange) -> dict[str, Any]:
@@ -235,10 +217,7 @@ def _plain_event(past: History, event: LevelChange) -> dict[str, Any]:
         "revisions": list(event.revisions),
         "compare": night_lines.comparison(past, event),
         "runs": [str(file) for file in event.files],
-        "suspects": [
-            {"kind": one.kind.value, "what": one.what, "share": round(one.share, 4)}
-            for one in event.suspects
-        ],
+        "suspects": _plain_suspects(event.suspects),
         "changes": [
             {
                 "test": past.series[move.series].seen.test,

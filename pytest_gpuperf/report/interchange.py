@@ -24,7 +24,7 @@ from pytest_gpuperf.report.text.next_command import CommandContext, of_run
 from pytest_gpuperf.storage import files
 
 if TYPE_CHECKING:
-    from pytest_gpuperf.analysis.nights import History
+    from pytest_gpuperf.history.nights import History
 
 SUFFIXES = (".html", ".md", ".json")
 """Of the files of reports."""

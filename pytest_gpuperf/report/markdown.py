@@ -38,7 +38,7 @@ from pytest_gpuperf.report.text.next_command import (
 )
 
 if TYPE_CHECKING:
-    from pytest_gpuperf.analysis.nights import History
+    from pytest_gpuperf.history.nights import History
 
 _WIDTH = 96
 """Of the kernels' lines, which are not wrapped by who shows them."""
@@ -87,11 +87,11 @@ def markdown(run: Run, limit: int | None = None, context: CommandContext | None 
 
 
 def nights(past: History) -> str:
-    """What got worse in the last 30 days, since when, who is suspected, and what to type next.
+    """What got worse in the last 30 days, since when, what differs, and what to type next.
 
     Then what differs since the night before, and a sparkline per test.
     """
-    from pytest_gpuperf.analysis.nights import date
+    from pytest_gpuperf.history.nights import date
     from pytest_gpuperf.report.text import night_lines
 
     worse = night_lines.occasions(past, night_lines.worse_lately(past))
@@ -108,7 +108,7 @@ def nights(past: History) -> str:
         lines += [f"  - and {len(told) - _MOVES} more"] if len(told) > _MOVES else []
         lines += [f"  - {cell(said)}" for said in night_lines.elsewhere(past, occasion)]
         suspects = night_lines.suspected(event)[:_SUSPECTS]
-        lines += [f"  - suspect, {cell(suspect)}" for suspect in suspects]
+        lines += [f"  - {cell(suspect)}" for suspect in suspects]
         lines += [f"  - `{code(command)}`" for command in night_lines.commands(past, event)]
         if compared := night_lines.comparison(past, event):
             lines += [f"  - [what changed in the code](<{compared}>)"]

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
-from pytest_gpuperf.analysis.nights import History, MetricHistory, date
 from pytest_gpuperf.catalogue import units
+from pytest_gpuperf.history.nights import History, MetricHistory, date
 from pytest_gpuperf.model.result import Run
 from pytest_gpuperf.report.text import night_lines
 
@@ -52,8 +52,8 @@ class NightEvent:
     more: int
     elsewhere: tuple[str, ...]
     """What changed most on each of the other devices that show the same."""
-    suspects: tuple[tuple[str, str, str], ...]
-    """Share, kind and what."""
+    suspects: tuple[tuple[str, str], ...]
+    """Kind and what."""
     commands: tuple[str, ...]
     compared: str
     """Where the code's revisions are compared in a browser; "" where that is not known."""
@@ -134,9 +134,7 @@ def night_event(past: History, number: int, occasion: night_lines.Occasion) -> N
         more=max(0, len(told) - _MOST_MOVES),
         elsewhere=tuple(night_lines.elsewhere(past, occasion)),
         suspects=tuple(
-            (f"{one.share:.0%}", one.kind.value, one.what.removeprefix(f"{one.kind.value} "))
-            for one in event.suspects
-            if one.share >= 0.005
+            (one.kind.value, one.what.removeprefix(f"{one.kind.value} ")) for one in event.suspects
         ),
         commands=night_lines.commands(past, event),
         compared=night_lines.comparison(past, event),

@@ -40,7 +40,7 @@ from pytest_gpuperf.report.text.next_command import CommandContext
 if TYPE_CHECKING:
     from jinja2 import Template
 
-    from pytest_gpuperf.analysis.nights import History
+    from pytest_gpuperf.history.nights import History
     from pytest_gpuperf.report.html.night_drawings import NightsOfRun
 
 _FOLDER = Path(__file__).parent
@@ -120,7 +120,7 @@ def page(
 
 def history_page(past: History) -> str:
     """The history as HTML. It has no script: series are drawn as SVG."""
-    from pytest_gpuperf.analysis.nights import date
+    from pytest_gpuperf.history.nights import date
     from pytest_gpuperf.report.html import night_drawings
     from pytest_gpuperf.report.text import night_lines
 

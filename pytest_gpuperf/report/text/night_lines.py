@@ -1,4 +1,4 @@
-"""What many nights say in words: what got worse since when, who is suspected, what to type next."""
+"""What many nights say in words: what got worse since when, what differs, what to type next."""
 
 from __future__ import annotations
 
@@ -7,27 +7,25 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from urllib.parse import quote
 
-from pytest_gpuperf.analysis.nights import (
+from pytest_gpuperf.catalogue import units
+from pytest_gpuperf.history.levels import ChangePoint
+from pytest_gpuperf.history.nights import (
     DeviceKey,
     History,
     LastNight,
     LevelChange,
     MetricHistory,
-    Moves,
+    Move,
     date,
     said_of,
 )
-from pytest_gpuperf.catalogue import units
-from pytest_gpuperf.judge.change_points import ChangePoint
-from pytest_gpuperf.judge.suspects import Suspect, SuspectKind
+from pytest_gpuperf.history.suspects import SuspectKind
 from pytest_gpuperf.report.text.progress import counted
 
 RECENT_DAYS = 30
 """What a sparkline shows, and so long something that got worse is news."""
 _MAIN = ("step_time", "wall_time", "cycles", "duration")
 """What a test's row is about: the first of these that was measured; else its first gated metric."""
-_LEAST_SHARE = 0.01
-"""Of a suspect that is named."""
 _OTHERS = 2
 """Metrics of a test that are named beside the one that changed most."""
 _BARS = "▁▂▃▄▅▆▇█"
@@ -148,12 +146,10 @@ def elsewhere(past: History, one: Occasion) -> list[str]:
 
 
 def suspected(event: LevelChange) -> list[str]:
-    """As in "80%: driver 570 -> 580", the likeliest first."""
-    return [
-        f"{one.share:.0%}: {_difference(one)}"
-        for one in event.suspects
-        if one.share >= _LEAST_SHARE
-    ]
+    """As in "suspect, driver 570 -> 580", or that only the revision differs."""
+    if [one.kind for one in event.suspects] == [SuspectKind.CODE]:
+        return [f"only the revision differs, {event.suspects[0].what}"]
+    return [f"suspect, {one}" for one in event.suspects]
 
 
 def moved(past: History, event: LevelChange) -> list[tuple[str, str, bool | None]]:
@@ -161,7 +157,7 @@ def moved(past: History, event: LevelChange) -> list[tuple[str, str, bool | None
 
     A test's title, and as in "cycles +2.04 % (805.21 M -> 821.95 M), step_time +1.97 %".
     """
-    by_test: dict[str, list[Moves]] = {}
+    by_test: dict[str, list[Move]] = {}
     for move in event.moves:
         title = past.title(past.series[move.series], device=False)
         by_test.setdefault(title, []).append(move)
@@ -210,17 +206,9 @@ def _revisions(event: LevelChange) -> tuple[str, str] | None:
 
 def since_last_night(one: LastNight) -> str:
     """As in "last night, 2026-03-23, against 2026-03-22: code r20..r21; driver 570 -> 580"."""
-    said = "; ".join(_difference(what) for what in one.differences)
+    said = "; ".join(map(str, one.differences))
     nights = f"{date(one.day)}, against {date(one.before)}"
-    return f"last night, {nights}: {said or 'nothing that runs record is another thing'}"
-
-
-def _difference(what: Suspect) -> str:
-    """Its kind first, where it does not say so itself."""
-    kind = what.kind.value.split()
-    if what.what.split(" ", 1)[0] == kind[-1]:
-        kind.pop()
-    return " ".join((*kind, what.what))
+    return f"last night, {nights}: {said or 'nothing that runs record differs'}"
 
 
 def waiting(past: History) -> str:

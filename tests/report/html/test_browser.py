@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_gpuperf.analysis.nights import History
+from pytest_gpuperf.history.nights import History
 from pytest_gpuperf.commands.history import looked_back
 from pytest_gpuperf.model.result import Outcome, Run
 from pytest_gpuperf.report.html.figures import all_figures
@@ -142,7 +142,7 @@ class Opened:
 @pytest.fixture(scope="module")
 def past(tmp_path_factory: pytest.TempPathFactory) -> History:
     """Nights of the test of `many` that is worst; one of them changed its level."""
-    from tests.commands import test_history
+    from tests.history import test_nights as test_history
 
     folder = tmp_path_factory.mktemp("nights")
     for night in range(test_history.NIGHTS):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -17,21 +17,14 @@ from statistics import median
 from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import UsageFailure
-from pytest_gpuperf.judge.change_points import ChangePoint, Nights, Trend, trends
+from pytest_gpuperf.history.levels import ChangePoint, NightlyValues, Trend, trends
+from pytest_gpuperf.history.reading import Observations, Recollection
+from pytest_gpuperf.history.suspects import Night, Suspect, SuspectKind, differences
 from pytest_gpuperf.judge.drift import Drift, Recorded, drifts
-from pytest_gpuperf.judge.suspects import (
-    Event,
-    Night,
-    Suspect,
-    SuspectKind,
-    differences,
-    ranked,
-)
 from pytest_gpuperf.model.entry import BaselineFile, Calibration
 from pytest_gpuperf.model.measurement import titles
-from pytest_gpuperf.model.metric import Metric, MetricClass
+from pytest_gpuperf.model.metric import Metric
 from pytest_gpuperf.storage import baseline_files, run_files
-from pytest_gpuperf.storage.history_files import Observations, Recollection
 
 RECENT = 5
 """Nights whose values are held against the origin, each as one process."""
@@ -102,7 +95,7 @@ class MetricHistory:
 
 
 @dataclass(frozen=True, slots=True)
-class Moves:
+class Move:
     """One change point of an event."""
 
     series: int
@@ -123,10 +116,10 @@ class LevelChange:
     """What was measured on these two."""
     files: tuple[Path, Path]
     """A run of each."""
-    moves: tuple[Moves, ...]
+    moves: tuple[Move, ...]
     """The largest first."""
     suspects: tuple[Suspect, ...]
-    """The likeliest first; empty where nothing that is recorded differs."""
+    """In the order of `SuspectKind`; empty where nothing that is recorded differs."""
 
     @property
     def worse(self) -> bool:
@@ -143,7 +136,6 @@ class LastNight:
     """The day of the night before it."""
     day: int
     differences: tuple[Suspect, ...]
-    """Without shares: they are suspected of nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,10 +219,9 @@ def history(
         mine = {one.test for one in source.series if (one.arch, one.slug) == device}
         known = _Baselines(baselines, device, mine)
         series += _of_device(source, device, days, known)
-    calendar = _Calendar(source, list(devices))
-    events = _events(source, calendar, series)
+    events = _events(source, series)
     named = titles((one.seen.test, one.seen.name) for one in series)
-    last = _last_nights(calendar)
+    last = tuple(_last_nights(source, devices))
     past = History(days, devices, tuple(series), tuple(events), named, source, last)
     return _matching(past, tests) if tests else past
 
@@ -246,7 +237,7 @@ def _matching(past: History, patterns: Sequence[str]) -> History:
         raise UsageFailure(f"--test {', '.join(patterns)}: no test matches; there are {known}")
     events = []
     for event in past.events:
-        moves = [Moves(kept[m.series], m.change) for m in event.moves if m.series in kept]
+        moves = [Move(kept[m.series], m.change) for m in event.moves if m.series in kept]
         if moves:
             events.append(replace(event, moves=tuple(moves)))
     series = tuple(past.series[place] for place in kept)
@@ -302,7 +293,9 @@ def _of_device(
     mine = [one for one in source.series if (one.arch, one.slug) == device]
     metrics = [catalogue().metrics[one.metric] for one in mine]
     gpus = [one.gpu for one in source.surroundings]
-    nights = [Nights(one.values, [gpus[n] for n in one.surroundings], one.days) for one in mine]
+    nights = [
+        NightlyValues(one.values, [gpus[n] for n in one.surroundings], one.days) for one in mine
+    ]
     judged = trends(list(zip(metrics, nights, strict=True)), known.calibration)
     here = frozenset(source.nights.get(device, ()))
     series = [
@@ -325,7 +318,7 @@ def _gaps(
 
 
 def _with_creep(
-    series: Sequence[MetricHistory], nights: Sequence[Nights], known: _Baselines
+    series: Sequence[MetricHistory], nights: Sequence[NightlyValues], known: _Baselines
 ) -> list[MetricHistory]:
     crept = []
     for one, seen in zip(series, nights, strict=True):
@@ -359,7 +352,7 @@ def _near(recent: Recorded, origin: Recorded, one: MetricHistory) -> bool:
 
 
 def _origin(
-    one: MetricHistory, seen: Nights, known: _Baselines
+    one: MetricHistory, seen: NightlyValues, known: _Baselines
 ) -> tuple[str, bool, Recorded] | None:
     """What the last nights are held against; None while there are too few for that.
 
@@ -377,7 +370,7 @@ def _origin(
     return date(one.seen.days[0]), False, _recorded(one, seen, slice(0, RECENT))
 
 
-def _recorded(one: MetricHistory, nights: Nights, part: slice) -> Recorded:
+def _recorded(one: MetricHistory, nights: NightlyValues, part: slice) -> Recorded:
     aside = {*one.trend.set_aside}
     kept = [n for n in range(len(nights.values)) if n not in aside][part]
     return Recorded(
@@ -408,139 +401,93 @@ _EPOCH = 719_163
 """The ordinal of 1970-01-01."""
 
 
-class _Calendar:
-    """The nights of each device: what one was measured under is the same of all its tests."""
+def _last_nights(source: Recollection, devices: Iterable[DeviceKey]) -> Iterator[LastNight]:
+    """What differs between the last two nights of each device that has two.
 
-    def __init__(self, source: Recollection, devices: Sequence[DeviceKey]) -> None:
-        self.devices = list(devices)
-        same: dict[str, int] = {}
-        self._of = [
-            same.setdefault(repr(replace(one, workload={}, collector="")), n)
-            for n, one in enumerate(source.surroundings)
-        ]
-        """Per position of surroundings, the first that are the same but for the workload."""
-        order: list[dict[tuple[int, int], None]] = [{} for _ in devices]
-        for one in source.series:
-            keys = zip(one.days, map(self._of.__getitem__, one.surroundings), strict=True)
-            order[self.devices.index((one.arch, one.slug))].update(dict.fromkeys(keys))
-        self.nights: list[list[Night]] = []
-        self._places: list[dict[tuple[int, int], int]] = []
-        for seen in order:
-            # The order of several in one day is that in which series have them.
-            keys_in_order = sorted(seen, key=lambda key: key[0])
-            self._places.append({key: n for n, key in enumerate(keys_in_order)})
-            self.nights.append(
-                [
-                    Night(day, source.surroundings[at], source.readings.get((day, at), {}))
-                    for day, at in keys_in_order
-                ]
-            )
-
-    def place(self, device: int, one: Observations, position: int) -> int:
-        """Where the night at this position of a series is among those of its device."""
-        key = (one.days[position], self._of[one.surroundings[position]])
-        return self._places[device][key]
-
-
-def _last_nights(calendar: _Calendar) -> tuple[LastNight, ...]:
-    """Where a night has several GPUs, as of workers, one of them is held against itself."""
-    last = []
-    for device, nights in zip(calendar.devices, calendar.nights, strict=True):
+    Where a night has several GPUs, as of workers, one of them is held against itself.
+    """
+    revisions = [repr((one.revision, one.software)) for one in source.surroundings]
+    for device in devices:
+        mine = (one for one in source.series if (one.arch, one.slug) == device)
+        measured: dict[tuple[int, int], None] = {}
+        for one in mine:
+            measured.update(dict.fromkeys(zip(one.days, one.surroundings, strict=True)))
         together: dict[tuple[int, str], dict[str, Night]] = {}
-        for night in nights:
-            under = night.surroundings
-            key = (night.day, repr((under.revision, under.software)))
-            together.setdefault(key, {})[under.gpu] = night
+        for day, at in sorted(measured, key=lambda night: night[0]):
+            night = _night(source, day, at)
+            together.setdefault((day, revisions[at]), {})[night.surroundings.gpu] = night
         if len(together) > 1:
             *_, before, now = together.values()
             of_both = [gpu for gpu in now if gpu in before]
             old, new = (of[of_both[-1] if of_both else [*of][-1]] for of in (before, now))
-            last.append(LastNight(device, old.day, new.day, differences(old, new)))
-    return tuple(last)
+            yield LastNight(device, old.day, new.day, differences(old, new))
 
 
-def _events(
-    source: Recollection, calendar: _Calendar, series: Sequence[MetricHistory]
-) -> list[LevelChange]:
-    """The changes that matter by device and night, with what is suspected of each."""
-    exact = {
-        (one.seen.arch, one.seen.slug, one.seen.test, one.seen.name)
-        for one in series
-        if one.metric.metric_class is MetricClass.DETERMINISTIC
-    }
-    grouped = _grouped(source, calendar, series)
-    events: list[Event] = []
-    for (device, _, _), moves in grouped.items():
-        mine = [series[one.series] for one in moves]
-        points = [one.change for one in moves]
-        night = min(calendar.place(device, m.seen, c.at) for m, c in zip(mine, points, strict=True))
-        befores = [
-            calendar.place(device, m.seen, c.before) for m, c in zip(mine, points, strict=True)
-        ]
-        counted = [one.metric.metric_class is MetricClass.DETERMINISTIC for one in mine]
-        known = any(
-            (one.seen.arch, one.seen.slug, one.seen.test, one.seen.name) in exact for one in mine
-        )
-        tests = frozenset(one.seen.test for one in mine)
-        last = max((b for b in befores if b < night), default=night - 1)
-        sizes = [
-            abs(math.log1p(c.change))
-            for m, c, count in zip(mine, points, counted, strict=True)
-            if not (count or m.trend.points or c.change is None or c.change <= -1)
-        ]
-        counts = any(counted) if known else None
-        size = median(sizes) if sizes else 0.0
-        events.append(Event(device, last, night, tests, counts, not all(counted), size))
-    listed = []
-    # Another workload explains itself: it says nothing of what else changed that night.
-    asked = [event for (*_, workload), event in zip(grouped, events, strict=True) if not workload]
-    suspects = iter(ranked(calendar.nights, asked))
-    for ((device, day, workload), moves), event in zip(grouped.items(), events, strict=True):
-        nights = calendar.nights[device]
-        before, now = nights[event.before], nights[event.night]
-        moves.sort(key=lambda move: -_size(series[move.series], move.change))
-        first = series[moves[0].series].seen
-        at = moves[0].change
-        listed.append(
-            LevelChange(
-                device=calendar.devices[device],
-                before=before.day,
-                day=day,
-                revisions=(before.surroundings.revision, now.surroundings.revision),
-                files=(source.files[first.files[at.before]], source.files[first.files[at.at]]),
-                moves=tuple(moves),
-                suspects=(
-                    (Suspect(SuspectKind.WORKLOAD, workload, 1.0),) if workload else next(suspects)
-                ),
-            )
-        )
-    return sorted(listed, key=lambda one: (-one.day, one.device))
+def _night(source: Recollection, day: int, at: int) -> Night:
+    return Night(day, source.surroundings[at], source.readings.get((day, at), {}))
+
+
+def _events(source: Recollection, series: Sequence[MetricHistory]) -> list[LevelChange]:
+    """The changes that matter by device and night, with what differs."""
+    events = [
+        _event(source, series, day, workload, moves)
+        for (_, day, workload), moves in _grouped(source, series).items()
+    ]
+    return sorted(events, key=lambda one: (-one.day, one.device))
+
+
+def _event(
+    source: Recollection,
+    series: Sequence[MetricHistory],
+    day: int,
+    workload: str,
+    moves: Sequence[Move],
+) -> LevelChange:
+    """One event; its two nights are those of the change that lies between the closest two."""
+    largest = sorted(moves, key=lambda move: -_size(series[move.series], move.change))
+    closest = min(largest, key=lambda move: _days_between(series[move.series].seen, move.change))
+    seen, change = series[closest.series].seen, closest.change
+    before, now = (
+        _night(source, seen.days[at], seen.surroundings[at]) for at in (change.before, change.at)
+    )
+    # Another workload explains the change by itself.
+    by_workload = (Suspect(SuspectKind.WORKLOAD, workload),) if workload else ()
+    first, at = series[largest[0].series].seen, largest[0].change
+    return LevelChange(
+        device=(seen.arch, seen.slug),
+        before=before.day,
+        day=day,
+        revisions=(before.surroundings.revision, now.surroundings.revision),
+        files=(source.files[first.files[at.before]], source.files[first.files[at.at]]),
+        moves=tuple(largest),
+        suspects=by_workload or differences(before, now),
+    )
+
+
+def _days_between(seen: Observations, change: ChangePoint) -> int:
+    return seen.days[change.at] - seen.days[change.before]
 
 
 def _grouped(
-    source: Recollection, calendar: _Calendar, series: Sequence[MetricHistory]
-) -> dict[tuple[int, int, str], list[Moves]]:
+    source: Recollection, series: Sequence[MetricHistory]
+) -> dict[tuple[DeviceKey, int, str], list[Move]]:
     """The changes that matter by device, day and how the workload changed.
 
     A test that was not measured on the night itself changed with most of those that were.
     """
-    grouped: dict[tuple[int, int, str], list[Moves]] = {}
-    open_: list[tuple[int, int, int, str, Moves]] = []
+    grouped: dict[tuple[DeviceKey, int, str], list[Move]] = {}
+    late: list[tuple[DeviceKey, int, int, str, Move]] = []
     for number, one in enumerate(series):
-        device = calendar.devices.index((one.seen.arch, one.seen.slug))
-        days = one.seen.days
-        for change in one.trend.changes:
-            if change.matters:
-                workload = _workloads(source, one.seen, change)
-                first, last = days[change.before], days[change.at]
-                gap = any(first < day < last for day in one.gaps)
-                if gap:
-                    open_.append((device, first, last, workload, Moves(number, change)))
-                else:
-                    key = (device, last, workload)
-                    grouped.setdefault(key, []).append(Moves(number, change))
+        device, days = (one.seen.arch, one.seen.slug), one.seen.days
+        for change in (change for change in one.trend.changes if change.matters):
+            workload = _workloads(source, one.seen, change)
+            first, last = days[change.before], days[change.at]
+            if any(first < day < last for day in one.gaps):
+                late.append((device, first, last, workload, Move(number, change)))
+            else:
+                grouped.setdefault((device, last, workload), []).append(Move(number, change))
     sizes = {key: len(moves) for key, moves in grouped.items()}
-    for device, first, last, workload, move in open_:
+    for device, first, last, workload, move in late:
         likely = max(range(last, first, -1), key=lambda d: sizes.get((device, d, workload), 0))
         grouped.setdefault((device, likely, workload), []).append(move)
     return grouped

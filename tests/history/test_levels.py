@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
-from pytest_gpuperf.judge.change_points import Nights, Trend, segmented, trends
+from pytest_gpuperf.history.levels import NightlyValues, Trend, segmented, trends
 from pytest_gpuperf.model.entry import Calibration, Spread
 from pytest_gpuperf.model.metric import Metric
 
@@ -39,7 +39,7 @@ def of_cycles(
     series: Iterable[Sequence[float]], calibration: Calibration | None = None
 ) -> list[Trend]:
     """Of as many tests, on one GPU."""
-    asked = [(CYCLES, Nights(values, ["a"] * len(values))) for values in series]
+    asked = [(CYCLES, NightlyValues(values, ["a"] * len(values))) for values in series]
     return trends(asked, calibration)
 
 
@@ -51,7 +51,7 @@ def calibrated(metric: Metric, processes: float) -> Calibration:
 
 def trend(values: list[float], gpus: list[str] | None = None) -> Trend:
     """Of cycles, where nothing else is known."""
-    return trends([(CYCLES, Nights(values, gpus or ["a"] * len(values)))])[0]
+    return trends([(CYCLES, NightlyValues(values, gpus or ["a"] * len(values)))])[0]
 
 
 def test_the_segments_are_those_that_ruptures_finds_without_a_jump() -> None:
@@ -77,7 +77,7 @@ def test_a_step_is_found_at_its_night_when_a_few_have_seen_it(change: float, nig
 
 
 def test_nothing_is_found_in_noise() -> None:
-    years = [(CYCLES, Nights(noisy(365, seed), ["a"] * 365)) for seed in range(60)]
+    years = [(CYCLES, NightlyValues(noisy(365, seed), ["a"] * 365)) for seed in range(60)]
     changes = [change for one in trends(years) for change in one.changes]
     assert len(changes) <= 1
     assert not any(change.matters for change in changes)
@@ -101,7 +101,7 @@ def device(
         values = noisy(60, 100 + test)
         of = days.get(test, range(60))
         of_machine = [values[day] * (1 + slow.get(day, 0.0)) for day in of]
-        asked.append((CYCLES, Nights(of_machine, ["a"] * len(of), of)))
+        asked.append((CYCLES, NightlyValues(of_machine, ["a"] * len(of), of)))
     return trends(asked)
 
 
@@ -139,13 +139,13 @@ def test_what_is_within_the_tolerance_is_known_and_does_not_matter() -> None:
 
 def test_counts_that_go_to_and_fro_between_two_values_are_noise() -> None:
     modes = np.where(np.random.default_rng(5).random(200) < 0.3, 1.0002e9, 1e9)
-    (one,) = trends([(INSTRUCTIONS, Nights([*modes], ["a"] * 200))])
+    (one,) = trends([(INSTRUCTIONS, NightlyValues([*modes], ["a"] * 200))])
     assert one.changes == ()
 
 
 def test_one_more_instruction_in_a_thousand_is_found_in_exact_counts() -> None:
     values = [1e9] * 30 + [1.001e9] * 2
-    (one,) = trends([(INSTRUCTIONS, Nights(values, ["a"] * 32))])
+    (one,) = trends([(INSTRUCTIONS, NightlyValues(values, ["a"] * 32))])
     assert [change.at for change in one.changes] == [30]
 
 
@@ -153,7 +153,7 @@ def test_fewer_compiled_graphs_are_better_and_none_is_worse() -> None:
     graphs = catalogue().metrics["compiled_graphs"]
     for levels, worse in (((2.0, 1.0), False), ((1.0, 0.0), True), ((1.0, 2.0), True)):
         values = [level for level in levels for _ in range(8)]
-        (found,) = trends([(graphs, Nights(values, ["a"] * 16))])
+        (found,) = trends([(graphs, NightlyValues(values, ["a"] * 16))])
         assert [(change.at, change.worse) for change in found.changes] == [(8, worse)]
 
 
@@ -162,7 +162,7 @@ def test_percentages_change_in_points_and_neutral_metrics_are_neither_worse_nor_
     hits = [*(60 + rng.normal(size=40) * 0.1 - 3 * (np.arange(40) >= 20))]
     ipc = [*(0.6 * np.exp(rng.normal(size=40) * 1e-3 + 0.05 * (np.arange(40) >= 20)))]
     gpus = ["a"] * 40
-    first, second = trends([(HITS, Nights(hits, gpus)), (IPC, Nights(ipc, gpus))])
+    first, second = trends([(HITS, NightlyValues(hits, gpus)), (IPC, NightlyValues(ipc, gpus))])
     assert first.points
     assert first.changes[0].change == pytest.approx(-3, abs=0.2)
     assert first.changes[0].worse
@@ -225,7 +225,7 @@ def test_the_error_of_a_change_is_a_share_of_the_level_before_or_from_0_of_the_m
     before: float, after: float, of_mean: float
 ) -> None:
     """Values that may be 0 are judged, and their noise is, as shares of the mean of all."""
-    (one,) = trends([(STALLS, Nights([before] * 20 + [after] * 20, ["a"] * 40))])
+    (one,) = trends([(STALLS, NightlyValues([before] * 20 + [after] * 20, ["a"] * 40))])
     (change,) = one.changes
     assert change.error == pytest.approx(of_mean * one.noise / math.sqrt(10), rel=1e-9)
 
@@ -246,7 +246,7 @@ def test_the_error_of_a_change_is_a_share_of_the_level_before_or_from_0_of_the_m
 def test_changes_and_the_last_night_are_shares_of_the_level_before_or_points(
     metric: Metric, values: list[float], change: float | None, pending: float
 ) -> None:
-    (one,) = trends([(metric, Nights(values, ["a"] * 40))])
+    (one,) = trends([(metric, NightlyValues(values, ["a"] * 40))])
     assert [step.at for step in one.changes] == [20]
     (found,) = (step.change for step in one.changes)
     assert found == (None if change is None else pytest.approx(change, rel=1e-9))
@@ -270,7 +270,7 @@ def test_the_worst_is_the_largest_change_for_the_worse_that_matters(
     metric: Metric, levels: tuple[float, ...], worst: float
 ) -> None:
     values = [level for level in levels for _ in range(30)]
-    (one,) = trends([(metric, Nights(values, ["a"] * len(values)))])
+    (one,) = trends([(metric, NightlyValues(values, ["a"] * len(values)))])
     assert len(one.changes) == len(levels) - 1
     assert one.worst == pytest.approx(worst, rel=1e-9)
 
@@ -311,7 +311,7 @@ def test_the_noise_that_is_assumed_counts_for_twenty_nights(nights: int, share: 
 
 def test_the_noise_and_the_tolerance_of_percentages_are_points() -> None:
     values = [60 + math.sqrt(2) * 0.4 * (night % 2) for night in range(21)]
-    (one,) = trends([(HITS, Nights(values, ["a"] * 21))])
+    (one,) = trends([(HITS, NightlyValues(values, ["a"] * 21))])
     assert (one.points, one.tolerance) == (True, 0.75)
     assert one.noise == pytest.approx(0.4, rel=1e-9)
 
@@ -338,14 +338,14 @@ def test_percentages_and_ratios_share_no_noise() -> None:
     hits = [60 + math.sqrt(2) * 0.4 * (night % 2) for night in range(21)]
     ratios = [0.6] * 21
     asked = [(HITS, hits), (IPC, ratios), (HITS, hits)]
-    found = trends([(metric, Nights(values, ["a"] * 21)) for metric, values in asked])
+    found = trends([(metric, NightlyValues(values, ["a"] * 21)) for metric, values in asked])
     assert [one.noise for one in found] == pytest.approx([0.4, 1.5e-3 / math.sqrt(2), 0.4])
 
 
 def test_a_class_shares_its_noise_and_none_has_less_than_it_shows() -> None:
     of_class = [(CYCLES, swaying(sigma)) for sigma in (0.02, 0.012, 0.05)]
     elsewhere = [(INSTRUCTIONS, [1e9] * 21)] * 4
-    asked = [(metric, Nights(of, ["a"] * 21)) for metric, of in (*of_class, *elsewhere)]
+    asked = [(metric, NightlyValues(of, ["a"] * 21)) for metric, of in (*of_class, *elsewhere)]
     typical, quiet, loud, counts, *_ = (one.noise for one in trends(asked))
     assert typical == pytest.approx(0.02, rel=1e-9)
     assert quiet == pytest.approx(math.sqrt((0.02**2 + 0.012**2) / 2), rel=1e-9)
@@ -391,7 +391,7 @@ def test_few_nights_that_stand_apart_are_no_noise_and_many_are(
 
 def test_a_long_history_of_equal_counts_has_no_change_for_want_of_digits() -> None:
     """Their logarithms are millions of times as large as what is told apart in them."""
-    nights = Nights([1e12] * 1000, ["a"] * 1000)
+    nights = NightlyValues([1e12] * 1000, ["a"] * 1000)
     (one,) = trends([(INSTRUCTIONS, nights)], calibrated(INSTRUCTIONS, 0.0))
     assert one.changes == ()
 
@@ -429,14 +429,14 @@ def test_a_slow_night_is_one_of_the_class_that_it_slows() -> None:
     slow = exact(0.002 * (night == 30) for night in range(60))
     for metric, values in ((INSTRUCTIONS, [1e9] * 60), (HITS, [60.0] * 60)):
         asked = [(CYCLES, slow)] * 3 + [(metric, values)] * 7
-        found = trends([(one, Nights(of_one, ["a"] * 60)) for one, of_one in asked])
+        found = trends([(one, NightlyValues(of_one, ["a"] * 60)) for one, of_one in asked])
         assert [one.set_aside for one in found] == [(30,)] * 3 + [()] * 7
 
 
 def test_a_slow_night_of_ratios_is_none_of_percentages() -> None:
     slow = [0.6 * math.exp(0.003 * (night == 30)) for night in range(60)]
     asked = [(IPC, slow)] * 3 + [(HITS, [60.0] * 60)] * 7
-    found = trends([(metric, Nights(values, ["a"] * 60)) for metric, values in asked])
+    found = trends([(metric, NightlyValues(values, ["a"] * 60)) for metric, values in asked])
     assert [one.set_aside for one in found] == [(30,)] * 3 + [()] * 7
 
 
@@ -445,7 +445,7 @@ def on_days(slow: Sequence[int], runs: Sequence[Sequence[int]], days: Sequence[i
     asked = []
     for of in runs:
         values = exact(0.002 * (run in slow) for run in of)
-        asked.append((CYCLES, Nights(values, ["a"] * len(of), [days[run] for run in of])))
+        asked.append((CYCLES, NightlyValues(values, ["a"] * len(of), [days[run] for run in of])))
     return trends(asked)
 
 
@@ -522,7 +522,7 @@ def test_levels_are_as_on_the_gpu_that_measured_most(
     values = [level if night < 40 else changed for night in range(len(gpus))]
     of_b = [value * other if metric is CYCLES else value + other for value in values]
     pooled = [b if gpu == "b" else a for a, b, gpu in zip(values, of_b, gpus, strict=True)]
-    (one,) = trends([(metric, Nights(pooled, [*gpus]))])
+    (one,) = trends([(metric, NightlyValues(pooled, [*gpus]))])
     assert [change.at for change in one.changes] == [40]
     assert one.levels == pytest.approx((level, changed), rel=1e-9, abs=1e-9)
 
@@ -530,8 +530,10 @@ def test_levels_are_as_on_the_gpu_that_measured_most(
 def test_where_every_night_stands_apart_nothing_is_known_of_the_last() -> None:
     """A test of the nights on which the machine was slow alone."""
     slow = range(10, 365, 30)
-    daily = Nights(exact(0.02 * (day in slow) for day in range(365)), ["a"] * 365, range(365))
-    last = Nights(exact(0.3 * (day == slow[-1]) for day in slow), ["a"] * len(slow), [*slow])
+    daily = NightlyValues(
+        exact(0.02 * (day in slow) for day in range(365)), ["a"] * 365, range(365)
+    )
+    last = NightlyValues(exact(0.3 * (day == slow[-1]) for day in slow), ["a"] * len(slow), [*slow])
     *_, one = trends([*[(CYCLES, daily)] * 3, (CYCLES, last)])
     assert len(one.set_aside) == len(slow)
     assert (one.levels, one.changes, one.pending) == ((), (), None)

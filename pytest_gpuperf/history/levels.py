@@ -64,7 +64,7 @@ _TOGETHER = 128
 
 
 @dataclass(frozen=True)
-class Nights:
+class NightlyValues:
     """One metric of one test on one device, in the order of time."""
 
     values: Sequence[float]
@@ -106,7 +106,7 @@ class Trend:
     tolerance: float
     """In the units of changes."""
     set_aside: tuple[int, ...] = ()
-    """Nights that stand apart."""
+    """NightlyValues that stand apart."""
     pending: float | None = None
     """The change of the last night, where it stands apart by itself: the next will tell."""
     offsets: Mapping[str, float] = field(default_factory=dict)
@@ -127,7 +127,7 @@ class Trend:
 
 
 def trends(
-    series: Sequence[tuple[Metric, Nights]], calibration: Calibration | None = None
+    series: Sequence[tuple[Metric, NightlyValues]], calibration: Calibration | None = None
 ) -> list[Trend]:
     """The trend of each of these series, which are all those of one device.
 
@@ -254,7 +254,7 @@ def _offsets(values: Array, gpus: Sequence[str]) -> dict[str, float]:
 
 
 def _noise(
-    series: Sequence[tuple[Metric, Nights]],
+    series: Sequence[tuple[Metric, NightlyValues]],
     scaled: Sequence[Array],
     tolerances: Sequence[Tolerance],
 ) -> list[float]:
@@ -324,7 +324,7 @@ def _deviation(steps: Steps, assumed: float) -> float:
 
 
 def _apart(steps: Steps, sigma: float, nights: int) -> npt.NDArray[np.bool_]:
-    """Nights that are near to none of the two before them and of the two behind."""
+    """NightlyValues that are near to none of the two before them and of the two behind."""
     import numpy as np
 
     reach = OUTLIER_SPREADS * sigma
@@ -337,7 +337,7 @@ def _apart(steps: Steps, sigma: float, nights: int) -> npt.NDArray[np.bool_]:
 
 
 def _apart_together(
-    series: Sequence[tuple[Metric, Nights]], scaled: Sequence[Array], sigmas: Sequence[float]
+    series: Sequence[tuple[Metric, NightlyValues]], scaled: Sequence[Array], sigmas: Sequence[float]
 ) -> list[npt.NDArray[np.bool_]]:
     """Per series its nights on which the device as a whole stands apart, by the same rule.
 
@@ -367,7 +367,7 @@ def _apart_together(
     return apart
 
 
-def _calendar(series: Sequence[Nights]) -> tuple[list[npt.NDArray[np.intp]], int]:
+def _calendar(series: Sequence[NightlyValues]) -> tuple[list[npt.NDArray[np.intp]], int]:
     """Where the values of each series are among the nights of all, and how many these are.
 
     The second value of a day is another night than the first.
@@ -407,7 +407,7 @@ def _medians(rows: Array) -> Array:
 
 def _trend(
     metric: Metric,
-    nights: Nights,
+    nights: NightlyValues,
     tolerance: Tolerance,
     values: Array,
     kept: npt.NDArray[np.intp],

@@ -1,0 +1,424 @@
+"""What many run files say over time: each is read anew, and of it only what a history needs.
+
+That is validated in one go with parsing. A file that is wrong there is read once more by
+`run_files.load`, which says what is wrong with it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING
+
+from pytest_gpuperf.catalogue.metric_catalogue import catalogue, impossible
+from pytest_gpuperf.errors import BadFile, GpuperfError, UsageFailure
+from pytest_gpuperf.history.suspects import Surroundings
+from pytest_gpuperf.judge.tolerance import unreadable
+from pytest_gpuperf.model.measurement import STEP, Canary, Fingerprint, Machine, Sample, Scalar
+from pytest_gpuperf.model.result import Unfinished
+from pytest_gpuperf.storage import files, run_files
+from pytest_gpuperf.storage.files import COMPRESSED
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
+
+_ENDINGS = (".json", f".json{COMPRESSED}")
+_REMEDY = "It is left out of the history"
+_ALONE = 400
+"""So few files are read by this process: another takes as long to begin."""
+_CHUNK = 200
+"""Files that a process reads at a time."""
+_DAY = 86_400
+_UNFIT = "unfit"
+
+
+MeasurementKey = tuple[str, str, str, str]
+"""Test, name of the measurement within it, architecture and device."""
+
+
+@dataclass(frozen=True, slots=True)
+class Observations:
+    """One metric of one measurement on one device, night by night in the order of time."""
+
+    test: str
+    name: str
+    """Of the measurement within its test."""
+    arch: str
+    slug: str
+    metric: str
+    days: Sequence[int]
+    """Since 1970-01-01, UTC."""
+    values: Sequence[float]
+    """The median over the night's processes of each one's median over its rounds."""
+    surroundings: Sequence[int]
+    """Per night its position in `Recollection.surroundings`."""
+    files: Sequence[int]
+    """Per night a file that it is from, as a position in `Recollection.files`."""
+    tolerance: str | None = None
+    """What was tolerated of it in the last night, as it was written; None where nothing was."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recollection:
+    """All that is known of many runs."""
+
+    series: tuple[Observations, ...]
+    surroundings: Sequence[Surroundings]
+    files: Sequence[Path]
+    readings: Mapping[tuple[int, int], Mapping[str, float]]
+    """Of the canary, by day and position of the surroundings: medians over what was read there."""
+    unfit: Mapping[MeasurementKey, frozenset[int]]
+    """The days on which all of a measurement was unfit."""
+    nights: Mapping[tuple[str, str], tuple[int, ...]]
+    """By architecture and device, the days on which anything was measured on it."""
+    problems: tuple[str, ...]
+    """Of the files that were left out, a message each."""
+    partial: tuple[str, ...]
+    """Of the nights whose pytest did not come to its end, a message each, the latest first."""
+
+
+def run_files_of(named: Sequence[str]) -> list[Path]:
+    """The run files that these folders, patterns and files name.
+
+    Folders are searched with all inside them; what begins with a dot is none of ours. Raises
+    UsageFailure for a name that stands for nothing.
+    """
+    import glob
+
+    places: dict[Path, None] = {}
+    for name in named:
+        matched = [Path(one) for one in glob.glob(name, recursive=True)]  # noqa: PTH207
+        matched = matched or ([Path(name)] if Path(name).exists() else [])
+        runs = [run for place in matched for run in _runs_in(place)]
+        if not runs:
+            raise UsageFailure(
+                f"{name}: no run file there. Name a folder with runs (.json, .json.xz), a pattern "
+                "in quotes, or files"
+            )
+        places |= dict.fromkeys(runs)
+    return sorted(places, key=str)
+
+
+def _runs_in(place: Path) -> Iterator[Path]:
+    if place.is_file():
+        yield place
+        return
+    for folder, below, names in os.walk(place):
+        below[:] = [name for name in below if not name.startswith(".")]
+        here = Path(folder)
+        yield from (
+            here / name for name in names if name.endswith(_ENDINGS) and not name.startswith(".")
+        )
+
+
+def recollect(runs: Sequence[Path], now: float | None = None) -> Recollection:
+    """What these run files say.
+
+    Broken files, and runs dated after `now` (seconds since 1970; None: this moment), are named in
+    `problems`, and left out.
+    """
+    now = time.time() if now is None else now
+    problems, partial, kept = [], [], {}
+    for file, (run, extract) in enumerate(zip(runs, _extracts(runs), strict=True)):
+        made = datetime.fromtimestamp(extract.at, timezone.utc)
+        if extract.problem:
+            problems.append(extract.problem)
+        elif extract.at > now:
+            problems.append(f"{run} is dated {made:%Y-%m-%dT%H:%M:%S}Z, after now: left out")
+        else:
+            kept[file] = extract.measurements
+            if extract.partial:
+                partial.append(f"{made:%Y-%m-%d} is partial: {extract.partial} ({run})")
+    environments: dict[str, int] = {}
+    measured = _joined(kept, environments)
+    return Recollection(
+        series=tuple(one for key, nights in measured.items() for one in _series(key, nights)),
+        surroundings=[Surroundings(**json.loads(text)) for text in environments],
+        files=runs,
+        readings=_readings(measured.values()),
+        unfit={key: _unfit(nights) for key, nights in measured.items()},
+        nights=_nights_of_devices(measured),
+        problems=tuple(problems),
+        partial=tuple(sorted(partial, reverse=True)),
+    )
+
+
+# Reading a file
+
+
+@dataclass(frozen=True, slots=True)
+class _SlimMeasurement:
+    """A `Measurement` without its kernels and all else that a history does not ask for."""
+
+    test: str
+    name: str
+    process: str
+    workload: Mapping[str, Scalar]
+    samples: tuple[Sample, ...]
+    fingerprint: Fingerprint
+    tolerance: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _SlimVerdict:
+    test: str
+    name: str
+    outcome: str
+
+
+@dataclass(frozen=True, slots=True)
+class _SlimRun:
+    """Of a run file what a history needs; the rest is passed over."""
+
+    schema: int
+    created: datetime
+    measurements: tuple[_SlimMeasurement, ...]
+    verdicts: tuple[_SlimVerdict, ...] = ()
+    unfinished: Unfinished | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Taken:
+    """What is kept of one measurement."""
+
+    key: MeasurementKey
+    process: str
+    at: int
+    """When its file was made: seconds since 1970."""
+    environment: str
+    """A `Surroundings`, as JSON."""
+    fit: bool
+    tolerance: Mapping[str, str]
+    values: Mapping[str, float]
+    """By metric."""
+    readings: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class _Extract:
+    """What is kept of one file."""
+
+    problem: str
+    at: int = 0
+    measurements: Sequence[_Taken] = ()
+    partial: str = ""
+    """How far pytest had come that did not come to its end; "" where it did."""
+
+
+def _extracts(places: Sequence[Path]) -> Iterator[_Extract]:
+    """What is kept of each of these files, by as many processes as there are cores."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+    if len(places) < _ALONE or cores < 2:
+        yield from _extract(places)
+        return
+    from concurrent.futures import ProcessPoolExecutor
+    from multiprocessing import get_context
+
+    chunks = [places[n : n + _CHUNK] for n in range(0, len(places), _CHUNK)]
+    with ProcessPoolExecutor(min(cores, 8), mp_context=get_context("spawn")) as pool:
+        for extracts in pool.map(_extract, chunks):
+            yield from extracts
+
+
+def _extract(places: Iterable[Path]) -> list[_Extract]:
+    return [_extract_of(place) for place in places]
+
+
+def _extract_of(place: Path) -> _Extract:
+    try:
+        slim = _read(place)
+    except FileNotFoundError:
+        return _Extract(f"{place}: it is gone")
+    except BadFile as error:
+        # The remedy is for whoever wants this very file.
+        left_out = BadFile(error.file, error.entry, error.problem, _REMEDY)
+        return _Extract(str(left_out).split("\n", 1)[0])
+    except GpuperfError as error:
+        return _Extract(str(error).split("\n", 1)[0])
+    if slim is None:
+        return _Extract(f"{place} is no run file: left out")
+    created = slim.created if slim.created.tzinfo else slim.created.replace(tzinfo=timezone.utc)
+    unfit = {(one.test, one.name) for one in slim.verdicts if one.outcome == _UNFIT}
+    at = int(created.timestamp())
+    taken = [_taken(one, at, (one.test, one.name) not in unfit) for one in slim.measurements]
+    return _Extract("", at, taken, str(slim.unfinished or ""))
+
+
+def _read(place: Path) -> _SlimRun | None:
+    """The run in this file; None where its JSON is of another kind.
+
+    Raises FileNotFoundError, BadFile and UsageFailure.
+    """
+    from pydantic import ValidationError
+
+    text = files.decoded(files.read_bytes(place), place, _REMEDY)
+    files.check_values(text, place, _REMEDY)
+    try:
+        slim = files.adapter(_SlimRun).validate_json(text)
+    except ValidationError as error:
+        if _is_no_run(error):
+            return None
+        run_files.load(place)
+        raise UsageFailure(f"{place}: {error.errors()[0]['msg']}. {_REMEDY}") from None
+    if slim.schema != run_files.SCHEMA or any(_wrong(one) for one in slim.measurements):
+        run_files.load(place)
+    return slim
+
+
+def _is_no_run(error: ValidationError) -> bool:
+    """Whether the JSON is of another kind: no mapping, or one that names no version of ours."""
+    return any(
+        (one["type"], one["loc"]) in (("dataclass_type", ()), ("missing", ("schema",)))
+        for one in error.errors(include_url=False, include_input=False)
+    )
+
+
+def _wrong(measured: _SlimMeasurement) -> bool:
+    """Whether it has values that nothing can have measured; `run_files.load` says which."""
+    device = measured.fingerprint.device
+    if files.name_problem(device.arch) or files.name_problem(device.slug):
+        return True
+    if any(True for _ in unreadable(measured.tolerance, catalogue().metrics)):
+        return True
+    by_phase = {s.metric: s.values for s in measured.samples if s.phase == STEP}
+    return any(True for _ in impossible(STEP, by_phase)) or not all(by_phase.values())
+
+
+def _taken(measured: _SlimMeasurement, at: int, fit: bool) -> _Taken:
+    under = measured.fingerprint
+    canaries = under.conditions.canaries if under.conditions else None
+    code = canaries[0].code if canaries and canaries[0].code == canaries[1].code else ""
+    environment = Surroundings(
+        arch=under.device.arch,
+        slug=under.device.slug,
+        device=under.device.name,
+        gpu=under.device.identity,
+        revision=under.revision,
+        software=under.software,
+        machine=_flat(under.machine),
+        workload=measured.workload,
+        collector=str(under.settings.get("collector", "")),
+        canary=code,
+    )
+    known = catalogue().metrics
+    return _Taken(
+        key=(measured.test, measured.name, under.device.arch, under.device.slug),
+        process=measured.process,
+        at=at,
+        environment=json.dumps({n: getattr(environment, n) for n in Surroundings.__slots__}),
+        fit=fit,
+        tolerance=measured.tolerance,
+        values={
+            # The catalogue's own name: there are ten of them, and a million values.
+            known[sample.metric].name: median(sample.values)
+            for sample in measured.samples
+            if sample.phase == STEP and sample.metric in known and sample.values
+        },
+        readings=_both(*canaries) if canaries and code else {},
+    )
+
+
+def _flat(machine: Machine | None) -> dict[str, Scalar]:
+    """What is known of a machine, in words and numbers."""
+    facts = asdict(machine) if machine else {}
+    return {
+        name: ", ".join(map(str, value)) if isinstance(value, tuple) else value
+        for name, value in facts.items()
+        if value not in (None, "", ())
+    }
+
+
+def _both(before: Canary, after: Canary) -> dict[str, float]:
+    """What the canary read before and after a measurement: the mean of the logarithms."""
+    return {
+        name: math.sqrt(value * after.readings[name])
+        for name, value in before.readings.items()
+        if after.readings.get(name, 0) > 0 and value > 0
+    }
+
+
+# Joining files
+
+_Night = tuple[int, int]
+"""A day, and the position of what was measured under."""
+_Nights = dict[_Night, list[tuple[int, _Taken]]]
+"""The processes of each night of one measurement, with their files."""
+
+
+def _joined(
+    files_: Mapping[int, Sequence[_Taken]], environments: dict[str, int]
+) -> dict[MeasurementKey, _Nights]:
+    """The processes of each measurement. None counts twice, whichever files it is in.
+
+    What they were measured under is added to `environments`, with its position.
+    """
+    counted: dict[tuple[str, str, str], int] = {}
+    joined: dict[MeasurementKey, _Nights] = {}
+    for file, measurements in files_.items():
+        for one in measurements:
+            test, name, *_ = one.key
+            if counted.setdefault((test, name, one.process), file) == file:
+                at = environments.setdefault(one.environment, len(environments))
+                nights = joined.setdefault(one.key, {})
+                nights.setdefault((one.at // _DAY, at), []).append((file, one))
+    return joined
+
+
+def _series(key: MeasurementKey, nights: _Nights) -> Iterator[Observations]:
+    """Each metric of a measurement, of what is fit."""
+    begins = {night: min(one.at for _, one in processes) for night, processes in nights.items()}
+    by_metric: dict[str, list[tuple[_Night, list[float]]]] = {}
+    for night in sorted(nights, key=lambda night: (night[0], begins[night])):
+        values: dict[str, list[float]] = {}
+        for _, one in nights[night]:
+            for metric, value in one.values.items() if one.fit else ():
+                values.setdefault(metric, []).append(value)
+        for metric, of_night in values.items():
+            by_metric.setdefault(metric, []).append((night, of_night))
+    for metric, points in by_metric.items():
+        _, last = max(nights[points[-1][0]], key=lambda process: process[1].at)
+        yield Observations(
+            *key,
+            metric,
+            days=[day for (day, _), _ in points],
+            values=[median(values) for _, values in points],
+            surroundings=[at for (_, at), _ in points],
+            files=[nights[night][0][0] for night, _ in points],
+            tolerance=last.tolerance.get(metric),
+        )
+
+
+def _readings(measured: Iterable[_Nights]) -> dict[_Night, dict[str, float]]:
+    """What the canary read of each night."""
+    read: dict[_Night, dict[str, list[float]]] = {}
+    for nights in measured:
+        for night, processes in nights.items():
+            known = read.setdefault(night, {})
+            for _, one in processes:
+                for name, value in one.readings.items():
+                    known.setdefault(name, []).append(value)
+    return {
+        night: {name: median(values) for name, values in known.items()}
+        for night, known in read.items()
+    }
+
+
+def _unfit(nights: _Nights) -> frozenset[int]:
+    fit = {day for (day, _), processes in nights.items() if any(one.fit for _, one in processes)}
+    return frozenset(day for day, _ in nights) - fit
+
+
+def _nights_of_devices(
+    measured: Mapping[MeasurementKey, _Nights],
+) -> dict[tuple[str, str], tuple[int, ...]]:
+    days: dict[tuple[str, str], set[int]] = {}
+    for (_, _, arch, slug), nights in measured.items():
+        days.setdefault((arch, slug), set()).update(day for day, _ in nights)
+    return {device: tuple(sorted(of_one)) for device, of_one in days.items()}

@@ -1,0 +1,173 @@
+"""Suspects: what differs between the last night of a level and the first night of the next.
+
+A list of facts, not of chances. Its order is that of `SuspectKind`: first what seldom differs, so
+that a night on which it does says much (a driver, a library, another kind of GPU, the machine);
+then the code, which differs nearly every night; last another GPU that is not known to differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from pytest_gpuperf.judge.machine import TRAITS, Moved
+from pytest_gpuperf.model.measurement import Scalar
+
+
+class SuspectKind(str, Enum):
+    """What kind of thing differs, in the order in which suspects are listed."""
+
+    WORKLOAD = "workload"
+    """That of the test whose level changed: then nothing else is suspected."""
+    DRIVER = "driver"
+    LIBRARIES = "libraries"
+    """torch, CUDA, cuDNN, Triton and the like."""
+    GPU_KIND = "kind of GPU"
+    """A GPU of the same name that is another thing: other GPCs, VBIOS, board or power limit."""
+    INTERPRETER = "python or host"
+    TOOL = "measurement"
+    """This package, or what it counts by."""
+    MACHINE = "machine"
+    """The canary moved, which is the same work every time."""
+    CODE = "code"
+    GPU = "GPU"
+    """Another one that is not known to differ."""
+
+
+_ORDER = list(SuspectKind)
+_TOOLS = ("gpuperf", "cupti", "ncu")
+_HOSTS = ("python", "platform", "cpu", "host", "os", "kernel")
+_KINDS = (
+    "gpcs",
+    "vbios",
+    "board_part",
+    "memory_bytes",
+    "ecc",
+    "mig",
+    "power_limit_watts",
+    "enforced_power_limit_watts",
+    "pcie_generation",
+    "pcie_width",
+    "inforom",
+)
+"""Facts of a machine that may change what it measures."""
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a night's numbers were measured under: whatever of it differs is a suspect."""
+
+    arch: str
+    slug: str
+    device: str
+    """The device's name."""
+    gpu: str
+    """A digest of the GPU's UUID."""
+    revision: str
+    software: Mapping[str, str]
+    machine: Mapping[str, Scalar]
+    """What the GPU is beyond its name; empty where that is not known."""
+    workload: Mapping[str, Scalar]
+    collector: str
+    canary: str
+    """The code of the canary whose readings are comparable; "" where none was asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Night:
+    """One night on one device: what it was measured under, and what the canary read."""
+
+    day: int
+    surroundings: Surroundings
+    readings: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Suspect:
+    """Something that differs."""
+
+    kind: SuspectKind
+    what: str
+    """As in "driver 560.35 -> 570.86"."""
+
+    def __str__(self) -> str:
+        """Its kind first, where `what` does not begin with it."""
+        kind = self.kind.value.split()
+        if self.what.split(" ", 1)[0] == kind[-1]:
+            kind.pop()
+        return " ".join((*kind, self.what))
+
+
+def differences(before: Night, now: Night) -> tuple[Suspect, ...]:
+    """What differs and may have changed a level, in the order of `SuspectKind`.
+
+    Not the workload: that is of a test and not of a night.
+    """
+    old, new = before.surroundings, now.surroundings
+    said: dict[SuspectKind, list[str]] = {}
+    if old.revision != new.revision or old.revision.endswith("+dirty"):
+        revisions = f"{old.revision or 'unknown'}..{new.revision or 'unknown'}"
+        said[SuspectKind.CODE] = [revisions]
+    for name, what in _changed(old.software, new.software):
+        said.setdefault(_kind_of(name), []).append(what)
+    if old.collector != new.collector and SuspectKind.TOOL not in said:
+        collectors = f"collector {old.collector or 'none'} -> {new.collector or 'none'}"
+        said[SuspectKind.TOOL] = [collectors]
+    suspects = [Suspect(kind, ", ".join(all_of_it)) for kind, all_of_it in said.items()]
+    # A driver may have other clocks: then it is the driver that moves the canary.
+    suspects += _of_the_gpu(before, now, same_driver=SuspectKind.DRIVER not in said)
+    return tuple(sorted(suspects, key=lambda one: _ORDER.index(one.kind)))
+
+
+def _changed(old: Mapping[str, Scalar], new: Mapping[str, Scalar]) -> list[tuple[str, str]]:
+    """Each name whose value differs, and how, as in "torch 2.11 -> none"."""
+    return [
+        (name, f"{name} {one} -> {other}")
+        for name in dict.fromkeys((*old, *new))
+        for one, other in [(_shown(old.get(name)), _shown(new.get(name)))]
+        if one != other
+    ]
+
+
+def _shown(value: Scalar | None) -> str:
+    return "none" if value in (None, "") else str(value)
+
+
+def _kind_of(name: str) -> SuspectKind:
+    if name == "driver":
+        return SuspectKind.DRIVER
+    if name in _TOOLS:
+        return SuspectKind.TOOL
+    return SuspectKind.INTERPRETER if name in _HOSTS else SuspectKind.LIBRARIES
+
+
+def _of_the_gpu(before: Night, now: Night, *, same_driver: bool) -> list[Suspect]:
+    old, new = before.surroundings, now.surroundings
+    moved = canary_moved(before, now)
+    gpus = f"GPU {old.gpu or 'unknown'} -> {new.gpu or 'unknown'}"
+    # Of a machine that only one of the two nights names, nothing is known to differ.
+    known = old.machine and new.machine
+    facts = [what for name, what in _changed(old.machine, new.machine) if name in _KINDS]
+    if known and facts:
+        other = f"{gpus}: " if old.gpu != new.gpu else ""
+        return [Suspect(SuspectKind.GPU_KIND, other + ", ".join(facts))]
+    if old.gpu != new.gpu:
+        of_it = [one for one in moved if not one.trait.host]
+        read = f": {'; '.join(map(str, of_it))}" if of_it else ""
+        return [Suspect(SuspectKind.GPU_KIND if of_it else SuspectKind.GPU, gpus + read)]
+    if moved and same_driver:
+        return [Suspect(SuspectKind.MACHINE, "; ".join(map(str, moved)))]
+    return []
+
+
+def canary_moved(before: Night, now: Night) -> tuple[Moved, ...]:
+    """Which readings moved by more than they do by themselves; none of two canaries' readings."""
+    if before.surroundings.canary != now.surroundings.canary:
+        return ()
+    moved = (
+        Moved(name, before.readings[name], now.readings[name])
+        for name in TRAITS
+        if before.readings.get(name, 0) > 0 and now.readings.get(name, 0) > 0
+    )
+    return tuple(one for one in moved if abs(one.change) > one.trait.noise)
