@@ -300,11 +300,6 @@ def test_a_step_that_launched_nothing_before_has_a_cause_with_its_time() -> None
 # How sure it is
 
 
-def t_statistic(after: float, before: float, spread: float) -> float:
-    """Of one time on each side, of which such a spread is assumed."""
-    return math.log(after / before) / (spread * math.sqrt(2))
-
-
 def around(mean: float, difference: float) -> tuple[float, float]:
     """Two times with this mean, the first longer by this difference of their logarithms."""
     factor = math.exp(difference)
