@@ -146,10 +146,19 @@ def said(attribution: Attribution) -> str:
     return f"{numbers}\n{sentence(attribution)}".strip()
 
 
+CAUSES = ROOT / "tests" / "data" / "causes"
+
+
 def expected(name: str) -> dict[str, str]:
     """What has to be said of each loss, by a file of tests/data/causes."""
-    blocks = (ROOT / "tests" / "data" / "causes" / name).read_text("utf-8").strip().split("\n\n")
+    blocks = (CAUSES / name).read_text("utf-8").strip().split("\n\n")
     return {name: said for name, _, said in (block.partition("\n") for block in blocks)}
+
+
+def record(name: str, cases: Cases) -> None:
+    """Writes such a file anew."""
+    blocks = [f"{case}\n{said(made())}\n" for case, made in cases.items()]
+    (CAUSES / name).write_text("\n".join(blocks), "utf-8")
 
 
 def against(after: KernelTable, before: KernelTable, *verdicts: Verdict) -> Attribution:

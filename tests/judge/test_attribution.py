@@ -62,14 +62,6 @@ def only(change: Attribution) -> KernelChange:
     return entry
 
 
-def by_kind(attribution: Attribution) -> dict[ChangeKind, float]:
-    """Milliseconds per kind."""
-    return {
-        kind: math.fsum(e.change for e in attribution.entries if e.kind is kind) / 1e6
-        for kind in ChangeKind
-    }
-
-
 def positions(made: KernelTable, index: int) -> list[int]:
     """All launches of the kernel that launch `index` is of."""
     every = keys(made)
@@ -193,35 +185,6 @@ def test_the_worst_comes_first_whatever_its_direction() -> None:
     ]
 
 
-def test_without_a_change_there_are_no_shares() -> None:
-    attribution = of(
-        table(("add", 1300.0), ("wgrad", 700.0)), table(("add", 1000.0), ("wgrad", 1000.0))
-    )
-    assert len(moved(attribution)) == 2
-    shares = {e.share for e in attribution.entries} | {f.share for f in attribution.families}
-    assert shares == {attribution.explained} == {None}
-
-
-def test_several_tables_see_what_one_cannot() -> None:
-    """2 % are within what one table may be off by; not where ten agree."""
-    rng = Random(1)
-
-    def noisy(factor: float) -> list[KernelTable]:
-        return [
-            table(
-                *((name, us * rng.gauss(1, 5e-4)) for name, us in STEP[:2]),
-                ("wgrad", 2000.0 * factor * rng.gauss(1, 5e-4)),
-            )
-            for _ in range(5)
-        ]
-
-    new, old = noisy(1.02), noisy(1)
-    assert moved(of(new[0], old[0])) == []
-    change = attribute(new, old, NAMING)
-    assert only(change).short == "wgrad"
-    assert (change.measured_tables, change.baseline_tables) == (5, 5)
-
-
 def test_a_table_with_other_launches_is_set_against_what_most_have() -> None:
     odd = table(STEP[0], ("silu", 1000.0), *STEP[1:4])
     attribution = attribute([odd, table(*STEP), table(*STEP)], [table(*STEP)], NAMING)
@@ -335,11 +298,6 @@ def test_a_step_that_launched_nothing_before_has_a_cause_with_its_time() -> None
 
 
 # How sure it is
-
-
-def t_statistic(after: float, before: float, spread: float) -> float:
-    """Of one time on each side, of which such a spread is assumed."""
-    return math.log(after / before) / (spread * math.sqrt(2))
 
 
 def around(mean: float, difference: float) -> tuple[float, float]:
@@ -686,30 +644,6 @@ def test_whatever_changed_a_headline_is_made_or_none(
 # Steps of an H200
 
 
-def test_modules_of_a_recorded_step_add_up_to_its_kernel_time() -> None:
-    whole = counted("tf32-sites")
-    modules = of(whole, whole).modules
-    kernel_time = math.fsum(launch.duration for launch in whole.launches)
-    assert math.fsum(module.after for module in modules) == pytest.approx(kernel_time, rel=1e-12)
-    assert len(modules) == 71
-    assert all(module.change == 0 for module in modules)
-    assert of(counted("tf32-core"), whole).modules == ()
-
-
-def test_the_gaps_are_laid_at_the_lines_that_the_host_was_at() -> None:
-    rows: list[Sited] = [("fprop", 900.0, "a.py:3 f"), ("add", 300.0, "a.py:8 f")]
-    moved: list[Sited] = [("fprop", 900.0, "a.py:4 f"), ("add", 300.0, "a.py:9 f")]
-    attribution = of(
-        sited(*moved, idle=900, idle_at=[("a.py:9 f", 600.0), ("a.py:6 f", 250.0)]),
-        sited(*rows, idle=300, idle_at=[("a.py:8 f", 100.0), ("a.py:5 f", 150.0)]),
-    )
-    assert [(one.line, one.before, one.after) for one in attribution.idle] == [
-        ("a.py:9", 1e5, 6e5),
-        ("a.py:6", 1.5e5, 2.5e5),
-    ]
-    assert [one.change for one in attribution.idle] == [5e5, 1e5]
-
-
 def test_the_same_step_measured_again_blames_nothing() -> None:
     for measured, baseline in (
         (counted("tf32-core-1"), counted("tf32-core")),
@@ -719,39 +653,6 @@ def test_the_same_step_measured_again_blames_nothing() -> None:
         attribution = of(measured, baseline)
         assert moved(attribution) == [], (measured, baseline)
         assert not attribution.launched.changed, (measured, baseline)
-
-
-def test_tf32_replaces_the_convolutions_of_the_baseline() -> None:
-    attribution = of(traced("tf32"), traced("baseline"))
-    assert attribution.change == pytest.approx(-1020e6, rel=0.01)
-    worst = attribution.entries[:8]
-    assert {(e.kind, e.cause) for e in worst} == {(ChangeKind.REPLACED, ChangeReason.ALGORITHM)}
-    assert all(e.family.startswith("convolution-") for e in worst)
-    convolutions = [f for f in attribution.families if f.family.startswith("convolution-")]
-    assert math.fsum(f.share or 0 for f in convolutions) > 0.95
-    assert attribution.explained == pytest.approx(1, abs=0.01)
-
-
-def test_channels_last_adds_layout_copies_to_tf32() -> None:
-    attribution = of(traced("tf32_channels_last"), traced("tf32"))
-    first, worst = attribution.families[0], attribution.entries[0]
-    assert (first.family, (first.share or 0) > 0.75) == ("layout", True)
-    assert (worst.kind, worst.cause, worst.family) == (
-        *(ChangeKind.ADDED, ChangeReason.MORE),
-        "layout",
-    )
-
-
-def test_adam_without_foreach_launches_many_and_makes_the_gpu_wait() -> None:
-    attribution = of(traced("adam-foreach-off"), traced("tf32"))
-    assert attribution.entries[0].kind is ChangeKind.GAP
-    assert attribution.entries[0].cause is ChangeReason.WAITED
-    optimizer = next(f for f in attribution.families if f.family == "optimizer")
-    assert (optimizer.launches_after, optimizer.change < 0) == (0, True)
-    assert attribution.launched.added > 1600
-    added = [e for e in attribution.entries if e.kind is ChangeKind.ADDED]
-    assert {e.family for e in added[:5]} == {"elementwise"}
-    assert by_kind(attribution)[ChangeKind.ADDED] == pytest.approx(2.48, abs=0.3)
 
 
 def at(whole: KernelTable, function: str) -> list[int]:

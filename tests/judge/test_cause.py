@@ -60,6 +60,7 @@ from tests.judge.losses import (
     in_double,
     more,
     of,
+    record,
     said,
     short,
     step_time,
@@ -563,3 +564,7 @@ def test_no_recorded_kernel_is_taken_for_float64() -> None:
     names = {entry["name"] for entry in known} | {*counted("tf32-sites").names}
     names |= {*traced("adam-fused").names}
     assert [name for name in names if precision(name) == "float64"] == []
+
+
+if __name__ == "__main__":
+    record("kernels.txt", CASES)

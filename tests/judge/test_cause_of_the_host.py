@@ -42,6 +42,7 @@ from tests.judge.losses import (
     in_double,
     more,
     of,
+    record,
     said,
     step_time,
 )
@@ -561,3 +562,7 @@ def test_calls_stay_where_they_were_when_an_edit_above_moves_their_line() -> Non
     assert attribute(sited(*moved, calls=[(WAIT, there, 3)]), before, NAMING).calls == ()
     (call,) = attribute(sited(*moved, calls=[(WAIT, there, 9)]), before, NAMING).calls
     assert (call.line, call.before, call.after) == ("layers.py:87", 3, 9)
+
+
+if __name__ == "__main__":
+    record("host.txt", CASES)

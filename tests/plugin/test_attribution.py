@@ -104,20 +104,15 @@ def test_another_sequence_is_reported_first(a100: Project) -> None:
         assert (first.phase, first.reason, first.detail) == ("step", reason, detail)
         assert (first.baseline, first.measured) == launches
         assert Outcome.KERNELS_CHANGED not in {verdict.outcome for verdict in others}
-        said = message(result)
-        assert said[2].split() == ["kernels", *map(str, launches), *"---", "kernels-changed"]
-        assert said[3].split()[0] == "cycles"
-        assert f"  {detail}" in said
-        result.stdout.fnmatch_lines(
-            ["*metric *", "*kernels *kernels-changed", f"  {detail}", "to accept *"]
-        )
+        assert message(result)[2].split() == [
+            "kernels",
+            *map(str, launches),
+            *"---",
+            "kernels-changed",
+        ]
         assert sum(detail in line for line in result.outlines) == 1  # once
         report = (a100.root / "report.md").read_text(encoding="utf-8").splitlines()
-        rows = [line for line in report if line.startswith("| ")]
-        assert rows[2].startswith("| kernels | ")
-        assert rows[2].endswith("| kernels-changed |")
         assert f"Kernels: {detail}" in report
-        assert any(line.startswith("kernels: ") for line in report)
         for name in ("replayed.json", "judged.json"):
             (a100.root / name).unlink()
 

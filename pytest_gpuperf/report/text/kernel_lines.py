@@ -228,16 +228,11 @@ def _branch(name: str, inside: Sequence[tuple[list[str], ModuleChange]]) -> Modu
     """The branch of these modules, whose paths are from here on."""
     own = [module for path, module in inside if not path]
     below = _grouped([entry for entry in inside if entry[0]], lambda entry: entry[0][0])
-    branches = []
-    for group in below:
-        step = group[0][0][0]
-        rest = [(path[1:], module) for path, module in group]
-        while (
-            rest and all(rest_path for rest_path, _ in rest) and len({p[0] for p, _ in rest}) == 1
-        ):
-            step = f"{step}.{rest[0][0][0]}"
-            rest = [(path[1:], module) for path, module in rest]
-        branches.append(_branch(step, rest))
+    inner = [(group[0][0][0], [(path[1:], module) for path, module in group]) for group in below]
+    if len(inner) == 1 and not own and name != _STEP:
+        step, rest = inner[0]
+        return _branch(f"{name}.{step}", rest)
+    branches = [_branch(step, rest) for step, rest in inner]
     if own and branches:
         branches += [_summed("itself" if name != _STEP else "no module", own)]
     branches.sort(key=lambda one: (-one.change, one.launches_before - one.launches_after))
