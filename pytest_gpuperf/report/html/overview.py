@@ -20,7 +20,13 @@ from pytest_gpuperf.model.result import (
     Verdict,
 )
 from pytest_gpuperf.report.html.subject import KERNELS, FigureSubject
-from pytest_gpuperf.report.text import expectation_lines, failure, kernel_lines, table
+from pytest_gpuperf.report.text import (
+    expectation_lines,
+    failure,
+    kernel_lines,
+    step_tables,
+    table,
+)
 from pytest_gpuperf.report.text.kernel_lines import MOST, ModuleBranch
 from pytest_gpuperf.report.text.next_command import CommandContext, of_run, typed, wanted
 
@@ -540,6 +546,9 @@ def _notes(run: Run, subjects: Sequence[FigureSubject]) -> Iterator[str]:
             conditions = measurement.fingerprint.conditions
             for complaint in guard.complaints(conditions) if conditions else ():
                 yield f"{subject.label}: the device was {complaint}"
+        windows = [m for m in subject.measurements if m.window]
+        if windows:
+            yield f"{subject.label}: {step_tables.window_line(windows[0])}"
         if subject.left_out:
             kept = len(subject.kernels.launches) if subject.kernels else 0
             yield (
