@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from pytest_gpuperf import __version__
+from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.errors import printable_lines
 from pytest_gpuperf.model.measurement import Scalar
 from pytest_gpuperf.model.result import Run
@@ -103,6 +104,7 @@ def page(
         data=in_script(_neutral(list(charts.values()))),
         overview=overview(run, measured, file, context),
         nights=nights,
+        value=units.value,
         strip=(STRIP_WIDTH, STRIP_HEIGHT),
         figures=[_shown(one, drawn=one.key in charts) for one in figures if one not in lacking],
         lacking=lacking,
