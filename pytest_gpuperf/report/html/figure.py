@@ -5,22 +5,18 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from pathlib import Path
-from typing import Any
 
-from pytest_gpuperf.catalogue import units, yaml_table
+from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.errors import printable
 
-_SHARE = "share"
 RATIO = "ratio"
 """The unit of a value that is relative to another: "x0.18"."""
 
 _MICROSECONDS = 1e5
 """Below so many nanoseconds, time is shown in microseconds: kernels take few of them."""
-_DESCRIPTIONS = Path(__file__).parent / "figures" / "figures.yaml"
 _FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 """What a spreadsheet takes for the beginning of a formula, in its wide forms too."""
 _MOST = 3
@@ -126,57 +122,10 @@ class Figure:
         """The position of a column. Raises ValueError where there is none."""
         return self.columns.index(column)
 
-
-def description(key: str) -> dict[str, Any]:
-    """What `figures.yaml` says of the figure of that key."""
-    described: dict[str, Any] = yaml_table(_DESCRIPTIONS)[key]
-    return described
-
-
-def described(
-    key: str,
-    rows: Iterable[Sequence[Cell | float]],
-    *,
-    said: Sequence[tuple[str, str]] = (),
-    conclusion: str = "",
-    columns: Sequence[str] = (),
-    notes: Iterable[str] = (),
-    missing: str = "",
-    **drawn: Any,
-) -> Figure:
-    """The figure of that key with these rows, and what the run adds to its description.
-
-    What is `said` of configurations (`told`) stands before the conclusion, or another `conclusion`
-    in place of both. Numbers in rows are of their column's unit. `columns` come after those
-    described; `drawn` are fields of the plot: others, or further `values`. Notes that are alike are
-    one.
-    """
-    known = description(key)
-    before = f"{known['before']} " if "before" in known else ""
-    plot: dict[str, Any] = {**known["plot"], **drawn}
-    plot["shape"] = Shape(plot["shape"])
-    plot["values"] = (*known["plot"]["values"], *drawn.get("values", ()))
-    plot["logarithmic"] = tuple(plot.get("logarithmic", (False, False)))
-    titles = (*known["columns"], *columns)
-    units_of = [known.get("units", {}).get(title, "") for title in titles]
-    return Figure(
-        key=key,
-        title=known["title"],
-        conclusion=conclusion or told(said, before) + known["conclusion"],
-        columns=titles,
-        rows=tuple(tuple(map(_cell, row, units_of)) for row in rows),
-        plot=Plot(**plot),
-        source=known.get("source", ""),
-        notes=tuple(dict.fromkeys(notes)),
-        missing=missing,
-    )
-
-
-def _cell(value: Cell | float, unit: str) -> Cell:
-    """A cell as it is, or of a number in this unit; "share" is 0.01 for 1 %."""
-    if not isinstance(value, (int, float)):
-        return value
-    return quantity(100 * value, "%") if unit == _SHARE else quantity(float(value), unit)
+    def unit(self, column: str) -> str:
+        """The unit of the first number in a column; "" where it has none."""
+        cells = (row[self.at(column)] for row in self.rows)
+        return next((cell.unit for cell in cells if isinstance(cell, Quantity)), "")
 
 
 def quantity(value: float | None, unit: str) -> Quantity | None:
@@ -196,11 +145,6 @@ def ratio(value: float | None, base: float | None) -> Quantity | None:
 def share(part: float | None, whole: float | None) -> Quantity | None:
     """A cell of `part` as percents of `whole`; None where there is nothing to divide."""
     return None if part is None or not whole else quantity(100 * part / whole, "%")
-
-
-def percent(part: float | None) -> Quantity | None:
-    """A cell of a share (0.01 is 1 %) in percents."""
-    return None if part is None else quantity(100 * part, "%")
 
 
 def cell_text(cell: Cell) -> str:

@@ -12,15 +12,23 @@ from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.measure.device import guard
 from pytest_gpuperf.model.measurement import STEP
 from pytest_gpuperf.model.result import (
+    TIMES,
     WORST_FIRST,
     Attribution,
     Outcome,
     Result,
     Run,
     Verdict,
+    worst_first,
 )
 from pytest_gpuperf.report.html.subject import KERNELS, FigureSubject
-from pytest_gpuperf.report.text import expectation_lines, failure, kernel_lines, table
+from pytest_gpuperf.report.text import (
+    expectation_lines,
+    failure,
+    kernel_lines,
+    step_tables,
+    table,
+)
 from pytest_gpuperf.report.text.kernel_lines import MOST, ModuleBranch
 from pytest_gpuperf.report.text.next_command import CommandContext, of_run, typed, wanted
 
@@ -34,8 +42,6 @@ _TONES = table.TONES | {
     Outcome.HOLDS: "good",
     Outcome.UNCHANGED: "good",
 }
-_TIMES = ("step_time", "wall_time", "duration")
-"""The time of a step, the best first."""
 NOT_JUDGED = "not judged"
 INCOMPLETE = "incomplete"
 _SOFTWARE = {"driver": "driver", "cuda": "CUDA", "torch": "torch", "cpu": ""}
@@ -71,12 +77,19 @@ class Strip:
 
 @dataclass(frozen=True, slots=True)
 class VerdictRow:
-    """One verdict, or what was expected, as cells of a table."""
+    """One verdict, as the cells of a table and a drawing."""
 
-    cells: tuple[str, ...]
-    tone: str
+    metric: str = ""
+    baseline: str = table.NOTHING
+    measured: str = table.NOTHING
+    change: str = table.NOTHING
+    tolerance: str = table.NOTHING
+    detectable: str = table.NOTHING
+    outcome: str = ""
+    tone: str = ""
     """bad, doubtful, good or ""."""
     strip: Strip | None = None
+    verdict: Verdict | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,54 +109,93 @@ class TreeNode:
 
 
 @dataclass(frozen=True, slots=True)
+class Blame:
+    """Where the change of a test comes from."""
+
+    moved: str = ""
+    kernels: tuple[tuple[str, str, str, str], ...] = ()
+    """Change, share, kernel, and what happened to it: the worst first."""
+    tree: TreeNode | None = None
+    """What changed by module."""
+    code: tuple[tuple[str, str], ...] = ()
+    """Lines of code that launch other kernels, or the same for longer, or that the GPU waits at:
+    the worst first."""
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class TestRow:
     """What is said of one measurement: a row of the table, and what stands behind it."""
 
     __test__ = False  # pytest takes it for a class of tests otherwise
 
+    place: int
+    """Its rank, from 1 on."""
     label: str
     """The test as people call it."""
-    test: str
-    """Its node id, and the measurement's name where it has one of its own."""
-    series: tuple[str, str, str, str]
-    """Test, measurement, architecture and device: what histories know it by."""
-    outcome: str
-    tone: str
-    device: str
-    time: str
+    result: Result
     nanoseconds: float | None
-    cost: str
-    """What a step takes longer than the baseline's."""
-    cost_ns: float | None
-    metric: str
-    """The one that decides; the change, its drawing, tolerance and smallest slowdown are of it."""
-    change: str
-    change_share: float | None
-    strip: Strip | None
-    tolerance: str
-    detectable: str
-    detectable_share: float | None
+    """The time of a step."""
+    decides: VerdictRow
+    """Of the worst verdicts that on time, else the one furthest out."""
     besides: str
     """What else was judged, in a few words."""
-    rows: tuple[VerdictRow, ...]
-    """Verdicts that could fail the test, worst first, in the order of `table.HEADINGS`."""
-    details: tuple[str, ...]
-    kernels: tuple[tuple[str, str, str, str], ...]
-    """Change, share, kernel, and what happened to it: the worst first."""
-    moved: str
-    kernel_notes: tuple[str, ...]
-    cause: str
-    """What made it worse, in a sentence; "" where nobody knows."""
-    tree: TreeNode | None
-    """What changed by module."""
-    code: tuple[tuple[str, str], ...]
-    """Lines of code that other launches come from than before, and which: the worst first."""
-    calm: bool
-    """Nothing is to be said of it but that it passed."""
     says: str
     """Everything that is not as it was, in a few words."""
-    place: int = 0
-    """Its rank, from 1 on."""
+    told: tuple[VerdictRow, ...]
+    """Verdicts that could fail the test, worst first."""
+    cause: str
+    """What made it worse, in a sentence; "" where nobody knows."""
+    blame: Blame
+
+    @property
+    def test(self) -> str:
+        """Its node id, and the measurement's name where it has one of its own."""
+        test, name = self.result.test, self.result.name
+        return test if name == STEP else f"{test}, {name}"
+
+    @property
+    def series(self) -> tuple[str, str, str, str]:
+        """Test, measurement, architecture and device: what histories know it by."""
+        device = self.result.first.fingerprint.device
+        return self.result.test, self.result.name, device.arch, device.slug
+
+    @property
+    def outcome(self) -> str:
+        """The worst of what was judged."""
+        outcome = self.result.outcome
+        return NOT_JUDGED if outcome is None or outcome in _UNTOLD else outcome.value
+
+    @property
+    def tone(self) -> str:
+        """How that is meant."""
+        outcome = self.result.outcome
+        return "" if outcome is None or outcome in _UNTOLD else _TONES.get(outcome, "")
+
+    @property
+    def device(self) -> str:
+        """What it was measured on, in how many processes."""
+        device, processes = self.result.first.fingerprint.device, len(self.result.measurements)
+        counted = f", {processes} processes" if processes > 1 else ""
+        return f"{device.name} ({device.arch}{counted})"
+
+    @property
+    def cost(self) -> str:
+        """What a step takes longer than the baseline's."""
+        cost = self.result.cost
+        return table.NOTHING if cost is None else kernel_lines.duration(cost)
+
+    @property
+    def calm(self) -> bool:
+        """Nothing is to be said of it but that it passed."""
+        outcomes = [row.verdict.outcome for row in self.told if row.verdict]
+        return bool(outcomes) and all(outcome in _CALM for outcome in outcomes)
+
+    @property
+    def details(self) -> tuple[str, ...]:
+        """What the judge says beside the numbers."""
+        details = (row.verdict.detail for row in self.told if row.verdict)
+        return tuple(dict.fromkeys(filter(None, details)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,8 +227,8 @@ class Overview:
     rows: tuple[TestRow, ...]
     incomplete: Mapping[str, Sequence[str]]
     """Reasons, each with its tests."""
-    expected: tuple[VerdictRow, ...]
-    """Cells: metric, subject, bounds, measured, outcome."""
+    expected: tuple[tuple[tuple[str, ...], str], ...]
+    """Cells (metric, subject, bounds, measured, outcome) and tone."""
     notes: tuple[str, ...]
     steps: tuple[tuple[str, tuple[str, ...]], ...]
     """What to do next, and the commands that do it."""
@@ -200,8 +252,9 @@ def overview(
     `context` is what commands to type depend on; None where only the run is known.
     """
     titles = Counter(subject.result.title for subject in subjects)
-    rows = [_row(subject, unique=titles[subject.result.title] == 1) for subject in subjects]
-    rows = [replace(row, place=at) for at, row in enumerate(sorted(rows, key=_urgency), 1)]
+    by_result = {id(subject.result): subject for subject in subjects}
+    ranked = [by_result[id(one)] for one in worst_first(s.result for s in subjects)]
+    rows = [_row(one, at, titles[one.result.title] == 1) for at, one in enumerate(ranked, 1)]
     expected = sorted(run.expectations, key=lambda entry: WORST_FIRST.index(entry.outcome))
     headline, lead, tone = _headline(rows, run)
     if run.unfinished:
@@ -220,96 +273,61 @@ def overview(
         rows=tuple(rows),
         incomplete=run.incomplete(),
         expected=tuple(
-            VerdictRow(expectation_lines.row(entry), _TONES.get(entry.outcome, ""))
-            for entry in expected
+            (expectation_lines.row(entry), _TONES.get(entry.outcome, "")) for entry in expected
         ),
         notes=tuple(dict.fromkeys(_notes(run, subjects))),
         steps=tuple(_steps(run, context or of_run(run, file), file)),
     )
 
 
-def _row(subject: FigureSubject, *, unique: bool) -> TestRow:
+def _row(subject: FigureSubject, place: int, unique: bool) -> TestRow:
     result = subject.result
     step = [v for v in result.verdicts if v.phase == STEP]
     told = sorted((v for v in step if v.outcome not in _UNTOLD), key=_rank)
-    outcome = None if result.outcome in _UNTOLD else result.outcome
-    time = next((n for n in _TIMES if subject.value(n) is not None), "")
-    nanoseconds = _nanoseconds(time, subject.value(time))
     decides = _deciding(told)
-    attribution = result.attribution
-    device = result.first.fingerprint.device
-    processes = len(result.measurements)
-    counted = f", {processes} processes" if processes > 1 else ""
-    test = result.test if result.name == STEP else f"{result.test}, {result.name}"
-    cost = _cost(_time(step))
-    return TestRow(
-        label=result.title if unique else test,
-        test=test,
-        series=(result.test, result.name, device.arch, device.slug),
-        outcome=outcome.value if outcome else NOT_JUDGED,
-        tone=_TONES.get(outcome, "") if outcome else "",
-        device=f"{device.name} ({device.arch}{counted})",
-        time=units.value(nanoseconds, "ns"),
-        nanoseconds=nanoseconds,
-        cost=table.NOTHING if cost is None else kernel_lines.duration(cost),
-        cost_ns=cost,
-        metric=decides.metric if decides else "",
-        change=units.change(decides) if decides else table.NOTHING,
-        change_share=decides.change if decides else None,
-        strip=_strip(decides) if decides else None,
-        tolerance=units.tolerance(decides) if decides else table.NOTHING,
-        detectable=_detectable(decides) if decides else table.NOTHING,
-        detectable_share=decides.minimum_detectable_effect if decides else None,
+    times = ((subject.value(name), catalogue().metrics[name].unit) for name in TIMES)
+    time, unit = next(((t, unit) for t, unit in times if t is not None), (None, ""))
+    blamed = result.attribution
+    row = TestRow(
+        place,
+        result.title,
+        result,
+        nanoseconds=None if time is None else time if unit == "ns" else time * 1e6,
+        decides=_verdict_row(decides) if decides else VerdictRow(),
         besides=_besides(told, decides),
-        rows=tuple(VerdictRow(_cells(v), _TONES.get(v.outcome, ""), _strip(v)) for v in told),
-        details=tuple(dict.fromkeys(v.detail for v in told if v.detail)),
-        kernels=_kernels(attribution) if attribution else (),
-        moved=_moved(attribution) if attribution else "",
-        kernel_notes=tuple(kernel_lines.notes(attribution)) if attribution else (),
-        cause=kernel_lines.sentence(attribution) if attribution else "",
-        tree=_tree(attribution) if attribution else None,
-        code=_code(attribution) if attribution else (),
-        calm=bool(told) and all(v.outcome in _CALM for v in told),
         says=_says(told),
+        told=tuple(map(_verdict_row, told)),
+        cause=kernel_lines.sentence(blamed) if blamed else "",
+        blame=_blame(blamed) if blamed else Blame(),
+    )
+    return row if unique else replace(row, label=row.test)
+
+
+def _verdict_row(verdict: Verdict) -> VerdictRow:
+    metric, baseline, measured, change, tolerance, _, outcome = table.cells(verdict)
+    return VerdictRow(
+        *(metric, baseline, measured, change, tolerance, _detectable(verdict), outcome),
+        tone=_TONES.get(verdict.outcome, ""),
+        strip=_strip(verdict),
+        verdict=verdict,
     )
 
 
 def _rank(verdict: Verdict) -> tuple[int, bool]:
     """The worst first; of what is as bad the time, which all of it is about."""
-    return WORST_FIRST.index(verdict.outcome), verdict.metric not in _TIMES
-
-
-def _urgency(row: TestRow) -> tuple[int, float]:
-    """The worst outcome first, and of one outcome what costs most time."""
-    ranks = {outcome.value: rank for rank, outcome in enumerate(WORST_FIRST)}
-    return ranks.get(row.outcome, len(ranks)), -(row.cost_ns or 0.0)
-
-
-def _time(step: Iterable[Verdict]) -> Verdict | None:
-    """The verdict on the time of a step, which may be only reported."""
-    by_metric = {verdict.metric: verdict for verdict in step}
-    return next((by_metric[name] for name in _TIMES if name in by_metric), None)
-
-
-def _nanoseconds(metric: str, value: float | None) -> float | None:
-    """A time of the catalogue's, whatever its unit."""
-    if value is None:
-        return None
-    return value if catalogue().metrics[metric].unit == "ns" else value * 1e6
-
-
-def _cost(time: Verdict | None) -> float | None:
-    """How much longer a step takes than the baseline's, in ns; None where nobody knows."""
-    if time is None or time.baseline is None or time.measured is None:
-        return None
-    return _nanoseconds(time.metric, time.measured - time.baseline)
+    return WORST_FIRST.index(verdict.outcome), verdict.metric not in TIMES
 
 
 def _deciding(told: Sequence[Verdict]) -> Verdict | None:
     """The verdict that the row shows: of the worst, that on time; else the one furthest out."""
     worst = [v for v in told if v.outcome is not Outcome.KERNELS_CHANGED]
     worst = [v for v in worst if v.outcome is worst[0].outcome]
-    return _time(worst) or max(worst, key=_tolerances, default=None)
+    timed = min((v for v in worst if v.metric in TIMES), key=_best_time, default=None)
+    return timed or max(worst, key=_tolerances, default=None)
+
+
+def _best_time(verdict: Verdict) -> int:
+    return TIMES.index(verdict.metric)
 
 
 def _tolerances(verdict: Verdict) -> float:
@@ -341,11 +359,6 @@ def _strip(verdict: Verdict) -> Strip | None:
         beyond=(change > furthest) - (change < -furthest),
         says=f"{units.change(verdict)}{between}, tolerance {units.tolerance(verdict)}",
     )
-
-
-def _cells(verdict: Verdict) -> tuple[str, ...]:
-    metric, baseline, measured, change, tolerance, _, outcome = table.cells(verdict)
-    return metric, baseline, measured, change, tolerance, _detectable(verdict), outcome
 
 
 def _detectable(verdict: Verdict) -> str:
@@ -401,7 +414,7 @@ def _says(told: Sequence[Verdict]) -> str:
 
 def _in_words(verdict: Verdict) -> str:
     """A change; of a time in the words that one uses of it."""
-    if verdict.metric in _TIMES and verdict.change and -1 < verdict.change < 1:
+    if verdict.metric in TIMES and verdict.change and -1 < verdict.change < 1:
         size = units.moved(abs(verdict.change)).lstrip("+")
         return f"{verdict.metric} {size} {'slower' if verdict.change > 0 else 'faster'}"
     if verdict.change is None:
@@ -415,13 +428,19 @@ def _few(parts: Sequence[str]) -> str:
     return ", ".join(listed) + (f" and {more + 1} more" if more > 0 else "")
 
 
-def _kernels(attribution: Attribution) -> tuple[tuple[str, str, str, str], ...]:
-    if attribution.of_operators:
-        return ()
-    rows = kernel_lines.rows([entry for entry in attribution.entries if entry.significant])
-    return tuple(
-        (kernel_lines.duration(row.change), kernel_lines.share(row.share), row.what, row.how)
-        for row in rows[:MOST]
+def _blame(attribution: Attribution) -> Blame:
+    of_operators = attribution.of_operators
+    changes = kernel_lines.rows([entry for entry in attribution.entries if entry.significant])
+    lines, waits = kernel_lines.code_lines(attribution), kernel_lines.waiting(attribution)
+    return Blame(
+        _moved(attribution),
+        kernels=tuple(
+            (kernel_lines.duration(row.change), kernel_lines.share(row.share), row.what, row.how)
+            for row in ([] if of_operators else changes[:MOST])
+        ),
+        tree=_tree(attribution),
+        code=(*lines[:MOST], *waits[:MOST]),
+        notes=tuple(kernel_lines.notes(attribution)),
     )
 
 
@@ -431,14 +450,6 @@ def _moved(attribution: Attribution) -> str:
     relative = "" if attribution.relative is None else f" ({units.moved(attribution.relative)})"
     where = "a step" if attribution.reliable else "a trace that the time of the step contradicts"
     return f"Kernels and gaps: {kernel_lines.duration(attribution.change)}{relative} in {where}"
-
-
-def _code(attribution: Attribution) -> tuple[tuple[str, str], ...]:
-    """Lines of code that launch other kernels, or the same for longer, or that the GPU waits at."""
-    return (
-        *kernel_lines.code_lines(attribution)[:MOST],
-        *kernel_lines.waiting(attribution)[:MOST],
-    )
 
 
 def _tree(attribution: Attribution) -> TreeNode | None:
@@ -540,6 +551,9 @@ def _notes(run: Run, subjects: Sequence[FigureSubject]) -> Iterator[str]:
             conditions = measurement.fingerprint.conditions
             for complaint in guard.complaints(conditions) if conditions else ():
                 yield f"{subject.label}: the device was {complaint}"
+        windows = [m for m in subject.measurements if m.window]
+        if windows:
+            yield f"{subject.label}: {step_tables.window_line(windows[0])}"
         if subject.left_out:
             kept = len(subject.kernels.launches) if subject.kernels else 0
             yield (

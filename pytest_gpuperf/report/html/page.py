@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from pytest_gpuperf import __version__
+from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.errors import printable_lines
 from pytest_gpuperf.model.measurement import Scalar
 from pytest_gpuperf.model.result import Run
@@ -28,12 +29,7 @@ from pytest_gpuperf.report.html import chart
 from pytest_gpuperf.report.html.figure import Figure, Quantity, cell_text, csv_text
 from pytest_gpuperf.report.html.figures import all_figures
 from pytest_gpuperf.report.html.overview import STRIP_HEIGHT, STRIP_WIDTH, overview
-from pytest_gpuperf.report.html.subject import (
-    KERNELS,
-    FigureSubject,
-    collectable,
-    subjects,
-)
+from pytest_gpuperf.report.html.subject import KERNELS, FigureSubject, subjects
 from pytest_gpuperf.report.text import table
 from pytest_gpuperf.report.text.next_command import CommandContext
 
@@ -108,6 +104,7 @@ def page(
         data=in_script(_neutral(list(charts.values()))),
         overview=overview(run, measured, file, context),
         nights=nights,
+        value=units.value,
         strip=(STRIP_WIDTH, STRIP_HEIGHT),
         figures=[_shown(one, drawn=one.key in charts) for one in figures if one not in lacking],
         lacking=lacking,
@@ -194,7 +191,7 @@ def _data_url(csv: str) -> tuple[bool, str]:
 
 def _collecting(figures: Sequence[Figure], measured: Sequence[FigureSubject]) -> str:
     """The command that measures what figures lack; "" where nothing is to be had."""
-    if not any(collectable(one.missing) for one in figures):
+    if not any("measure with" in one.missing for one in figures):
         return ""
     tests = list(dict.fromkeys(subject.result.test for subject in measured))
     if len(tests) > 1:

@@ -21,12 +21,9 @@ MOST_LAUNCHES = 30_000
 """So many launches of a table are in figures, the longest: a step has some thousand."""
 _MOST_NAMED = 4
 """So many metrics that a figure lacks are named."""
-_EVENTS = ("step_time",)
-"""Not counted, and of a GPU all the same."""
 OTHERS = "others"
 """The name of the rest, whose family is "other"."""
 KERNELS = "--gpuperf-kernels always"
-WINDOW = "--gpuperf-protocol paper-window"
 NO_GPU = "Not available here: without a GPU"
 
 family: Callable[[str], str] = lru_cache(maxsize=1 << 14)(kernel_families.family)
@@ -47,11 +44,6 @@ class FigureSubject:
     def measurements(self) -> tuple[Measurement, ...]:
         """One per process."""
         return self.result.measurements
-
-    @property
-    def configuration(self) -> str:
-        """The optimization's name, or ""."""
-        return self.result.first.configuration
 
     @property
     def device(self) -> Device:
@@ -129,12 +121,6 @@ def subjects(run: Run) -> list[FigureSubject]:
     return [FigureSubject(*entry) for entry in zip(labels, results, strict=True)]
 
 
-def having(subjects: Sequence[FigureSubject], metric: str) -> list[tuple[float, FigureSubject]]:
-    """The values of a metric, each with its subject: of those for which it was measured."""
-    values = [(subject.value(metric), subject) for subject in subjects]
-    return [(value, subject) for value, subject in values if value is not None]
-
-
 def _unique(choices: Sequence[Sequence[str]]) -> list[str]:
     """Of each entry the first choice that no other entry has, of the choices at its position."""
     columns = list(zip(*choices, strict=True))
@@ -183,50 +169,6 @@ def name_sums(table: KernelTable) -> tuple[list[int], list[float]]:
     return launches, duration
 
 
-def missing_metrics(
-    subjects: Sequence[FigureSubject], names: Sequence[str], *, per_kernel: bool = False
-) -> str:
-    """Which of these metrics no subject has, with the reason or the flag; "" when all are there.
-
-    `per_kernel` asks for values of each kernel, not of the whole step. What these architectures do
-    not have is missed only where they have none of the metrics; the first screen names it.
-    """
-    absent = [n for n in names if not any(_has(subject, n, per_kernel) for subject in subjects)]
-    if absent and portable(subjects):
-        absent = [name for name in absent if _of_a_gpu(name)]
-        return f"{NO_GPU} there is no {_few(absent)}" if absent else ""
-    reasons = {
-        unsupported.metric: unsupported.reason
-        for subject in subjects
-        for measurement in subject.measurements
-        for unsupported in measurement.unsupported
-    }
-    possible = [name for name in absent if _exists(subjects, name)]
-    if absent and not possible and len(absent) == len(names) and subjects:
-        archs = " and ".join(dict.fromkeys(subject.device.arch for subject in subjects))
-        return f"Not available here: {archs} does not have {_few(absent)}"
-    absent = possible if subjects else absent
-    if not absent:
-        return ""
-    told = [f"{name} ({reasons[name]})" for name in absent if name in reasons]
-    wanted = [name for name in absent if name not in reasons]
-    parts = [f"not available here: {'; '.join(told)}"] if told else []
-    if wanted:
-        flags = [flag for flag in (_set_flag(wanted), KERNELS if per_kernel else "") if flag]
-        by = f": measure with {' '.join(flags)}" if flags else ""
-        of = " of each kernel" if per_kernel else ""
-        parts.append(f"this run has no {_few(wanted)}{of}{by}")
-    return _sentence("; ".join(parts))
-
-
-def collectable(text: str) -> bool:
-    """Whether what is missing, as the functions here say it, is collected by a flag.
-
-    The paper's window is not: it is another protocol, to be asked for by name.
-    """
-    return "measure with" in text and WINDOW not in text
-
-
 def portable(subjects: Sequence[FigureSubject]) -> bool:
     """Whether all was measured without a GPU, so that no flag gives what a GPU has."""
     return bool(subjects) and all(subject.device.arch == "cpu" for subject in subjects)
@@ -241,29 +183,40 @@ def missing_kernels(subjects: Sequence[FigureSubject]) -> str:
     return f"This run has no kernels: measure with {KERNELS}"
 
 
-def _set_flag(names: Sequence[str]) -> str:
-    """The flag for the first set of the catalogue that has all of these; "" where none has."""
-    for name, members in catalogue().sets.items():
-        if set(names) <= set(members):
-            return f"--gpuperf-metrics {name}"
-    return ""
+def missing_metrics(
+    subjects: Sequence[FigureSubject], names: Sequence[str], *, per_kernel: bool = False
+) -> str:
+    """Which of these metrics no subject has, with the reason or the flag; "" when all are there.
 
-
-def _few(names: Sequence[str]) -> str:
-    """Some names: what is missing is one line."""
-    more = len(names) - _MOST_NAMED
-    return ", ".join(names) if more < 2 else f"{', '.join(names[:_MOST_NAMED])} and {more} more"
-
-
-def _of_a_gpu(name: str) -> bool:
-    metric = catalogue().metrics.get(name)
-    return metric is not None and (metric.chosen or name in _EVENTS)
-
-
-def _exists(subjects: Sequence[FigureSubject], name: str) -> bool:
-    """Whether one of the architectures that were measured has it, as far as the catalogue knows."""
-    metric = catalogue().metrics.get(name)
-    return metric is None or any(metric.exists_on(subject.device.arch) for subject in subjects)
+    `per_kernel` asks for values of each kernel, not of the whole step. What these architectures do
+    not have is missed only where they have none of the metrics; the first screen names it.
+    """
+    absent = [n for n in names if not any(_has(subject, n, per_kernel) for subject in subjects)]
+    if absent and portable(subjects):
+        return f"{NO_GPU} there is no {_few(absent)}"
+    archs = dict.fromkeys(subject.device.arch for subject in subjects)
+    possible = [n for n in absent if any(catalogue().metrics[n].exists_on(a) for a in archs)]
+    if archs and not possible and len(absent) == len(names):
+        return f"Not available here: {' and '.join(archs)} does not have {_few(absent)}"
+    reasons = {
+        entry.metric: entry.reason
+        for subject in subjects
+        for measurement in subject.measurements
+        for entry in measurement.unsupported
+    }
+    refused = [f"{name} ({reasons[name]})" for name in possible if name in reasons]
+    wanted = [name for name in (possible if archs else absent) if name not in reasons]
+    parts = [f"Not available here: {'; '.join(refused)}"] if refused else []
+    if wanted:
+        sets = (n for n, members in catalogue().sets.items() if {*wanted} <= {*members})
+        flags = [f"--gpuperf-metrics {name}" for name in list(sets)[:1]]
+        flags += [KERNELS] if per_kernel else []
+        by = f": measure with {' '.join(flags)}" if flags else ""
+        this = "this" if refused else "This"
+        parts.append(
+            f"{this} run has no {_few(wanted)}{' of each kernel' if per_kernel else ''}{by}"
+        )
+    return "; ".join(parts)
 
 
 def _has(subject: FigureSubject, metric: str, per_kernel: bool) -> bool:
@@ -273,5 +226,7 @@ def _has(subject: FigureSubject, metric: str, per_kernel: bool) -> bool:
     return table is not None and not table.mismatch and metric in table.metrics
 
 
-def _sentence(text: str) -> str:
-    return text[:1].upper() + text[1:]
+def _few(names: Sequence[str]) -> str:
+    """Some names: what is missing is one line."""
+    more = len(names) - _MOST_NAMED
+    return ", ".join(names) if more < 2 else f"{', '.join(names[:_MOST_NAMED])} and {more} more"

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from pytest_gpuperf.model.measurement import KernelTable, Launch
+from pytest_gpuperf.measure.device.nvml import portable_device
+from pytest_gpuperf.model.measurement import KernelTable, Launch, Measurement
 from pytest_gpuperf.model.result import Run
 from pytest_gpuperf.report.html import chart
 from pytest_gpuperf.report.html.figure import (
@@ -20,16 +21,15 @@ from pytest_gpuperf.report.html.figure import (
     Quantity,
     Roof,
     Shape,
+    cell_text,
     csv_text,
     of_each,
-    percent,
     quantity,
     ratio,
     share,
     told,
 )
-from pytest_gpuperf.report.html.figures import all_figures
-from pytest_gpuperf.report.html.figures.kernel_figures import by_kernel
+from pytest_gpuperf.report.html.figures import all_figures, groups
 from pytest_gpuperf.report.html.subject import (
     MOST_LAUNCHES,
     MOST_NAMES,
@@ -42,10 +42,17 @@ from tests.kernel_steps import table
 from tests.report.html.pages import COMMITTED, committed, full
 
 KEYS = [
-    "ipc-time", "work", "counts", "phases", "transfers", "components", "kernel-mix",
-    "convolutions", "kernels", "kernel-ipc", "priority", "ipc-stack", "instruction-mix", "sass-mix",
-    "utilisation", "memory", "warps", "stalls", "roofline", "window",
+    "work", "counts", "utilisation", "stalls", "phases", "transfers", "components", "kernel-mix",
+    "kernels", "kernel-ipc", "priority", "ipc-stack", "instruction-mix", "roofline",
 ]  # fmt: skip
+
+
+_TRACED = {
+    "kernel_time": 4e6, "gpu_span": 1e7, "gpu_idle": 30.0, "copy_time_h2d": 2e6,
+    "copy_time_d2h": 1e6, "copy_time_d2d": 0.0, "copy_overlap": 0.0, "launches": 10.0,
+    "copy_bytes_h2d_pinned": 0.0, "copy_bytes_h2d_pageable": 4096.0,
+    "copy_bytes_d2h_pinned": 1024.0, "copy_bytes_d2h_pageable": 1024.0,
+}  # fmt: skip
 
 
 def figures(said: Run) -> dict[str, Figure]:
@@ -85,7 +92,7 @@ def test_every_figure_is_there_with_data_or_with_what_is_missing() -> None:
             assert figure.rows or (figure.missing and not drawn), (name, figure.key)
             assert name != "full" or (drawn and not figure.missing), figure.key
     lacking = [key for key, figure in figures_of("h200-paper.json.xz").items() if figure.missing]
-    assert lacking == ["counts", "transfers", "components", "window"]
+    assert lacking == ["counts", "transfers", "components"]
 
 
 def test_what_is_drawn_is_what_the_table_has() -> None:
@@ -150,26 +157,24 @@ def test_what_is_no_number_is_no_quantity() -> None:
     assert ratio(1.0, 4.0) == Quantity(0.25, "ratio")
     assert share(1.0, 0.0) is None
     assert share(None, 1.0) is None
-    assert share(1.0, 4.0) == percent(0.25) == Quantity(25.0, "%")
+    assert share(1.0, 4.0) == Quantity(25.0, "%")
 
 
 def test_durations_that_overflow_draw_nothing() -> None:
     launches = tuple(Launch(0, "kernel", (1, 1, 1), (1, 1, 1), 1.7e308) for _ in range(3))
     huge = KernelTable(("conv",), (), launches, 0.0)
     said = figures(run([measurement(kernels=huge)]))
-    assert column(said["kernels"], "time") == [None]
+    assert "time" not in said["kernels"].columns
     assert chart.drawing(said["kernels"]) is None
 
 
 def test_a_figure_without_its_metrics_names_them_and_the_flag() -> None:
     made = figures_of("h200-meddpm.json")
     for key, says in {
-        "utilisation": "no tensor_utilization, fma_utilization, int_alu_utilization, sm_throughput:"
-        " measure with --gpuperf-metrics reference",
+        "utilisation": "int_alu_utilization, sm_throughput and 3 more: measure with "
+        "--gpuperf-metrics reference",
         "stalls": "--gpuperf-metrics reference",
         "kernel-mix": "measure with --gpuperf-kernels always",
-        "kernels": "measure with --gpuperf-kernels always",
-        "window": "measure with --gpuperf-protocol paper-window",
         "roofline": "--gpuperf-kernels always",
     }.items():
         assert says in made[key].missing
@@ -201,14 +206,14 @@ def test_the_paper_stands_beside_what_was_measured() -> None:
     said = figures_of("h200-paper.json.xz")
     assert said["utilisation"].columns[3:] == ("paper, V100", "paper, A100", "paper, H100")
     published = values(said["utilisation"], "paper, H100")
-    assert published["tensor_utilization", "tf32"] == 7.81
+    assert published["tf32", "tensor_utilization"] == 7.81
     here = values(said["utilisation"], "here")
-    assert here["tensor_utilization", "tf32"] == pytest.approx(23.08, abs=0.01)
+    assert here["tf32", "tensor_utilization"] == pytest.approx(23.08, abs=0.01)
     work = said["work"]
-    assert values(work, "here, relative")["cycles", "tf32"] == pytest.approx(0.179, abs=0.001)
-    assert values(work, "paper, H100")["cycles", "tf32"] == 0.39
+    assert values(work, "relative")["tf32", "cycles"] == pytest.approx(0.179, abs=0.001)
+    assert values(work, "paper, H100")["tf32", "cycles"] == 0.39
     # A range stays a range: it is in the table, and no bar.
-    ranges = {row[1]: row[work.at("paper, H100")] for row in work.rows if row[0] == "cycles"}
+    ranges = {row[0]: row[work.at("paper, H100")] for row in work.rows if row[1] == "cycles"}
     assert ranges["channels_last"] == "x0.01 to x0.02"
     # Only the paper's GPU of the same architecture is drawn, and hollow.
     assert work.plot is not None
@@ -223,10 +228,7 @@ def test_configurations_are_relative_to_the_one_named_baseline_and_the_paper_to_
         for name, cycles in (("tf32", 50.0), ("baseline", 100.0))
     )
     work = figures(run([first, second]))["work"]
-    assert values(work, "here, relative") == {
-        ("cycles", "baseline"): 1.0,
-        ("cycles", "tf32"): 0.5,
-    }
+    assert values(work, "relative") == {("baseline", "cycles"): 1.0, ("tf32", "cycles"): 0.5}
     assert not any("paper" in title for title in work.columns)
 
 
@@ -265,9 +267,9 @@ def test_a_huge_table_is_bounded_and_keeps_what_took_longest() -> None:
     assert len(said.launches) == MOST_LAUNCHES
     assert min(launch.duration for launch in said.launches) == 500
     assert len(said.names) == MOST_NAMES
-    longest, *_ = sorted(by_kernel(said), key=lambda one: -one.duration)
+    longest, *_ = groups(said)
     assert longest.name == "others"
-    assert sum(one.launches for one in by_kernel(said)) == MOST_LAUNCHES
+    assert sum(one.launches for one in groups(said)) == MOST_LAUNCHES
 
 
 def test_bars_of_one_name_stand_beside_each_other_and_lone_ones_have_the_row() -> None:
@@ -294,12 +296,6 @@ def test_families_have_one_colour_and_one_order_in_every_figure() -> None:
     assert [s["name"] for p in _panels(figure) for s in p["series"]] == ["gemm", "layout"]
 
 
-def test_one_point_alone_is_a_number_and_no_chart() -> None:
-    figure = figures_of("h200-tf32-broken.json.xz")["ipc-time"]
-    assert len(figure.rows) == 1
-    assert chart.drawing(figure) is None
-
-
 def test_charts_of_configurations_share_their_axes_and_those_of_metrics_do_not() -> None:
     shared = {
         key
@@ -307,8 +303,7 @@ def test_charts_of_configurations_share_their_axes_and_those_of_metrics_do_not()
         if (drawing := chart.drawing(figure)) and drawing["shared"]
     }
     assert shared == {
-        *("kernels", "kernel-ipc", "priority", "instruction-mix", "sass-mix"),
-        "roofline",
+        *("kernels", "kernel-ipc", "priority", "instruction-mix", "roofline"),
     }
 
 
@@ -318,13 +313,68 @@ def test_on_a_cpu_there_are_its_six_metrics_and_nothing_that_a_flag_would_not_gi
         *("flops", "operators", "layout_copies", "layout_copy_bytes", "saved_bytes", "peak_memory")
     ]
     assert "layout_copies" in column(said["phases"], "metric")
-    assert "of the FLOP of baseline" in said["phases"].conclusion
+    assert "of flops) in baseline" in said["phases"].conclusion
     lacking = {key: figure.missing for key, figure in said.items() if figure.missing}
     assert {*KEYS} - {*lacking} == {"counts", "phases"}
-    assert all(
-        "without a GPU" in missing for key, missing in lacking.items() if key != "components"
-    )
+    assert all("without a GPU" in said for key, said in lacking.items() if key != "components")
     assert "--gpuperf" not in "".join(lacking.values())
+
+
+def test_transfers_have_a_row_for_each_kind_that_occurs() -> None:
+    def configured(name: str, **series: float) -> Measurement:
+        all_of = {metric: [value] for metric, value in (_TRACED | series).items()}
+        return measurement(all_of, test=f"t[{name}]", configuration=name)
+
+    resident = {"gpu_span": 5e6, "gpu_idle": 20.0, "copy_time_h2d": 0.0, "copy_time_d2h": 0.0}
+    figure = figures(run([configured("sync"), configured("resident", **resident)]))["transfers"]
+    assert [[cell_text(cell) for cell in row] for row in figure.rows] == [
+        ["sync", "kernels", "4.0000 ms", "40.00 %", "-", "-"],
+        ["sync", "copies to the device", "2.0000 ms", "20.00 %", "4096 B", "pageable"],
+        ["sync", "copies to the host", "1.0000 ms", "10.00 %", "2048 B", "pinned and pageable"],
+        ["sync", "idle", "30.00 %", "-", "-", "-"],
+        ["sync", "copies under kernels", "0.00 %", "-", "-", "-"],
+        ["resident", "kernels", "4.0000 ms", "80.00 %", "-", "-"],
+        ["resident", "copies to the device", "0 ms", "0.00 %", "4096 B", "pageable"],
+        ["resident", "copies to the host", "0 ms", "0.00 %", "2048 B", "pinned and pageable"],
+        ["resident", "idle", "20.00 %", "-", "-", "-"],
+        ["resident", "copies under kernels", "0.00 %", "-", "-", "-"],
+    ]
+
+
+def test_without_a_trace_it_says_why_or_what_takes_one() -> None:
+    refused = "another profiler watches"
+    for measured, said in (
+        (measurement(), "--gpuperf-metrics activity takes one"),
+        (measurement(unsupported={"kernel_time": refused}), refused),
+        (measurement(device=portable_device()), "without a GPU"),
+    ):
+        figure = figures(run([measured]))["transfers"]
+        assert (figure.rows, chart.drawing(figure)) == ((), None)
+        assert said in figure.missing
+
+
+def test_components_are_stacked_by_configuration_the_longest_first() -> None:
+    figure = figures_of("full")["components"]
+    assert [[cell_text(cell) for cell in row] for row in figure.rows[:4]] == [
+        ["baseline", "conv2d", "5.0000 ms", "62.50 %", "40", "0 ms"],
+        ["baseline", "layer_norm", "2.0000 ms", "25.00 %", "60", "0 ms"],
+        ["baseline", "extract", "-", "-", "0", "0 ms"],
+        ["baseline", "(outside)", "1.0000 ms", "12.50 %", "200", "0.70000 ms"],
+    ]
+    missing = figures(run([measurement()]))["components"].missing
+    assert "gpuperf.component(...)" in missing
+    assert "--gpuperf-metrics activity" in missing
+    traced = figures(run([measurement({"launches": [3.0]})]))["components"].missing
+    assert "--gpuperf-metrics" not in traced
+
+
+def test_of_many_series_the_largest_have_a_colour() -> None:
+    rows = tuple(("a", f"part{at}", Quantity(float(at), "ms")) for at in range(12))
+    plot = Plot(Shape.STACK, "name", ("v",), series="part")
+    drawn = chart.drawing(Figure("k", "t", "c.", ("name", "part", "v"), rows, plot))
+    assert drawn is not None
+    legend = [(entry["name"], entry["colour"]) for entry in _list(drawn["legend"])]
+    assert legend == [*((f"part{at}", f"s{at - 5}") for at in range(5, 12)), ("others", "s7")]
 
 
 def test_no_name_of_a_kernel_is_written_otherwise_at_the_beginning_of_a_sentence() -> None:
