@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_gpuperf.history.nights import History
 from pytest_gpuperf.commands.history import looked_back
+from pytest_gpuperf.history.nights import History
 from pytest_gpuperf.model.result import Outcome, Run
 from pytest_gpuperf.report.html.figures import all_figures
 from pytest_gpuperf.report.html.night_drawings import nights_of_run
