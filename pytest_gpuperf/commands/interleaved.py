@@ -272,11 +272,12 @@ class Interleaved:
             kernels = 1 in numbers and any(map(alarming, self.pairs.results.values()))
             begun = time.monotonic()
             if not self._measured(numbers, kernels=kernels):
+                self.out_of_time = True
                 break
             self._longest = max(self._longest, (time.monotonic() - begun) / len(numbers))
             number = numbers.stop
         self.pairs.look(last=True)
-        self.out_of_time = number < most and bool(self.pairs.open or not self.pairs.results)
+        self.out_of_time |= number < most and bool(self.pairs.open)
         slower = self.pairs.slower
         if any(self.pairs.results[key].attribution is None for key in slower):
             processes = [(side, f"kernels, {side.name}", "always") for side in self.pairs.sides]

@@ -176,6 +176,8 @@ def test_a_metric_that_is_not_slower_is_not_looked_for(
     history(folder, of_one(1.0, 1.0, 1.02))
     assert bisect("c0", "c2", "--metric", "instructions", "--", "tests") == BAD_CONFIGURATION
     assert " is not slower than " in capsys.readouterr().err
+    assert bisect("c0", "c2", "--test", "none", "--", "tests") == BAD_CONFIGURATION
+    assert ": skipped. Name another pair" in capsys.readouterr().err
     assert bisect("c0", "c2", "--metric", "cycles", "--", "tests") == FAILED
     assert named(capsys) == "2"
     assert processes.started
