@@ -396,6 +396,9 @@ COUNTS: Cases = {
     "recompilation: a loss that the trace does not see": partial(
         told, ONE_MORE, step_time(0.1), COMPILED
     ),
+    "more launches: a loss of which it sees little, and nothing else": partial(
+        told, ONE_MORE, step_time(0.1)
+    ),
     "more launches: a loss that it sees": partial(told, ONE_MORE, step_time(0.01), COMPILED),
     "recompilation: a loss of which it sees nothing": partial(
         told, STEP_ROWS, step_time(0.01), COMPILED
