@@ -124,11 +124,11 @@ def test_a_rank_that_dies_is_at_fault_and_not_one_that_complains_of_it(table: Ta
     held = table.holds(2, ended=lambda number: "was ended by SIGKILL" * number)
     zero = RankClient(table.name, 0, PATIENCE)
     entered(zero, "round 1")
+    process.join()
     why = zero.fails(RuntimeError("Connection closed by peer"))
     assert 'was ended by SIGKILL; last in round 1, in phase "optimizer"' in why
     assert held.known.at_fault == [1]
     os.close(mine)
-    process.join()
     os.close(until)
 
 
