@@ -1,38 +1,30 @@
 """Change points: on which nights a metric's level became another one, and what stays within noise.
 
 Penalised least squares over a series of nights, with a noise that is known, so that nothing is to
-be tuned (docs/history.md). With values z in units of that noise, the segments are those of the
-least
+be tuned. With values z in units of that noise, and M points in all the series that are looked at
+together, the segments are those of the least
 
     sum over segments of (z - mean of its segment)^2 + 2 ln(M) (segments - 1)
 
-for M points in all the series that are looked at together. A change point at a given night of a
-series without any lessens the sum by the square of one standard normal variable: by more than
-2 ln(M) with a chance of about 0.8 / (M sqrt(2 ln M)). M points are M such chances, so that of a
-whole history, however long and of however many metrics, about a sixth of a change point is false.
-That is the usual penalty of a known variance (2 ln n of one series), over all series at once.
+by which about a sixth of a change point is false in a whole history (docs/history.md says why).
 
 A segment has two nights at least: one night that stands apart is no change of level, and is set
 aside like a process that does (`noise.py`), the last one too, until the next night agrees with it.
 
-The chances above are of series that move by themselves. A night on which the machine is slow moves
-all of a device's at once, by as much, and two such nights with one between, or one beside a real
-change, make what a single series of 0.1 % noise cannot tell from a level of two nights: any of the
-M may, and hundreds do. What they share is therefore judged first, as a series of its own: that of
-the medians, over all series of a class, of the steps from one night to another (`_apart_together`).
-It has the noise of a median of N, at best 1.25 / sqrt(N) of one's, so that two slow nights agree in
-it by chance as much more rarely; and what changes fewer than half of the series is not in it. The
-nights that stand apart there are set aside in all of them. A level that the whole machine keeps for
-two nights is one.
+A night on which the machine is slow moves all series of a device at once. Two such nights that are
+near each other look like a level of two nights in any of them. So the medians, over all series of a
+class, of the steps between nights are judged first, as a series of its own (`_apart_together`):
+its noise is that of a median, and two slow nights seldom agree in it by chance. The nights that
+stand apart there are set aside in all series; a level that the machine keeps for two nights is one.
 """
 
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
-from operator import ne
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -47,6 +39,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     Array = npt.NDArray[np.float64]
+    Places = npt.NDArray[np.intp]
+    Flags = npt.NDArray[np.bool_]
     Steps = Mapping[int, Array]
 
 LEAST_NIGHTS = 2
@@ -106,24 +100,40 @@ class Trend:
     tolerance: float
     """In the units of changes."""
     set_aside: tuple[int, ...] = ()
-    """NightlyValues that stand apart."""
+    """Nights that stand apart."""
     pending: float | None = None
     """The change of the last night, where it stands apart by itself: the next will tell."""
-    offsets: Mapping[str, float] = field(default_factory=dict)
-    """How GPUs differ that the series goes to and fro between; taken off before anything else."""
+
+
+class _Line:
+    """A series on its way to a trend."""
+
+    def __init__(self, metric: Metric, nights: NightlyValues, tolerance: Tolerance) -> None:
+        import numpy as np
+
+        self.metric, self.nights, self.tolerance = metric, nights, tolerance
+        self.noise_class = (metric.metric_class.value, metric.percentage)
+        self.values = _as_on_one_gpu(nights, tolerance)
+        """In the metric's unit."""
+        self.scaled = _on_scale(self.values, tolerance)
+        """So that differences are what is judged: logarithms, shares or points."""
+        self.deviation = _deviation(_steps(self.scaled), tolerance.scale)
+        self.sigma = 0.0
+        self.apart: Flags = np.zeros(len(self.values), dtype=bool)
+        self.places: Places = np.arange(len(self.values))
+        """Of its nights among those of the device."""
 
     @property
-    def worst(self) -> float:
-        """The largest change for the worse that matters, 0 for none; points count as percents.
+    def kept(self) -> Places:
+        """The nights that do not stand apart."""
+        import numpy as np
 
-        From 0 it is infinite.
-        """
-        bad = [
-            math.inf if one.change is None else abs(one.change)
-            for one in self.changes
-            if one.worse and one.matters
-        ]
-        return max(bad, default=0.0) / (100 if self.points else 1)
+        return np.flatnonzero(~self.apart)
+
+    def normal(self) -> Array:
+        """What is kept, in units of its noise."""
+        kept = self.scaled[self.kept]
+        return (kept - kept[0]) / self.sigma if len(kept) else kept
 
 
 def trends(
@@ -135,50 +145,23 @@ def trends(
     processes: s^2 = max((20 S^2 + (n - 1) s_n^2) / (20 + n - 1), s_n^2), where S is the median over
     the class, and no less than what is assumed or calibrated.
     """
-    import numpy as np
-
-    tolerances = [tolerance_for(metric, None, calibration) for metric, _ in series]
-    scaled = [
-        np.array(on_judged_scale(nights.values, tolerance)) if len(nights.values) else np.zeros(0)
-        for (_, nights), tolerance in zip(series, tolerances, strict=True)
+    lines = [
+        _Line(metric, nights, tolerance_for(metric, None, calibration)) for metric, nights in series
     ]
-    offsets = [
-        _offsets(values, nights.gpus) for values, (_, nights) in zip(scaled, series, strict=True)
-    ]
-    for values, (_, nights), known in zip(scaled, series, offsets, strict=True):
-        if known:
-            values -= [known.get(gpu, 0.0) for gpu in nights.gpus]
-    sigmas = _noise(series, scaled, tolerances)
-    apart = [
-        _apart(_steps(values), sigma, len(values))
-        for values, sigma in zip(scaled, sigmas, strict=True)
-    ]
-    pending = [bool(len(one)) and bool(one[-1]) for one in apart]
-    for one, together in zip(apart, _apart_together(series, scaled, sigmas), strict=True):
-        one |= together
-    kept = [np.flatnonzero(~one) for one in apart]
-    aside = [np.flatnonzero(one).tolist() for one in apart]
-    normal = [
-        (values[places] - values[places[0]]) / sigma if len(places) else values[places]
-        for values, places, sigma in zip(scaled, kept, sigmas, strict=True)
-    ]
-    points = sum(map(len, normal))
-    cuts = segmented(normal, 2 * math.log(max(points, 2)))
-    return [
-        _trend(
-            metric,
-            nights,
-            tolerances[n],
-            scaled[n],
-            kept[n],
-            cuts[n],
-            sigmas[n],
-            offsets[n],
-            set_aside=aside[n],
-            pending=pending[n],
-        )
-        for n, (metric, nights) in enumerate(series)
-    ]
+    classes: dict[tuple[str, bool], list[_Line]] = {}
+    for line in lines:
+        classes.setdefault(line.noise_class, []).append(line)
+    for members in classes.values():
+        _know_noise(members)
+    for line in lines:
+        line.apart = _apart(_steps(line.scaled), line.sigma, len(line.values))
+    pending = [bool(len(line.apart)) and bool(line.apart[-1]) for line in lines]
+    nights = _place(lines)
+    for members in classes.values():
+        _set_aside_together(members, nights)
+    normal = [line.normal() for line in lines]
+    cuts = segmented(normal, 2 * math.log(max(sum(map(len, normal)), 2)))
+    return list(map(_trend, lines, cuts, pending))
 
 
 def segmented(series: Sequence[Array], penalty: float) -> list[list[int]]:
@@ -228,70 +211,60 @@ def _segmented(series: Sequence[Array], penalty: float) -> Iterator[list[int]]:
         yield cuts[::-1]
 
 
-def _offsets(values: Array, gpus: Sequence[str]) -> dict[str, float]:
-    """How each GPU of a pool differs from the one that measured most; empty for one GPU.
+def _on_scale(values: Array, tolerance: Tolerance) -> Array:
+    import numpy as np
 
-    By the median of the differences between neighbouring nights on two GPUs, where the series goes
-    to and fro between them: one move may be the change itself, and is left in the values.
+    return np.array(on_judged_scale(values.tolist(), tolerance)) if len(values) else values
+
+
+def _as_on_one_gpu(nights: NightlyValues, tolerance: Tolerance) -> Array:
+    """The values; those of a pool's other GPUs as on the one that measured most.
+
+    They differ by the median of the steps between neighbouring nights on the two. Where there are
+    few such steps the values stay as they are: one step may be the change itself.
     """
-    if len(set(gpus)) < 2 or sum(map(ne, gpus[:-1], gpus[1:])) < _LEAST_MOVES:
-        return {}
-    moves: dict[tuple[str, str], list[float]] = {}
-    for one, other, step in zip(gpus[:-1], gpus[1:], values[1:] - values[:-1], strict=True):
-        if one != other:
-            moves.setdefault((one, other), []).append(float(step))
-            moves.setdefault((other, one), []).append(-float(step))
-    first = max(dict.fromkeys(gpus), key=gpus.count)
-    known = {first: 0.0}
-    waiting = [first]
-    while waiting:
-        here = waiting.pop()
-        for (one, other), steps in moves.items():
-            if one == here and other not in known and len(steps) >= _LEAST_MOVES:
-                known[other] = known[here] + median(steps)
-                waiting.append(other)
-    return known
+    import numpy as np
+
+    values = np.array(nights.values, dtype=float)
+    names = list(dict.fromkeys(nights.gpus))
+    if len(names) < 2:
+        return values
+    first = max(names, key=nights.gpus.count)
+    scaled, gpus = _on_scale(values, tolerance), np.array(nights.gpus)
+    unit = judged_unit(values.tolist(), tolerance)
+    steps = np.diff(scaled)
+    for other in names:
+        there = (gpus[:-1] == first) & (gpus[1:] == other)
+        back = (gpus[:-1] == other) & (gpus[1:] == first)
+        moves = np.concatenate([steps[there], -steps[back]])
+        if other != first and len(moves) >= _LEAST_MOVES:
+            offset = float(np.median(moves))
+            mine = gpus == other
+            values[mine] = (
+                values[mine] / math.exp(offset) if unit is None else values[mine] - unit * offset
+            )
+    return values
 
 
-def _noise(
-    series: Sequence[tuple[Metric, NightlyValues]],
-    scaled: Sequence[Array],
-    tolerances: Sequence[Tolerance],
-) -> list[float]:
-    """The standard deviation of a night's value, of each series, on the judged scale."""
-    own = [
-        _deviation(_steps(values), tolerance.scale)
-        for values, tolerance in zip(scaled, tolerances, strict=True)
-    ]
-    classes: dict[tuple[str, bool], list[float]] = {}
-    keys = [(metric.metric_class.value, metric.percentage) for metric, _ in series]
-    for key, deviation, values in zip(keys, own, scaled, strict=True):
-        if len(values) > LEAST_NIGHTS:
-            classes.setdefault(key, []).append(deviation)
-    sigmas = []
-    for key, deviation, values, tolerance in zip(keys, own, scaled, tolerances, strict=True):
-        seen = max(len(values) - 1, 0)
-        shared = median(classes.get(key, [0.0]))
-        if len(values) > LEAST_NIGHTS:
-            shared = min(shared, _most(deviation, seen))
-        sigmas.append(_pooled(max(tolerance.scale, shared), deviation, seen))
-    return sigmas
-
-
-def _most(deviation: float, seen: int) -> float:
-    """The noise above which so little would be seen in one of 1000 series only.
-
-    The others of a class may be of steps that wait for the host, and far noisier.
-    """
-    return deviation * math.sqrt(seen / _little(seen))
+def _know_noise(members: Sequence[_Line]) -> None:
+    """Sets the standard deviation of a night's value of each of one class, on the judged scale."""
+    known = [line.deviation for line in members if len(line.values) > LEAST_NIGHTS]
+    shared = median(known) if known else 0.0
+    for line in members:
+        seen = max(len(line.values) - 1, 0)
+        of_class = shared
+        if len(line.values) > LEAST_NIGHTS:
+            # The others of a class may be of steps that wait for the host, and far noisier.
+            of_class = min(shared, line.deviation * _most_times(seen))
+        line.sigma = _pooled(max(line.tolerance.scale, of_class), line.deviation, seen)
 
 
 @cache
-def _little(seen: int) -> float:
-    """The sum of so many squares of standard normals, where it is smaller in one of 1000 only."""
+def _most_times(seen: int) -> float:
+    """By how much a noise is greater than what is seen of it, but for one series of 1000."""
     from scipy.stats import chi2
 
-    return float(chi2.ppf(_RARELY, seen))
+    return math.sqrt(seen / float(chi2.ppf(_RARELY, seen)))
 
 
 def _pooled(shared: float, deviation: float, seen: int) -> float:
@@ -316,15 +289,15 @@ def _deviation(steps: Steps, assumed: float) -> float:
         sizes = np.abs(of_lag) / math.sqrt(2)
         if len(sizes) < LEAST_NIGHTS:
             break
-        robust = max(_MAD_TO_SIGMA * _median(sizes), assumed / PRIOR_WEIGHT)
+        robust = max(_MAD_TO_SIGMA * float(np.median(sizes)), assumed / PRIOR_WEIGHT)
         near = sizes[sizes <= OUTLIER_SPREADS * robust]
         used = near if len(near) >= (1 - _MOST_STEPS * lag) * len(sizes) - 2 * lag else sizes
         largest = max(largest, math.sqrt(float(used @ used) / len(used)) if len(used) else 0.0)
     return largest
 
 
-def _apart(steps: Steps, sigma: float, nights: int) -> npt.NDArray[np.bool_]:
-    """NightlyValues that are near to none of the two before them and of the two behind."""
+def _apart(steps: Steps, sigma: float, nights: int) -> Flags:
+    """Nights that are near to none of the two before them and of the two behind."""
     import numpy as np
 
     reach = OUTLIER_SPREADS * sigma
@@ -336,130 +309,95 @@ def _apart(steps: Steps, sigma: float, nights: int) -> npt.NDArray[np.bool_]:
     return ~near if nights > LEAST_NIGHTS else np.zeros(nights, dtype=bool)
 
 
-def _apart_together(
-    series: Sequence[tuple[Metric, NightlyValues]], scaled: Sequence[Array], sigmas: Sequence[float]
-) -> list[npt.NDArray[np.bool_]]:
-    """Per series its nights on which the device as a whole stands apart, by the same rule.
-
-    By the steps of its median series, of each class of metrics: from one night to another the
-    median of the steps of all. What changes fewer than half of them is not in it. Its noise is
-    pooled with that of one of them, and so becomes known with the nights: it is the less, the more
-    they are.
-    """
-    import numpy as np
-
-    places, nights = _calendar([one for _, one in series])
-    classes: dict[tuple[str, bool], list[int]] = {}
-    for number, (metric, _) in enumerate(series):
-        classes.setdefault((metric.metric_class.value, metric.percentage), []).append(number)
-    apart = [np.zeros(len(values), dtype=bool) for values in scaled]
-    for members in classes.values():
-        table = np.full((nights, len(members)), np.nan)
-        for column, number in enumerate(members):
-            table[places[number], column] = scaled[number]
-        steps = {lag: _medians(table[lag:] - table[:-lag]) for lag in _LAGS}
-        shared = median(sigmas[number] for number in members)
-        known = {lag: of_lag[~np.isnan(of_lag)] for lag, of_lag in steps.items()}
-        sigma = _pooled(shared, _deviation(known, shared), max(nights - 1, 0))
-        together = _apart(steps, sigma, nights)
-        for number in members:
-            apart[number] = together[places[number]]
-    return apart
-
-
-def _calendar(series: Sequence[NightlyValues]) -> tuple[list[npt.NDArray[np.intp]], int]:
-    """Where the values of each series are among the nights of all, and how many these are.
+def _place(lines: Sequence[_Line]) -> int:
+    """Sets where the nights of each series are among those of all; how many these are.
 
     The second value of a day is another night than the first.
     """
     import numpy as np
 
-    days = [np.array(one.days or range(len(one.values)), dtype=np.int64) for one in series]
+    days = [np.array(line.nights.days or range(len(line.values)), dtype=np.int64) for line in lines]
     again = [np.arange(len(of_one)) - np.searchsorted(of_one, of_one) for of_one in days]
     most = 1 + max((int(of_one.max()) for of_one in again if len(of_one)), default=0)
     keys = [of_one * most + nth for of_one, nth in zip(days, again, strict=True)]
     nights = np.unique(np.concatenate([*keys, np.zeros(0, dtype=np.int64)]))
-    return [np.searchsorted(nights, of_one) for of_one in keys], len(nights)
+    for line, of_one in zip(lines, keys, strict=True):
+        line.places = np.searchsorted(nights, of_one)
+    return len(nights)
 
 
-def _median(values: Array) -> float:
-    """As numpy has it, which takes four times as long of a year's nights."""
+def _set_aside_together(members: Sequence[_Line], nights: int) -> None:
+    """Sets the nights aside on which the device as a whole stands apart in a class of metrics.
+
+    By the steps of its median series: from one night to another the median of the steps of all.
+    What changes fewer than half of them is not in it. Its noise is pooled with that of one of
+    them, and so becomes known with the nights.
+    """
     import numpy as np
 
-    half = len(values) // 2
-    parted = np.partition(values, half)
-    high = float(parted[half])
-    return high if len(values) % 2 else (float(parted[:half].max()) + high) / 2
+    table = np.full((nights, len(members)), np.nan)
+    for column, line in enumerate(members):
+        table[line.places, column] = line.scaled
+    steps = {lag: _medians(table[lag:] - table[:-lag]) for lag in _LAGS}
+    shared = median(line.sigma for line in members)
+    known = {lag: of_lag[~np.isnan(of_lag)] for lag, of_lag in steps.items()}
+    sigma = _pooled(shared, _deviation(known, shared), max(nights - 1, 0))
+    together = _apart(steps, sigma, nights)
+    for line in members:
+        line.apart = line.apart | together[line.places]
 
 
 def _medians(rows: Array) -> Array:
     """The median of each row, of what is there; NaN where nothing is."""
     import numpy as np
 
-    ordered = np.sort(rows, axis=1)  # NaN comes last
-    counts = np.count_nonzero(~np.isnan(rows), axis=1)
-    places = np.arange(len(rows))
-    low = ordered[places, np.maximum(counts - 1, 0) // 2]
-    high = ordered[places, np.minimum(counts // 2, rows.shape[1] - 1)]
-    middle: Array = (low + high) / 2
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # of a row without any
+        middle: Array = np.nanmedian(rows, axis=1)
     return middle
 
 
-def _trend(
-    metric: Metric,
-    nights: NightlyValues,
-    tolerance: Tolerance,
-    values: Array,
-    kept: npt.NDArray[np.intp],
-    cuts: Sequence[int],
-    sigma: float,
-    offsets: Mapping[str, float],
-    *,
-    set_aside: Sequence[int],
-    pending: bool,
-) -> Trend:
+def _trend(line: _Line, cuts: Sequence[int], pending: bool) -> Trend:
     import numpy as np
 
-    unit = judged_unit(nights.values, tolerance) if len(nights.values) else 1.0
-    logarithmic = unit is None
-    parts = np.split(kept, list(cuts)) if cuts else [kept]
-    measured = np.array(nights.values, dtype=float)
-    if offsets:
-        others = np.array([offsets.get(gpu, 0.0) for gpu in nights.gpus])
-        measured = measured / np.exp(others) if unit is None else measured - unit * others
-    means = [float(values[part].sum()) / len(part) if len(part) else 0.0 for part in parts]
-    changes = []
-    for one, other, old, new in zip(parts[:-1], parts[1:], means[:-1], means[1:], strict=True):
-        change = _shown(new - old, logarithmic)
-        error = sigma * math.sqrt(1 / len(one) + 1 / len(other))
-        of_old = 1.0 if logarithmic or tolerance.points else old
-        worse = None
-        if metric.direction is not Direction.NEUTRAL:
-            # As in a verdict, a step that lost torch.compile is not better.
-            lost = metric.name == COMPILED and not logarithmic and not new
-            worse = lost or (change > 0) is (metric.direction is Direction.LOWER)
-        changes.append(
-            ChangePoint(
-                before=int(one[-1]),
-                at=int(other[0]),
-                change=change / of_old if of_old else None,
-                error=error / (abs(of_old) or 1.0),
-                worse=worse,
-                matters=abs(change) > tolerance.floor,
-            )
-        )
+    kept, tolerance = line.kept, line.tolerance
+    logarithmic = len(line.values) > 0 and judged_unit(line.values.tolist(), tolerance) is None
+    parts = [part for part in np.split(kept, list(cuts)) if len(part)]
+    means = [float(line.scaled[part].sum()) / len(part) for part in parts]
     moved = None
     if pending and len(kept):
-        moved = _shown(float(values[-1]) - means[-1], logarithmic)
+        moved = _shown(float(line.scaled[-1]) - means[-1], logarithmic)
+    pairs = zip(parts[:-1], parts[1:], means[:-1], means[1:], strict=True)
     return Trend(
-        changes=tuple(changes),
-        levels=tuple(_median(measured[part]) for part in parts if len(part)),
-        noise=sigma,
+        changes=tuple(_change(line, *pair, logarithmic=logarithmic) for pair in pairs),
+        levels=tuple(float(np.median(line.values[part])) for part in parts),
+        noise=line.sigma,
         points=tolerance.points,
         tolerance=tolerance.floor,
-        set_aside=tuple(set_aside),
+        set_aside=tuple(np.flatnonzero(line.apart).tolist()),
         pending=moved,
-        offsets=offsets,
+    )
+
+
+def _change(
+    line: _Line, one: Places, other: Places, old: float, new: float, *, logarithmic: bool
+) -> ChangePoint:
+    """Between the nights of two levels, with these means on the judged scale."""
+    change = _shown(new - old, logarithmic)
+    error = line.sigma * math.sqrt(1 / len(one) + 1 / len(other))
+    of_old = 1.0 if logarithmic or line.tolerance.points else old
+    worse = None
+    if line.metric.direction is not Direction.NEUTRAL:
+        # As in a verdict, a step that lost torch.compile is not better.
+        lost = line.metric.name == COMPILED and not logarithmic and not new
+        worse = lost or (change > 0) is (line.metric.direction is Direction.LOWER)
+    return ChangePoint(
+        before=int(one[-1]),
+        at=int(other[0]),
+        change=change / of_old if of_old else None,
+        error=error / (abs(of_old) or 1.0),
+        worse=worse,
+        matters=abs(change) > line.tolerance.floor,
     )
 
 

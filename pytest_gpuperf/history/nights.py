@@ -217,7 +217,7 @@ def history(
     series: list[MetricHistory] = []
     for device in devices:
         mine = {one.test for one in source.series if (one.arch, one.slug) == device}
-        known = _Baselines(baselines, device, mine)
+        known = _baselines(baselines, device, mine)
         series += _of_device(source, device, days, known)
     events = _events(source, series)
     named = titles((one.seen.test, one.seen.name) for one in series)
@@ -260,35 +260,19 @@ def _rhythm(nights: Iterable[Sequence[int]]) -> tuple[int, ...]:
     return tuple(known)
 
 
-class _Baselines:
-    """The baselines of one device, whatever their suites."""
-
-    def __init__(self, folder: Path | None, device: DeviceKey, tests: set[str]) -> None:
-        place = folder.joinpath(*device) if folder else None
-        suites = sorted(place.glob("*.yaml")) if place and place.is_dir() else []
-        # YAML is slow to parse: of a suite that none of these tests is in, nothing is wanted.
-        texts = {file: file.read_text("utf-8", errors="replace") for file in suites}
-        suites = [file for file in suites if any(test in texts[file] for test in tests)]
-        loaded = (baseline_files.load(file) for file in suites)
-        self._files: list[BaselineFile] = [one for one in loaded if one is not None]
-
-    @property
-    def calibration(self) -> Calibration | None:
-        """The first that there is."""
-        return next((one.calibration for one in self._files if one.calibration), None)
-
-    def origin(self, test: str, name: str) -> tuple[str, Recorded] | None:
-        """The day and samples of a measurement's origin."""
-        for one in self._files:
-            entry = one.tests.get(test, {}).get(name)
-            if entry is not None:
-                origin = entry.origin or baseline_files.origin_of(entry)
-                return origin.recorded, Recorded(origin.samples, origin.gpus, origin.days)
-        return None
+def _baselines(folder: Path | None, device: DeviceKey, tests: set[str]) -> list[BaselineFile]:
+    """The baselines of one device, whatever their suites, that have any of these tests."""
+    place = folder.joinpath(*device) if folder else None
+    suites = sorted(place.glob("*.yaml")) if place and place.is_dir() else []
+    # YAML is slow to parse: of a suite that none of these tests is in, nothing is wanted.
+    texts = {file: file.read_text("utf-8", errors="replace") for file in suites}
+    suites = [file for file in suites if any(test in texts[file] for test in tests)]
+    loaded = (baseline_files.load(file) for file in suites)
+    return [one for one in loaded if one is not None]
 
 
 def _of_device(
-    source: Recollection, device: DeviceKey, days: Sequence[int], known: _Baselines
+    source: Recollection, device: DeviceKey, days: Sequence[int], known: Sequence[BaselineFile]
 ) -> list[MetricHistory]:
     mine = [one for one in source.series if (one.arch, one.slug) == device]
     metrics = [catalogue().metrics[one.metric] for one in mine]
@@ -296,13 +280,17 @@ def _of_device(
     nights = [
         NightlyValues(one.values, [gpus[n] for n in one.surroundings], one.days) for one in mine
     ]
-    judged = trends(list(zip(metrics, nights, strict=True)), known.calibration)
+    calibration = next((one.calibration for one in known if one.calibration), None)
+    judged = trends(list(zip(metrics, nights, strict=True)), calibration)
     here = frozenset(source.nights.get(device, ()))
     series = [
         MetricHistory(seen, metric, trend, _gaps(source, seen, days, here))
         for seen, metric, trend in zip(mine, metrics, judged, strict=True)
     ]
-    return _with_creep(series, nights, known)
+    return [
+        replace(one, creep=_crept(one, seen.gpus, known, calibration))
+        for one, seen in zip(series, nights, strict=True)
+    ]
 
 
 def _gaps(
@@ -317,65 +305,49 @@ def _gaps(
     }
 
 
-def _with_creep(
-    series: Sequence[MetricHistory], nights: Sequence[NightlyValues], known: _Baselines
-) -> list[MetricHistory]:
-    crept = []
-    for one, seen in zip(series, nights, strict=True):
-        against = _origin(one, seen, known) if one.metric.gated else None
-        if against is None:
-            crept.append(one)
-            continue
-        since, of_baseline, origin = against
-        recent = _recorded(one, seen, slice(-RECENT, None))
-        if _near(recent, origin, one):
-            crept.append(one)
-            continue
-        metrics = {one.metric.name: one.metric}
-        # What somebody wrote is for machines that differ; these nights are of one.
-        written = one.seen.tolerance if of_baseline else None
-        tolerated = {one.metric.name: written} if written else {}
-        (drift,) = drifts(recent, origin, metrics, tolerated, known.calibration) or (None,)
-        creep = Crept(since, of_baseline, drift, _steps(one, since)) if drift else None
-        crept.append(replace(one, creep=creep))
-    return crept
-
-
-def _near(recent: Recorded, origin: Recorded, one: MetricHistory) -> bool:
-    """Whether it is so near its origin that no drift is to be looked for."""
-    name = one.metric.name
-    new, old = (
-        median(median(rounds) for rounds in of.samples[name]) if of.samples[name] else 0.0
-        for of in (recent, origin)
-    )
-    return abs(new - old) <= one.trend.tolerance / 2 * (1 if one.trend.points else abs(old))
-
-
-def _origin(
-    one: MetricHistory, seen: NightlyValues, known: _Baselines
-) -> tuple[str, bool, Recorded] | None:
-    """What the last nights are held against; None while there are too few for that.
+def _crept(
+    one: MetricHistory,
+    gpus: Sequence[str],
+    known: Sequence[BaselineFile],
+    calibration: Calibration | None,
+) -> Crept | None:
+    """How the last nights stand against the first; None of what is not gated, or too young.
 
     What a single night shows is the verdict's, which knows the machine and measures again.
     """
-    if len(one.seen.days) < RECENT:
+    name, nights = one.metric.name, len(one.seen.days)
+    if not one.metric.gated or nights < RECENT:
         return None
-    name = one.metric.name
-    accepted = known.origin(one.seen.test, one.seen.name)
-    if accepted is not None and name in accepted[1].samples:
-        since, origin = accepted
-        return since, True, replace(origin, samples={name: origin.samples[name]})
-    if len(one.seen.days) < 2 * RECENT:
+    accepted = _accepted(one, known)
+    if accepted is None and nights < 2 * RECENT:
         return None
-    return date(one.seen.days[0]), False, _recorded(one, seen, slice(0, RECENT))
+    first = date(one.seen.days[0]), _recorded(one, gpus, slice(0, RECENT))
+    since, origin = accepted or first
+    # A tolerance that is written is for machines that differ; these nights are of one.
+    tolerated = {name: one.seen.tolerance} if accepted and one.seen.tolerance else {}
+    recent = _recorded(one, gpus, slice(-RECENT, None))
+    (drift,) = drifts(recent, origin, {name: one.metric}, tolerated, calibration) or (None,)
+    return Crept(since, accepted is not None, drift, _steps(one, since)) if drift else None
 
 
-def _recorded(one: MetricHistory, nights: NightlyValues, part: slice) -> Recorded:
+def _accepted(one: MetricHistory, known: Sequence[BaselineFile]) -> tuple[str, Recorded] | None:
+    """The day and samples of the metric's origin in the baselines, where they have it."""
+    entries = (file.tests.get(one.seen.test, {}).get(one.seen.name) for file in known)
+    entry = next((entry for entry in entries if entry is not None), None)
+    if entry is None:
+        return None
+    origin, name = entry.origin or baseline_files.origin_of(entry), one.metric.name
+    if name not in origin.samples:
+        return None
+    return origin.recorded, Recorded({name: origin.samples[name]}, origin.gpus, origin.days)
+
+
+def _recorded(one: MetricHistory, gpus: Sequence[str], part: slice) -> Recorded:
     aside = {*one.trend.set_aside}
-    kept = [n for n in range(len(nights.values)) if n not in aside][part]
+    kept = [n for n in range(len(one.seen.values)) if n not in aside][part]
     return Recorded(
-        {one.metric.name: [(nights.values[n],) for n in kept]},
-        tuple(nights.gpus[n] for n in kept),
+        {one.metric.name: [(one.seen.values[n],) for n in kept]},
+        tuple(gpus[n] for n in kept),
         tuple(date(one.seen.days[n]) for n in kept),
     )
 
