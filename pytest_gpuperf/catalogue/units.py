@@ -170,6 +170,21 @@ def _digits(number: float) -> str:
     return f"{number:.4e}"
 
 
+def duration(seconds: float) -> str:
+    """Seconds as people say them: "61 s", "2.5 min", "14 h"; at most two digits of min and h."""
+    if seconds < 99.5:
+        return f"{seconds:.0f} s"
+    number, unit = (seconds / 60, "min") if seconds < 99.5 * 60 else (seconds / 3600, "h")
+    return f"{number:.2g} {unit}" if number < 9.95 else f"{number:.0f} {unit}"
+
+
+def counted(number: int, noun: str) -> str:
+    """A number and what it counts: "1 measurement", "3 processes"."""
+    if number == 1:
+        return f"1 {noun}"
+    return f"{number} {noun}{'es' if noun.endswith('s') else 's'}"
+
+
 def differences(old: Mapping[str, Scalar], new: Mapping[str, Scalar]) -> str:
     """Where two workloads differ: "size 128, here 64"."""
     keys = [key for key in {**old, **new} if old.get(key) != new.get(key)]

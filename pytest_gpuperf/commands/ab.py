@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
+from pytest_gpuperf.catalogue.units import counted
 from pytest_gpuperf.commands import complain, say
 from pytest_gpuperf.commands.flags import add_outputs, check_outputs
 from pytest_gpuperf.commands.interleaved import (
@@ -35,7 +36,6 @@ from pytest_gpuperf.model.result import FAULTS, Outcome, Result, worst_first
 from pytest_gpuperf.report.interchange import SUFFIXES, report_text
 from pytest_gpuperf.report.text.failure import failure
 from pytest_gpuperf.report.text.next_command import CommandContext
-from pytest_gpuperf.report.text.progress import counted
 from pytest_gpuperf.report.text.summary import summary
 from pytest_gpuperf.storage import files, run_files
 

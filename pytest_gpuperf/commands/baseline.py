@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pytest_gpuperf.baselines import acceptance, reference
+from pytest_gpuperf.catalogue.units import counted
 from pytest_gpuperf.commands import complain, confirmed, say
 from pytest_gpuperf.commands.flags import add_baselines, baselines_folder
 from pytest_gpuperf.errors import FAILED, OK, UsageFailure, meant
 from pytest_gpuperf.measure import fresh_process
 from pytest_gpuperf.model.entry import BaselineFile
 from pytest_gpuperf.model.measurement import STEP
-from pytest_gpuperf.report.text.progress import counted
 from pytest_gpuperf.storage import baseline_files, files, run_files
 
 USAGE = (

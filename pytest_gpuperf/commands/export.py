@@ -6,12 +6,12 @@ import argparse
 import json
 from pathlib import Path
 
+from pytest_gpuperf.catalogue.units import counted
 from pytest_gpuperf.commands import complain, json_text, say
 from pytest_gpuperf.commands.flags import add_outputs, add_run, run_of
 from pytest_gpuperf.errors import UsageFailure
 from pytest_gpuperf.model.metric import Direction
 from pytest_gpuperf.report import interchange
-from pytest_gpuperf.report.text.progress import counted
 from pytest_gpuperf.storage import files, run_files
 
 USAGE: str | None = None

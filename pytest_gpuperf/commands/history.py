@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_gpuperf.catalogue import units
+from pytest_gpuperf.catalogue.units import counted
 from pytest_gpuperf.commands import complain, json_text, say, tell
 from pytest_gpuperf.commands.flags import (
     JSON,
@@ -35,7 +36,6 @@ from pytest_gpuperf.history.nights import (
 from pytest_gpuperf.history.reading import recollect, run_files_of
 from pytest_gpuperf.history.suspects import Suspect
 from pytest_gpuperf.report.text import night_lines
-from pytest_gpuperf.report.text.progress import counted
 from pytest_gpuperf.storage import files, run_files
 
 USAGE: str | None = None

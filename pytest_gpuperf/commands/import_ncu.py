@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from pytest_gpuperf.catalogue import architectures
+from pytest_gpuperf.catalogue.units import counted
 from pytest_gpuperf.commands import say
 from pytest_gpuperf.errors import UsageFailure
 from pytest_gpuperf.measure.ncu import profiled_step
 from pytest_gpuperf.measure.ncu.profiled_step import ProfiledStep, Report
 from pytest_gpuperf.model.measurement import STEP, Device, Fingerprint, Measurement, Scalar
 from pytest_gpuperf.model.result import Run
-from pytest_gpuperf.report.text.progress import counted
 from pytest_gpuperf.storage import files, run_files
 
 USAGE: str | None = None

@@ -27,6 +27,7 @@ from pytest_gpuperf.baselines.judgement import (
     surely_no_loss,
 )
 from pytest_gpuperf.catalogue import units
+from pytest_gpuperf.catalogue.units import counted, duration
 from pytest_gpuperf.commands import complain, print_failure, say
 from pytest_gpuperf.commands.worktrees import Repository, Tree, pinned
 from pytest_gpuperf.errors import FAILED, OK, UsageFailure
@@ -37,7 +38,7 @@ from pytest_gpuperf.measure.fresh_process import Finished, Start
 from pytest_gpuperf.measure.instrument import PATIENCE, STAND_IN
 from pytest_gpuperf.model.measurement import STEP, Measurement
 from pytest_gpuperf.model.result import FAULTS, TEST_FAILED, Outcome, Result, Run
-from pytest_gpuperf.report.text.progress import Display, counted, duration, on_stdout
+from pytest_gpuperf.report.text.progress import Display, on_stdout
 from pytest_gpuperf.storage import files, run_files
 
 FOLDER = Path(".gpuperf") / "ab"

@@ -19,12 +19,13 @@ from pathlib import Path
 from typing import NoReturn
 
 from pytest_gpuperf.catalogue import units
+from pytest_gpuperf.catalogue.units import counted, duration
 from pytest_gpuperf.commands import complain, print_failure, say
 from pytest_gpuperf.errors import FAILED, INTERRUPTED, OK, UsageFailure, printable
 from pytest_gpuperf.measure import fresh_process
 from pytest_gpuperf.measure.fresh_process import Finished
 from pytest_gpuperf.model.result import Run
-from pytest_gpuperf.report.text.progress import Display, counted, duration, on_stdout
+from pytest_gpuperf.report.text.progress import Display, on_stdout
 from pytest_gpuperf.storage import files, run_files
 
 USAGE = (

@@ -12,6 +12,7 @@ from pytest_gpuperf.baselines.acceptance import AcceptanceRequest, Proposal
 from pytest_gpuperf.baselines.objections import PROCESSES_NEEDED
 from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
+from pytest_gpuperf.catalogue.units import counted
 from pytest_gpuperf.commands import complain, confirmed, say, tell
 from pytest_gpuperf.commands.flags import add_baselines, add_tests, baselines_folder
 from pytest_gpuperf.errors import BAD_CONFIGURATION, FAILED, OK, UsageFailure
@@ -19,7 +20,6 @@ from pytest_gpuperf.model.entry import Change
 from pytest_gpuperf.model.measurement import Measurement, titles
 from pytest_gpuperf.model.result import Run
 from pytest_gpuperf.report.text.next_command import CommandContext
-from pytest_gpuperf.report.text.progress import counted
 from pytest_gpuperf.storage import files, run_files
 
 USAGE: str | None = None

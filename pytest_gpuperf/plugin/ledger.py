@@ -25,8 +25,7 @@ from pytest_gpuperf.model.result import (
     Unfinished,
     worst_first,
 )
-from pytest_gpuperf.report import github, interchange
-from pytest_gpuperf.report.text import failure
+from pytest_gpuperf.report import github, interchange, view
 from pytest_gpuperf.report.text.next_command import CommandContext
 from pytest_gpuperf.report.text.summary import summary
 from pytest_gpuperf.report.text.table import Line, wrapped_lines
@@ -214,7 +213,7 @@ class Ledger:
     def nothing_judged(self) -> str:
         """Why the session fails although no test did, as a sentence; "" where it does not."""
         in_vain = judgement.none_judged(self._results, self._settings)
-        return failure.none_judged(in_vain) if in_vain else ""
+        return view.none_judged(in_vain) if in_vain else ""
 
     def closing(self, width: int, *, quiet: bool = False) -> list[Line]:
         """The summary's last lines: whether nothing was judged that should have been, and how many
@@ -222,7 +221,7 @@ class Ledger:
         """
         asked = _NO_JUDGE in os.environ.get("PYTEST_ADDOPTS", "").split()
         why = f"{_NO_JUDGE} in PYTEST_ADDOPTS" if asked else _NO_JUDGE
-        said = failure.coverage(self._results, "" if self._settings.judge else why)
+        said = view.coverage(self._results, "" if self._settings.judge else why)
         # Left in the environment it is easily forgotten there.
         meant = not (self._settings.judge or asked)
         lacks = any(lack for _, lack in judgement.lacking(self._results))

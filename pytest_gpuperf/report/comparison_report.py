@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from math import fsum
 
 from pytest_gpuperf.catalogue import units
+from pytest_gpuperf.catalogue.units import counted
 from pytest_gpuperf.judge.comparison import (
     Comparison,
     DeviceRelation,
@@ -21,7 +22,6 @@ from pytest_gpuperf.model.measurement import STEP, title_of
 from pytest_gpuperf.model.result import Attribution
 from pytest_gpuperf.report.markdown import cell, row
 from pytest_gpuperf.report.text import kernel_lines, table
-from pytest_gpuperf.report.text.progress import counted
 from pytest_gpuperf.report.text.table import INDENT, NOTHING, Line
 
 _METRICS = ("metric", "a", "b", "change")

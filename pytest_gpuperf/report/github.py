@@ -12,8 +12,9 @@ from pathlib import Path
 
 from pytest_gpuperf.errors import printable_lines
 from pytest_gpuperf.model.result import DOUBTS, FAULTS, Result, Run, worst_first
-from pytest_gpuperf.report.markdown import markdown, reasons
-from pytest_gpuperf.report.text import failure, kernel_lines
+from pytest_gpuperf.report import view
+from pytest_gpuperf.report.markdown import markdown
+from pytest_gpuperf.report.text import kernel_lines
 from pytest_gpuperf.report.text.next_command import CommandContext
 from pytest_gpuperf.storage import files
 
@@ -104,13 +105,13 @@ def workflow_commands(
 
 
 def _command(level: str, result: Result, place: Place | None, why: str = "") -> str:
-    said = [*([why] if why else []), *reasons(result)]
+    said = [*([why] if why else []), *view.reasons(result)]
     if result.attribution:
         said += kernel_lines.lines(result.attribution, _WIDTH, _KERNELS)
     properties = {"file": place.file if place else "", "line": ""}
     if place and place.line is not None:
         properties["line"] = str(place.line)
-    properties["title"] = f"gpuperf: {failure.headline(result)}"
+    properties["title"] = f"gpuperf: {view.standing(result)}"
     written = ",".join(f"{name}={_property(text)}" for name, text in properties.items() if text)
     return f"::{level} {written}::{_data(chr(10).join(said))}"
 

@@ -8,23 +8,20 @@ from typing import TYPE_CHECKING
 
 from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.errors import printable
-from pytest_gpuperf.judge.verdict import NO_WORK, NOT_COMPILED
 from pytest_gpuperf.model.measurement import STEP
 from pytest_gpuperf.model.result import (
     DOUBTS,
     FAULTS,
-    WORST_FIRST,
     Attribution,
     Expectation,
     Outcome,
     Result,
     Run,
-    Verdict,
     worst_first,
 )
+from pytest_gpuperf.report import view
 from pytest_gpuperf.report.text import (
     expectation_lines,
-    failure,
     kernel_lines,
     step_tables,
     table,
@@ -53,8 +50,6 @@ _FILES = 5
 _NIGHTS = ("test", "device", "last 30 days", "now", "last change")
 _SEEN = (*FAULTS, *DOUBTS)
 """Outcomes whose tables are not folded."""
-_TOLD = (*_SEEN, Outcome.IMPROVED)
-"""Outcomes that are named before the tables."""
 
 
 def markdown(run: Run, limit: int | None = None, context: CommandContext | None = None) -> str:
@@ -138,16 +133,17 @@ def _head(results: Sequence[Result], run: Run, context: CommandContext) -> Itera
     """
     ended = f"{run.unfinished}; " if run.unfinished else ""
     incomplete = f", {len(run.skipped)} incomplete" if run.skipped else ""
-    yield from (f"# gpuperf: {ended}{counted(results) or 'nothing was measured'}{incomplete}", "")
+    stand = view.tally(results) or "nothing was measured"
+    yield from (f"# gpuperf: {ended}{stand}{incomplete}", "")
     for why, tests in [*run.incomplete().items()][:_LISTED]:
         more = f" and {len(tests) - _LISTED} more" if len(tests) > _LISTED else ""
         yield f"- incomplete, **{cell(why).strip()}**: {cell(', '.join(tests[:_LISTED]))}{more}"
     yield from [""] if run.skipped else []
-    told = [result for result in results if reasons(result)]
+    told = [result for result in results if view.reasons(result)]
     typed_again = []
     for result in told[:_LISTED]:
-        said = "; ".join(map(cell, reasons(result)))
-        yield f"- **{cell(failure.headline(result)).strip()}**: {said}"
+        said = "; ".join(map(cell, view.reasons(result)))
+        yield f"- **{cell(view.standing(result)).strip()}**: {said}"
         if result.attribution and (cause := kernel_lines.sentence(result.attribution)):
             yield f"  {cell(cause)}"
         if result.outcome in FAULTS and (again := alone(context.command, [result.test])):
@@ -163,7 +159,7 @@ def _head(results: Sequence[Result], run: Run, context: CommandContext) -> Itera
             yield from (f"{what[0].upper()}{what[1:]} {in_turn}", "")
     command = f": `{code(typed(run.command))}`" if run.command else ""
     yield from (f"Run of {cell(run.created)}{command}", "")
-    judged = failure.coverage(results)
+    judged = view.coverage(results)
     if judged:
         yield from (cell(judged), "")
 
@@ -242,7 +238,7 @@ def _folded(results: Sequence[Result], sections: Sequence[str]) -> str:
     if not sections:
         return ""
     # No text from outside: Markdown's escapes do not count in this line of HTML.
-    title = counted(results) or "expected"
+    title = view.tally(results) or "expected"
     # The empty lines: what is between them is read as Markdown.
     body = "".join(sections)
     return f"<details>\n<summary>{title}</summary>\n\n{body}</details>\n\n"
@@ -283,38 +279,3 @@ def code(text: str) -> str:
 
 def _one_line(text: str) -> str:
     return printable(" ".join(text.splitlines()))
-
-
-def counted(results: Sequence[Result]) -> str:
-    """How many stand how, the worst first: "1 regressed, 2 unchanged"."""
-    outcomes = [result.outcome for result in results]
-    parts = [f"{outcomes.count(o)} {o.value}" for o in WORST_FIRST if o in outcomes]
-    parts += [f"{outcomes.count(None)} not judged"] if None in outcomes else []
-    return ", ".join(parts)
-
-
-def reasons(result: Result) -> list[str]:
-    """What of it is not as one would have it, the worst first, each thing once.
-
-    What is something else than the measurement as a whole says so itself.
-    """
-    told = [entry for entry in result.said if entry.outcome in _TOLD]
-    return list(dict.fromkeys(_reason(entry, result.outcome) for entry in told))
-
-
-def _reason(entry: Verdict | Expectation, of_all: Outcome | None) -> str:
-    if isinstance(entry, Expectation):
-        return expectation_lines.line(entry)
-    if entry.detail and (entry.change is None or entry.reason in (NO_WORK, NOT_COMPILED)):
-        return entry.detail
-    is_other = entry.outcome is not of_all and entry.change is not None
-    text = f"{entry.outcome.value}: " if is_other else ""
-    text += f"{entry.metric} {units.change(entry)}"
-    known = [units.value(value, entry.unit) for value in (entry.baseline, entry.measured)]
-    text += f" ({' -> '.join(known)}"
-    if entry.tolerance is not None:
-        text += f", tolerance {units.tolerance(entry)}"
-    if entry.outcome is Outcome.INCONCLUSIVE and entry.low is not None and entry.high is not None:
-        low, high = units.interval(entry.low, entry.high, points=entry.points)
-        text += f", somewhere between {low} and {high}"
-    return text + ")"

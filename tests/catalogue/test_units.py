@@ -181,3 +181,15 @@ def test_where_two_workloads_differ() -> None:
         "size 128, here 64; data mni, here unset; seed unset, here 3"
     )
     assert units.differences(old, dict(old)) == ""
+
+
+def test_a_duration_has_the_unit_that_people_use() -> None:
+    seconds = (0.4, 61, 99.4, 99.6, 120, 596, 598, 99 * 60, 100 * 60, 7200, 1000 * 3600)
+    assert " ".join(units.duration(number).replace(" ", "") for number in seconds) == (
+        "0s 61s 99s 1.7min 2min 9.9min 10min 99min 1.7h 2h 1000h"
+    )
+
+
+def test_what_is_counted_is_in_the_plural() -> None:
+    said = [units.counted(*many) for many in ((0, "run"), (1, "run"), (2, "process"))]
+    assert said == ["0 runs", "1 run", "2 processes"]

@@ -8,9 +8,10 @@ import pytest
 
 from pytest_gpuperf.baselines.judgement import Lack
 from pytest_gpuperf.model.result import Outcome, Result, Verdict
-from pytest_gpuperf.report.text.failure import coverage as line
-from pytest_gpuperf.report.text.failure import none_judged, unjudged
+from pytest_gpuperf.report.text.failure import unjudged
 from pytest_gpuperf.report.text.next_command import CommandContext
+from pytest_gpuperf.report.view import coverage as line
+from pytest_gpuperf.report.view import none_judged
 from tests.examples import measurement, result, verdict
 
 HOT = "throttled at the end: hardware thermal slowdown (SM clock 1980 -> 1200 MHz)"

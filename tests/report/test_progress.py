@@ -271,18 +271,3 @@ def test_a_command_shows_a_line_where_it_can_be_erased(
         with display.of("process 1 of 2"):
             display.begins("measuring")
         assert capsys.readouterr().out == shown, (terminal, term)
-
-
-# Words
-
-
-def test_a_duration_has_the_unit_that_people_use() -> None:
-    seconds = (0.4, 61, 99.4, 99.6, 120, 596, 598, 99 * 60, 100 * 60, 7200, 1000 * 3600)
-    assert " ".join(progress.duration(number).replace(" ", "") for number in seconds) == (
-        "0s 61s 99s 1.7min 2min 9.9min 10min 99min 1.7h 2h 1000h"
-    )
-
-
-def test_what_is_counted_is_in_the_plural() -> None:
-    said = [progress.counted(*many) for many in ((0, "run"), (1, "run"), (2, "process"))]
-    assert said == ["0 runs", "1 run", "2 processes"]

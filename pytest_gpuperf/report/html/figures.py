@@ -4,11 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 from pytest_gpuperf.analysis import launch_totals, priority
-from pytest_gpuperf.analysis.mix import PIPES, Mix, instruction_mix, paper_classes
+from pytest_gpuperf.analysis.mix import (
+    PIPES,
+    SASS,
+    InstructionMix,
+    Mix,
+    instruction_mix,
+    paper_classes,
+)
 from pytest_gpuperf.analysis.roofline import DRAM_BYTES, OPCODES, TENSOR, Roofline, roofline
 from pytest_gpuperf.analysis.roofline import of_device as peaks_of_device
 from pytest_gpuperf.catalogue import units, yaml_table
@@ -433,12 +441,12 @@ def _stack(subject: FigureSubject, _: Sequence[FigureSubject]) -> Found:
     )
 
 
-def _instructions(subject: FigureSubject, _: Sequence[FigureSubject]) -> Found:
-    """Warp instructions of the step and of each family, in the paper's classes."""
+def _instructions(of: Callable[[InstructionMix], Mix], subject: FigureSubject) -> Found:
+    """Instructions of the step and of each family, in the paper's classes."""
     whole = instruction_mix(subject.values, subject.device.arch)
     mixes = subject.instructions
-    parts = {_STEP: whole.pipe_classes}
-    parts |= {one.of: one.pipe_classes for one in mixes.families} if mixes else {}
+    parts = {_STEP: of(whole)}
+    parts |= {one.of: of(one) for one in mixes.families} if mixes else {}
     found = Found(notes=[*_meanings(parts.values()), *(mixes.missing if mixes else ())])
     for name, classes in parts.items():
         found.said = found.said or _largest(classes)
@@ -519,7 +527,16 @@ RECIPES = {
     "kernel-ipc": Recipe(_rates, _lacking(launch_totals.COUNTS, per_kernel=True), beside=True),
     "priority": Recipe(_priorities, _lacking(priority.THROUGHPUTS, per_kernel=True), beside=True),
     "ipc-stack": Recipe(_stack, _lacking(PIPES, per_kernel=True), beside=True),
-    "instruction-mix": Recipe(_instructions, _lacking(PIPES, per_kernel=True), beside=True),
+    "instruction-mix": Recipe(
+        lambda subject, _: _instructions(attrgetter("pipe_classes"), subject),
+        _lacking(PIPES, per_kernel=True),
+        beside=True,
+    ),
+    "sass-mix": Recipe(
+        lambda subject, _: _instructions(attrgetter("sass_classes"), subject),
+        _lacking(SASS, per_kernel=True),
+        beside=True,
+    ),
     "roofline": Recipe(_under_roofs, _lacking(_FLOP, per_kernel=True), beside=True),
 }
 """The figures by their keys in `figures.yaml`."""

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 
 from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
-from pytest_gpuperf.measure.device import guard
 from pytest_gpuperf.model.measurement import STEP
 from pytest_gpuperf.model.result import (
     TIMES,
@@ -21,10 +20,10 @@ from pytest_gpuperf.model.result import (
     Verdict,
     worst_first,
 )
+from pytest_gpuperf.report import view
 from pytest_gpuperf.report.html.subject import KERNELS, FigureSubject
 from pytest_gpuperf.report.text import (
     expectation_lines,
-    failure,
     kernel_lines,
     step_tables,
     table,
@@ -260,7 +259,7 @@ def overview(
     if run.unfinished:
         headline, tone = f"{run.unfinished}. {headline}", "bad"
     measured = [subject.result for subject in subjects]
-    judged = failure.coverage(measured)
+    judged = view.coverage(measured)
     return Overview(
         headline=headline,
         lead=lead,
@@ -400,26 +399,16 @@ def _in_short(verdict: Verdict) -> str:
 
 
 def _says(told: Sequence[Verdict]) -> str:
-    """All that is not as it was: "peak_memory +0.03 %, but step_time 6.00 % faster"."""
+    """All that is not as it was: "peak_memory +0.03 %, but step_time -6.00 %"."""
     worst = [v for v in told if v.outcome not in (*_CALM, Outcome.KERNELS_CHANGED)]
     better = [v for v in worst if v.outcome is Outcome.IMPROVED]
     others = [v for v in worst if v.outcome is not Outcome.IMPROVED]
     if not worst and told:  # the largest change of what passed
         return _few([_in_short(v) for v in told if v.change is not None])
-    parts = [_few(list(map(_in_words, some))) for some in (others, better) if some]
+    parts = [_few(list(map(_in_short, some))) for some in (others, better) if some]
     # What nobody knows yet stands against nothing.
     lost = any(v.outcome is not Outcome.INCONCLUSIVE for v in others)
     return (", but " if lost else ", ").join(parts)
-
-
-def _in_words(verdict: Verdict) -> str:
-    """A change; of a time in the words that one uses of it."""
-    if verdict.metric in TIMES and verdict.change and -1 < verdict.change < 1:
-        size = units.moved(abs(verdict.change)).lstrip("+")
-        return f"{verdict.metric} {size} {'slower' if verdict.change > 0 else 'faster'}"
-    if verdict.change is None:
-        return verdict.metric
-    return f"{verdict.metric} {units.change(verdict)}"
 
 
 def _few(parts: Sequence[str]) -> str:
@@ -547,10 +536,7 @@ def _distinct(values: Iterable[str]) -> str:
 def _notes(run: Run, subjects: Sequence[FigureSubject]) -> Iterator[str]:
     """What was odd, as sentences."""
     for subject in subjects:
-        for measurement in subject.measurements:
-            conditions = measurement.fingerprint.conditions
-            for complaint in guard.complaints(conditions) if conditions else ():
-                yield f"{subject.label}: the device was {complaint}"
+        yield from (f"{subject.label}: {said}" for said in view.complaints(subject.result))
         windows = [m for m in subject.measurements if m.window]
         if windows:
             yield f"{subject.label}: {step_tables.window_line(windows[0])}"
@@ -560,12 +546,7 @@ def _notes(run: Run, subjects: Sequence[FigureSubject]) -> Iterator[str]:
                 f"Figures of the kernels of {subject.label} are of its {kept:,} longest launches: "
                 f"{subject.left_out:,} shorter ones are left out"
             )
-    unsupported: dict[str, dict[str, None]] = {}
-    for verdict in run.verdicts:
-        if verdict.outcome is Outcome.UNSUPPORTED:
-            unsupported.setdefault(verdict.detail, {})[verdict.metric] = None
-    for reason, metrics in unsupported.items():
-        yield f"Unsupported: {', '.join(metrics)}: {reason}"
+    yield from view.unsupported(run.verdicts)
 
 
 def _steps(run: Run, context: CommandContext, file: str) -> Iterator[tuple[str, tuple[str, ...]]]:

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from pytest_gpuperf.catalogue import units
+from pytest_gpuperf.catalogue.units import counted
 from pytest_gpuperf.judge.stopping import LEAST_TO_ALARM
 from pytest_gpuperf.model.measurement import Device, title_of
 from pytest_gpuperf.model.result import Expectation, Outcome
 from pytest_gpuperf.report.text import table
-from pytest_gpuperf.report.text.progress import counted
 from pytest_gpuperf.report.text.table import Line
 
 

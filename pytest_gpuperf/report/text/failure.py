@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
-from pytest_gpuperf.baselines.judgement import NOT_AGAIN, Lack, lacking, unread
+from pytest_gpuperf.baselines.judgement import NOT_AGAIN, Lack, unread
 from pytest_gpuperf.catalogue import units
+from pytest_gpuperf.catalogue.units import counted
 from pytest_gpuperf.errors import printable
 from pytest_gpuperf.judge.stopping import LEAST_TO_ALARM, LOOKS, NOISY_BASELINE
 from pytest_gpuperf.judge.verdict import TOLERATED
@@ -18,51 +19,17 @@ from pytest_gpuperf.model.result import (
     Result,
     Verdict,
 )
+from pytest_gpuperf.report import view
 from pytest_gpuperf.report.text import expectation_lines, kernel_lines, next_command, table
 from pytest_gpuperf.report.text.next_command import CommandContext
-from pytest_gpuperf.report.text.progress import counted
 
 _LEAST_PART = 0.05
 """The part of the largest change of a phase below which another's is not said."""
 WIDTH = 96
 """The width of a message that no terminal shows."""
-_SAYS = {
-    Outcome.REGRESSED: "regressed",
-    Outcome.BROKEN: "is beyond a limit",
-    Outcome.UNFIT: "was not judged",
-    Outcome.MACHINE: "was not judged",
-    Outcome.UNSUPPORTED: "could not read the counters it needs",
-    Outcome.NO_BASELINE: "has no baseline",
-    Outcome.INCONCLUSIVE: "is inconclusive",
-    Outcome.IMPROVED: "improved",
-}
-_WORDS = {
-    Lack.UNFIT: "unfit",
-    Lack.MACHINE: "on a machine that is not what it was",
-    Lack.NO_BASELINE: "without a baseline",
-    Lack.OTHER_WORKLOAD: "with a baseline of another workload",
-    Lack.OTHER_COLLECTOR: "with a baseline of another collector",
-    Lack.OTHER_METRICS: "with a baseline of other metrics",
-    Lack.NOT_COLLECTED: "whose gated metrics were not collected",
-    Lack.NOT_GATED: "without a gated metric",
-    Lack.TOLERATED: "of which any change is tolerated",
-    Lack.NOT_ASKED: "compared with nothing",
-}
 _MISSING = (Lack.NO_BASELINE, Lack.OTHER_WORKLOAD, Lack.OTHER_COLLECTOR, Lack.OTHER_METRICS)
 """For want of a baseline that applies."""
 _BY_OUTCOME = {Lack.UNFIT: Outcome.UNFIT, Lack.MACHINE: Outcome.MACHINE}
-_ANOTHER = "Use a collector that counts a metric that is gated: `gpuperf metrics` marks them"
-_REMEDIES = {
-    Lack.UNFIT: "Measure again when the GPU is cool and nothing else uses it (`gpuperf doctor` "
-    "says who does)",
-    Lack.MACHINE: "Measure again when the canary is back, or accept a run of this machine beside "
-    "the others",
-    Lack.NOT_COLLECTED: "`gpuperf doctor` says what is missing and what to do about it",
-    Lack.NOT_GATED: _ANOTHER,
-    Lack.TOLERATED: 'Give a gated metric of it another tolerance than "any"',
-    Lack.NOT_ASKED: _ANOTHER,
-}
-"""Of what is not for want of a baseline."""
 
 
 def failure(
@@ -107,9 +74,9 @@ def failure(
 
 def _in_short(result: Result, worst: Outcome, failing: Sequence[Verdict | Expectation]) -> str:
     """Why it failed in a few words: "cycles +2.52 %: regressed on NVIDIA H200 (sm90)"."""
-    says = _SAYS[worst].removeprefix("is ").removeprefix("has ")
+    says = view.SAYS[worst].removeprefix("is ").removeprefix("has ")
     those = [entry for entry in failing if entry.outcome is worst]
-    changes = moved([entry for entry in those if isinstance(entry, Verdict)])
+    changes = view.moved([entry for entry in those if isinstance(entry, Verdict)])
     limits = map(expectation_lines.in_short, (e for e in those if isinstance(e, Expectation)))
     named = result.name if result.name != STEP else ""
     said = [named, ", ".join(filter(None, [changes, *limits])), says]
@@ -117,32 +84,16 @@ def _in_short(result: Result, worst: Outcome, failing: Sequence[Verdict | Expect
     return printable(f"{': '.join(filter(None, said))} on {device.name} ({device.arch})")
 
 
-def moved(verdicts: Sequence[Verdict]) -> str:
-    """Their changes in one line: "cycles x4.83, step_time x4.63"; "" where there are none."""
-    known = [v for v in verdicts if v.change is not None or v.baseline == 0]
-    changes = units.changes(known)
-    return ", ".join(f"{v.metric} {change}" for v, change in zip(known, changes, strict=True))
-
-
 def brief(result: Result, width: int) -> list[str]:
     """What is the worst of a result, in a line that is wrapped; nothing where all is well."""
     worst = result.outcome
-    if worst not in _SAYS:
+    if worst not in view.SAYS:
         return []
-    changes = moved([e for e in result.said if isinstance(e, Verdict) and e.outcome is worst])
-    return table.wrapped([headline(result, worst) + (f": {changes}" if changes else "")], width, "")
-
-
-def headline(result: Result, outcome: Outcome | None = None) -> str:
-    """How it stands in one line: "test_step[tf32] regressed on NVIDIA H200 (sm90)".
-
-    `outcome` is what it says; by default the worst of all.
-    """
-    says = _SAYS.get(outcome or result.outcome or Outcome.REPORTED, "passed")
-    if not result.measurements:
-        return printable(f"{result.title} {says}")
-    device = result.first.fingerprint.device
-    return printable(f"{result.title} {says} on {device.name} ({device.arch})")
+    of = [e for e in result.said if isinstance(e, Verdict) and e.outcome is worst]
+    changes = view.moved(of)
+    return table.wrapped(
+        [view.standing(result, worst) + (f": {changes}" if changes else "")], width, ""
+    )
 
 
 def _decisive(outcomes: Collection[Outcome]) -> Outcome:
@@ -212,50 +163,6 @@ def _phases(verdicts: Sequence[Verdict], failing: Sequence[Verdict]) -> list[str
     return [f"  {metric} by phase: {said}"] if said else []
 
 
-def coverage(results: Iterable[Result], why: str = "") -> str:
-    """How many of how many measurements were judged, and what the others lack.
-
-    "judged: 34 of 36 measurements; 1 unfit (throttled), 1 without a baseline". `why` says for what
-    reason nothing was to be judged, where that is known. "" without a measurement.
-    """
-    every = lacking(results)
-    if not every:
-        return ""
-    judged = sum(lack is None for _, lack in every)
-    if judged == len(every):
-        return f"judged: all {judged} measurements" if judged > 1 else "judged: the one measurement"
-    parts = []
-    for lack in Lack:
-        those = [result for result, its in every if its is lack]
-        if those:
-            reason = why if lack is Lack.NOT_ASKED else ", ".join(_disturbances(those))
-            parts.append(f"{len(those)} {_WORDS[lack]}" + (f" ({reason})" if reason else ""))
-    of = counted(len(every), "measurement")
-    return f"judged: {judged or 'none'} of {of}; {', '.join(parts)}"
-
-
-def none_judged(in_vain: Sequence[tuple[Result, Lack]]) -> str:
-    """Why a session fails of which nothing was judged, by what it lacks, and what to do."""
-    every: dict[Lack, list[Result]] = {}
-    for result, lack in in_vain:
-        every.setdefault(lack, []).append(result)
-    why = [_in_vain(lack, every[lack]) for lack in Lack if lack in every]
-    remedies = dict.fromkeys(_REMEDIES[lack] for lack in Lack if lack in every)
-    return (
-        f"nothing was judged, which fails the session: {', '.join(why)}, and no other has a "
-        f"verdict. {'. '.join(remedies)}"
-    )
-
-
-def _in_vain(lack: Lack, results: Sequence[Result]) -> str:
-    what = counted(len(results), "measurement")
-    if lack is Lack.UNFIT:
-        return f"the GPU was {' and '.join(_disturbances(results))} in {what}"
-    if lack is Lack.NOT_COLLECTED:
-        return f"no gated metric could be read in {what}"
-    return f"{what} {_WORDS[lack]}"
-
-
 def machine(result: Result) -> str:
     """Which metrics are left to the machine, by how much, and what the canary read."""
     left = [verdict for verdict in result.verdicts if verdict.outcome is Outcome.MACHINE]
@@ -265,7 +172,7 @@ def machine(result: Result) -> str:
 
 def unjudged(result: Result, lack: Lack, context: CommandContext) -> str:
     """Why a test fails under --gpuperf-require-judged: what it lacks, and the remedy."""
-    parts = [f"gpuperf: {headline(result, Outcome.UNFIT)}, which is required"]
+    parts = [f"gpuperf: {view.standing(result, Outcome.UNFIT)}, which is required"]
     if result.first.configuration:
         parts.append(f"configuration: {result.first.configuration}")
     parts += [f"  {reason}" for reason in _reasons(result, lack)]
@@ -294,7 +201,7 @@ def _reasons(result: Result, lack: Lack) -> Iterator[str]:
 
 def _remedy(lack: Lack, context: CommandContext) -> list[str]:
     if lack not in _MISSING:
-        return [_REMEDIES[lack]]
+        return [view.REMEDIES[lack]]
     first = {
         Lack.OTHER_WORKLOAD: "Run the workload of the baseline, or make one of this workload:",
         Lack.OTHER_COLLECTOR: "Measure by --gpuperf-collector as the baseline was, or make one:",
@@ -302,15 +209,3 @@ def _remedy(lack: Lack, context: CommandContext) -> list[str]:
     }.get(lack, "Make a baseline on this device:")
     commands = [context.accept("first baseline")] if context.replayed else context.record()
     return [first, *(f"  {command}" for command in commands)]
-
-
-def _disturbances(results: Iterable[Result]) -> list[str]:
-    """What made the device unfit, each in a word: throttled, shared."""
-    details = [
-        verdict.detail
-        for result in results
-        for verdict in result.verdicts
-        if verdict.outcome is Outcome.UNFIT
-    ]
-    complaints = (part.split() for detail in details for part in detail.split("; "))
-    return list(dict.fromkeys(words[0] for words in complaints if words))

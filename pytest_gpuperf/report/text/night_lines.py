@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from urllib.parse import quote
 
 from pytest_gpuperf.catalogue import units
+from pytest_gpuperf.catalogue.units import counted
 from pytest_gpuperf.history.levels import ChangePoint
 from pytest_gpuperf.history.nights import (
     DeviceKey,
@@ -20,7 +21,6 @@ from pytest_gpuperf.history.nights import (
     said_of,
 )
 from pytest_gpuperf.history.suspects import SuspectKind
-from pytest_gpuperf.report.text.progress import counted
 
 RECENT_DAYS = 30
 """What a sparkline shows, and so long something that got worse is news."""

@@ -1,4 +1,4 @@
-"""Progress for people: durations, and what a measurement is doing and how much longer that takes.
+"""Progress for people: what a measurement is doing and how much longer that takes.
 
 Collectors tell a `Display`; where it appears is an outlet's business. On a terminal that is one
 line, written over and erased; elsewhere a line now and then, when it takes long; or nowhere.
@@ -14,6 +14,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from shutil import get_terminal_size
 
+from pytest_gpuperf.catalogue.units import duration
 from pytest_gpuperf.errors import printable
 from pytest_gpuperf.measure.collector import Progress
 from pytest_gpuperf.report.text.table import shortened
@@ -28,21 +29,6 @@ below."""
 _LEAST_TITLE = 10
 """Characters below which a name says nothing, and is left out."""
 _DUMB = "dumb"
-
-
-def duration(seconds: float) -> str:
-    """Seconds as people say them: "61 s", "2.5 min", "14 h"; at most two digits of min and h."""
-    if seconds < 99.5:
-        return f"{seconds:.0f} s"
-    number, unit = (seconds / 60, "min") if seconds < 99.5 * 60 else (seconds / 3600, "h")
-    return f"{number:.2g} {unit}" if number < 9.95 else f"{number:.0f} {unit}"
-
-
-def counted(number: int, noun: str) -> str:
-    """A number and what it counts: "1 measurement", "3 processes"."""
-    if number == 1:
-        return f"1 {noun}"
-    return f"{number} {noun}{'es' if noun.endswith('s') else 's'}"
 
 
 @dataclass(frozen=True)

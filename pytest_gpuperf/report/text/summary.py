@@ -9,11 +9,12 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
+from pytest_gpuperf.catalogue.units import counted
 from pytest_gpuperf.judge.verdict import ABSENT, KNOWN_KIND, NEW_METRIC, OTHER_GPU, TOLERATED
-from pytest_gpuperf.measure.device import guard
 from pytest_gpuperf.model.measurement import STEP, Measurement, titles
 from pytest_gpuperf.model.metric import MetricClass
 from pytest_gpuperf.model.result import Outcome, Result, Verdict, worst_first
+from pytest_gpuperf.report import view
 from pytest_gpuperf.report.text import (
     expectation_lines,
     failure,
@@ -22,7 +23,6 @@ from pytest_gpuperf.report.text import (
     table,
 )
 from pytest_gpuperf.report.text.next_command import CommandContext
-from pytest_gpuperf.report.text.progress import counted
 from pytest_gpuperf.report.text.table import Line, shortened, wrapped_lines
 
 MANY = 4
@@ -207,12 +207,10 @@ def _notes(
 
     What a failing test's message has said is none of it.
     """
-    measurements = [measurement for result in results for measurement in result.measurements]
     verdicts = [verdict for result in results for verdict in result.verdicts]
-    for measurement in measurements:
-        conditions = measurement.fingerprint.conditions
-        for complaint in guard.complaints(conditions) if conditions else ():
-            yield f"note: {_named(measurement, names)}: the device was {complaint}"
+    for result in results:
+        title = _named(result.first, names)
+        yield from (f"note: {title}: {said}" for said in view.complaints(result))
     for result in results:
         for verdict in result.verdicts if id(result) not in told else ():
             if verdict.outcome is Outcome.KERNELS_CHANGED:
@@ -227,12 +225,7 @@ def _notes(
         if wider:
             yield f"note: {', '.join(wider)}: {reason}"
     yield from _blind(verdicts)
-    unsupported: dict[str, dict[str, None]] = {}
-    for verdict in verdicts:
-        if verdict.outcome is Outcome.UNSUPPORTED:
-            unsupported.setdefault(verdict.detail, {})[verdict.metric] = None
-    for reason, metrics in unsupported.items():
-        yield f"unsupported: {', '.join(metrics)}: {reason}"
+    yield from view.unsupported(verdicts)
     yield from _uncounted(verdicts)
 
 

@@ -43,7 +43,8 @@ from tests.report.html.pages import COMMITTED, committed, full
 
 KEYS = [
     "work", "counts", "utilisation", "stalls", "phases", "transfers", "components", "kernel-mix",
-    "kernels", "kernel-ipc", "priority", "ipc-stack", "instruction-mix", "roofline",
+    "kernels", "kernel-ipc", "priority", "ipc-stack", "instruction-mix", "sass-mix",
+    "roofline",
 ]  # fmt: skip
 
 
@@ -303,7 +304,8 @@ def test_charts_of_configurations_share_their_axes_and_those_of_metrics_do_not()
         if (drawing := chart.drawing(figure)) and drawing["shared"]
     }
     assert shared == {
-        *("kernels", "kernel-ipc", "priority", "instruction-mix", "roofline"),
+        *("kernels", "kernel-ipc", "priority", "instruction-mix", "sass-mix"),
+        "roofline",
     }
 
 
