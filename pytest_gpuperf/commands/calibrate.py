@@ -7,12 +7,11 @@ from pathlib import Path
 from shutil import get_terminal_size
 
 from pytest_gpuperf.baselines import calibration
-from pytest_gpuperf.baselines.calibration import Finding
+from pytest_gpuperf.baselines.calibration import Estimate, Finding, Trials
 from pytest_gpuperf.catalogue.units import counted
 from pytest_gpuperf.commands import say
 from pytest_gpuperf.commands.flags import add_baselines, baselines_folder
 from pytest_gpuperf.errors import OK
-from pytest_gpuperf.judge.trials import Estimate, Trials
 from pytest_gpuperf.report.text.table import NOTHING, Line, column_lines, wrapped_lines
 from pytest_gpuperf.storage import run_files
 from pytest_gpuperf.storage.files import utc_now

@@ -13,13 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from statistics import fmean, median
 
-from pytest_gpuperf.judge.noise import (
-    BaselineGpus,
-    Rounds,
-    Scale,
-    on_judged_scale,
-    scales,
-)
+from pytest_gpuperf.judge.noise import BaselineGpus, Rounds, Scale, scales
 from pytest_gpuperf.judge.tolerance import Tolerance
 
 UNCHANGED_RATE = 0.0025
@@ -132,6 +126,92 @@ def centre(rounds: Rounds) -> float:
     return median(median(process) for process in rounds)
 
 
+@dataclass(frozen=True)
+class _OnScale:
+    """The processes' medians of both sides, on the scale that they are judged on."""
+
+    new: Sequence[float]
+    old: Sequence[float]
+    """Of the baseline, without those that are set aside."""
+    aside: Sequence[float]
+    logarithmic: bool
+    size: float
+    """What a difference of 1 is in the metric's unit, where there are no logarithms."""
+
+    def in_unit(self, value: float) -> float:
+        """A value of this scale in the metric's unit."""
+        return math.exp(value) if self.logarithmic else value * self.size
+
+
+def _values(
+    measured: Rounds, baseline: Rounds, tolerance: Tolerance, set_aside: frozenset[int]
+) -> _OnScale:
+    """Both sides on one scale: logarithms, points, or shares of the baseline's mean."""
+    new = [median(process) for process in measured]
+    every = [median(process) for process in baseline]
+    old = [value for position, value in enumerate(every) if position not in set_aside]
+    aside = [every[position] for position in sorted(set_aside)]
+    logarithmic = _has_logarithms(every, new, tolerance)
+    size = 1.0 if tolerance.points or logarithmic else abs(fmean(old)) or 1.0
+
+    def scaled(values: Sequence[float]) -> list[float]:
+        return [math.log(value) if logarithmic else value / size for value in values]
+
+    return _OnScale(scaled(new), scaled(old), scaled(aside), logarithmic, size)
+
+
+@dataclass(frozen=True)
+class _Expected:
+    """What the baseline's processes say that a new one has, on the judged scale."""
+
+    value: float
+    error: float
+    """Its standard error, differences between GPUs and days included."""
+    degrees_of_freedom: int
+    widening: float = 0.0
+    """By how much the tolerance widens."""
+    by_kind: bool = False
+
+
+def _on_seen_gpus(
+    old: Sequence[float], tolerance: Tolerance, gpus: BaselineGpus | None, scale: Scale
+) -> _Expected:
+    """The mean of the processes on the same GPUs; of all where GPUs make no difference."""
+    groups = [old] if gpus is None else gpus.groups(old, comparable=True)
+    comparable = [value for group in groups for value in group]
+    variance = scale.spread**2 / len(comparable)
+    if tolerance.between_days:
+        days = gpus.allocations if gpus is not None else 1
+        variance += tolerance.between_days**2 * (1 + 1 / days)
+    return _Expected(fmean(comparable), math.sqrt(variance), scale.degrees_of_freedom)
+
+
+def _on_unseen_gpu(
+    values: _OnScale, tolerance: Tolerance, gpus: BaselineGpus, scale: Scale
+) -> _Expected:
+    """What the baseline's GPUs predict for one that it has no process of.
+
+    Within the floor one process must be able to show "unchanged": else GPUs that differ no more
+    than is usual would be undecided. So the tolerance widens; how noisy this metric is does not
+    count for that.
+    """
+    expected = gpus.predicted(values.old, tolerance.between_gpus)
+    shares = zip(expected.shares, gpus.groups(values.old), strict=True)
+    weight = math.fsum(share**2 / len(group) for share, group in shares)
+    floor, equivalence = (
+        _judged(bound, values.logarithmic) for bound in (tolerance.floor, tolerance.equivalence)
+    )
+    usual = math.hypot(expected.error, math.sqrt(1 + weight) * tolerance.scale)
+    reach = quantile(UNCHANGED_RATE, expected.degrees_of_freedom) * usual
+    return _Expected(
+        expected.value,
+        math.sqrt(expected.error**2 + weight * scale.spread**2),
+        expected.degrees_of_freedom,
+        widening=max(0.0, reach - (equivalence - floor)),
+        by_kind=expected.by_kind,
+    )
+
+
 def difference(
     measured: Rounds,
     baseline: Rounds,
@@ -143,72 +223,33 @@ def difference(
 
     d = median(new) - mean(baseline); se = sqrt(s^2 (1/K + c_k^2/k) + a^2 (1 + 1/A)). `scale` has s
     and the processes to set aside; without it the metric is the only one of its class (`noise.py`).
-    `gpus` says which GPU each process ran on, and on which day; without it, all on the same. On a
-    GPU that the baseline lacks, the error between GPUs comes on top (`noise.py`). a is the spread
-    between days that a calibration has found, over the A that the baseline has: once it dominates,
-    more processes of one day no longer help.
+    `gpus` says which GPU each process ran on, and on which day; without it, all on the same. On an
+    unseen GPU, the error between GPUs comes on top (`noise.py`). a is the spread between days that
+    a calibration has found, over the A that the baseline has: once it dominates, more processes of
+    one day no longer help.
 
     Both sides hold at least one process with at least one value.
     """
     if scale is None:
         scale = scales({"": baseline}, {"": tolerance}, gpus)[""]
-    new = [median(process) for process in measured]
-    every = [median(process) for process in baseline]
-    old = [value for position, value in enumerate(every) if position not in scale.set_aside]
-    aside = [every[position] for position in sorted(scale.set_aside)]
-    if not tolerance.between_gpus:
-        gpus = None
-    elif gpus is not None:
-        gpus = gpus.without(scale.set_aside)
-    logarithmic = _has_logarithms(every, new, tolerance)
-    size = 1.0
-    if logarithmic:
-        scaled = on_judged_scale(old, tolerance)
-        new_scaled = on_judged_scale(new, tolerance)
-        aside = on_judged_scale(aside, tolerance) if aside else []
-    else:
-        size = 1.0 if tolerance.points or fmean(old) == 0 else abs(fmean(old))
-        scaled = [value / size for value in old]
-        new_scaled = [value / size for value in new]
-        aside = [value / size for value in aside]
-
-    variance = 0.0
-    widening = 0.0
-    by_kind = False
-    degrees = scale.degrees_of_freedom
+    values = _values(measured, baseline, tolerance, scale.set_aside)
+    gpus = gpus.without(scale.set_aside) if gpus and tolerance.between_gpus else None
     if gpus is None or gpus.known:
-        groups = [scaled] if gpus is None else gpus.groups(scaled, comparable=True)
-        comparable = [value for group in groups for value in group]
-        middle = fmean(comparable)
-        variance += scale.spread**2 / len(comparable)
-        if tolerance.between_days:
-            days = gpus.allocations if gpus is not None else 1
-            variance += tolerance.between_days**2 * (1 + 1 / days)
+        expected = _on_seen_gpus(values.old, tolerance, gpus, scale)
     else:
-        groups = gpus.groups(scaled)
-        expected = gpus.predicted(scaled, tolerance.between_gpus)
-        middle, by_kind = expected.value, expected.by_kind
-        shares = zip(expected.shares, groups, strict=True)
-        weight = math.fsum(share**2 / len(group) for share, group in shares)
-        variance += expected.error**2 + weight * scale.spread**2
-        degrees = expected.degrees_of_freedom
-        # Within the floor one process must be able to show "unchanged": else GPUs that differ no
-        # more than is usual would be undecided. How noisy this metric is widens nothing.
-        room = _judged(tolerance.equivalence, logarithmic) - _judged(tolerance.floor, logarithmic)
-        usual = math.hypot(expected.error, math.sqrt(1 + weight) * tolerance.scale)
-        widening = max(0.0, quantile(UNCHANGED_RATE, degrees) * usual - room)
+        expected = _on_unseen_gpu(values, tolerance, gpus, scale)
     return Difference(
-        baseline=math.exp(middle) if logarithmic else middle * size,
-        measured=median(new),
-        changes=tuple(value - middle for value in new_scaled),
+        baseline=values.in_unit(expected.value),
+        measured=centre(measured),
+        changes=tuple(value - expected.value for value in values.new),
         spread=scale.spread,
-        reference_error=math.sqrt(variance),
-        degrees_of_freedom=degrees,
+        reference_error=expected.error,
+        degrees_of_freedom=expected.degrees_of_freedom,
         relative=not tolerance.points,
-        logarithmic=logarithmic,
-        set_aside=tuple(value - middle for value in aside),
-        widening=widening,
-        by_kind=by_kind,
+        logarithmic=values.logarithmic,
+        set_aside=tuple(value - expected.value for value in values.aside),
+        widening=expected.widening,
+        by_kind=expected.by_kind,
     )
 
 

@@ -9,12 +9,12 @@ look (`interval.py`). docs/verdict.md has the formulas and how often they are ri
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from pytest_gpuperf.judge import machine
+from pytest_gpuperf.judge.clock import KERNEL_TIME, AtOneClock, Clocks, at_one_clock, by_clock
 from pytest_gpuperf.judge.interval import (
     Difference,
     centre,
@@ -23,6 +23,7 @@ from pytest_gpuperf.judge.interval import (
     paired_difference,
     quantile,
 )
+from pytest_gpuperf.judge.machine import MachineState, confounded, kinds, machine_state
 from pytest_gpuperf.judge.noise import (
     OUTLIER_SPREADS,
     BaselineGpus,
@@ -84,7 +85,6 @@ KNOWN_KIND = (
 """The same where the canary's readings were surer than the mean over GPUs."""
 
 _Values = TypeVar("_Values")
-_Differences = Mapping[str, Difference]
 Samples = Mapping[str, Mapping[str, Rounds]]
 """Values per phase, metric, process and round."""
 
@@ -122,98 +122,71 @@ def judge(
     gated metrics of the whole step may fail a test, unless any change of them is tolerated; the
     rest is `reported`. A gated metric that the baseline has and the measurement has not is
     `unsupported`. One that the baseline lacks, beside others that it has, is `reported` with the
-    reason "new-metric": it came with a newer release of ours, and nobody's baselines are void for
-    that. `tolerances` are those that somebody wrote, by metric.
+    reason "new-metric": it came with a newer release of ours, and no baseline is void for that.
+    `tolerances` are those that were written, by metric.
+
+    Each metric is compared and decided by itself. Corrections follow, in this order: a step that
+    does nothing any more is not fast, and one that lost torch.compile got worse; what the machine
+    explains is not the code's; what got worse is outweighed in a step that got faster by more.
     """
-    first = measurements[0]
-    processes = len({measurement.process for measurement in measurements})
     measured = samples_by_phase(measurements)
-    judged = {
-        name: metrics[name]
-        for name in measured.get(STEP, {})
-        if is_judged(metrics[name], tolerances.get(name))
-    }
-    family = _family([*judged.values()])
-    known = reference.samples or {}
-    comparable = not judged.keys().isdisjoint(known.get(STEP, {}))
+    gate = _gate(measured.get(STEP, {}), reference, metrics, tolerances)
     gpus = _gpus(measurements, reference)
-    alike = _at_this_clock(gpus, measurements, reference)
     verdicts: list[Verdict] = []
     at_clock: set[str] = set()
     for phase, series in measured.items():
-        allowed = {
-            name: tolerance_for(metrics[name], tolerances.get(name), reference.calibration)
-            for name in series
-        }
-        compared = {name: known[phase][name] for name in series if name in known.get(phase, {})}
-        if reference.paired:
-            allowed = {name: of_pairs(tolerance) for name, tolerance in allowed.items()}
-        looking = partial(_looks, series, compared, allowed, metrics, reference)
-        whole = phase == STEP
-        clocks = _at_one_clock(series, compared, allowed, measurements, reference) if whole else {}
-        looks, supposed = _by_clocks(looking, gpus, alike if whole else None, clocks)
-        at_clock |= {name for name, look in looks.items() if look.at_one_clock}
-        for name, rounds in series.items():
-            metric = metrics[name]
-            gated = whole and name in judged
-            reason = TOLERATED if whole and metric.gated else "not-gated"
-            said: dict[str, Any] = {"outcome": Outcome.REPORTED, "reason": reason}
+        sides = _sides(phase, series, reference, metrics, tolerances)
+        looks = _looks(sides, gpus)
+        if phase == STEP:
+            looks = _looks_by_clock(looks, sides, gpus, measurements, reference)
+            at_clock = {name for name, look in looks.items() if look.at_one_clock}
+        for name in series:
+            reported = _reported(measurements, phase, metrics[name])
             if name in looks:
-                look = looks[name]
-                if gated:
-                    deciding = partial(decide, metric.direction)
-                    decided = deciding(look.difference, allowed[name], family)
-                    if decided[0] is Outcome.INCONCLUSIVE and name in supposed:
-                        # What is only supposed may show that nothing changed, and nothing else;
-                        # nor that of another metric, which shares the scale.
-                        other = deciding(supposed[name].difference, allowed[name], family)
-                        if other[0] is Outcome.UNCHANGED:
-                            decided, look = other, supposed[name]
-                    said["outcome"], said["reason"] = decided
-                said |= _compared(look, allowed[name], family)
+                decided = _decided(reported, looks[name], sides.tolerances[name], gate)
             else:
-                said["measured"] = centre(rounds)
-                detail = f"the baseline has no {name} for this test"
-                if gated and comparable:
-                    said["reason"] = NEW_METRIC
-                    said["detail"] = f"{detail}: accept a run that has it"
-                elif gated:
-                    said["outcome"] = Outcome.NO_BASELINE
-                    said["reason"] = reference.missing or "no-metric"
-                    said["detail"] = reference.detail or detail
-            verdicts.append(
-                Verdict(
-                    test=first.test,
-                    name=first.name,
-                    phase=phase,
-                    metric=name,
-                    unit=metric.unit,
-                    points=metric.percentage,
-                    processes=processes,
-                    **said,
-                )
-            )
-    canary = machine.moved(measurements, reference.canary, reference.gpus)
-    unmet = gpus is not None and not gpus.known
-    plain = _of_a_step(verdicts)
-    told = machine.told_apart(
-        plain,
-        measurements,
-        metrics,
-        canary,
-        unmet=unmet,
-        known_gpus=len(set(reference.gpus)),
-        at_one_clock=at_clock,
-    )
-    # What is surely no loss passes, whatever the machine did besides.
-    kept = [
-        before
-        if before.outcome is Outcome.INCONCLUSIVE and excludes_loss(before, metrics[before.metric])
-        else now
-        for before, now in zip(plain, told, strict=True)
-    ]
-    weighed = tuple(_weighed(kept, metrics))
-    return (*weighed, *_unsupported(first, measured, known, metrics))
+                decided = _uncompared(reported, series[name], gate, reference)
+            verdicts.append(decided)
+
+    idle = _idle(verdicts)
+    verdicts = [_compiled(_working(verdict, idle)) for verdict in verdicts]
+    if machine := _machine(measurements, reference, gpus):
+        verdicts = [
+            _of_code(verdict, metrics[verdict.metric], machine, at_clock) for verdict in verdicts
+        ]
+    gained = _gained_time(verdicts, metrics)
+    verdicts = [_weighed(verdict, metrics[verdict.metric], gained) for verdict in verdicts]
+    return (*verdicts, *_unsupported(measurements[0], measured, reference.samples or {}, metrics))
+
+
+@dataclass(frozen=True)
+class _Gate:
+    """The metrics that may fail a measurement."""
+
+    metrics: Mapping[str, Metric]
+    family: int
+    """Among how many the error is shared."""
+    is_comparable: bool
+    """Whether the baseline has any of them."""
+
+    def has(self, verdict: Verdict) -> bool:
+        """Whether this one may."""
+        return verdict.phase == STEP and verdict.metric in self.metrics
+
+    def direction(self, verdict: Verdict) -> Direction:
+        """Which way its metric is better."""
+        return self.metrics[verdict.metric].direction
+
+
+def _gate(
+    step: Mapping[str, Rounds],
+    reference: Reference,
+    metrics: Mapping[str, Metric],
+    tolerances: Mapping[str, str],
+) -> _Gate:
+    judged = {n: metrics[n] for n in step if is_judged(metrics[n], tolerances.get(n))}
+    known = (reference.samples or {}).get(STEP, {})
+    return _Gate(judged, _family([*judged.values()]), not judged.keys().isdisjoint(known))
 
 
 def _family(gated: Sequence[Metric]) -> int:
@@ -226,28 +199,92 @@ def _family(gated: Sequence[Metric]) -> int:
     return exact.count(False) + min(exact.count(True), EXACT_SHARE)
 
 
-def _of_a_step(verdicts: Sequence[Verdict]) -> list[Verdict]:
-    """The same verdicts, where the step does anything at all any more, and as before.
-
-    One that launches nothing, or calls no operator, where the baseline's did, is not fast: it does
-    not do its work. One without compiled graphs where the baseline's had some has lost
-    torch.compile; fewer of them are a gain.
-    """
-    idle = next((v for v in verdicts if v.metric in WORK and v.phase == STEP and _ended(v)), None)
-    if idle is None:
-        return [_compiled(verdict) for verdict in verdicts]
-    detail = (
-        f"the step has no {idle.metric} any more: is it still the step that was to be measured?"
+def _reported(measurements: Sequence[Measurement], phase: str, metric: Metric) -> Verdict:
+    """The verdict on a metric that is not judged, before it is compared."""
+    first = measurements[0]
+    return Verdict(
+        test=first.test,
+        name=first.name,
+        phase=phase,
+        metric=metric.name,
+        unit=metric.unit,
+        points=metric.percentage,
+        processes=len({measurement.process for measurement in measurements}),
+        outcome=Outcome.REPORTED,
+        reason=TOLERATED if phase == STEP and metric.gated else "not-gated",
     )
-    return [
-        replace(verdict, outcome=Outcome.INCONCLUSIVE, reason=NO_WORK, detail=detail)
-        if verdict.outcome is Outcome.IMPROVED
-        else verdict
-        for verdict in verdicts
-    ]
+
+
+def _decided(verdict: Verdict, look: _Look, tolerance: Tolerance, gate: _Gate) -> Verdict:
+    """The verdict with the numbers of this look, and what is decided by them."""
+    decided = verdict.outcome, verdict.reason
+    if gate.has(verdict):
+        direction = gate.direction(verdict)
+        decided = decide(direction, look.difference, tolerance, gate.family)
+        if decided[0] is Outcome.INCONCLUSIVE and look.supposed:
+            # What is only supposed may show that nothing changed, and nothing else.
+            supposed = decide(direction, look.supposed.difference, tolerance, gate.family)
+            if supposed[0] is Outcome.UNCHANGED:
+                decided, look = supposed, look.supposed
+    outcome, reason = decided
+    return _with_numbers(replace(verdict, outcome=outcome, reason=reason), look, tolerance, gate)
+
+
+def _with_numbers(verdict: Verdict, look: _Look, tolerance: Tolerance, gate: _Gate) -> Verdict:
+    seen = look.difference
+    if seen.from_zero:
+        return replace(verdict, baseline=0.0, measured=seen.measured, tolerance=tolerance.floor)
+    between = KNOWN_KIND if seen.by_kind else OTHER_GPU if seen.widening else ""
+    at_clock = str(look.clock) if look.clock and look.clock.is_noteworthy else ""
+    effect = minimum_detectable_effect(seen, tolerance, gate.family)
+    return replace(
+        verdict,
+        baseline=seen.baseline,
+        measured=seen.measured,
+        change=seen.shown(seen.change),
+        low=seen.shown(seen.change - seen.margin),
+        high=seen.shown(seen.change + seen.margin),
+        tolerance=seen.shown(seen.floor(tolerance)),
+        detail="; ".join(filter(None, [between, at_clock])),
+        minimum_detectable_effect=seen.shown(effect),
+    )
+
+
+def _uncompared(verdict: Verdict, rounds: Rounds, gate: _Gate, reference: Reference) -> Verdict:
+    """The verdict on a metric that the baseline lacks."""
+    verdict = replace(verdict, measured=centre(rounds))
+    detail = f"the baseline has no {verdict.metric} for this test"
+    if not gate.has(verdict):
+        return verdict
+    if gate.is_comparable:
+        return replace(verdict, reason=NEW_METRIC, detail=f"{detail}: accept a run that has it")
+    return replace(
+        verdict,
+        outcome=Outcome.NO_BASELINE,
+        reason=reference.missing or "no-metric",
+        detail=reference.detail or detail,
+    )
+
+
+def _idle(verdicts: Sequence[Verdict]) -> str:
+    """The work, launches or operators, that the step does not do any more; "" where it does."""
+    ended = (v.metric for v in verdicts if v.metric in WORK and v.phase == STEP and _ended(v))
+    return next(ended, "")
+
+
+def _working(verdict: Verdict, idle: str) -> Verdict:
+    """A step that launches nothing, or calls no operator, where the baseline's did, is not fast."""
+    if not idle or verdict.outcome is not Outcome.IMPROVED:
+        return verdict
+    detail = f"the step has no {idle} any more: is it still the step that was to be measured?"
+    return replace(verdict, outcome=Outcome.INCONCLUSIVE, reason=NO_WORK, detail=detail)
 
 
 def _compiled(verdict: Verdict) -> Verdict:
+    """A step without compiled graphs where the baseline's had some has lost torch.compile.
+
+    Fewer of them are a gain.
+    """
     improved = verdict.outcome is Outcome.IMPROVED
     if not (improved and verdict.metric == COMPILED and _ended(verdict)):
         return verdict
@@ -259,20 +296,33 @@ def _ended(verdict: Verdict) -> bool:
     return verdict.measured == 0 and bool(verdict.baseline)
 
 
-def _weighed(verdicts: Sequence[Verdict], metrics: Mapping[str, Metric]) -> Iterator[Verdict]:
-    """The same verdicts, where what the step lost is outweighed by the time that it gained."""
-    gained = _gained_time(verdicts, metrics)
-    for verdict in verdicts:
-        lost = verdict.outcome is Outcome.REGRESSED and not verdict.points
-        if lost and gained and _most_lost(verdict, metrics) < gained:
-            yield replace(
-                verdict,
-                outcome=Outcome.OUTWEIGHED,
-                reason="faster",
-                detail=f"the step got faster by more, by {100 * gained:.3g} % at least",
-            )
-        else:
-            yield verdict
+def _machine(
+    measurements: Sequence[Measurement], reference: Reference, gpus: BaselineGpus | None
+) -> MachineState | None:
+    """The machine, where anything is known of it; none of a CPU."""
+    is_unseen = gpus is not None and not gpus.known
+    conditions = [measurement.fingerprint.conditions for measurement in measurements]
+    if not is_unseen and not any(one.canaries for one in conditions if one):
+        return None
+    return machine_state(measurements, reference.canary, reference.gpus, is_unseen=is_unseen)
+
+
+def _of_code(
+    verdict: Verdict, metric: Metric, machine: MachineState, at_clock: Collection[str]
+) -> Verdict:
+    """The verdict, unless the machine explains it. What is surely no loss passes in any case."""
+    if verdict.outcome is Outcome.INCONCLUSIVE and excludes_loss(verdict, metric):
+        return verdict
+    return confounded(verdict, metric, machine, clock_is_known=verdict.metric in at_clock)
+
+
+def _weighed(verdict: Verdict, metric: Metric, gained: float) -> Verdict:
+    """A loss of less than the share of time that the step `gained` is outweighed."""
+    lost = verdict.outcome is Outcome.REGRESSED and not verdict.points
+    if not (lost and gained and _most_lost(verdict, metric) < gained):
+        return verdict
+    detail = f"the step got faster by more, by {100 * gained:.3g} % at least"
+    return replace(verdict, outcome=Outcome.OUTWEIGHED, reason="faster", detail=detail)
 
 
 def _gained_time(verdicts: Sequence[Verdict], metrics: Mapping[str, Metric]) -> float:
@@ -293,9 +343,8 @@ def _gained_time(verdicts: Sequence[Verdict], metrics: Mapping[str, Metric]) -> 
     return min(-(verdict.high or 0.0) for verdict in times)
 
 
-def _most_lost(verdict: Verdict, metrics: Mapping[str, Metric]) -> float:
-    higher = metrics[verdict.metric].direction is Direction.HIGHER
-    end = verdict.low if higher else verdict.high
+def _most_lost(verdict: Verdict, metric: Metric) -> float:
+    end = verdict.low if metric.direction is Direction.HIGHER else verdict.high
     return math.inf if end is None else abs(end)
 
 
@@ -409,43 +458,91 @@ def paired(
     return tuple(after for _, after in pairs), Reference(whole, paired=True)
 
 
-def _at_one_clock(
-    series: Mapping[str, Rounds],
-    compared: Mapping[str, Rounds],
-    allowed: Mapping[str, Tolerance],
-    measurements: Sequence[Measurement],
-    reference: Reference,
-) -> dict[str, machine.AtOneClock]:
-    """The times of kernels at one clock: learnt of the baseline, or supposed.
+@dataclass(frozen=True)
+class _Sides:
+    """The values of one phase, by metric, of the new processes and the baseline's."""
 
-    What was measured in turn with its partner had its clock.
-    """
+    measured: Mapping[str, Rounds]
+    baseline: Mapping[str, Rounds]
+    """Of the metrics that both have."""
+    tolerances: Mapping[str, Tolerance]
+    metrics: Mapping[str, Metric]
+    paired: bool
+
+    def differences(
+        self, gpus: BaselineGpus | None, clock: AtOneClock | None = None
+    ) -> dict[str, Difference]:
+        """Of the metrics that both have; of times of kernels at this clock."""
+        if self.paired:
+            return self._paired_differences()
+        before, now = {**self.baseline}, {**self.measured}
+        if clock:
+            before[KERNEL_TIME], now[KERNEL_TIME] = clock.baseline, clock.measured
+        spreads = self._scales(before, partial(scales, gpus=gpus))
+        found = {
+            name: difference(now[name], rounds, self.tolerances[name], gpus, spreads[name])
+            for name, rounds in before.items()
+        }
+        if clock:
+            shown = centre(self.measured[KERNEL_TIME])
+            found[KERNEL_TIME] = _of_measured(found[KERNEL_TIME], shown, clock.error)
+        return found
+
+    def _paired_differences(self) -> dict[str, Difference]:
+        whole = {n: old for n, old in self.baseline.items() if len(old) == len(self.measured[n])}
+        changes = {
+            name: pair_changes(self.measured[name], old, self.tolerances[name])
+            for name, old in whole.items()
+        }
+        spreads = self._scales(changes, partial(scales_of, gpus=None))
+        return {
+            name: paired_difference(self.measured[name], old, self.tolerances[name], spreads[name])
+            for name, old in whole.items()
+        }
+
+    def _scales(
+        self,
+        compared: Mapping[str, _Values],
+        scales_among: Callable[[Mapping[str, _Values], Mapping[str, Tolerance]], dict[str, Scale]],
+    ) -> dict[str, Scale]:
+        """The scales of these metrics: the gated ones of a class share theirs.
+
+        Others only borrow: a noisy clock on the CPU must not blunt a counter, and neither must the
+        time of a step that waits for its host, whose tolerance was written for it.
+        """
+        groups: dict[object, dict[str, _Values]] = {}
+        for name, values in compared.items():
+            metric = self.metrics[name]
+            sharing = metric.gated and not self.tolerances[name].written
+            # Points and shares are different numbers, so they do not share.
+            group = (metric.metric_class, metric.percentage) if sharing else name
+            groups.setdefault(group, {})[name] = values
+        by_metric: dict[str, Scale] = {}
+        for members in groups.values():
+            by_metric |= scales_among(members, self.tolerances)
+        return by_metric
+
+
+def _sides(
+    phase: str,
+    series: Mapping[str, Rounds],
+    reference: Reference,
+    metrics: Mapping[str, Metric],
+    tolerances: Mapping[str, str],
+) -> _Sides:
+    known = (reference.samples or {}).get(phase, {})
+    allowed = {
+        name: tolerance_for(metrics[name], tolerances.get(name), reference.calibration)
+        for name in series
+    }
     if reference.paired:
-        return {}
-    found = {}
-    for name in machine.OF_KERNELS:
-        if name in compared:
-            measuring = [
-                one
-                for one in measurements
-                if any(s.metric == name and s.phase == STEP for s in one.samples)
-            ]
-            made = machine.at_one_clock(
-                series[name],
-                compared[name],
-                measuring,
-                reference.canary,
-                reference.gpus,
-                reference.days,
-                noise=allowed[name].scale,
-            )
-            if made is not None:
-                found[name] = made
-    return found
+        allowed = {name: of_pairs(tolerance) for name, tolerance in allowed.items()}
+    both = {name: known[name] for name in series if name in known}
+    return _Sides(series, both, allowed, metrics, reference.paired)
 
 
 def _of_measured(look: Difference, measured: float, error: float) -> Difference:
-    """The same change of what was measured, so that the baseline is what it would be there."""
+    """The same change, with the value that was measured: the baseline is what it would be there."""
     factor = measured / look.measured
     return replace(
         look,
@@ -455,74 +552,16 @@ def _of_measured(look: Difference, measured: float, error: float) -> Difference:
     )
 
 
-def _looks(
-    series: Mapping[str, Rounds],
-    compared: Mapping[str, Rounds],
-    allowed: Mapping[str, Tolerance],
-    metrics: Mapping[str, Metric],
-    reference: Reference,
-    gpus: BaselineGpus | None,
-    clocks: Mapping[str, machine.AtOneClock],
-) -> dict[str, Difference]:
-    """The differences of those metrics of one phase that have something to be compared with.
-
-    Those of times of kernels at these clocks.
-    """
-    if not reference.paired:
-        before = {**compared, **{name: clock.baseline for name, clock in clocks.items()}}
-        now = {**series, **{name: clock.measured for name, clock in clocks.items()}}
-        spreads = _scales(before, allowed, metrics, partial(scales, gpus=gpus))
-        looks = {
-            name: difference(now[name], rounds, allowed[name], gpus, spreads[name])
-            for name, rounds in before.items()
-        }
-        for name, clock in clocks.items():
-            looks[name] = _of_measured(looks[name], centre(series[name]), clock.error)
-        return looks
-    whole = {name: old for name, old in compared.items() if len(old) == len(series[name])}
-    changes = {name: pair_changes(series[name], old, allowed[name]) for name, old in whole.items()}
-    spreads = _scales(changes, allowed, metrics, partial(scales_of, gpus=None))
-    return {
-        name: paired_difference(series[name], old, allowed[name], spreads[name])
-        for name, old in whole.items()
-    }
-
-
-def _scales(
-    compared: Mapping[str, _Values],
-    allowed: Mapping[str, Tolerance],
-    metrics: Mapping[str, Metric],
-    scales_among: Callable[[Mapping[str, _Values], Mapping[str, Tolerance]], dict[str, Scale]],
-) -> dict[str, Scale]:
-    """The scales of these metrics: the gated ones of a class share theirs.
-
-    Others only borrow: a noisy clock on the CPU must not blunt a counter, and neither must the time
-    of a step that waits for its host, for which somebody wrote a tolerance.
-    """
-    groups: dict[object, dict[str, _Values]] = {}
-    for name, rounds in compared.items():
-        metric = metrics[name]
-        sharing = metric.gated and not allowed[name].written
-        # Points and shares are different numbers, so they do not share.
-        group = (metric.metric_class, metric.percentage) if sharing else name
-        groups.setdefault(group, {})[name] = rounds
-    by_metric: dict[str, Scale] = {}
-    for members in groups.values():
-        by_metric |= scales_among(members, allowed)
-    return by_metric
-
-
 def _gpus(measurements: Sequence[Measurement], reference: Reference) -> BaselineGpus | None:
     if not reference.gpus:
         return None
     devices = [measurement.fingerprint.device for measurement in measurements]
-    kinds, kind = machine.kinds(measurements, reference.canary)
+    known = kinds(measurements, reference.canary) if reference.canary else ((), None)
     return BaselineGpus(
         reference.gpus,
         frozenset(device.identity for device in devices),
         reference.days,
-        kinds,
-        kind,
+        *known,
         alike_on(devices[0].slug),
     )
 
@@ -532,45 +571,80 @@ class _Look:
     """The difference of one metric, and at which clocks it was taken."""
 
     difference: Difference
-    clock: machine.AtOneClock | None = None
+    clock: AtOneClock | None = None
     """To which the times of both sides were brought; None where as measured."""
     near: bool = False
     """Of processes of one clock alone."""
+    supposed: _Look | None = None
+    """The same at a clock whose effect is supposed."""
 
     @property
     def at_one_clock(self) -> bool:
         return self.near or self.clock is not None
 
 
-def _by_clocks(
-    looking: Callable[[BaselineGpus | None, Mapping[str, machine.AtOneClock]], _Differences],
-    gpus: BaselineGpus | None,
-    alike: BaselineGpus | None,
-    clocks: Mapping[str, machine.AtOneClock],
-) -> tuple[dict[str, _Look], dict[str, _Look]]:
-    """The looks at metrics of the step, and those further ones for which a clock is supposed.
+def _looks(sides: _Sides, gpus: BaselineGpus | None) -> dict[str, _Look]:
+    """The differences as they were measured."""
+    return {name: _Look(one) for name, one in sides.differences(gpus).items()}
 
-    What is learnt of a clock counts, and processes of one clock where they are surer.
+
+def _looks_by_clock(
+    looks: dict[str, _Look],
+    sides: _Sides,
+    gpus: BaselineGpus | None,
+    measurements: Sequence[Measurement],
+    reference: Reference,
+) -> dict[str, _Look]:
+    """The looks at a whole step, at the clock of the new processes as far as that is known.
+
+    First what is learnt of the clock counts. Then processes of one clock where they are surer. What
+    is supposed of the clock stands beside. What was measured in turn had the clock of its partner.
     """
-    learnt = {name: clock for name, clock in clocks.items() if clock.elasticity.is_learnt}
-    looks = {name: _Look(one, learnt.get(name)) for name, one in looking(gpus, learnt).items()}
-    further = looking(gpus, clocks) if clocks.keys() - learnt.keys() else {}
-    supposed = {
-        name: _Look(further[name], clock) for name, clock in clocks.items() if name not in learnt
-    }
-    for name, one in (looking(alike, {}) if alike else {}).items():
+    if reference.paired or not reference.canary:
+        return looks
+    clock = _clock(sides, measurements, reference)
+    if clock and clock.elasticity.is_learnt:
+        looks = {name: _Look(one) for name, one in sides.differences(gpus, clock).items()}
+        looks[KERNEL_TIME] = replace(looks[KERNEL_TIME], clock=clock)
+    near = _at_this_clock(gpus, measurements, reference)
+    for name, one in sides.differences(near).items() if near else ():
         # Of a noisy metric few processes of the same clock say less than all do.
         if one.margin < SURER * looks[name].difference.margin:
             looks[name] = _Look(one, near=True)
-    return looks, supposed
+    if clock and not clock.elasticity.is_learnt:
+        supposed = _Look(sides.differences(gpus, clock)[KERNEL_TIME], clock)
+        looks[KERNEL_TIME] = replace(looks[KERNEL_TIME], supposed=supposed)
+    return looks
+
+
+def _clock(
+    sides: _Sides, measurements: Sequence[Measurement], reference: Reference
+) -> AtOneClock | None:
+    """The times of kernels at one clock: by what the baseline teaches of it, or supposed."""
+    if KERNEL_TIME not in sides.baseline:
+        return None
+    measuring = [
+        one
+        for one in measurements
+        if any(s.metric == KERNEL_TIME and s.phase == STEP for s in one.samples)
+    ]
+    clocks = _clocks(measuring, reference)
+    if clocks is None:
+        return None
+    times = (sides.measured[KERNEL_TIME], sides.baseline[KERNEL_TIME])
+    return at_one_clock(clocks, *times, noise=sides.tolerances[KERNEL_TIME].scale)
+
+
+def _clocks(measurements: Sequence[Measurement], reference: Reference) -> Clocks | None:
+    return Clocks.read(measurements, reference.canary, reference.gpus, reference.days)
 
 
 def _at_this_clock(
     gpus: BaselineGpus | None, measurements: Sequence[Measurement], reference: Reference
 ) -> BaselineGpus | None:
     """The same as if each clock made a GPU another; None where the baseline has not enough."""
-    known = reference.canary, reference.gpus, reference.days
-    found = machine.by_clock(measurements, *known)
+    clocks = _clocks(measurements, reference)
+    found = by_clock(clocks) if clocks else None
     return replace(gpus, baseline=found[0], measured=found[1]) if gpus and found else None
 
 
@@ -594,25 +668,6 @@ def samples_by_phase(
 
 def _alarm_quantile(family: int, degrees_of_freedom: int) -> float:
     return quantile(ALARM_RATE / (ALARMING * max(family, 1)), degrees_of_freedom)
-
-
-def _compared(taken: _Look, tolerance: Tolerance, family: int) -> dict[str, Any]:
-    """The numbers of a verdict."""
-    look, clock = taken.difference, taken.clock
-    between = KNOWN_KIND if look.by_kind else OTHER_GPU if look.widening else ""
-    at_clock = str(clock) if clock is not None and clock.is_noteworthy else ""
-    if look.from_zero:
-        return {"baseline": 0.0, "measured": look.measured, "tolerance": tolerance.floor}
-    return {
-        "baseline": look.baseline,
-        "measured": look.measured,
-        "change": look.shown(look.change),
-        "low": look.shown(look.change - look.margin),
-        "high": look.shown(look.change + look.margin),
-        "tolerance": look.shown(look.floor(tolerance)),
-        "detail": "; ".join(filter(None, [between, at_clock])),
-        "minimum_detectable_effect": look.shown(minimum_detectable_effect(look, tolerance, family)),
-    }
 
 
 def _unsupported(

@@ -11,9 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_gpuperf import __main__, errors
-from pytest_gpuperf.baselines.calibration import Finding
+from pytest_gpuperf.baselines.calibration import Estimate, Finding, Trials
 from pytest_gpuperf.commands import calibrate
-from pytest_gpuperf.judge.trials import Estimate, Trials
 from pytest_gpuperf.model.entry import Calibration, Spread
 from pytest_gpuperf.model.metric import MetricClass
 from pytest_gpuperf.storage import baseline_files, run_files

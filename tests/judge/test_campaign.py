@@ -13,10 +13,9 @@ from functools import cache
 
 import pytest
 
-from pytest_gpuperf.baselines.calibration import findings
+from pytest_gpuperf.baselines.calibration import findings, folds, strangers
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.judge.stopping import enough_rounds, settled
-from pytest_gpuperf.judge.trials import folds, strangers
 from pytest_gpuperf.judge.verdict import Reference, judge
 from pytest_gpuperf.model.entry import Calibration
 from pytest_gpuperf.model.measurement import STEP, Measurement

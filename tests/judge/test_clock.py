@@ -7,18 +7,18 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from random import Random
-from statistics import fmean, median
-from typing import Any
+from statistics import median
 
 import pytest
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
-from pytest_gpuperf.judge import machine
-from pytest_gpuperf.judge.machine import (
-    MOST_UNKNOWN,
+from pytest_gpuperf.judge.clock import (
+    CLOCK,
     AtOneClock,
+    Clocks,
     Elasticity,
     at_one_clock,
+    by_clock,
     elasticity_of,
 )
 from pytest_gpuperf.judge.stopping import next_look
@@ -27,12 +27,13 @@ from pytest_gpuperf.judge.verdict import (
     judge,
     samples_by_phase,
 )
+from pytest_gpuperf.model.entry import CanarySeries, Entry
 from pytest_gpuperf.model.measurement import STEP, Measurement
 from pytest_gpuperf.model.result import Outcome, Verdict
 from pytest_gpuperf.storage import baseline_files, run_files
 from tests import ROOT
 from tests.examples import with_factor
-from tests.judge.canaries import KERNELS_NS, READ, measured
+from tests.judge.canaries import READ, measured
 
 STEPS_MHZ = (1980.0, 1995.0, 2010.0)
 """Of an H100's clock."""
@@ -52,40 +53,31 @@ def at_clocks(
     return made
 
 
-def adjusted(before: Sequence[Measurement], now: Sequence[Measurement]) -> AtOneClock | None:
+def adjusted(
+    before: Sequence[Measurement],
+    now: Sequence[Measurement],
+    canary: CanarySeries | None = None,
+) -> AtOneClock | None:
+    """The times of kernels at one clock, by what the baseline's canary, or this one, has read."""
     entry = baseline_files.entry_of(before, recorded="")
+    clocks = Clocks.read(now, canary or entry.canary, entry.gpus, entry.days)
+    if clocks is None:
+        return None
     rounds = samples_by_phase(now)[STEP]["kernel_time"]
-    return at_one_clock(
-        rounds,
-        entry.samples[STEP]["kernel_time"],
-        now,
-        entry.canary,
-        entry.gpus,
-        entry.days,
-        noise=0.001,
-    )
+    return at_one_clock(clocks, rounds, entry.samples[STEP]["kernel_time"], noise=0.001)
+
+
+def of_one_clock(
+    now: Sequence[Measurement], entry: Entry
+) -> tuple[tuple[str, ...], frozenset[str]] | None:
+    clocks = Clocks.read(now, entry.canary, entry.gpus, entry.days)
+    return by_clock(clocks) if clocks else None
 
 
 def is_learnt(before: Sequence[Measurement], now: Sequence[Measurement]) -> bool:
     made = adjusted(before, now)
     assert made is not None
     return made.elasticity.is_learnt
-
-
-@pytest.mark.parametrize("elasticity", [0.0, -0.4, -1.0])
-def test_the_elasticity_is_learnt_of_the_baselines_own_processes(elasticity: float) -> None:
-    chance = Random(3)
-    before, now = at_clocks(chance, 12, elasticity), at_clocks(chance, 3, elasticity, [1970.0])
-    made = adjusted(before, now)
-    assert made is not None
-    assert made.elasticity.mean == pytest.approx(elasticity, abs=0.15)
-    assert made.elasticity.is_learnt
-    assert made.clock_mhz == pytest.approx(1970.0)
-    # What the baseline would have at that clock, and how sure that is.
-    expected = KERNELS_NS * (1970 / 1980) ** elasticity
-    centre = math.exp(fmean(math.log(series[0]) for series in made.baseline))
-    assert centre == pytest.approx(expected, rel=3 * math.hypot(made.error, 0.001))
-    assert 0 < made.error < MOST_UNKNOWN * math.log(2010 / 1970)
 
 
 ALLOCATIONS = [("gpu", "1")] * 6
@@ -169,23 +161,6 @@ def test_an_elasticity_is_learnt_of_two_processes_at_each_of_two_clocks(
     assert made.is_learnt is is_learnt
 
 
-def test_an_elasticity_is_learnt_of_two_gpus_with_a_process_at_each_of_two_clocks() -> None:
-    times, clocks = [1.0, 0.996, 2.0, 1.996], STEPS[:4]
-    made = elasticity_of(times, clocks, [("a", "1"), ("a", "1"), ("b", "1"), ("b", "1")], 1e-4)
-    assert made is not None
-    assert made.mean == pytest.approx(-0.5)
-    assert made.is_learnt
-
-
-def test_what_the_baseline_does_not_say_is_not_learnt() -> None:
-    chance = Random(4)
-    now = at_clocks(chance, 3, -1.0, [2010.0])
-    several = at_clocks(chance, 8, -1.0)
-    assert is_learnt(several, now)
-    assert not is_learnt(at_clocks(chance, 8, -1.0, [1995.0]), now)  # one clock
-    assert not is_learnt(several[:2], now)  # too few
-
-
 def test_where_no_clock_moved_and_none_was_read_nothing_is_supposed() -> None:
     chance = Random(4)
     one = at_clocks(chance, 8, -1.0, [1980.0])
@@ -219,35 +194,10 @@ def test_identical_code_at_any_clock_is_no_regression_and_2_percent_are_one(
     assert said[1.02, Outcome.REGRESSED] >= 250
 
 
-def test_what_was_compared_at_one_clock_is_not_explained_by_the_clock_again() -> None:
-    """1.3 % of the code's, at a clock that is slower by a step."""
-    chance = Random(8)
-    before = at_clocks(chance, 9, -0.6)
-    now = [with_factor(one, "kernel_time", 1.013) for one in at_clocks(chance, 9, -0.6, [1967.0])]
-    assert judged_by_entry(before, now, with_canary=True) is Outcome.REGRESSED
-    assert judged_by_entry(before, now, with_canary=False) is Outcome.REGRESSED
-
-
 def in_a_process(number: int, clock_mhz: float, times: Mapping[str, float]) -> Measurement:
     """With these factors of its values, at this clock."""
     (one,) = measured(times, {"sm_clock_mhz": clock_mhz / READ["sm_clock_mhz"]}, processes=1)
     return replace(one, process=f"p{number}")
-
-
-def test_a_baseline_whose_gpus_were_not_kept_is_taken_to_be_of_one() -> None:
-    """Nor does the unit of its times matter."""
-    chance = Random(3)
-    before, now = at_clocks(chance, 12, -0.4), at_clocks(chance, 3, -0.4, [1970.0])
-    entry = baseline_files.entry_of(before, recorded="")
-    rounds, known = samples_by_phase(now)[STEP]["kernel_time"], entry.samples[STEP]["kernel_time"]
-    made = at_one_clock(rounds, known, now, entry.canary, entry.gpus, entry.days, noise=0.001)
-    assert made is not None
-    assert made.elasticity.is_learnt
-    assert at_one_clock(rounds, known, now, entry.canary, noise=0.001) == made
-    new, old = ([[1e-9 * ns for ns in series] for series in side] for side in (rounds, known))
-    of_seconds = at_one_clock(new, old, now, entry.canary, noise=0.001)
-    assert of_seconds is not None
-    assert of_seconds.elasticity.mean == pytest.approx(made.elasticity.mean)
 
 
 def test_a_clock_that_another_canary_read_or_one_side_only_is_not_known() -> None:
@@ -256,19 +206,11 @@ def test_a_clock_that_another_canary_read_or_one_side_only_is_not_known() -> Non
     entry = baseline_files.entry_of(several, recorded="")
     canary = entry.canary
     assert canary is not None
-    clock = machine.CLOCK
+    clock = CLOCK
     of_another = replace(canary, codes=("another", *canary.codes[1:]))
     half = replace(canary, after={**canary.after, clock: (None, *canary.after[clock][1:])})
     for read, is_known in ((canary, True), (of_another, False), (half, False)):
-        made = at_one_clock(
-            samples_by_phase(now)[STEP]["kernel_time"],
-            entry.samples[STEP]["kernel_time"],
-            now,
-            read,
-            entry.gpus,
-            noise=0.001,
-        )
-        assert (made is not None) is is_known
+        assert (adjusted(several, now, read) is not None) is is_known
 
 
 def test_a_process_without_times_of_kernels_does_not_keep_those_of_others_from_one_clock() -> None:
@@ -280,23 +222,6 @@ def test_a_process_without_times_of_kernels_does_not_keep_those_of_others_from_o
     said, expected = all_of_them["kernel_time"], alone["kernel_time"]
     assert said.detail.startswith("at 1970 MHz")
     assert (said.low, said.change, said.high) == (expected.low, expected.change, expected.high)
-
-
-@pytest.mark.parametrize(
-    ("days", "is_learnt"), [("11111111", True), ("12121212", True), ("11221122", False)]
-)
-def test_of_days_that_had_a_clock_each_a_verdict_takes_nothing_for_the_clocks(
-    days: str, is_learnt: bool
-) -> None:
-    before = [
-        of_day(in_a_process(n, clock, {"kernel_time": 1980 / clock}), int(day))
-        for n, (clock, day) in enumerate(
-            zip([1980.0, 1980.0, 1995.0, 1995.0] * 2, days, strict=True)
-        )
-    ]
-    now = [in_a_process(n, 1970.0, {"kernel_time": 1980 / 1970}) for n in (8, 9, 10)]
-    made = said_by_entry(before, now)["kernel_time"]
-    assert ("by its own processes" in made.detail) is is_learnt
 
 
 def test_what_is_supposed_of_a_clock_is_supposed_of_the_gpu_s_own_processes() -> None:
@@ -313,41 +238,6 @@ def test_what_is_supposed_of_a_clock_is_supposed_of_the_gpu_s_own_processes() ->
     assert said.outcome is Outcome.UNCHANGED
     assert "supposed" in said.detail
     assert said.change == pytest.approx(math.expm1(0.0025), abs=1e-6)
-
-
-@pytest.mark.parametrize("loss", [0.01, 0.012])
-def test_what_one_process_of_another_clock_took_longer_hides_no_loss(loss: float) -> None:
-    """It was slow by chance, its clock does nothing to the step, and what is new has that clock."""
-    usual = (-0.0003, 0.0002, 0.0, 0.0001)
-    before = [in_a_process(i, 1995.0, {"kernel_time": 1 + by}) for i, by in enumerate(usual)]
-    before.append(in_a_process(4, 1980.0, {"kernel_time": 1.0076}))
-    now = [in_a_process(i, 1980.0, {"kernel_time": 1 + loss}) for i in range(9)]
-    for count in (1, 3, 5, 9):
-        said = said_by_entry(before, now[:count])["kernel_time"]
-        assert said.outcome in (Outcome.INCONCLUSIVE, Outcome.MACHINE), count
-
-
-def test_a_clock_that_is_supposed_settles_times_of_kernels_and_nothing_else() -> None:
-    """Cycles share their scale with them."""
-    chance = Random(12)
-
-    def process(number: int) -> Measurement:
-        clock = chance.choice([1980.0, 1995.0])
-        others = {name: math.exp(chance.gauss(0, 0.0015)) for name in ("cycles", "step_time")}
-        kernels = 1980 / clock * math.exp(chance.gauss(0, 0.001))
-        return in_a_process(number, clock, {"kernel_time": kernels, **others})
-
-    settled = 0
-    for _ in range(200):
-        before, now = ([process(number) for number in range(count)] for count in (5, 1))
-        said, as_measured = (
-            said_by_entry(before, now, with_canary=known, tolerances={}) for known in (True, False)
-        )
-        if "supposed" in said["kernel_time"].detail:
-            settled += 1
-            for metric in ("cycles", "step_time"):
-                assert said[metric].low == as_measured[metric].low
-    assert settled > 10
 
 
 @pytest.mark.parametrize("middle", [1973.0, 1980.0, 1987.0])
@@ -388,24 +278,6 @@ def test_a_slope_that_may_be_something_elses_is_not_learnt() -> None:
     assert adjusted(at_clocks(chance, 9, -0.5), at_clocks(chance, 3, -0.5, [1955.0])) is None
 
 
-def test_on_a_gpu_that_is_known_its_own_clocks_are_what_it_is_compared_with() -> None:
-    """Of identical code on one at 1980 to 2010 MHz, beside another that is faster by 3 %."""
-    chance = Random(10)
-    regressed = 0
-    for _ in range(100):
-        fast = at_clocks(chance, 8, 0.0, [2055.0, 2070.0])
-        device = replace(fast[0].fingerprint.device, identity="another")
-        others = [
-            replace(each, process=f"q{n}", fingerprint=replace(each.fingerprint, device=device))
-            for n, each in enumerate(fast)
-        ]
-        own, now = at_clocks(chance, 4, 0.0), at_clocks(chance, 9, 0.0, [2010.0])
-        made = adjusted([*own, *others], now)
-        assert made is None or 1980 <= round(made.before_mhz) <= 2010
-        regressed += judged_by_entry([*own, *others], now, with_canary=True) is Outcome.REGRESSED
-    assert regressed == 0
-
-
 def test_of_ranks_nobody_knows_whose_clock_and_whose_time_it_is() -> None:
     chance = Random(11)
     before, now = at_clocks(chance, 9, -1.0), at_clocks(chance, 9, -1.0, [1970.0])
@@ -424,16 +296,6 @@ def test_the_baseline_is_shown_as_it_would_be_at_the_clock_of_what_was_measured(
     assert said.measured is not None
     assert said.baseline is not None
     assert said.measured / said.baseline - 1 == pytest.approx(said.change)
-
-
-def test_a_failure_says_at_which_clock_times_were_compared() -> None:
-    chance = Random(6)
-    now = [with_factor(one, "kernel_time", 1.05) for one in at_clocks(chance, 3, -1.0, [1970.0])]
-    said = said_by_entry(at_clocks(chance, 9, -1.0), now)["kernel_time"]
-    assert said.outcome is Outcome.REGRESSED
-    assert said.change == pytest.approx(0.05, abs=0.005)
-    assert said.detail.startswith("at 1970 MHz, where the baseline's clock was 2003")
-    assert " for 1 % less of it" in said.detail
 
 
 @pytest.mark.parametrize(
@@ -518,8 +380,8 @@ def test_of_a_clock_that_the_baseline_has_once_or_never_all_are_compared_with(
 ) -> None:
     entry = baseline_files.entry_of(baseline, recorded="")
     now = [at(7 + number, clock) for number, clock in enumerate(clocks)]
-    assert machine.by_clock(now, entry.canary, entry.gpus) is None
-    several = machine.by_clock(now[:1], entry.canary, entry.gpus)
+    assert of_one_clock(now, entry) is None
+    several = of_one_clock(now[:1], entry)
     assert (several is None) is (len(now) == 1)
 
 
@@ -538,7 +400,7 @@ def test_processes_of_one_clock_are_of_as_many_days_as_say_what_days_do(
 ) -> None:
     before = [of_day(one, day) for one, day in zip(TWO_CLOCKS, days, strict=True)]
     entry = baseline_files.entry_of(before, recorded="")
-    found = machine.by_clock([at(7, 1980.0)], entry.canary, entry.gpus, entry.days)
+    found = of_one_clock([at(7, 1980.0)], entry)
     assert (found is not None) is alike
 
 
@@ -546,7 +408,7 @@ def test_clocks_are_one_where_no_gap_is_between_them() -> None:
     """A GPU that changes its clock while it is measured has one in between."""
     clocks = [1980.0, 1984.5, 1989.0, 1995.0, 1994.0]  # by 0.227 %, and 0.251 % to the next
     entry = baseline_files.entry_of([at(n, clock) for n, clock in enumerate(clocks)], recorded="")
-    found = machine.by_clock([at(7, 1985.0)], entry.canary, entry.gpus)
+    found = of_one_clock([at(7, 1985.0)], entry)
     assert found is not None
     places, measured = found
     assert [place in measured for place in places] == [True, True, True, False, False]
@@ -557,50 +419,8 @@ def test_new_processes_of_two_gpus_are_of_no_clock() -> None:
     one = at(7, 1995.0)
     device = replace(one.fingerprint.device, identity="another")
     other = replace(one, process="p8", fingerprint=replace(one.fingerprint, device=device))
-    assert machine.by_clock([one], entry.canary, entry.gpus) is not None
-    assert machine.by_clock([one, other], entry.canary, entry.gpus) is None
-
-
-def test_of_a_metric_that_is_noisy_at_one_clock_all_processes_say_more() -> None:
-    apart = [1.0, 1.008, 0.992, 1.006, 0.994]
-    clocks = [1980.0, 1980.0, 1995.0, 1995.0, 1995.0]
-    before = [at(n, clock, by) for n, (clock, by) in enumerate(zip(clocks, apart, strict=True))]
-    (said, plain) = (
-        said_by_entry(before, [at(7, 1980.0)], tolerances={}, with_canary=known)["cycles"]
-        for known in (True, False)
-    )
-    assert (said.low, said.high) == (plain.low, plain.high)
-
-
-def test_beside_processes_of_its_clock_more_losses_are_found_with_fewer_processes(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Of 1.2 % in 300 steps at either of two clocks, whatever it does to kernels; and no other."""
-
-    def trials() -> tuple[Counter[tuple[float, Outcome]], int]:
-        chance = Random(13)
-        said: Counter[tuple[float, Outcome]] = Counter()
-        processes = 0
-        for _ in range(300):
-            elasticity = chance.choice([0.0, -0.5, -1.0])
-            before = at_clocks(chance, 5, elasticity, STEPS_MHZ[:2])
-            now = at_clocks(chance, 9, elasticity, [chance.choice(STEPS_MHZ[:2])])
-            for factor in (1.0, 1.012):
-                slower = [with_factor(one, "kernel_time", factor) for one in now]
-                last = last_look(before, slower)
-                said[factor, last.outcome] += 1
-                processes += last.processes
-        return said, processes
-
-    said, processes = trials()
-    monkeypatch.setattr(machine, "by_clock", lambda *_: None)
-    plain, more = trials()
-    for of in (said, plain):
-        assert of[1.0, Outcome.REGRESSED] == 0
-        assert of[1.0, Outcome.UNCHANGED] >= 297
-    assert said[1.012, Outcome.REGRESSED] > plain[1.012, Outcome.REGRESSED] > 250
-    assert said[1.012, Outcome.UNCHANGED] <= plain[1.012, Outcome.UNCHANGED]
-    assert processes < more
+    assert of_one_clock([one], entry) is not None
+    assert of_one_clock([one, other], entry) is None
 
 
 # Recorded
@@ -690,39 +510,3 @@ def test_a_baseline_of_two_clocks_says_what_the_clock_does_to_kernels() -> None:
         (False, Outcome.UNCHANGED): 3,
         (False, Outcome.INCONCLUSIVE): 18,
     }
-
-
-@pytest.mark.parametrize(
-    ("supposed", "decided", "processes"),
-    [
-        (True, {Outcome.UNCHANGED: 83, Outcome.MACHINE: 1}, 102),
-        (False, {Outcome.UNCHANGED: 77, Outcome.MACHINE: 7}, 114),
-    ],
-)
-def test_what_is_supposed_of_a_clock_settles_what_is_not_learnt(
-    monkeypatch: pytest.MonkeyPatch,
-    supposed: bool,
-    decided: dict[Outcome, int],
-    processes: int,
-) -> None:
-    """ConvNeXt's 21 time steps in four sessions on one or two H100s, the same code.
-
-    Of the five processes of their baseline often one alone had another clock.
-    """
-    if not supposed:
-
-        def learnt(*of: Any, **named: Any) -> AtOneClock | None:
-            made = at_one_clock(*of, **named)
-            return made if made and made.elasticity.is_learnt else None
-
-        monkeypatch.setattr(machine, "at_one_clock", learnt)
-    folder = ROOT / "tests" / "data" / "h100-workers"
-    accepted = [run_files.load(file) for file in sorted(folder.glob("baseline-*"))]
-    said = []
-    for file in sorted({*folder.iterdir()} - {*folder.glob("baseline-*")}):
-        again = run_files.load(file)
-        for test in dict.fromkeys(one.test for one in again.measurements):
-            before = [one for run in accepted for one in run.measurements if one.test == test]
-            said.append(last_look(before, [one for one in again.measurements if one.test == test]))
-    assert Counter(one.outcome for one in said) == decided
-    assert sum(one.processes for one in said) == processes
