@@ -85,8 +85,7 @@ def pytest_configure(config: pytest.Config) -> None:
     for marker in _MARKERS:
         config.addinivalue_line("markers", marker)
     session = config.stash[_SESSION] = Session(config)
-    # Before pytest's own: cleanups run in reverse, and pytest's looks for garbage.
-    config.add_cleanup(session.forget)
+    config.add_cleanup(session.thaw)
     if session.allotment is not None:
         # The controller is told of groups: in the ids of tests, by which baselines know them, none
         # is looked for.
@@ -199,11 +198,10 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """A rank says goodbye; garbage is looked for once, before pytest does."""
+    """A rank says goodbye."""
     session = config.stash.get(_SESSION, None)
     if session is not None:
         session.close()
-        session.thaw()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -248,15 +246,6 @@ def gpuperf(request: pytest.FixtureRequest) -> Generator[GpuPerf, None, None]:
     if not made.used:
         said = "the fixture gpuperf measured nothing: the test does not use it"
         warnings.warn(pytest.PytestWarning(said), stacklevel=2)
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, None, None]:
-    """What the first measuring test has loaded is looked through for garbage no more."""
-    yield
-    fixture = item.stash.get(_FIXTURE, None)
-    if fixture is not None and fixture.results:
-        item.config.stash[_SESSION].freeze()
 
 
 @pytest.hookimpl(wrapper=True)

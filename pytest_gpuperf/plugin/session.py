@@ -5,14 +5,13 @@ Made when pytest starts, also where nobody uses us. So it imports nothing until 
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import os
 import signal
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -40,12 +39,6 @@ _OF_PYTHON = 1000
 """Objects that Python may set aside by itself: 3.12 begins with 375. Of torch there are 200,000."""
 
 
-_FREEZES_EACH = 100
-"""Measuring tests. What a thousand of them had left made a collection 5 ms longer."""
-_MANY_MODULES = 100
-"""Imported since. torch's compiler has hundreds, which make a collection 50 ms longer."""
-
-
 class Session:
     """One invocation of pytest in this process, which may be a worker's of pytest-xdist."""
 
@@ -70,10 +63,8 @@ class Session:
         self._no_rank: Exception | None = None
         """Why it is none where there are several: that concerns only who measures."""
         self._parent: int | None = None
-        self._has_frozen: bool | None = None
-        self._measured = self._modules = 0
-        """Tests, and modules that were there at the last `freeze`."""
-        self._frozen_imports = False
+        self._frozen: bool | None = None
+        """Whether the tests' imports are out of collections; None before that was a question."""
         self.others_ran = False
         """Whether a test has run that does not concern us."""
         self.gpus: tuple[str, ...] = ()
@@ -202,59 +193,22 @@ class Session:
     def freeze_imports(self) -> None:
         """Takes what the tests import, torch above all, out of collections, once.
 
-        What they import then, torch's compiler with an optimizer, takes a third longer else: each
-        collection takes 0.1 to 0.3 s, or 0.7 on a slow host, and a measurement begins with one.
+        Each collection takes 0.1 to 0.3 s otherwise, or 0.7 on a slow host, and a measurement
+        begins with one.
         """
-        if not self._frozen_imports and self._freezes():
-            self._frozen_imports = True
+        if self._frozen is not None or "torch" not in sys.modules:
+            return
+        self._frozen = gc.get_freeze_count() < _OF_PYTHON  # a server that forks sets more aside
+        if self._frozen:
             if self.others_ran:  # what they left may hold memory of a GPU
                 gc.collect()
             gc.freeze()
 
-    def freeze(self) -> None:
-        """Takes along what is there after the first measuring test, or after one that imports much.
-
-        What later tests leave in reports and results follows, after each hundredth. Cyclic garbage
-        of what is frozen, a module's fixtures perhaps, waits for `thaw`, or until memory runs out
-        or a measurement finds the pool of a graph. What the libraries have freed goes back to the
-        system then.
-        """
-        if not self._freezes():
-            return
-        imported = len(sys.modules) - self._modules
-        if self._measured % _FREEZES_EACH == 0 or imported >= _MANY_MODULES:
-            self._modules += imported
-            gc.collect()
-            gc.freeze()
-            with suppress(AttributeError):  # no glibc
-                ctypes.CDLL(None).malloc_trim(0)
-        self._measured += 1
-
-    def _freezes(self) -> bool:
-        if "torch" not in sys.modules:
-            return False
-        if self._has_frozen is None:
-            # Asked once: to count what somebody else has set aside takes 40 ms.
-            self._has_frozen = gc.get_freeze_count() < _OF_PYTHON
-        return self._has_frozen
-
     def thaw(self) -> None:
-        """Collects what is garbage at the session's end; what pytest collects then is nothing more.
-
-        That looks through all of torch again otherwise, 0.7 s on a slow host. What Python collects
-        when it ends is not spared: a file may be open in it, and what was written to it is not in
-        the file before.
-        """
-        if self._has_frozen:
+        """Puts it back: a file that is open in it has its last lines when Python ends."""
+        if self._frozen:
             gc.unfreeze()
-            gc.collect()
-            gc.freeze()
-
-    def forget(self) -> None:
-        """Leaves to the process what is frozen: it may live on."""
-        if self._has_frozen:
-            gc.unfreeze()
-            self._has_frozen = None
+            self._frozen = None
 
     @property
     def is_worker(self) -> bool:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import gc
 import html
 import re
-import sys
-from types import ModuleType
 
 import pytest
 
@@ -590,11 +588,9 @@ def test_what_the_tests_import_is_no_more_looked_through_for_garbage(a100: Proje
 
 
 def test_at_the_end_garbage_is_looked_for_and_found(project: Project) -> None:
-    """Before pytest does, which then looks through nothing again; what is left, Python finds."""
+    """By pytest what tests leave, and by Python what their modules do."""
     project.tests(
         """
-        import gc
-
         import pytest
         import torch
 
@@ -616,16 +612,13 @@ def test_at_the_end_garbage_is_looked_for_and_found(project: Project) -> None:
             made.append(made)
             return made
 
-        def test_first(gpuperf, ring, request):
+        def test_first(gpuperf, ring):
             gpuperf.measure(lambda: torch.ones(1))
-            # Before those of pytest's own plugins.
-            request.config.add_cleanup(lambda: print("aside:", gc.get_freeze_count() > 100_000))
         """
     )
     result = project.run_apart("--gpu-arch=cpu", "--gpuperf-no-judge", "-s")
     result.assert_outcomes(passed=1)
     assert "RuntimeError: found at the end" in result.stdout.str() + result.stderr.str()
-    result.stdout.fnmatch_lines(["aside: True"])
     assert (project.root / "log.txt").read_text("utf-8") == "written"
 
 
@@ -640,30 +633,10 @@ def test_what_python_sets_aside_by_itself_is_nobody_elses(
     monkeypatch.setattr(gc, "get_freeze_count", lambda: aside)
     monkeypatch.setattr(gc, "freeze", lambda: frozen.append(True))
     session = object.__new__(Session)
-    session._has_frozen, session._measured, session._modules = None, 0, 0
-    for number in range(101):
-        session.freeze()
-        assert len(frozen) == (1 + number // 100) * freezes
-
-
-@pytest.mark.parametrize(("imported", "freezes"), [(99, False), (100, True)])
-def test_what_a_later_test_imports_is_taken_out_too(
-    imported: int, freezes: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Once: each measurement after torch's compiler came took 0.1 s longer, in two collections."""
-    import torch  # noqa: F401
-
-    frozen: list[bool] = []
-    monkeypatch.setattr(gc, "get_freeze_count", lambda: 0)
-    monkeypatch.setattr(gc, "freeze", lambda: frozen.append(True))
-    session = object.__new__(Session)
-    session._has_frozen, session._measured, session._modules = None, 0, 0
-    session.freeze()
-    for number in range(imported):
-        monkeypatch.setitem(sys.modules, f"imported_{number}", ModuleType("imported"))
-    session.freeze()
-    session.freeze()
-    assert len(frozen) == 1 + freezes
+    session._frozen, session.others_ran = None, False
+    for _ in range(2):
+        session.freeze_imports()
+    assert len(frozen) == freezes
 
 
 # Where a test fails
