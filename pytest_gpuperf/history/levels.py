@@ -103,7 +103,7 @@ class Trend:
     """The change of the last night, where it stands apart by itself: the next will tell."""
 
 
-class _Line:
+class _JudgedSeries:
     """A series on its way to a trend."""
 
     def __init__(self, metric: Metric, nights: NightlyValues, tolerance: Tolerance) -> None:
@@ -144,9 +144,10 @@ def trends(
     the class, and no less than what is assumed or calibrated.
     """
     lines = [
-        _Line(metric, nights, tolerance_for(metric, None, calibration)) for metric, nights in series
+        _JudgedSeries(metric, nights, tolerance_for(metric, None, calibration))
+        for metric, nights in series
     ]
-    classes: dict[tuple[str, bool], list[_Line]] = {}
+    classes: dict[tuple[str, bool], list[_JudgedSeries]] = {}
     for line in lines:
         classes.setdefault(line.noise_class, []).append(line)
     for members in classes.values():
@@ -234,7 +235,7 @@ def _as_on_one_gpu(nights: NightlyValues, tolerance: Tolerance) -> Array:
     return values
 
 
-def _know_noise(members: Sequence[_Line]) -> None:
+def _know_noise(members: Sequence[_JudgedSeries]) -> None:
     """Sets the standard deviation of a night's value of each of one class, on the judged scale."""
     known = [line.deviation for line in members if len(line.values) > LEAST_NIGHTS]
     shared = median(known) if known else 0.0
@@ -297,7 +298,7 @@ def _apart(steps: Steps, sigma: float, nights: int) -> Flags:
     return ~near if nights > LEAST_NIGHTS else np.zeros(nights, dtype=bool)
 
 
-def _place(lines: Sequence[_Line]) -> int:
+def _place(lines: Sequence[_JudgedSeries]) -> int:
     """Sets where the nights of each series are among those of all; how many these are.
 
     The second value of a day is another night than the first.
@@ -314,7 +315,7 @@ def _place(lines: Sequence[_Line]) -> int:
     return len(nights)
 
 
-def _set_aside_together(members: Sequence[_Line], nights: int) -> None:
+def _set_aside_together(members: Sequence[_JudgedSeries], nights: int) -> None:
     """Sets the nights aside on which the device as a whole stands apart in a class of metrics.
 
     By the steps of its median series: from one night to another the median of the steps of all.
@@ -345,7 +346,7 @@ def _medians(rows: Array) -> Array:
     return middle
 
 
-def _trend(line: _Line, cuts: Sequence[int], pending: bool) -> Trend:
+def _trend(line: _JudgedSeries, cuts: Sequence[int], pending: bool) -> Trend:
     import numpy as np
 
     kept, tolerance = line.kept, line.tolerance
@@ -368,7 +369,7 @@ def _trend(line: _Line, cuts: Sequence[int], pending: bool) -> Trend:
 
 
 def _change(
-    line: _Line, one: Places, other: Places, old: float, new: float, *, logarithmic: bool
+    line: _JudgedSeries, one: Places, other: Places, old: float, new: float, *, logarithmic: bool
 ) -> ChangePoint:
     """Between the nights of two levels, with these means on the judged scale."""
     change = _shown(new - old, logarithmic)
