@@ -254,7 +254,7 @@ def told(past: History, made: list[Cause]) -> dict[str, Any]:
         hit += 1
         right += bool(event.suspects) and event.suspects[0].kind is SuspectKind(cause.kind)
         for move in event.moves:
-            case = past.series[move.series].seen.test.split("case")[1].rstrip("]")
+            case = move.series.seen.test.split("case")[1].rstrip("]")
             at[(key[0], key[1], int(case))] = None
     steps = [
         (DEVICES[one.device][2], one.night, test)

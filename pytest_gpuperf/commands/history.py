@@ -127,20 +127,20 @@ def _lines(past: History, *, detailed: bool) -> Iterator[str]:
     if not past.series:
         yield "no measurements in these runs"
         return
-    yield past.headline
+    yield night_lines.headline(past)
     yield from past.source.partial[:_PARTIAL]
-    occasions = night_lines.occasions(past, past.events)
-    for occasion in occasions[:_EVENTS]:
+    events = night_lines.night_events(past, past.events)
+    for event in events[:_EVENTS]:
         yield ""
-        yield from _of_occasion(past, occasion)
-    if len(occasions) > _EVENTS:
+        yield from _event_lines(event)
+    if len(events) > _EVENTS:
         yield ""
-        yield f"and {len(occasions) - _EVENTS} earlier nights: --output FILE.html has them all"
-    creeping = past.creeping
+        yield f"and {len(events) - _EVENTS} earlier nights: --output FILE.html has them all"
+    creeping = night_lines.creeping(past)
     if creeping:
         yield ""
         yield "Creep: worse than accepted, and no night did it"
-        yield from (f"  {past.title(one)}: {one.crept}" for one in creeping[:_CREEPS])
+        yield from (f"  {title}: {said}" for _, title, said in creeping[:_CREEPS])
         if len(creeping) > _CREEPS:
             yield f"  and {len(creeping) - _CREEPS} more"
     yield ""
@@ -152,30 +152,28 @@ def _lines(past: History, *, detailed: bool) -> Iterator[str]:
         yield from (_trend_line(past, one) for one in past.series)
 
 
-def _of_occasion(past: History, occasion: night_lines.Occasion) -> Iterator[str]:
-    event = occasion.event
-    yield f"{date(event.day)}  {night_lines.where(past, occasion)}: {past.what(event)}"
-    told = night_lines.moved(past, event)
-    yield from (f"  {title}: {said}" for title, said, _ in told[:_MOVES])
-    if len(told) > _MOVES:
-        yield f"  and {counted(len(told) - _MOVES, 'other test')}"
-    yield from (f"  {said}" for said in night_lines.elsewhere(past, occasion))
-    yield from (f"  {suspect}" for suspect in night_lines.suspected(event)[:_SUSPECTS])
+def _event_lines(event: night_lines.NightEvent) -> Iterator[str]:
+    yield f"{event.day}  {event.where}: {event.what}"
+    yield from (f"  {title}: {said}" for title, said, _ in event.moves[:_MOVES])
+    if len(event.moves) > _MOVES:
+        yield f"  and {counted(len(event.moves) - _MOVES, 'other test')}"
+    yield from (f"  {said}" for said in (*event.elsewhere, *event.suspects[:_SUSPECTS]))
     if not event.suspects:
-        yield f"  nothing that runs record differs from {date(event.before)}"
-    yield from (f"  {command}" for command in night_lines.commands(past, event))
+        yield f"  nothing that runs record differs from {event.before}"
+    yield from (f"  {command}" for command in event.commands)
 
 
 def _trend_line(past: History, one: MetricHistory) -> str:
     trend, unit = one.trend, one.metric.unit
-    gaps = f"; {one.gap_text}" if one.gaps else ""
+    gaps = f"; {night_lines.gap_text(one)}" if one.gaps else ""
     levels = " -> ".join(units.value(level, unit) for level in trend.levels)
     noise = f"{trend.noise:.2g} pt" if trend.points else f"{100 * trend.noise:.2g} %"
     days = ", ".join(date(one.seen.days[change.at]) for change in trend.changes)
     at = f" ({days})" if days else ""
     # A night on which two revisions were measured has two.
     values = counted(len(one.seen.values), "value")
-    return f"{past.title(one)} {one.metric.name}: {levels}{at}; {values}, noise {noise}{gaps}"
+    title = f"{night_lines.title(past, one)} {one.metric.name}"
+    return f"{title}: {levels}{at}; {values}, noise {noise}{gaps}"
 
 
 # JSON
@@ -220,9 +218,9 @@ def _plain_event(past: History, event: LevelChange) -> dict[str, Any]:
         "suspects": _plain_suspects(event.suspects),
         "changes": [
             {
-                "test": past.series[move.series].seen.test,
-                "name": past.series[move.series].seen.name,
-                "metric": past.series[move.series].metric.name,
+                "test": move.series.seen.test,
+                "name": move.series.seen.name,
+                "metric": move.series.metric.name,
                 "change": move.change.change,
                 "error": move.change.error,
                 "worse": move.change.worse,

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from statistics import median
@@ -53,8 +53,6 @@ _MAD_TO_SIGMA = 1.4826
 _RARELY = 1e-3
 _LEAST_MOVES = 3
 """So often a series goes between two GPUs until how they differ is known: once may be a change."""
-_TOGETHER = 128
-"""Series that are segmented at a time: more, and their tables are too large for a cache."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +103,7 @@ class Trend:
     """The change of the last night, where it stands apart by itself: the next will tell."""
 
 
-class _Line:
+class _JudgedSeries:
     """A series on its way to a trend."""
 
     def __init__(self, metric: Metric, nights: NightlyValues, tolerance: Tolerance) -> None:
@@ -146,9 +144,10 @@ def trends(
     the class, and no less than what is assumed or calibrated.
     """
     lines = [
-        _Line(metric, nights, tolerance_for(metric, None, calibration)) for metric, nights in series
+        _JudgedSeries(metric, nights, tolerance_for(metric, None, calibration))
+        for metric, nights in series
     ]
-    classes: dict[tuple[str, bool], list[_Line]] = {}
+    classes: dict[tuple[str, bool], list[_JudgedSeries]] = {}
     for line in lines:
         classes.setdefault(line.noise_class, []).append(line)
     for members in classes.values():
@@ -171,19 +170,9 @@ def segmented(series: Sequence[Array], penalty: float) -> list[list[int]]:
     F(t) = min over s of F(s) + penalty - (sum of z between s and t)^2 / (t - s), in which the sum
     of squares, the same for all, is left out.
     """
-    order = sorted(range(len(series)), key=lambda n: len(series[n]))
-    cuts: list[list[int]] = [[] for _ in series]
-    for begin in range(0, len(order), _TOGETHER):
-        group = order[begin : begin + _TOGETHER]
-        for n, of_one in zip(group, _segmented([series[n] for n in group], penalty), strict=True):
-            cuts[n] = of_one
-    return cuts
-
-
-def _segmented(series: Sequence[Array], penalty: float) -> Iterator[list[int]]:
     import numpy as np
 
-    longest = max(map(len, series))
+    longest = max(map(len, series), default=0)
     sums = np.zeros((len(series), longest + 1))
     for row, values in enumerate(series):
         sums[row, 1 : len(values) + 1] = np.cumsum(values)
@@ -191,24 +180,24 @@ def _segmented(series: Sequence[Array], penalty: float) -> Iterator[list[int]]:
     least = np.full((len(series), longest + 1), np.inf)
     least[:, 0] = 0.0
     last = np.zeros((len(series), longest + 1), dtype=np.int64)
-    shares = 1 / np.arange(longest, 0, -1.0)
-    room = np.empty(len(series) * longest)
-    rows = np.arange(len(series))
     for t in range(LEAST_NIGHTS, longest + 1):
         until = t - LEAST_NIGHTS + 1
-        costs = room[: len(series) * until].reshape(len(series), until)
-        np.subtract(sums[:, :until], sums[:, t, None], out=costs)
+        costs = sums[:, :until] - sums[:, t, None]
         costs *= costs
-        costs *= shares[longest - t : longest - t + until]
+        costs *= 1 / np.arange(t, t - until, -1.0)
         np.subtract(least[:, :until], costs, out=costs)
-        last[:, t] = np.argmin(costs, axis=1)
-        least[:, t] = costs[rows, last[:, t]] + penalty
-    for row, values in enumerate(series):
-        cuts: list[int] = []
-        t = len(values)
-        while t >= LEAST_NIGHTS and (t := int(last[row, t])):
-            cuts.append(t)
-        yield cuts[::-1]
+        last[:, t] = costs.argmin(axis=1)
+        least[:, t] = costs.min(axis=1) + penalty
+    return [_cuts(before, len(values)) for before, values in zip(last, series, strict=True)]
+
+
+def _cuts(last: Places, nights: int) -> list[int]:
+    """Where segments begin, by where the last one of each length does."""
+    cuts: list[int] = []
+    t = nights
+    while t >= LEAST_NIGHTS and (t := int(last[t])):
+        cuts.append(t)
+    return cuts[::-1]
 
 
 def _on_scale(values: Array, tolerance: Tolerance) -> Array:
@@ -233,11 +222,11 @@ def _as_on_one_gpu(nights: NightlyValues, tolerance: Tolerance) -> Array:
     scaled, gpus = _on_scale(values, tolerance), np.array(nights.gpus)
     unit = judged_unit(values.tolist(), tolerance)
     steps = np.diff(scaled)
-    for other in names:
+    for other in set(names) - {first}:
         there = (gpus[:-1] == first) & (gpus[1:] == other)
         back = (gpus[:-1] == other) & (gpus[1:] == first)
         moves = np.concatenate([steps[there], -steps[back]])
-        if other != first and len(moves) >= _LEAST_MOVES:
+        if len(moves) >= _LEAST_MOVES:
             offset = float(np.median(moves))
             mine = gpus == other
             values[mine] = (
@@ -246,7 +235,7 @@ def _as_on_one_gpu(nights: NightlyValues, tolerance: Tolerance) -> Array:
     return values
 
 
-def _know_noise(members: Sequence[_Line]) -> None:
+def _know_noise(members: Sequence[_JudgedSeries]) -> None:
     """Sets the standard deviation of a night's value of each of one class, on the judged scale."""
     known = [line.deviation for line in members if len(line.values) > LEAST_NIGHTS]
     shared = median(known) if known else 0.0
@@ -262,9 +251,9 @@ def _know_noise(members: Sequence[_Line]) -> None:
 @cache
 def _most_times(seen: int) -> float:
     """By how much a noise is greater than what is seen of it, but for one series of 1000."""
-    from scipy.stats import chi2
+    from scipy.special import chdtri
 
-    return math.sqrt(seen / float(chi2.ppf(_RARELY, seen)))
+    return math.sqrt(seen / float(chdtri(seen, 1 - _RARELY)))
 
 
 def _pooled(shared: float, deviation: float, seen: int) -> float:
@@ -309,7 +298,7 @@ def _apart(steps: Steps, sigma: float, nights: int) -> Flags:
     return ~near if nights > LEAST_NIGHTS else np.zeros(nights, dtype=bool)
 
 
-def _place(lines: Sequence[_Line]) -> int:
+def _place(lines: Sequence[_JudgedSeries]) -> int:
     """Sets where the nights of each series are among those of all; how many these are.
 
     The second value of a day is another night than the first.
@@ -326,7 +315,7 @@ def _place(lines: Sequence[_Line]) -> int:
     return len(nights)
 
 
-def _set_aside_together(members: Sequence[_Line], nights: int) -> None:
+def _set_aside_together(members: Sequence[_JudgedSeries], nights: int) -> None:
     """Sets the nights aside on which the device as a whole stands apart in a class of metrics.
 
     By the steps of its median series: from one night to another the median of the steps of all.
@@ -357,7 +346,7 @@ def _medians(rows: Array) -> Array:
     return middle
 
 
-def _trend(line: _Line, cuts: Sequence[int], pending: bool) -> Trend:
+def _trend(line: _JudgedSeries, cuts: Sequence[int], pending: bool) -> Trend:
     import numpy as np
 
     kept, tolerance = line.kept, line.tolerance
@@ -380,7 +369,7 @@ def _trend(line: _Line, cuts: Sequence[int], pending: bool) -> Trend:
 
 
 def _change(
-    line: _Line, one: Places, other: Places, old: float, new: float, *, logarithmic: bool
+    line: _JudgedSeries, one: Places, other: Places, old: float, new: float, *, logarithmic: bool
 ) -> ChangePoint:
     """Between the nights of two levels, with these means on the judged scale."""
     change = _shown(new - old, logarithmic)

@@ -7,7 +7,6 @@ number of tests and metrics; one cause has one entry.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -73,34 +72,30 @@ class MetricHistory:
         seen = self.seen
         return seen.test, seen.name, seen.arch, seen.slug
 
-    @property
-    def gap_text(self) -> str:
-        """How many nights are gaps, by their reasons; "" for none."""
-        reasons = Counter(self.gaps.values())
-        said = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common())
-        return f"{len(self.gaps)} of {len({*self.gaps, *self.seen.days})} nights: {said}"
-
-    @property
-    def crept(self) -> str:
-        """As in "cycles +3.10 % since 2026-01-02, of which +1.20 % in steps"; or ""."""
-        creep = self.creep
-        if creep is None:
-            return ""
-        points = creep.drift.points
-        change = units.from_zero_or(creep.drift.change, points=points)
-        steps = f", of which {units.moved(creep.steps, points=points)} in steps"
-        origin = "the baseline's origin of" if creep.of_baseline else "the first nights,"
-        since = f"{self.metric.name} {change} since {origin} {creep.since}"
-        return since + (steps if creep.steps and math.isfinite(creep.steps) else "")
-
 
 @dataclass(frozen=True, slots=True)
 class Move:
     """One change point of an event."""
 
-    series: int
-    """As a position in the history's series."""
+    series: MetricHistory
     change: ChangePoint
+
+    @property
+    def nights(self) -> tuple[int, int]:
+        """The last before and the first after, as positions in the series."""
+        return self.change.before, self.change.at
+
+    @property
+    def days(self) -> tuple[int, int]:
+        """Of these two nights."""
+        return self.series.seen.days[self.change.before], self.series.seen.days[self.change.at]
+
+    @property
+    def size(self) -> float:
+        """How large it is, beside others: those for the worse first."""
+        size = math.inf if self.change.change is None else abs(self.change.change)
+        size /= 100 if self.series.trend.points else 1
+        return size + (1e6 if self.change.worse and self.series.metric.gated else 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,47 +153,10 @@ class History:
     """Where the code is read in a browser; "" where that is not known."""
 
     @property
-    def headline(self) -> str:
-        """How much it is that is looked back at."""
-        span = f"{date(self.days[0])} to {date(self.days[-1])}" if self.days else "no night"
-        worse = sum(event.worse for event in self.events)
-        tests = _many(len({one.seen.test for one in self.series}), "test")
-        devices, runs = _many(len(self.devices), "device"), _many(len(self.source.files), "run")
-        times = f"Levels changed {_many(len(self.events), 'time')}, {worse} of them for the worse"
-        changed = times if self.events else "No level changed"
-        return f"{_many(len(self.days), 'night')}, {span}: {tests} on {devices}, {runs}. {changed}"
-
-    def title(self, one: MetricHistory, *, device: bool = True) -> str:
-        """What people call a series' measurement, with its device where there are several."""
-        title = self.titles[one.seen.test, one.seen.name]
-        several = device and len(self.devices) > 1
-        return f"{title} on {self.devices[one.seen.arch, one.seen.slug]}" if several else title
-
-    def what(self, event: LevelChange) -> str:
-        """How many tests are worse since, and how many better, by gated metrics."""
-        sides: dict[bool, set[str]] = {True: set(), False: set()}
-        for move in event.moves:
-            if move.change.worse is not None:
-                sides[move.change.worse].add(self.series[move.series].seen.test)
-        better = sides[False] - sides[True]
-        said = [f"{len(sides[True])} worse"] if sides[True] else []
-        said += [f"{len(better)} better"] if better else []
-        tests = len({self.series[move.series].seen.test for move in event.moves})
-        return f"{_many(tests, 'test')} changed" + (f", {', '.join(said)}" if said else "")
-
-    @property
-    def creeping(self) -> list[MetricHistory]:
+    def creeping(self) -> list[tuple[MetricHistory, Crept]]:
         """Series that creep, the worst first."""
-        creeps = [one for one in self.series if one.creep is not None and one.creep.creeping]
-        return sorted(creeps, key=lambda one: -abs(_creep_of(one)))
-
-
-def _many(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
-
-
-def _creep_of(one: MetricHistory) -> float:
-    return (one.creep.drift.change or 0.0) if one.creep else 0.0
+        creeps = [(one, one.creep) for one in self.series if one.creep and one.creep.creeping]
+        return sorted(creeps, key=lambda pair: -abs(pair[1].drift.change or 0))
 
 
 def history(
@@ -228,28 +186,17 @@ def history(
 
 def _matching(past: History, patterns: Sequence[str]) -> History:
     """Of tests that match alone."""
-    kept: dict[int, int] = {}
-    for place, one in enumerate(past.series):
-        if any(run_files.matches(one.seen.test, pattern) for pattern in patterns):
-            kept[place] = len(kept)
-    if not kept:
+
+    def wanted(one: MetricHistory) -> bool:
+        return any(run_files.matches(one.seen.test, pattern) for pattern in patterns)
+
+    series = tuple(filter(wanted, past.series))
+    if not series:
         known = ", ".join(dict.fromkeys(past.titles.values()))
         raise UsageFailure(f"--test {', '.join(patterns)}: no test matches; there are {known}")
-    events = []
-    for event in past.events:
-        moves = [Move(kept[m.series], m.change) for m in event.moves if m.series in kept]
-        if moves:
-            events.append(replace(event, moves=tuple(moves)))
-    series = tuple(past.series[place] for place in kept)
+    moves = [tuple(move for move in event.moves if wanted(move.series)) for event in past.events]
+    events = [replace(event, moves=m) for event, m in zip(past.events, moves, strict=True) if m]
     return replace(past, series=series, events=tuple(events))
-
-
-def said_of(one: MetricHistory, change: ChangePoint) -> str:
-    """As in "cycles +1.23 % (437.8 M -> 443.2 M)"."""
-    place = one.trend.changes.index(change)
-    old, new = (units.value(v, one.metric.unit) for v in one.trend.levels[place : place + 2])
-    moved = units.from_zero_or(change.change, points=one.trend.points)
-    return f"{one.metric.name} {moved} ({old} -> {new})"
 
 
 def _rhythm(nights: Iterable[Sequence[int]]) -> tuple[int, ...]:
@@ -386,7 +333,7 @@ def _last_nights(source: Recollection, devices: Iterable[DeviceKey]) -> Iterator
             measured.update(dict.fromkeys(zip(one.days, one.surroundings, strict=True)))
         together: dict[tuple[int, str], dict[str, Night]] = {}
         for day, at in sorted(measured, key=lambda night: night[0]):
-            night = _night(source, day, at)
+            night = Night(day, source.surroundings[at], source.readings.get((day, at), {}))
             together.setdefault((day, revisions[at]), {})[night.surroundings.gpu] = night
         if len(together) > 1:
             *_, before, now = together.values()
@@ -395,49 +342,38 @@ def _last_nights(source: Recollection, devices: Iterable[DeviceKey]) -> Iterator
             yield LastNight(device, old.day, new.day, differences(old, new))
 
 
-def _night(source: Recollection, day: int, at: int) -> Night:
-    return Night(day, source.surroundings[at], source.readings.get((day, at), {}))
+def _night(source: Recollection, seen: Observations, at: int) -> Night:
+    """The night at this position of a series."""
+    day, under = seen.days[at], seen.surroundings[at]
+    return Night(day, source.surroundings[under], source.readings.get((day, under), {}))
 
 
 def _events(source: Recollection, series: Sequence[MetricHistory]) -> list[LevelChange]:
     """The changes that matter by device and night, with what differs."""
     events = [
-        _event(source, series, day, workload, moves)
+        _event(source, day, workload, moves)
         for (_, day, workload), moves in _grouped(source, series).items()
     ]
     return sorted(events, key=lambda one: (-one.day, one.device))
 
 
-def _event(
-    source: Recollection,
-    series: Sequence[MetricHistory],
-    day: int,
-    workload: str,
-    moves: Sequence[Move],
-) -> LevelChange:
+def _event(source: Recollection, day: int, workload: str, moves: Sequence[Move]) -> LevelChange:
     """One event; its two nights are those of the change that lies between the closest two."""
-    largest = sorted(moves, key=lambda move: -_size(series[move.series], move.change))
-    closest = min(largest, key=lambda move: _days_between(series[move.series].seen, move.change))
-    seen, change = series[closest.series].seen, closest.change
-    before, now = (
-        _night(source, seen.days[at], seen.surroundings[at]) for at in (change.before, change.at)
-    )
+    largest = sorted(moves, key=lambda move: -move.size)
+    closest = min(largest, key=lambda move: move.days[1] - move.days[0])
+    before, now = (_night(source, closest.series.seen, at) for at in closest.nights)
     # Another workload explains the change by itself.
     by_workload = (Suspect(SuspectKind.WORKLOAD, workload),) if workload else ()
-    first, at = series[largest[0].series].seen, largest[0].change
+    old, new = (source.files[largest[0].series.seen.files[at]] for at in largest[0].nights)
     return LevelChange(
-        device=(seen.arch, seen.slug),
+        device=closest.series.key[2:],
         before=before.day,
         day=day,
         revisions=(before.surroundings.revision, now.surroundings.revision),
-        files=(source.files[first.files[at.before]], source.files[first.files[at.at]]),
+        files=(old, new),
         moves=tuple(largest),
         suspects=by_workload or differences(before, now),
     )
-
-
-def _days_between(seen: Observations, change: ChangePoint) -> int:
-    return seen.days[change.at] - seen.days[change.before]
 
 
 def _grouped(
@@ -447,32 +383,25 @@ def _grouped(
 
     A test that was not measured on the night itself changed with most of those that were.
     """
+    moves = [Move(one, change) for one in series for change in one.trend.changes if change.matters]
     grouped: dict[tuple[DeviceKey, int, str], list[Move]] = {}
-    late: list[tuple[DeviceKey, int, int, str, Move]] = []
-    for number, one in enumerate(series):
-        device, days = (one.seen.arch, one.seen.slug), one.seen.days
-        for change in (change for change in one.trend.changes if change.matters):
-            workload = _workloads(source, one.seen, change)
-            first, last = days[change.before], days[change.at]
-            if any(first < day < last for day in one.gaps):
-                late.append((device, first, last, workload, Move(number, change)))
-            else:
-                grouped.setdefault((device, last, workload), []).append(Move(number, change))
-    sizes = {key: len(moves) for key, moves in grouped.items()}
-    for device, first, last, workload, move in late:
+    late: list[tuple[Move, str]] = []
+    for move in moves:
+        (first, last), workload = move.days, _workloads(source, move)
+        if any(first < day < last for day in move.series.gaps):
+            late.append((move, workload))
+        else:
+            grouped.setdefault((move.series.key[2:], last, workload), []).append(move)
+    sizes = {key: len(of_night) for key, of_night in grouped.items()}
+    for move, workload in late:
+        (first, last), device = move.days, move.series.key[2:]
         likely = max(range(last, first, -1), key=lambda d: sizes.get((device, d, workload), 0))
         grouped.setdefault((device, likely, workload), []).append(move)
     return grouped
 
 
-def _workloads(source: Recollection, seen: Observations, change: ChangePoint) -> str:
+def _workloads(source: Recollection, move: Move) -> str:
     """How the workloads before and after differ: then nothing else is to be asked."""
-    old, new = (source.surroundings[seen.surroundings[n]] for n in (change.before, change.at))
+    seen = move.series.seen
+    old, new = (source.surroundings[seen.surroundings[at]] for at in move.nights)
     return units.differences(old.workload, new.workload)
-
-
-def _size(one: MetricHistory, change: ChangePoint) -> float:
-    """How large a change is, beside others: those for the worse first."""
-    size = math.inf if change.change is None else abs(change.change)
-    size /= 100 if one.trend.points else 1
-    return size + (1e6 if change.worse and one.metric.gated else 0.0)

@@ -216,19 +216,13 @@ def _extracts(places: Sequence[Path]) -> Iterator[_Extract]:
     """What is kept of each of these files, by as many processes as there are cores."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
     if len(places) < _ALONE or cores < 2:
-        yield from _extract(places)
+        yield from map(_extract_of, places)
         return
     from concurrent.futures import ProcessPoolExecutor
     from multiprocessing import get_context
 
-    chunks = [places[n : n + _CHUNK] for n in range(0, len(places), _CHUNK)]
     with ProcessPoolExecutor(min(cores, 8), mp_context=get_context("spawn")) as pool:
-        for extracts in pool.map(_extract, chunks):
-            yield from extracts
-
-
-def _extract(places: Iterable[Path]) -> list[_Extract]:
-    return [_extract_of(place) for place in places]
+        yield from pool.map(_extract_of, places, chunksize=_CHUNK)
 
 
 def _extract_of(place: Path) -> _Extract:
@@ -374,25 +368,30 @@ def _joined(
 def _series(key: MeasurementKey, nights: _Nights) -> Iterator[Observations]:
     """Each metric of a measurement, of what is fit."""
     begins = {night: min(one.at for _, one in processes) for night, processes in nights.items()}
-    by_metric: dict[str, list[tuple[_Night, list[float]]]] = {}
+    by_metric: dict[str, list[tuple[_Night, float]]] = {}
     for night in sorted(nights, key=lambda night: (night[0], begins[night])):
-        values: dict[str, list[float]] = {}
-        for _, one in nights[night]:
-            for metric, value in one.values.items() if one.fit else ():
-                values.setdefault(metric, []).append(value)
-        for metric, of_night in values.items():
-            by_metric.setdefault(metric, []).append((night, of_night))
+        for metric, value in _medians_of(nights[night]).items():
+            by_metric.setdefault(metric, []).append((night, value))
     for metric, points in by_metric.items():
         _, last = max(nights[points[-1][0]], key=lambda process: process[1].at)
         yield Observations(
             *key,
             metric,
             days=[day for (day, _), _ in points],
-            values=[median(values) for _, values in points],
+            values=[value for _, value in points],
             surroundings=[at for (_, at), _ in points],
             files=[nights[night][0][0] for night, _ in points],
             tolerance=last.tolerance.get(metric),
         )
+
+
+def _medians_of(processes: Sequence[tuple[int, _Taken]]) -> Mapping[str, float]:
+    """By metric the median over the processes that are fit."""
+    fit = [one.values for _, one in processes if one.fit]
+    if len(fit) == 1:
+        return fit[0]
+    metrics = dict.fromkeys(metric for values in fit for metric in values)
+    return {name: median(values[name] for values in fit if name in values) for name in metrics}
 
 
 def _readings(measured: Iterable[_Nights]) -> dict[_Night, dict[str, float]]:

@@ -38,20 +38,8 @@ class SuspectKind(str, Enum):
 _ORDER = list(SuspectKind)
 _TOOLS = ("gpuperf", "cupti", "ncu")
 _HOSTS = ("python", "platform", "cpu", "host", "os", "kernel")
-_KINDS = (
-    "gpcs",
-    "vbios",
-    "board_part",
-    "memory_bytes",
-    "ecc",
-    "mig",
-    "power_limit_watts",
-    "enforced_power_limit_watts",
-    "pcie_generation",
-    "pcie_width",
-    "inforom",
-)
-"""Facts of a machine that may change what it measures."""
+_ASIDE = "sm_map"
+"""The only fact of a machine that is another one on GPUs of one kind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +136,7 @@ def _of_the_gpu(before: Night, now: Night, *, same_driver: bool) -> list[Suspect
     gpus = f"GPU {old.gpu or 'unknown'} -> {new.gpu or 'unknown'}"
     # Of a machine that only one of the two nights names, nothing is known to differ.
     known = old.machine and new.machine
-    facts = [what for name, what in _changed(old.machine, new.machine) if name in _KINDS]
+    facts = [what for name, what in _changed(old.machine, new.machine) if name != _ASIDE]
     if known and facts:
         other = f"{gpus}: " if old.gpu != new.gpu else ""
         return [Suspect(SuspectKind.GPU_KIND, other + ", ".join(facts))]

@@ -86,33 +86,28 @@ def nights(past: History) -> str:
 
     Then what differs since the night before, and a sparkline per test.
     """
-    from pytest_gpuperf.history.nights import date
     from pytest_gpuperf.report.text import night_lines
 
-    worse = night_lines.occasions(past, night_lines.worse_lately(past))
-    heading = "Worse since" if worse else night_lines.calm(creeping=bool(past.creeping))
+    worse = night_lines.night_events(past, night_lines.worse_lately(past))
+    creeping = night_lines.creeping(past)
+    heading = "Worse since" if worse else night_lines.calm(creeps=bool(creeping))
     lines = [f"## {heading}", ""]
     source = past.source
     lines += [f"- {cell(said)}" for said in (*source.partial[:_FILES], *source.problems[:_FILES])]
-    for occasion in worse[:_EVENTS]:
-        event = occasion.event
-        where = f"{date(event.day)}, {night_lines.where(past, occasion)}"
-        lines += [f"- **{cell(where)}**: {past.what(event)}"]
-        told = night_lines.moved(past, event)
-        lines += [f"  - {cell(f'{title}: {said}')}" for title, said, _ in told[:_MOVES]]
-        lines += [f"  - and {len(told) - _MOVES} more"] if len(told) > _MOVES else []
-        lines += [f"  - {cell(said)}" for said in night_lines.elsewhere(past, occasion)]
-        suspects = night_lines.suspected(event)[:_SUSPECTS]
-        lines += [f"  - {cell(suspect)}" for suspect in suspects]
-        lines += [f"  - `{code(command)}`" for command in night_lines.commands(past, event)]
-        if compared := night_lines.comparison(past, event):
-            lines += [f"  - [what changed in the code](<{compared}>)"]
+    for event in worse[:_EVENTS]:
+        lines += [f"- **{cell(f'{event.day}, {event.where}')}**: {event.what}"]
+        lines += [f"  - {cell(f'{title}: {said}')}" for title, said, _ in event.moves[:_MOVES]]
+        more = len(event.moves) - _MOVES
+        lines += [f"  - and {more} more"] if more > 0 else []
+        lines += [f"  - {cell(said)}" for said in (*event.elsewhere, *event.suspects[:_SUSPECTS])]
+        lines += [f"  - `{code(command)}`" for command in event.commands]
+        lines += [f"  - [what changed in the code](<{event.compared}>)"] if event.compared else []
     if len(worse) > _EVENTS:
         lines += [f"- and {len(worse) - _EVENTS} more nights"]
     lines += [f"- {cell(said)}" for said in night_lines.spoken(past)]
     if waiting := night_lines.waiting(past):
         lines += [f"- {waiting}"]
-    lines += [f"- creep: {cell(past.title(one))}: {cell(one.crept)}" for one in past.creeping]
+    lines += [f"- creep: {cell(title)}: {cell(said)}" for _, title, said in creeping]
     rows = night_lines.night_rows(past)
     if rows:
         lines += ["", row(_NIGHTS), row(["---"] * len(_NIGHTS))]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
 from pytest_gpuperf.catalogue import units
-from pytest_gpuperf.history.nights import History, MetricHistory, date
+from pytest_gpuperf.history.nights import History, LevelChange, MetricHistory
 from pytest_gpuperf.model.result import Run
 from pytest_gpuperf.report.text import night_lines
 
@@ -16,8 +16,6 @@ _SPARK_WIDTH, _SPARK_HEIGHT = 150, 26
 _MARGIN = 5
 MOST_EVENTS = 120
 """Events on a page."""
-_MOST_MOVES = 6
-"""Tests of an event that are named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,25 +36,10 @@ class Drawing:
 
 
 @dataclass(frozen=True, slots=True)
-class NightEvent:
-    """A night on which levels of a device changed, as the template wants it."""
+class DrawnEvent:
+    """A night on which levels changed, as the template wants it."""
 
-    anchor: str
-    day: str
-    before: str
-    device: str
-    what: str
-    tone: str
-    moves: tuple[tuple[str, str, str], ...]
-    """Title, what became of it, tone."""
-    more: int
-    elsewhere: tuple[str, ...]
-    """What changed most on each of the other devices that show the same."""
-    suspects: tuple[tuple[str, str], ...]
-    """Kind and what."""
-    commands: tuple[str, ...]
-    compared: str
-    """Where the code's revisions are compared in a browser; "" where that is not known."""
+    told: night_lines.NightEvent
     drawn_of: str
     drawn: Drawing
     """What changed most, over all nights."""
@@ -66,7 +49,7 @@ class NightEvent:
 class NightsOfRun:
     """What the nights say of a run's tests, for its own page."""
 
-    events: tuple[NightEvent, ...]
+    events: tuple[DrawnEvent, ...]
     """What got worse lately on the run's devices, the latest first."""
     yesterday: tuple[str, ...]
     """What differs between the last two nights of each device."""
@@ -92,14 +75,15 @@ def nights_of_run(past: History, run: Run) -> NightsOfRun:
         if result.measurements
         for device in [result.first.fingerprint.device]
     }
-    events = night_lines.occasions(past, night_lines.worse_lately(past, devices))
-    creeping = tuple((past.title(one), one.crept) for one in past.creeping if one.key in keys)
+    creeping = tuple(
+        (name, said) for one, name, said in night_lines.creeping(past) if one.key in keys
+    )
     return NightsOfRun(
-        events=tuple(night_event(past, n, one) for n, one in enumerate(events[:MOST_EVENTS], 1)),
+        events=tuple(drawn_events(past, night_lines.worse_lately(past, devices))),
         yesterday=tuple(night_lines.spoken(past, devices)),
         waiting=night_lines.waiting(past),
         creeping=creeping,
-        calm=night_lines.calm(creeping=bool(creeping)),
+        calm=night_lines.calm(creeps=bool(creeping)),
         sparks={
             row.main.key: spark(past, row.main)
             for row in night_lines.night_rows(past)
@@ -115,32 +99,15 @@ def spark(past: History, one: MetricHistory) -> Drawing:
     return drawing(one, first, past.days[-1], _SPARK_WIDTH, _SPARK_HEIGHT)
 
 
-def night_event(past: History, number: int, occasion: night_lines.Occasion) -> NightEvent:
-    """An event, the page's `number`-th."""
-    event = occasion.event
-    told = night_lines.moved(past, event)
-    first = past.series[event.moves[0].series]
-    return NightEvent(
-        anchor=f"e{number}",
-        day=date(event.day),
-        before=date(event.before),
-        device=night_lines.where(past, occasion),
-        what=past.what(event),
-        tone="bad" if event.worse else "good",
-        moves=tuple(
-            (title, said, "" if worse is None else "bad" if worse else "good")
-            for title, said, worse in told[:_MOST_MOVES]
-        ),
-        more=max(0, len(told) - _MOST_MOVES),
-        elsewhere=tuple(night_lines.elsewhere(past, occasion)),
-        suspects=tuple(
-            (one.kind.value, one.what.removeprefix(f"{one.kind.value} ")) for one in event.suspects
-        ),
-        commands=night_lines.commands(past, event),
-        compared=night_lines.comparison(past, event),
-        drawn_of=f"{past.title(first)}, {first.metric.name}",
-        drawn=drawing(first, past.days[0], past.days[-1], _WIDTH, _HEIGHT),
-    )
+def drawn_events(past: History, events: Iterable[LevelChange]) -> list[DrawnEvent]:
+    """These events, as many as a page has."""
+    drawn = []
+    for told in night_lines.night_events(past, events)[:MOST_EVENTS]:
+        first = told.event.moves[0].series
+        name = f"{night_lines.title(past, first)}, {first.metric.name}"
+        line = drawing(first, past.days[0], past.days[-1], _WIDTH, _HEIGHT)
+        drawn.append(DrawnEvent(told, name, line))
+    return drawn
 
 
 def drawing(one: MetricHistory, first: int, last: int, width: int, height: int) -> Drawing:

@@ -121,21 +121,22 @@ def history_page(past: History) -> str:
     from pytest_gpuperf.report.html import night_drawings
     from pytest_gpuperf.report.text import night_lines
 
-    occasions = night_lines.occasions(past, past.events)
-    told = occasions[: night_drawings.MOST_EVENTS]
+    events = night_drawings.drawn_events(past, past.events)
+    creeping = night_lines.creeping(past)
     text = template(_HISTORY).render(
         version=__version__,
         policy=policy(style(), ()),
         style=style(),
         past=past,
         span=(date(past.days[0]), date(past.days[-1])) if past.days else ("", ""),
-        worse=night_lines.occasions(past, night_lines.worse_lately(past)),
+        headline=night_lines.headline(past),
+        worse=night_lines.night_events(past, night_lines.worse_lately(past)),
         yesterday=list(night_lines.spoken(past)),
         waiting=night_lines.waiting(past),
-        events=[night_drawings.night_event(past, n, one) for n, one in enumerate(told, 1)],
-        left_out=len(occasions) - len(told),
-        creeping=[(past.title(one), one.crept) for one in past.creeping],
-        calm=night_lines.calm(creeping=bool(past.creeping)),
+        events=events,
+        left_out=len(night_lines.night_events(past, past.events)) - len(events),
+        creeping=[(title, said) for _, title, said in creeping],
+        calm=night_lines.calm(creeps=bool(creeping)),
         rows=[(row, night_drawings.spark(past, row.main)) for row in night_lines.night_rows(past)],
     )
     return text.encode("utf-8", "replace").decode()

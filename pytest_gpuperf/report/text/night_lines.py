@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import shlex
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from urllib.parse import quote
 
 from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.catalogue.units import counted
-from pytest_gpuperf.history.levels import ChangePoint
 from pytest_gpuperf.history.nights import (
     DeviceKey,
     History,
@@ -18,7 +19,6 @@ from pytest_gpuperf.history.nights import (
     MetricHistory,
     Move,
     date,
-    said_of,
 )
 from pytest_gpuperf.history.suspects import SuspectKind
 
@@ -75,7 +75,7 @@ def _row(past: History, main: MetricHistory) -> NightRow:
         change=units.from_zero_or(last.change, points=trend.points) if last else "",
         tone=tone if is_recent else "",
         since=date(seen.days[last.at]) if last else "",
-        gaps=main.gap_text if main.gaps else "",
+        gaps=gap_text(main),
     )
 
 
@@ -98,35 +98,114 @@ def worse_lately(past: History, devices: Collection[DeviceKey] | None = None) ->
 
 
 @dataclass(frozen=True, slots=True)
-class Occasion:
-    """One change, however many devices show it; it is told by one of them."""
+class NightEvent:
+    """One change as it is told, however many devices show it: by the first of them."""
 
     event: LevelChange
-    elsewhere: tuple[LevelChange, ...]
-    """The same on other devices: on the same day, of the same tests, by the same suspect."""
+    day: str
+    before: str
+    """The night before it."""
+    where: str
+    """As in "NVIDIA H100 and NVIDIA H200"."""
+    what: str
+    moves: tuple[tuple[str, str, bool | None], ...]
+    """What changed of each test, the largest first: its title, as in "cycles +2.04 % (805.21 M ->
+    821.95 M), step_time +1.97 %", and whether that is for the worse."""
+    elsewhere: tuple[str, ...]
+    """What changed most on each of the other devices, as "on NVIDIA H200 kernel_time +2.22 %"."""
+    suspects: tuple[str, ...]
+    """As in "suspect, driver 570 -> 580", or that only the revision differs."""
+    commands: tuple[str, ...]
+    """What one types next; where the code is suspected first, how to find the commit."""
+    compared: str
+    """Where the revisions are compared in a browser; "" where that is not known."""
 
 
-def calm(*, creeping: bool) -> str:
+def headline(past: History) -> str:
+    """How much it is that is looked back at."""
+    span = f"{date(past.days[0])} to {date(past.days[-1])}" if past.days else "no night"
+    worse = sum(event.worse for event in past.events)
+    tests = _many(len({one.seen.test for one in past.series}), "test")
+    devices, runs = _many(len(past.devices), "device"), _many(len(past.source.files), "run")
+    times = f"Levels changed {_many(len(past.events), 'time')}, {worse} of them for the worse"
+    changed = times if past.events else "No level changed"
+    return f"{_many(len(past.days), 'night')}, {span}: {tests} on {devices}, {runs}. {changed}"
+
+
+def _many(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def title(past: History, one: MetricHistory, *, device: bool = True) -> str:
+    """What people call a series' measurement, with its device where there are several."""
+    name = past.titles[one.seen.test, one.seen.name]
+    several = device and len(past.devices) > 1
+    return f"{name} on {past.devices[one.seen.arch, one.seen.slug]}" if several else name
+
+
+def gap_text(one: MetricHistory) -> str:
+    """How many nights are gaps, by their reasons; "" for none."""
+    if not one.gaps:
+        return ""
+    reasons = Counter(one.gaps.values()).most_common()
+    said = ", ".join(f"{count} {reason}" for reason, count in reasons)
+    return f"{len(one.gaps)} of {len({*one.gaps, *one.seen.days})} nights: {said}"
+
+
+def creeping(past: History) -> list[tuple[MetricHistory, str, str]]:
+    """What creeps, the worst first: the series, its title, and how far.
+
+    As in "cycles +3.10 % since the first nights, 2026-01-02, of which +1.20 % in steps".
+    """
+    told = []
+    for one, creep in past.creeping:
+        points = creep.drift.points
+        change = units.from_zero_or(creep.drift.change, points=points)
+        origin = "the baseline's origin of" if creep.of_baseline else "the first nights,"
+        said = f"{one.metric.name} {change} since {origin} {creep.since}"
+        if creep.steps and math.isfinite(creep.steps):
+            said += f", of which {units.moved(creep.steps, points=points)} in steps"
+        told.append((one, title(past, one), said))
+    return told
+
+
+def calm(*, creeps: bool) -> str:
     """The heading where no level got worse lately."""
-    if creeping:
+    if creeps:
         return f"Creep, which no single one of the last {RECENT_DAYS} days shows"
     return f"Nothing got worse in the last {RECENT_DAYS} days"
 
 
-def occasions(past: History, events: Iterable[LevelChange]) -> list[Occasion]:
-    """These events, of which those that are one change are told once."""
+def night_events(past: History, events: Iterable[LevelChange]) -> list[NightEvent]:
+    """These events, of which those that are one change are told once.
+
+    One change is on the same day, of the same tests, with the same first suspect.
+    """
     groups: dict[object, list[LevelChange]] = {}
     for number, event in enumerate(events):
-        tests = frozenset(past.series[move.series].seen.test for move in event.moves)
-        suspect = event.suspects[0] if event.suspects else None
-        alike = (suspect.kind, suspect.what) if suspect else number
+        tests = frozenset(move.series.seen.test for move in event.moves)
+        alike = event.suspects[0] if event.suspects else number
         groups.setdefault((event.day, event.worse, alike, tests), []).append(event)
-    return [Occasion(first, tuple(others)) for first, *others in groups.values()]
+    return [_told(past, *group) for group in groups.values()]
 
 
-def where(past: History, one: Occasion) -> str:
-    """As in "NVIDIA H100 and NVIDIA H200"."""
-    return _and([past.devices[event.device] for event in (one.event, *one.elsewhere)])
+def _told(past: History, event: LevelChange, *others: LevelChange) -> NightEvent:
+    return NightEvent(
+        event=event,
+        day=date(event.day),
+        before=date(event.before),
+        where=_and([past.devices[one.device] for one in (event, *others)]),
+        what=_what(event),
+        moves=tuple(_moved(past, event)),
+        elsewhere=tuple(
+            f"on {past.devices[one.device]} {title(past, one.moves[0].series, device=False)}: "
+            f"{_in_short(one.moves[0])}"
+            for one in others
+        ),
+        suspects=tuple(_suspected(event)),
+        commands=tuple(_commands(event)),
+        compared=comparison(past, event),
+    )
 
 
 def _and(names: Sequence[str]) -> str:
@@ -134,60 +213,56 @@ def _and(names: Sequence[str]) -> str:
     return f"{', '.join(others)} and {last}" if others else last
 
 
-def elsewhere(past: History, one: Occasion) -> list[str]:
-    """What changed most on each of the other devices, as "on NVIDIA H200 kernel_time +2.22 %"."""
-    told = []
-    for event in one.elsewhere:
-        move = event.moves[0]
-        series = past.series[move.series]
-        title = past.title(series, device=False)
-        told.append(f"on {past.devices[event.device]} {title}: {_in_short(series, move.change)}")
-    return told
+def _what(event: LevelChange) -> str:
+    """How many tests are worse since, and how many better, by gated metrics."""
+    worse = {move.series.seen.test for move in event.moves if move.change.worse}
+    better = {move.series.seen.test for move in event.moves if move.change.worse is False} - worse
+    said = [f", {len(worse)} worse"] if worse else []
+    said += [f", {len(better)} better"] if better else []
+    tests = len({move.series.seen.test for move in event.moves})
+    return f"{_many(tests, 'test')} changed{''.join(said)}"
 
 
-def suspected(event: LevelChange) -> list[str]:
-    """As in "suspect, driver 570 -> 580", or that only the revision differs."""
+def _suspected(event: LevelChange) -> Iterator[str]:
     if [one.kind for one in event.suspects] == [SuspectKind.CODE]:
-        return [f"only the revision differs, {event.suspects[0].what}"]
-    return [f"suspect, {one}" for one in event.suspects]
+        yield f"only the revision differs, {event.suspects[0].what}"
+    else:
+        yield from (f"suspect, {one}" for one in event.suspects)
 
 
-def moved(past: History, event: LevelChange) -> list[tuple[str, str, bool | None]]:
-    """What changed of each test, the largest change first, and whether it is for the worse.
-
-    A test's title, and as in "cycles +2.04 % (805.21 M -> 821.95 M), step_time +1.97 %".
-    """
+def _moved(past: History, event: LevelChange) -> Iterator[tuple[str, str, bool | None]]:
     by_test: dict[str, list[Move]] = {}
     for move in event.moves:
-        title = past.title(past.series[move.series], device=False)
-        by_test.setdefault(title, []).append(move)
-    told = []
-    for title, moves in by_test.items():
-        first, *others = moves
-        said = [said_of(past.series[first.series], first.change)]
-        said += [_in_short(past.series[one.series], one.change) for one in others[:_OTHERS]]
+        by_test.setdefault(title(past, move.series, device=False), []).append(move)
+    for name, (first, *others) in by_test.items():
+        said = [_at_length(first), *map(_in_short, others[:_OTHERS])]
         more = len(others) - _OTHERS
         ending = f" and {counted(more, 'other metric')}" if more > 0 else ""
-        told.append((title, ", ".join(said) + ending, first.change.worse))
-    return told
+        yield name, ", ".join(said) + ending, first.change.worse
 
 
-def _in_short(one: MetricHistory, change: ChangePoint) -> str:
-    return f"{one.metric.name} {units.from_zero_or(change.change, points=one.trend.points)}"
+def _in_short(move: Move) -> str:
+    change = units.from_zero_or(move.change.change, points=move.series.trend.points)
+    return f"{move.series.metric.name} {change}"
 
 
-def commands(past: History, event: LevelChange) -> tuple[str, ...]:
-    """What one types next; where the code is suspected first, how to find the commit."""
+def _at_length(move: Move) -> str:
+    """As in "cycles +1.23 % (437.8 M -> 443.2 M)"."""
+    trend, unit = move.series.trend, move.series.metric.unit
+    place = trend.changes.index(move.change)
+    old, new = (units.value(level, unit) for level in trend.levels[place : place + 2])
+    return f"{_in_short(move)} ({old} -> {new})"
+
+
+def _commands(event: LevelChange) -> Iterator[str]:
     before, after = map(str, event.files)
-    typed = [f"gpuperf compare {shlex.quote(before)} {shlex.quote(after)}"]
+    yield f"gpuperf compare {shlex.quote(before)} {shlex.quote(after)}"
     if revisions := _revisions(event):
         old, new = revisions
-        typed.append(f"git log --oneline {shlex.quote(f'{old}..{new}')}")
+        yield f"git log --oneline {shlex.quote(f'{old}..{new}')}"
         if event.worse and event.suspects and event.suspects[0].kind is SuspectKind.CODE:
-            worst = next((m for m in event.moves if m.change.worse), event.moves[0])
-            test = past.series[worst.series].seen.test
-            typed.append(shlex.join(("gpuperf", "bisect", old, new, "--", test)))
-    return tuple(typed)
+            worst = next(move for move in event.moves if move.change.worse)
+            yield shlex.join(("gpuperf", "bisect", old, new, "--", worst.series.seen.test))
 
 
 def comparison(past: History, event: LevelChange) -> str:
