@@ -32,7 +32,8 @@ from pytest_gpuperf.commands.interleaved import (
 from pytest_gpuperf.commands.worktrees import Repository, Tree, repository, worktrees
 from pytest_gpuperf.errors import FAILED, INTERRUPTED, OK, UsageFailure, printable
 from pytest_gpuperf.model.measurement import title_of
-from pytest_gpuperf.model.result import FAULTS, Outcome, Result, worst_first
+from pytest_gpuperf.model.result import FAULTS, Outcome, Result
+from pytest_gpuperf.report import view
 from pytest_gpuperf.report.interchange import SUFFIXES, report_text
 from pytest_gpuperf.report.text.failure import failure
 from pytest_gpuperf.report.text.next_command import CommandContext
@@ -148,7 +149,7 @@ def conclude(trial: Interleaved, options: argparse.Namespace) -> int:
     run, saved = trial.save(), _named(trial.file(new))
     context = CommandContext(trial.command, paired=True)
     width = shutil.get_terminal_size().columns
-    results = worst_first(pairs.results.values())
+    results = view.worst_first(pairs.results.values())
     slower = [result for result in results if is_slower(result)]
     for result in slower:
         failing = [entry for entry in result.said if entry.outcome in FAULTS]

@@ -53,8 +53,6 @@ WORST_FIRST = (
     *(Outcome.UNCHANGED, Outcome.HOLDS, Outcome.UNSUPPORTED, Outcome.REPORTED),
 )
 """All outcomes in the order of every report: failures, doubts, improvements, the rest."""
-TIMES = ("step_time", "wall_time", "duration")
-"""The time of a step, the best first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -527,43 +525,6 @@ class Result:
         """
         outcomes = (entry.outcome for entry in self.said)
         return next((one for one in outcomes if one is not Outcome.KERNELS_CHANGED), None)
-
-    @property
-    def time(self) -> Verdict | None:
-        """The verdict on the time of a step, which may be only reported."""
-        step = {verdict.metric: verdict for verdict in self.verdicts if verdict.phase == STEP}
-        return next((step[name] for name in TIMES if name in step), None)
-
-    @property
-    def cost(self) -> float | None:
-        """How much longer a step takes than the baseline's, in ns; None where that is unknown."""
-        time = self.time
-        if time is None or time.baseline is None or time.measured is None:
-            return None
-        return (time.measured - time.baseline) * (1 if time.unit == "ns" else 1e6)
-
-
-def worst_first(results: Iterable[Result]) -> list[Result]:
-    """What failed, what is in doubt and what improved; then the rest, as it came.
-
-    Of one outcome what costs most time comes first; without a time, what changed most. What was not
-    judged comes last.
-    """
-    return sorted(results, key=_urgency)
-
-
-def _urgency(result: Result) -> tuple[int, float, float]:
-    said = result.said
-    if not said or _rank(said[0]) >= WORST_FIRST.index(Outcome.UNCHANGED):
-        return _rank(said[0]) if said else len(WORST_FIRST), 0.0, 0.0
-    worst = said[0].outcome
-    sizes = (
-        # A point of a percentage counts as 1 %.
-        abs(entry.change or 0.0) / (100 if entry.points else 1)
-        for entry in said
-        if isinstance(entry, Verdict) and entry.outcome is worst
-    )
-    return _rank(said[0]), -(result.cost or 0.0), -max(sizes, default=0.0)
 
 
 def _rank(entry: Verdict | Expectation) -> int:

@@ -23,7 +23,6 @@ from pytest_gpuperf.model.result import (
     Result,
     Run,
     Unfinished,
-    worst_first,
 )
 from pytest_gpuperf.report import github, interchange, view
 from pytest_gpuperf.report.text.next_command import CommandContext
@@ -290,7 +289,7 @@ class Ledger:
 
     def _before(self) -> Path | None:
         """An earlier run in which the worst of the regressed tests was measured and had not."""
-        worst = next(iter(worst_first(self._results)), None)
+        worst = next(iter(view.worst_first(self._results)), None)
         if self.saved is None or worst is None or not _regressed(worst):
             return None
         folder = self._settings.root / run_files.FOLDER

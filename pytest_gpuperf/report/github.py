@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pytest_gpuperf.errors import printable_lines
-from pytest_gpuperf.model.result import DOUBTS, FAULTS, Result, Run, worst_first
+from pytest_gpuperf.model.result import DOUBTS, FAULTS, Result, Run
 from pytest_gpuperf.report import view
 from pytest_gpuperf.report.markdown import markdown
 from pytest_gpuperf.report.text import kernel_lines
@@ -95,7 +95,7 @@ def workflow_commands(
     a test without one is marked nowhere, but named. `spared` says, by node id, why a test did not
     fail whatever it measured ("expected to fail"): what would be an error is a notice then.
     """
-    for result in worst_first(results):
+    for result in view.worst_first(results):
         why = (spared or {}).get(result.test, "")
         if result.outcome in FAULTS:
             level = "notice" if why else "error"

@@ -17,7 +17,6 @@ from pytest_gpuperf.model.result import (
     Outcome,
     Result,
     Run,
-    worst_first,
 )
 from pytest_gpuperf.report import view
 from pytest_gpuperf.report.text import (
@@ -60,7 +59,7 @@ def markdown(run: Run, limit: int | None = None, context: CommandContext | None 
     "" where not even the verdicts fit. `context` is what commands depend on; None of a run of which
     nothing else is known.
     """
-    results = worst_first(run.results())
+    results = view.worst_first(run.results())
     head = "\n".join([*_head(results, run, context or of_run(run, "")), ""])
     # A ratio has no table of its own: all that was expected is one.
     measured = [result for result in results if result.measurements]

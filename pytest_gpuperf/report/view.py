@@ -13,6 +13,7 @@ from pytest_gpuperf.catalogue.units import counted
 from pytest_gpuperf.errors import printable
 from pytest_gpuperf.judge.verdict import NO_WORK, NOT_COMPILED
 from pytest_gpuperf.measure.device import guard
+from pytest_gpuperf.model.measurement import STEP
 from pytest_gpuperf.model.result import (
     DOUBTS,
     FAULTS,
@@ -48,6 +49,8 @@ _WORDS = {
 }
 _TOLD = (*FAULTS, *DOUBTS, Outcome.IMPROVED)
 """Outcomes that are named before the tables."""
+TIMES = ("step_time", "wall_time", "duration")
+"""The time of a step, the best first."""
 _ANOTHER = "Use a collector that counts a metric that is gated: `gpuperf metrics` marks them"
 REMEDIES = {
     Lack.UNFIT: "Measure again when the GPU is cool and nothing else uses it (`gpuperf doctor` "
@@ -60,6 +63,38 @@ REMEDIES = {
     Lack.NOT_ASKED: _ANOTHER,
 }
 """Of what is not for want of a baseline."""
+
+
+def cost(result: Result) -> float | None:
+    """How much longer a step takes than the baseline's, in ns; None where that is unknown."""
+    step = {verdict.metric: verdict for verdict in result.verdicts if verdict.phase == STEP}
+    time = next((step[name] for name in TIMES if name in step), None)
+    if time is None or time.baseline is None or time.measured is None:
+        return None
+    return (time.measured - time.baseline) * (1 if time.unit == "ns" else 1e6)
+
+
+def worst_first(results: Iterable[Result]) -> list[Result]:
+    """What failed, what is in doubt and what improved; then the rest, as it came.
+
+    Of one outcome what costs most time comes first; without a time, what changed most. What was not
+    judged comes last.
+    """
+    return sorted(results, key=_urgency)
+
+
+def _urgency(result: Result) -> tuple[int, float, float]:
+    said = result.said
+    if not said or WORST_FIRST.index(said[0].outcome) >= WORST_FIRST.index(Outcome.UNCHANGED):
+        return WORST_FIRST.index(said[0].outcome) if said else len(WORST_FIRST), 0.0, 0.0
+    worst = said[0].outcome
+    sizes = (
+        # A point of a percentage counts as 1 %.
+        abs(entry.change or 0.0) / (100 if entry.points else 1)
+        for entry in said
+        if isinstance(entry, Verdict) and entry.outcome is worst
+    )
+    return WORST_FIRST.index(said[0].outcome), -(cost(result) or 0.0), -max(sizes, default=0.0)
 
 
 def standing(result: Result, outcome: Outcome | None = None) -> str:

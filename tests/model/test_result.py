@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import random
 from dataclasses import replace
-
-import pytest
 
 from pytest_gpuperf.model.measurement import title_of
 from pytest_gpuperf.model.result import (
-    WORST_FIRST,
     Expectation,
     JudgedBy,
     Outcome,
-    Result,
-    worst_first,
 )
 from tests.examples import TEST, measurement, result, run, verdict
 
@@ -67,36 +61,3 @@ def test_the_worst_that_is_said_of_the_step_is_the_outcome() -> None:
         assert result(measurement(), *said).outcome is worst, outcomes
     assert result(measurement(), verdict(phase="forward")).outcome is None
     assert result(measurement(), expectations=(LIMIT,)).outcome is Outcome.HOLDS
-
-
-def test_every_outcome_has_its_place() -> None:
-    assert sorted(WORST_FIRST) == sorted(Outcome)
-    every = [result(measurement(), verdict(outcome=outcome)) for outcome in WORST_FIRST]
-    every.append(result(measurement()))
-    for seed in range(5):
-        assert worst_first(random.Random(seed).sample(every, len(every))) == every, seed
-
-
-def test_what_costs_most_time_comes_first_in_every_report() -> None:
-    def slower(baseline: float, share: float) -> Result:
-        time = verdict("step_time", unit="ms", change=share, baseline=baseline)
-        return result(measurement(), replace(time, measured=baseline * (1 + share)))
-
-    short, long = slower(1.0, 0.2), slower(1000.0, 0.05)
-    assert [short.cost, long.cost] == pytest.approx([0.2e6, 50e6])
-    assert worst_first([short, long]) == [long, short]
-
-
-def test_without_a_time_the_larger_change_comes_first_and_calm_ones_as_they_came() -> None:
-    def changed(outcome: Outcome, change: float, *, points: bool = False) -> Result:
-        same = verdict("instructions", Outcome.UNCHANGED, change=1e-5)
-        return result(measurement(), same, verdict(outcome=outcome, change=change, points=points))
-
-    ordered = [
-        *(changed(Outcome.REGRESSED, change) for change in (4.0, -0.3, 0.1)),
-        # A point of a percentage is a hundredth.
-        changed(Outcome.REGRESSED, -3.0, points=True),
-        *(changed(Outcome.IMPROVED, change) for change in (-0.5, -0.1)),
-    ]
-    calm = [changed(Outcome.UNCHANGED, change) for change in (0.001, 0.004, 0.002)]
-    assert worst_first([*calm, *ordered[::-1]]) == [*ordered, *calm]

@@ -2,34 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pytest_gpuperf.errors import printable, printable_lines
-from pytest_gpuperf.judge.attribution import attribute
-from pytest_gpuperf.model.result import Expectation, Outcome
+from pytest_gpuperf.model.result import Outcome
 from pytest_gpuperf.report.github import SUMMARY_LIMIT, Actions, Place, actions, workflow_commands
 from pytest_gpuperf.report.markdown import markdown
 from tests.examples import TEST, measurement, result, run, verdict
-from tests.kernel_steps import NAMING, table
 from tests.workflow_commands import Command, commands
 
 PLACES = {TEST: Place("suites/meddpm/test_training.py", 12)}
-RATIO = Expectation(
-    TEST, "cycles", "", "tf32 / baseline", None, 0.25, Outcome.BROKEN, "beyond", 0.5, 0.49, 0.51
-)
-
-
-def test_a_regression_is_an_error_at_its_test() -> None:
-    said = run([measurement()], [verdict(), verdict("ipc", Outcome.REPORTED)])
-    assert list(workflow_commands(said.results(), PLACES)) == [
-        "::error file=suites/meddpm/test_training.py,line=12,"
-        "title=gpuperf%3A test_training_step[tf32] regressed on NVIDIA H200 (sm90)"
-        "::cycles +2.52 %25 (437.00 M -> 448.00 M, tolerance 0.5 %25)"
-    ]
 
 
 LEVELS = {
@@ -69,38 +54,6 @@ def test_what_failed_no_test_is_no_error() -> None:
     assert line.startswith("::error ")
 
 
-def test_a_broken_ratio_is_an_error_of_its_own() -> None:
-    said = replace(run([measurement()], [verdict()]), expectations=(RATIO,))
-    first, second = commands("\n".join(workflow_commands(said.results(), PLACES)))
-    assert (first.name, second.name) == ("error", "error")
-    assert second.properties["line"] == "12"
-    assert second.message == (
-        "expected of cycles: tf32 / baseline below 0.25: 0.5 (0.49 to 0.51), broken"
-    )
-
-
-def test_a_broken_limit_is_part_of_its_measurement() -> None:
-    limit = replace(RATIO, unit="cycles", subject="step", above=None, below=4e8, measured=448e6)
-    said = replace(run([measurement()], [verdict()]), expectations=(limit,))
-    (only,) = commands("\n".join(workflow_commands(said.results(), PLACES)))
-    first, second = only.message.splitlines()
-    assert first.startswith("cycles +2.52 %")
-    assert second.startswith("expected of cycles: test_training_step[tf32] below 400.00 M")
-
-
-def test_errors_stand_before_warnings() -> None:
-    names = ["a", "b", "c"]
-    outcomes = [Outcome.NO_BASELINE, Outcome.REGRESSED, Outcome.INCONCLUSIVE]
-    said = run(
-        [measurement(test=name) for name in names],
-        [verdict(outcome=o, test=name) for name, o in zip(names, outcomes, strict=True)],
-    )
-    levels = [
-        command.name for command in commands("\n".join(workflow_commands(said.results(), {})))
-    ]
-    assert levels == ["error", "warning", "warning"]
-
-
 def test_what_is_not_known_of_a_place_is_left_out() -> None:
     for places, expected in (
         ({}, {"title"}),
@@ -110,18 +63,6 @@ def test_what_is_not_known_of_a_place_is_left_out() -> None:
         (line,) = workflow_commands([result(measurement(), verdict())], places)
         (command,) = commands(line)
         assert set(command.properties) == expected, places
-
-
-def test_the_guilty_kernels_are_named() -> None:
-    step = (("conv", 900.0), ("add", 300.0))
-    said = attribute(table(*step, ("silu", 600.0), ("silu", 600.0)), table(*step), NAMING)
-    made = result(measurement(), verdict(), attribution=said)
-    (line,) = workflow_commands([made], PLACES)
-    (command,) = commands(line)
-    assert command.message.splitlines()[1:] == [
-        "kernels: +1.2 ms (x2) in a step, 100 % of it explained:",
-        "  +1.2 ms  100 %  silu  added (new), 2 launches",
-    ]
 
 
 @given(st.text(max_size=40) | st.text("%:,=\r\n ADa025", max_size=20))

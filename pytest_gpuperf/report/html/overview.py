@@ -11,14 +11,12 @@ from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.model.measurement import STEP
 from pytest_gpuperf.model.result import (
-    TIMES,
     WORST_FIRST,
     Attribution,
     Outcome,
     Result,
     Run,
     Verdict,
-    worst_first,
 )
 from pytest_gpuperf.report import view
 from pytest_gpuperf.report.html.subject import KERNELS, FigureSubject
@@ -133,8 +131,10 @@ class TestRow:
     label: str
     """The test as people call it."""
     result: Result
-    nanoseconds: float | None
-    """The time of a step."""
+    time: float | None
+    """Of a step, in ns."""
+    cost: float | None
+    """What it takes longer than the baseline's, in ns."""
     decides: VerdictRow
     """Of the worst verdicts that on time, else the one furthest out."""
     besides: str
@@ -179,12 +179,6 @@ class TestRow:
         return f"{device.name} ({device.arch}{counted})"
 
     @property
-    def cost(self) -> str:
-        """What a step takes longer than the baseline's."""
-        cost = self.result.cost
-        return table.NOTHING if cost is None else kernel_lines.duration(cost)
-
-    @property
     def calm(self) -> bool:
         """Nothing is to be said of it but that it passed."""
         outcomes = [row.verdict.outcome for row in self.told if row.verdict]
@@ -195,15 +189,6 @@ class TestRow:
         """What the judge says beside the numbers."""
         details = (row.verdict.detail for row in self.told if row.verdict)
         return tuple(dict.fromkeys(filter(None, details)))
-
-
-@dataclass(frozen=True, slots=True)
-class Tally:
-    """How many stand so."""
-
-    count: int
-    what: str
-    tone: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +205,8 @@ class Overview:
     """What the numbers are of: the run, its commit, the baseline, the device."""
     command: str
     """What was typed."""
-    totals: tuple[Tally, ...]
+    totals: tuple[tuple[int, str, str], ...]
+    """How many stand so, and its tone."""
     judged: str
     """How many of how many have a verdict, and what the others lack; "" where none lacks it."""
     rows: tuple[TestRow, ...]
@@ -252,7 +238,7 @@ def overview(
     """
     titles = Counter(subject.result.title for subject in subjects)
     by_result = {id(subject.result): subject for subject in subjects}
-    ranked = [by_result[id(one)] for one in worst_first(s.result for s in subjects)]
+    ranked = [by_result[id(one)] for one in view.worst_first(s.result for s in subjects)]
     rows = [_row(one, at, titles[one.result.title] == 1) for at, one in enumerate(ranked, 1)]
     expected = sorted(run.expectations, key=lambda entry: WORST_FIRST.index(entry.outcome))
     headline, lead, tone = _headline(rows, run)
@@ -284,14 +270,15 @@ def _row(subject: FigureSubject, place: int, unique: bool) -> TestRow:
     step = [v for v in result.verdicts if v.phase == STEP]
     told = sorted((v for v in step if v.outcome not in _UNTOLD), key=_rank)
     decides = _deciding(told)
-    times = ((subject.value(name), catalogue().metrics[name].unit) for name in TIMES)
+    times = ((subject.value(name), catalogue().metrics[name].unit) for name in view.TIMES)
     time, unit = next(((t, unit) for t, unit in times if t is not None), (None, ""))
     blamed = result.attribution
     row = TestRow(
         place,
         result.title,
         result,
-        nanoseconds=None if time is None else time if unit == "ns" else time * 1e6,
+        time=None if time is None else time if unit == "ns" else time * 1e6,
+        cost=view.cost(result),
         decides=_verdict_row(decides) if decides else VerdictRow(),
         besides=_besides(told, decides),
         says=_says(told),
@@ -314,19 +301,19 @@ def _verdict_row(verdict: Verdict) -> VerdictRow:
 
 def _rank(verdict: Verdict) -> tuple[int, bool]:
     """The worst first; of what is as bad the time, which all of it is about."""
-    return WORST_FIRST.index(verdict.outcome), verdict.metric not in TIMES
+    return WORST_FIRST.index(verdict.outcome), verdict.metric not in view.TIMES
 
 
 def _deciding(told: Sequence[Verdict]) -> Verdict | None:
     """The verdict that the row shows: of the worst, that on time; else the one furthest out."""
     worst = [v for v in told if v.outcome is not Outcome.KERNELS_CHANGED]
     worst = [v for v in worst if v.outcome is worst[0].outcome]
-    timed = min((v for v in worst if v.metric in TIMES), key=_best_time, default=None)
+    timed = min((v for v in worst if v.metric in view.TIMES), key=_best_time, default=None)
     return timed or max(worst, key=_tolerances, default=None)
 
 
 def _best_time(verdict: Verdict) -> int:
-    return TIMES.index(verdict.metric)
+    return view.TIMES.index(verdict.metric)
 
 
 def _tolerances(verdict: Verdict) -> float:
@@ -502,11 +489,11 @@ def _headline(rows: Sequence[TestRow], run: Run) -> tuple[str, str, str]:
     return many, lead or (expectation_lines.line(broken[0]) if broken else ""), tone
 
 
-def _totals(rows: Sequence[TestRow], run: Run) -> Iterator[Tally]:
+def _totals(rows: Sequence[TestRow], run: Run) -> Iterator[tuple[int, str, str]]:
     counts = Counter((row.outcome, row.tone) for row in rows)
-    yield from (Tally(count, outcome, tone) for (outcome, tone), count in counts.items())
+    yield from ((count, outcome, tone) for (outcome, tone), count in counts.items())
     if run.skipped:
-        yield Tally(len(run.skipped), INCOMPLETE, "")
+        yield len(run.skipped), INCOMPLETE, ""
 
 
 def _about(run: Run, results: Sequence[Result]) -> Iterator[tuple[str, str]]:

@@ -30,7 +30,7 @@ from pytest_gpuperf.report.html.figure import Figure, Quantity, cell_text, csv_t
 from pytest_gpuperf.report.html.figures import all_figures
 from pytest_gpuperf.report.html.overview import STRIP_HEIGHT, STRIP_WIDTH, overview
 from pytest_gpuperf.report.html.subject import KERNELS, FigureSubject, subjects
-from pytest_gpuperf.report.text import table
+from pytest_gpuperf.report.text import kernel_lines, table
 from pytest_gpuperf.report.text.next_command import CommandContext
 
 if TYPE_CHECKING:
@@ -105,6 +105,7 @@ def page(
         overview=overview(run, measured, file, context),
         nights=nights,
         value=units.value,
+        lost=kernel_lines.duration,
         strip=(STRIP_WIDTH, STRIP_HEIGHT),
         figures=[_shown(one, drawn=one.key in charts) for one in figures if one not in lacking],
         lacking=lacking,

@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import UsageFailure, printable
 from pytest_gpuperf.judge.stopping import LOOKS, NOISY_BASELINE
-from pytest_gpuperf.model.result import FAULTS, Outcome, Result, Run, worst_first
+from pytest_gpuperf.model.result import FAULTS, Outcome, Result, Run
+from pytest_gpuperf.report import view
 from pytest_gpuperf.report.text.table import wrapped
 from pytest_gpuperf.storage import run_files
 
@@ -254,7 +255,7 @@ def wanted(
 
 def _again(results: Sequence[Result], context: CommandContext) -> tuple[str, Sequence[str]]:
     """The command of what failed, or of the worst of it: all else of the session is left out."""
-    failed = [r for r in worst_first(results) if any(e.outcome in FAULTS for e in r.said)]
+    failed = [r for r in view.worst_first(results) if any(e.outcome in FAULTS for e in r.said)]
     what = "to measure it again by itself:" if len(failed) == 1 else "to measure the worst again:"
     return what, [context.started(alone(context.command, [failed[0].test]))]
 

@@ -13,7 +13,7 @@ from pytest_gpuperf.catalogue.units import counted
 from pytest_gpuperf.judge.verdict import ABSENT, KNOWN_KIND, NEW_METRIC, OTHER_GPU, TOLERATED
 from pytest_gpuperf.model.measurement import STEP, Measurement, titles
 from pytest_gpuperf.model.metric import MetricClass
-from pytest_gpuperf.model.result import Outcome, Result, Verdict, worst_first
+from pytest_gpuperf.model.result import Outcome, Result, Verdict
 from pytest_gpuperf.report import view
 from pytest_gpuperf.report.text import (
     expectation_lines,
@@ -65,7 +65,7 @@ def summary(
     failed = [e for e in expected if e.outcome in (Outcome.BROKEN, Outcome.INCONCLUSIVE)]
     lines = [] if quiet else step_tables.configurations(measured, width, verbose=verbose)
     lines += expectation_lines.lines(failed, width)
-    untold = [r for r in worst_first(measured) if verbose or id(r) not in known]
+    untold = [r for r in view.worst_first(measured) if verbose or id(r) not in known]
     if quiet:
         lines += _worst(untold, width)
     else:

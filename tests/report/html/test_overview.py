@@ -66,28 +66,6 @@ def test_the_worst_verdict_is_first_whatever_the_order_of_the_tests() -> None:
     )
 
 
-def test_of_what_is_as_bad_that_which_costs_most_time_is_first() -> None:
-    tests = {"a.py::long": 2000.0, "a.py::short": 10.0, "a.py::longest": 3000.0}
-    said = of(
-        run(
-            [measurement(test=test) for test in tests],
-            [
-                replace(
-                    verdict("step_time", Outcome.REGRESSED, test=test),
-                    baseline=time,
-                    measured=time * (1.5 if "short" in test else 1.02),
-                )
-                for test, time in tests.items()
-            ],
-        )
-    )
-    assert [(row.label, row.cost) for row in said.rows] == [
-        ("longest", "+60 ms"),
-        ("long", "+40 ms"),
-        ("short", "+5 ms"),
-    ]
-
-
 def test_the_headline_says_how_the_run_went() -> None:
     for outcomes, headline, tone in (
         ([Outcome.UNCHANGED] * 3, "All 3 unchanged", "good"),
@@ -111,7 +89,7 @@ def test_what_got_worse_is_not_said_without_what_got_better() -> None:
     (row,) = said.rows
     assert (row.decides.metric, row.decides.change) == ("peak_memory", "+0.03 %")
     assert row.besides == "step_time -6.00 % improved"
-    assert row.cost == "-6 ms"
+    assert row.cost == pytest.approx(-6e6)
     unsettled = moved("step_time", Outcome.INCONCLUSIVE, -0.05)
     said = of(run([measurement()], [unsettled, moved("copies", Outcome.IMPROVED, -0.98)]))
     assert said.lead == "step_time -5.00 %, copies -98.00 %"
@@ -190,7 +168,7 @@ def test_the_totals_have_the_skipped_and_the_unjudged_too() -> None:
     made = run_of(Outcome.UNCHANGED, Outcome.NO_BASELINE)
     skipped = {"a.py::one": "needs a GPU", "a.py::two": "only on sm80"}
     said = of(replace(made, skipped=skipped))
-    assert [(one.count, one.what) for one in said.totals] == [
+    assert [(count, what) for count, what, _ in said.totals] == [
         (1, "no-baseline"),
         (1, "unchanged"),
         (2, "incomplete"),

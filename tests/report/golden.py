@@ -1,0 +1,431 @@
+"""The golden texts of all reports: each scenario as summary, failure, Markdown and annotation.
+
+`python -m tests.report.golden` writes them anew, to be looked at as a diff.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from pytest_gpuperf.baselines.judgement import lack, lacking
+from pytest_gpuperf.catalogue.metric_catalogue import catalogue
+from pytest_gpuperf.judge.attribution import attribute
+from pytest_gpuperf.judge.comparison import Comparison
+from pytest_gpuperf.measure.device.nvml import portable_device
+from pytest_gpuperf.model.measurement import (
+    Conditions,
+    Device,
+    Measurement,
+    Reading,
+    Sample,
+    Window,
+)
+from pytest_gpuperf.model.result import (
+    DOUBTS,
+    FAULTS,
+    Expectation,
+    Outcome,
+    Result,
+    Unfinished,
+    Verdict,
+)
+from pytest_gpuperf.report import comparison_report, view
+from pytest_gpuperf.report.github import Place, workflow_commands
+from pytest_gpuperf.report.markdown import markdown
+from pytest_gpuperf.report.text import expectation_lines, failure
+from pytest_gpuperf.report.text.next_command import CommandContext
+from pytest_gpuperf.report.text.summary import summary
+from tests import ROOT
+from tests.comparisons import ALONE, compared
+from tests.examples import (
+    A100,
+    H200,
+    OTHER_H200,
+    TEST,
+    kernels_changed,
+    measurement,
+    processes,
+    result,
+    run,
+    verdict,
+)
+from tests.kernel_steps import NAMING, Sited, operators, sited, table
+
+FOLDER = ROOT / "tests" / "data" / "reports"
+SESSION = CommandContext("--gpu-arch sm90 suites/meddpm")
+_FAILING = (*FAULTS, *DOUBTS, Outcome.UNSUPPORTED)
+
+
+def _said(metric: str = "cycles", outcome: Outcome = Outcome.REGRESSED, **more: Any) -> Verdict:
+    return replace(verdict(metric, outcome), **more)
+
+
+def _calm(metric: str = "cycles", change: float = 0.0, **more: Any) -> Verdict:
+    return _said(metric, Outcome.UNCHANGED, change=change, **more)
+
+
+def _lacking(metric: str, outcome: Outcome, detail: str, reason: str = "") -> Verdict:
+    made = _said(metric, outcome, baseline=None, change=None, tolerance=None, detail=detail)
+    return replace(made, reason=reason or made.reason, measured=None)
+
+
+def _named(test: str, *verdicts: Verdict, file: str = "a.py", **more: Any) -> Result:
+    return result(measurement(test=f"{file}::{test}", **more), *verdicts)
+
+
+STEP_TABLE = (("conv", 900.0), ("add", 300.0))
+SILU = attribute(table(*STEP_TABLE, ("silu", 600.0), ("silu", 600.0)), table(*STEP_TABLE), NAMING)
+SITES: list[Sited] = [
+    ("conv", 900.0, "net.py:3 Net.forward a"),
+    ("add", 300.0, "net.py:4 Net.forward b_c"),
+]
+SLOWER = _said("step_time", unit="ms", baseline=2.0, measured=2.5, change=0.25)
+MODULES = attribute(
+    sited(*SITES, ("silu", 600.0, "net.py:5 Net.act b_c")), sited(*SITES), NAMING, [SLOWER]
+)
+ATTEND = ("mm", "model.py:3 Net.attend layers.0")
+ON_A_CPU = attribute(operators(ATTEND, ATTEND), operators(ATTEND), NAMING)
+DISTURBED = Conditions(
+    Reading(sm_clock_mhz=1980),
+    Reading(sm_clock_mhz=1410, throttle_reasons=("software power cap",), other_processes=(4711,)),
+)
+RATIO = Expectation(
+    *("suites/x.py::test_claim[tf32]", "cycles", "", "tf32 / baseline", None, 0.35),
+    *(Outcome.HOLDS, "within", 0.17719, 0.17651, 0.17788, 3),
+)
+LIMIT = Expectation(
+    *(TEST, "duration", "ns", "step", None, 225e6),
+    *(Outcome.BROKEN, "beyond", 231e6, 230e6, 232e6, 3),
+)
+
+
+def _expecting(*expectations: Expectation) -> list[Result]:
+    """Limits belong to the measurement, ratios stand by themselves."""
+    limits = tuple(one for one in expectations if one.unit)
+    ratios = [Result(e.test, e.subject, (), expectations=(e,)) for e in expectations if not e.unit]
+    return [result(measurement(), _calm(), expectations=limits), *ratios]
+
+
+def _components(device: str) -> Result:
+    time = "kernel_time" if device == "gpu" else "wall_time"
+    size = 1e6 if device == "gpu" else 1.0
+    parts: dict[str, dict[str, list[float]]] = {
+        name: {time: [part * size]} for name, part in (("norm\n", 2), ("conv2d", 5), ("extract", 0))
+    }
+    step: dict[str, list[float]] = {"cycles": [1e6], time: [8 * size]}
+    if device == "gpu":
+        step |= {"launches": [110], "graph_launches": [2]}
+        for name, launches in (("norm\n", 60), ("conv2d", 40), ("extract", 0)):
+            parts[name] |= {"launches": [launches], "copy_time_h2d": [3e6 * (name == "conv2d")]}
+    made = replace(measurement(step, phases=parts), components=tuple(parts))
+    moved = _said(time, Outcome.REPORTED, phase="conv2d", change=0.25, unit="ns")
+    return result(made, _calm(), moved)
+
+
+def _configured(name: str, **series: float) -> Result:
+    values = {metric: [value] for metric, value in series.items()}
+    return result(measurement(values, test=f"x.py::test_step[{name}]", configuration=name))
+
+
+WINDOW = Window(10, 3, "cupti", (Sample("step", "cycles", (1e6,)), Sample("step", "ipc", (2.0,))))
+PHASES = [
+    _said(outcome=Outcome.REPORTED, phase=phase, baseline=old, measured=new, change=change)
+    for phase, old, new, change in (
+        *(("forward", 70.0, 70.0, 0.0), ("backward", 100.0, 105.0, 0.05)),
+        *(("optimizer", 2.0, 2.2, 0.1), ("new", None, 5.0, None)),
+    )
+]
+INTERVALS = [
+    _said(change=0.05, low=0.041, high=0.059, processes=3),
+    _said("l2_hit_rate", change=-2.0, points=True, low=-2.5, high=-1.5, processes=3),
+    _said("layout_copies", change=None, baseline=0.0, processes=3),
+]
+BLIND = [
+    *(_said(tolerance=1.0), _said("step_time", tolerance=10.0), _said("ipc")),
+    _said("copies", Outcome.REPORTED, reason="new-metric"),
+    _said("launches", Outcome.REPORTED, reason="any-tolerated"),
+]
+UNREAD = [
+    _lacking("cycles", Outcome.UNSUPPORTED, "CUPTI may not read counters here"),
+    _lacking("instructions", Outcome.UNSUPPORTED, "CUPTI may not read counters here"),
+    _calm("step_time", minimum_detectable_effect=0.012),
+    _calm("stream_synchronizations"),
+]
+ZEROS = [
+    _calm("copies", baseline=0.0, measured=0.0, reason="both-zero"),
+    _said("launches", baseline=0.0, measured=3.0, change=None, reason="from-zero"),
+    _said("collectives", Outcome.REPORTED, baseline=None, measured=0.0, change=None),
+]
+BLUNT = _calm(change=0.03, tolerance=0.084, minimum_detectable_effect=0.45)
+
+
+def _undecided(*reasons: str) -> list[Result]:
+    looks = [
+        _said(metric, Outcome.INCONCLUSIVE, reason=reason, change=0.004, low=-0.001, high=0.05)
+        for metric, reason in zip(("cycles", "instructions"), reasons, strict=False)
+    ]
+    return [result(measurement(), *looks)]
+
+
+SCENARIOS: dict[str, list[Result]] = {
+    "regressed": [result(measurement(), _said(), _said("ipc", Outcome.REPORTED))],
+    "other kernels": [result(measurement(), kernels_changed(), _said(), attribution=SILU)],
+    "cause and modules": [result(measurement(), SLOWER, attribution=MODULES)],
+    "on a CPU": [
+        result(
+            measurement(device=portable_device()),
+            _said("operators", change=1.0, baseline=1.0, measured=2.0, unit="calls"),
+            attribution=ON_A_CPU,
+        )
+    ],
+    "improved": [
+        result(measurement(), _said(outcome=Outcome.IMPROVED, measured=430e6, change=-0.016))
+    ],
+    "worse and better": [
+        result(
+            measurement(configuration=""),
+            _said("peak_memory", change=0.3),
+            _said(outcome=Outcome.IMPROVED, change=-0.1),
+        )
+    ],
+    "no baseline": [
+        result(
+            measurement(),
+            *(
+                _lacking(metric, Outcome.NO_BASELINE, "x.yaml does not exist", "no-file")
+                for metric in ("cycles", "step_time")
+            ),
+        )
+    ],
+    "too few processes": _undecided("too-few-processes", "too-few-processes"),
+    "too noisy": _undecided("too-few-processes", "too-noisy"),
+    "a noisy baseline": _undecided("baseline-too-noisy"),
+    "not measured again": _undecided("not-looked-again"),
+    "unfit": [
+        _named("test_hot", _said(outcome=Outcome.UNFIT, detail="throttled at the end: heat")),
+        _named("test_shared", _said(outcome=Outcome.UNFIT, detail="shared with 1 process")),
+    ],
+    "another baseline": [
+        _named(f"test_{reason}", _lacking("cycles", Outcome.NO_BASELINE, f"so: {reason}", reason))
+        for reason in ("other-workload", "other-collector", "no-metric", "no-entry")
+    ],
+    "nothing gated": [
+        _named("test_rates", _said("ipc", Outcome.REPORTED), settings={"collector": "cupti"}),
+        _named("test_any", _said("cycles", Outcome.REPORTED, reason="any-tolerated")),
+        _named("test_unread", _lacking("cycles", Outcome.UNSUPPORTED, "not on a MIG instance")),
+    ],
+    "machine": [
+        result(measurement(), _said(outcome=Outcome.MACHINE, detail="the canary moved too"))
+    ],
+    "disturbed": [result(measurement(conditions=DISTURBED), _calm())],
+    "without counters": [result(measurement({"step_time": [232.0]}), *UNREAD)],
+    "what is lost": [
+        result(
+            measurement(),
+            _said(
+                "compiled_graphs", reason="not-compiled", change=-1.0, detail="It is not compiled."
+            ),
+        ),
+        _named("t", _said("ipc", Outcome.INCONCLUSIVE, reason="no-work", detail="It is idle.")),
+    ],
+    "several processes": [
+        result(
+            [measurement(process=f"p{n}", name="sampling") for n in range(3)],
+            kernels_changed("12 added, 3 removed, 4 replaced"),
+            _calm(processes=3),
+        ),
+        result(measurement(device=A100), _calm()),
+    ],
+    "intervals": [result(measurement(name="sampling"), *INTERVALS)],
+    "the same every time": [
+        result(measurement(), _said(change=3.0, low=3.0, high=3.0, processes=3))
+    ],
+    "phases": [result(measurement(), _said(), *PHASES)],
+    "wide": [result(measurement(), *BLIND), _named("test_blunt", BLUNT)],
+    "zeros": [result(measurement(), *ZEROS)],
+    "notes": [
+        result(measurement(), _said(), notes=("no kernel can be named: no x.kernels.json.xz",))
+    ],
+    "expectations": _expecting(
+        *(RATIO, replace(RATIO, verified=False, detail="not yet verified on sm80"), LIMIT),
+        replace(RATIO, above=0.97, below=1.03, outcome=Outcome.BROKEN),
+        replace(RATIO, measured=None, low=None, high=None, outcome=Outcome.UNSUPPORTED),
+        replace(RATIO, outcome=Outcome.INCONCLUSIVE, reason="unsure", processes=1),
+        replace(RATIO, outcome=Outcome.INCONCLUSIVE, reason="too-few-processes", processes=1),
+        replace(LIMIT, subject="forward", outcome=Outcome.INCONCLUSIVE, reason="unsure"),
+        replace(LIMIT, outcome=Outcome.UNSUPPORTED, measured=None, detail="no such counter"),
+    ),
+    "an unread limit": _expecting(
+        replace(LIMIT, outcome=Outcome.UNSUPPORTED, measured=None, detail="no such counter")
+    ),
+    "names": [
+        _named("test_x", _said(), file="s/a/t.py"),
+        _named("test_x", _said(), file="s/b/t.py"),
+        _named("test_y", _said(outcome=Outcome.IMPROVED, change=-0.1)),
+    ],
+    "many": [
+        *(_named(f"test_{n:02d}", _calm("ipc", 1e-5), _calm(change=n / 1e4)) for n in range(4)),
+        _named("test_x", _calm(processes=3), name="first"),
+        _named("test_blunt", BLUNT),
+        _named("test_slower", _said()),
+        _named("test_other", _calm(), device=A100),
+        _named("test_reported", _said(outcome=Outcome.REPORTED)),
+    ],
+    "many metrics": [
+        result(
+            measurement({"cycles": [1.0]}),
+            *(
+                _said(metric.name, Outcome.REPORTED, unit=metric.unit)
+                for metric in catalogue().hardware_set("paper")
+            ),
+            _calm("pipe_lsu"),
+        )
+    ],
+    "configurations": [
+        _configured("tf32", cycles=200e6, tensor_utilization=50.0, operators=7.0),
+        _configured("baseline", cycles=400e6, tensor_utilization=10.0, operators=0.0),
+        _configured("channels_last", cycles=2000e6),
+    ],
+    "components": [_components("gpu")],
+    "components on a CPU": [_components("cpu")],
+    "window": [result(replace(measurement({"cycles": [4e6]}), window=WINDOW), _calm())],
+    "not judged": [
+        result(measurement({"cycles": [437e6], "ipc": [2.5]}, phases={"forward": {"ipc": [1.0]}}))
+    ],
+    "nothing": [],
+}
+
+
+def _failures(results: Sequence[Result]) -> Iterator[str]:
+    for one in results:
+        failing = [entry for entry in one.said if entry.outcome in _FAILING]
+        if failing and one.measurements:
+            yield failure.failure(one, failing, SESSION)
+        for entry in () if one.measurements else one.expectations:
+            yield expectation_lines.failure(entry, H200)
+        missing = lack(one) if one.measurements else None
+        if missing:
+            yield failure.unjudged(one, missing, SESSION)
+
+
+def _summaries(results: Sequence[Result]) -> Iterator[str]:
+    for width, verbosity in ((100, 0), (44, 0), (100, 1), (100, -1)):
+        lines = summary(results, width, SESSION, "run.json", verbosity=verbosity)
+        yield f"--- width {width}, verbosity {verbosity}"
+        yield from (f"{line.tone[:1] or ' '} {line.text}".rstrip() for line in lines)
+
+
+def _coverage(results: Sequence[Result]) -> Iterator[str]:
+    yield view.coverage(results)
+    in_vain = [(one, missing) for one, missing in lacking(results) if missing in view.REMEDIES]
+    if in_vain:
+        yield view.none_judged(in_vain)
+
+
+def _markdown(results: Sequence[Result]) -> Iterator[str]:
+    made = replace(run([]).with_results(results), unfinished=None)
+    skipped = {} if results else {"test_a": "needs a GPU", "test_b": "needs a GPU"}
+    unfinished = None if results else Unfinished(6, 7, 9)
+    yield markdown(replace(made, skipped=skipped, unfinished=unfinished), context=SESSION)
+
+
+def _annotations(results: Sequence[Result]) -> Iterator[str]:
+    yield from workflow_commands(results, {TEST: Place("suites/meddpm/test_training.py", 12)})
+
+
+A = measurement({"cycles": [437e6, 438e6, 439e6], "tensor_utilization": [30.0]})
+B = measurement({"cycles": [600e6, 601e6, 602e6], "tensor_utilization": [22.0]})
+KERNELS = (("fprop", 900.0), ("add", 300.0), ("wgrad", 2000.0))
+THREE = processes("cycles", [[437.8e6], [438e6], [438.2e6]])
+FIVE = processes("cycles", [[441.6e6], [441.8e6], [442e6], [442.2e6], [442.4e6]])
+PHASED = measurement({"cycles": [5e6]}, phases={"forward": {"cycles": [2e6]}})
+BACKWARD = measurement({"cycles": [0.0]}, phases={"backward": {"cycles": [3e6]}})
+
+
+def _with(
+    one: Measurement, *rows: tuple[str, float], idle: float = 10.0, mismatch: str = ""
+) -> Measurement:
+    return replace(one, kernels=replace(table(*rows, idle=idle), mismatch=mismatch))
+
+
+def _on(one: Measurement, device: Device) -> Measurement:
+    return replace(one, fingerprint=replace(one.fingerprint, device=device))
+
+
+PORTABLE = replace(portable_device(), name="portable")
+COMPARISONS: dict[str, Comparison] = {
+    "metrics": compared(([A], [B]), only_a=[ALONE], only_b=[replace(ALONE, name="one")]),
+    "intervals": compared((THREE, FIVE)),
+    "phases": compared(([PHASED], [BACKWARD]), ([BACKWARD], [PHASED])),
+    "kernels": compared(
+        (
+            [_with(A, *KERNELS)],
+            [_with(B, ("fprop b", 1300.0), *KERNELS[1:], ("silu", 50.0))],
+        )
+    ),
+    "a gap": compared(([_with(A, *KERNELS)], [_with(A, *KERNELS, idle=500)])),
+    "operators": compared(
+        (
+            [replace(_on(A, PORTABLE), kernels=operators(ATTEND))],
+            [replace(_on(A, PORTABLE), kernels=operators(ATTEND, ATTEND))],
+        )
+    ),
+    "the same": compared(([_with(A, *KERNELS)], [_with(A, *KERNELS)])),
+    "means": compared(
+        (
+            [_with(one, *KERNELS) for one in THREE],
+            [*(_with(one, ("fprop", 990.0), *KERNELS[1:]) for one in FIVE[:4]), FIVE[4]],
+        )
+    ),
+    "a mismatch": compared(
+        ([_with(A, *KERNELS, mismatch="launched in another order")], [_with(B, *KERNELS)])
+    ),
+    "one without kernels": compared(([_with(A, *KERNELS)], [B])),
+    "what differs": compared(
+        ([A], [measurement(software={"torch": "2.13.0"})]),
+        ([A], [measurement(software={"torch": "2.13.0"}, workload={"size": 64})]),
+        ([measurement(configuration="other")], [measurement(name="sampling")]),
+    ),
+    "another GPU": compared(([_on(A, H200)], [_on(B, OTHER_H200)])),
+    "another kind": compared(([_on(A, A100)], [_on(B, H200)])),
+    "another machine": compared(
+        ([_on(A, PORTABLE)], [_on(B, replace(PORTABLE, identity="another"))])
+    ),
+}
+
+
+def _comparison(one: Comparison) -> Iterator[str]:
+    for width, kernels in ((100, 10), (40, 1)):
+        yield f"--- width {width}, kernels {kernels}"
+        for line in comparison_report.text_lines(one, kernels=kernels, width=width):
+            yield f"{line.tone[:1] or ' '} {line.text}".rstrip()
+    yield "--- Markdown"
+    yield comparison_report.markdown(one)
+
+
+def _of_scenarios(report: Callable[[Sequence[Result]], Iterable[str]]) -> dict[str, str]:
+    return {name: "\n".join(report(results)) for name, results in SCENARIOS.items()}
+
+
+def texts() -> dict[str, str]:
+    """The golden texts by their files' names."""
+    reports = {
+        "summary.txt": _of_scenarios(_summaries),
+        "failure.txt": _of_scenarios(_failures),
+        "coverage.txt": _of_scenarios(_coverage),
+        "markdown.md": _of_scenarios(_markdown),
+        "github.txt": _of_scenarios(_annotations),
+        "comparison.txt": {name: "\n".join(_comparison(c)) for name, c in COMPARISONS.items()},
+    }
+    return {
+        file: "\n".join(f"=== {name}\n{text.rstrip()}\n" for name, text in told.items() if text)
+        for file, told in reports.items()
+    }
+
+
+if __name__ == "__main__":
+    FOLDER.mkdir(exist_ok=True)
+    for written, told in texts().items():
+        (FOLDER / written).write_text(told, encoding="utf-8")
