@@ -93,7 +93,7 @@ def act(options: argparse.Namespace) -> int:
             return ended.code
 
 
-class _Line(NamedTuple):
+class _CommitRange(NamedTuple):
     """What lies between a good and a bad commit of the checkout in which git bisects."""
 
     here: Repository
@@ -108,7 +108,7 @@ class _Line(NamedTuple):
 
 
 @contextmanager
-def _commits(options: argparse.Namespace) -> Iterator[_Line]:
+def _commits(options: argparse.Namespace) -> Iterator[_CommitRange]:
     """Those of the repository, each in a worktree."""
     if not options.bad:
         raise UsageFailure("name GOOD and BAD, two revisions, or --package NAME=OLD..NEW")
@@ -123,14 +123,16 @@ def _commits(options: argparse.Namespace) -> Iterator[_Line]:
                 tree.install(options.install)
             return Revision("", commit[:12], here.title(commit), tree, sys.executable)
 
-        yield _Line(here, place.folder, place.add("asked", good).top, good, bad, here.title, made)
+        yield _CommitRange(
+            here, place.folder, place.add("asked", good).top, good, bad, here.title, made
+        )
 
 
 class _Search:
     """A search under way."""
 
     def __init__(
-        self, options: argparse.Namespace, line: _Line, environment: dict[str, str]
+        self, options: argparse.Namespace, line: _CommitRange, environment: dict[str, str]
     ) -> None:
         self._options, self._line, self._environment = options, line, environment
         self._title = line.title
@@ -211,7 +213,7 @@ class _Search:
 
 
 @contextmanager
-def _releases(options: argparse.Namespace) -> Iterator[_Line]:
+def _releases(options: argparse.Namespace) -> Iterator[_CommitRange]:
     """Those of packages, each in a copy of this environment, whose files are hard links.
 
     Nothing writes into these: uv removes files and makes others, and so does Python.
@@ -247,7 +249,7 @@ def _releases(options: argparse.Namespace) -> Iterator[_Line]:
                 raise error(f"{wanted} cannot be installed: {said}")
             return Revision("", title(commit), title(commit), Tree(here, here.top), python)
 
-        yield _Line(here, folder, folder, commits[-1], commits[0], title, made)
+        yield _CommitRange(here, folder, folder, commits[-1], commits[0], title, made)
 
 
 def _linked(source: str, copy: str) -> None:

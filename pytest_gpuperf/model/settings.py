@@ -15,30 +15,11 @@ METRIC_SETS = ("host", "core", "reference", "paper", "full", "activity")
 PROCESSES = ("1", "3", "5", "9")  # judge/interval.py, which is not imported until it judges
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Flag:
-    """A flag of pytest's command line."""
-
-    name: str
-    text: str
-    """What its help says."""
-    choices: tuple[str, ...] = ()
-    metavar: str | None = None
-
-    @property
-    def ini(self) -> str:
-        """Its twin in the ini file."""
-        return self.name.removeprefix("--").replace("-", "_")
-
-    @property
-    def dest(self) -> str:
-        """Where pytest keeps what was typed."""
-        return f"gpuperf_{self.ini}"
-
-
 def _flag(default: Any, name: str, text: str, *choices: str, metavar: str | None = None) -> Any:
-    """A field with its flag. A switch says the opposite of its default."""
-    return field(default=default, metadata={"flag": Flag(name, text, choices, metavar)})
+    """A field with its flag and the help of that. A switch says the opposite of its default."""
+    flag = {"name": name, "text": text, "choices": choices, "metavar": metavar}
+    ini = name.removeprefix("--").replace("-", "_")
+    return field(default=default, metadata={**flag, "ini": ini, "dest": f"gpuperf_{ini}"})
 
 
 # Made at each start of pytest, whoever measures: so without what nobody asks of it.

@@ -10,20 +10,32 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import Field, fields
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from pytest_gpuperf.model.settings import METRIC_SETS, Flag, Settings
+from pytest_gpuperf.model.settings import METRIC_SETS, Settings
 
 REPORT_SUFFIXES = (".html", ".md", ".json")  # report/interchange.py, imported when one is written
 _SWITCH, _LIST = "bool", "tuple[Path, ...]"
 """Types of fields, of which the ini file has values of its own kind."""
 
 
+class Flag(SimpleNamespace):
+    """A flag of pytest's command line, as a field of the settings declares it."""
+
+    name: str
+    text: str
+    choices: tuple[str, ...]
+    metavar: str | None
+    ini: str
+    dest: str
+
+
 def flags() -> Iterator[tuple[Field[Any], Flag]]:
     """Every field of the settings that has a flag, and that."""
-    return ((one, one.metadata["flag"]) for one in fields(Settings) if one.metadata)
+    return ((one, Flag(**one.metadata)) for one in fields(Settings) if one.metadata)
 
 
 def default(one: Field[Any]) -> str:
@@ -86,9 +98,8 @@ def read_settings(config: pytest.Config) -> Settings:
 def check_verdicts(config: pytest.Config, settings: Settings) -> None:
     """Raises pytest.UsageError where verdicts are required that nobody is to reach."""
     if settings.require_judged and not settings.judge:
-        required = _source(config, _flag("require_judged"))
         raise pytest.UsageError(
-            f"{required} fails every test without a verdict, and "
+            f"{_source(config, _flag('require_judged'))} fails every test without a verdict, and "
             f"{_source(config, _flag('judge'))} asks for none: leave one of them out"
         )
 
@@ -172,10 +183,6 @@ def _path(config: pytest.Config, one: Field[Any], flag: Flag) -> Path | None:
     return folder / written if written else None
 
 
-def _folder(config: pytest.Config, one: Field[Any], flag: Flag) -> Path:
-    return _path(config, one, flag) or config.rootpath
-
-
 def _paths(config: pytest.Config, _: Field[Any], flag: Flag) -> tuple[Path, ...]:
     typed = config.getoption(flag.dest)
     folder = config.rootpath if typed is None else config.invocation_params.dir
@@ -187,7 +194,7 @@ _READERS: dict[str, Callable[[pytest.Config, Field[Any], Flag], object]] = {
     "int": _positive,
     "float": _positive,
     _SWITCH: _switch,
-    "Path": _folder,
+    "Path": lambda *given: _path(*given) or given[0].rootpath,
     "Path | None": _path,
     _LIST: _paths,
 }
