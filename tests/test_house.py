@@ -44,18 +44,16 @@ MOST_LINES = {
 }
 """What somebody can know of each room. A line more is worth one that goes, or a reason."""
 STILL_MORE = {
-    "model": 1537,
-    "judge": 6082,
-    "storage": 2587,
-    "measure": 9942,
+    "model": 1514,
+    "judge": 5038,
+    "measure": 9935,
+    "baselines": 2027,
     "history": 1386,
-    "report": 6462,
-    "plugin": 2738,
-    "commands": 3558,
+    "report": 6000,
+    "plugin": 2673,
+    "commands": 3538,
 }
 """Rooms that are being made smaller, as they are now; none of them grows."""
-STILL_PLURALS = {"Baselines", "States"}
-"""The same of names, in rooms that are being rebuilt."""
 
 
 @cache
@@ -174,7 +172,7 @@ def test_no_class_is_the_plural_of_another() -> None:
     nodes = (node for tree in modules().values() for node in ast.walk(tree))
     names = {node.name.strip("_") for node in nodes if isinstance(node, ast.ClassDef)}
     plurals = {plural for name in names for plural in plurals_of(name)}
-    assert names & plurals <= STILL_PLURALS
+    assert names & plurals == set()
 
 
 def plurals_of(name: str) -> set[str]:

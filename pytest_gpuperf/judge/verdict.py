@@ -459,7 +459,7 @@ def paired(
 
 
 @dataclass(frozen=True)
-class _Sides:
+class _JudgedSides:
     """The values of one phase, by metric, of the new processes and the baseline's."""
 
     measured: Mapping[str, Rounds]
@@ -529,7 +529,7 @@ def _sides(
     reference: Reference,
     metrics: Mapping[str, Metric],
     tolerances: Mapping[str, str],
-) -> _Sides:
+) -> _JudgedSides:
     known = (reference.samples or {}).get(phase, {})
     allowed = {
         name: tolerance_for(metrics[name], tolerances.get(name), reference.calibration)
@@ -538,7 +538,7 @@ def _sides(
     if reference.paired:
         allowed = {name: of_pairs(tolerance) for name, tolerance in allowed.items()}
     both = {name: known[name] for name in series if name in known}
-    return _Sides(series, both, allowed, metrics, reference.paired)
+    return _JudgedSides(series, both, allowed, metrics, reference.paired)
 
 
 def _of_measured(look: Difference, measured: float, error: float) -> Difference:
@@ -583,14 +583,14 @@ class _Look:
         return self.near or self.clock is not None
 
 
-def _looks(sides: _Sides, gpus: BaselineGpus | None) -> dict[str, _Look]:
+def _looks(sides: _JudgedSides, gpus: BaselineGpus | None) -> dict[str, _Look]:
     """The differences as they were measured."""
     return {name: _Look(one) for name, one in sides.differences(gpus).items()}
 
 
 def _looks_by_clock(
     looks: dict[str, _Look],
-    sides: _Sides,
+    sides: _JudgedSides,
     gpus: BaselineGpus | None,
     measurements: Sequence[Measurement],
     reference: Reference,
@@ -618,7 +618,7 @@ def _looks_by_clock(
 
 
 def _clock(
-    sides: _Sides, measurements: Sequence[Measurement], reference: Reference
+    sides: _JudgedSides, measurements: Sequence[Measurement], reference: Reference
 ) -> AtOneClock | None:
     """The times of kernels at one clock: by what the baseline teaches of it, or supposed."""
     if KERNEL_TIME not in sides.baseline:
