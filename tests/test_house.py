@@ -48,7 +48,7 @@ STILL_MORE = {
     "judge": 6082,
     "storage": 2587,
     "measure": 9942,
-    "history": 1386,
+    "history": 1389,
     "report": 6462,
     "plugin": 2738,
     "commands": 3558,

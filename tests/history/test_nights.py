@@ -271,6 +271,19 @@ def test_a_run_is_left_out_until_its_date_has_come(tmp_path: Path) -> None:
         assert (len(past.series), len(past.problems)) == (nights, 1 - nights)
 
 
+@pytest.mark.parametrize(
+    ("created", "says"),
+    [
+        ("0001-01-01T00:00:00+14:00", "0000-12-31T10:00:00Z, before 1970"),
+        ("9999-12-31T23:00:00-14:00", "10000-01-01T13:00:00Z, after now"),
+    ],
+)
+def test_a_date_that_no_run_can_have_is_named(created: str, says: str, tmp_path: Path) -> None:
+    file = dated(save(tmp_path, 0, 4e8), created, tmp_path / "other.json")
+    past = reading.recollect([file])
+    assert (past.series, past.problems) == ((), (f"{file} is dated {says}: left out",))
+
+
 def test_a_night_of_a_killed_pytest_is_said_to_be_partial(
     saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
