@@ -121,21 +121,24 @@ def _runs_in(place: Path) -> Iterator[Path]:
 def recollect(runs: Sequence[Path], now: float | None = None) -> Recollection:
     """What these run files say.
 
-    Broken files, and runs dated after `now` (seconds since 1970; None: this moment), are named in
-    `problems`, and left out.
+    Broken files, and runs dated after `now` (seconds since 1970; None: this moment) or before
+    1970, are named in `problems`, and left out.
     """
+    import numpy as np
+
     now = time.time() if now is None else now
     problems, partial, kept = [], [], {}
     for file, (run, extract) in enumerate(zip(runs, _extracts(runs), strict=True)):
-        made = datetime.fromtimestamp(extract.at, timezone.utc)
+        made = np.datetime64(extract.at, "s")  # of years, too, that no datetime has
         if extract.problem:
             problems.append(extract.problem)
-        elif extract.at > now:
-            problems.append(f"{run} is dated {made:%Y-%m-%dT%H:%M:%S}Z, after now: left out")
+        elif not 0 <= extract.at <= now:
+            when = "before 1970" if extract.at < 0 else "after now"
+            problems.append(f"{run} is dated {made}Z, {when}: left out")
         else:
             kept[file] = extract.measurements
             if extract.partial:
-                partial.append(f"{made:%Y-%m-%d} is partial: {extract.partial} ({run})")
+                partial.append(f"{str(made)[:10]} is partial: {extract.partial} ({run})")
     environments: dict[str, int] = {}
     measured = _joined(kept, environments)
     return Recollection(

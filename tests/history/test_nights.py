@@ -32,23 +32,24 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def save(
     folder: Path,
     night: int,
-    cycles: float,
+    value: float,
     *,
+    metric: str = "cycles",
+    revision: str = "",
     unfit: bool = False,
     tolerance: dict[str, str] | None = None,
     **changes: Any,
 ) -> Path:
     """One night's run; the driver is another one from STEP_AT on, the code every night."""
     software = {"driver": "570" if night < STEP_AT else "580"}
-    one = measurement(
-        {"cycles": [cycles] * 3}, process=f"{folder.name}-{night}", software=software, **changes
-    )
-    under = replace(one.fingerprint, revision=f"r{night:02}")
+    process = f"{folder.name}-{night}"
+    one = measurement({metric: [value] * 3}, process=process, software=software, **changes)
+    under = replace(one.fingerprint, revision=revision or f"r{night:02}")
     one = replace(one, fingerprint=under, tolerance=tolerance or {})
     said = [replace(verdict(), outcome=type(verdict().outcome)("unfit"))] if unfit else []
-    saved = replace(run([one], said), created=f"{START + timedelta(days=night)}T03:00:00Z")
+    there = replace(run([one], said), created=f"{START + timedelta(days=night)}T03:00:00Z")
     file = folder / f"{night:03}.json"
-    run_files.save_draft(saved, saved.results(), file)
+    run_files.save_draft(there, there.results(), file)
     return file
 
 
@@ -69,39 +70,38 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def said(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
     """What it says in JSON."""
-    assert __main__.main(["history", *words, "--json"]) == 0
+    assert __main__.main(["history", *words, "--format=json"]) == 0
     return json.loads(capsys.readouterr().out)
+
+
+def printed(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    """What it prints, in one line."""
+    assert __main__.main(["history", *words]) == 0
+    return " ".join(capsys.readouterr().out.split())
 
 
 def test_a_change_has_its_night_its_suspects_and_what_to_type_next(
     saved: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert __main__.main(["history", str(saved)]) == 0
-    text = " ".join(capsys.readouterr().out.split())
-    assert "24 nights, 2026-03-01 to 2026-03-24: 1 test on 1 device, 23 runs" in text
+    text = printed(capsys, str(saved))
+    assert text.startswith("24 nights, 2026-03-01 to 2026-03-24: 1 test on 1 device, 23 runs.")
     assert "2026-03-16 NVIDIA H200: 1 test changed, 1 worse" in text
-    assert "cycles +1.9" in text or "cycles +2.0" in text
-    assert "suspect, driver 570 -> 580 suspect, code r14..r15" in text
-    assert "last night, 2026-03-24, against 2026-03-23: code r22..r23" in text
-    assert f"gpuperf compare {saved}/014.json {saved}/015.json" in text
-    assert "git log --oneline r14..r15" in text
+    assert "suspect, driver 570 -> 580 suspect, code r14..r15 gpuperf compare" in text
+    (event,) = said(capsys, str(saved))["events"]
+    assert [one["kind"] for one in event["suspects"]] == ["driver", "code"]
+    assert event["runs"] == [f"{saved}/014.json", f"{saved}/015.json"]
 
 
 def test_what_comes_from_nothing_is_told_without_a_number_and_is_no_creep(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for night in range(NIGHTS):
-        waits = [3.0 * (night >= STEP_AT)] * 3
-        one = measurement({"stream_synchronizations": waits}, process=f"p{night}")
-        one = replace(one, fingerprint=replace(one.fingerprint, revision=f"r{night:02}"))
-        there = replace(run([one], []), created=f"{START + timedelta(days=night)}T03:00:00Z")
-        run_files.save_draft(there, there.results(), tmp_path / f"{night:03}.json")
-    assert __main__.main(["history", str(tmp_path)]) == 0
-    said = " ".join(capsys.readouterr().out.split())
-    assert "test_training_step[tf32]: stream_synchronizations from 0 (0 -> 3)" in said
-    assert "Creep" not in said
-    assert __main__.main(["history", str(tmp_path), "--json"]) == 0
-    (event,) = json.loads(capsys.readouterr().out)["events"]
+        waits = 3.0 * (night >= STEP_AT)
+        save(tmp_path, night, waits, metric="stream_synchronizations")
+    text = printed(capsys, str(tmp_path))
+    assert "test_training_step[tf32]: stream_synchronizations from 0 (0 -> 3)" in text
+    assert "Creep" not in text
+    (event,) = said(capsys, str(tmp_path))["events"]
     assert [change["change"] for change in event["changes"]] == [None]
 
 
@@ -154,7 +154,7 @@ def test_broken_files_are_named_and_left_out(
     wrong = json.loads((tmp_path / "001.json").read_text())
     wrong["measurements"][0]["tolerance"] = {"cycles": "much"}
     (tmp_path / "tolerance.json").write_text(json.dumps(wrong))
-    assert __main__.main(["history", str(tmp_path), "--json"]) == 0
+    assert __main__.main(["history", str(tmp_path), "--format=json"]) == 0
     out, err = capsys.readouterr()
     for name in ("cut.json", "text.json.xz", "negative.json", "place.json", "tolerance.json"):
         assert f"{tmp_path / name}: " in err
@@ -186,7 +186,7 @@ def test_creep_is_told_by_no_night_and_against_the_first(
     assert "Creep: worse than accepted, and no night did it" in text
     assert "since the first nights, 2026-03-01" in text
     page, summary = tmp_path / "page.html", tmp_path / "page.md"
-    assert __main__.main(["history", str(tmp_path), f"--report={page}", f"--report={summary}"]) == 0
+    assert __main__.main(["history", str(tmp_path), f"--output={page}", f"--output={summary}"]) == 0
     for file in (page, summary):
         assert "Creep, which no single one of the last 30 days shows" in file.read_text("utf-8")
 
@@ -224,22 +224,13 @@ def test_the_page_is_one_file_without_a_script(
     saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     page = tmp_path / "history.html"
-    assert __main__.main(["history", f"{saved}/*.json", "--report", str(page)]) == 0
+    assert __main__.main(["history", f"{saved}/*.json", "--output", str(page)]) == 0
     text = page.read_text(encoding="utf-8")
     assert "script-src 'none'" in html.unescape(text)
     assert "<script" not in text
     assert text.count("<polyline") >= 3  # the gaps divide the line
     assert "<strong>driver</strong> 570 -&gt; 580" in text
     capsys.readouterr()
-
-
-def test_what_there_is_nothing_of_has_no_heading(saved: Path, tmp_path: Path) -> None:
-    page = tmp_path / "history.html"
-    for nights, headings in (("*", 1), ("00*", 0)):
-        assert __main__.main(["history", f"{saved}/{nights}.json", "--report", str(page)]) == 0
-        assert (
-            page.read_text(encoding="utf-8").count(">What changed, the latest first<") == headings
-        )
 
 
 def dated(file: Path, created: str, other: Path, **fields: Any) -> Path:
@@ -256,7 +247,7 @@ def test_a_run_from_the_future_is_named_and_hides_no_change(
     for night in range(NIGHTS):
         file = save(tmp_path, night, cycles(0) * (1.3 if night >= 20 else 1))
     later = dated(file, "9998-06-01T03:00:00Z", tmp_path / "later.json")
-    words = ["history", str(tmp_path), "--report", "night.md", "--report", "night.html"]
+    words = ["history", str(tmp_path), "--output", "night.md", "--output", "night.html"]
     assert __main__.main(words) == 0
     problem = f"{later} is dated 9998-06-01T03:00:00Z, after now: left out"
     out, err = capsys.readouterr()
@@ -280,6 +271,19 @@ def test_a_run_is_left_out_until_its_date_has_come(tmp_path: Path) -> None:
         assert (len(past.series), len(past.problems)) == (nights, 1 - nights)
 
 
+@pytest.mark.parametrize(
+    ("created", "says"),
+    [
+        ("0001-01-01T00:00:00+14:00", "0000-12-31T10:00:00Z, before 1970"),
+        ("9999-12-31T23:00:00-14:00", "10000-01-01T13:00:00Z, after now"),
+    ],
+)
+def test_a_date_that_no_run_can_have_is_named(created: str, says: str, tmp_path: Path) -> None:
+    file = dated(save(tmp_path, 0, 4e8), created, tmp_path / "other.json")
+    past = reading.recollect([file])
+    assert (past.series, past.problems) == ((), (f"{file} is dated {says}: left out",))
+
+
 def test_a_night_of_a_killed_pytest_is_said_to_be_partial(
     saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -287,7 +291,7 @@ def test_a_night_of_a_killed_pytest_is_said_to_be_partial(
     last = dated(
         saved / "023.json", "2026-03-25T03:00:00Z", tmp_path / "024.json", unfinished=killed
     )
-    words = ["history", str(saved), str(last), "--report", "night.md", "--report", "night.html"]
+    words = ["history", str(saved), str(last), "--output", "night.md", "--output", "night.html"]
     partial = f"2026-03-25 is partial: pytest ended by signal 9 after 6 of 7 tests ({last})"
     assert __main__.main(words) == 0
     assert partial in " ".join(capsys.readouterr().out.split())
@@ -315,7 +319,7 @@ SUMMARY = """\
 
 
 def test_a_summary_says_since_when_who_and_what_to_type_next(saved: Path, tmp_path: Path) -> None:
-    assert __main__.main(["history", str(saved), "--report", "night.md"]) == 0
+    assert __main__.main(["history", str(saved), "--output", "night.md"]) == 0
     said = (tmp_path / "night.md").read_text(encoding="utf-8").replace(str(saved), "RUNS")
     assert said == SUMMARY
     # The same at the end of a run's report, and beside its tests on its page.
@@ -343,7 +347,7 @@ def by_code(tmp_path: Path) -> Path:
 def test_where_the_code_is_suspected_the_commit_is_one_command_or_one_click_away(
     by_code: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert __main__.main(["history", str(by_code), "--report", "night.md"]) == 0
+    assert __main__.main(["history", str(by_code), "--output", "night.md"]) == 0
     shown = capsys.readouterr().out
     assert "only the revision differs, r14..r15" in " ".join(shown.split())
     bisect = "gpuperf bisect r14 r15 -- 'suites/meddpm/test_training.py::test_training_step[tf32]'"
@@ -351,7 +355,7 @@ def test_where_the_code_is_suspected_the_commit_is_one_command_or_one_click_away
     web = "https://github.com/lab/net/compare/r14...r15"
     told = (tmp_path / "night.md").read_text(encoding="utf-8")
     assert f"  - `{bisect}`\n  - [what changed in the code](<{web}>)\n" in told
-    assert __main__.main(["history", str(by_code), "--report", "night.html"]) == 0
+    assert __main__.main(["history", str(by_code), "--output", "night.html"]) == 0
     page = (tmp_path / "night.html").read_text(encoding="utf-8")
     assert f'<a href="{web}" rel="noopener noreferrer">r14..r15</a>' in page
     capsys.readouterr()
@@ -370,6 +374,17 @@ def test_what_another_workload_changed_is_held_against_nothing_else(
     assert kinds == [["workload"], ["driver", "code"], ["workload"]]
 
 
+def test_a_test_that_was_not_measured_that_night_changed_with_the_others(
+    saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for night in range(NIGHTS):
+        if night != STEP_AT:
+            save(tmp_path, night, cycles(night), test="test_a.py::test_late")
+    assert "2026-03-16 NVIDIA H200: 2 tests changed, 2 worse" in printed(
+        capsys, str(saved), str(tmp_path)
+    )
+
+
 @pytest.mark.parametrize("alike", [True, False])
 def test_what_one_change_did_on_several_devices_is_told_once(
     alike: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -380,7 +395,7 @@ def test_what_one_change_did_on_several_devices_is_told_once(
             late = night >= STEP_AT if alike or device == H200 else night >= STEP_AT + 2
             size = cycles(0) * (1 + 1e-5 * night) * (1.02 * slower if late else 1)
             save(tmp_path / device.slug, night, size, device=device)
-    both_reports = ("--report", "night.html", "--report", "night.md")
+    both_reports = ("--output", "night.html", "--output", "night.md")
     assert __main__.main(["history", str(tmp_path), *both_reports]) == 0
     assert (tmp_path / "night.md").read_text(encoding="utf-8").startswith("#")
     text = " ".join(capsys.readouterr().out.split())
@@ -397,65 +412,35 @@ def test_what_one_change_did_on_several_devices_is_told_once(
     ("words", "says"),
     [
         (["nowhere"], "nowhere: no run file there"),
-        (["RUNS", "--report", "/dev/null/a.md"], "a.md: cannot be written"),
-        (
-            ["RUNS", "--report", "a.pdf"],
-            '--output a.pdf: no report has the suffix ".pdf", known are .html, .md',
-        ),
-        (["RUNS", "--baselines", "none"], "--baselines none: no such folder"),
+        (["RUNS", "--output", "a.pdf"], '--output a.pdf: no report has the suffix ".pdf"'),
         (["RUNS", "--test", "other"], "--test other: no test matches; there are test_training"),
     ],
 )
 def test_what_cannot_be_is_said(
-    words: list[str],
-    says: str,
-    saved: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    words: list[str], says: str, saved: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     assert __main__.main(["history", *(word.replace("RUNS", str(saved)) for word in words)]) == 4
     assert says in capsys.readouterr().err
 
 
-def test_tests_are_chosen_by_a_pattern_and_their_trends_shown(
-    saved: Path, capsys: pytest.CaptureFixture[str]
+def test_files_read_by_several_processes_say_the_same(
+    saved: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert __main__.main(["history", str(saved), "--test", TEST]) == 0
-    text = " ".join(capsys.readouterr().out.split())
-    assert "24 nights, " in text
-    assert "22 values, noise" in text
+    runs = reading.run_files_of([str(saved)])
+    alone = reading.recollect(runs)
+    monkeypatch.setattr(reading, "_ALONE", 0)
+    assert reading.recollect(runs) == alone
 
 
 def test_two_revisions_of_one_night_are_two_values(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for night in (0, 1, 3):
-        file = save(tmp_path, night, cycles(night))
-        if night != 3:
-            one = run_files.load(file)
-            (first,) = one.measurements
-            again = replace(
-                first,
-                process=f"{first.process}-again",
-                fingerprint=replace(first.fingerprint, revision=f"s{night:02}"),
-            )
-            other = replace(one, measurements=(again,))
-            run_files.save_draft(other, other.results(), tmp_path / f"{night:03}-again.json")
+        save(tmp_path, night, cycles(night))
+    for night in (0, 1):
+        save(tmp_path / "again", night, cycles(night), revision=f"s{night}")
     save(tmp_path, 2, cycles(2), test=f"{TEST}-other")
-    assert __main__.main(["history", str(tmp_path), "--test", TEST]) == 0
-    text = " ".join(capsys.readouterr().out.split())
-    assert "4 nights, " in text
+    text = printed(capsys, str(tmp_path), "--test", TEST)
+    assert text.startswith("4 nights, ")
     assert "5 values, noise" in text
     assert "1 of 4 nights: 1 not measured" in text
-
-
-def test_the_devices_are_those_of_the_files_that_are_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    one = save(tmp_path, 0, 4e8)
-    save(tmp_path, 1, 4e8, device=A100)
-    for named, said_of in ((tmp_path, "on 2 devices, 2 runs"), (one, "on 1 device, 1 run")):
-        assert __main__.main(["history", str(named)]) == 0
-        assert said_of in " ".join(capsys.readouterr().out.split())
