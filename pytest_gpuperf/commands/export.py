@@ -11,7 +11,7 @@ from pytest_gpuperf.commands import complain, json_text, say
 from pytest_gpuperf.commands.flags import add_outputs, add_run, run_of
 from pytest_gpuperf.errors import UsageFailure
 from pytest_gpuperf.model.metric import Direction
-from pytest_gpuperf.report import interchange
+from pytest_gpuperf.report import interchange, view
 from pytest_gpuperf.storage import files, run_files
 
 USAGE: str | None = None
@@ -102,7 +102,7 @@ def _benchmarks(file: Path) -> str:
             "gpuperf export takes the statistics from pytest-benchmark, which is not installed: "
             'pip install "pytest-gpuperf[benchmark]"'
         ) from None
-    times = ", ".join(interchange.TIMES)
+    times = ", ".join(view.TIMES)
     if not data["benchmarks"]:
         raise UsageFailure(f"{file}: no measurement has a time to export ({times})")
     if timeless:

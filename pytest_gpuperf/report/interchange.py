@@ -21,6 +21,7 @@ from pytest_gpuperf.model.metric import Direction, Metric
 from pytest_gpuperf.model.result import Outcome, Result, Run, Verdict
 from pytest_gpuperf.report.text import expectation_lines, step_tables, table
 from pytest_gpuperf.report.text.next_command import CommandContext, of_run
+from pytest_gpuperf.report.view import TIMES
 from pytest_gpuperf.storage import files
 
 if TYPE_CHECKING:
@@ -32,8 +33,6 @@ PREFIX = "gpuperf."
 """Of all properties here."""
 KEY = "gpuperf"
 """Under which pytest-benchmark's `extra_info` has what we add."""
-TIMES = ("step_time", "wall_time", "duration")
-"""What a benchmark's time is taken from: the first of these that was measured."""
 _SECONDS = {"ms": 1e-3, "ns": 1e-9}
 _BENCHMARK = "benchmark"
 """The fixture of pytest-benchmark."""

@@ -85,16 +85,16 @@ def worst_first(results: Iterable[Result]) -> list[Result]:
 
 def _urgency(result: Result) -> tuple[int, float, float]:
     said = result.said
-    if not said or WORST_FIRST.index(said[0].outcome) >= WORST_FIRST.index(Outcome.UNCHANGED):
-        return WORST_FIRST.index(said[0].outcome) if said else len(WORST_FIRST), 0.0, 0.0
-    worst = said[0].outcome
+    rank = WORST_FIRST.index(said[0].outcome) if said else len(WORST_FIRST)
+    if rank >= WORST_FIRST.index(Outcome.UNCHANGED):
+        return rank, 0.0, 0.0
     sizes = (
         # A point of a percentage counts as 1 %.
         abs(entry.change or 0.0) / (100 if entry.points else 1)
         for entry in said
-        if isinstance(entry, Verdict) and entry.outcome is worst
+        if isinstance(entry, Verdict) and entry.outcome is said[0].outcome
     )
-    return WORST_FIRST.index(said[0].outcome), -(cost(result) or 0.0), -max(sizes, default=0.0)
+    return rank, -(cost(result) or 0.0), -max(sizes, default=0.0)
 
 
 def standing(result: Result, outcome: Outcome | None = None) -> str:

@@ -46,7 +46,7 @@ from pytest_gpuperf.report.html.subject import (
     portable,
     short_name,
 )
-from pytest_gpuperf.report.text.step_tables import COPY_TIMES, OUTSIDE, component_table
+from pytest_gpuperf.report.text.step_tables import COPY_TIMES, OUTSIDE
 
 _FOLDER = Path(__file__).parent
 _ACTIVITY = "--gpuperf-metrics activity"
@@ -310,18 +310,29 @@ def _without_trace(subjects: Sequence[FigureSubject]) -> str:
     return f"This run has no trace of the step: {_ACTIVITY} takes one"
 
 
-def _components(subject: FigureSubject, _: Sequence[FigureSubject]) -> Found:
-    listed = component_table(subject.measurements)
-    if listed is None:
+def _components(subject: FigureSubject, subjects: Sequence[FigureSubject]) -> Found:
+    """Its components, the longest first, where anything was launched in one."""
+    listed, inside = subject.components, _inside(subject)
+    # Where all are graphs, in which nothing can be told apart, that is what there is to see.
+    if listed is None or (not inside and any(map(_inside, subjects))):
         return Found()
-    found = Found(notes=[f"{subject.label}: {note}" for note in listed.notes])
+    found = Found(said=inside[0] if inside else "")
+    found.notes += [f"{subject.label}: {note}" for note in listed.notes]
+    others = [one.label for one in subjects if one.components and not _inside(one)]
+    if inside and others:
+        why = "left out here, since nothing was launched in a component"
+        found.notes.append(f"{', '.join(others)}: {why}")
     for entry in listed.entries:
         time, part = (None, None) if entry.empty else (entry.time, entry.share)
         cells = quantity(time, listed.unit), quantity(part, "%")
         found.rows.append((entry.name, *cells, entry.launches, entry.copy_time))
-        if not (found.said or entry.empty or entry.name == OUTSIDE):
-            found.said = f"{entry.name} ({units.value(entry.time, listed.unit)})"
     return found
+
+
+def _inside(subject: FigureSubject) -> list[str]:
+    """The components in which something was launched, the longest first."""
+    entries = subject.components.entries if subject.components else ()
+    return [entry.name for entry in entries if entry.name != OUTSIDE and not entry.empty]
 
 
 def _without_components(subjects: Sequence[FigureSubject]) -> str:

@@ -14,7 +14,6 @@ import hashlib
 import json
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,7 +25,7 @@ from pytest_gpuperf.errors import printable_lines
 from pytest_gpuperf.model.measurement import Scalar
 from pytest_gpuperf.model.result import Run
 from pytest_gpuperf.report.html import chart
-from pytest_gpuperf.report.html.figure import Figure, Quantity, cell_text, csv_text
+from pytest_gpuperf.report.html.figure import Figure, cell_text, csv_text
 from pytest_gpuperf.report.html.figures import all_figures
 from pytest_gpuperf.report.html.overview import STRIP_HEIGHT, STRIP_WIDTH, overview
 from pytest_gpuperf.report.html.subject import KERNELS, FigureSubject, subjects
@@ -47,34 +46,6 @@ _MOST_PLAIN = 20_000
 """Characters of a CSV file that is in the page as it is."""
 _MOST_VALUES = 6
 """Values of one fact that are shown."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Shown:
-    """A figure as the template wants it."""
-
-    figure: Figure
-    columns: tuple[str, ...]
-    cells: tuple[tuple[tuple[str, bool], ...], ...]
-    """Text, and whether it is a number, row by row."""
-    csv: str
-    """A data: URL."""
-    file: str
-    """The name to save that under. Packed (.gz) files are unpacked by the page's script."""
-    drawn: bool
-    left_out: int
-    """Rows that the table has no place for."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Facts:
-    """How it was measured."""
-
-    same: tuple[tuple[str, str], ...]
-    """Of all measurements."""
-    labels: tuple[str, ...]
-    rows: tuple[tuple[str, tuple[str, ...]], ...]
-    """What differs, a value per label."""
 
 
 def page(
@@ -107,7 +78,11 @@ def page(
         value=units.value,
         lost=kernel_lines.duration,
         strip=(STRIP_WIDTH, STRIP_HEIGHT),
-        figures=[_shown(one, drawn=one.key in charts) for one in figures if one not in lacking],
+        figures=[one for one in figures if one not in lacking],
+        charted=charts.keys(),
+        text=cell_text,
+        most_rows=_MOST_ROWS,
+        link=_link,
         lacking=lacking,
         collect=_collecting(figures, measured),
         facts=_facts(measured),
@@ -165,30 +140,17 @@ def _neutral(data: object) -> object:
     return data
 
 
-def _shown(one: Figure, *, drawn: bool) -> _Shown:
-    packed, csv = _data_url(csv_text(one))
-    return _Shown(
-        figure=one,
-        columns=one.columns,
-        cells=tuple(
-            tuple((cell_text(cell), isinstance(cell, Quantity)) for cell in row)
-            for row in one.rows[:_MOST_ROWS]
-        ),
-        csv=csv,
-        file=f"{one.key}.csv.gz" if packed else f"{one.key}.csv",
-        drawn=drawn,
-        left_out=max(0, len(one.rows) - _MOST_ROWS),
-    )
+def _link(figure: Figure) -> tuple[str, str]:
+    """The data: URL of its CSV file, and the name to save that under.
 
-
-def _data_url(csv: str) -> tuple[bool, str]:
-    """Whether it is packed, and the data: URL. Long files are, or the page would be too large."""
+    Long files are packed, or the page would be too large; its script unpacks them.
+    """
+    csv = csv_text(figure)
     if len(csv) <= _MOST_PLAIN:
-        return False, "data:text/csv;charset=utf-8," + quote(
-            csv, safe=" ,()[]:;/*=!@|~$", errors="replace"
-        )
-    packed = gzip.compress(csv.encode("utf-8", "replace"), mtime=0)
-    return True, f"data:application/gzip;base64,{base64.b64encode(packed).decode()}"
+        quoted = quote(csv, safe=" ,()[]:;/*=!@|~$", errors="replace")
+        return f"data:text/csv;charset=utf-8,{quoted}", f"{figure.key}.csv"
+    packed = base64.b64encode(gzip.compress(csv.encode("utf-8", "replace"), mtime=0)).decode()
+    return f"data:application/gzip;base64,{packed}", f"{figure.key}.csv.gz"
 
 
 def _collecting(figures: Sequence[Figure], measured: Sequence[FigureSubject]) -> str:
@@ -202,20 +164,18 @@ def _collecting(figures: Sequence[Figure], measured: Sequence[FigureSubject]) ->
     return f"pytest {shlex.join(tests)} {flags}"
 
 
-def _facts(subjects: Sequence[FigureSubject]) -> _Facts:
+def _facts(subjects: Sequence[FigureSubject]) -> dict[str, object]:
     """What the numbers depend on: what is the same of all measurements, and the rest of each."""
     told = {subject.label: _facts_of(subject) for subject in subjects}
     names = list(dict.fromkeys(name for facts in told.values() for name in facts))
     # What measuring took is the last thing that anybody asks.
     names.sort(key=lambda name: name.endswith("_s"))
     values = {name: [facts.get(name, table.NOTHING) for facts in told.values()] for name in names}
-    same = [name for name in names if len({*values[name]}) == 1]
-    others = [name for name in names if name not in same]
-    return _Facts(
-        tuple((name, values[name][0]) for name in same),
-        tuple(told),
-        tuple((name, tuple(values[name])) for name in others),
-    )
+    return {
+        "same": [(name, every[0]) for name, every in values.items() if len({*every}) == 1],
+        "labels": list(told),
+        "rows": [(name, every) for name, every in values.items() if len({*every}) > 1],
+    }
 
 
 def _facts_of(subject: FigureSubject) -> dict[str, str]:

@@ -12,7 +12,13 @@ from pytest_gpuperf.catalogue import kernel_families
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.model.measurement import STEP, Device, KernelTable, Measurement
 from pytest_gpuperf.model.result import Result, Run
-from pytest_gpuperf.report.text.step_tables import FIRST, Values, measured_values
+from pytest_gpuperf.report.text.step_tables import (
+    FIRST,
+    ComponentTable,
+    Values,
+    component_table,
+    measured_values,
+)
 
 MOST_NAMES = 2000
 """So many names of a table are told apart, those that took most time: a step has about a hundred,
@@ -87,6 +93,11 @@ class FigureSubject:
         if self.kernels is None:
             return None
         return instruction_mixes(self.kernels, family, self.device.arch)
+
+    @cached_property
+    def components(self) -> ComponentTable | None:
+        """The components of its step; None where it has none."""
+        return component_table(self.measurements)
 
     @property
     def _table(self) -> KernelTable | None:
