@@ -33,6 +33,7 @@ from pytest_gpuperf.storage import baseline_files, run_files
 from tests import ROOT
 from tests.examples import with_factor
 from tests.judge.canaries import READ, measured
+from tests.plugin.test_conditions import AT_NIGHT
 
 STEPS_MHZ = (1980.0, 1995.0, 2010.0)
 """Of an H100's clock."""
@@ -170,6 +171,7 @@ def test_where_no_clock_moved_and_none_was_read_nothing_is_supposed() -> None:
     assert adjusted([*several, replace(unread[0], process="x")], now) is None
 
 
+@AT_NIGHT
 @pytest.mark.parametrize(("elasticity", "as_measured"), [(0.0, 0), (-0.7, 9), (-1.0, 20)])
 def test_identical_code_at_any_clock_is_no_regression_and_2_percent_are_one(
     elasticity: float, as_measured: int
