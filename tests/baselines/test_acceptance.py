@@ -27,7 +27,7 @@ from pytest_gpuperf.model.measurement import (
     Measurement,
     Reading,
 )
-from pytest_gpuperf.storage import baseline_files, files, kernel_files, run_files
+from pytest_gpuperf.storage import baseline_files, kernel_files, run_files
 from tests.corruption import refusal
 from tests.examples import A100, H200, OTHER_H200, TEST, measurement, processes, run
 from tests.kernel_steps import table
@@ -272,33 +272,6 @@ def test_creep_is_refused_unless_forced_or_with_a_new_origin(tmp_path: Path) -> 
     assert objected(tmp_path, five(fourth)) == []
 
 
-def test_a_slowdown_in_front_of_the_reviewer_is_no_creep_and_moves_the_origin(
-    tmp_path: Path,
-) -> None:
-    for value in (437e6, 437e6):
-        accepted(tmp_path, five(value))
-    (proposal,) = acceptance.proposals(five(450e6), request(tmp_path, force=False))
-    assert proposal.objections == ()
-    assert "it is visible: cycles +2.97 % in this very change" in proposal.notes[-1]
-    assert proposal.notes[-1].endswith("so later ones are held against these samples")
-    assert entry(accepted(tmp_path, five(450e6), force=False)).origin is None
-    # The same once more is nothing, and creep from there on is seen.
-    assert objected(tmp_path, five(450e6)) == []
-    assert objected(tmp_path, five(450e6 * 1.003)) == []
-    accepted(tmp_path, five(450e6 * 1.003), force=False)
-    assert objected(tmp_path, five(450e6 * 1.006)) == ["creep: cycles +0.60 %"]
-
-
-def test_a_test_s_own_tolerance_is_creep_s_too(tmp_path: Path) -> None:
-    first, second, third, _ = STEP_BY_STEP
-    for value, tolerance in ((first, "2%"), (second, "2%"), (third, "2%"), (third, "0.5%")):
-        measured = [replace(one, tolerance={"cycles": tolerance}) for one in five(value)]
-        expected = ["creep: cycles +0.60 %"] if tolerance == "0.5%" else []
-        assert objected(tmp_path, measured) == expected
-        if value != third:
-            accepted(tmp_path, measured)
-
-
 @settings(max_examples=8)
 @given(
     cycles=st.lists(st.floats(4e8, 5e8), min_size=3, max_size=4),
@@ -476,21 +449,6 @@ def test_when_one_file_cannot_be_written_the_others_are_as_they_were(tmp_path: P
                 acceptance.accept(shown)
             assert {file: file.read_bytes() for file in tmp_path.rglob("meddpm.*")} == before
             accepted(tmp_path, [measurement(kernels=ONE)])
-
-
-def test_what_could_not_be_read_again_is_not_accepted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    accepted(tmp_path, [measurement(kernels=ONE)])
-    before = {file: file.read_bytes() for file in tmp_path.rglob("meddpm.*")}
-    more = [measurement(test=f"t{number}.py::test", kernels=OTHER) for number in range(9)]
-    shown = acceptance.proposals(more, request(tmp_path))
-    for limit in ("MOST_YAML", "MOST_VALUES"):
-        with monkeypatch.context() as patch:
-            patch.setattr(files, limit, 100)
-            with pytest.raises(BadFile, match=r"at most 100 are read\. Nothing was written"):
-                acceptance.accept(shown)
-        assert {file: file.read_bytes() for file in tmp_path.rglob("meddpm.*")} == before
 
 
 # Paths out of files

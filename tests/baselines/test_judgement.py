@@ -176,20 +176,6 @@ def test_what_a_regression_needs_is_taken_once_while_its_processes_start(
     assert len(counted) == taken
 
 
-@pytest.mark.parametrize(
-    ("limit", "outcome", "counts"),
-    [(2_000_000, "holds", []), (1_000_000, "inconclusive", [2, 4, 8]), (900_000, "broken", [2])],
-)
-def test_a_limit_that_is_not_settled_is_looked_at_again_too(
-    limit: int, outcome: str, counts: list[int], settings: Settings
-) -> None:
-    accept(settings, *QUIET)
-    judged, asked = settled(settings, process(0.0), *[0.0] * 8, limit={"cycles": limit})
-    assert asked == counts
-    (seen,) = judged.expectations
-    assert (seen.outcome.value, seen.processes) == (outcome, len(judged.measurements))
-
-
 # What can go wrong
 
 
@@ -393,12 +379,6 @@ def test_its_sides_are_configurations_of_the_suite_with_all_their_processes(
     under, over = side("baseline"), side("tf32", of=3)
     elsewhere = side("tf32", suite="convnext_ddpm", test="suites/convnext_ddpm/a.py::test_step")
     assert kept(settings, under, over, elsewhere).pair(ratio()) == (over, under)
-
-
-def test_or_measurements_of_the_test_itself_by_their_names(settings: Settings) -> None:
-    own = [side("", TEST, name=name) for name in ("tf32", "baseline")]
-    judging = kept(settings, *own, side("tf32"), side("baseline"))
-    assert judging.pair(ratio()) == (own[0], own[1])
 
 
 def test_of_several_tests_with_both_it_has_to_be_said_which(settings: Settings) -> None:

@@ -136,18 +136,6 @@ def test_a_level_that_was_seen_once_is_not_known() -> None:
         assert (spread.allocations is not None, spread.gpus is not None) == (allocations, gpus)
 
 
-def test_one_process_per_allocation_tells_nothing_of_processes() -> None:
-    for design in ([[1]], [[1, 1, 1]], [[1], [1, 1]]):
-        assert estimates(grouped(simulated(Random(1), design, KNOWN)), METRICS) == {}, design
-
-
-def test_the_spread_of_a_percentage_is_in_points_over_a_hundred() -> None:
-    for one, other in ((49.0, 51.0), (0.0, 2.0)):
-        values = [process({"tensor_utilization": [v]}, f"p{v}") for v in (one, other)]
-        spread = spread_of(values, metric_class=RATIO)
-        assert spread.processes == pytest.approx(math.sqrt(2) / 100)
-
-
 def pair(**metrics: float) -> list[Measurement]:
     """Two processes that differ in each metric by this factor."""
     return [

@@ -25,7 +25,6 @@ from tests.kernel_steps import counted
 
 H200 = "docs/runs/h200-meddpm.json"
 OTHER_GPU = "docs/runs/h200-another-gpu.json"
-CPU = "docs/runs/cpu-meddpm.json"
 FIVE = "tests/data/h200-campaign/machine-3-0.json.xz"
 SEEDED = "docs/runs/seeds/extra-kernel.json.xz"
 """Three processes, on the GPU of FIVE, of one more kernel in the step of tf32."""
@@ -167,26 +166,6 @@ def test_processes_have_intervals_and_what_has_no_partner_is_listed(gpuperf: Com
     (cycles,) = (line for line in lines if line.startswith("  cycles "))
     assert " ".join(cycles.split()) == "cycles 433.81 M 438.16 M +1.00 % +0.76 to +1.24 %"
     assert lines[lines.index("only in a:") + 1].startswith("  suites/meddpm/test_training.py::")
-
-
-def test_one_configuration_of_two_runs_or_devices_and_two_of_two(gpuperf: Command) -> None:
-    lines = gpuperf.lines(H200, OTHER_GPU, "--config", "tf32")
-    assert [line for line in lines if line.endswith("each)")] == [
-        "test_training_step[tf32] (1 process each)"
-    ]
-    assert "baseline" not in " ".join(lines)
-    title = "test_training_step[baseline] -> test_training_step[tf32] (1 and 5 processes)"
-    assert title in gpuperf.lines(H200, FIVE, *BOTH)
-    said = " ".join(gpuperf.lines(CPU, H200, "--config", "tf32"))
-    assert "a is of portable (cpu), b of NVIDIA H200 (sm90): what changes is the device" in said
-    assert "workload differs: size 16 -> 128" in said
-
-
-def test_only_the_tests_that_match(gpuperf: Command) -> None:
-    for patterns, tests in ((["*[tf32]"], 1), (["tf32"], 2), (["*[tf32]", "[baseline]"], 2)):
-        words = [word for pattern in patterns for word in ("--test", pattern)]
-        lines = gpuperf.lines(H200, OTHER_GPU, *words)
-        assert sum(line.endswith("each)") for line in lines) == tests, patterns
 
 
 def test_markdown_and_json_are_the_same_comparison(gpuperf: Command) -> None:

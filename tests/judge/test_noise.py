@@ -264,16 +264,6 @@ def of_kinds(*kinds: Kind | None, new: Kind | None) -> BaselineGpus:
     return BaselineGpus(where, frozenset({"new"}), kinds=kinds, kind=new)
 
 
-def test_of_gpus_like_it_the_mean_is_expected_and_a_small_difference() -> None:
-    own = ALIKE * SCALE
-    for count in (1, 2, 5):
-        said = of_kinds(*[SHORT] * count, new=SHORT).predicted([3.0] * count, SCALE)
-        assert said.value == pytest.approx(3.0)
-        assert said.shares == pytest.approx([1 / count] * count)
-        pooled = own * math.sqrt(GPUS_PRIOR_WEIGHT / (GPUS_PRIOR_WEIGHT + count - 1))
-        assert said.error == pytest.approx(pooled * math.sqrt(1 + 1 / count))
-
-
 def test_a_kind_that_nobody_has_met_is_as_uncertain_as_gpus_of_one_name_are() -> None:
     means = [3.0, 3.001, 2.999]
     plain = of_kinds(SHORT, SHORT, SHORT, new=None).predicted(means, SCALE)
