@@ -301,68 +301,110 @@ def _proposed(
 ) -> Proposal | None:
     """The proposal for one measurement of one test; None where only new ones are wanted."""
     first = group[0]
-    device = first.fingerprint.device
     old = known.tests.get(first.test, {}).get(first.name)
     if old is not None and request.only_new:
         return None
-    new = baseline_files.entry_of(group, request.created[:10])
     table = kernel_files.chosen(group)
-    against = list(about_measurements(group))
-    notes = list(limitations(group, new))
-    if table is not None:
-        new = replace(new, kernels=kernel_files.listed(table))
-    elif old is not None and old.kernels and counts_as_before(old, new):
-        new = replace(new, kernels=old.kernels)
-        notes.append("the kernel table of before is kept: what is counted has not changed")
-    elif device.arch != architectures.CPU:
-        notes.append(without_kernels(group, old))
-    forced = []
-    since: tuple[Drift, ...] = ()
-    if old is not None:
-        origin = baseline_files.origin_of(old)
-        if dict(old.workload) != dict(new.workload):
-            notes.append(
-                f"another workload ({units.differences(old.workload, new.workload)}): the "
-                f"baseline's origin of {origin.recorded} says nothing about it, so these samples "
-                "are their own"
-            )
-        else:
-            tolerances = {**known.tolerance, **first.tolerance}
-            creep = creep_since(new, old, origin, tolerances, known.calibration)
-            since = creep.since
-            if request.new_origin:
-                forced.append(NEW_ORIGIN)
-                notes.append(
-                    f"new origin in place of that of {origin.recorded}: later ones are held "
-                    "against these samples"
-                )
-            else:
-                new = replace(new, origin=None if creep.moves_origin else origin)
-                against += [creep.objection] if creep.objection else []
-                notes += creep.notes
-    if request.force:
-        forced = [objection.short for objection in against] + forced
+    plain = baseline_files.entry_of(group, request.created[:10])
+    listed, about_kernels = _kernel_list(group, plain, old, table)
+    new = replace(plain, kernels=listed)
+    origin = _beside_origin(new, old, known, request, first)
+    objections = (*about_measurements(group), *origin.objections)
+    new = replace(new, origin=origin.kept)
+    forced = [objection.short for objection in objections] if request.force else []
     return Proposal(
-        file=baseline_files.path_for(request.folder, device, first.suite),
-        device=device,
+        file=baseline_files.path_for(request.folder, first.fingerprint.device, first.suite),
+        device=first.fingerprint.device,
         measurements=group,
         request=request,
         entry=new,
-        acceptance=Acceptance(
-            date=new.recorded,
-            reason=request.reason,
-            test=first.test,
-            name=first.name,
-            revision=first.fingerprint.revision,
-            processes=len({measurement.process for measurement in group}),
-            changes=_changes(old, new),
-            forced=tuple(forced),
-        ),
-        origin=old.origin if old and since else None,
-        since=since,
-        objections=tuple(against),
-        notes=tuple(notes),
+        acceptance=_accepted(group, old, new, request.reason, (*forced, *origin.forced)),
+        origin=old.origin if old and origin.since else None,
+        since=origin.since,
+        objections=objections,
+        notes=(*limitations(group, plain), *about_kernels, *origin.notes),
         table=table,
+    )
+
+
+def _kernel_list(
+    group: Sequence[Measurement], new: Entry, old: Entry | None, table: KernelTable | None
+) -> tuple[KernelList | None, tuple[str, ...]]:
+    """The kernels that the new entry has, and what there is to say of them."""
+    if table is not None:
+        return kernel_files.listed(table), ()
+    if old is not None and old.kernels and counts_as_before(old, new):
+        kept = "the kernel table of before is kept: what is counted has not changed"
+        return old.kernels, (kept,)
+    if group[0].fingerprint.device.arch == architectures.CPU:
+        return None, ()
+    return None, (without_kernels(group, old),)
+
+
+@dataclass(frozen=True)
+class _BesideOrigin:
+    """How a new entry stands against the origin of the one that it replaces."""
+
+    kept: Origin | None = None
+    """The origin that it is held against from now on; None where it is its own."""
+    since: tuple[Drift, ...] = ()
+    objections: tuple[Objection, ...] = ()
+    notes: tuple[str, ...] = ()
+    forced: tuple[str, ...] = ()
+
+
+def _beside_origin(
+    new: Entry,
+    old: Entry | None,
+    known: BaselineFile,
+    request: AcceptanceRequest,
+    first: Measurement,
+) -> _BesideOrigin:
+    """What crept in since the origin, unless that is of another workload or starts over."""
+    if old is None:
+        return _BesideOrigin()
+    origin = baseline_files.origin_of(old)
+    if dict(old.workload) != dict(new.workload):
+        note = (
+            f"another workload ({units.differences(old.workload, new.workload)}): the "
+            f"baseline's origin of {origin.recorded} says nothing about it, so these samples "
+            "are their own"
+        )
+        return _BesideOrigin(notes=(note,))
+    tolerances = {**known.tolerance, **first.tolerance}
+    creep = creep_since(new, old, origin, tolerances, known.calibration)
+    if request.new_origin:
+        note = (
+            f"new origin in place of that of {origin.recorded}: later ones are held "
+            "against these samples"
+        )
+        return _BesideOrigin(since=creep.since, notes=(note,), forced=(NEW_ORIGIN,))
+    return _BesideOrigin(
+        kept=None if creep.moves_origin else origin,
+        since=creep.since,
+        objections=(creep.objection,) if creep.objection else (),
+        notes=creep.notes,
+    )
+
+
+def _accepted(
+    group: Sequence[Measurement],
+    old: Entry | None,
+    new: Entry,
+    reason: str,
+    forced: tuple[str, ...],
+) -> Acceptance:
+    """The line of the log."""
+    first = group[0]
+    return Acceptance(
+        date=new.recorded,
+        reason=reason,
+        test=first.test,
+        name=first.name,
+        revision=first.fingerprint.revision,
+        processes=len({measurement.process for measurement in group}),
+        changes=_changes(old, new),
+        forced=forced,
     )
 
 

@@ -339,6 +339,8 @@ def _explained(
 
 def slower_ranks(measurement: Measurement) -> tuple[str, ...]:
     """A note for each rank of a step that works longer than its peers; on GPUs, which are alike."""
+    if not measurement.peers:
+        return ()
     ranks = []
     for peer in measurement.peers:
         of_step = {s.metric: s.values for s in peer.samples if s.phase == STEP}
@@ -475,7 +477,7 @@ def _look(
     first = measurements[0]
     said = verdicts(measurements, baseline, tolerance)
     result = Result(first.test, first.name, measurements, said, judged_by=baseline.judged_by)
-    if _complaints(measurements):
+    if not limit or _complaints(measurements):
         return result
     limits = expectation.limits(measurements, limit, catalogue().metrics, baseline.calibration)
     return replace(result, expectations=limits)

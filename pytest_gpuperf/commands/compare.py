@@ -77,7 +77,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=10,
         metavar="N",
-        help="rows of kernels in text and markdown, those that changed most; 0 compares no "
+        help="lines about kernels in text and markdown, what changed most first; 0 compares no "
         "kernels; default: 10",
     )
     add_format(parser, (TEXT, MARKDOWN, JSON))

@@ -1,24 +1,23 @@
 """Two runs side by side: by how much each metric changed, and which kernels.
 
-The sides are called a and b, and changes are from a to b. By design not a verdict: nothing is gated
-here, and the interval is the judge's without what a calibration or a test's marker would add. The
-dataclasses are what `gpuperf compare --format json` writes.
+The sides are called a and b. b is judged against a as against a baseline, and any change is
+tolerated: by design there is no verdict. The dataclasses are what `gpuperf compare --format json`
+writes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 
 from pytest_gpuperf.judge.attribution import Naming, attribute
-from pytest_gpuperf.judge.interval import centre, difference
-from pytest_gpuperf.judge.noise import BaselineGpus, scales
-from pytest_gpuperf.judge.tolerance import tolerance_for
-from pytest_gpuperf.judge.verdict import samples_by_phase
+from pytest_gpuperf.judge.interval import centre
+from pytest_gpuperf.judge.tolerance import ANY
+from pytest_gpuperf.judge.verdict import Reference, judge, samples_by_phase
 from pytest_gpuperf.model.measurement import STEP, KernelTable, Measurement, Scalar, checked
 from pytest_gpuperf.model.metric import Metric
-from pytest_gpuperf.model.result import Attribution
+from pytest_gpuperf.model.result import Attribution, Verdict
 
 LEAST_FOR_INTERVAL = 3
 """Processes of each side: of two that differ, nobody can say what is usual."""
@@ -34,7 +33,7 @@ class DeviceRelation(str, Enum):
     OTHER = "other"
     """Other ones of one name: cycles of one step differ by some per cent between such GPUs."""
     KINDS = "kinds"
-    """Devices of two names: what changes is the device, whatever the code."""
+    """DeviceRelation of two names: what changes is the device, whatever the code."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +152,6 @@ def pair(
 
     `metrics` is the catalogue; without `naming`, kernels are left out.
     """
-    old, new = _Processes.of(a), _Processes.of(b)
     devices = _devices(a, b)
     tables = [[m.kernels for m in side if m.kernels is not None] for side in (a, b)]
     return Pair(
@@ -161,47 +159,9 @@ def pair(
         b=_side(b, tables[1]),
         devices=devices,
         differing=tuple(_differing(a, b)),
-        metrics=tuple(_changes(old, new, metrics, devices)),
+        metrics=tuple(_changes(a, b, metrics, devices)),
         attribution=attribute(tables[1], tables[0], naming) if naming and all(tables) else None,
     )
-
-
-@dataclass(frozen=True)
-class _Processes:
-    """The values of one side, by process."""
-
-    gpus: dict[str, str]
-    """The GPU of each process."""
-    values: dict[str, dict[tuple[str, str], Sequence[float]]]
-    """Per process, the rounds of each phase and metric."""
-
-    @classmethod
-    def of(cls, measurements: Sequence[Measurement]) -> _Processes:
-        by_process: dict[str, list[Measurement]] = {}
-        for measurement in measurements:
-            by_process.setdefault(measurement.process, []).append(measurement)
-        return cls(
-            gpus={p: own[0].fingerprint.device.identity for p, own in by_process.items()},
-            values={
-                process: {
-                    (phase, metric): rounds
-                    for phase, series in samples_by_phase(own).items()
-                    for metric, (rounds,) in series.items()
-                    if rounds
-                }
-                for process, own in by_process.items()
-            },
-        )
-
-    def keys(self) -> dict[tuple[str, str], None]:
-        """Every phase and metric that some process has, in order."""
-        return dict.fromkeys(key for own in self.values.values() for key in own)
-
-    def having(self, key: tuple[str, str]) -> list[str]:
-        return [process for process, own in self.values.items() if key in own]
-
-    def rounds(self, key: tuple[str, str]) -> list[Sequence[float]]:
-        return [self.values[process][key] for process in self.having(key)]
 
 
 def _side(measurements: Sequence[Measurement], tables: Sequence[KernelTable]) -> Side:
@@ -250,24 +210,31 @@ def _values(side: Sequence[Mapping[str, Scalar]], key: str) -> list[str]:
 
 
 def _changes(
-    a: _Processes, b: _Processes, metrics: Mapping[str, Metric], devices: DeviceRelation
+    a: Sequence[Measurement],
+    b: Sequence[Measurement],
+    metrics: Mapping[str, Metric],
+    devices: DeviceRelation,
 ) -> Iterator[MetricChange]:
-    for key in sorted({**a.keys(), **b.keys()}, key=lambda key: key[0] != STEP):
-        phase, name = key
+    """Every metric that a side has, the step's first. Processes that lack it do not count."""
+    sides = [samples_by_phase(side) for side in (a, b)]
+    keys = dict.fromkeys((phase, name) for side in sides for phase in side for name in side[phase])
+    there, back = _judged(a, b, metrics), _judged(b, a, metrics)
+    for phase, name in sorted(keys, key=lambda key: key[0] != STEP):
         metric = metrics[name]
-        rounds = a.rounds(key), b.rounds(key)
-        one, other = (centre(side) if side else None for side in rounds)
-        change = low = high = None
-        if one is not None and other is not None:
-            change = _change(one, other, metric)
-            if change is not None and min(map(len, rounds)) >= LEAST_FOR_INTERVAL:
-                low, high = _interval(a, b, key, metric, devices)
+        rounds = [side.get(phase, {}).get(name, ()) for side in sides]
+        old, new = (centre(side) if side else None for side in rounds)
+        low = high = None
+        if min(map(len, rounds)) >= LEAST_FOR_INTERVAL and devices is not DeviceRelation.KINDS:
+            low, high = _interval(there[phase, name], back[phase, name])
+        change = _change(old, new, metric)
         yield MetricChange(
-            phase, name, metric.unit, metric.percentage, one, other, change, low=low, high=high
+            phase, name, metric.unit, metric.percentage, old, new, change, low=low, high=high
         )
 
 
-def _change(a: float, b: float, metric: Metric) -> float | None:
+def _change(a: float | None, b: float | None, metric: Metric) -> float | None:
+    if a is None or b is None:
+        return None
     if metric.percentage:
         return b - a
     if a == 0:
@@ -275,22 +242,38 @@ def _change(a: float, b: float, metric: Metric) -> float | None:
     return (b - a) / abs(a)
 
 
-def _interval(
-    a: _Processes, b: _Processes, key: tuple[str, str], metric: Metric, devices: DeviceRelation
-) -> tuple[float, float] | tuple[None, None]:
-    """The judge's interval of a change, for as much noise as the noisier side has."""
-    if devices is DeviceRelation.KINDS:
-        # The spread between GPUs of one name says nothing about those of two names.
+def _judged(
+    a: Sequence[Measurement], b: Sequence[Measurement], metrics: Mapping[str, Metric]
+) -> dict[tuple[str, str], Verdict]:
+    """What the judge says of b against a, by phase and metric, where nothing would fail.
+
+    Where all of a's processes have all metrics, it is known which GPU each value is of.
+    """
+    samples = samples_by_phase(a)
+    gpus = {one.process: one.fingerprint.device.identity for one in a}
+    whole = all(len(each) == len(gpus) for series in samples.values() for each in series.values())
+    reference = Reference(samples, gpus=tuple(gpus.values()) if whole else ())
+    verdicts = judge(b, reference, metrics, dict.fromkeys(metrics, ANY))
+    return {(verdict.phase, verdict.metric): verdict for verdict in verdicts}
+
+
+def _interval(there: Verdict, back: Verdict) -> tuple[float, float] | tuple[None, None]:
+    """The interval of a change, as wide as the noisier side makes it.
+
+    `back` is what is said of a against b.
+    """
+    ends = [_ends(there.change, one) for one in (there, back)]
+    known = [(low, high) for low, high in ends if low is not None and high is not None]
+    if len(known) < len(ends):
         return None, None
-    tolerance = tolerance_for(metric)
-    gpus = BaselineGpus(tuple(a.gpus[p] for p in a.having(key)), frozenset(b.gpus.values()))
-    own = scales({"": a.rounds(key)}, {"": tolerance}, gpus)[""]
-    theirs = BaselineGpus(tuple(b.gpus[p] for p in b.having(key)), frozenset())
-    other = scales({"": b.rounds(key)}, {"": tolerance}, theirs)[""]
-    scale = own
-    if other.spread > own.spread:
-        scale = replace(own, spread=other.spread, degrees_of_freedom=other.degrees_of_freedom)
-    look = difference(b.rounds(key), a.rounds(key), tolerance, gpus, scale)
-    if look.from_zero:
+    return max(known, key=lambda end: end[1] - end[0])
+
+
+def _ends(change: float | None, noise: Verdict) -> tuple[float, float] | tuple[None, None]:
+    """The ends of a change that is as sure as that of another verdict."""
+    if change is None or noise.change is None or noise.low is None or noise.high is None:
         return None, None
-    return look.shown(look.change - look.margin), look.shown(look.change + look.margin)
+    if noise.points:
+        return change + noise.low - noise.change, change + noise.high - noise.change
+    low, high = ((1 + change) * (1 + end) / (1 + noise.change) for end in (noise.low, noise.high))
+    return low - 1, high - 1

@@ -135,15 +135,15 @@ def judge(
     verdicts: list[Verdict] = []
     at_clock: set[str] = set()
     for phase, series in measured.items():
-        sides = _sides(phase, series, reference, metrics, tolerances)
-        looks = _looks(sides, gpus)
+        samples = _phase_samples(phase, series, reference, metrics, tolerances)
+        looks = _looks(samples, gpus)
         if phase == STEP:
-            looks = _looks_by_clock(looks, sides, gpus, measurements, reference)
+            looks = _looks_by_clock(looks, samples, gpus, measurements, reference)
             at_clock = {name for name, look in looks.items() if look.at_one_clock}
         for name in series:
             reported = _reported(measurements, phase, metrics[name])
             if name in looks:
-                decided = _decided(reported, looks[name], sides.tolerances[name], gate)
+                decided = _decided(reported, looks[name], samples.tolerances[name], gate)
             else:
                 decided = _uncompared(reported, series[name], gate, reference)
             verdicts.append(decided)
@@ -459,7 +459,7 @@ def paired(
 
 
 @dataclass(frozen=True)
-class _JudgedSides:
+class _PhaseSamples:
     """The values of one phase, by metric, of the new processes and the baseline's."""
 
     measured: Mapping[str, Rounds]
@@ -523,13 +523,13 @@ class _JudgedSides:
         return by_metric
 
 
-def _sides(
+def _phase_samples(
     phase: str,
     series: Mapping[str, Rounds],
     reference: Reference,
     metrics: Mapping[str, Metric],
     tolerances: Mapping[str, str],
-) -> _JudgedSides:
+) -> _PhaseSamples:
     known = (reference.samples or {}).get(phase, {})
     allowed = {
         name: tolerance_for(metrics[name], tolerances.get(name), reference.calibration)
@@ -538,7 +538,7 @@ def _sides(
     if reference.paired:
         allowed = {name: of_pairs(tolerance) for name, tolerance in allowed.items()}
     both = {name: known[name] for name in series if name in known}
-    return _JudgedSides(series, both, allowed, metrics, reference.paired)
+    return _PhaseSamples(series, both, allowed, metrics, reference.paired)
 
 
 def _of_measured(look: Difference, measured: float, error: float) -> Difference:
@@ -583,14 +583,14 @@ class _Look:
         return self.near or self.clock is not None
 
 
-def _looks(sides: _JudgedSides, gpus: BaselineGpus | None) -> dict[str, _Look]:
+def _looks(samples: _PhaseSamples, gpus: BaselineGpus | None) -> dict[str, _Look]:
     """The differences as they were measured."""
-    return {name: _Look(one) for name, one in sides.differences(gpus).items()}
+    return {name: _Look(one) for name, one in samples.differences(gpus).items()}
 
 
 def _looks_by_clock(
     looks: dict[str, _Look],
-    sides: _JudgedSides,
+    samples: _PhaseSamples,
     gpus: BaselineGpus | None,
     measurements: Sequence[Measurement],
     reference: Reference,
@@ -602,26 +602,26 @@ def _looks_by_clock(
     """
     if reference.paired or not reference.canary:
         return looks
-    clock = _clock(sides, measurements, reference)
+    clock = _clock(samples, measurements, reference)
     if clock and clock.elasticity.is_learnt:
-        looks = {name: _Look(one) for name, one in sides.differences(gpus, clock).items()}
+        looks = {name: _Look(one) for name, one in samples.differences(gpus, clock).items()}
         looks[KERNEL_TIME] = replace(looks[KERNEL_TIME], clock=clock)
     near = _at_this_clock(gpus, measurements, reference)
-    for name, one in sides.differences(near).items() if near else ():
+    for name, one in samples.differences(near).items() if near else ():
         # Of a noisy metric few processes of the same clock say less than all do.
         if one.margin < SURER * looks[name].difference.margin:
             looks[name] = _Look(one, near=True)
     if clock and not clock.elasticity.is_learnt:
-        supposed = _Look(sides.differences(gpus, clock)[KERNEL_TIME], clock)
+        supposed = _Look(samples.differences(gpus, clock)[KERNEL_TIME], clock)
         looks[KERNEL_TIME] = replace(looks[KERNEL_TIME], supposed=supposed)
     return looks
 
 
 def _clock(
-    sides: _JudgedSides, measurements: Sequence[Measurement], reference: Reference
+    samples: _PhaseSamples, measurements: Sequence[Measurement], reference: Reference
 ) -> AtOneClock | None:
     """The times of kernels at one clock: by what the baseline teaches of it, or supposed."""
-    if KERNEL_TIME not in sides.baseline:
+    if KERNEL_TIME not in samples.baseline:
         return None
     measuring = [
         one
@@ -631,8 +631,8 @@ def _clock(
     clocks = _clocks(measuring, reference)
     if clocks is None:
         return None
-    times = (sides.measured[KERNEL_TIME], sides.baseline[KERNEL_TIME])
-    return at_one_clock(clocks, *times, noise=sides.tolerances[KERNEL_TIME].scale)
+    times = (samples.measured[KERNEL_TIME], samples.baseline[KERNEL_TIME])
+    return at_one_clock(clocks, *times, noise=samples.tolerances[KERNEL_TIME].scale)
 
 
 def _clocks(measurements: Sequence[Measurement], reference: Reference) -> Clocks | None:

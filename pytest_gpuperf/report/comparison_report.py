@@ -1,10 +1,9 @@
-"""The report of a comparison, as text and as Markdown: metric by metric, kernel by kernel."""
+"""The report of a comparison, as text and as Markdown: metric by metric, and its kernels."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import fsum
 
 from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.catalogue.units import counted
@@ -19,96 +18,111 @@ from pytest_gpuperf.judge.comparison import (
     Unpaired,
 )
 from pytest_gpuperf.model.measurement import STEP, title_of
-from pytest_gpuperf.model.result import Attribution
-from pytest_gpuperf.report.markdown import cell, row
+from pytest_gpuperf.report.markdown import cell, code, row
 from pytest_gpuperf.report.text import kernel_lines, table
 from pytest_gpuperf.report.text.table import INDENT, NOTHING, Line
 
 _METRICS = ("metric", "a", "b", "change")
 _INTERVAL = "99.5 % interval"
-_KERNELS = ("kernel", "a", "b", "change", "share", "")
-_LEFT = (0, 5)
-"""Columns of text of either table."""
 _CPU = "cpu"
+_WIDTH = 96
+"""Of the lines about kernels in Markdown, which nothing wraps."""
+
+
+@dataclass(frozen=True)
+class _Section:
+    """One measurement of both sides, as either report writes it."""
+
+    title: str
+    notes: Sequence[str]
+    """What all others do not have too."""
+    headings: tuple[str, ...]
+    rows: Mapping[str, Sequence[tuple[str, ...]]]
+    """By phase, the whole step first."""
+    kernels: Sequence[str]
+    """Lines, as under a failing test."""
 
 
 def text_lines(comparison: Comparison, *, kernels: int = 10, width: int = 80) -> list[Line]:
-    """The text of a comparison, at most `width` wide.
-
-    Of the kernels of each pair, the `kernels` whose times changed most; nothing at all for 0.
-    """
+    """The text of a comparison, at most `width` wide, with so many lines about `kernels`."""
     lines: list[Line] = []
     for text in _sources(comparison):
         lines += table.wrapped_lines(text, width, "heading")
-    shared = _shared_notes(comparison, kernels)
-    for note in shared:
+    for note in _shared_notes(comparison, kernels):
         lines += table.wrapped_lines(note, width, "doubtful")
-    for pair in comparison.pairs:
-        lines += [Line(""), *_pair_lines(pair, shared, kernels, width)]
-    for label, alone in (("a", comparison.only_a), ("b", comparison.only_b)):
-        if alone:
-            lines += [Line(""), Line(f"only in {label}:", "heading")]
-        for entry in alone:
-            lines += table.wrapped_lines(_unpaired(entry), width, "doubtful", INDENT)
+    for section in _sections(comparison, kernels, width):
+        lines += [Line(""), *table.wrapped_lines(section.title, width, "heading")]
+        for note in section.notes:
+            lines += table.wrapped_lines(note, width, "doubtful")
+        rows: list[tuple[str, ...]] = []
+        for phase, own in section.rows.items():
+            below = ((INDENT + name, *others) for name, *others in own)
+            rows += own if phase == STEP else [(phase,), *below]
+        interval = len(_METRICS)
+        lines += table.column_lines(section.headings, rows, width, (0,), dispensable=interval)
+        lines += map(Line, section.kernels)
+    for title, alone in _alone(comparison):
+        lines += [Line(""), Line(f"{title}:", "heading")]
+        for text in alone:
+            lines += table.wrapped_lines(text, width, "doubtful", INDENT)
     return lines
 
 
 def markdown(comparison: Comparison, *, kernels: int = 10) -> str:
-    """A table per pair of measurements, and one of its kernels. Everything from outside is escaped.
+    """A table per pair of measurements, and so many lines about its `kernels`.
 
-    Of the kernels of each pair, the `kernels` whose times changed most; nothing at all for 0.
+    Everything from outside is escaped.
     """
     shared = _shared_notes(comparison, kernels)
     parts = ["# gpuperf compare", *_listed(_sources(comparison)), *_listed(shared)]
-    for pair in comparison.pairs:
-        parts += ["", f"## {cell(_title(pair))}", *_listed(_own_notes(pair, shared, kernels))]
-        metrics = [
-            (name if phase == STEP else f"{name} ({phase})", *others)
-            for phase, rows in _metric_rows(pair).items()
-            for name, *others in rows
-        ]
-        parts += _markdown_table(_metric_headings(pair), metrics)
-        if pair.attribution and kernels:
-            changes = _kernel_changes(pair.attribution, pair, kernels)
-            parts += ["", cell(changes.title)]
-            if changes.rows:
-                parts += _markdown_table((*_KERNELS[:-1], "what happened"), changes.rows)
-            parts += _listed([note for note in (changes.rest, *changes.notes) if note])
-    for label, alone in (("a", comparison.only_a), ("b", comparison.only_b)):
-        if alone:
-            parts += ["", f"## Only in {label}", *_listed([_unpaired(entry) for entry in alone])]
+    for section in _sections(comparison, kernels, _WIDTH):
+        parts += ["", f"## {cell(section.title)}", *_listed(section.notes)]
+        parts += ["", row(section.headings)]
+        parts += [f"| --- |{' ---: |' * (len(section.headings) - 1)}"]
+        for phase, rows in section.rows.items():
+            of = "" if phase == STEP else f" ({phase})"
+            parts += [row((f"{name}{of}", *others)) for name, *others in rows]
+        if section.kernels:
+            parts += ["", "```", *map(code, section.kernels), "```"]
+    for title, alone in _alone(comparison):
+        parts += ["", f"## {title.capitalize()}", *_listed(alone)]
     return "\n".join(parts) + "\n"
 
 
-def _pair_lines(pair: Pair, shared: Sequence[str], kernels: int, width: int) -> list[Line]:
-    lines = table.wrapped_lines(_title(pair), width, "heading")
-    for note in _own_notes(pair, shared, kernels):
-        lines += table.wrapped_lines(note, width, "doubtful")
-    metrics: list[tuple[str, ...]] = []
-    for phase, rows in _metric_rows(pair).items():
-        if phase == STEP:
-            metrics += rows
-        else:
-            metrics += [(phase,), *((INDENT + name, *others) for name, *others in rows)]
-    interval = len(_METRICS)
-    lines += table.column_lines(_metric_headings(pair), metrics, width, (0,), dispensable=interval)
-    if pair.attribution and kernels:
-        changes = _kernel_changes(pair.attribution, pair, kernels)
-        lines += table.wrapped_lines(changes.title, width, "heading")
-        lines += table.column_lines(_KERNELS, changes.rows, width, _LEFT)
-        lines += table.wrapped_lines(changes.rest, width, indent=INDENT)
-        for note in changes.notes:
-            lines += table.wrapped_lines(note, width, "doubtful")
-    return lines
+def _sections(comparison: Comparison, kernels: int, width: int) -> Iterator[_Section]:
+    shared = _shared_notes(comparison, kernels)
+    for pair in comparison.pairs:
+        own = [note for note in _notes(pair, kernels) if note not in shared]
+        yield _Section(
+            _title(pair),
+            own,
+            _metric_headings(pair),
+            _metric_rows(pair),
+            _kernels(pair, kernels, width),
+        )
+
+
+def _kernels(pair: Pair, most: int, width: int) -> list[str]:
+    """What is said of the kernels, and of which processes and counters it is."""
+    if not (pair.attribution and most):
+        return []
+    lines = kernel_lines.lines(pair.attribution, width, most)
+    notes = []
+    for label, side in (("a", pair.a), ("b", pair.b)):
+        notes += [f"{label} has no counters by kernel: {reason}" for reason in side.mismatches]
+        if side.tables < side.processes:
+            notes.append(f"kernels of {label} are of {side.tables} of {side.processes} processes")
+    return [*lines, *(line for note in notes for line in table.wrapped([note], width, ""))]
+
+
+def _alone(comparison: Comparison) -> Iterator[tuple[str, list[str]]]:
+    for label, entries in (("a", comparison.only_a), ("b", comparison.only_b)):
+        if entries:
+            yield f"only in {label}", [_unpaired(entry) for entry in entries]
 
 
 def _listed(texts: Sequence[str]) -> list[str]:
     return ["", *(f"- {cell(text)}" for text in texts)] if texts else []
-
-
-def _markdown_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    sides = ("---" if i in _LEFT else "---:" for i in range(len(headings)))
-    return ["", row(headings), f"| {' | '.join(sides)} |", *map(row, rows)]
 
 
 def _sources(comparison: Comparison) -> list[str]:
@@ -175,10 +189,6 @@ def _shared_notes(comparison: Comparison, kernels: int) -> list[str]:
     return [note for note in first if all(note in notes for notes in others)]
 
 
-def _own_notes(pair: Pair, shared: Sequence[str], kernels: int) -> list[str]:
-    return [note for note in _notes(pair, kernels) if note not in shared]
-
-
 def _on_devices(pair: Pair) -> str:
     a, b = (f"{side.device} ({side.arch})" for side in (pair.a, pair.b))
     if pair.devices is DeviceRelation.KINDS:
@@ -224,76 +234,3 @@ def _interval(metric: MetricChange, factors: bool) -> str:
         units.moved(end, points=metric.points, factors=factors) for end in (metric.low, metric.high)
     )
     return f"{low.removesuffix(' %').removesuffix(' pt')} to {high}"
-
-
-@dataclass(frozen=True)
-class _KernelSection:
-    """What is said of a pair's kernels."""
-
-    title: str
-    rows: tuple[tuple[str, ...], ...]
-    """A row per kernel, those whose times changed most first."""
-    rest: str
-    """What the kernels that have no row changed together; "" where all have one."""
-    notes: tuple[str, ...]
-
-
-def _kernel_changes(attribution: Attribution, pair: Pair, most: int) -> _KernelSection:
-    """What is said of the kernels of a pair, the `most` whose times changed most one by one."""
-    if attribution.of_operators:
-        said = [": ".join(row) for row in kernel_lines.code_lines(attribution)[:most]]
-        title = f"operators: {kernel_lines.operators(attribution)}"
-        return _KernelSection(title, (), "", tuple(said))
-    # None is too small for a row of its own: what is not shown is summed up.
-    every = kernel_lines.rows(attribution.entries, small=0.0)
-    shown = [change for change in every if change.change][:most]
-    rest = ""
-    if len(every) > len(shown):
-        moved = kernel_lines.duration(attribution.change - fsum(change.change for change in shown))
-        rest = f"and {len(every) - len(shown)} more: {moved}"
-    notes = kernel_lines.notes(attribution)
-    for label, side in (("a", pair.a), ("b", pair.b)):
-        notes += [f"{label} has no counters by kernel: {reason}" for reason in side.mismatches]
-        if side.tables < side.processes:
-            notes.append(f"kernels of {label} are of {side.tables} of {side.processes} processes")
-    rows = tuple(_kernel_cells(change) for change in shown)
-    return _KernelSection(_kernel_title(attribution), rows, rest, tuple(notes))
-
-
-def _kernel_title(attribution: Attribution) -> str:
-    before, after = (units.value(value, "ns") for value in (attribution.before, attribution.after))
-    launched = attribution.launched
-    counts = ", ".join(
-        f"{count:,} {what}"
-        for what, count in (
-            ("added", launched.added),
-            ("removed", launched.removed),
-            ("replaced", launched.replaced),
-            ("moved", launched.moved),
-        )
-        if count
-    )
-    sequence = f"launches: {counts}" if launched.changed else "the same launches"
-    several = ""
-    if max(attribution.baseline_tables, attribution.measured_tables) > 1:
-        several = (
-            f", means of {attribution.baseline_tables} and {attribution.measured_tables} executions"
-        )
-    moved = kernel_lines.duration(attribution.change)
-    return f"kernels and gaps: {before} -> {after} ({moved}{several}); {sequence}"
-
-
-def _kernel_cells(change: kernel_lines.ChangeRow) -> tuple[str, ...]:
-    before, after = (
-        units.value(time, "ns") if time else NOTHING for time in (change.before, change.after)
-    )
-    # Of the gap between kernels nothing but the times is said, which stand here already.
-    how = change.how.removeprefix(f"{before} -> {after}").strip()
-    return (
-        change.what,
-        before,
-        after,
-        kernel_lines.duration(change.change),
-        kernel_lines.share(change.share),
-        how,
-    )

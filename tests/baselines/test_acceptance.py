@@ -24,11 +24,10 @@ from pytest_gpuperf.model.measurement import (
     STEP,
     Conditions,
     KernelTable,
-    Machine,
     Measurement,
     Reading,
 )
-from pytest_gpuperf.storage import baseline_files, files, kernel_files, run_files
+from pytest_gpuperf.storage import baseline_files, kernel_files, run_files
 from tests.corruption import refusal
 from tests.examples import A100, H200, OTHER_H200, TEST, measurement, processes, run
 from tests.kernel_steps import table
@@ -89,24 +88,6 @@ def test_the_next_acceptance_says_old_and_new_and_keeps_the_log(tmp_path: Path) 
     assert samples == {"step": {"cycles": ((90.0,),), "instructions": ((7.0,),)}}
 
 
-def test_entries_of_other_tests_and_other_names_stay(tmp_path: Path) -> None:
-    before = accepted(
-        tmp_path,
-        [
-            measurement({"cycles": [1.0]}, test="b.py::test"),
-            measurement({"cycles": [2.0]}, test="a.py::test"),
-            measurement({"cycles": [3.0]}, test="b.py::test", name="sampling"),
-        ],
-    )
-    assert list(before.tests) == ["a.py::test", "b.py::test"]
-    after = accepted(tmp_path, [measurement({"cycles": [5.0]}, test="b.py::test")])
-    assert after.tests["a.py::test"] == before.tests["a.py::test"]
-    assert after.tests["b.py::test"]["sampling"] == before.tests["b.py::test"]["sampling"]
-    assert after.tests["b.py::test"]["step"].samples == {"step": {"cycles": ((5.0,),)}}
-    assert after.accepted[:3] == before.accepted
-    assert len(after.accepted) == 4
-
-
 def test_several_machines_of_one_device_make_one_baseline(tmp_path: Path) -> None:
     known = accepted(
         tmp_path,
@@ -119,25 +100,6 @@ def test_several_machines_of_one_device_make_one_baseline(tmp_path: Path) -> Non
     assert known.tests[TEST]["step"].samples == {"step": {"cycles": ((1.0,), (2.0, 3.0))}}
     # A process that measured twice counts once.
     assert known.accepted[0].processes == 2
-
-
-def test_what_the_gpu_was_beyond_its_name_is_kept(tmp_path: Path) -> None:
-    made = measurement({"cycles": [1.0]})
-    machine = Machine(vbios="96.00")
-    made = replace(made, fingerprint=replace(made.fingerprint, machine=machine))
-    known = accepted(tmp_path, [made])
-    ((key, kept),) = known.machines.items()
-    assert (known.tests[TEST]["step"].machines, kept) == ((key,), machine)
-
-
-def test_devices_and_suites_have_files_of_their_own(tmp_path: Path) -> None:
-    other = measurement(test="x", suite="convnext")
-    accepted(tmp_path, [measurement(device=H200), measurement(device=A100), other])
-    assert {str(file.relative_to(tmp_path)) for file in tmp_path.rglob("*.yaml")} == {
-        "sm90/nvidia-h200/meddpm.yaml",
-        "sm80/nvidia-a100-sxm4-40gb/meddpm.yaml",
-        "sm90/nvidia-h200/convnext.yaml",
-    }
 
 
 def test_different_workloads_are_no_baseline(tmp_path: Path) -> None:
@@ -157,14 +119,6 @@ def test_a_damaged_file_is_not_overwritten_and_nothing_else_is_written(tmp_path:
 
     assert "line 3 column 1: not YAML" in refusal(propose, file, BadFile)
     assert list(tmp_path.rglob("*.yaml")) == [file]
-
-
-def test_a_file_that_was_damaged_in_between_is_not_overwritten(tmp_path: Path) -> None:
-    (proposal,) = acceptance.proposals([measurement()], request(tmp_path))
-    proposal.file.parent.mkdir(parents=True)
-    proposal.file.write_text("schema: 99")
-    message = refusal(lambda _: acceptance.accept([proposal]), proposal.file, BadFile)
-    assert "schema version 99 is not 1" in message
 
 
 ACCEPTING = """
@@ -299,10 +253,6 @@ def test_all_objections_are_said_at_once_and_logged_when_forced(tmp_path: Path) 
     assert accepted(tmp_path, [odd]).accepted[0].forced == tuple(objections)
 
 
-def test_one_that_is_refused_keeps_the_others_from_being_written(tmp_path: Path) -> None:
-    assert objected(tmp_path, [*five(), measurement(test="other.py::test")]) == ["1 process of 3"]
-
-
 STEP_BY_STEP = [437e6 * 1.003**number for number in range(4)]
 """Each step is within the tolerance of 0.5 %; two of them are not."""
 
@@ -320,51 +270,6 @@ def test_creep_is_refused_unless_forced_or_with_a_new_origin(tmp_path: Path) -> 
     known = accepted(tmp_path, five(third), force=False, new_origin=True)
     assert known.accepted[-1].forced == (NEW_ORIGIN,)
     assert objected(tmp_path, five(fourth)) == []
-
-
-def test_a_slowdown_in_front_of_the_reviewer_is_no_creep_and_moves_the_origin(
-    tmp_path: Path,
-) -> None:
-    for value in (437e6, 437e6):
-        accepted(tmp_path, five(value))
-    (proposal,) = acceptance.proposals(five(450e6), request(tmp_path, force=False))
-    assert proposal.objections == ()
-    assert "it is visible: cycles +2.97 % in this very change" in proposal.notes[-1]
-    assert proposal.notes[-1].endswith("so later ones are held against these samples")
-    assert entry(accepted(tmp_path, five(450e6), force=False)).origin is None
-    # The same once more is nothing, and creep from there on is seen.
-    assert objected(tmp_path, five(450e6)) == []
-    assert objected(tmp_path, five(450e6 * 1.003)) == []
-    accepted(tmp_path, five(450e6 * 1.003), force=False)
-    assert objected(tmp_path, five(450e6 * 1.006)) == ["creep: cycles +0.60 %"]
-
-
-def test_a_slowdown_in_front_of_the_reviewer_hides_no_creep_before_it(tmp_path: Path) -> None:
-    for value in STEP_BY_STEP[:3]:
-        known = accepted(tmp_path, five(value), force=True)
-    assert known.accepted[-1].forced == ("creep: cycles +0.60 %",)
-    (proposal,) = acceptance.proposals(five(450e6), request(tmp_path, force=False))
-    assert "--new-origin" in proposal.notes[-1]
-    assert proposal.entry.origin is not None
-
-
-def test_the_suite_s_own_tolerance_is_creep_s_too(tmp_path: Path) -> None:
-    first, second, third, _ = STEP_BY_STEP
-    known = accepted(tmp_path, five(first))
-    file = baseline_files.path_for(tmp_path, H200, "meddpm")
-    baseline_files.save(replace(known, tolerance={"cycles": "2%"}), file)
-    accepted(tmp_path, five(second))
-    assert objected(tmp_path, five(third)) == []
-
-
-def test_a_test_s_own_tolerance_is_creep_s_too(tmp_path: Path) -> None:
-    first, second, third, _ = STEP_BY_STEP
-    for value, tolerance in ((first, "2%"), (second, "2%"), (third, "2%"), (third, "0.5%")):
-        measured = [replace(one, tolerance={"cycles": tolerance}) for one in five(value)]
-        expected = ["creep: cycles +0.60 %"] if tolerance == "0.5%" else []
-        assert objected(tmp_path, measured) == expected
-        if value != third:
-            accepted(tmp_path, measured)
 
 
 @settings(max_examples=8)
@@ -486,22 +391,6 @@ def test_it_is_said_why_a_table_was_not_taken_where_there_are_kernels(tmp_path: 
     assert proposal.notes == ()
 
 
-def test_a_missing_file_comes_back_with_the_next_acceptance(tmp_path: Path) -> None:
-    for _ in range(2):
-        accepted(tmp_path, [measurement(kernels=ONE)])
-        assert tables(tmp_path) == {TEST: ONE}
-        (tmp_path / BESIDE).unlink()
-
-
-def test_tables_that_no_entry_names_are_left_out(tmp_path: Path) -> None:
-    accepted(tmp_path, [measurement(kernels=ONE), measurement(test="b.py::test", kernels=ONE)])
-    # As after a merge that took this file from one side, and the other from the other.
-    odd = {TEST: {STEP: ONE}, "b.py::test": {STEP: OTHER}, "gone.py::test": {STEP: ONE}}
-    (tmp_path / BESIDE).write_bytes(kernel_files.content(odd, H200, "meddpm"))
-    accepted(tmp_path, [measurement(test="c.py::test", kernels=ONE)])
-    assert tables(tmp_path) == {TEST: ONE, "c.py::test": ONE}
-
-
 def test_damaged_tables_are_not_overwritten(tmp_path: Path) -> None:
     beside, yaml = tmp_path / BESIDE, baseline_files.path_for(tmp_path, H200, "meddpm")
     beside.parent.mkdir(parents=True)
@@ -548,20 +437,6 @@ def test_what_became_creep_in_between_is_refused(tmp_path: Path) -> None:
     assert loaded(shown[0].file) == known
 
 
-def test_what_was_new_and_is_no_longer_is_left_alone(tmp_path: Path) -> None:
-    shown = acceptance.proposals(five(99.0), request(tmp_path, only_new=True))
-    known = accepted(tmp_path, five(90.0))
-    assert acceptance.accept(shown) == ()
-    assert loaded(shown[0].file) == known
-
-
-def test_a_file_is_written_once_for_all_its_proposals(tmp_path: Path) -> None:
-    folder = tmp_path / "baselines"
-    known = accepted(folder, [measurement(test=f"t{number}.py::test") for number in range(9)])
-    assert [log.test for log in known.accepted] == [f"t{number}.py::test" for number in range(9)]
-    assert list(known.tests) == sorted(known.tests)
-
-
 def test_when_one_file_cannot_be_written_the_others_are_as_they_were(tmp_path: Path) -> None:
     (tmp_path / "sm80").symlink_to(tmp_path / "nowhere")
     for kernels in (ONE, OTHER, None):
@@ -574,21 +449,6 @@ def test_when_one_file_cannot_be_written_the_others_are_as_they_were(tmp_path: P
                 acceptance.accept(shown)
             assert {file: file.read_bytes() for file in tmp_path.rglob("meddpm.*")} == before
             accepted(tmp_path, [measurement(kernels=ONE)])
-
-
-def test_what_could_not_be_read_again_is_not_accepted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    accepted(tmp_path, [measurement(kernels=ONE)])
-    before = {file: file.read_bytes() for file in tmp_path.rglob("meddpm.*")}
-    more = [measurement(test=f"t{number}.py::test", kernels=OTHER) for number in range(9)]
-    shown = acceptance.proposals(more, request(tmp_path))
-    for limit in ("MOST_YAML", "MOST_VALUES"):
-        with monkeypatch.context() as patch:
-            patch.setattr(files, limit, 100)
-            with pytest.raises(BadFile, match=r"at most 100 are read\. Nothing was written"):
-                acceptance.accept(shown)
-        assert {file: file.read_bytes() for file in tmp_path.rglob("meddpm.*")} == before
 
 
 # Paths out of files
@@ -607,19 +467,6 @@ def test_names_that_lead_out_of_the_folder_are_refused_before_anything_is_writte
         with pytest.raises(UsageFailure, match=r"no baselines can be kept: (suite|slug|arch) "):
             acceptance.proposals([measurement(suite=suite, device=device)], request(folder))
     assert [*tmp_path.iterdir()] == []
-
-
-def test_a_symbolic_link_that_leads_out_is_refused(tmp_path: Path) -> None:
-    folder, outside = tmp_path / "baselines", tmp_path / "outside"
-    outside.mkdir()
-    folder.mkdir()
-    (folder / "sm90").symlink_to(outside)
-    with pytest.raises(UsageFailure, match=r"would be written into .*outside/nvidia-h200"):
-        acceptance.proposals([measurement()], request(folder))
-    assert [*outside.iterdir()] == []
-    (tmp_path / "link").symlink_to(folder)
-    accepted(tmp_path / "link", [measurement(device=A100)])
-    assert (folder / "sm80").is_dir()
 
 
 @pytest.mark.parametrize("linked", ["meddpm.yaml", "meddpm.kernels.json.xz"])

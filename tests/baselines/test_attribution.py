@@ -15,7 +15,6 @@ from pytest_gpuperf.catalogue import kernel_families
 from pytest_gpuperf.judge.attribution import Naming, attribute
 from pytest_gpuperf.model.measurement import KernelTable
 from pytest_gpuperf.model.result import Outcome, Result, Verdict
-from pytest_gpuperf.report.text.kernel_lines import MOST, lines
 from tests.examples import A100, TEST, measurement, verdict
 from tests.kernel_steps import counted, sited, slowed, table
 
@@ -52,25 +51,6 @@ def attributed_of(root: Path, before: Result) -> Result:
     return after
 
 
-def test_recorded_steps_are_blamed_as_if_no_file_were_between(tmp_path: Path) -> None:
-    accepted(tmp_path, counted("tf32-core"))
-    for measured, details in (
-        ("tf32-core-1", []),
-        (
-            "tf32_channels_last-core",
-            [("137 added, 237 removed, 332 replaced, 9 moved", 1647, 1547)],
-        ),
-    ):
-        after = attributed_of(tmp_path, judged(counted(measured)))
-        assert after.attribution == attribute(counted(measured), counted("tf32-core"), NAMING)
-        assert len(lines(after.attribution, 80)) <= MOST
-        other, last = after.verdicts[:-1], after.verdicts[-1]
-        assert last == REGRESSED
-        assert [(v.detail, v.baseline, v.measured) for v in other] == details
-        assert {v.outcome for v in other} <= {Outcome.KERNELS_CHANGED}
-        assert after.notes == ()
-
-
 def test_other_kernels_are_said_with_the_lines_that_they_come_from(tmp_path: Path) -> None:
     rows = [("conv", 900.0, "net.py:3 Net.forward a"), ("add", 300.0, "net.py:4 Net.forward a")]
     silu = [("silu", 90.0, "net.py:9 Net.act a"), ("silu", 90.0, "net.py:5 Net.forward a")]
@@ -92,15 +72,6 @@ def test_the_time_that_was_judged_is_that_of_the_headline(tmp_path: Path) -> Non
     assert said.cause.change == pytest.approx(0.3e6)
     assert said.step is not None
     assert said.step.metric == "step_time"
-
-
-def test_all_processes_that_counted_kernels_are_compared_together(tmp_path: Path) -> None:
-    accepted(tmp_path, STEP)
-    one = attributed_of(tmp_path, judged(None, SLOWER, None))
-    assert one.attribution == attribute(SLOWER, STEP, NAMING)
-    two = attributed_of(tmp_path, judged(SLOWER, SLOWER, None))
-    assert two.attribution is not None
-    assert two.attribution.measured_tables == 2
 
 
 def test_a_table_without_counters_counts_where_there_is_no_other(tmp_path: Path) -> None:
@@ -127,13 +98,6 @@ def test_where_counters_are_refused_now_that_is_said_and_where_they_always_were_
     always = attributed_of(tmp_path, judged(after))
     assert always.attribution == attribute(after, without_counters(before), NAMING)
     assert always.notes == ()
-
-
-def test_what_was_noted_stays(tmp_path: Path) -> None:
-    before = replace(judged(SLOWER), notes=("not looked at again",))
-    assert attributed_of(tmp_path, before).notes == before.notes
-    accepted(tmp_path, None)
-    assert len(attributed_of(tmp_path, before).notes) == 2
 
 
 def test_there_is_nothing_to_compare(tmp_path: Path) -> None:

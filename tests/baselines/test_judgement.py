@@ -21,7 +21,7 @@ from pytest_gpuperf.baselines.judgement import (
     not_collected,
 )
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
-from pytest_gpuperf.errors import BadFile, MeasurementError, UsageFailure
+from pytest_gpuperf.errors import MeasurementError, UsageFailure
 from pytest_gpuperf.judge.verdict import ABSENT
 from pytest_gpuperf.measure.replica import Replicas
 from pytest_gpuperf.model.entry import Acceptance
@@ -33,7 +33,6 @@ from tests.examples import H200, TEST, default_settings, measurement, verdict
 from tests.kernel_steps import table
 
 CYCLES = catalogue().metrics["cycles"]
-FILE = "baselines/sm90/nvidia-h200/meddpm.yaml"
 OTHER = "suites/meddpm/test_training.py::test_training_step[baseline]"
 COMPARISON = Ratio(TEST, "meddpm", CYCLES, "tf32", "baseline", below=1.0)
 
@@ -177,53 +176,6 @@ def test_what_a_regression_needs_is_taken_once_while_its_processes_start(
     assert len(counted) == taken
 
 
-@pytest.mark.parametrize(("most", "asked"), [(1, []), (3, [2]), (5, [2, 4]), (9, [2, 4, 8])])
-def test_no_more_processes_than_the_settings_allow(
-    most: int, asked: list[int], settings: Settings
-) -> None:
-    accept(settings, *WIDER)
-    judged, counts = settled(replace(settings, processes=most), process(0.0), *[0.0] * 8)
-    assert counts == asked
-    assert cycles(judged) == ("inconclusive", "too-noisy", most)
-
-
-def test_a_recorded_run_has_what_it_has(settings: Settings) -> None:
-    accept(settings, *QUIET)
-    judging = Judging(settings, None)
-    baseline = judging.baseline(process(SLOW))
-    assert cycles(judging.settle((process(SLOW),), baseline, {}, {})) == (
-        *("inconclusive", "too-few-processes"),
-        1,
-    )
-    three = tuple(process(SLOW, number) for number in range(3))
-    assert cycles(judging.settle(three, baseline, {}, {})) == ("regressed", "beyond-floor", 3)
-
-
-def test_without_a_baseline_there_is_nothing_to_look_at_again(settings: Settings) -> None:
-    judged, counts = settled(settings, process(0.0))
-    assert (cycles(judged), counts) == (("no-baseline", "no-file", 1), [])
-
-
-def test_what_a_marker_tolerates_is_heeded(settings: Settings) -> None:
-    accept(settings, *QUIET)
-    judged, counts = settled(settings, process(SLOW), tolerance={"cycles": "3%"})
-    assert (cycles(judged), counts) == (("unchanged", "within-tolerance", 1), [])
-
-
-@pytest.mark.parametrize(
-    ("limit", "outcome", "counts"),
-    [(2_000_000, "holds", []), (1_000_000, "inconclusive", [2, 4, 8]), (900_000, "broken", [2])],
-)
-def test_a_limit_that_is_not_settled_is_looked_at_again_too(
-    limit: int, outcome: str, counts: list[int], settings: Settings
-) -> None:
-    accept(settings, *QUIET)
-    judged, asked = settled(settings, process(0.0), *[0.0] * 8, limit={"cycles": limit})
-    assert asked == counts
-    (seen,) = judged.expectations
-    assert (seen.outcome.value, seen.processes) == (outcome, len(judged.measurements))
-
-
 # What can go wrong
 
 
@@ -243,16 +195,7 @@ def test_a_process_that_fails_ends_it_with_a_note_and_the_last_look_stands(
     assert judged.notes == (f"not looked at again: {died}",)
 
 
-def test_a_damaged_baseline_is_no_missing_one(settings: Settings) -> None:
-    file = baseline_files.path_for(settings.baselines, H200, "meddpm")
-    file.parent.mkdir(parents=True)
-    file.write_text("schema: 1\n", encoding="utf-8")
-    with pytest.raises(BadFile, match=r"meddpm\.yaml"):
-        settled(settings, process(0.0))
-
-
 HOT = Conditions(Reading(), Reading(throttle_reasons=("hardware slowdown",)))
-CAPPED = Conditions(Reading(), Reading(throttle_reasons=("software power cap",)))
 
 
 def on_device(conditions: Conditions, change: float, number: int = 0) -> Measurement:
@@ -267,21 +210,6 @@ def test_on_an_unfit_device_nothing_is_judged_nor_looked_at_again(settings: Sett
     assert (cycles(judged), counts) == (("unfit", "device-unfit", 1), [])
     assert judged.verdicts[0].detail == "throttled at the end: hardware slowdown"
     assert judged.expectations == ()
-
-
-def test_one_unfit_process_of_several_is_enough(settings: Settings) -> None:
-    accept(settings, *QUIET)
-    three = (process(SLOW, 0), on_device(HOT, SLOW, 1), on_device(HOT, SLOW, 2))
-    judging = Judging(settings, None)
-    judged = judging.settle(three, judging.baseline(three[0]), {}, {})
-    assert cycles(judged) == ("unfit", "device-unfit", 3)
-    assert judged.verdicts[0].detail == "throttled at the end: hardware slowdown"
-
-
-def test_at_its_power_cap_a_device_is_judged(settings: Settings) -> None:
-    accept(settings, *QUIET)
-    judged, _ = settled(settings, on_device(CAPPED, 0.0))
-    assert cycles(judged)[0] == "unchanged"
 
 
 # A ratio of two tests is looked at until it is settled
@@ -329,39 +257,6 @@ def test_both_sides_are_measured_until_the_ratio_is_settled(
 
 
 @pytest.mark.parametrize(
-    ("counts", "most", "asked"),
-    [
-        ((3, 3), 5, [(TEST, 4), (OTHER, 4)]),
-        ((5, 5), 9, [(TEST, 8), (OTHER, 8)]),
-        ((9, 9), 9, []),
-        # Only the side that has too few.
-        ((3, 1), 5, [(OTHER, 2), (TEST, 4), (OTHER, 4)]),
-        ((5, 1), 5, [(OTHER, 2), (OTHER, 4)]),
-        ((1, 9), 5, [(TEST, 2), (TEST, 4)]),
-    ],
-)
-def test_processes_that_a_test_already_took_are_used_first(
-    counts: tuple[int, int], most: int, asked: list[tuple[str, int]], settings: Settings
-) -> None:
-    replicas = ScriptedReplicas({TEST: [0.0] * 8, OTHER: [0.0] * 8})
-    over, under = several(counts[0], 0.0), several(counts[1], 0.0, OTHER)
-    seen = expected(replace(settings, processes=most), over, under, replicas)
-    assert [(test, count) for test, _, count in replicas.asked] == asked
-    assert (seen.outcome, seen.processes) == (Outcome.INCONCLUSIVE, most)
-
-
-@pytest.mark.parametrize("most", [1, 3, 5, 9])
-def test_no_more_processes_of_either_side_than_the_settings_allow(
-    most: int, settings: Settings
-) -> None:
-    replicas = ScriptedReplicas({TEST: [0.0] * 8, OTHER: [0.0] * 8})
-    limited = replace(settings, processes=most)
-    seen = expected(limited, several(1, 0.0), several(1, 0.0, OTHER), replicas)
-    assert (seen.outcome, seen.processes) == (Outcome.INCONCLUSIVE, most)
-    assert max((count for _, _, count in replicas.asked), default=0) == most - 1
-
-
-@pytest.mark.parametrize(
     ("scripts", "processes", "died"),
     [
         ({TEST: [], OTHER: [0.0] * 8}, 1, 1),
@@ -375,13 +270,6 @@ def test_a_process_that_fails_leaves_the_ratio_as_it_was_and_says_why(
     seen = expected(settings, several(1, 0.0), several(1, 0.0, OTHER), ScriptedReplicas(scripts))
     assert (seen.outcome, seen.processes) == (Outcome.INCONCLUSIVE, processes)
     assert seen.detail == f"not looked at again: fresh process {died} died:\nits last words"
-
-
-def test_a_recorded_ratio_is_looked_at_once(settings: Settings) -> None:
-    seen = expected(settings, several(3, 0.01), several(1, 0.0, OTHER), None)
-    assert (seen.outcome.value, seen.reason) == ("inconclusive", "too-few-processes")
-    seen = expected(settings, several(3, 0.01), several(3, 0.0, OTHER), None)
-    assert (seen.outcome.value, seen.reason) == ("broken", "beyond")
 
 
 # What fails a test
@@ -449,16 +337,6 @@ def test_what_is_undecided_and_surely_no_loss_stops_nobody(
         assert fails(seen, replace(settings, **given)) is (given in failing)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    "reason", ["too-few-processes", "seen-in-baseline", "not-looked-again", "no-work"]
-)
-def test_what_is_undecided_for_another_reason_than_noise_fails(
-    reason: str, settings: Settings
-) -> None:
-    seen = verdict("step_time", Outcome.INCONCLUSIVE, reason=reason, tolerance=0.0388)
-    assert fails(replace(seen, low=-0.0819, high=-0.0104), settings)
-
-
 # The two sides of a ratio
 
 
@@ -503,18 +381,6 @@ def test_its_sides_are_configurations_of_the_suite_with_all_their_processes(
     assert kept(settings, under, over, elsewhere).pair(ratio()) == (over, under)
 
 
-def test_or_measurements_of_the_test_itself_by_their_names(settings: Settings) -> None:
-    own = [side("", TEST, name=name) for name in ("tf32", "baseline")]
-    judging = kept(settings, *own, side("tf32"), side("baseline"))
-    assert judging.pair(ratio()) == (own[0], own[1])
-
-
-def test_where_it_was_run_again_the_latest_counts(settings: Settings) -> None:
-    again = side("tf32", of=2)
-    judging = kept(settings, side("baseline"), side("tf32"), again)
-    assert judging.pair(ratio())[0] == again
-
-
 def test_of_several_tests_with_both_it_has_to_be_said_which(settings: Settings) -> None:
     one, other = (side("tf32", A), side("baseline", A)), (side("tf32", B), side("baseline", B))
     with pytest.raises(UsageFailure) as refused:
@@ -543,11 +409,6 @@ def test_a_side_that_was_not_measured_here_is_named(missing: str, settings: Sett
     )
 
 
-def test_a_side_that_is_misspelt_is_answered_with_what_was_measured(settings: Settings) -> None:
-    with pytest.raises(NotMeasured, match=r'Did you mean "basline"\?$'):
-        kept(settings, side("basline"), side("tf32")).pair(ratio())
-
-
 @pytest.mark.parametrize(
     ("metric", "asked", "unsupported", "why"),
     [
@@ -568,13 +429,6 @@ def test_what_lacks_a_metric_says_why_and_what_collects_it(
     said = f"{metric} was not collected for tf32: {why}" if why else ""
     assert not_collected(metric, [("baseline", has), ("tf32", lacks)]) == said
     assert not_collected(metric, [("baseline", has)]) == ""
-
-
-def test_of_a_phase_alone_a_metric_is_not_of_the_step() -> None:
-    phase = measurement({"ipc": [1.0]}, phases={"forward": {"cycles": [1.0]}})
-    assert not_collected("cycles", [("tf32", phase)]).startswith(
-        "cycles was not collected for tf32"
-    )
 
 
 # Kernels
@@ -615,3 +469,25 @@ def test_other_kernels_than_the_baselines_come_first(
     )
     assert (first.reason, first.detail) == (reason, detail)
     assert (first.baseline, first.measured) == (2.0, float(len(now)))
+
+
+@pytest.mark.parametrize(
+    ("counts", "most", "asked"),
+    [
+        ((3, 3), 5, [(TEST, 4), (OTHER, 4)]),
+        ((5, 5), 9, [(TEST, 8), (OTHER, 8)]),
+        ((9, 9), 9, []),
+        # Only the side that has too few.
+        ((3, 1), 5, [(OTHER, 2), (TEST, 4), (OTHER, 4)]),
+        ((5, 1), 5, [(OTHER, 2), (OTHER, 4)]),
+        ((1, 9), 5, [(TEST, 2), (TEST, 4)]),
+    ],
+)
+def test_processes_that_a_test_already_took_are_used_first(
+    counts: tuple[int, int], most: int, asked: list[tuple[str, int]], settings: Settings
+) -> None:
+    replicas = ScriptedReplicas({TEST: [0.0] * 8, OTHER: [0.0] * 8})
+    over, under = several(counts[0], 0.0), several(counts[1], 0.0, OTHER)
+    seen = expected(replace(settings, processes=most), over, under, replicas)
+    assert [(test, count) for test, _, count in replicas.asked] == asked
+    assert (seen.outcome, seen.processes) == (Outcome.INCONCLUSIVE, most)

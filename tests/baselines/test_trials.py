@@ -126,45 +126,6 @@ def test_the_formulas_by_hand() -> None:
     assert spread.gpus == pytest.approx(math.sqrt(between_gpus))
 
 
-def balanced(level: float, deviation: float, count: int) -> list[float]:
-    """As many logarithms on either side of a level, which is their mean."""
-    return [level - deviation, level + deviation] * (count // 2)
-
-
-def at_logarithms(days_of_gpus: Sequence[Sequence[Sequence[float]]]) -> list[Measurement]:
-    """Processes at these logarithms: by GPU, day and process."""
-    return [
-        process({"cycles": [1e6 * math.exp(log)]}, f"u{gpu}d{day}p{number}", f"gpu-{gpu}", day)
-        for gpu, days in enumerate(days_of_gpus)
-        for day, logs in enumerate(days, 1)
-        for number, log in enumerate(logs)
-    ]
-
-
-LOUD = [[balanced(0.0, 0.02, 2), balanced(0.2, 0.02, 4)], [balanced(0.6, 0.02, 2)]]
-QUIET = [[balanced(gpu + day, 0.002, 2) for day in (0.0, 0.05)] for gpu in (0.0, 0.3)]
-OF_SINGLE_DAYS = [[balanced(0.0, 0.02, 2)], [balanced(0.4, 0.02, 4)]]
-
-
-def test_each_test_is_freed_of_its_own_noise_and_of_the_days_that_it_saw() -> None:
-    """By hand. One that saw a day of each GPU is freed of days as the others have them."""
-    loud, quiet, single = 8 * 0.02**2 / 5, 8 * 0.002**2 / 4, 6 * 0.02**2 / 4
-    loud_days = 0.2**2 / 2 - loud * (1 / 2 + 1 / 4) / 2
-    quiet_days = 0.05**2 / 2 - quiet / 2  # of either GPU
-    days = (loud_days + 2 * quiet_days) / 3
-    explained = [
-        # Of the GPU of two days, and of the other.
-        (loud_days / 2 + loud * (1 / 2 + 1 / 4) / 4 + loud_days + loud / 2) / 2,
-        quiet_days / 2 + quiet * (1 / 2 + 1 / 2) / 4,
-        days + single * (1 / 2 + 1 / 4) / 2,
-    ]
-    gpus = (0.5**2 / 2 + 0.3**2 / 2 + 0.4**2 / 2 - sum(explained)) / 3
-    spread = spread_of(at_logarithms(LOUD), at_logarithms(QUIET), at_logarithms(OF_SINGLE_DAYS))
-    assert spread.processes == pytest.approx(math.sqrt((5 * loud + 4 * quiet + 4 * single) / 13))
-    assert spread.allocations == pytest.approx(math.sqrt(days))
-    assert spread.gpus == pytest.approx(math.sqrt(gpus))
-
-
 def test_a_level_that_was_seen_once_is_not_known() -> None:
     for design, allocations, gpus in (
         ([[4]], False, False),
@@ -173,44 +134,6 @@ def test_a_level_that_was_seen_once_is_not_known() -> None:
     ):
         spread = spread_of(simulated(Random(1), design, KNOWN))
         assert (spread.allocations is not None, spread.gpus is not None) == (allocations, gpus)
-
-
-def test_one_process_per_allocation_tells_nothing_of_processes() -> None:
-    for design in ([[1]], [[1, 1, 1]], [[1], [1, 1]]):
-        assert estimates(grouped(simulated(Random(1), design, KNOWN)), METRICS) == {}, design
-
-
-@pytest.mark.parametrize(
-    ("metric", "value", "count"),
-    [("cycles", 437_821_234.0, 7), ("cycles", 4e8, 7), ("tensor_utilization", 49.3, 6)],
-)
-def test_without_noise_all_spreads_are_zero(metric: str, value: float, count: int) -> None:
-    """However the sum of so many numbers is rounded."""
-    same = [
-        process({metric: [value] * 3}, f"{gpu}{day}{n}", gpu, day)
-        for gpu in "ab"
-        for day in (1, 2)
-        for n in range(count)
-    ]
-    none = Spread(rounds=0.0, processes=0.0, allocations=0.0, gpus=0.0)
-    assert spread_of(same, metric_class=METRICS[metric].metric_class) == none
-
-
-def test_the_spread_of_a_percentage_is_in_points_over_a_hundred() -> None:
-    for one, other in ((49.0, 51.0), (0.0, 2.0)):
-        values = [process({"tensor_utilization": [v]}, f"p{v}") for v in (one, other)]
-        spread = spread_of(values, metric_class=RATIO)
-        assert spread.processes == pytest.approx(math.sqrt(2) / 100)
-
-
-def test_a_relative_metric_without_a_logarithm_is_left_out() -> None:
-    for value in (0.0, -1.0):
-        both = {"layout_copies": [value, 4.0], "flops": [1e9, 1e9]}
-        said = [process(both, "a"), process({"layout_copies": [4.0], "flops": [1.1e9]}, "b")]
-        spread = spread_of(said, metric_class=DETERMINISTIC)
-        assert spread.processes == pytest.approx(math.log(1.1) / math.sqrt(2)), value
-        only = [process({"layout_copies": [value]}, name) for name in "ab"]
-        assert estimates(grouped(only), METRICS) == {}, value
 
 
 def pair(**metrics: float) -> list[Measurement]:
@@ -260,19 +183,6 @@ def test_times_of_kernels_are_those_at_one_clock() -> None:
     assert spread_of(at_two_clocks(6, -1.0)).processes < unread / 10
 
 
-@pytest.mark.parametrize(
-    ("count", "elasticity", "metric"),
-    [(6, -1.0, "cycles"), (6, -1.0, "step_time"), (3, -1.0, "kernel_time"), (6, 2, "kernel_time")],
-    ids=["cycles", "the step's time", "not learnt of three", "longer at a faster clock"],
-)
-def test_what_the_clock_is_not_known_to_do_is_left_in_the_spread(
-    count: int, elasticity: float, metric: str
-) -> None:
-    as_measured = spread_of(at_two_clocks(count, elasticity, metric, read=False))
-    assert spread_of(at_two_clocks(count, elasticity, metric)) == as_measured
-    assert as_measured.processes > 0.004
-
-
 DESIGN = [[3, 2], [1, 4]]
 numbers = st.lists(st.floats(0.5, 2.0), min_size=20, max_size=20)
 
@@ -315,17 +225,6 @@ def test_neither_order_nor_size_matters_and_no_spread_is_larger_than_what_was_se
         assert 0 <= spread <= math.log(4)
 
 
-# The scales
-
-
-def test_a_quiet_class_keeps_a_tenth_of_its_default() -> None:
-    for metric, default in (("cycles", 1e-3), ("instructions", 2e-5), ("ipc", 1.5e-3)):
-        (estimate,) = estimates(grouped(pair(**{metric: 1.0})), METRICS).values()
-        assert estimate.default == default, metric
-        assert estimate.scale == pytest.approx(default / 10), (metric, default)
-        assert not estimate.days_dominate, (metric, default)
-
-
 # Processes that stand apart
 
 AROUND = [1.0, 1.0005, 0.9995, 1.001, 0.999, 1.0]
@@ -348,15 +247,6 @@ def test_processes_beyond_five_robust_deviations_stand_apart() -> None:
         # In several tests it is one and the same.
         for groups in ([group], [group, group]):
             assert apart(grouped(*groups), METRICS) == expected, values
-
-
-def test_days_that_differ_do_not_stand_apart() -> None:
-    groups = [
-        process({"cycles": [1e6 * v * (1 + day / 10)]}, f"{day}-{i}", day=day)
-        for day in (1, 2, 3)
-        for i, v in enumerate(AROUND)
-    ]
-    assert apart(grouped(groups), METRICS) == frozenset()
 
 
 # Trials
@@ -450,3 +340,26 @@ def test_at_the_bound_so_few_alarms_have_a_chance_of_one_in_twenty() -> None:
         assert sum(chances) == pytest.approx(0.05), (alarms, count)
     # If all trials alarm, any rate is possible.
     assert Trials(4, 4, 0).at_most == 1
+
+
+def test_a_relative_metric_without_a_logarithm_is_left_out() -> None:
+    for value in (0.0, -1.0):
+        both = {"layout_copies": [value, 4.0], "flops": [1e9, 1e9]}
+        said = [process(both, "a"), process({"layout_copies": [4.0], "flops": [1.1e9]}, "b")]
+        spread = spread_of(said, metric_class=DETERMINISTIC)
+        assert spread.processes == pytest.approx(math.log(1.1) / math.sqrt(2)), value
+        only = [process({"layout_copies": [value]}, name) for name in "ab"]
+        assert estimates(grouped(only), METRICS) == {}, value
+
+
+@pytest.mark.parametrize(
+    ("count", "elasticity", "metric"),
+    [(6, -1.0, "cycles"), (6, -1.0, "step_time"), (3, -1.0, "kernel_time"), (6, 2, "kernel_time")],
+    ids=["cycles", "the step's time", "not learnt of three", "longer at a faster clock"],
+)
+def test_what_the_clock_is_not_known_to_do_is_left_in_the_spread(
+    count: int, elasticity: float, metric: str
+) -> None:
+    as_measured = spread_of(at_two_clocks(count, elasticity, metric, read=False))
+    assert spread_of(at_two_clocks(count, elasticity, metric)) == as_measured
+    assert as_measured.processes > 0.004

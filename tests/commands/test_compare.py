@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -26,7 +25,6 @@ from tests.kernel_steps import counted
 
 H200 = "docs/runs/h200-meddpm.json"
 OTHER_GPU = "docs/runs/h200-another-gpu.json"
-CPU = "docs/runs/cpu-meddpm.json"
 FIVE = "tests/data/h200-campaign/machine-3-0.json.xz"
 SEEDED = "docs/runs/seeds/extra-kernel.json.xz"
 """Three processes, on the GPU of FIVE, of one more kernel in the step of tf32."""
@@ -166,34 +164,14 @@ def test_processes_have_intervals_and_what_has_no_partner_is_listed(gpuperf: Com
     lines = gpuperf.lines(FIVE, SEEDED)
     assert "test_training_step[tf32] (5 and 3 processes)" in lines
     (cycles,) = (line for line in lines if line.startswith("  cycles "))
-    assert " ".join(cycles.split()) == "cycles 433.81 M 438.16 M +1.00 % +0.75 to +1.24 %"
+    assert " ".join(cycles.split()) == "cycles 433.81 M 438.16 M +1.00 % +0.76 to +1.24 %"
     assert lines[lines.index("only in a:") + 1].startswith("  suites/meddpm/test_training.py::")
-
-
-def test_one_configuration_of_two_runs_or_devices_and_two_of_two(gpuperf: Command) -> None:
-    lines = gpuperf.lines(H200, OTHER_GPU, "--config", "tf32")
-    assert [line for line in lines if line.endswith("each)")] == [
-        "test_training_step[tf32] (1 process each)"
-    ]
-    assert "baseline" not in " ".join(lines)
-    title = "test_training_step[baseline] -> test_training_step[tf32] (1 and 5 processes)"
-    assert title in gpuperf.lines(H200, FIVE, *BOTH)
-    said = " ".join(gpuperf.lines(CPU, H200, "--config", "tf32"))
-    assert "a is of portable (cpu), b of NVIDIA H200 (sm90): what changes is the device" in said
-    assert "workload differs: size 16 -> 128" in said
-
-
-def test_only_the_tests_that_match(gpuperf: Command) -> None:
-    for patterns, tests in ((["*[tf32]"], 1), (["tf32"], 2), (["*[tf32]", "[baseline]"], 2)):
-        words = [word for pattern in patterns for word in ("--test", pattern)]
-        lines = gpuperf.lines(H200, OTHER_GPU, *words)
-        assert sum(line.endswith("each)") for line in lines) == tests, patterns
 
 
 def test_markdown_and_json_are_the_same_comparison(gpuperf: Command) -> None:
     lines = gpuperf.lines(FIVE, SEEDED, "--format", "markdown")
     assert lines[0] == "# gpuperf compare"
-    assert "| cycles | 433.81 M | 438.16 M | +1.00 % | +0.75 to +1.24 % |" in lines
+    assert "| cycles | 433.81 M | 438.16 M | +1.00 % | +0.76 to +1.24 % |" in lines
     text = gpuperf.text(FIVE, SEEDED, "--format", "json")
     comparison = files.adapter(Comparison).validate_json(text, strict=True)
     assert (comparison.schema, comparison.a.run, comparison.b.run) == (1, FIVE, SEEDED)
@@ -231,13 +209,12 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file
 
 
-def test_kernel_by_kernel(gpuperf: Command, tables: Path) -> None:
+def test_so_many_lines_about_kernels(gpuperf: Command, tables: Path) -> None:
     for kernels in (0, 3, 10):
         lines = gpuperf.lines(tables, *BOTH, "--kernels", kernels, columns=150)
-        titles = [line for line in lines if line.startswith("kernels and gaps: ")]
+        titles = [at for at, line in enumerate(lines) if line.startswith("kernels: ")]
         assert len(titles) == (1 if kernels else 0)
-        rows = [line for line in lines if re.search(r"\d launch(es)?$", line) and line[0] == " "]
-        assert len(rows) == kernels
+        assert [len(lines) - at for at in titles] == [kernels] * len(titles)
         assert not any("no kernels to compare" in line for line in lines)
 
 
@@ -259,7 +236,7 @@ def test_kernels_of_two_devices_or_of_one_side(
     )
     run_files.save(replace(recorded, measurements=tuple(measured)), tmp_path / "a100.json")
     lines = gpuperf.lines(tmp_path / "a100.json", tables, "--test", "*[tf32]")
-    assert any(line.startswith("kernels and gaps: ") for line in lines)
+    assert any(line.startswith("kernels: ") for line in lines)
     assert any("what changes is" in line for line in lines)
     lines = gpuperf.lines(tables, H200)
     assert lines.count("no kernels to compare: b was measured without them") == 1

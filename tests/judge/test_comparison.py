@@ -156,16 +156,6 @@ def test_an_interval_is_around_its_change(a: list[float], b: list[float]) -> Non
 # What else differs
 
 
-def test_a_side_is_what_its_measurements_are_of() -> None:
-    (measured,) = processes("cycles", [[1.0]])
-    side = compared([measured], [measured]).a
-    assert (side.test, side.name, side.configuration) == (
-        measured.test,
-        measured.name,
-        measured.configuration,
-    )
-
-
 def test_devices() -> None:
     for a, b, devices in (
         (H200, H200, DeviceRelation.SAME),
@@ -176,12 +166,6 @@ def test_devices() -> None:
         change = compared(on(a, [measurement()]), on(b, [measurement()]))
         assert change.devices is devices, (a, b)
         assert (change.a.device, change.a.arch, change.a.gpus) == (a.name, a.arch, (a.identity,))
-
-
-def test_a_side_on_two_gpus_is_not_the_same_as_one_of_them() -> None:
-    both = [*on(H200, [measurement()]), *on(OTHER_H200, [measurement(process="p2")])]
-    assert compared(both, both[:1]).devices is DeviceRelation.OTHER
-    assert compared(both, both).devices is DeviceRelation.SAME
 
 
 def test_workload_software_and_settings() -> None:
@@ -228,9 +212,3 @@ def test_no_blame_without_kernels_or_where_nobody_asks() -> None:
     one = [replace(measurement(), kernels=table(("add", 100.0)))]
     assert compared(one, [measurement()]).attribution is None
     assert pair(one, one, catalogue().metrics, None).attribution is None
-
-
-def test_mismatches_are_kept() -> None:
-    bad = replace(table(("add", 1.0)), mismatch="other launches")
-    one = [replace(m, kernels=bad) for m in processes("cycles", SURE)]
-    assert compared(one, one).a.mismatches == ("other launches",)

@@ -10,7 +10,6 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -18,11 +17,9 @@ from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import UsageFailure
 from pytest_gpuperf.judge.expectation import check_bounds, limits, ratio
 from pytest_gpuperf.judge.tolerance import parse_limit
-from pytest_gpuperf.model.entry import Calibration, Spread
 from pytest_gpuperf.model.measurement import Measurement
 from pytest_gpuperf.model.result import Expectation, Outcome
 from tests.examples import measurement, processes
-from tests.strategies import few
 
 METRICS = catalogue().metrics
 INCONCLUSIVE, HOLDS, BROKEN = Outcome.INCONCLUSIVE, Outcome.HOLDS, Outcome.BROKEN
@@ -82,16 +79,6 @@ def test_limits_as_people_write_them() -> None:
         parsed = parse_limit(written, METRICS[metric])
         assert parsed.bound == pytest.approx(bound), (metric, written)
         assert not parsed.lower, (metric, written)
-
-
-def test_a_limit_is_a_lower_bound_only_for_what_is_better_when_higher() -> None:
-    for metric in METRICS:
-        example = {"%": "30%", "ns": "1ms", "ms": "1ms", "bytes": "1B"}.get(
-            METRICS[metric].unit, "1"
-        )
-        lower = parse_limit(example, METRICS[metric]).lower
-        higher = ("tensor_utilization", "l1_hit_rate", "l2_hit_rate", "copy_overlap")
-        assert lower == (metric in higher), metric
 
 
 def test_a_limit_that_makes_no_sense_is_refused_with_an_example() -> None:
@@ -171,29 +158,6 @@ def test_the_interval_of_three_processes_by_hand() -> None:
     assert expectation.high == pytest.approx(401e6 * math.exp(margin))
 
 
-@pytest.mark.parametrize(
-    ("value", "low", "high"), [(40.0, 40 - T_20 * 0.15, 40 + T_20 * 0.15), (0.1, 0.0, None)]
-)
-def test_the_interval_of_a_percentage_is_in_points(
-    value: float, low: float, high: float | None
-) -> None:
-    expectation = limit("l2_hit_rate", "30%", value)
-    assert expectation.low == pytest.approx(low)
-    assert expectation.high == pytest.approx(high or value + T_20 * 0.15)
-
-
-def test_a_calibration_replaces_the_scale_of_the_class() -> None:
-    spread = Spread(rounds=0.01, processes=0.01, allocations=None, gpus=None)
-    noisy = Calibration("2026-01-01", 20, 1, 1, 1, 0, {"cycle": spread})
-    (expectation,) = limits(of("cycles", 440e6), {"cycles": "450M"}, METRICS, noisy)
-    assert expectation.outcome is INCONCLUSIVE
-    assert expectation.high == pytest.approx(440e6 * math.exp(T_20 * 0.01))
-    sides = of("cycles", 100e6), of("cycles", 400e6)
-    quarter = ratio(METRICS["cycles"], *sides, below=0.26, calibration=noisy)
-    assert quarter.outcome is INCONCLUSIVE
-    assert quarter.high == pytest.approx(0.25 * math.exp(T_20 * math.hypot(0.01, 0.01)))
-
-
 def test_a_count_that_never_varies_is_a_whole_number() -> None:
     for written, value, outcome in (
         ("3506", 3506, HOLDS),
@@ -214,22 +178,6 @@ def test_a_metric_that_was_not_measured_is_unsupported() -> None:
     assert {entry.reason for entry in expectation} == {"not-collected"}
     assert expectation[0].detail == "no such counter"
     assert expectation[1].detail == "it was not among the metrics measured"
-
-
-def test_of_what_no_whole_step_was_measured_all_is_unsupported() -> None:
-    phases = {"backward": {"cycles": [9e9]}}
-    parts = measurement({}, phases=phases, unsupported={"duration": "no such counter"})
-    said = limits([parts], {"duration": "1s", "cycles": "2M"}, METRICS)
-    assert [entry.outcome for entry in said] == [Outcome.UNSUPPORTED] * 2
-    assert said[0].detail == "no such counter"
-    for sides in (([parts], of("cycles", 1.0)), (of("cycles", 1.0), [parts])):
-        assert ratio(METRICS["cycles"], *sides, below=0.5).outcome is Outcome.UNSUPPORTED
-
-
-def test_only_the_whole_step_has_limits() -> None:
-    measured = measurement({"cycles": [1e6]}, phases={"backward": {"cycles": [9e9]}})
-    (expectation,) = limits([measured], {"cycles": "2M"}, METRICS)
-    assert expectation.measured == 1e6
 
 
 def test_bounds_that_make_no_sense_are_refused() -> None:
@@ -271,21 +219,6 @@ def test_around_both_bounds_of_a_ratio() -> None:
         over = [value * 400e6] * 3
         between = quotient("cycles", over, [400e6] * 3, above=0.97, below=1.03)
         assert between.outcome is outcome, value
-
-
-def test_it_takes_three_processes_on_both_sides() -> None:
-    expectation = quotient("cycles", [2e6] * 5, [1e6] * 2, below=1.5)
-    assert (expectation.outcome, expectation.reason) == (INCONCLUSIVE, "too-few-processes")
-    assert expectation.processes == 2
-
-
-def test_only_processes_that_have_the_metric_count_for_a_ratio() -> None:
-    lacking = measurement({"ipc": [1.0]}, process="p3")
-    over, under = of("cycles", 2e6, 2e6, 2e6), of("cycles", 1e6, 1e6, 1e6)
-    for sides in (([*over[:2], lacking], under), (over, [*under[:2], lacking])):
-        expectation = ratio(METRICS["cycles"], *sides, below=1.5)
-        assert (expectation.outcome, expectation.reason) == (INCONCLUSIVE, "too-few-processes")
-        assert expectation.processes == 2
 
 
 def test_the_interval_of_a_ratio_by_hand() -> None:
@@ -377,11 +310,6 @@ def test_a_ratio_of_what_one_side_lacks_is_unsupported() -> None:
 
 
 counts = st.floats(1e-3, 1e15)
-relative = st.sampled_from(["cycles", "instructions", "ipc", "duration", "peak_memory"])
-percentages = st.floats(0.0, 100.0)
-bounds = st.floats(1e-3, 1e3)
-several = st.lists(counts, min_size=1, max_size=9)
-zero_or_more = st.lists(st.just(0.0) | counts, min_size=1, max_size=5)
 
 
 def around(expectation: Expectation, most: float = math.inf) -> bool:
@@ -390,95 +318,3 @@ def around(expectation: Expectation, most: float = math.inf) -> bool:
     numbers = [end for end in ends if end is not None]
     assert len(numbers) == len(ends)
     return all(one <= (1 + 1e-9) * other for one, other in pairwise(numbers))
-
-
-@few
-@given(relative, zero_or_more, st.lists(percentages, min_size=1, max_size=9))
-def test_an_interval_contains_what_was_measured(
-    metric: str, medians: list[float], shares: list[float]
-) -> None:
-    example = {"ns": "1s", "bytes": "1GiB"}.get(METRICS[metric].unit, "1")
-    assert around(limit(metric, example, *medians))
-    assert around(limit("l2_hit_rate", "30%", *shares), most=100.0)
-
-
-@few
-@given(relative, zero_or_more, zero_or_more, bounds)
-def test_a_ratios_interval_contains_what_was_measured(
-    metric: str, over: list[float], under: list[float], bound: float
-) -> None:
-    expectation = quotient(metric, over, under, below=bound)
-    if None not in (expectation.low, expectation.measured, expectation.high):
-        assert around(expectation)
-
-
-@few
-@given(relative, several, several, bounds, st.floats(1e-6, 1e6))
-def test_the_unit_of_both_sides_does_not_matter(
-    metric: str, over: list[float], under: list[float], bound: float, unit: float
-) -> None:
-    expectation = quotient(metric, over, under, below=bound)
-    scaled = quotient(
-        metric, [unit * value for value in over], [unit * value for value in under], below=bound
-    )
-    assert scaled.measured == pytest.approx(expectation.measured, rel=1e-6)
-    assert expectation.low is not None
-    assert expectation.high is not None
-    assume(not near(bound, expectation.low) and not near(bound, expectation.high))
-    assert (scaled.outcome, scaled.reason) == (expectation.outcome, expectation.reason)
-
-
-@few
-@given(relative | st.just("tensor_utilization"), st.data(), bounds)
-def test_swapped_sides_mirror_the_bounds(metric: str, data: st.DataObject, bound: float) -> None:
-    values = st.lists(
-        percentages if METRICS[metric].percentage else st.just(0.0) | counts,
-        min_size=1,
-        max_size=5,
-    )
-    over, under = data.draw(values), data.draw(values)
-    expectation = quotient(metric, over, under, below=bound)
-    for end in (expectation.low, expectation.high):
-        assume(end is None or not near(bound, end))
-    mirrored = quotient(metric, under, over, above=1 / bound)
-    assert (mirrored.outcome, mirrored.reason) == (expectation.outcome, expectation.reason)
-
-
-@few
-@given(relative | st.just("tensor_utilization"), st.data(), bounds, bounds)
-def test_two_bounds_are_both_of_them(
-    metric: str, data: st.DataObject, one: float, other: float
-) -> None:
-    assume(one != other)
-    values = st.lists(percentages if METRICS[metric].percentage else counts, min_size=3, max_size=5)
-    over, under = data.draw(values), data.draw(values)
-    above, below = min(one, other), max(one, other)
-    both = quotient(metric, over, under, above, below)
-    apart = {
-        quotient(metric, over, under, above, None).outcome,
-        quotient(metric, over, under, None, below).outcome,
-    }
-    assert (both.outcome is HOLDS) == (apart == {HOLDS})
-    assert (both.outcome is BROKEN) == (BROKEN in apart)
-
-
-def near(one: float, other: float) -> bool:
-    """Equal but for rounding."""
-    return math.isclose(one, other, rel_tol=1e-6, abs_tol=1e-12)
-
-
-def test_test_and_subject_are_handed_on() -> None:
-    expectation = ratio(
-        METRICS["cycles"],
-        of("cycles", 1e6),
-        of("cycles", 2e6),
-        below=0.9,
-        test="a.py::test",
-        subject="tf32 / baseline",
-    )
-    assert (expectation.test, expectation.subject) == ("a.py::test", "tf32 / baseline")
-    assert expectation.verified
-    (measured,) = of("cycles", 1e6)
-    (limited,) = limits([measured], {"cycles": "2M"}, METRICS)
-    assert (limited.test, limited.metric) == (measured.test, "cycles")
-    assert limited.subject == measured.name

@@ -21,6 +21,9 @@ from pytest_gpuperf.judge.verdict import Reference, judge
 from pytest_gpuperf.model.measurement import STEP
 from pytest_gpuperf.model.result import Outcome, Verdict
 from tests.examples import measurement
+from tests.plugin.test_conditions import AT_NIGHT
+
+pytestmark = AT_NIGHT
 
 METRICS = benchmark.catalogue(deterministic=6, cycle=0, ratio=0)
 MODAL, *OTHERS = METRICS

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from functools import cache
-from itertools import combinations, permutations, product
 from statistics import fmean, median
 
 import pytest
@@ -18,7 +14,6 @@ from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.judge.interval import difference
 from pytest_gpuperf.judge.noise import (
     ALIKE,
-    ALIKE_ELSEWHERE,
     GPUS_PRIOR_WEIGHT,
     SLOPES,
     WILD_SPREADS,
@@ -33,15 +28,9 @@ from pytest_gpuperf.judge.noise import (
     scales,
 )
 from pytest_gpuperf.judge.tolerance import Tolerance, tolerance_for
-from pytest_gpuperf.judge.verdict import decide
-from pytest_gpuperf.model.measurement import STEP
-from pytest_gpuperf.model.result import Outcome
-from pytest_gpuperf.storage import run_files
-from tests import ROOT
 from tests.strategies import few
 
 CYCLES = tolerance_for(catalogue().metrics["cycles"])
-INSTRUCTIONS = tolerance_for(catalogue().metrics["instructions"])
 HIT_RATE = tolerance_for(catalogue().metrics["l2_hit_rate"])
 S0 = 1e-3
 """Of CYCLES."""
@@ -133,20 +122,6 @@ def test_the_spread_pools_what_is_assumed_with_what_was_seen(logs: list[float]) 
     assert scale.degrees_of_freedom == degrees
 
 
-def test_the_class_counts_for_little_beyond_twice_its_spread() -> None:
-    for share, weight in ((0.0, 20), (1.0, 20), (2 - 1e-6, 20), (2 + 1e-6, 2), (4.0, 2)):
-        # Four values at -a, -a, a, a have the standard deviation 2 a / sqrt(3).
-        a = share * S0 * math.sqrt(3) / 2
-        scale = alone(processes_at(-a, -a, a, a))
-        assert scale.degrees_of_freedom == weight + 3
-        pooled = math.sqrt((weight * S0**2 + 4 * a**2) / (weight + 3))
-        assert scale.spread == pytest.approx(max(pooled, share * S0))
-
-
-def test_rounds_do_not_count_only_their_median() -> None:
-    assert alone([[1e6, 1e6, 9e6], [1e6]]) == alone([[1e6], [1e6]])
-
-
 # Outliers
 
 
@@ -180,32 +155,6 @@ def test_up_to_two_beyond_five_spreads_are_set_aside_unless_they_agree() -> None
         assert alone(processes_at(*logs)).set_aside == aside, logs
 
 
-def test_a_noisy_class_reaches_further() -> None:
-    """An outlier among quiet processes is none among noisy ones: by the median of the MADs."""
-    odd = processes_at(0, 0, 0, 0, 0.02)
-    noisy = processes_at(-0.006, -0.003, 0, 0.003, 0.006)
-    assert together({"odd": odd})["odd"].set_aside == {4}
-    # Of each, the median distance from the median: 0, 0.003, 0.003.
-    beside = together({"odd": odd, "a": noisy, "b": noisy})
-    assert 5 * 1.4826 * 0.003 > 0.02
-    assert beside["odd"].set_aside == frozenset()
-
-
-def test_outliers_are_sought_per_gpu_and_the_most_of_them_over_all() -> None:
-    odd = [0, 0, 0, 0.02, 0.03, 0.03]
-    cases: tuple[tuple[list[float], int, set[int]], ...] = (
-        (odd, 4, {3}),
-        # The same values: no process is odd among two.
-        (odd, 3, set()),
-        ([0, 0, 0, 0, 0.02, 0, 0, 0, 0, 0.05], 5, {4, 9}),
-        ([0, 0, 0, -0.02, 0.02, 0, 0, 0, 0, 0.05], 5, set()),
-    )
-    for logs, ours, aside in cases:
-        where = (ONE,) * ours + (OTHER,) * (len(logs) - ours)
-        gpus = BaselineGpus(where, frozenset({ONE}))
-        assert alone(processes_at(*logs), CYCLES, gpus).set_aside == aside
-
-
 # GPUs
 
 
@@ -216,26 +165,6 @@ def test_gpus_that_are_apart_do_not_make_a_metric_noisy() -> None:
     squares = 2 * 1e-3**2 + 2 * 0.5e-3**2
     assert scale.degrees_of_freedom == 20 + 3
     assert scale.spread == pytest.approx(math.sqrt((20 * S0**2 + squares) / 23))
-
-
-def test_what_does_not_depend_on_the_gpu_is_one_group() -> None:
-    gpus = BaselineGpus((ONE, ONE, OTHER, OTHER), frozenset({ONE}))
-    logs = [0.0, 1e-5, 2e-5, 3e-5]
-    scale = alone(processes_at(*logs), INSTRUCTIONS, gpus)
-    assert scale == alone(processes_at(*logs), INSTRUCTIONS)
-    assert scale.degrees_of_freedom == 20 + 3
-
-
-UNITS = (ONE, OTHER, ONE)
-
-
-def test_values_and_positions_are_grouped_by_gpu() -> None:
-    gpus = BaselineGpus(UNITS, frozenset({OTHER, THIRD}))
-    assert gpus.groups([1.0, 2.0, 3.0]) == [[1.0, 3.0], [2.0]]
-    assert gpus.groups([1.0, 2.0, 3.0], comparable=True) == [[2.0]]
-    assert (gpus.positions(), gpus.positions(comparable=True)) == ([[0, 2], [1]], [[1]])
-    for measured, known in (({ONE}, True), ({ONE, OTHER}, True), ({ONE, THIRD}, False)):
-        assert BaselineGpus(UNITS, frozenset(measured)).known is known
 
 
 def test_an_allocation_is_a_gpu_on_a_day() -> None:
@@ -253,14 +182,6 @@ def test_an_allocation_is_a_gpu_on_a_day() -> None:
     for where, days, measured, allocations in cases:
         gpus = BaselineGpus(tuple(where), frozenset(measured), tuple(days))
         assert gpus.allocations == allocations, (where, days, measured)
-
-
-def test_processes_are_left_out_with_their_days() -> None:
-    gpus = BaselineGpus(UNITS, frozenset({ONE}), ("mon", "tue", "wed"))
-    assert gpus.without(frozenset()) == gpus
-    rest = BaselineGpus((OTHER, ONE), frozenset({ONE}), ("tue", "wed"))
-    assert gpus.without(frozenset({0})) == rest
-    assert replace(gpus, days=()).without(frozenset({0})) == replace(rest, days=())
 
 
 @few
@@ -329,47 +250,6 @@ def _variance(logs: Sequence[float]) -> float:
     return sum((value - mean) ** 2 for value in logs) / (len(logs) - 1)
 
 
-def of_spread(spread: float) -> list[list[float]]:
-    """Five processes of which none is an outlier, with this standard deviation."""
-    return processes_at(-spread, -spread, 0, spread, spread)
-
-
-def test_a_metric_of_four_times_the_typical_spread_does_not_blunt_the_others() -> None:
-    """Typical is the median of the class, but no less than what is assumed of it."""
-    for typical, times in product((0.0, 0.5, 1.0, 2.0, 3.0), (3.0, 4 - 1e-6, 4 + 1e-6)):
-        limit = max(typical, 1.0) * S0
-        usual, wild = of_spread(typical * S0), of_spread(times * limit)
-        scale = together({"a": usual, "b": usual, "wild": wild})
-        without = together({"a": usual, "b": usual})
-        if times < 4:
-            shared = math.sqrt(((typical * S0) ** 2 + (times * limit) ** 2) / 2)
-            values = [math.log(value) for (value,) in usual]
-            assert scale["a"].spread == pytest.approx(spread_by_hand(values, max(S0, shared))[0])
-            assert scale["a"].spread > 1.5 * without["a"].spread
-        else:
-            assert (scale["a"], scale["b"]) == (without["a"], without["b"])
-
-
-def test_a_metric_of_one_process_says_nothing_of_what_is_typical() -> None:
-    """Else two of them would make any spread wild."""
-    noisy = of_spread(5 * S0)
-    scale = together({"a": noisy, "b": noisy, **dict.fromkeys("cdefg", processes_at(0))})
-    assert scale["a"].degrees_of_freedom == 20 + 4
-    assert scale["c"].spread == pytest.approx(5 * S0)
-
-
-def test_a_metric_with_one_process_borrows_all_of_its_scale() -> None:
-    noisy = processes_at(-3e-3, -3e-3, 3e-3, 3e-3)
-    scale = together({"one": processes_at(0), "noisy": noisy})
-    assert scale["one"].spread == pytest.approx(math.sqrt(4 * 9e-6 / 3))
-    assert scale["one"].degrees_of_freedom == 20
-    assert scale["noisy"] == alone(noisy)
-
-
-def test_no_metrics_have_no_scales() -> None:
-    assert scales({}, {}, None) == {}
-
-
 # Kinds of GPUs
 
 SCALE = 1e-2
@@ -382,25 +262,6 @@ def of_kinds(*kinds: Kind | None, new: Kind | None) -> BaselineGpus:
     """A process on each of so many GPUs, and a new GPU."""
     where = tuple(f"gpu-{number}" for number in range(len(kinds)))
     return BaselineGpus(where, frozenset({"new"}), kinds=kinds, kind=new)
-
-
-def test_of_gpus_like_it_the_mean_is_expected_and_a_small_difference() -> None:
-    own = ALIKE * SCALE
-    for count in (1, 2, 5):
-        said = of_kinds(*[SHORT] * count, new=SHORT).predicted([3.0] * count, SCALE)
-        assert said.value == pytest.approx(3.0)
-        assert said.shares == pytest.approx([1 / count] * count)
-        pooled = own * math.sqrt(GPUS_PRIOR_WEIGHT / (GPUS_PRIOR_WEIGHT + count - 1))
-        assert said.error == pytest.approx(pooled * math.sqrt(1 + 1 / count))
-
-
-def test_of_a_kind_that_is_known_the_other_kind_says_little() -> None:
-    """However far apart the two are: that is what tells them apart."""
-    means = [3.0, 3.0, 3.0, 3.02, 3.02]
-    for kind, expected in ((SHORT, 3.0), (LONG, 3.02)):
-        said = of_kinds(SHORT, SHORT, SHORT, LONG, LONG, new=kind).predicted(means, SCALE)
-        assert said.value == pytest.approx(expected, abs=5e-4)
-        assert said.error < 0.4 * error_between(means, SCALE)
 
 
 def test_a_kind_that_nobody_has_met_is_as_uncertain_as_gpus_of_one_name_are() -> None:
@@ -421,14 +282,6 @@ def test_where_some_have_no_kind_the_others_say_it() -> None:
     assert (said.shares[0], said.shares[2]) == (0, 0)
     assert said.degrees_of_freedom == GPUS_PRIOR_WEIGHT + 2 - 1
     assert sum(said.shares) == pytest.approx(1)
-
-
-def test_a_gpu_s_kind_is_that_of_all_its_processes() -> None:
-    middle = tuple((one + other) / 2 for one, other in zip(SHORT, LONG, strict=True))
-    several = BaselineGpus((ONE, ONE, OTHER), frozenset({THIRD}), (), (SHORT, LONG, None), middle)
-    alone = BaselineGpus((ONE, OTHER), frozenset({THIRD}), (), (middle, None), middle)
-    assert several.predicted([2.0, 4.0, 9.0], SCALE) == alone.predicted([3.0, 9.0], SCALE)
-    assert several.without(frozenset({0})).kinds == (LONG, None)
 
 
 kinds = st.tuples(st.floats(15.1, 15.2), st.floats(14.4, 14.5))
@@ -453,14 +306,6 @@ def test_a_prediction_moves_with_all_means_and_is_never_surer_than_likeness(
     assert said.error >= ALIKE * scale * least * math.sqrt(1 + 1 / len(met)) * (1 - 1e-9)
 
 
-def test_one_gpu_of_another_kind_is_as_uncertain_as_the_slopes() -> None:
-    said = prediction([3.0], [SHORT], LONG, SCALE)
-    apart = [SCALE * slope * (b - a) for slope, a, b in zip(SLOPES, SHORT, LONG, strict=True)]
-    assert said.value == pytest.approx(3.0)
-    variance = 2 * (ALIKE * SCALE) ** 2 + sum(one**2 for one in apart)
-    assert said.error == pytest.approx(math.sqrt(variance))
-
-
 @pytest.mark.parametrize("kind", [15.15, 15.16, 15.18])
 def test_the_regression_on_one_reading_by_hand(kind: float) -> None:
     """Two GPUs each of two kinds, on which the second reading is the same."""
@@ -480,42 +325,6 @@ def test_the_regression_on_one_reading_by_hand(kind: float) -> None:
     assert said.shares == pytest.approx([1 / 4 + new * x / squares for x in xs])
 
 
-@cache
-def kernel_times_on_h100s() -> tuple[tuple[str, dict[str, list[Sequence[float]]]], ...]:
-    """Of 25 steps in six sessions on two H100s each of two hosts: configuration, and rounds by GPU.
-
-    Of Med-DDPM's no configuration.
-    """
-    steps: dict[str, dict[str, list[Sequence[float]]]] = {}
-    for file in sorted((ROOT / "tests" / "data" / "h100-unmet").iterdir()):
-        for one in run_files.load(file).measurements:
-            gpu = one.fingerprint.device.identity
-            (values,) = (s.values for s in one.samples if (s.phase, s.metric) == KERNEL_TIME)
-            steps.setdefault(one.test, {}).setdefault(gpu, []).append(values)
-    return tuple(
-        ("" if "meddpm" in test else test.partition("[")[2][:-1], by_gpu)
-        for test, by_gpu in steps.items()
-    )
-
-
-KERNEL_TIME = (STEP, "kernel_time")
-BY_CUDNN = {"baseline", "tf32", "compile", "preallocated", "naive", "naive_norm"}
-"""ConvNeXt's configurations whose convolutions are not its own kernels."""
-
-
-def test_what_h100s_that_read_alike_are_apart_is_between_convolutions_and_others() -> None:
-    apart: dict[bool, list[float]] = {True: [], False: []}
-    for configuration, by_gpu in kernel_times_on_h100s():
-        means = [fmean(math.log(median(one)) for one in processes) for processes in by_gpu.values()]
-        apart[configuration in BY_CUDNN] += [a - b for a, b in combinations(means, 2)]
-    assert max(map(abs, apart[True])) == pytest.approx(0.026, abs=5e-4)
-    of_one = {cudnn: math.sqrt(fmean(d * d for d in pairs) / 2) for cudnn, pairs in apart.items()}
-    assert of_one[True] == pytest.approx(0.0097, abs=1e-4)
-    assert of_one[False] == pytest.approx(0.0032, abs=1e-4)
-    scale = tolerance_for(catalogue().metrics["kernel_time"]).between_gpus
-    assert of_one[False] < ALIKE_ELSEWHERE * scale < of_one[True]
-
-
 @pytest.mark.parametrize(
     ("slug", "gpus", "wider"),
     [("nvidia-h200", 1, 0.0015), ("nvidia-h100-pcie", 1, 0.0265), ("nvidia-h100-pcie", 4, 0.018)],
@@ -533,30 +342,3 @@ def test_the_tolerance_of_a_gpu_that_nobody_has_met_is_wider_by_what_such_gpus_a
     tolerance = tolerance_for(catalogue().metrics["kernel_time"])
     look = difference([[1.0]], [[1.0]] * 3 * gpus, tolerance, known)
     assert look.widening == pytest.approx(wider, abs=5e-4)
-
-
-@pytest.mark.parametrize(("slug", "alarms"), [("nvidia-h200", 11), ("nvidia-h100-80gb-hbm3", 0)])
-def test_identical_code_is_no_regression_on_an_h100_that_is_unlike_the_baselines(
-    slug: str, alarms: int
-) -> None:
-    """Kernels' times of 25 steps, each on three of four H100s, of each pair either by the other's.
-
-    As if their canaries read alike: they are not as much alike as H200s are that read so.
-    """
-    metric = catalogue().metrics["kernel_time"]
-    tolerance = tolerance_for(metric)
-    said = Counter[Outcome]()
-    for _, by_gpu in kernel_times_on_h100s():
-        for (gpu, before), (other, now) in permutations(by_gpu.items(), 2):
-            gpus = BaselineGpus(
-                (gpu,) * len(before),
-                frozenset({other}),
-                kinds=(SHORT,) * len(before),
-                kind=SHORT,
-                alike=alike_on(slug),
-            )
-            three = [[median(median(rounds) for rounds in now)]] * 3
-            look = difference(three, before, tolerance, gpus)
-            said[decide(metric.direction, look, tolerance, 4)[0]] += 1
-    assert said[Outcome.REGRESSED] == alarms
-    assert said.total() == 146

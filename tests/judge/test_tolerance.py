@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import UsageFailure
 from pytest_gpuperf.judge.tolerance import (
     ANY,
-    default_scale,
     is_judged,
     parse,
     tolerance_for,
 )
 from pytest_gpuperf.model.entry import Calibration, Spread
 from pytest_gpuperf.model.metric import Metric, MetricClass
-from tests.strategies import few
 
 CYCLES = catalogue().metrics["cycles"]
 INSTRUCTIONS = catalogue().metrics["instructions"]
@@ -56,12 +51,6 @@ def test_each_class_has_the_scales_of_the_statistics_and_memory_a_floor_of_its_o
         assert tolerance.points is points, (metric, floor)
 
 
-def test_every_class_claims_unchanged_only_beyond_its_floor() -> None:
-    for metric_class in MetricClass:
-        tolerance = tolerance_for(replace(CYCLES, metric_class=metric_class))
-        assert 0 < tolerance.scale < tolerance.floor < tolerance.equivalence, metric_class
-
-
 def test_a_share_is_a_fraction_and_points_are_points() -> None:
     for metric, written, number in (
         (CYCLES, "1%", 0.01),
@@ -79,14 +68,6 @@ def test_a_written_tolerance_moves_floor_and_equivalence_together() -> None:
     tolerance = tolerance_for(CYCLES, "2%")
     assert (tolerance.floor, tolerance.equivalence) == pytest.approx((0.02, 0.04))
     assert tolerance.scale == tolerance_for(CYCLES).scale
-
-
-@few
-@given(st.integers(1, 10_000))
-def test_any_written_tolerance_keeps_the_ratio_of_the_two_bounds(thousandths: int) -> None:
-    written = tolerance_for(CYCLES, f"{thousandths / 1000}%")
-    default = tolerance_for(CYCLES)
-    assert written.equivalence / written.floor == pytest.approx(default.equivalence / default.floor)
 
 
 @pytest.mark.parametrize(
@@ -111,12 +92,6 @@ def test_what_is_no_tolerance_is_refused_with_examples() -> None:
     ):
         with pytest.raises(UsageFailure, match=r'for cycles: .*"1%".*"2pt"'):
             parse(written, CYCLES)
-
-
-def test_a_number_instead_of_text_is_refused() -> None:
-    for written in (0.01, 1, None, True, ["1%"]):
-        with pytest.raises(UsageFailure, match=re.escape(repr(written))):
-            parse(written, CYCLES)  # type: ignore[arg-type]
 
 
 def test_the_wrong_kind_is_refused_with_the_one_to_write() -> None:
@@ -157,32 +132,3 @@ def test_a_calibration_only_raises_the_spread_between_gpus_and_knows_that_betwee
         calibration = calibrated(MetricClass.CYCLE, 1e-3, allocations=measured)
         assert tolerance_for(CYCLES, None, calibration).between_days == between
     assert tolerance_for(CYCLES).between_days == 0
-
-
-def test_spreads_of_percentages_become_points() -> None:
-    calibration = calibrated(MetricClass.RATIO, 2e-3, 4e-3, 3e-2)
-    tolerance = tolerance_for(HIT_RATE, None, calibration)
-    assert (tolerance.scale, tolerance.between_days, tolerance.between_gpus) == pytest.approx(
-        (0.2, 0.4, 3)
-    )
-    tolerance = tolerance_for(IPC, None, calibration)
-    assert (tolerance.scale, tolerance.between_days, tolerance.between_gpus) == pytest.approx(
-        (2e-3, 4e-3, 3e-2)
-    )
-
-
-def test_a_calibration_moves_no_bounds_and_no_other_class() -> None:
-    calibration = calibrated(MetricClass.CYCLE, 0.5, 0.5, 0.5)
-    assert tolerance_for(CYCLES, None, calibration).floor == tolerance_for(CYCLES).floor
-    assert tolerance_for(CYCLES, "2%", calibration).floor == pytest.approx(0.02)
-    assert tolerance_for(CYCLES, "2%", calibration).scale == 0.5
-    assert tolerance_for(IPC, None, calibration) == tolerance_for(IPC)
-
-
-def test_the_default_scale_is_that_of_the_class() -> None:
-    for metric_class, scale in (
-        (MetricClass.DETERMINISTIC, 2e-5),
-        (MetricClass.CYCLE, 1e-3),
-        (MetricClass.RATIO, 1.5e-3),
-    ):
-        assert default_scale(metric_class) == scale, metric_class

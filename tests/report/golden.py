@@ -397,7 +397,7 @@ COMPARISONS: dict[str, Comparison] = {
 
 
 def _comparison(one: Comparison) -> Iterator[str]:
-    for width, kernels in ((100, 10), (40, 1)):
+    for width, kernels in ((100, 10), (40, 6)):
         yield f"--- width {width}, kernels {kernels}"
         for line in comparison_report.text_lines(one, kernels=kernels, width=width):
             yield f"{line.tone[:1] or ' '} {line.text}".rstrip()
