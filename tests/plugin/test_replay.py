@@ -7,7 +7,7 @@ import json
 import pytest
 
 from tests.examples import HOSTILE
-from tests.plugin.projects import STEP, Project, refused
+from tests.plugin.projects import STEP, Project
 from tests.workflow_commands import commands, harmless
 
 
@@ -64,25 +64,6 @@ def test_a_recorded_regression_fails_with_and_without_xdist(recorded: Project) -
         report = recorded.root / "report.md"
         assert "regressed" in report.read_text(encoding="utf-8")
         report.unlink()
-
-
-def test_one_recorded_process_is_no_regression_yet(recorded: Project) -> None:
-    slower(recorded, processes=1)
-    result = recorded.run("--gpuperf-replay=run.json")
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(
-        [
-            "gpuperf: *inconclusive on NVIDIA A100*",
-            "*cycles*x2*inconclusive",
-            "One process in fifty is slow by itself: 3 are needed for a verdict*",
-        ]
-    )
-
-
-def test_a_run_of_another_architecture_is_refused(recorded: Project) -> None:
-    text = refused(recorded.run("--gpuperf-replay=run.json", "--gpu-arch=sm90"))
-    assert "--gpu-arch sm90 asks for sm90 baselines, but the run" in text
-    assert "run.json was measured on NVIDIA A100-SXM4-80GB (sm80). Use --gpu-arch sm80" in text
 
 
 def test_a_test_that_the_run_has_not_is_refused(recorded: Project) -> None:

@@ -156,12 +156,6 @@ def test_only_what_was_asked_for_comes_back(fake: Fake) -> None:
     assert traced == {"launches", "gpu_idle"}
 
 
-def test_a_share_that_a_trace_lacks_is_left_out(fake: Fake) -> None:
-    of = values(Step(events=(kernel(0, 5),)).collected(fake))
-    assert (STEP, "kernel_time") in of
-    assert (STEP, "copy_overlap") not in of
-
-
 def test_a_trace_that_saw_nothing_is_no_zero_and_one_without_a_launch_is(fake: Fake) -> None:
     collected = Step(events=()).collected(fake)
     assert {s.metric for s in collected.samples} == {"step_time", "wall_time", "cycles"}

@@ -14,8 +14,6 @@ from pytest_gpuperf.measure.device.memory import CudaMemory
 from pytest_gpuperf.measure.execution import Executions
 from pytest_gpuperf.model.measurement import STEP
 from pytest_gpuperf.model.metric import Metric
-from pytest_gpuperf.storage import run_files
-from tests import ROOT
 from tests.heard_progress import Heard
 from tests.measure.cupti.fake import Fake, FakeTimer
 
@@ -207,21 +205,3 @@ def test_nvidias_name_says_whether_kernels_are_instrumented() -> None:
         metric = replace(CYCLES, hardware={"default": name, "sm70": None})
         assert metric.instrumented("sm90") == instrumented
         assert not metric.instrumented("sm70")
-
-
-def test_on_an_h200_phases_and_kernels_have_the_instructions_of_the_step() -> None:
-    """Counted in separate executions, of which some kernels loop until others are done."""
-    run = run_files.load(ROOT / "docs/runs/h200-paper.json.xz")
-    measured = {m.configuration: m for m in run.measurements}
-    for configuration in ("baseline", "tf32", "channels_last", "tf32_channels_last"):
-        samples, table = measured[configuration].samples, measured[configuration].kernels
-        assert table is not None
-        counted = [launch.values for launch in table.launches if launch.values]
-        instrumented = [n for n in table.metrics if METRICS[n].instrumented("sm90")]
-        assert len(instrumented) == 22
-        for name in instrumented:
-            values = {s.phase: s.values for s in samples if s.metric == name}
-            (step,) = values.pop(STEP)
-            assert sum(value for (value,) in values.values()) == pytest.approx(step, rel=1e-3)
-            place = table.metrics.index(name)
-            assert sum(row[place] or 0 for row in counted) == pytest.approx(step, rel=1e-3)
