@@ -228,27 +228,3 @@ def test_peaks_are_of_slugs_and_plausible() -> None:
         assert flop["fp16"] >= flop["fp32"] > flop["fp64"]
         assert set(flop) <= {*OPCODES, *TENSOR}
     assert of_device("nvidia-h200-mig-1g-18gb") is None
-
-
-def test_peaks_are_sms_times_results_times_clock() -> None:
-    """Multiply-adds per clock and SM count twice: another way to the figures of the data sheets."""
-    for slug, sms, gigahertz, fp32, fp16, tensor_gigahertz, tensor_fp16 in (
-        ("tesla-v100-sxm2-16gb", 80, 1.53, 64, 128, 1.53, 512),
-        ("tesla-v100-pcie-16gb", 80, 1.38, 64, 128, 1.38, 512),
-        ("nvidia-a100-sxm4-80gb", 108, 1.41, 64, 256, 1.41, 1024),
-        ("nvidia-a100-pcie-40gb", 108, 1.41, 64, 256, 1.41, 1024),
-        ("nvidia-h100-80gb-hbm3", 132, 1.98, 128, 256, 1.83, 2048),
-        ("nvidia-h200", 132, 1.98, 128, 256, 1.83, 2048),
-        ("nvidia-h100-pcie", 114, 1.755, 128, 256, 1.62, 2048),
-    ):
-        flop = published()[slug].flop_per_second
-        expected = {
-            "fp32": 2e9 * sms * fp32 * gigahertz,
-            "fp16": 2e9 * sms * fp16 * gigahertz,
-            "fp64": 1e9 * sms * fp32 * gigahertz,
-            "tensor fp16": 2e9 * sms * tensor_fp16 * tensor_gigahertz,
-        }
-        for tensor, share in {"tensor bf16": 1, "tensor tf32": 0.5, "tensor fp8": 2}.items():
-            if tensor in flop:
-                expected[tensor] = share * expected["tensor fp16"]
-        assert flop == pytest.approx(expected, rel=0.02), (slug, sms)

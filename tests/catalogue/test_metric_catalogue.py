@@ -42,12 +42,6 @@ def test_a_set_is_of_one_kind_each_metric_once_in_the_order_of_the_catalogue() -
         assert orders == sorted(orders), name
 
 
-def test_the_set_activity_has_all_that_comes_from_traces_and_no_counter() -> None:
-    assert set(SETS["activity"]) == {metric.name for metric in METRICS.values() if metric.traced}
-    assert catalogue().hardware_set("activity") == catalogue().hardware_set("host") == ()
-    assert catalogue().counter_sets == ("core", "reference", "paper", "full")
-
-
 PORTABLE = {"copies", "compiled_graphs", "graph_breaks", "recompilations"}
 
 
@@ -142,23 +136,12 @@ def test_a_counter_has_a_name_of_nvidia_s() -> None:
             assert name is None or re.fullmatch(pattern, name), metric.name
 
 
-def test_what_the_reference_set_has_exists_on_every_gpu() -> None:
-    members = catalogue().hardware_set("reference")
-    assert all(metric.hardware_name(name) for metric in members for name in GPUS)
-
-
 def test_what_tells_where_work_goes_is_reported_and_not_gated() -> None:
     for metric in METRICS.values():
         if metric.name.startswith(("pipe_", "sass_", "tensor_ops_", "thread_")):
             assert metric.additive, metric.name
             assert (metric.direction, metric.gated) == (Direction.NEUTRAL, False), metric.name
             assert metric.metric_class is MetricClass.DETERMINISTIC, metric.name
-
-
-def test_an_architecture_may_have_a_name_of_its_own() -> None:
-    metric = METRICS["int_alu_utilization"]
-    assert metric.hardware_name("sm90") != metric.hardware_name("sm80")
-    assert metric.hardware_name("sm120") == metric.hardware_name("sm80")
 
 
 @pytest.mark.parametrize(

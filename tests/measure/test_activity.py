@@ -105,19 +105,6 @@ def test_what_is_launched_belongs_to_the_innermost_open_component() -> None:
     assert in_components(traced) == list(moments.values())
 
 
-def test_a_component_may_be_inside_itself_and_come_again() -> None:
-    marks = [component(0, 50, "a"), component(10, 20, "a"), component(60, 70, "a")]
-    traced = [*marks, *launched(100, 1, 1, at=15), *launched(110, 1, 2, at=30)]
-    traced += [*launched(120, 1, 3, at=55), *launched(130, 1, 4, at=65)]
-    assert in_components(traced) == ["a", "a", "", "a"]
-
-
-def test_components_that_begin_together_are_nested_by_their_ends() -> None:
-    marks = [component(0, 10, "inner"), component(0, 50, "outer")]
-    traced = [*marks, *launched(100, 1, 1, at=5), *launched(110, 1, 2, at=20)]
-    assert in_components(traced) == ["inner", "outer"]
-
-
 def test_backward_s_own_thread_launches_for_the_component_that_waits_for_it() -> None:
     traced = [component(0, 50, "backward"), call(20, 1, thread=99), kernel(70, 5, 1)]
     assert in_components(traced) == ["backward"]
@@ -197,18 +184,6 @@ def test_kernels_one_after_the_other() -> None:
     kernels = [*launched(0, 10, 1), *launched(12, 5, 2), *launched(25, 5, 3)]
     shows(kernels, kernel_time=20, gpu_span=30, gpu_idle=100 / 3, launches=3, graph_launches=0)
     shows(kernels, launch_gaps=10, launch_gap_median=5)
-
-
-def test_kernels_of_several_streams_are_counted_once() -> None:
-    # [0, 10) and [4, 8) inside it, [6, 16) across its end; [20, 25) alone.
-    streams = [kernel(0, 10, 1), kernel(4, 4, 2, stream=8), kernel(6, 10, 3, stream=9)]
-    shows(
-        [*streams, kernel(20, 5, 4)],
-        kernel_time=21,
-        launch_gaps=4,
-        launch_gap_median=0,
-        gpu_idle=100 * 4 / 25,
-    )
 
 
 def test_a_copy_or_a_fill_in_a_gap_of_the_kernels_is_no_idleness() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.plugin.projects import STEP, Project, refused
+from tests.plugin.projects import Project, refused
 from tests.plugin.test_sharing import properties
 
 SHARED = {"other_processes": [4711]}
@@ -22,14 +22,6 @@ TWO = """
 """
 GATED = ("cycles", "instructions", "step_time")
 REQUIRED = "--gpuperf-require-judged"
-
-
-@pytest.fixture
-def a100(project: Project) -> Project:
-    """A project with a test, on a scripted A100 that has no baseline."""
-    project.device()
-    project.tests(STEP)
-    return project
 
 
 def recorded(project: Project, change: Callable[[dict[str, Any]], None]) -> str:

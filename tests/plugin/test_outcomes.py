@@ -11,20 +11,12 @@ import pytest
 from pytest_gpuperf.model.result import TEST_FAILED, Outcome, Unfinished
 from pytest_gpuperf.plugin.session import Session
 from pytest_gpuperf.storage import run_files
-from tests.plugin.projects import STEP, Project
+from tests.plugin.projects import Project
 
 TWO_COMMANDS = [
     "*gpuperf record --processes 5 --*",
     '*gpuperf update-baseline --reason "first baseline"*',
 ]
-
-
-@pytest.fixture
-def a100(project: Project) -> Project:
-    """A project on a scripted A100, with one test."""
-    project.device()
-    project.tests(STEP)
-    return project
 
 
 # The verdicts
@@ -588,13 +580,6 @@ def test_a_failure_is_at_the_tests_own_line(failing: Project, style: str) -> Non
     result.stdout.fnmatch_lines(
         ["FAILED test_steps.py::test_slower - Failed: gpuperf: no baseline on*"]
     )
-
-
-def test_by_line_each_failure_has_one_and_what_to_do_is_said_below(failing: Project) -> None:
-    lines = failing.run("--tb=line", "-k", "slower").outlines
-    assert sum("no-baseline" in line for line in lines) == 0
-    assert sum(line.startswith("gpuperf: no baseline on") for line in lines) == 1
-    assert sum("gpuperf record" in line for line in lines) == 1
 
 
 def test_with_a_full_trace_our_lines_are_there_too(failing: Project) -> None:

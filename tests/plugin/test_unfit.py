@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.plugin.projects import STEP, Project
+from tests.plugin.projects import Project
 from tests.scripted_nvml import Gpu, Library
 
 HOT = {"throttle_reasons": ["hardware thermal slowdown"], "sm_clock_mhz": 1200}
@@ -26,14 +26,6 @@ COUNTED = """
     def test_step(gpuperf):
         gpuperf.measure(step)
 """
-
-
-@pytest.fixture
-def a100(project: Project) -> Project:
-    """A project with a test, on a scripted A100 that has no baseline."""
-    project.device()
-    project.tests(STEP)
-    return project
 
 
 def record(project: Project, after: dict[str, Any], *, factor: float = 1.0) -> None:

@@ -263,13 +263,6 @@ def test_where_torch_cannot_trace_the_rest_is_measured(fake: Fake) -> None:
     }
 
 
-def test_a_component_in_which_nothing_is_launched_has_no_launches(fake: Fake) -> None:
-    graph = (call(50, 1, "cudaGraphLaunch"), kernel(60, 5, 1))
-    of = values(Step("conv2d", "gelu", events=graph).collected(fake))
-    assert of["conv2d", "launches"] == (0.0,) * 3
-    assert of[STEP, "graph_launches"] == (1.0,) * 3
-
-
 def test_components_that_change_or_have_a_phase_s_name_are_refused(fake: Fake) -> None:
     class Growing(Step):
         def __call__(self) -> None:
