@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from pytest_gpuperf.analysis import launch_totals
 from pytest_gpuperf.catalogue import kernel_families as naming
 from pytest_gpuperf.model.measurement import KernelTable
-from tests.analysis.tables import family, hostile, kernels, paper_set, recorded, scaled, step, table
-from tests.kernel_steps import counted
+from tests.analysis.tables import family, hostile, kernels, recorded, step, table
 from tests.strategies import few
 
 
@@ -136,20 +135,3 @@ def test_a_recorded_step() -> None:
     values = step(recorded())
     assert launch_totals.of_step(values) == pytest.approx(values["ipc"], rel=1e-4)
     assert ipc.whole == pytest.approx(values["ipc"], rel=0.01)
-
-
-def test_counts_give_the_ipc_that_the_chip_gives() -> None:
-    for configuration in ("baseline", "tf32", "channels_last"):
-        values = paper_set()[configuration]
-        assert launch_totals.of_step(values) == pytest.approx(values["ipc"], rel=1e-3)
-
-
-def test_durations_do_not_change_ipc() -> None:
-    for name in ("baseline-core", "tf32-core", "compiled"):
-        ipc = counted(name)
-        before, after = (
-            launch_totals.of_kernels(t, naming.family) for t in (ipc, scaled(ipc, 3.0))
-        )
-        assert before.geometric_mean == after.geometric_mean, name
-        assert before.missing == (), name
-        assert 0.2 < (before.geometric_mean or 0) < 4, name

@@ -12,7 +12,7 @@ from pytest_gpuperf.analysis import mix
 from pytest_gpuperf.analysis.launch_totals import existing
 from pytest_gpuperf.analysis.mix import PIPES, REST, SASS, paper_classes
 from pytest_gpuperf.model.measurement import KernelTable
-from tests.analysis.tables import family, hostile, paper_set, recorded, step, table
+from tests.analysis.tables import family, hostile, table
 from tests.strategies import few
 
 COUNTS = {
@@ -219,16 +219,3 @@ def test_no_table_is_too_odd(mixed: KernelTable) -> None:
 
 
 # Recorded on an H200
-
-
-def test_a_recorded_step_without_pipes_says_so() -> None:
-    mixed = mix.instruction_mix(step(recorded()), "sm90")
-    assert mixed.ipc is not None
-    assert mixed.pipes.missing[0].startswith("not collected: pipe_fma, ")
-
-
-def test_the_classes_of_a_recorded_step_are_all_of_its_instructions() -> None:
-    for configuration in ("baseline", "tf32"):
-        mixed = mix.instruction_mix(paper_set()[configuration], "sm90")
-        for kind in (mixed.pipes, mixed.sass):
-            assert math.fsum(part.share or 0 for part in kind.parts) == pytest.approx(1)

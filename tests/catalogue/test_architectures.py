@@ -8,18 +8,6 @@ from pytest_gpuperf.catalogue import architectures
 from pytest_gpuperf.errors import UsageFailure
 
 
-def test_known_are_volta_to_blackwell_and_cpu() -> None:
-    assert list(architectures.ARCHITECTURES) == [
-        *("sm70", "sm75", "sm80", "sm86", "sm89", "sm90", "sm100", "sm103", "sm120"),
-        "cpu",
-    ]
-
-
-def test_the_first_chip_is_the_one_of_the_data_centre() -> None:
-    chips = {"sm70": "GV100", "sm80": "GA100", "sm90": "GH100", "sm100": "GB100"}
-    assert {name: architectures.ARCHITECTURES[name].chips[0] for name in chips} == chips
-
-
 def test_a_pattern_matches_by_number_from_there_on() -> None:
     for pattern, matching, others in (
         ("sm80", ["sm80"], ["sm86"]),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 
@@ -14,7 +13,6 @@ from pytest_gpuperf.errors import UsageFailure
 from pytest_gpuperf.model.measurement import STEP
 from pytest_gpuperf.model.metric import Direction, MetricClass
 from pytest_gpuperf.model.settings import METRIC_SETS
-from pytest_gpuperf.storage import run_files
 
 METRICS = catalogue().metrics
 SETS = catalogue().sets
@@ -42,12 +40,6 @@ def test_a_set_is_of_one_kind_each_metric_once_in_the_order_of_the_catalogue() -
         assert counted == (name not in ("host", "activity"))
         orders = [[*METRICS].index(metric.name) for metric in members]
         assert orders == sorted(orders), name
-
-
-def test_the_set_activity_has_all_that_comes_from_traces_and_no_counter() -> None:
-    assert set(SETS["activity"]) == {metric.name for metric in METRICS.values() if metric.traced}
-    assert catalogue().hardware_set("activity") == catalogue().hardware_set("host") == ()
-    assert catalogue().counter_sets == ("core", "reference", "paper", "full")
 
 
 PORTABLE = {"copies", "compiled_graphs", "graph_breaks", "recompilations"}
@@ -100,13 +92,6 @@ def test_what_cannot_be_selected_is_named() -> None:
         assert said in str(caught.value), wanted
 
 
-def test_the_reference_set_is_what_the_committed_comparisons_with_ncu_have_measured() -> None:
-    run = run_files.load(Path("docs/runs/collectors/ncu-range.json.xz"))
-    (measurement,) = run.measurements
-    counted = {sample.metric for sample in measurement.samples} & set(SETS["full"])
-    assert {m.name for m in catalogue().hardware_set("reference")} == counted
-
-
 # What each figure of the paper shows, and here what it is drawn from.
 def test_the_paper_s_set_has_what_each_figure_shows() -> None:
     for figure, ingredients in (
@@ -123,13 +108,6 @@ def test_the_paper_s_set_has_what_each_figure_shows() -> None:
         ("roofline", "sass_ffma sass_hfma sass_dfma tensor_ops_tf32 dram_bytes duration"),
     ):
         assert set(ingredients.split()) <= set(SETS["paper"]), figure
-
-
-def test_the_core_set_can_fail_a_test() -> None:
-    assert {m.name for m in catalogue().hardware_set("core") if m.gated} == {
-        "cycles",
-        "instructions",
-    }
 
 
 def test_a_metric_is_named_described_and_has_a_unit() -> None:
@@ -158,28 +136,12 @@ def test_a_counter_has_a_name_of_nvidia_s() -> None:
             assert name is None or re.fullmatch(pattern, name), metric.name
 
 
-def test_what_the_reference_set_has_exists_on_every_gpu() -> None:
-    members = catalogue().hardware_set("reference")
-    assert all(metric.hardware_name(name) for metric in members for name in GPUS)
-
-
 def test_what_tells_where_work_goes_is_reported_and_not_gated() -> None:
     for metric in METRICS.values():
         if metric.name.startswith(("pipe_", "sass_", "tensor_ops_", "thread_")):
             assert metric.additive, metric.name
             assert (metric.direction, metric.gated) == (Direction.NEUTRAL, False), metric.name
             assert metric.metric_class is MetricClass.DETERMINISTIC, metric.name
-
-
-def test_an_architecture_may_have_a_name_of_its_own() -> None:
-    metric = METRICS["int_alu_utilization"]
-    assert metric.hardware_name("sm90") != metric.hardware_name("sm80")
-    assert metric.hardware_name("sm120") == metric.hardware_name("sm80")
-
-
-def test_what_is_no_counter_has_no_name_of_nvidia_s() -> None:
-    for metric in ("step_time", "wall_time", "flops"):
-        assert METRICS[metric].hardware_name("sm90") is None, metric
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ from pytest_gpuperf.catalogue import architectures
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.judge.expectation import ratio
 from pytest_gpuperf.model.result import Outcome
-from suites.claim import together
 from suites.convnext_ddpm.claims import CLAIMS
 from suites.convnext_ddpm.configurations import CHAIN, CONFIGURATIONS, LOADINGS, TRAINING
 from tests.claims import applies, check
@@ -52,33 +51,6 @@ def test_verified_is_what_holds_in_the_recorded_run() -> None:
         said = ratio(metric, *sides, above=claim.above, below=claim.below)
         assert said.outcome is (Outcome.HOLDS if claim.verified else Outcome.INCONCLUSIVE), said
         assert claim.verified in ((), ("sm90",))
-
-
-def test_each_of_the_reports_orders_is_claimed() -> None:
-    orders = {(claim.numerator, claim.denominator) for claim in CLAIMS}
-    assert orders >= {
-        ("resident_chain", "copy_async_chain"),
-        ("copy_async_chain", "copy_sync_chain"),
-        ("resident_graph_chain", "copy_sync_chain"),
-        ("tiled", "naive"),
-        ("tiled", "naive_norm"),  # tiled has the norm by warp shuffles
-        ("fused", "tiled"),
-        ("preallocated_skip", "fused"),
-        ("early_start", "load_async"),
-    }
-
-
-def test_workers_keep_what_is_compared_in_however_many_steps_together() -> None:
-    first = together(CLAIMS)
-    groups = {frozenset(name for name in first if first[name] == kept) for kept in first.values()}
-    assert all(first[claim.numerator] == first[claim.denominator] for claim in CLAIMS)
-    assert groups >= {
-        frozenset({"early_start", "load_async", "load_sync"}),
-        frozenset(
-            f"{of}_chain" for of in ("copy_async", "copy_sync", "resident", "resident_graph")
-        ),
-    }
-    assert len(groups) == 3
 
 
 def test_the_suites_tests_of_one_claim_are_a_group(checkout: Project) -> None:

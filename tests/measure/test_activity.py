@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import json
 import lzma
-import math
-from collections.abc import Callable, Sequence
-from statistics import fmean, median
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
-from pytest_gpuperf.judge.clock import clocks_of
 from pytest_gpuperf.measure.trace import host_calls
 from pytest_gpuperf.measure.trace.activity import (
     COMPONENT,
-    MOST,
     Activity,
     activities,
     common,
@@ -29,13 +25,10 @@ from pytest_gpuperf.measure.trace.activity import (
     values_of_step,
 )
 from pytest_gpuperf.measure.trace.profile import Event, Spans, events
-from pytest_gpuperf.model.measurement import STEP
-from pytest_gpuperf.storage import run_files
 from tests import ROOT
 from tests.measure.traces import call, component, copy, fill, kernel, launched
 
 H200 = ROOT / "tests" / "data" / "h200-kernels"
-KERNEL_TIME = (STEP, "kernel_time")
 TO_DEVICE, TO_HOST = "HtoD (Pinned -> Device)", "DtoH (Device -> Pinned)"
 
 
@@ -71,13 +64,6 @@ def test_times_are_in_nanoseconds_and_the_order_is_that_of_the_beginnings() -> N
         Activity("copy", 20000, 22000, direction="d2d", size=8),
         Activity("fill", 30000, 31500),
     )
-
-
-def test_events_of_other_kinds_are_passed_over() -> None:
-    metadata = {"ph": "M", "name": "process_name", "ts": 1.0, "args": {}}
-    instant = {"ph": "i", "s": "g", "name": "Record Window End", "ts": 2.0}
-    annotation = {**component(0, 9, "a"), "cat": "gpu_user_annotation"}
-    assert activities([metadata, instant, annotation, call(1, 1)]) == ()
 
 
 def test_a_graph_is_one_launch_and_its_kernels_are_there_by_themselves() -> None:
@@ -117,19 +103,6 @@ def test_what_is_launched_belongs_to_the_innermost_open_component() -> None:
         # It runs much later, when other components are open or none is.
         traced += launched(200 + 10 * number, 5, number, at=moment)
     assert in_components(traced) == list(moments.values())
-
-
-def test_a_component_may_be_inside_itself_and_come_again() -> None:
-    marks = [component(0, 50, "a"), component(10, 20, "a"), component(60, 70, "a")]
-    traced = [*marks, *launched(100, 1, 1, at=15), *launched(110, 1, 2, at=30)]
-    traced += [*launched(120, 1, 3, at=55), *launched(130, 1, 4, at=65)]
-    assert in_components(traced) == ["a", "a", "", "a"]
-
-
-def test_components_that_begin_together_are_nested_by_their_ends() -> None:
-    marks = [component(0, 10, "inner"), component(0, 50, "outer")]
-    traced = [*marks, *launched(100, 1, 1, at=5), *launched(110, 1, 2, at=20)]
-    assert in_components(traced) == ["inner", "outer"]
 
 
 def test_backward_s_own_thread_launches_for_the_component_that_waits_for_it() -> None:
@@ -213,18 +186,6 @@ def test_kernels_one_after_the_other() -> None:
     shows(kernels, launch_gaps=10, launch_gap_median=5)
 
 
-def test_kernels_of_several_streams_are_counted_once() -> None:
-    # [0, 10) and [4, 8) inside it, [6, 16) across its end; [20, 25) alone.
-    streams = [kernel(0, 10, 1), kernel(4, 4, 2, stream=8), kernel(6, 10, 3, stream=9)]
-    shows(
-        [*streams, kernel(20, 5, 4)],
-        kernel_time=21,
-        launch_gaps=4,
-        launch_gap_median=0,
-        gpu_idle=100 * 4 / 25,
-    )
-
-
 def test_a_copy_or_a_fill_in_a_gap_of_the_kernels_is_no_idleness() -> None:
     kernels = [kernel(0, 10), kernel(20, 10)]
     copied = [*kernels, copy(10, 6, TO_DEVICE, 64)]
@@ -263,11 +224,6 @@ def test_bytes_by_direction_and_memory_of_the_host() -> None:
         "copy_bytes_d2d": 100_000,
     }
     assert values["copies"] == 6
-
-
-def test_the_gaps_within_a_graph_are_gaps() -> None:
-    graph = [call(0, 1, "cudaGraphLaunch"), *(kernel(begin, 4, 1) for begin in (10, 15, 20))]
-    shows(graph, launches=1, graph_launches=1, launch_gaps=2, launch_gap_median=1, kernel_time=12)
 
 
 def test_where_there_is_nothing_to_divide_there_is_no_share() -> None:
@@ -330,51 +286,4 @@ def test_a_recorded_graph_is_one_launch_whose_kernels_follow_each_other_at_once(
     assert values["kernel_time"] == pytest.approx(2_786_581)
 
 
-def test_a_recorded_step_of_small_kernels_waits_for_its_host() -> None:
-    values = values_of_step(recorded("compiled-mlp"))
-    assert (values["launches"], values["graph_launches"], values["copies"]) == (20, 0, 1)
-    assert 60 < values["gpu_idle"] < 80
-    assert values["launch_gap_median"] < values["launch_gaps"] / 19
-
-
-def test_a_recorded_training_step_keeps_the_gpu_busy() -> None:
-    for name in ("baseline", "tf32", "tf32_channels_last", "bf16"):
-        step = recorded(name)
-        values = values_of_step(step)
-        assert values["launches"] == sum(entry.kind == "kernel" for entry in step) > 1000, name
-        assert values["copies"] == sum(entry.kind == "copy" for entry in step)
-        assert values["copy_time_d2d"] > 0 == values["copy_time_h2d"]
-        # One stream: kernels hardly overlap, and take as long as they take by themselves.
-        alone = sum(entry.end - entry.begin for entry in step if entry.kind == "kernel")
-        assert 0.998 * alone < values["kernel_time"] <= alone
-        both = values["kernel_time"] + values["launch_gaps"]
-        assert both == pytest.approx(values["gpu_span"], rel=1e-3)
-        assert values["gpu_idle"] < 5
-        assert 500 < values["launch_gap_median"] < 3000
-
-
 # Short steps
-
-
-def test_processes_agree_better_on_several_traces_of_a_short_step() -> None:
-    """Three recorded sessions of ConvNeXt on two H100s: one GPU, one clock, identical code."""
-    groups: dict[tuple[str, str, float], list[tuple[float, ...]]] = {}
-    for file in sorted((ROOT / "tests/data/h100-traces").iterdir()):
-        for one in run_files.load(file).measurements:
-            ((clock,), _) = clocks_of([one])
-            place = (one.test, one.fingerprint.device.identity, round(clock, 3))
-            (values,) = (s.values for s in one.samples if (s.phase, s.metric) == KERNEL_TIME)
-            if len(values) > 2:
-                groups.setdefault(place, []).append(values)
-
-    def apart(value: Callable[[Sequence[float]], float]) -> float:
-        spread = [[math.log(value(of)) for of in group] for group in groups.values()]
-        squares = sum((one - fmean(logs)) ** 2 for logs in spread for one in logs)
-        return math.sqrt(squares / sum(len(logs) - 1 for logs in spread))
-
-    assert apart(lambda values: values[0]) == pytest.approx(0.0011, abs=5e-5)
-    assert apart(lambda values: median(values[:MOST])) == pytest.approx(0.0008, abs=5e-5)
-    assert apart(median) == pytest.approx(0.0008, abs=1e-4)  # of up to nine
-    every = [values[:MOST] for group in groups.values() for values in group]
-    longer = [values[0] / median(values) - 1 for values in every]
-    assert median(longer) == pytest.approx(0.002, abs=5e-4)

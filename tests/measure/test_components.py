@@ -8,7 +8,7 @@ import pytest
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import MeasurementError
-from pytest_gpuperf.measure.collector import Collected, Components, PhaseNames, Phases, Plan, Work
+from pytest_gpuperf.measure.collector import Collected, Components, Phases, Plan, Work
 from pytest_gpuperf.measure.cpu.cpu_collector import CpuCollector, HostTimes
 from pytest_gpuperf.measure.trace.activity import checked
 from pytest_gpuperf.model.measurement import STEP
@@ -16,38 +16,6 @@ from pytest_gpuperf.model.metric import Metric
 from tests.heard_progress import Heard
 
 ACTIVITY = tuple(catalogue().metrics[name] for name in catalogue().sets["activity"])
-
-
-class Diary(PhaseNames):
-    """Notes leaving as well."""
-
-    def leave(self, phase: str) -> None:
-        self.names.append(f"/{phase}")
-
-
-def test_components_may_be_inside_each_other_and_come_again() -> None:
-    components, diary = Components(), Diary()
-    with components.heard_by(diary):
-        with components.mark("block"), components.mark("conv2d"), components.mark("block"):
-            pass
-        with components.mark("conv2d"):
-            pass
-    assert " ".join(diary.names) == "block conv2d block /block /conv2d /block conv2d /conv2d"
-
-
-def test_phases_and_components_are_heard_apart_and_unheard_ones_are_the_same_nothing() -> None:
-    phases, components, heard = Phases(), Components(), PhaseNames()
-    with phases.heard_by(heard), phases.mark("forward"), components.mark("conv2d"):
-        pass
-    assert heard.names == ["forward"]
-    assert components.mark("conv2d") is phases.mark("forward")
-
-
-def test_the_name_of_the_whole_step_is_reserved() -> None:
-    components = Components()
-    with pytest.raises(MeasurementError, match='a component cannot be named "step"'):
-        with components.heard_by(PhaseNames()), components.mark(STEP):
-            pass
 
 
 def test_the_host_s_time_belongs_to_the_innermost(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,8 +102,3 @@ def test_components_take_executions_of_their_own_where_activity_is_asked_for() -
         step.collected()
         assert step.executions == plain.executions + more
         assert sum("timing components" in said for said in step.heard.said) >= more
-
-
-def test_a_component_with_a_phase_s_name_is_refused() -> None:
-    with pytest.raises(MeasurementError, match="both a phase and a component"):
-        Step("forward").collected()

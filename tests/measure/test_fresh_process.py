@@ -293,13 +293,6 @@ def test_a_keeper_whose_session_ended_before_it_begins_starts_nothing(tmp_path: 
     assert [*tmp_path.iterdir()] == []
 
 
-def test_a_time_limit_ends_it(folder: Path) -> None:
-    write(folder, "import time\n\ndef test_it(): time.sleep(600)")
-    finished = run_pytest(["-q"], folder=folder, time_limit=0.1)
-    assert finished.timed_out
-    assert (finished.run, finished.code) == (None, -signal.SIGTERM)
-
-
 def clock_that_jumps(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """What lets a day pass for who waits for a fresh process."""
     days = [0]

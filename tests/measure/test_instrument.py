@@ -15,7 +15,6 @@ import pytest
 
 from pytest_gpuperf.errors import (
     BadFile,
-    CountersUnavailable,
     MeasurementError,
     UnsoundStep,
     UsageFailure,
@@ -36,10 +35,8 @@ from pytest_gpuperf.measure.replica import Replicas, Task
 from pytest_gpuperf.model.measurement import (
     PAPER_WINDOW,
     Canary,
-    Conditions,
     KernelTable,
     Measurement,
-    Reading,
     Sample,
     Unsupported,
     Window,
@@ -98,13 +95,6 @@ def test_a_measurement_says_what_was_measured_where_and_how(tmp_path: Path) -> N
     assert collector.plans == [PLAN]
 
 
-def test_the_instrument_says_where_tensors_belong(tmp_path: Path) -> None:
-    on_gpu = DeviceInstrument(ScriptedCollector(), tmp_path)
-    assert (on_gpu.device, on_gpu.torch_device) == (H200, "cuda")
-    on_cpu = DeviceInstrument(ScriptedCollector(device=nvml.portable_device()), tmp_path)
-    assert (on_cpu.device.arch, on_cpu.torch_device) == ("cpu", "cpu")
-
-
 def test_samples_are_ordered_by_phase_and_by_the_catalogue(tmp_path: Path) -> None:
     given = [("forward", "ipc"), ("step", "ipc"), ("backward", "cycles"), ("forward", "cycles")]
     given += [("step", "cycles"), ("step", "step_time")]
@@ -151,14 +141,6 @@ def test_under_torchs_profiler_nothing_is_measured(tmp_path: Path) -> None:
         with pytest.raises(UnsoundStep, match="End it before"):
             measured(collector, tmp_path)
     assert measured(collector, tmp_path).samples == (CYCLES,)
-
-
-def test_what_the_collector_raises_comes_out(tmp_path: Path) -> None:
-    def fail() -> None:
-        raise CountersUnavailable("No permission", "Ask for it")
-
-    with pytest.raises(CountersUnavailable, match=r"No permission\. Ask for it"):
-        measured(ScriptedCollector(during=fail), tmp_path)
 
 
 # The device around a measurement
@@ -245,14 +227,6 @@ def test_who_waits_for_this_process_does_not_make_the_device_unfit(
     assert made.fingerprint.conditions is not None
     assert made.fingerprint.conditions.after.other_processes == (() if told else (parent,))
     assert len(collector.plans) == attempts
-
-
-def test_without_nvml_the_readings_are_empty(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "pynvml", None)
-    made = measured(ScriptedCollector(CYCLES), tmp_path)
-    assert made.fingerprint.conditions == Conditions(Reading(), Reading())
 
 
 def test_the_canary_is_read_after_the_guard_before_and_after_each_attempt(

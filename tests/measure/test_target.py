@@ -14,7 +14,7 @@ from pytest_gpuperf.measure.cpu.cpu_collector import CpuCollector
 from pytest_gpuperf.measure.cupti.cupti_collector import CuptiCollector
 from pytest_gpuperf.measure.cupti.paper_window import WindowCounter
 from pytest_gpuperf.measure.device import nvml
-from pytest_gpuperf.measure.instrument import DeviceInstrument, Instrument, check_architecture
+from pytest_gpuperf.measure.instrument import DeviceInstrument, Instrument
 from pytest_gpuperf.measure.ncu.ncu_collector import NcuCollector
 from pytest_gpuperf.measure.replica import PROFILED, WINDOW, Invocation, Replicas, Task, TaskRunner
 from pytest_gpuperf.model.settings import Settings
@@ -227,8 +227,3 @@ def test_a_recorded_run_needs_no_device_but_its_own_architecture(recorded: Path)
 def test_an_architecture_that_does_not_exist_is_refused_first(tmp_path: Path) -> None:
     for name in ("sm91", "SM90", "hopper", ""):
         refuses(wanted(name, replay=tmp_path / "no run"), f'unknown architecture "{name}"')
-
-
-def test_the_right_architecture_passes() -> None:
-    for arch in ("auto", "sm90"):
-        check_architecture(arch, H200)

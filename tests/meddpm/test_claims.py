@@ -7,34 +7,18 @@ from dataclasses import replace
 import pytest
 
 from benchmarks import recorded
-from pytest_gpuperf.catalogue import architectures
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.judge.expectation import ratio
 from pytest_gpuperf.model.result import Outcome
 from suites.meddpm.claims import CLAIMS
 from suites.meddpm.optimizations import OPTIMIZATIONS, PAPER
-from tests.claims import applies, check
+from tests.claims import check
 
 
 def test_a_claim_names_what_exists() -> None:
     for claim in CLAIMS:
         check(claim, OPTIMIZATIONS)
     assert len({claim.name for claim in CLAIMS}) == len(CLAIMS)
-
-
-def test_every_gpu_has_a_claim_of_tf32_and_of_channels_last_and_a_cpu_has_none() -> None:
-    for name in architectures.ARCHITECTURES:
-        metrics = {(claim.numerator, claim.metric) for claim in CLAIMS if applies(claim, name)}
-        if name == architectures.CPU:
-            assert not metrics
-            continue
-        assert {("tf32", "cycles"), ("channels_last", "cycles")} <= metrics, name
-        assert ("tf32", "tensor_utilization") in metrics or name in ("sm70", "sm75")
-
-
-def test_only_what_somebody_has_seen_is_verified() -> None:
-    # The committed runs are of an H200, so nothing else is.
-    assert {name for claim in CLAIMS for name in claim.verified} == {"sm90"}
 
 
 @pytest.mark.parametrize(

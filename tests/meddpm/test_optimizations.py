@@ -92,17 +92,13 @@ def set_both() -> None:
 PRIOR: dict[str, Callable[[], object]] = {
     "nothing": lambda: None,
     "older, all on": lambda: set_older(True, True),
-    "older, all off": lambda: set_older(False, False),
     "older, mixed": lambda: set_older(True, False),
     "older, matmul medium": lambda: torch.set_float32_matmul_precision("medium"),
 }
 if HAS_FP32_PRECISION:
     PRIOR |= {
-        "newer, operations on": lambda: set_newer(matmul="tf32", conv="tf32", rnn="tf32"),
-        "newer, operations off": lambda: set_newer(matmul="ieee", conv="ieee", rnn="ieee"),
         "newer, operations mixed": lambda: set_newer(matmul="tf32", conv="ieee", rnn="none"),
         "newer, cuda": lambda: set_newer(cuda="tf32", matmul="ieee"),
-        "newer, everything on": lambda: set_newer(everything="tf32"),
         "newer, everything bf16": lambda: set_newer(everything="bf16"),
         "newer, everything off, cuda on": lambda: set_newer(everything="ieee", cuda="tf32"),
         "both, so that the older getters raise": set_both,
@@ -147,13 +143,6 @@ def test_the_papers_four_configurations() -> None:
     }
     assert all(name == optimization.name for name, optimization in OPTIMIZATIONS.items())
     assert all(optimization.summary for optimization in OPTIMIZATIONS.values())
-
-
-def test_the_papers_run_on_every_architecture() -> None:
-    """Without TF32 (before sm80) there is still something to run: the paper did, on sm70."""
-    for name in PAPER:
-        for arch in ("cpu", "sm70", "sm75", "sm80", "sm90"):
-            assert OPTIMIZATIONS[name].unavailable(arch) is None
 
 
 class TestPrecision:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from typing import Any
 
 import pytest
@@ -83,13 +82,6 @@ def test_a_regression_names_its_kernels(a100: Project) -> None:
     assert Outcome.KERNELS_CHANGED not in {verdict.outcome for verdict in verdicts}
 
 
-def test_kernels_that_were_not_counted_are_named_all_the_same(a100: Project) -> None:
-    result = replayed(a100, SLOWER, mismatch="counters may not be read here")
-    said = message(result)
-    assert said[-4].endswith("ampere_sgemm_128x64_tn  slower x2, 1 launch")
-    assert "  kernels were not counted, which would say more: counters may not be read here" in said
-
-
 # Another sequence
 
 
@@ -153,28 +145,7 @@ def test_bad_tables_stop_no_verdict_and_are_noted_once(project: Project) -> None
     assert attributions(project) == []
 
 
-def test_a_baseline_of_an_earlier_version_says_how_to_get_kernels(a100: Project) -> None:
-    shutil.rmtree(a100.root / "baselines")
-    a100.accept_processes(*[1.0] * 5)
-    assert not (a100.root / TABLES).exists()
-    file = a100.root / BASELINE / "test_steps.yaml"
-    text = file.read_text(encoding="utf-8")
-    file.write_text(text.replace("      kernels: null\n", ""), encoding="utf-8")
-    assert "kernels" not in a100.baseline_text()
-    result = replayed(a100, SLOWER)
-    result.stdout.fnmatch_lines(["  no kernel can be named: *the entry has no kernels. Accept *"])
-
-
 # What the baseline keeps
-
-
-def test_kernels_are_kept_for_review(a100: Project) -> None:
-    assert (
-        "        launches:\n"
-        "        - [convolution-forward, sm80_xmma_fprop tf32 nchw 128x128x32, 2]\n"
-        "        - [gemm, ampere_sgemm_128x64_tn, 1]\n"
-        "        - [optimizer, multi_tensor_apply_kernel, 1]\n"
-    ) in a100.baseline_text()
 
 
 def test_a_recorded_missing_baseline_has_kernels(project: Project) -> None:

@@ -44,17 +44,6 @@ def claimed(arguments: str) -> str:
     """
 
 
-def limited(limit: str) -> str:
-    """One step with limits."""
-    return f"""
-        import pytest
-
-        @pytest.mark.gpuperf(limit={limit})
-        def test_step(gpuperf):
-            gpuperf.measure(lambda: None)
-    """
-
-
 def recorded(project: Project, tests: Mapping[str, Sequence[float]], *, metric: str) -> None:
     """Saves a run, run.json, with a process per number, by test."""
     said = [
@@ -138,24 +127,3 @@ def test_other_suites_and_configurations_do_not_answer(a100: Project) -> None:
     )
     result = a100.run(*ONE, "test_others.py", "test_steps.py")
     result.assert_outcomes(passed=2, skipped=1)
-
-
-def test_a_mistake_in_a_ratio_is_a_usage_error(a100: Project) -> None:
-    a100.tests(claimed('"cycle", "tf32", "baseline", below=1'))
-    result = a100.run(*ONE)
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    says = 'expect_ratio of "cycle": no such metric'
-    result.stdout.fnmatch_lines([f"gpuperf: *{says}*", "FAILED *"])
-
-
-def test_a_limit_that_holds(a100: Project) -> None:
-    a100.tests(limited('{"duration": "300ms", "cycles": "401.5M"}'))
-    result = a100.run(*ONE)
-    result.assert_outcomes(passed=1)
-    result.stdout.fnmatch_lines(
-        [
-            "expected of duration: test_step below 300.00 ms: 285.00 ms (* ms to * ms), holds",
-            "expected of cycles: test_step below 401.50 M: 400.00 M (398.74 M to 401.26 M), holds",
-        ]
-    )
-    assert [entry.outcome for entry in a100.saved().expectations] == [Outcome.HOLDS] * 2

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.plugin.projects import STEP, Project, refused
+from tests.plugin.projects import Project, refused
 from tests.plugin.test_sharing import properties
 
 SHARED = {"other_processes": [4711]}
@@ -22,14 +22,6 @@ TWO = """
 """
 GATED = ("cycles", "instructions", "step_time")
 REQUIRED = "--gpuperf-require-judged"
-
-
-@pytest.fixture
-def a100(project: Project) -> Project:
-    """A project with a test, on a scripted A100 that has no baseline."""
-    project.device()
-    project.tests(STEP)
-    return project
 
 
 def recorded(project: Project, change: Callable[[dict[str, Any]], None]) -> str:
@@ -46,10 +38,6 @@ def recorded(project: Project, change: Callable[[dict[str, Any]], None]) -> str:
 
 def shared(fingerprint: dict[str, Any]) -> None:
     fingerprint["conditions"] = {"before": {}, "after": SHARED}
-
-
-def by_ncu(fingerprint: dict[str, Any]) -> None:
-    fingerprint["settings"]["collector"] = "ncu"
 
 
 def last_lines(result: pytest.RunResult) -> list[str]:
@@ -76,26 +64,9 @@ def other_workload(project: Project) -> tuple[str, ...]:
     return ()
 
 
-def other_collector(project: Project) -> tuple[str, ...]:
-    project.accept()
-    return (recorded(project, by_ncu),)
-
-
-def other_metrics(project: Project) -> tuple[str, ...]:
-    project.device(counters={"cycles": 4e8})
-    project.accept()
-    project.device(counters={"instructions": 9e9})
-    return ()
-
-
 def not_collected(project: Project) -> tuple[str, ...]:
     project.accept()
     project.device(unsupported=dict.fromkeys(GATED, "not on a MIG instance"))
-    return ()
-
-
-def not_gated(project: Project) -> tuple[str, ...]:
-    project.device(counters={"ipc": 0.84})
     return ()
 
 
@@ -112,32 +83,11 @@ def not_gated(project: Project) -> tuple[str, ...]:
             "the entry in * is of another workload: *",
         ),
         (
-            other_collector,
-            0,
-            "other-collector",
-            "with a baseline of another collector",
-            "the entry in * was measured by scripted, this by ncu*",
-        ),
-        (
-            other_metrics,
-            0,
-            "other-metrics",
-            "with a baseline of other metrics",
-            "the baseline has no instructions for this test",
-        ),
-        (
             not_collected,
             1,
             "not-collected",
             "whose gated metrics were not collected",
             "cycles, instructions, step_time: not on a MIG instance",
-        ),
-        (
-            not_gated,
-            1,
-            "not-gated",
-            "without a gated metric",
-            "scripted counted no metric that may fail a test",
         ),
     ],
 )
@@ -201,13 +151,6 @@ def test_verdicts_cannot_be_required_and_not_asked_for(a100: Project, form: str)
 # The last line
 
 
-def test_nothing_is_judged_where_that_is_not_asked_for(a100: Project) -> None:
-    result = a100.run("--gpuperf-no-judge")
-    assert result.ret == 0
-    line = "judged: none of 1 measurement; 1 compared with nothing (--gpuperf-no-judge)"
-    assert last_lines(result)[-1] == line
-
-
 def test_that_nobody_asked_is_said_louder_where_it_was_left_in_the_environment(
     a100: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -241,12 +184,6 @@ def test_without_a_measurement_there_is_no_such_line(a100: Project) -> None:
     result = a100.run(REQUIRED)
     assert result.ret == 0
     assert "judged:" not in result.stdout.str()
-
-
-def test_it_is_wrapped_on_a_narrow_terminal(a100: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "40")
-    lines = last_lines(a100.run("--gpuperf-missing=warn"))
-    assert lines[-2:] == ["judged: none of 1 measurement; 1 without", "a baseline"]
 
 
 # A session in which nothing could be judged
@@ -301,17 +238,6 @@ def test_other_exit_codes_stay(a100: Project) -> None:
 
 
 # Fresh processes
-
-
-def test_a_replica_is_not_asked_for_a_verdict(a100: Project) -> None:
-    a100.accept_processes(*[1.0] * 5)
-    a100.device(factors={"": {"cycles": 2}})
-    for workers in ((), ("-n1",)):
-        result = a100.run_apart(REQUIRED, *workers, "--gpuperf-processes=3", "--gpu-arch=sm80")
-        result.assert_outcomes(failed=1)
-        result.stdout.fnmatch_lines(["gpuperf: *: regressed on*"])
-        result.stdout.no_fnmatch_line("*not looked at again*")
-        assert last_lines(result)[-1] == "judged: the one measurement"
 
 
 def test_what_a_replica_prints_says_nothing_of_judging(a100: Project) -> None:

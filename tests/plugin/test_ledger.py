@@ -15,23 +15,19 @@ from hypothesis import strategies as st
 
 from pytest_gpuperf.errors import BadFile, UsageFailure
 from pytest_gpuperf.judge.attribution import attribute
-from pytest_gpuperf.model.measurement import Measurement
 from pytest_gpuperf.model.result import (
     Attributed,
-    Attribution,
     Outcome,
     Result,
     Run,
     Unfinished,
-    Verdict,
 )
 from pytest_gpuperf.model.settings import Settings
 from pytest_gpuperf.plugin.ledger import Ledger
 from pytest_gpuperf.plugin.session import context_of
 from pytest_gpuperf.report.text.next_command import CommandContext
 from pytest_gpuperf.storage import baseline_files, run_files
-from pytest_gpuperf.storage.files import adapter, to_json
-from tests import strategies
+from pytest_gpuperf.storage.files import to_json
 from tests.corruption import refusal
 from tests.examples import A100, H200, TEST, default_settings, measurement, result, verdict
 from tests.kernel_steps import NAMING, table
@@ -79,21 +75,6 @@ def shown(ledger: Ledger, settings: Settings, width: int = 200) -> list[str]:
 
 
 # The way from a worker
-
-
-@given(
-    measurements=st.lists(strategies.measurements, max_size=2),
-    verdicts=st.lists(strategies.verdicts, max_size=2),
-    attribution=st.none() | strategies.attributions,
-)
-@hypothesis_settings(max_examples=20)
-def test_what_a_worker_sends_arrives_the_same(
-    measurements: list[Measurement], verdicts: list[Verdict], attribution: Attribution | None
-) -> None:
-    sent = Result(TEST, "step", tuple(measurements), tuple(verdicts), attribution=attribution)
-    text = to_json(sent)
-    assert "\n" not in text
-    assert adapter(Result).validate_json(text) == sent
 
 
 # The run file, and reports
@@ -275,15 +256,6 @@ def test_the_last_lines_say_what_was_judged(
     assert [line.tone for line in lines] == tones
     assert lines[-1].text.startswith("judged: ")
     assert bool(ledger.nothing_judged) is fails
-
-
-def test_notes_do_not_exceed_the_width(settings: Settings) -> None:
-    report = settings.root / ("long-" * 20 + ".md")
-    ledger = saved(replace(settings, missing="record", reports=(report,)), MISSING)
-    for width in (20, 33, 80):
-        lines = shown(ledger, settings, width)
-        assert all(len(line) <= width for line in lines), width
-        assert "baseline recorded:" in " ".join(lines), width
 
 
 # What to type next

@@ -117,35 +117,3 @@ def test_a_fresh_process_that_fails_leaves_the_test_undecided_and_says_why(
             "*RuntimeError: no second process today",
         ]
     )
-
-
-def test_what_a_session_writes_its_fresh_processes_leave_alone(project: Project) -> None:
-    tests = """
-    import logging
-    from pathlib import Path
-
-    KEPT = Path("kept.txt")
-
-    def test_first(tmp_path):
-        logging.info("the first")
-        (tmp_path / "kept").touch()
-        KEPT.write_text(str(tmp_path / "kept"))
-
-    def test_slow(gpuperf):
-        logging.info("the slow one")
-        gpuperf.measure(lambda: None)
-
-    def test_last():
-        logging.info("the last")
-        assert Path(KEPT.read_text()).exists()
-    """
-    project.device()
-    project.tests(tests)
-    project.accept_processes(*[1.0] * 5)
-    project.device(factors={"": {"cycles": 1.02}})
-    log = ("--log-file=session.log", "--log-file-level=INFO", "--log-file-format=%(message)s")
-    result = project.run(*log, "--basetemp=base", "--strict-config", "-pno:cacheprovider")
-    result.assert_outcomes(passed=2, failed=1)
-    result.stdout.fnmatch_lines(["gpuperf: *: regressed on *"])
-    lines = (project.root / "session.log").read_text(encoding="utf-8").splitlines()
-    assert lines == ["the first", "the slow one", "the last"]

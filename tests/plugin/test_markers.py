@@ -76,25 +76,18 @@ def test_where_a_test_runs() -> None:
 
 WRONG = (
     (mark.gpu_arch(), "@pytest.mark.gpu_arch: architectures are needed"),
-    (mark.gpu_arch(80), "@pytest.mark.gpu_arch: architectures are needed"),
     (mark.gpu_arch("sm99"), '@pytest.mark.gpu_arch: unknown architecture "sm99"'),
     (mark.gpu_arch("sm8+"), '@pytest.mark.gpu_arch: unknown architecture "sm8"'),
     (mark.optimization(), "the marker optimization takes one name"),
-    (mark.optimization("a", "b"), "the marker optimization takes one name"),
-    (mark.optimization(1), "the marker optimization takes one name"),
     (mark.gpuperf("paper"), "the marker gpuperf takes keywords only, not 'paper'"),
     (
         mark.gpuperf(metric="core"),
         'no keyword "metric"; known are metrics, tolerance, rounds, repetitions, limit',
     ),
     (mark.gpuperf(metrics="all"), "metrics='all': no set and no metric is named"),
-    (mark.gpuperf(metrics="+all"), "metrics='+all': no set and no metric is named"),
-    (mark.gpuperf(metrics="+"), "metrics='+': no set and no metric is named"),
     (mark.gpuperf(metrics=["core"]), "metrics=['core']: write sets and metrics"),
-    (mark.gpuperf(metrics="core,l2_hits"), 'named "l2_hits". Did you mean "l2_hit_rate"?'),
     (mark.gpuperf(rounds=0), "rounds=0: a whole number from 1 on is needed"),
     (mark.gpuperf(rounds="5"), "rounds='5': a whole number from 1 on is needed"),
-    (mark.gpuperf(rounds=True), "rounds=True: a whole number from 1 on is needed"),
     (mark.gpuperf(repetitions=1.5), "repetitions=1.5: a whole number from 1 on is needed"),
     (mark.gpuperf(tolerance="1%"), "tolerance='1%': write a mapping"),
     (
@@ -102,15 +95,10 @@ WRONG = (
         'tolerance for "cycle": no such metric. Did you mean "cycles"? `gpuperf metrics` lists',
     ),
     (mark.gpuperf(tolerance={"cycles": 0.01}), 'write a share such as "1%"'),
-    (mark.gpuperf(tolerance={"cycles": "1pt"}), "points are for percentages"),
-    (mark.gpuperf(tolerance={"tensor_utilization": "1%"}), 'tolerance is in points: "1pt"'),
     (mark.gpuperf(limit="250ms"), "limit='250ms': write a mapping"),
     (mark.gpuperf(limit={"cycle": "1"}), 'limit for "cycle": no such metric'),
     (mark.gpuperf(limit={"duration": "250"}), "limit '250' for duration: write a time in ns, us"),
-    (mark.gpuperf(limit={"duration": "3GiB"}), "limit '3GiB' for duration: write a time"),
-    (mark.gpuperf(limit={"ipc": "3M"}), "limit '3M' for ipc: write a plain number"),
     (mark.gpuperf(reproducible=1), "reproducible=1: write how far the losses"),
-    (mark.gpuperf(reproducible="0.1"), "reproducible='0.1': write how far the losses"),
 )
 
 

@@ -11,20 +11,12 @@ import pytest
 from pytest_gpuperf.model.result import TEST_FAILED, Outcome, Unfinished
 from pytest_gpuperf.plugin.session import Session
 from pytest_gpuperf.storage import run_files
-from tests.plugin.projects import STEP, Project
+from tests.plugin.projects import Project
 
 TWO_COMMANDS = [
     "*gpuperf record --processes 5 --*",
     '*gpuperf update-baseline --reason "first baseline"*',
 ]
-
-
-@pytest.fixture
-def a100(project: Project) -> Project:
-    """A project on a scripted A100, with one test."""
-    project.device()
-    project.tests(STEP)
-    return project
 
 
 # The verdicts
@@ -137,23 +129,6 @@ def test_no_baseline_is_recorded_where_asked_but_for_a_test_that_fails(a100: Pro
     assert a100.baseline_text() == before
 
 
-def test_a_baseline_of_another_workload_is_not_compared_with(a100: Project) -> None:
-    source = """
-        def test_step(gpuperf):
-            gpuperf.measure(lambda: None, workload={{"size": {size}, "batch": 1}})
-        """
-    a100.tests(source.format(size=128))
-    a100.accept()
-    before = a100.baseline_text()
-    a100.tests(source.format(size=64))
-    result = a100.run("--gpuperf-missing=record")
-    assert result.ret == pytest.ExitCode.TESTS_FAILED
-    result.stdout.fnmatch_lines(
-        ["*no baseline on*", "*is of another workload: size 128, here 64", *TWO_COMMANDS]
-    )
-    assert a100.baseline_text() == before
-
-
 def test_unsupported_is_named_once_and_fails_where_counters_are_required(a100: Project) -> None:
     a100.tests(
         """
@@ -225,70 +200,6 @@ def test_the_step_really_runs_after_its_reset_and_the_plugins_of_others_are_told
     assert (settings["known_afterwards"], settings["metrics"]) == (2, "core")
 
 
-def test_a_step_that_cannot_be_measured_fails_and_leaves_no_run(a100: Project) -> None:
-    a100.tests(
-        """
-        def test_nested(gpuperf):
-            def step():
-                with gpuperf.phase("forward"), gpuperf.phase("loss"): pass
-            gpuperf.measure(step)
-
-        def test_name_that_no_file_can_hold(gpuperf):
-            def step():
-                with gpuperf.phase("\\ud800"): pass
-            gpuperf.measure(step)
-
-        def test_raises(gpuperf):
-            def step():
-                raise ZeroDivisionError("in the step")
-            gpuperf.measure(step)
-        """
-    )
-    result = a100.run("--gpuperf-missing=warn")
-    assert result.ret == pytest.ExitCode.TESTS_FAILED
-    result.stdout.fnmatch_lines(
-        [
-            '*phase "loss" was entered inside phase "forward"*',
-            '*MeasurementError: the name of the phase "\\ud800" has half*',
-            '>*raise ZeroDivisionError("in the step")',
-        ]
-    )
-    assert not a100.run_files()
-
-
-def test_several_measurements_of_a_test_have_names(a100: Project) -> None:
-    a100.tests(
-        """
-        def test_step(gpuperf):
-            gpuperf.measure(lambda: None, name="warm")
-            gpuperf.measure(lambda: None, name="cold")
-        """
-    )
-    a100.accept()
-    result = a100.run()
-    assert result.ret == 0
-    result.stdout.fnmatch_lines(["test_step, warm on NVIDIA*", "test_step, cold on NVIDIA*"])
-    assert [measurement.name for measurement in a100.saved().measurements] == ["warm", "cold"]
-
-
-def test_one_name_twice_is_a_usage_error(a100: Project) -> None:
-    a100.tests(
-        """
-        def test_step(gpuperf):
-            gpuperf.measure(lambda: None)
-            gpuperf.measure(lambda: None)
-        """
-    )
-    result = a100.run("--gpuperf-missing=warn")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stdout.fnmatch_lines(
-        [
-            'gpuperf: test_steps.py::test_step measures "step" twice: give each measurement*',
-            "test_steps.py:3: Failed",
-        ]
-    )
-
-
 def test_a_file_name_that_is_no_text_is_refused_and_may_be_typed(a100: Project) -> None:
     source = (a100.root / "test_steps.py").read_text(encoding="utf-8")
     (a100.root / "test_\udcff.py").write_text(source, encoding="utf-8")
@@ -338,22 +249,6 @@ def test_a_fixture_may_measure(a100: Project) -> None:
     a100.run("--gpuperf-missing=warn", "--gpuperf-run=warned.json").assert_outcomes(passed=1)
     names = [measurement.name for measurement in a100.saved("warned.json").measurements]
     assert names == ["in a fixture", "step"]
-
-
-def test_an_expected_regression_is_an_expected_failure(a100: Project) -> None:
-    a100.accept_processes(*[1.0] * 5)
-    a100.measure_processes("slower.json", *[2.0] * 3)
-    a100.tests(
-        """
-        import pytest
-
-        @pytest.mark.xfail(reason="known", strict=True)
-        def test_step(gpuperf):
-            gpuperf.measure(lambda: None)
-        """
-    )
-    a100.run("--gpuperf-replay=slower.json").assert_outcomes(xfailed=1)
-    a100.run().assert_outcomes(failed=1)
 
 
 # What is written
@@ -687,13 +582,6 @@ def test_a_failure_is_at_the_tests_own_line(failing: Project, style: str) -> Non
     )
 
 
-def test_by_line_each_failure_has_one_and_what_to_do_is_said_below(failing: Project) -> None:
-    lines = failing.run("--tb=line", "-k", "slower").outlines
-    assert sum("no-baseline" in line for line in lines) == 0
-    assert sum(line.startswith("gpuperf: no baseline on") for line in lines) == 1
-    assert sum("gpuperf record" in line for line in lines) == 1
-
-
 def test_with_a_full_trace_our_lines_are_there_too(failing: Project) -> None:
     result = failing.run("-k", "slower", "--full-trace")
     result.stdout.fnmatch_lines(["*fixture.py:*", "*test_steps.py:7: Failed"])
@@ -734,20 +622,3 @@ def test_what_is_run_again_is_measured_again_and_counts_once(a100: Project) -> N
     assert sum(line.startswith("test_flaky on ") for line in lines) == 1
     assert sum(line.startswith("refused: ") for line in lines) == 1
     assert "judged: none of 1 measurement; 1 without a baseline" in lines
-
-
-def test_of_the_last_failures_only_what_runs_again_is_in_the_table(a100: Project) -> None:
-    a100.tests(
-        """
-        def test_same(gpuperf): gpuperf.measure(lambda: None)
-        def test_slower(gpuperf): gpuperf.measure(lambda: None)
-        """
-    )
-    a100.accept_processes(*[1.0] * 5)
-    a100.device(factors={"slower": {"cycles": 2}})
-    for arguments, judged in (((), "all 2 measurements"), (("--lf",), "the one measurement")):
-        result = a100.run("-p", "cacheprovider", *arguments)
-        result.assert_outcomes(failed=1, passed=0 if arguments else 1)
-        lines = result.outlines
-        assert f"judged: {judged}" in lines
-        assert sum("regressed" in line for line in lines) == 3  # headline, row, short summary

@@ -10,15 +10,7 @@ import pytest
 
 from pytest_gpuperf.report.interchange import share
 from tests.examples import measurement, result
-from tests.plugin.projects import STEP, Project
-
-
-@pytest.fixture
-def a100(project: Project) -> Project:
-    """A project with one test, on a scripted A100."""
-    project.device()
-    project.tests(STEP)
-    return project
+from tests.plugin.projects import Project
 
 
 def properties(project: Project, test: str) -> list[tuple[str, str]]:

@@ -25,40 +25,20 @@ def test_an_unsound_step_fails_and_the_next_test_is_measured(project: Project) -
     project.tests(
         DRIFTING.format(marker="", argument="")
         + """
-    def test_no_number(gpuperf):
-        gpuperf.measure(lambda: float("nan"))
-
-    def test_large(gpuperf):
-        import torch
-
-        def step():
-            raise torch.OutOfMemoryError(
-                "CUDA out of memory. Tried to allocate 2.50 GiB. GPU 0 has a total capacity of "
-                "79.10 GiB of which 1.20 GiB is free."
-            )
-        gpuperf.measure(step)
-
     def test_settings(gpuperf):
         gpuperf.measure(lambda: None, settings=lambda: {"first_call_s": float("nan")})
-
-    def test_workload(gpuperf):
-        gpuperf.measure(lambda: None, workload={"x": None})
 
     def test_sound(gpuperf):
         gpuperf.measure(lambda: None)
 """
     )
     result = project.run(*CPU)
-    result.assert_outcomes(failed=5, passed=1)
+    result.assert_outcomes(failed=2, passed=1)
     result.stdout.fnmatch_lines(
         [
             "gpuperf: two executions after reset gave the losses 0.1234 and 0.1236, 0.16 % apart "
             "where 0.1 % are allowed: counters of different work cannot be compared. *",
-            "gpuperf: the loss is nan: a step that computes with it *",
-            "gpuperf: the step ran out of memory: it asked for 2.50 GiB; 1.20 GiB of 79.10 GiB "
-            "were free. Measure a smaller input, *",
             'gpuperf: settings?"first_call_s"? is nan: a run holds *',
-            'gpuperf: workload?"x"? is None: a run holds *',
         ]
     )
     assert "Traceback" not in str(result.stdout)
@@ -103,9 +83,7 @@ def test_a_metric_that_is_new_is_reported_until_it_is_accepted(project: Project)
     result.stdout.fnmatch_lines(["*peak_memory*6.0000 GiB*7.0000 GiB*regressed"])
 
 
-def test_a_step_that_measures_or_does_not_run_fails_and_the_next_test_is_measured(
-    project: Project,
-) -> None:
+def test_a_step_that_measures_fails_and_the_next_test_is_measured(project: Project) -> None:
     project.tests(
         """
     import pytest
@@ -123,27 +101,12 @@ def test_a_step_that_measures_or_does_not_run_fails_and_the_next_test_is_measure
             gpuperf.measure(lambda: 1 / 0, name="broken")
         gpuperf.measure(lambda: None, name="one")
         gpuperf.measure(lambda: None, name="two")
-
-    def test_coroutine(gpuperf):
-        async def step():
-            return 0.25
-        gpuperf.measure(step)
-
-    def test_generator(gpuperf):
-        def step():
-            yield 0.25
-        gpuperf.measure(step)
 """
     )
     result = project.run(*CPU)
-    result.assert_outcomes(failed=3, passed=1)
+    result.assert_outcomes(failed=1, passed=1)
     result.stdout.fnmatch_lines(
-        [
-            'gpuperf: the step of "outer" calls gpuperf.measure itself (name "inner"), *',
-            "gpuperf: the step returns an object of type coroutine, *asyncio.run(step())",
-            "gpuperf: the step returns an object of type generator, *list(step())",
-        ]
+        ['gpuperf: the step of "outer" calls gpuperf.measure itself (name "inner"), *']
     )
     assert "Traceback" not in str(result.stdout)
-    assert "never awaited" not in str(result.stdout)
     assert [m.name for m in project.saved().measurements] == ["one", "two"]

@@ -11,11 +11,10 @@ from typing import Any
 
 import pytest
 
-from tests.plugin.projects import STEP, Project
+from tests.plugin.projects import Project
 from tests.scripted_nvml import Gpu, Library
 
 HOT = {"throttle_reasons": ["hardware thermal slowdown"], "sm_clock_mhz": 1200}
-CAPPED = {"throttle_reasons": ["software power cap"]}
 SHARED = {"other_processes": [4711]}
 COUNTED = """
     from pathlib import Path
@@ -27,14 +26,6 @@ COUNTED = """
     def test_step(gpuperf):
         gpuperf.measure(step)
 """
-
-
-@pytest.fixture
-def a100(project: Project) -> Project:
-    """A project with a test, on a scripted A100 that has no baseline."""
-    project.device()
-    project.tests(STEP)
-    return project
 
 
 def record(project: Project, after: dict[str, Any], *, factor: float = 1.0) -> None:
@@ -74,20 +65,6 @@ def test_a_run_of_an_unfit_device_is_skipped_with_the_reason(a100: Project) -> N
     assert {(v.outcome.value, v.reason, v.detail) for v in gated} == {
         ("unfit", "device-unfit", reason)
     }
-
-
-def test_at_its_power_cap_a_device_is_recorded_judged_and_that_is_noted(a100: Project) -> None:
-    record(a100, CAPPED)
-    a100.run("--gpuperf-replay=run.json", "--gpuperf-missing=record").assert_outcomes(passed=1)
-    assert a100.has_baseline()
-    result = a100.run("--gpuperf-replay=run.json")
-    result.assert_outcomes(passed=1)
-    result.stdout.fnmatch_lines(
-        [
-            "*cycles*unchanged",
-            "note: test_step: the device was throttled at the end: software power cap",
-        ]
-    )
 
 
 # Machine or code
@@ -133,12 +110,6 @@ def test_what_the_canary_explains_is_skipped_and_fails_where_verdicts_are_requir
     result = a100.run(replay, "--gpuperf-require-judged")
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["gpuperf: test_step was not judged*", f"*{says}"])
-
-
-def test_a_slowdown_that_the_canary_does_not_explain_is_a_regression(a100: Project) -> None:
-    result = a100.run(slow_host(a100, 1.05))
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["gpuperf: *: regressed on*"])
 
 
 # A device

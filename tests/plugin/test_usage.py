@@ -14,14 +14,6 @@ from tests.plugin.projects import BASELINE, STEP, Project, refused
 
 
 @pytest.fixture
-def a100(project: Project) -> Project:
-    """A project on a scripted A100, with one test."""
-    project.device()
-    project.tests(STEP)
-    return project
-
-
-@pytest.fixture
 def without_gpu(project: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
     """A project on a machine without a GPU, with one test."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
@@ -35,30 +27,11 @@ def without_gpu(project: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
 def test_without_a_gpu_it_says_what_can_be_done_instead(without_gpu: Project) -> None:
     says = "--gpu-arch sm90 asks for an sm90 GPU, and no NVIDIA GPU was found here"
     text = refused(without_gpu.run("--gpu-arch=sm90"))
-    for part in (
-        says,
-        "measure portable counts: --gpu-arch cpu (or leave the flag out)",
-        "judge a recorded run: --gpuperf-replay RUN",
-        "`gpuperf doctor` says what was looked for",
-    ):
-        assert part in text
-    text = refused(without_gpu.run("--gpuperf-collector=cupti"))
-    assert "--gpuperf-collector cupti asks for a GPU, and no NVIDIA GPU was found here" in text
+    assert says in text
+    assert "`gpuperf doctor` says what was looked for" in text
     # What is typed is checked although no test needs it.
     without_gpu.tests("def test_nothing(): pass")
     assert says in refused(without_gpu.run("--gpu-arch=sm90"))
-
-
-def test_another_architecture_names_both_an_unknown_one_the_known(a100: Project) -> None:
-    text = refused(a100.run("--gpu-arch=sm90"))
-    assert "--gpu-arch sm90 asks for sm90 baselines" in text
-    assert "this device is NVIDIA A100-SXM4-80GB (sm80)" in text
-    assert "Use --gpu-arch sm80 (or auto) here" in text
-    text = refused(a100.run("--gpu-arch=sm91"))
-    assert 'unknown architecture "sm91"' in text
-    assert "Known are: sm70 (V100), sm75 (T4), sm80" in text
-    a100.ini("gpu_arch = sm90")
-    assert "this device is NVIDIA A100-SXM4-80GB (sm80)" in refused(a100.run())
 
 
 def test_an_ini_setting_leaves_tests_that_do_not_use_us_alone(without_gpu: Project) -> None:
@@ -74,44 +47,17 @@ def test_a_corrupted_baseline_is_named_with_its_entry_and_kept(a100: Project) ->
     a100.accept()
     file = a100.root / BASELINE / "test_steps.yaml"
     whole = file.read_text(encoding="utf-8")
-    for old, new, says in (
-        ("schema: 1", "schema: 99", "test_steps.yaml: schema: schema version 99 is not 1"),
-        (
-            "- [400000000, ",
-            "- [many, ",
-            "test_steps.yaml: tests/test_steps.py::test_step/step/samples/step/cycles/0/0:",
-        ),
-        ("tests:", "tests: [", "test_steps.yaml: line "),
-    ):
-        assert old in whole
-        file.write_text(whole.replace(old, new, 1), encoding="utf-8")
-        before = file.read_bytes()
-        text = refused(a100.run("--gpuperf-missing=record"))
-        assert says in text
-        assert "nothing was overwritten" in text or "Install the version" in text
-        assert file.read_bytes() == before
+    file.write_text(whole.replace("schema: 1", "schema: 99", 1), encoding="utf-8")
+    before = file.read_bytes()
+    text = refused(a100.run("--gpuperf-missing=record"))
+    assert "test_steps.yaml: schema: schema version 99 is not 1" in text
+    assert file.read_bytes() == before
     assert not a100.run_files()
     # It does not matter where nothing is judged, nor does that of another suite.
     assert a100.run("--gpuperf-no-judge").ret == 0
     file.rename(file.with_name("other.yaml"))
     file.write_text(whole, encoding="utf-8")
     assert a100.run("--gpuperf-run=run.json").ret == 0
-
-
-def test_a_corrupted_run_is_named_with_its_entry_and_kept(a100: Project) -> None:
-    assert a100.run("--gpuperf-no-judge", "--gpuperf-run=run.json").ret == 0
-    file = a100.root / "run.json"
-    whole = file.read_text(encoding="utf-8")
-    for old, new, says in (
-        ('"schema": 1', '"schema": 99', "run.json: schema: schema version 99 is not 1"),
-        ("400000000.0", '"many"', "run.json: measurements/0/samples/0/values/0: "),
-        ("{", "", "run.json: line 2 column 10: not JSON"),
-    ):
-        assert old in whole
-        file.write_text(whole.replace(old, new, 1), encoding="utf-8")
-        before = file.read_bytes()
-        assert says in refused(a100.run("--gpuperf-replay=run.json"))
-        assert file.read_bytes() == before
 
 
 # Others

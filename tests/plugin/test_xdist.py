@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from tests.plugin.projects import BASELINE, Project, refused
+from tests.plugin.projects import Project
 
 KERNELS = [["conv", 900, 5e6], ["add", 400, 2e6]]
 MORE = [*KERNELS, ["softmax", 200, 3e5]]
@@ -100,19 +100,6 @@ def test_results_stand_in_the_order_of_their_tests_whoever_is_done_first(a100: P
         False,
         True,
     ]
-
-
-def test_a_corrupted_baseline_stops_all_and_is_kept(a100: Project) -> None:
-    a100.tests(TESTS)
-    a100.accept()
-    file = a100.root / BASELINE / "test_steps.yaml"
-    damaged = file.read_text(encoding="utf-8").replace("schema: 1", "schema: one")
-    file.write_text(damaged, encoding="utf-8")
-    result = a100.run_apart("-n2", "--gpuperf-missing=record")
-    text = refused(result)
-    assert "test_steps.yaml: schema: schema version 'one' is not 1" in text
-    assert result.parseoutcomes().get("passed", 0) == 0
-    assert file.read_text(encoding="utf-8") == damaged
 
 
 def test_another_architecture_in_the_ini_file_is_refused_by_the_workers_tests(

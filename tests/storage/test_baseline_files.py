@@ -36,7 +36,7 @@ from pytest_gpuperf.model.measurement import (
 )
 from pytest_gpuperf.storage import baseline_files, files
 from tests import ROOT, strategies
-from tests.corruption import changed, refusal, unreadable, without
+from tests.corruption import changed, refusal, unreadable
 from tests.examples import A100, H200, OTHER_H200, TEST, measurement
 
 ENTRY = Entry(
@@ -163,19 +163,6 @@ def test_what_was_saved_comes_back_and_is_written_the_same(
     assert baseline_files.to_text(known, shared) == text
 
 
-@settings(max_examples=50)
-@given(values=st.lists(strategies.counts, min_size=1, max_size=20))
-def test_numbers_come_back_with_every_bit(shared: Path, values: list[float]) -> None:
-    entry = Entry("", "", {}, {}, {}, "", {"step": {"cycles": (tuple(values),)}})
-    known = BaselineFile(baseline_files.SCHEMA, "sm90", "x", "y", {"t": {"step": entry}}, ())
-    baseline_files.save(known, shared)
-    loaded = baseline_files.load(shared)
-    assert loaded is not None
-    (rounds,) = loaded.tests["t"]["step"].samples["step"]["cycles"]
-    assert list(rounds) == values
-    assert all(type(value) is float for value in rounds)
-
-
 def test_committed_baselines_are_written_as_they_are() -> None:
     file = ROOT / "baselines" / "sm90" / "nvidia-h200" / "meddpm.yaml"
     loaded = baseline_files.load(file)
@@ -222,16 +209,6 @@ def test_it_reads_well(file: Path) -> None:
     # Whole numbers have no fraction, and others all of theirs.
     assert ".0" not in re.sub(r"2\.12\.0|0\.0001|0\.0005", "", text)
     assert "0.3333333333333333" in text
-
-
-def test_a_process_stays_on_its_line_however_many_rounds_it_has(file: Path) -> None:
-    for rounds in (1, 200):
-        values = tuple(437_821_234.123456 + number for number in range(rounds))
-        samples = {"step": {"cycles": (values, values)}}
-        entry = Entry("2026-03-01", "", {}, {}, {}, "", samples)
-        known = BaselineFile(1, "sm90", "x", "y", {"t": {"step": entry}}, ())
-        lines = [line for line in text_of(known, file).splitlines() if "437821234.123456" in line]
-        assert [line.count(",") for line in lines] == [rounds - 1] * 2
 
 
 def test_a_reason_is_one_line_of_people_s_text(file: Path) -> None:
@@ -345,30 +322,14 @@ def test_what_is_no_baseline_file_is_refused(file: Path) -> None:
         assert message in refusal(baseline_files.load, file, BadFile), content
 
 
-def test_a_test_that_is_there_twice_is_refused(file: Path) -> None:
-    text = text_of(BASELINES, file)
-    entries = text[text.index(f"  {TEST}:") : text.index("accepted:")]
-    file.write_text(text.replace(entries, entries * 2))
-    assert f'the key "{TEST}" is there twice' in refusal(baseline_files.load, file, BadFile)
-
-
 Where = tuple[str | int, ...]
 INFINITE, NAN = float("inf"), float("nan")
 CLASSES = ("calibration", "classes")
 WRONG: list[tuple[Where, object, Where | None, str]] = [
     (("schema",), 2, None, "Install the version of pytest-gpuperf that wrote it"),
-    (("schema",), "1", None, "schema version '1' is not 1"),
     (("extra",), 1, None, "Unexpected keyword"),
-    (("arch",), 90, None, "valid string"),
-    (("tests",), [], None, "object"),
-    ((*HERE, "revision"), 1234, None, "valid string"),
-    ((*HERE, "software", "torch"), 2.12, None, "valid string"),
-    ((*HERE, "workload", "size"), None, None, "string or a valid integer"),
-    ((*CYCLES, 1, 0), "437", None, "valid number"),
-    ((*CYCLES, 1, 0), None, None, "valid number"),
     ((*CYCLES, 1, 0), NAN, None, "finite number"),
     ((*CYCLES, 0, 1), INFINITE, None, "finite number"),
-    ((*CYCLES, 1), 437.0, None, "array"),
     ((*CYCLES, 1), [], CYCLES, "a process without values"),
     (CYCLES, [], None, "a process without values"),
     (CYCLES, [[1], [2], [3]], None, "3 processes, and units has 2"),
@@ -385,15 +346,12 @@ WRONG: list[tuple[Where, object, Where | None, str]] = [
     (("suite",), "../../evil", None, '"../../evil" does not begin with'),
     (("arch",), "sm90/../..", None, '"sm90/../.." has "/", and only letters'),
     (("metric_units",), {"cycles": "kcycles"}, ("metric_units", "cycles"), 'in "kcycles", and'),
-    ((*ORIGIN, 1, 0), None, None, "valid number"),
-    (("accepted", 0, "processes"), 2.5, None, "valid integer"),
     (("accepted", 0, "changes", "cycles", "new"), INFINITE, None, "finite number"),
     (("tolerance", "cycels"), "1%", None, "write one of cycles, inst"),
     (("tolerance", "cycles"), "1", None, 'a share such as "1%"'),
     (("tolerance", "cycles"), "0%", None, "above zero"),
     (("tolerance", "cycles"), "1pt", None, 'in cycles: "1%"'),
     (("tolerance", "l2_hit_rate"), "2%", None, 'in points: "2pt"'),
-    (("tolerance", "cycles"), 0.01, None, "valid string"),
     (
         (*CLASSES, "cycles"),
         PLAIN["calibration"]["classes"]["cycle"],
@@ -413,13 +371,6 @@ def test_a_wrong_entry_is_named(file: Path) -> None:
         message = refusal(baseline_files.load, file, BadFile)
         assert message.startswith(f"{file}: {'/'.join(map(str, entry or path))}: "), (path, value)
         assert problem in message, (path, value)
-
-
-def test_a_missing_entry_is_named(file: Path) -> None:
-    for path in (("device",), ("accepted",), (*HERE, "samples"), ("accepted", 0, "date")):
-        written(file, without(PLAIN, path))
-        message = refusal(baseline_files.load, file, BadFile)
-        assert message.startswith(f"{file}: {'/'.join(map(str, path))}: Field required")
 
 
 # Entries

@@ -53,16 +53,6 @@ def refusal(data: object) -> BadFile:
 # Validation
 
 
-def test_good_data_becomes_the_dataclass() -> None:
-    data = {"schema": 3, "leaves": {"a": [{"number": 1, "setting": True}, {"number": 0.5}]}}
-    assert validated(data) == Tree(3, {"a": (Leaf(1.0, True), Leaf(0.5))})
-
-
-def test_what_is_no_mapping_is_refused() -> None:
-    for data, kind in ((None, "NoneType"), ([], "list"), ("x", "str"), (1, "int")):
-        assert str(refusal(data)).endswith(f"expected a mapping, found {kind}. Mend it")
-
-
 def test_another_schema_is_refused_with_both_versions_and_what_can_read_it() -> None:
     for schema in (2, 0, -1, None, "3", 3.5, True, [3]):
         caught = refusal({"schema": schema, "leaves": {}})
@@ -103,13 +93,6 @@ def test_of_several_bad_entries_the_first_is_named_and_the_rest_counted() -> Non
     leaves: dict[str, object] = {}
     leaves["a"] = leaves
     assert "nested deeper than 200 levels" in refusal({"schema": 3, "leaves": leaves}).problem
-
-
-def test_a_dataclass_as_text_comes_back_the_same() -> None:
-    tree = Tree(3, {"ä": (Leaf(0.1, 7), Leaf(1e300, "x"))})
-    assert files.adapter(Tree).validate_json(files.to_json(tree)) == tree
-    assert validated(files.to_plain(tree)) == tree
-    assert "\n" not in files.to_json(tree)
 
 
 def test_text_that_no_file_can_hold_is_escaped() -> None:
@@ -184,14 +167,6 @@ def test_what_stands_in_a_file_s_place_is_a_usage_failure(tmp_path: Path) -> Non
         files.remove(tmp_path / "folder")
     assert (tmp_path / "file").read_text() == "a file"
     assert sorted(file.name for file in tmp_path.iterdir()) == ["file", "folder"]
-
-
-def test_a_folder_without_permission_is_a_usage_failure(tmp_path: Path) -> None:
-    tmp_path.chmod(0o500)
-    if os.access(tmp_path, os.W_OK):
-        pytest.skip("this user may write everywhere")
-    with pytest.raises(UsageFailure, match=r"cannot be written \(Permission denied\)"):
-        files.write_atomically(tmp_path / "file", "x")
 
 
 def test_whether_a_file_can_be_written_is_asked_before_the_work(tmp_path: Path) -> None:

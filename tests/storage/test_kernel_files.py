@@ -42,11 +42,6 @@ def accepted(baseline: Path, expected: KernelList | None = LISTED) -> KernelTabl
     return kernel_files.table_of(baseline, H200, "meddpm", TEST, STEP, expected)
 
 
-def test_they_are_beside_the_baselines_of_their_suite() -> None:
-    beside = kernel_files.path_beside(Path("a/odd.name.yaml"))
-    assert beside == Path("a/odd.name.kernels.json.xz")
-
-
 # Which table an entry gets
 
 
@@ -128,17 +123,6 @@ def test_a_table_comes_back_the_same(
     assert content == kernel_files.content({TEST: {STEP: table}}, H200, "meddpm")
     kernel_files.path_beside(baseline).write_bytes(content)
     assert accepted(baseline, kernel_files.listed(table)) == table
-
-
-def test_recorded_tables_come_back_the_same_and_are_small(tmp_path: Path) -> None:
-    tables = {name: {STEP: counted(name)} for name in SUITE}
-    beside = kernel_files.path_beside(tmp_path / "meddpm.yaml")
-    beside.write_bytes(kernel_files.content(tables, H200, "meddpm"))
-    # The tables of a whole suite: 137 kB, of 1.0 MB.
-    assert beside.stat().st_size < 200_000
-    known = kernel_files.load_for(tmp_path / "meddpm.yaml", H200, "meddpm")
-    assert known is not None
-    assert known.tests == tables
 
 
 def test_it_is_compressed_json(baseline: Path) -> None:

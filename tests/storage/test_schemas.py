@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import lzma
 import runpy
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -89,14 +87,6 @@ def test_committed_files_validate() -> None:
         assert committed, kind
         for file in committed:
             assert not problems(kind, thinned(read(file))), file
-
-
-def test_another_program_agrees(tmp_path: Path) -> None:
-    run_files.save(run([measurement()], [verdict()]), tmp_path / "run.json")
-    command = [sys.executable, "-m", "check_jsonschema", "--schemafile"]
-    command += [str(FOLDER / "run.schema.json"), str(tmp_path / "run.json")]
-    checked = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
 @settings(max_examples=25)

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from pytest_gpuperf.measure.cupti import abi
 from tests.measure.cupti.headers import (
     ABSENT,
-    ANSWERING,
     LISTED,
     WITHOUT_RANGES,
     Release,
@@ -23,21 +18,6 @@ from tests.measure.cupti.layouts import compiled, expected, recorded
 
 RELEASES = releases()
 LAYOUTS = recorded()
-ANSWERS: list[Any] = [
-    release for release in RELEASES if release.library and release.version <= ANSWERING
-] or [ABSENT]
-SIZES = Path(__file__).with_name("sizes.py")
-SILENT = {
-    # These two take any size; the others want a device, or ranges of one, beside their size.
-    "cuptiProfilerInitialize",
-    "cuptiProfilerDeInitialize",
-    "cuptiRangeProfilerGetCounterDataSize",
-    "cuptiProfilerHostInitialize",
-    # Of CUDA 12.
-    "cuptiDeviceGetChipName",
-    "cuptiRangeProfilerEnable",
-}
-"""Functions that do not tell their size without a driver."""
 
 
 def test_every_release_that_is_listed_is_recorded_and_the_newest_is_the_newest_known() -> None:
@@ -59,27 +39,6 @@ def test_what_is_recorded_is_what_a_compiler_makes_of_the_headers(
     release: Release, tmp_path: Path
 ) -> None:
     assert (release.version, compiled(release, tmp_path)) == LAYOUTS[release.name]
-
-
-@pytest.mark.parametrize("release", ANSWERS, ids=str)
-def test_a_library_takes_the_sizes_of_its_own_release_and_of_all_before_it_and_no_others(
-    release: Release,
-) -> None:
-    versions = sorted({version for version, _ in LAYOUTS.values() if version <= release.version})
-    known = {
-        name: sorted({params.size(version) for version in versions})
-        for params, name in abi.FUNCTIONS.items()
-        if name not in SILENT
-    }
-    asked = {name: [8, *sizes, sizes[-1] + 4, sizes[-1] + 64] for name, sizes in known.items()}
-    done = subprocess.run(
-        [sys.executable, SIZES, str(release.library)],
-        input=json.dumps(asked),
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    assert json.loads(done.stdout) == known
 
 
 def test_a_struct_is_as_long_as_the_version_knows_it() -> None:

@@ -156,12 +156,6 @@ def test_only_what_was_asked_for_comes_back(fake: Fake) -> None:
     assert traced == {"launches", "gpu_idle"}
 
 
-def test_a_share_that_a_trace_lacks_is_left_out(fake: Fake) -> None:
-    of = values(Step(events=(kernel(0, 5),)).collected(fake))
-    assert (STEP, "kernel_time") in of
-    assert (STEP, "copy_overlap") not in of
-
-
 def test_a_trace_that_saw_nothing_is_no_zero_and_one_without_a_launch_is(fake: Fake) -> None:
     collected = Step(events=()).collected(fake)
     assert {s.metric for s in collected.samples} == {"step_time", "wall_time", "cycles"}
@@ -267,13 +261,6 @@ def test_where_torch_cannot_trace_the_rest_is_measured(fake: Fake) -> None:
     assert {u.reason for u in collected.unsupported} == {
         "torch.profiler cannot record: busy. End it"
     }
-
-
-def test_a_component_in_which_nothing_is_launched_has_no_launches(fake: Fake) -> None:
-    graph = (call(50, 1, "cudaGraphLaunch"), kernel(60, 5, 1))
-    of = values(Step("conv2d", "gelu", events=graph).collected(fake))
-    assert of["conv2d", "launches"] == (0.0,) * 3
-    assert of[STEP, "graph_launches"] == (1.0,) * 3
 
 
 def test_components_that_change_or_have_a_phase_s_name_are_refused(fake: Fake) -> None:

@@ -15,10 +15,8 @@ from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import MeasurementError
 from pytest_gpuperf.measure.collector import Collected, Phases, Plan, Work
 from pytest_gpuperf.measure.cupti import cupti_collector, launch_ranges
-from pytest_gpuperf.measure.cupti.cupti_collector import CuptiCollector
 from pytest_gpuperf.measure.cupti.range_session import RangeSession, Values
 from pytest_gpuperf.measure.trace.profile import Trace, Traced
-from pytest_gpuperf.model.measurement import Device
 from tests.measure.cupti.fake import Fake, FakeTimer
 
 INSTRUCTIONS = "smsp__inst_executed.sum"
@@ -188,12 +186,7 @@ def collected(
 
     def collect(steps: Callable[[], object], arrives: Callable[[], object]) -> Collected:
         work = Work(steps, Phases(), barrier=arrives, together=True)
-        collector = CuptiCollector(
-            Device("sm90", "NVIDIA H200", "nvidia-h200"),
-            timer=timer,
-            load_cupti=lambda: fake.cupti,
-            load_driver=lambda: fake.cuda,
-        )
+        collector = fake.collector(timer=timer)
         return collector.collect(work, Plan((catalogue().metrics["instructions"],), 1, warmup=1))
 
     return collect

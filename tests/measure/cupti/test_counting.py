@@ -14,9 +14,6 @@ from pytest_gpuperf.measure.device.memory import CudaMemory
 from pytest_gpuperf.measure.execution import Executions
 from pytest_gpuperf.model.measurement import STEP
 from pytest_gpuperf.model.metric import Metric
-from pytest_gpuperf.storage import run_files
-from tests import ROOT
-from tests.heard_progress import Heard
 from tests.measure.cupti.fake import Fake, FakeTimer
 
 METRICS = catalogue().metrics
@@ -103,39 +100,6 @@ def test_the_executions_that_are_counted_are_timed_unless_others_were_asked_for(
         assert len(counter.executions.series.get((STEP, "step_time"), [])) == timed
 
 
-def test_what_does_not_exist_on_the_architecture_opens_nothing(fake: Fake) -> None:
-    elsewhere = replace(CYCLES, hardware={"sm80": "sm__cycles_elapsed.max"})
-    counted = Step(fake).counted(elsewhere)
-    assert (counted.series, counted.settings) == ({}, {"passes": 0})
-    assert [entry.reason for entry in counted.unsupported] == ["does not exist on sm90"]
-    assert fake.log == []
-
-
-def test_a_phase_that_comes_twice_is_the_sum_of_both(fake: Fake) -> None:
-    collected = Step(fake, ("backward", 2), ("backward", 3)).counted(THREADS)
-    assert collected.series["backward", "thread_instructions"] == [5.0]
-    assert collected.series["step", "thread_instructions"] == [6.5]
-
-
-def test_a_step_without_phases_is_one_range(fake: Fake) -> None:
-    step = Step(fake)
-    assert step.counted(THREADS).series == {("step", "thread_instructions"): [0.5]}
-    assert step.executed == 1
-
-
-def test_without_instrumented_metrics_nothing_is_instrumented(fake: Fake) -> None:
-    step = Step(fake, ("forward", 2))
-    assert "instrumented_s" not in step.counted(CYCLES).settings
-    assert step.executed == 3 + 1
-
-
-def test_what_cannot_be_instrumented_is_named_and_costs_only_itself(fake: Fake) -> None:
-    fake.set("unknown", ADDITIONS.hardware_name("sm90") or "")
-    collected = Step(fake, ("forward", 2)).counted(THREADS, ADDITIONS)
-    assert [entry.metric for entry in collected.unsupported] == ["sass_fadd"]
-    assert collected.series["step", "thread_instructions"] == [3.0]
-
-
 def test_with_nothing_left_to_instrument_the_step_is_not_executed(fake: Fake) -> None:
     fake.set("unknown", THREADS.hardware_name("sm90") or "")
     step = Step(fake, ("forward", 2))
@@ -176,14 +140,6 @@ def test_phases_that_change_are_an_error(
     assert fake.alive == 0
 
 
-def test_the_slow_execution_is_announced(fake: Fake) -> None:
-    heard = Heard()
-    step = Step(fake, ("forward", 2))
-    work = replace(step.work, progress=heard)
-    counting(fake, work).of(Plan((THREADS,)), phase_ranges(["forward"]))
-    assert heard.said == ["counting in instrumented kernels, pass 1 of 1 (1)"]
-
-
 def test_phases_have_the_same_ranges_in_those_that_cover_the_step() -> None:
     for phases in (
         [],
@@ -207,21 +163,3 @@ def test_nvidias_name_says_whether_kernels_are_instrumented() -> None:
         metric = replace(CYCLES, hardware={"default": name, "sm70": None})
         assert metric.instrumented("sm90") == instrumented
         assert not metric.instrumented("sm70")
-
-
-def test_on_an_h200_phases_and_kernels_have_the_instructions_of_the_step() -> None:
-    """Counted in separate executions, of which some kernels loop until others are done."""
-    run = run_files.load(ROOT / "docs/runs/h200-paper.json.xz")
-    measured = {m.configuration: m for m in run.measurements}
-    for configuration in ("baseline", "tf32", "channels_last", "tf32_channels_last"):
-        samples, table = measured[configuration].samples, measured[configuration].kernels
-        assert table is not None
-        counted = [launch.values for launch in table.launches if launch.values]
-        instrumented = [n for n in table.metrics if METRICS[n].instrumented("sm90")]
-        assert len(instrumented) == 22
-        for name in instrumented:
-            values = {s.phase: s.values for s in samples if s.metric == name}
-            (step,) = values.pop(STEP)
-            assert sum(value for (value,) in values.values()) == pytest.approx(step, rel=1e-3)
-            place = table.metrics.index(name)
-            assert sum(row[place] or 0 for row in counted) == pytest.approx(step, rel=1e-3)

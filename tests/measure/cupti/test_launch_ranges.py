@@ -142,14 +142,6 @@ def test_trace_and_counters_of_real_steps_go_together_and_a_shift_is_noticed() -
             assert "do not go together" in again(table, shift).mismatch, (name, shift)
 
 
-def test_the_same_step_launches_the_same_kernels() -> None:
-    one, other = recorded("tf32-core"), recorded("tf32-core-1")
-    assert one.names == other.names
-    assert [(x.name, x.grid, x.block) for x in one.launches] == [
-        (x.name, x.grid, x.block) for x in other.launches
-    ]
-
-
 # Graphs: a range per graph and per stretch between, marked where torch replays it
 
 

@@ -8,8 +8,6 @@ from collections.abc import Callable
 import pytest
 
 from pytest_gpuperf.errors import MeasurementError
-from pytest_gpuperf.measure.cupti.abi import ResultCode
-from pytest_gpuperf.measure.cupti.library import CuptiError
 from pytest_gpuperf.measure.cupti.range_session import RangeSession
 from tests.measure.cupti.fake import Fake
 
@@ -116,13 +114,6 @@ def test_a_session_is_usable_after_a_step_that_raised(fake: Fake) -> None:
         with pytest.raises(KeyboardInterrupt):
             session.round(["step"], run)
         assert session.round(["step"], marked(session, fake, step=4)) == {"step": {CYCLES: 4}}
-
-
-def test_a_failing_start_names_the_call_and_closes(fake: Fake) -> None:
-    fake.fail("cuptiRangeProfilerStart", ResultCode.ERROR_UNKNOWN)
-    with pytest.raises(CuptiError, match=r"cuptiRangeProfilerStart .*CUPTI_ERROR_UNKNOWN \(999\)"):
-        with opened(fake) as session:
-            session.round(["step"], marked(session, fake, step=1))
 
 
 def test_ranges_that_are_dropped_missing_or_unexpected_are_named(fake: Fake) -> None:

@@ -7,7 +7,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from importlib import metadata
-from typing import Any
 
 import pytest
 
@@ -152,15 +151,6 @@ def test_a_gpu_that_is_another_processs_between_our_kernels_shows_in_a_queue_of_
     read = canary.read("sm90", load_driver=gpu.load)
     assert read.readings["time_share"] == 0.4
     assert (read.readings["arithmetic_cycles"], read.readings["dram_ns"]) == (1e6, 2_000_070)
-
-
-def test_spreads_are_the_median_distance_of_the_repeats() -> None:
-    one: Any = object.__new__(canary._CanaryReading)
-    one._readings, one._spreads = {}, {}
-    one._keep("l2_cycles", [100.0, 101.0, 102.0, 104.0, 108.0])
-    one._keep("host_ms", [4.0, 5.0, 2.0], of=min)
-    assert one._readings == {"l2_cycles": 102.0, "host_ms": 2.0}
-    assert one._spreads == {"l2_cycles": 0.0196, "host_ms": 1.0}
 
 
 def test_what_cannot_be_read_is_left_out_with_the_reason(gpu: FakeGpu) -> None:

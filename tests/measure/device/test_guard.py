@@ -196,22 +196,6 @@ readings = st.builds(
 
 @settings(max_examples=30)
 @given(readings, readings)
-def test_every_reason_and_process_is_named_and_nothing_else(
-    before: Reading, after: Reading
-) -> None:
-    said = guard.complaints(Conditions(before, after))
-    throttling = [line for line in said if line.startswith("throttled")]
-    sharing = [line for line in said if line.startswith("shared")]
-    named = [
-        reason for line in throttling for reason in line.split(": ")[1].split(" (")[0].split(", ")
-    ]
-    assert sorted(named) == sorted({*before.throttle_reasons, *after.throttle_reasons})
-    assert len(sharing) == bool(before.other_processes or after.other_processes)
-    assert len(said) == len(throttling) + len(sharing)
-
-
-@settings(max_examples=30)
-@given(readings, readings)
 def test_unfit_are_the_complaints_without_what_is_endured(before: Reading, after: Reading) -> None:
     def hard(reading: Reading) -> Reading:
         reasons = (reason for reason in reading.throttle_reasons if reason not in ENDURED)
