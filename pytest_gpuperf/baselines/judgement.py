@@ -38,7 +38,7 @@ from pytest_gpuperf.measure.device import guard
 from pytest_gpuperf.model.measurement import STEP, KernelTable, Measurement
 from pytest_gpuperf.model.metric import Metric
 from pytest_gpuperf.model.result import Attribution, Expectation, Outcome, Result, Verdict
-from pytest_gpuperf.storage.files import Shelf
+from pytest_gpuperf.storage.files import put_away, taken_out
 
 if TYPE_CHECKING:
     from pytest_gpuperf.measure.ranks import RankLauncher
@@ -123,9 +123,8 @@ class Judging:
         self._settings = settings
         self._replicas = replicas
         """Where further processes come from; None for a recorded run, which has what it has."""
-        self._shelf = Shelf(Measurement)
         self._kept: dict[tuple[str, str], tuple[str, str, tuple[bytes, ...]]] = {}
-        """Configuration, suite, and the measurements on the shelf, by test and name."""
+        """Configuration, suite, and the measurements put away, by test and name."""
 
     def baseline(self, measurement: Measurement) -> Baseline:
         """What a measurement is held against. Raises BadFile for what cannot be trusted."""
@@ -164,7 +163,7 @@ class Judging:
     def keep(self, measurements: Processes) -> None:
         """Takes a measurement for ratios, the latest where a test was run again."""
         first = measurements[0]
-        put = tuple(map(self._shelf.put, measurements))
+        put = tuple(map(put_away, measurements))
         self._kept[first.test, first.name] = (first.configuration, first.suite, put)
 
     def expect(self, ratio: Ratio, over: Processes, under: Processes) -> Expectation:
@@ -233,7 +232,7 @@ class Judging:
         return candidates
 
     def _taken(self, put: Sequence[bytes]) -> Processes:
-        return tuple(map(self._shelf.take, put))
+        return tuple(taken_out(Measurement, one) for one in put)
 
     @staticmethod
     def _processes(

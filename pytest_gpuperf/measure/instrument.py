@@ -22,7 +22,7 @@ from statistics import fmean
 from typing import Any
 
 from pytest_gpuperf.catalogue import architectures
-from pytest_gpuperf.catalogue.metric_catalogue import catalogue, impossible
+from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import MeasurementError, UnsoundStep, UsageFailure
 from pytest_gpuperf.judge import machine
 from pytest_gpuperf.measure.collector import (
@@ -442,35 +442,20 @@ def _added(measurement: Measurement, settings: Mapping[str, Scalar]) -> Fingerpr
 
 def _check(collected: Collected, collector: str) -> None:
     """Raises MeasurementError for what cannot be judged or kept; a hook may bring any collector."""
-    known = catalogue().metrics
-    seen: set[tuple[str, str]] = set()
-    sampled = [sample.metric for sample in collected.samples]
-    for name in (*sampled, *(entry.metric for entry in collected.unsupported)):
-        if name not in known:
-            raise MeasurementError(f'the collector {collector} brought "{name}": no such metric')
-    for sample in collected.samples:
-        what = f"the collector {collector} brought {{}} {sample.metric} of {sample.phase}"
-        if not sample.values:
-            raise MeasurementError(what.format("no value for"))
+    for where, problem in _problems(collected):
+        raise MeasurementError(
+            f"the collector {collector} brought {where}: {problem}. Nothing can be judged by that; "
+            "see `gpuperf doctor`, and measure again"
+        )
+
+
+def _problems(collected: Collected) -> Iterator[files.Problem]:
+    """What a run file with these samples would be refused for."""
+    for index, sample in enumerate(collected.samples):
         if not all(map(math.isfinite, sample.values)):
-            raise MeasurementError(what.format(f"{list(sample.values)} for"))
-        if (sample.phase, sample.metric) in seen:
-            raise MeasurementError(what.format("a second sample of"))
-        seen.add((sample.phase, sample.metric))
-    _check_possible(collected.samples, collector)
-
-
-def _check_possible(samples: Sequence[Sample], collector: str) -> None:
-    """Raises MeasurementError for what no device counts: by it a step would get faster."""
-    by_phase: dict[str, dict[str, Sequence[float]]] = {}
-    for sample in samples:
-        by_phase.setdefault(sample.phase, {})[sample.metric] = sample.values
-    for phase, series in by_phase.items():
-        for metric, problem in impossible(phase, series):
-            raise MeasurementError(
-                f"the collector {collector} brought {metric} of {phase}: {problem}. Nothing can be "
-                "judged by that; see `gpuperf doctor`, and measure again"
-            )
+            series = f"{sample.metric} of {sample.phase}"
+            yield f"samples/{index}/values", f"{list(sample.values)} for {series}"
+    yield from run_files.sample_problems(collected.samples, collected.unsupported)
 
 
 def _extremes(samples: tuple[Sample, ...]) -> Iterator[Sample]:

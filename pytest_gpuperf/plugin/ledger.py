@@ -29,7 +29,14 @@ from pytest_gpuperf.report.text.next_command import CommandContext
 from pytest_gpuperf.report.text.summary import summary
 from pytest_gpuperf.report.text.table import Line, wrapped_lines
 from pytest_gpuperf.storage import run_files
-from pytest_gpuperf.storage.files import Shelf, adapter, short, utc_now, write_atomically
+from pytest_gpuperf.storage.files import (
+    adapter,
+    put_away,
+    short,
+    taken_out,
+    utc_now,
+    write_atomically,
+)
 
 if TYPE_CHECKING:
     from pytest_gpuperf.model.settings import Settings
@@ -64,7 +71,6 @@ class Ledger:
         self._drafts_s = 0.0
         self.saved: Path | None = None
         """The run's file, once it was written."""
-        self._shelf = Shelf(Result)
         self._kept: list[bytes] = []
         """The results, until the session's end."""
         self._tests: list[str] = []
@@ -103,7 +109,7 @@ class Ledger:
         results = [adapter(Result).validate_json(text) for text in texts]
         if failed:
             self._failed.update(range(len(self._kept), len(self._kept) + len(results)))
-        self._kept += map(self._shelf.put, results)
+        self._kept += map(put_away, results)
         self._tests += [result.test for result in results]
         if told and results:
             self._told.append(len(self._kept) - 1)
@@ -142,7 +148,7 @@ class Ledger:
         allowed = _DRAFTS_S + _DRAFTS_SHARE * (before - self._begun)
         if self._kept and self._settings.replay is None and self._drafts_s < allowed:
             with suppress(GpuperfError):
-                results = map(self._shelf.take, self._kept)
+                results = (taken_out(Result, put) for put in self._kept)
                 run = replace(self._run_of(()), unfinished=Unfinished(ran, collected))
                 run_files.save_draft(run, results, self._file)
             self._drafts_s += self._clock() - before
@@ -234,10 +240,7 @@ class Ledger:
     @cached_property
     def _results(self) -> list[Result]:
         """All of them, at the session's end."""
-        return self._taken()
-
-    def _taken(self) -> list[Result]:
-        return [self._shelf.take(put) for put in self._kept]
+        return [taken_out(Result, put) for put in self._kept]
 
     def _run_of(self, results: Sequence[Result]) -> Run:
         measured = {*self._tests}

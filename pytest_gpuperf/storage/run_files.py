@@ -19,7 +19,7 @@ from pathlib import Path
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue, impossible, other_units
 from pytest_gpuperf.errors import GpuperfError, UsageFailure, meant, printable
 from pytest_gpuperf.judge.tolerance import unreadable
-from pytest_gpuperf.model.measurement import Measurement, Sample, title_of
+from pytest_gpuperf.model.measurement import Measurement, Sample, Unsupported, title_of
 from pytest_gpuperf.model.result import Result, Run
 from pytest_gpuperf.storage import files, kernel_files
 from pytest_gpuperf.storage.files import Problem
@@ -355,7 +355,6 @@ def _problems(run: Run) -> Iterator[Problem]:
 
 
 def _measurement_problems(measurement: Measurement) -> Iterator[Problem]:
-    known = catalogue().metrics
     device = measurement.fingerprint.device
     for where, name in (
         ("suite", measurement.suite),
@@ -364,35 +363,46 @@ def _measurement_problems(measurement: Measurement) -> Iterator[Problem]:
     ):
         if problem := files.name_problem(name):
             yield where, problem
-    seen: set[tuple[str, str]] = set()
-    for index, sample in enumerate(measurement.samples):
-        where = f"samples/{index}"
-        series = f"{sample.metric} of {sample.phase}"
-        if sample.metric not in known:
-            yield f"{where}/metric", f"no such metric in the catalogue: {sample.metric}"
-        if not sample.values:
-            yield f"{where}/values", f"no value for {series}"
-        if (sample.phase, sample.metric) in seen:
-            yield where, f"a second sample of {series}"
-        seen.add((sample.phase, sample.metric))
-    yield from _impossible(measurement.samples)
+    yield from sample_problems(measurement.samples, measurement.unsupported)
     if measurement.window:
         for where, problem in _impossible(measurement.window.samples):
             yield f"window/{where}", problem
-    for index, lacking in enumerate(measurement.unsupported):
-        if lacking.metric not in known:
-            problem = f"no such metric in the catalogue: {lacking.metric}"
-            yield f"unsupported/{index}/metric", problem
     for number, peer in enumerate(measurement.peers):
-        for index, sample in enumerate(peer.samples):
-            if sample.metric not in known:
-                problem = f"no such metric in the catalogue: {sample.metric}"
-                yield f"peers/{number}/samples/{index}/metric", problem
-    for name, problem in unreadable(measurement.tolerance, known):
+        for where, problem in _unknown("samples", peer.samples):
+            yield f"peers/{number}/{where}", problem
+    for name, problem in unreadable(measurement.tolerance, catalogue().metrics):
         yield f"tolerance/{name}", problem
     if measurement.kernels:
         for where, problem in kernel_files.problems(measurement.kernels):
             yield f"kernels/{where}", problem
+
+
+def sample_problems(
+    samples: Sequence[Sample], unsupported: Sequence[Unsupported] = ()
+) -> Iterator[Problem]:
+    """What is wrong with the samples of one process, and with the metrics that it lacks.
+
+    A metric is known, is sampled once per phase, and has values that can have been measured.
+    """
+    yield from _unknown("samples", samples)
+    seen: set[tuple[str, str]] = set()
+    for index, sample in enumerate(samples):
+        series = f"{sample.metric} of {sample.phase}"
+        if not sample.values:
+            yield f"samples/{index}/values", f"no value for {series}"
+        if (sample.phase, sample.metric) in seen:
+            yield f"samples/{index}", f"a second sample of {series}"
+        seen.add((sample.phase, sample.metric))
+    yield from _impossible(samples)
+    yield from _unknown("unsupported", unsupported)
+
+
+def _unknown(what: str, entries: Sequence[Sample | Unsupported]) -> Iterator[Problem]:
+    """The entries of metrics that the catalogue does not have."""
+    for index, entry in enumerate(entries):
+        if entry.metric not in catalogue().metrics:
+            problem = f"no such metric in the catalogue: {entry.metric}"
+            yield f"{what}/{index}/metric", problem
 
 
 def _impossible(samples: Sequence[Sample]) -> Iterator[Problem]:

@@ -420,22 +420,16 @@ def test_what_a_killed_writer_left_is_removed_by_the_next_and_a_living_one_s_is_
     assert [*tmp_path.iterdir()] == [tmp_path / "a.json"]
 
 
-# The shelf
+# What is put away
 
 
-@pytest.mark.parametrize("leaves", [0, 1, 3000], ids=["nothing", "one", "more than zlib looks at"])
-def test_what_is_put_on_a_shelf_is_taken_from_it_as_it_was_and_its_like_is_small(
-    leaves: int,
-) -> None:
-    shelf = files.Shelf(Tree)
-    trees = [
-        Tree(3, {"leaf": tuple(Leaf(number / 7, str(change)) for number in range(leaves))})
-        for change in range(3)
-    ]
-    put = [shelf.put(tree) for tree in trees]
-    assert [shelf.take(one) for one in put] == trees
-    if leaves == 1:
-        assert len(put[2]) < len(files.to_json(trees[2])) / 2
+@pytest.mark.parametrize("leaves", [0, 1, 3000])
+def test_what_is_put_away_is_taken_out_as_it_was_and_is_small(leaves: int) -> None:
+    tree = Tree(3, {"leaf": tuple(Leaf(number / 7, "same") for number in range(leaves))})
+    put = files.put_away(tree)
+    assert files.taken_out(Tree, put) == tree
+    if leaves == 3000:
+        assert len(put) < len(files.to_json(tree)) / 2
 
 
 @pytest.mark.parametrize(

@@ -135,11 +135,8 @@ def _throttle_reasons(session: nvml.NvmlSession, handle: object) -> tuple[str, .
 
 
 def _compute_processes(session: nvml.NvmlSession, handle: object) -> tuple[int, ...]:
-    for version in ("_v3", "_v2"):
-        processes = session.ask(f"nvmlDeviceGetComputeRunningProcesses{version}", handle)
-        if processes is not None:
-            return tuple(sorted({int(process.pid) for process in processes}))
-    return ()
+    processes = session.ask("nvmlDeviceGetComputeRunningProcesses_v3", handle) or ()
+    return tuple(sorted({int(process.pid) for process in processes}))
 
 
 def _without_us(

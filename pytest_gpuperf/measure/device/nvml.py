@@ -208,8 +208,6 @@ class NvmlSession:
     def text(self, function: str, *arguments: object) -> str:
         """The answer of NVML's `function` as text, "" where there is none."""
         answer = self.ask(function, *arguments)
-        if isinstance(answer, bytes):  # pynvml before 11.5
-            return answer.decode("utf-8", "replace")
         return str(answer) if answer is not None else ""
 
     def integer(self, function: str, *arguments: object) -> int | None:
@@ -274,23 +272,10 @@ class NvmlSession:
 
     def _mig_by_uuid(self, entry: str) -> Gpu | None:
         instance = self.ask("nvmlDeviceGetHandleByUUID", entry)
-        if instance is not None:
-            physical = self.ask("nvmlDeviceGetDeviceHandleFromMigDeviceHandle", instance)
-            return None if physical is None else Gpu(physical, instance)
-        # The form of drivers before 470: MIG-GPU-<uuid>/<GPU instance>/<compute instance>.
-        old_form = re.fullmatch(r"MIG-(GPU-[^/]+)/(\d+)/(\d+)", entry)
-        physical = old_form and self.ask("nvmlDeviceGetHandleByUUID", old_form[1])
-        if not old_form or physical is None:
+        if instance is None:
             return None
-        wanted = (int(old_form[2]), int(old_form[3]))
-        for instance in self._instances(physical):
-            ids = (
-                self.ask("nvmlDeviceGetGpuInstanceId", instance),
-                self.ask("nvmlDeviceGetComputeInstanceId", instance),
-            )
-            if ids == wanted:
-                return Gpu(physical, instance)
-        return None
+        physical = self.ask("nvmlDeviceGetDeviceHandleFromMigDeviceHandle", instance)
+        return None if physical is None else Gpu(physical, instance)
 
     def _whole_or_instances(self, handle: object | None) -> list[Gpu]:
         if handle is None:
