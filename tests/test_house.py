@@ -48,7 +48,7 @@ STILL_MORE = {
     "judge": 5038,
     "measure": 9935,
     "baselines": 2027,
-    "history": 1386,
+    "history": 1378,
     "report": 6000,
     "plugin": 2673,
     "commands": 3538,

@@ -168,7 +168,7 @@ def history(
     still tells of noise and suspects. Raises BadFile for a baseline that cannot be trusted, and
     UsageFailure where no test matches.
     """
-    days = _rhythm(source.nights.values())
+    days = _rhythm([*(one.days for one in source.series), *source.unfit.values()])
     devices: dict[DeviceKey, str] = {}
     for one in source.surroundings:
         devices.setdefault((one.arch, one.slug), one.device)
@@ -199,7 +199,7 @@ def _matching(past: History, patterns: Sequence[str]) -> History:
     return replace(past, series=series, events=tuple(events))
 
 
-def _rhythm(nights: Iterable[Sequence[int]]) -> tuple[int, ...]:
+def _rhythm(nights: Iterable[Iterable[int]]) -> tuple[int, ...]:
     """All nights; those that are missing of them too, where there is one a day."""
     known = sorted({day for days in nights for day in days})
     if len(known) > 2 and median(b - a for a, b in pairwise(known)) == 1:
@@ -229,7 +229,8 @@ def _of_device(
     ]
     calibration = next((one.calibration for one in known if one.calibration), None)
     judged = trends(list(zip(metrics, nights, strict=True)), calibration)
-    here = frozenset(source.nights.get(device, ()))
+    unfit = (days for key, days in source.unfit.items() if key[2:] == device)
+    here = frozenset[int]().union(*(one.days for one in mine), *unfit)
     series = [
         MetricHistory(seen, metric, trend, _gaps(source, seen, days, here))
         for seen, metric, trend in zip(mine, metrics, judged, strict=True)

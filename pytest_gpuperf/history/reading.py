@@ -76,8 +76,6 @@ class Recollection:
     """Of the canary, by day and position of the surroundings: medians over what was read there."""
     unfit: Mapping[MeasurementKey, frozenset[int]]
     """The days on which all of a measurement was unfit."""
-    nights: Mapping[tuple[str, str], tuple[int, ...]]
-    """By architecture and device, the days on which anything was measured on it."""
     problems: tuple[str, ...]
     """Of the files that were left out, a message each."""
     partial: tuple[str, ...]
@@ -147,7 +145,6 @@ def recollect(runs: Sequence[Path], now: float | None = None) -> Recollection:
         files=runs,
         readings=_readings(measured.values()),
         unfit={key: _unfit(nights) for key, nights in measured.items()},
-        nights=_nights_of_devices(measured),
         problems=tuple(problems),
         partial=tuple(sorted(partial, reverse=True)),
     )
@@ -415,12 +412,3 @@ def _readings(measured: Iterable[_Nights]) -> dict[_Night, dict[str, float]]:
 def _unfit(nights: _Nights) -> frozenset[int]:
     fit = {day for (day, _), processes in nights.items() if any(one.fit for _, one in processes)}
     return frozenset(day for day, _ in nights) - fit
-
-
-def _nights_of_devices(
-    measured: Mapping[MeasurementKey, _Nights],
-) -> dict[tuple[str, str], tuple[int, ...]]:
-    days: dict[tuple[str, str], set[int]] = {}
-    for (_, _, arch, slug), nights in measured.items():
-        days.setdefault((arch, slug), set()).update(day for day, _ in nights)
-    return {device: tuple(sorted(of_one)) for device, of_one in days.items()}
