@@ -49,7 +49,7 @@ STILL_MORE = {
     "measure": 9935,
     "baselines": 2027,
     "history": 1386,
-    "report": 5884,
+    "report": 5855,
     "plugin": 2673,
     "commands": 3538,
 }

@@ -207,16 +207,6 @@ class Overview:
     steps: tuple[tuple[str, tuple[str, ...]], ...]
     """What to do next, and the commands that do it."""
 
-    @property
-    def loud(self) -> list[TestRow]:
-        """Rows of which something is to be said."""
-        return [row for row in self.rows if not row.calm]
-
-    @property
-    def calm(self) -> list[TestRow]:
-        """The others, which are folded."""
-        return [row for row in self.rows if row.calm]
-
 
 def overview(
     run: Run, subjects: Sequence[FigureSubject], file: str, context: CommandContext | None = None
@@ -357,7 +347,7 @@ def _besides(told: Sequence[Verdict], decides: Verdict | None) -> str:
         named = [v for v in some if outcome not in _CALM or (outcome is same and _moved_at_all(v))]
         if named:
             ending = "" if outcome is same else f" {outcome.value}"
-            parts.append(_few(list(map(_in_short, named))) + ending)
+            parts.append(units.few(list(map(_in_short, named)), _FEW) + ending)
         if len(named) < len(some):
             parts.append(f"{len(some) - len(named)} {outcome.value}")
     # Where they come from stands below.
@@ -380,17 +370,11 @@ def _says(told: Sequence[Verdict]) -> str:
     better = [v for v in worst if v.outcome is Outcome.IMPROVED]
     others = [v for v in worst if v.outcome is not Outcome.IMPROVED]
     if not worst and told:  # the largest change of what passed
-        return _few([_in_short(v) for v in told if v.change is not None])
-    parts = [_few(list(map(_in_short, some))) for some in (others, better) if some]
+        return units.few([_in_short(v) for v in told if v.change is not None], _FEW)
+    parts = [units.few(list(map(_in_short, some)), _FEW) for some in (others, better) if some]
     # What nobody knows yet stands against nothing.
     lost = any(v.outcome is not Outcome.INCONCLUSIVE for v in others)
     return (", but " if lost else ", ").join(parts)
-
-
-def _few(parts: Sequence[str]) -> str:
-    more = len(parts) - _FEW - 1
-    listed = parts if more <= 0 else parts[:_FEW]
-    return ", ".join(listed) + (f" and {more + 1} more" if more > 0 else "")
 
 
 def _blame(attribution: Attribution) -> Blame:
@@ -483,7 +467,7 @@ def _about(run: Run, results: Sequence[Result]) -> Iterator[tuple[str, str]]:
 def _distinct(values: Iterable[str]) -> str:
     """What there is, each once, but for many; "-" for nothing."""
     known = list(dict.fromkeys(filter(None, values)))
-    return _few(known) if known else table.NOTHING
+    return units.few(known, _FEW) if known else table.NOTHING
 
 
 def _notes(run: Run, subjects: Sequence[FigureSubject]) -> Iterator[str]:

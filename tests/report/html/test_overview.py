@@ -158,10 +158,10 @@ def test_the_interval_is_drawn_against_its_tolerance() -> None:
 
 def test_what_passed_is_folded_and_what_improved_is_not() -> None:
     said = of(run_of(Outcome.UNCHANGED, Outcome.IMPROVED))
-    assert ([row.label for row in said.loud], [row.label for row in said.calm]) == (
-        ["test_step[1]"],
-        ["test_step[0]"],
-    )
+    assert [(row.label, row.calm) for row in said.rows] == [
+        ("test_step[1]", False),
+        ("test_step[0]", True),
+    ]
 
 
 def test_the_totals_have_the_skipped_and_the_unjudged_too() -> None:
