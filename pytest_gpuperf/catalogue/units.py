@@ -185,6 +185,12 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}{'es' if noun.endswith('s') else 's'}"
 
 
+def few(parts: Sequence[str], most: int, rest: str = "more") -> str:
+    """The first of many texts, and how many others there are: "a, b, c and 4 more"."""
+    more = len(parts) - most
+    return ", ".join(parts) if more < 2 else f"{', '.join(parts[:most])} and {more} {rest}"
+
+
 def differences(old: Mapping[str, Scalar], new: Mapping[str, Scalar]) -> str:
     """Where two workloads differ: "size 128, here 64"."""
     keys = [key for key in {**old, **new} if old.get(key) != new.get(key)]

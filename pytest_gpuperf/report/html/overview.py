@@ -90,30 +90,19 @@ class VerdictRow:
 
 
 @dataclass(frozen=True, slots=True)
-class TreeNode:
-    """A module with all that is inside it, as a row of the tree."""
-
-    name: str
-    before: str
-    after: str
-    change: str
-    launches: str
-    """How many, and how many there were, where that is another number; else ""."""
-    tone: str
-    open: bool
-    """Whether one sees at once what is inside: the way to what changed most is."""
-    inside: tuple[TreeNode, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Blame:
     """Where the change of a test comes from."""
 
     moved: str = ""
     kernels: tuple[tuple[str, str, str, str], ...] = ()
     """Change, share, kernel, and what happened to it: the worst first."""
-    tree: TreeNode | None = None
-    """What changed by module."""
+    tree: ModuleBranch | None = None
+    """What changed by module; None where nobody knows them, or none changed."""
+    opened: tuple[ModuleBranch, ...] = ()
+    """The way through the tree to what changed most: one sees at once what is inside."""
+    of_operators: bool = False
+    least: float = 0.0
+    """A module whose time changed by less, in ns, is neither good nor bad."""
     code: tuple[tuple[str, str], ...] = ()
     """Lines of code that launch other kernels, or the same for longer, or that the GPU waits at:
     the worst first."""
@@ -217,16 +206,6 @@ class Overview:
     notes: tuple[str, ...]
     steps: tuple[tuple[str, tuple[str, ...]], ...]
     """What to do next, and the commands that do it."""
-
-    @property
-    def loud(self) -> list[TestRow]:
-        """Rows of which something is to be said."""
-        return [row for row in self.rows if not row.calm]
-
-    @property
-    def calm(self) -> list[TestRow]:
-        """The others, which are folded."""
-        return [row for row in self.rows if row.calm]
 
 
 def overview(
@@ -368,7 +347,7 @@ def _besides(told: Sequence[Verdict], decides: Verdict | None) -> str:
         named = [v for v in some if outcome not in _CALM or (outcome is same and _moved_at_all(v))]
         if named:
             ending = "" if outcome is same else f" {outcome.value}"
-            parts.append(_few(list(map(_in_short, named))) + ending)
+            parts.append(units.few(list(map(_in_short, named)), _FEW) + ending)
         if len(named) < len(some):
             parts.append(f"{len(some) - len(named)} {outcome.value}")
     # Where they come from stands below.
@@ -391,30 +370,29 @@ def _says(told: Sequence[Verdict]) -> str:
     better = [v for v in worst if v.outcome is Outcome.IMPROVED]
     others = [v for v in worst if v.outcome is not Outcome.IMPROVED]
     if not worst and told:  # the largest change of what passed
-        return _few([_in_short(v) for v in told if v.change is not None])
-    parts = [_few(list(map(_in_short, some))) for some in (others, better) if some]
+        return units.few([_in_short(v) for v in told if v.change is not None], _FEW)
+    parts = [units.few(list(map(_in_short, some)), _FEW) for some in (others, better) if some]
     # What nobody knows yet stands against nothing.
     lost = any(v.outcome is not Outcome.INCONCLUSIVE for v in others)
     return (", but " if lost else ", ").join(parts)
-
-
-def _few(parts: Sequence[str]) -> str:
-    more = len(parts) - _FEW - 1
-    listed = parts if more <= 0 else parts[:_FEW]
-    return ", ".join(listed) + (f" and {more + 1} more" if more > 0 else "")
 
 
 def _blame(attribution: Attribution) -> Blame:
     of_operators = attribution.of_operators
     changes = kernel_lines.rows([entry for entry in attribution.entries if entry.significant])
     lines, waits = kernel_lines.code_lines(attribution), kernel_lines.waiting(attribution)
+    tree = kernel_lines.module_tree(attribution)
+    tree = tree if kernel_lines.changed_modules(attribution) else None
     return Blame(
         _moved(attribution),
         kernels=tuple(
             (kernel_lines.duration(row.change), kernel_lines.share(row.share), row.what, row.how)
             for row in ([] if of_operators else changes[:MOST])
         ),
-        tree=_tree(attribution),
+        tree=tree,
+        opened=_way(tree, of_operators) if tree else (),
+        of_operators=of_operators,
+        least=_STANDS_OUT * attribution.before,
         code=(*lines[:MOST], *waits[:MOST]),
         notes=tuple(kernel_lines.notes(attribution)),
     )
@@ -428,43 +406,15 @@ def _moved(attribution: Attribution) -> str:
     return f"Kernels and gaps: {kernel_lines.duration(attribution.change)}{relative} in {where}"
 
 
-def _tree(attribution: Attribution) -> TreeNode | None:
-    """The modules with what they contain; None where nobody knows them, or none changed."""
-    root = kernel_lines.module_tree(attribution)
-    if root is None or not kernel_lines.changed_modules(attribution):
-        return None
-    return _node(root, attribution, open_=True)
+def _way(root: ModuleBranch, of_operators: bool) -> tuple[ModuleBranch, ...]:
+    """A branch, in it the one that changed most, and so on."""
 
+    def size(branch: ModuleBranch) -> float:
+        more = branch.launches_after - branch.launches_before
+        return abs(more if of_operators else branch.change)
 
-def _node(branch: ModuleBranch, attribution: Attribution, *, open_: bool) -> TreeNode:
-    least = _STANDS_OUT * attribution.before
-    more = branch.launches_after - branch.launches_before
-    if attribution.of_operators:
-        cells = f"{branch.launches_before:,}", f"{branch.launches_after:,}", f"{more:+,}"
-        size, launches = float(more), ""
-    else:
-        before, after = (units.value(time, "ns") for time in (branch.before, branch.after))
-        cells = before, after, kernel_lines.duration(branch.change)
-        size, counts = branch.change, f"{branch.launches_before:,} -> {branch.launches_after:,}"
-        launches = f"{counts} launches" if more else ""
-    worst = max(branch.branches, key=lambda one: _size(one, attribution), default=None)
-    return TreeNode(
-        branch.name,
-        *cells,
-        launches,
-        tone="bad" if size > least else "good" if size < -least else "",
-        open=open_,
-        inside=tuple(
-            _node(one, attribution, open_=open_ and one is worst) for one in branch.branches
-        ),
-    )
-
-
-def _size(branch: ModuleBranch, attribution: Attribution) -> float:
-    """By how much a branch changed."""
-    if attribution.of_operators:
-        return float(abs(branch.launches_after - branch.launches_before))
-    return abs(branch.change)
+    inside = max(root.branches, key=size, default=None)
+    return (root, *(_way(inside, of_operators) if inside else ()))
 
 
 def _headline(rows: Sequence[TestRow], run: Run) -> tuple[str, str, str]:
@@ -517,7 +467,7 @@ def _about(run: Run, results: Sequence[Result]) -> Iterator[tuple[str, str]]:
 def _distinct(values: Iterable[str]) -> str:
     """What there is, each once, but for many; "-" for nothing."""
     known = list(dict.fromkeys(filter(None, values)))
-    return _few(known) if known else table.NOTHING
+    return units.few(known, _FEW) if known else table.NOTHING
 
 
 def _notes(run: Run, subjects: Sequence[FigureSubject]) -> Iterator[str]:

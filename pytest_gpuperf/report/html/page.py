@@ -195,18 +195,11 @@ def _facts_of(subject: FigureSubject) -> dict[str, str]:
         for name, value in known.items():
             if value:
                 facts.setdefault(name, {})[value] = None
-    return {name: _few(list(values)) for name, values in facts.items()}
+    return {name: units.few(list(values), _MOST_VALUES, "others") for name, values in facts.items()}
 
 
 def _scalar(value: Scalar) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def _few(values: Sequence[str]) -> str:
-    """Some of the values, and how many others there are: a campaign has a time per process."""
-    more = len(values) - _MOST_VALUES
-    others = f" and {more} others" if more > 1 else ""
-    return ", ".join(values[:_MOST_VALUES] if others else values) + others
 
 
 @lru_cache(maxsize=2)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 from pytest_gpuperf.analysis.mix import MixBreakdown, instruction_mixes
-from pytest_gpuperf.catalogue import kernel_families
+from pytest_gpuperf.catalogue import kernel_families, units
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.model.measurement import STEP, Device, KernelTable, Measurement
 from pytest_gpuperf.model.result import Result, Run
@@ -204,11 +204,12 @@ def missing_metrics(
     """
     absent = [n for n in names if not any(_has(subject, n, per_kernel) for subject in subjects)]
     if absent and portable(subjects):
-        return f"{NO_GPU} there is no {_few(absent)}"
+        return f"{NO_GPU} there is no {units.few(absent, _MOST_NAMED)}"
     archs = dict.fromkeys(subject.device.arch for subject in subjects)
     possible = [n for n in absent if any(catalogue().metrics[n].exists_on(a) for a in archs)]
     if archs and not possible and len(absent) == len(names):
-        return f"Not available here: {' and '.join(archs)} does not have {_few(absent)}"
+        names_of = units.few(absent, _MOST_NAMED)
+        return f"Not available here: {' and '.join(archs)} does not have {names_of}"
     reasons = {
         entry.metric: entry.reason
         for subject in subjects
@@ -224,9 +225,8 @@ def missing_metrics(
         flags += [KERNELS] if per_kernel else []
         by = f": measure with {' '.join(flags)}" if flags else ""
         this = "this" if refused else "This"
-        parts.append(
-            f"{this} run has no {_few(wanted)}{' of each kernel' if per_kernel else ''}{by}"
-        )
+        of = f"{units.few(wanted, _MOST_NAMED)}{' of each kernel' if per_kernel else ''}"
+        parts.append(f"{this} run has no {of}{by}")
     return "; ".join(parts)
 
 
@@ -235,9 +235,3 @@ def _has(subject: FigureSubject, metric: str, per_kernel: bool) -> bool:
         return subject.value(metric) is not None
     table = subject.kernels
     return table is not None and not table.mismatch and metric in table.metrics
-
-
-def _few(names: Sequence[str]) -> str:
-    """Some names: what is missing is one line."""
-    more = len(names) - _MOST_NAMED
-    return ", ".join(names) if more < 2 else f"{', '.join(names[:_MOST_NAMED])} and {more} more"
