@@ -45,7 +45,7 @@ MOST_LINES = {
 """What somebody can know of each room. A line more is worth one that goes, or a reason."""
 STILL_MORE = {
     "model": 1514,
-    "judge": 5038,
+    "judge": 5030,
     "measure": 9935,
     "baselines": 2027,
     "history": 1378,

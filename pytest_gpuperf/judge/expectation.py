@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from statistics import fmean, median
 
 from pytest_gpuperf.errors import UsageFailure
-from pytest_gpuperf.judge.interval import UNCHANGED_RATE, error_of_median, quantile
+from pytest_gpuperf.judge.interval import UNCHANGED_RATE, error_of_median, finite_exp, quantile
 from pytest_gpuperf.judge.noise import Rounds, scales
 from pytest_gpuperf.judge.stopping import LEAST_TO_ALARM
 from pytest_gpuperf.judge.tolerance import parse_limit, tolerance_for
@@ -22,9 +22,6 @@ from pytest_gpuperf.model.entry import Calibration
 from pytest_gpuperf.model.measurement import STEP, Measurement
 from pytest_gpuperf.model.metric import Metric, MetricClass
 from pytest_gpuperf.model.result import Expectation, Outcome
-
-_LARGEST_LOGARITHM = 700.0
-"""Beyond it there is no finite number; such an interval is wide enough anyway."""
 
 
 @dataclass(frozen=True)
@@ -182,7 +179,7 @@ def _interval(centre: _Centre, metric: Metric) -> tuple[float, float]:
     margin = quantile(UNCHANGED_RATE, centre.degrees_of_freedom) * centre.error
     value = centre.value
     if centre.positive and not metric.percentage:
-        low, high = _exp(math.log(value) - margin), _exp(math.log(value) + margin)
+        low, high = finite_exp(math.log(value) - margin), finite_exp(math.log(value) + margin)
     else:
         low, high = value - margin * centre.size, value + margin * centre.size
     if value >= 0:
@@ -203,7 +200,9 @@ def _logarithmic(expectation: Expectation, over: _Centre, under: _Centre) -> Exp
     above = -math.inf if expectation.above is None else math.log(expectation.above)
     below = math.inf if expectation.below is None else math.log(expectation.below)
     return _decided(
-        replace(expectation, measured=_exp(distance), low=_exp(low), high=_exp(high)),
+        replace(
+            expectation, measured=finite_exp(distance), low=finite_exp(low), high=finite_exp(high)
+        ),
         holds=above <= low and high <= below,
         broken=high < above or low > below,
     )
@@ -298,7 +297,3 @@ def _said(measurement: Measurement, metric: str) -> str:
 
 def _processes(measurements: Sequence[Measurement]) -> int:
     return len({measurement.process for measurement in measurements})
-
-
-def _exp(logarithm: float) -> float:
-    return math.exp(min(logarithm, _LARGEST_LOGARITHM))

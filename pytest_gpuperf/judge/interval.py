@@ -116,6 +116,11 @@ def quantile(rate: float, degrees_of_freedom: int) -> float:
     return float(-special.stdtrit(degrees_of_freedom, rate))
 
 
+def finite_exp(logarithm: float) -> float:
+    """The exponential function, but no infinity: such an interval is wide enough anyway."""
+    return math.exp(min(logarithm, _LARGEST_LOGARITHM))
+
+
 def error_of_median(spread: float, processes: int) -> float:
     """The standard error of the median of so many processes: c_k s / sqrt(k)."""
     return spread * _COSTS.get(processes, _COST_LIMIT) / math.sqrt(processes)

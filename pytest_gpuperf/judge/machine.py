@@ -229,7 +229,9 @@ def confounded(
     if causes:
         detail = "the canary moved too: " + "; ".join(map(str, causes))
         return replace(verdict, outcome=Outcome.MACHINE, reason=REASON, detail=detail)
-    if machine.is_unknown_host and _is_doubtful(verdict) and _waits(verdict, metric, machine):
+    # Of how much faster a faster host makes a step, its own waiting says nothing.
+    is_slower = _is_doubtful(verdict) and _slower(verdict)
+    if machine.is_unknown_host and is_slower and _within_waiting(verdict, metric, machine):
         detail = (
             f"no kernel ran in {machine.waiting:.0%} of the step, and how fast this host is the "
             f"baseline does not know: accept a run of this machine beside its others"
@@ -277,7 +279,7 @@ def _explains(cause: Moved, verdict: Verdict, metric: Metric, machine: MachineSt
     if trait.alone:
         return True
     if trait.host:
-        return metric.name != KERNEL_TIME and _within(verdict, -math.log1p(-machine.waiting))
+        return _within_waiting(verdict, metric, machine)
     if trait.of_clock and metric.unit != "cycles":
         change -= machine.clock
         if abs(change) <= trait.noise:
@@ -285,14 +287,9 @@ def _explains(cause: Moved, verdict: Verdict, metric: Metric, machine: MachineSt
     return _within(verdict, abs(change))
 
 
-def _waits(verdict: Verdict, metric: Metric, machine: MachineState) -> bool:
-    """Whether the step is slower by no more than a slower host explains.
-
-    Of how much faster a faster one makes it, its own waiting says nothing.
-    """
-    if metric.name == KERNEL_TIME or not _slower(verdict):
-        return False
-    return _within(verdict, -math.log1p(-machine.waiting))
+def _within_waiting(verdict: Verdict, metric: Metric, machine: MachineState) -> bool:
+    """Whether what the GPU waits for its host is enough for the change; kernels do not wait."""
+    return metric.name != KERNEL_TIME and _within(verdict, -math.log1p(-machine.waiting))
 
 
 def _slower(verdict: Verdict) -> bool:
