@@ -125,6 +125,8 @@ def test_instructions_that_pass_through_two_pipes() -> None:
     assert mixed.missing == (
         "the parts have more instructions than the whole by 20.0%: shares are of their sum",
     )
+    # What is rounded is not said.
+    assert mix.instruction_mix({**COUNTS, "instructions": 959.9}, "sm100").pipes.missing == ()
 
 
 def test_nothing_counted_is_no_mix_and_says_so() -> None:

@@ -102,3 +102,8 @@ def test_components_take_executions_of_their_own_where_activity_is_asked_for() -
         step.collected()
         assert step.executions == plain.executions + more
         assert sum("timing components" in said for said in step.heard.said) >= more
+
+
+def test_a_component_with_a_phase_s_name_is_refused() -> None:
+    with pytest.raises(MeasurementError, match="both a phase and a component"):
+        Step("forward").collected()

@@ -149,25 +149,6 @@ def test_under_torchs_profiler_nothing_is_measured(tmp_path: Path) -> None:
 # The device around a measurement
 
 
-def test_on_a_gpu_the_device_is_read_before_and_after(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    gpu = Gpu(celsius=41, reasons=0)
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    monkeypatch.setitem(sys.modules, "pynvml", Library([gpu]))
-
-    def heat() -> None:
-        gpu.celsius, gpu.reasons = 83, 0x04
-
-    made = measured(ScriptedCollector(CYCLES, during=heat), tmp_path).fingerprint.conditions
-    assert made is not None
-    assert (made.before.temperature_celsius, made.before.throttle_reasons) == (41, ())
-    assert (made.after.temperature_celsius, made.after.throttle_reasons) == (
-        83,
-        ("software power cap",),
-    )
-
-
 class Moments(Library):
     """Throttled for these reasons, at one moment after the other."""
 

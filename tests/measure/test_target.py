@@ -142,6 +142,7 @@ def test_without_a_gpu_the_portable_counts_are_taken() -> None:
         collector = collector_for(settings)
         assert isinstance(collector, CpuCollector), settings
         assert collector.device().arch == "cpu"
+        assert collector.software()["cpu"]
 
 
 @pytest.mark.usefixtures("no_gpu")
@@ -199,7 +200,8 @@ def test_an_offered_collector_goes_first_if_it_is_of_the_architecture() -> None:
     offered = ScriptedCollector(device=A100)
     for arch in ("auto", "sm80"):
         assert collector_for(wanted(arch), offered) is offered
-        assert instrument_for(wanted(arch), offered).device == A100
+        instrument = instrument_for(wanted(arch), offered)
+        assert (instrument.device, instrument.torch_device) == (A100, "cuda")
     refuses(wanted("sm90"), "asks for sm90 baselines, but", "A100", "(sm80)", offered=offered)
     portable = ScriptedCollector(device=nvml.portable_device())
     refuses(wanted("sm90"), "sm90 baselines, but this device is a CPU (cpu)", offered=portable)

@@ -200,104 +200,78 @@ def small() -> GaussianDiffusion3D:
     return GaussianDiffusion3D(narrow_unet())
 
 
-class TestCheckpoint:
-    def test_a_published_checkpoint_loads_strictly(
-        self, published_weights: Weights, tmp_path: Path
-    ) -> None:
-        file = tmp_path / "model.pt"
-        torch.save({"step": 50_000, "ema": published_weights}, file)
-        diffusion = med_ddpm(128)
-        load_weights(diffusion, file)
-        loaded = diffusion.state_dict()
-        assert all(torch.equal(loaded[name], tensor) for name, tensor in published_weights.items())
-
-    @pytest.mark.parametrize(
-        ("damage", "said"),
-        [
-            (lambda w: w.pop("betas"), r"1 missing: betas"),
-            (lambda w: w.update(extra=torch.ones(1)), r"1 unexpected: extra"),
-            (
-                lambda w: w.update(betas=torch.ones(1000)),
-                r"1 of another shape: betas is \(1000,\), not \(250,\)",
-            ),
-            (
-                lambda w: [w.pop(name) for name in list(w) if name.startswith("posterior")],
-                r"5 missing: posterior_log_variance_clipped, ",
-            ),
-            (
-                lambda w: [w.pop(name) for name in list(w) if name.startswith("denoise_fn.out.")],
-                r"4 missing: denoise_fn\.out\.0\.bias, denoise_fn\.out\.0\.weight, ",
-            ),
-        ],
-    )
-    def test_a_checkpoint_that_does_not_fit_is_refused_by_tensor_name(
-        self,
-        small: GaussianDiffusion3D,
-        tmp_path: Path,
-        damage: Callable[[Weights], Any],
-        said: str,
-    ) -> None:
-        before = {name: tensor.clone() for name, tensor in small.state_dict().items()}
-        weights = {name: torch.ones_like(tensor) for name, tensor in before.items()}
-        damage(weights)
-        file = tmp_path / "model.pt"
-        torch.save({"ema": weights}, file)
-        with pytest.raises(UsageFailure, match=f"{re.escape(str(file))}: .*{said}"):
-            load_weights(small, file)
-        assert all(torch.equal(tensor, before[name]) for name, tensor in small.state_dict().items())
-
-    @pytest.mark.parametrize(
-        ("content", "said"),
-        [
-            ({"model": {}}, r'the entry "ema" is missing \(found: model\)'),
-            ([1, 2], r'the entry "ema" is missing \(found: list\)'),
-            ({"ema": [1]}, r'the entry "ema" is not a state dict'),
-            ({"ema": {"betas": 1}}, r'the entry "ema" is not a state dict'),
-        ],
-    )
-    def test_a_file_without_weights_is_refused(
-        self, small: GaussianDiffusion3D, tmp_path: Path, content: object, said: str
-    ) -> None:
-        file = tmp_path / "model.pt"
-        torch.save(content, file)
-        with pytest.raises(UsageFailure, match=f"{re.escape(str(file))}: {said}"):
-            load_weights(small, file)
-
-    def test_an_unreadable_file_is_refused_and_code_in_it_is_not_run(
-        self, small: GaussianDiffusion3D, tmp_path: Path
-    ) -> None:
-        file = tmp_path / "model.pt"
-        for content in (b"", b"not a checkpoint", b"PK\x03\x04 cut off", None):
-            if content is None:
-                torch.save({"ema": Path("harmless")}, file)
-            else:
-                file.write_bytes(content)
-            with pytest.raises(UsageFailure, match=f"{re.escape(str(file))}: cannot be read as we"):
-                load_weights(small, file)
-
-    def test_a_missing_file_is_named(self, small: GaussianDiffusion3D, tmp_path: Path) -> None:
-        with pytest.raises(UsageFailure, match=r"none\.pt: there is no such file"):
-            load_weights(small, tmp_path / "none.pt")
-
-
-@pytest.mark.parametrize(
-    ("odd", "said"),
-    [
-        (torch.full((250,), torch.nan), "torch.float32, torch.strided"),
-        (torch.full((250,), torch.inf), "torch.float32, torch.strided"),
-        (torch.ones(250, dtype=torch.complex64), "torch.complex64"),
-        (torch.ones(250, dtype=torch.int64), "torch.int64"),
-        (torch.ones(250).to_sparse(), "torch.float32, torch.sparse_coo"),
-    ],
-)
-def test_a_tensor_without_finite_numbers_is_refused_by_its_name(
-    small: GaussianDiffusion3D, tmp_path: Path, odd: torch.Tensor, said: str
-) -> None:
+def test_a_published_checkpoint_loads_strictly(published_weights: Weights, tmp_path: Path) -> None:
     file = tmp_path / "model.pt"
-    torch.save({"ema": {**small.state_dict(), "betas": odd}}, file)
-    refused = rf"1 without finite numbers of their kind: betas \({said}"
-    with pytest.raises(UsageFailure, match=f"{re.escape(str(file))}: .*{refused}"):
+    torch.save({"step": 50_000, "ema": published_weights}, file)
+    diffusion = med_ddpm(128)
+    load_weights(diffusion, file)
+    loaded = diffusion.state_dict()
+    assert all(torch.equal(loaded[name], tensor) for name, tensor in published_weights.items())
+
+
+Written = Callable[[Path, Weights], object]
+"""Writes a file of the network's own weights, or of something else."""
+
+
+def saved(content: object) -> Written:
+    return lambda file, _: torch.save(content, file)
+
+
+def of_bytes(content: bytes) -> Written:
+    return lambda file, _: file.write_bytes(content)
+
+
+def changed(change: Callable[[Weights], object]) -> Written:
+    def write(file: Path, weights: Weights) -> None:
+        change(weights)
+        torch.save({"ema": weights}, file)
+
+    return write
+
+
+def with_betas(betas: Tensor) -> Written:
+    return changed(lambda weights: weights.update(betas=betas))
+
+
+ODD = r"1 without finite numbers of their kind: betas \("
+REFUSED: dict[str, tuple[Written, str]] = {
+    "one missing": (changed(lambda w: w.pop("betas")), "1 missing: betas"),
+    "one too many": (changed(lambda w: w.update(extra=torch.ones(1))), "1 unexpected: extra"),
+    "several missing": (
+        changed(lambda w: [w.pop(name) for name in list(w) if name.startswith("posterior")]),
+        "5 missing: posterior_log_variance_clipped, ",
+    ),
+    "shape": (
+        with_betas(torch.ones(1000)),
+        r"1 of another shape: betas is \(1000,\), not \(250,\)",
+    ),
+    "NaN": (with_betas(torch.full((250,), torch.nan)), f"{ODD}torch.float32, torch.strided"),
+    "complex": (with_betas(torch.ones(250, dtype=torch.complex64)), f"{ODD}torch.complex64"),
+    "integers": (with_betas(torch.ones(250, dtype=torch.int64)), f"{ODD}torch.int64"),
+    "sparse": (with_betas(torch.ones(250).to_sparse()), f"{ODD}torch.float32, torch.sparse_coo"),
+    "no ema": (saved({"model": {}}), r'the entry "ema" is missing \(found: model\)'),
+    "a list": (saved([1, 2]), r'the entry "ema" is missing \(found: list\)'),
+    "no state dict": (saved({"ema": [1]}), 'the entry "ema" is not a state dict'),
+    "no tensor": (saved({"ema": {"betas": 1}}), 'the entry "ema" is not a state dict'),
+    "code": (saved({"ema": Path("harmless")}), "cannot be read as weights"),
+    "empty": (of_bytes(b""), "cannot be read as weights"),
+    "text": (of_bytes(b"not a checkpoint"), "cannot be read as weights"),
+    "cut off": (of_bytes(b"PK\x03\x04 cut off"), "cannot be read as weights"),
+    "no file": (lambda *_: None, "there is no such file"),
+}
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+def test_a_checkpoint_that_does_not_fit_is_refused_by_file_and_tensor(
+    kind: str, small: GaussianDiffusion3D, tmp_path: Path
+) -> None:
+    write, said = REFUSED[kind]
+    file = tmp_path / "model.pt"
+    before = {name: tensor.clone() for name, tensor in small.state_dict().items()}
+    write(file, {name: torch.ones_like(tensor) for name, tensor in before.items()})
+    with pytest.raises(UsageFailure, match=f"{re.escape(str(file))}: .*{said}"):
         load_weights(small, file)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in small.state_dict().items())
 
 
 def test_a_packed_checkpoint_is_refused_before_it_is_unpacked(

@@ -48,24 +48,6 @@ def test_what_the_run_has_is_judged_and_the_step_is_not_run(recorded: Project) -
     assert not recorded.run_files()  # it is not saved again
 
 
-def test_a_recorded_regression_fails_with_and_without_xdist(recorded: Project) -> None:
-    slower(recorded)
-    replay = ("--gpuperf-replay=run.json", "--gpuperf-report=report.md")
-    for workers in ((), ("-n1",)):
-        result = recorded.run_apart(*replay, *workers) if workers else recorded.run(*replay)
-        assert result.ret == pytest.ExitCode.TESTS_FAILED
-        result.stdout.fnmatch_lines(
-            [
-                "gpuperf: *: regressed on NVIDIA A100*",
-                "*cycles*400.00 M*800.00 M*x2*regressed",
-                "  99.5 % interval, 3 processes: *",
-            ]
-        )
-        report = recorded.root / "report.md"
-        assert "regressed" in report.read_text(encoding="utf-8")
-        report.unlink()
-
-
 def test_a_test_that_the_run_has_not_is_refused(recorded: Project) -> None:
     recorded.tests(STEP + "\n    def test_new(gpuperf): gpuperf.measure(lambda: None)")
     result = recorded.run("--gpuperf-replay=run.json")

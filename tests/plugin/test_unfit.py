@@ -14,8 +14,6 @@ import pytest
 from tests.plugin.projects import Project
 from tests.scripted_nvml import Gpu, Library
 
-HOT = {"throttle_reasons": ["hardware thermal slowdown"], "sm_clock_mhz": 1200}
-SHARED = {"other_processes": [4711]}
 COUNTED = """
     from pathlib import Path
 
@@ -28,43 +26,7 @@ COUNTED = """
 """
 
 
-def record(project: Project, after: dict[str, Any], *, factor: float = 1.0) -> None:
-    """Leaves the project a run instead of the device, after which it was in this state."""
-    result = project.run("--gpuperf-no-judge", "--gpuperf-run=run.json")
-    result.assert_outcomes(passed=1)
-    (project.root / "device.json").unlink()
-    file = project.root / "run.json"
-    data = json.loads(file.read_text(encoding="utf-8"))
-    for measurement in data["measurements"]:
-        measurement["fingerprint"]["conditions"] = {"before": {}, "after": after}
-        for sample in measurement["samples"]:
-            sample["values"] = [factor * value for value in sample["values"]]
-    file.write_text(json.dumps(data), encoding="utf-8")
-
-
 # A recorded run
-
-
-def test_a_run_of_an_unfit_device_is_skipped_with_the_reason(a100: Project) -> None:
-    a100.accept()
-    record(a100, {**HOT, **SHARED}, factor=2.0)
-    result = a100.run("--gpuperf-replay=run.json", "--gpuperf-report=report.json", "-rs")
-    assert result.ret == pytest.ExitCode.TESTS_FAILED  # nothing at all was judged
-    result.assert_outcomes(skipped=1)
-    reason = (
-        "throttled at the end: hardware thermal slowdown; shared with 1 other process (pid 4711)"
-    )
-    result.stdout.fnmatch_lines(
-        [
-            "note: test_step: the device was throttled*",
-            f"SKIPPED*: gpuperf: nothing is judged, the device was {reason}",
-        ]
-    )
-    gated = [v for v in a100.saved("report.json").verdicts if v.outcome.value != "reported"]
-    assert {v.metric for v in gated} == {"cycles", "instructions", "step_time"}
-    assert {(v.outcome.value, v.reason, v.detail) for v in gated} == {
-        ("unfit", "device-unfit", reason)
-    }
 
 
 # Machine or code
