@@ -207,7 +207,23 @@ class Replicas:
         profiler = Path(under[0]).name if under else ""
         # Only what counts by itself is sent without a profiler: the paper's window.
         self.progress.begins(f"{profiler or 'the paper window'} in a fresh process")
-        return self._alone(task, under, environment or {})
+        _release_memory()
+        with self.progress.aside(), tempfile.TemporaryDirectory(prefix="gpuperf-") as folder:
+            arguments, told = self._told(task, Path(folder))
+            finished = fresh_process.run_pytest(
+                arguments,
+                folder=self._invocation.folder,
+                under=under,
+                time_limit=self.time_limit,
+                environment={**told, **self._added(), **(environment or {})},
+                tick=lambda _: self.progress.goes_on(),
+            )
+        return self._in_time(finished, task, under)
+
+    def _told(self, task: Task, folder: Path) -> tuple[list[str], dict[str, str]]:
+        """Arguments and environment of a process with this task, which writes to `folder` alone."""
+        arguments, apart = self._invocation.apart(folder)
+        return arguments, {**apart, VARIABLE: json.dumps(asdict(task))}
 
     @contextmanager
     def together(
@@ -216,8 +232,7 @@ class Replicas:
         """A fresh process for each environment, at once, all with this task."""
         _release_memory()
         with self.progress.aside(), tempfile.TemporaryDirectory(prefix="gpuperf-") as folder:
-            arguments, apart = self._invocation.apart(Path(folder))
-            told = {**apart, VARIABLE: json.dumps(asdict(task))}
+            arguments, told = self._told(task, Path(folder))
             every = [{**told, **environment} for environment in environments]
             folder_of_session = self._invocation.folder
             with fresh_process.together(arguments, every, folder=folder_of_session) as started:
@@ -241,8 +256,8 @@ class Replicas:
 
         task = Task(test)
         with self.progress.aside(), tempfile.TemporaryDirectory(prefix="gpuperf-") as folder:
-            arguments, apart = self._invocation.apart(Path(folder))
-            environment = {**apart, **self._added(), VARIABLE: json.dumps(asdict(task))}
+            arguments, told = self._told(task, Path(folder))
+            environment = {**told, **self._added()}
             start = fresh_process.Start(arguments, self._invocation.folder, environment)
             processes = fresh_process.run_in_turn(
                 [start] * count,
@@ -266,27 +281,6 @@ class Replicas:
                 + f":\n{finished.last_lines()}"
             )
         return tuple(m for m in run.measurements if m.test == test)
-
-    def _alone(
-        self, task: Task, under: Sequence[str] = (), environment: Mapping[str, str] | None = None
-    ) -> Finished:
-        _release_memory()
-        with self.progress.aside(), tempfile.TemporaryDirectory(prefix="gpuperf-") as folder:
-            arguments, apart = self._invocation.apart(Path(folder))
-            finished = fresh_process.run_pytest(
-                arguments,
-                folder=self._invocation.folder,
-                under=under,
-                time_limit=self.time_limit,
-                environment={
-                    **apart,
-                    **self._added(),
-                    **(environment or {}),
-                    VARIABLE: json.dumps(asdict(task)),
-                },
-                tick=lambda _: self.progress.goes_on(),
-            )
-        return self._in_time(finished, task, under)
 
     @staticmethod
     def _in_time(finished: Finished, task: Task, under: Sequence[str] = ()) -> Finished:

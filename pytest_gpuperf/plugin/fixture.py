@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import cache, partial
 from numbers import Integral, Real
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import pytest
 
@@ -152,16 +152,8 @@ class GpuPerf:
         settings that no file can hold: they are texts, bools and finite numbers. Called inside a
         step that is being measured, it fails the test.
         """
-        return self._measured(
-            self._instrument,
-            step,
-            reset=reset,
-            name=name,
-            workload=workload,
-            repetitions=repetitions,
-            reproducible=reproducible,
-            settings=settings,
-        )
+        asked = (name, workload, repetitions, reproducible)
+        return self._measured(self._instrument, step, reset, settings, *asked)
 
     def measure_ranks(
         self,
@@ -188,12 +180,7 @@ class GpuPerf:
         measurement, one verdict, the workload says how many ranks there were, and the file has the
         samples of each.
         """
-        options: dict[str, Any] = {
-            "name": name,
-            "workload": workload,
-            "repetitions": repetitions,
-            "reproducible": reproducible,
-        }
+        asked = (name, workload, repetitions, reproducible)
         check_count("ranks", ranks)
         own = self._session.rank
         # What a session of ours has started was counted there: here is one GPU to see.
@@ -205,15 +192,16 @@ class GpuPerf:
             )
         if own is not None and own.only in ("", name):
             step = self._entered(entry, own, name)
-            return self.measure(step, reset=getattr(step, "reset", None), **options)
+            reset = getattr(step, "reset", None)
+            return self._measured(self._instrument, step, reset, None, *asked)
         if own is not None or isinstance(self._instrument, RecordedRun):
-            return self.measure(_NOT_HERE, **options)
+            return self._measured(self._instrument, _NOT_HERE, None, None, *asked)
         given = gpus or self._session.gpus or self._session.gpus_here or ()
         given = () if self.torch_device == "cpu" else given
         if self.torch_device != "cpu" and len(given) < ranks:
             _skip(f"gpuperf: {ranks} ranks need {ranks} GPUs, and {len(given)} can be had here")
         launcher = RankLauncher(self._session.replicas, ranks, given, decides=self._session.decides)
-        return self._measured(launcher, _NOT_HERE, reset=None, settings=None, **options)
+        return self._measured(launcher, _NOT_HERE, None, None, *asked)
 
     def _entered(
         self, entry: Callable[[int], Callable[[], object]], own: Rank, name: str
@@ -238,13 +226,12 @@ class GpuPerf:
         self,
         measurer: Measurer,
         step: Callable[[], object],
-        *,
         reset: Callable[[], object] | None,
+        settings: Callable[[], Mapping[str, Scalar]] | None,
         name: str,
         workload: Mapping[str, Scalar] | None,
         repetitions: int | None,
         reproducible: float | bool | None,
-        settings: Callable[[], Mapping[str, Scalar]] | None,
     ) -> Measurement:
         self.used = True
         if self._measuring:  # it would wait for the device, which this very measurement holds

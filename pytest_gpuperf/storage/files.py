@@ -443,10 +443,16 @@ def ignored_by_git(folder: Path) -> None:
             file.write_text("*\n", encoding="utf-8")
 
 
-def git(folder: Path, *arguments: str, given: str = "", ends: Collection[int] = (0,)) -> bytes:
+def git(
+    folder: Path,
+    *arguments: str,
+    given: str = "",
+    ends: Collection[int] = (0,),
+    patience: float | None = None,
+) -> bytes:
     """What git prints, in English, of what it is `given`; `ends` are the codes of success.
 
-    Raises UsageFailure where it fails, or is not there.
+    Raises UsageFailure where it fails, is not there, or takes longer than `patience` seconds.
     """
     try:
         done = subprocess.run(
@@ -455,9 +461,12 @@ def git(folder: Path, *arguments: str, given: str = "", ends: Collection[int] = 
             input=given.encode(),
             check=False,
             env={**os.environ, "LC_ALL": "C"},
+            timeout=patience,
         )
     except OSError as error:
         raise UsageFailure(f"git cannot be started ({error.strerror})") from None
+    except subprocess.TimeoutExpired:
+        raise UsageFailure(f"git does not answer within {patience} s") from None
     if done.returncode not in ends:
         command = next(word for word in arguments if not word.startswith("-") and "=" not in word)
         said = (done.stderr or done.stdout).decode(errors="replace").strip()

@@ -5,10 +5,11 @@ from __future__ import annotations
 import gc
 import sys
 import weakref
+from typing import Any
 
 import pytest
 
-from pytest_gpuperf.measure.trace.profile import Profile, Trace, events, parse
+from pytest_gpuperf.measure.trace.profile import Trace, events, parse
 from tests.measure.traces import call, fill, kernel, launched
 
 
@@ -68,16 +69,23 @@ def test_a_trace_begins_without_torchs_compiler(monkeypatch: pytest.MonkeyPatch)
     assert "aten::relu" in names
 
 
-def test_what_was_recorded_goes_with_its_profile() -> None:
+def test_what_was_recorded_goes_with_its_profile(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not when garbage is collected next: a session would carry up to a hundred traces along."""
+    import torch
+    from torch.autograd import profiler
+
+    made: list[weakref.ref[object]] = []
+
+    class Noted(profiler.profile):
+        def __enter__(self) -> Any:
+            made.append(weakref.ref(self))
+            return super().__enter__()  # type: ignore[no-untyped-call]
+
+    monkeypatch.setattr(profiler, "profile", Noted)
     gc.disable()
     try:
-        profile = Profile(host=True)
-        profile.start()
-        profile.stop()()
-        recorded = weakref.ref(profile._profile)
-        del profile
-        assert recorded() is None
+        events(torch.rand(3).relu, lambda: None, host=True)
+        assert [profile() for profile in made] == [None]
     finally:
         gc.enable()
 

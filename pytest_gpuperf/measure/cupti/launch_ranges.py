@@ -114,12 +114,11 @@ def counted_in_graphs(
     """
 
     def run() -> None:
-        marker = _CallMarker(session, synchronize, graphs, _graph)
-        marker.run(step, _replaying)
-        if marker.calls != graphs:
+        calls = _CallMarker(session, synchronize, graphs, _graph).run(step, _replaying)
+        if calls != graphs:
             raise MeasurementError(
                 f"the trace has {graphs} launches of CUDA graphs and the counters have "
-                f"{marker.calls} of torch.cuda.CUDAGraph.replay: graphs are launched by other "
+                f"{calls} of torch.cuda.CUDAGraph.replay: graphs are launched by other "
                 "means, or the step does not launch the same ones every time"
             )
 
@@ -142,11 +141,10 @@ def counted_beside_collectives(
     """
 
     def run() -> None:
-        marker = _CallMarker(session, synchronize, collectives)
-        marker.run(step, _beginning_collectives)
-        if marker.calls != collectives:
+        calls = _CallMarker(session, synchronize, collectives).run(step, _beginning_collectives)
+        if calls != collectives:
             raise MeasurementError(
-                f"the step begins {marker.calls} collectives and has begun {collectives} before: "
+                f"the step begins {calls} collectives and has begun {collectives} before: "
                 "it does not do the same every time"
             )
 
@@ -190,12 +188,12 @@ class _CallMarker(Marker):
         super().__init__(session, synchronize)
         self._expected = expected
         self._named = named
-        self.calls = 0
+        self._calls = 0
 
     def run(
         self, step: Callable[[], object], heard: Callable[[Around], AbstractContextManager[None]]
-    ) -> None:
-        """Runs `step`, whose calls are `heard`.
+    ) -> int:
+        """Runs `step`, whose calls are `heard`, and returns how many there were.
 
         What `step` raises comes out unchanged, and may leave a range open.
         """
@@ -205,20 +203,20 @@ class _CallMarker(Marker):
         self._marked(self._session.pop)
         if self._problem is not None:
             raise self._problem
+        return self._calls
 
     def _called(self, call: Callable[[], object]) -> object:
-        number = self.calls
-        self.calls += 1
+        number = self._calls
+        self._calls += 1
         if number >= self._expected:
             # Counted on, for the message; there is no range for it.
             return call()
         self._marked(self._session.pop)
-        if self._named is None:
-            result = call()
-        else:
-            name = self._named(number)
+        name = self._named(number) if self._named else ""
+        if name:
             self._marked(lambda: self._session.push(name))
-            result = call()
+        result = call()
+        if name:
             self._marked(self._session.pop)
         self._marked(lambda: self._session.push(_stretch(number + 1)))
         return result

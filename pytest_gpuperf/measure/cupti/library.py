@@ -106,10 +106,6 @@ class Cupti:
         """The CUDA release this CUPTI belongs to, like "13.0.1"; the last part is CUPTI's own."""
         return abi.release(self.version)
 
-    def make(self, params: type[_P], **values: Any) -> _P:
-        """A parameter struct, sized for this library."""
-        return params.of(self.version, **values)
-
     def call(self, params: type[_P], **values: Any) -> _P:
         """Calls the function that takes `params`, and returns the struct as CUPTI filled it.
 
@@ -117,7 +113,7 @@ class Cupti:
         in a release newer than all that are known.
         """
         name = abi.FUNCTIONS[params]
-        struct = self.make(params, **values)
+        struct = params.of(self.version, **values)
         result = self._functions[params](ctypes.byref(struct))
         if result in _OTHER_PARAMETERS and self.version > abi.NEWEST:
             raise self._too_new(f"refuses {name}: {abi.result_name(result)}")
@@ -153,17 +149,14 @@ def load() -> Cupti:
     The first candidate that loads and is new enough is taken. Raises CountersUnavailable with the
     reason of the first that failed, or "not found".
     """
-    failures = []
+    failures: list[CountersUnavailable] = []
     for path in candidates():
         attempt = _attempt(path)
         if isinstance(attempt, Cupti):
             return attempt
         # A bare name that the loader does not find says less than a library that cannot be used.
-        if path.is_absolute():
-            failures.append(attempt)
-    raise (
-        failures[0] if failures else CountersUnavailable("CUPTI (libcupti) was not found", INSTALL)
-    )
+        failures += [attempt] if path.is_absolute() else []
+    raise next(iter(failures), CountersUnavailable("CUPTI (libcupti) was not found", INSTALL))
 
 
 def candidates() -> Iterator[Path]:

@@ -126,15 +126,10 @@ class _CanaryReading:
 
     def canary(self, name: str) -> Canary:
         """All readings that there are, and why others are not."""
-        said = [
-            self._obstacle(self._arithmetic),
-            self._obstacle(self._tensor),
-            self._obstacle(self._memory),
-            self._obstacle(self._queue),
-            self._obstacle(self._launches),
-            self._obstacle(self._host),
-        ]
-        return Canary(name, self._readings, self._spreads, "; ".join(filter(None, said)))
+        computing = (self._arithmetic, self._tensor, self._memory)
+        every = (*computing, self._queue, self._launches, self._host)
+        said = "; ".join(filter(None, map(self._obstacle, every)))
+        return Canary(name, self._readings, self._spreads, said)
 
     @staticmethod
     def _obstacle(reading: Callable[[], None]) -> str:

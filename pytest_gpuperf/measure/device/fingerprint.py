@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import platform
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest_gpuperf
+from pytest_gpuperf.errors import UsageFailure
 from pytest_gpuperf.measure.device import nvml
 from pytest_gpuperf.model.measurement import Machine
+from pytest_gpuperf.storage import files
 
 _GIT_TIMEOUT_SECONDS = 10
 
@@ -55,10 +56,6 @@ def _told(session: nvml.NvmlSession, gpu: nvml.Gpu) -> dict[str, Any]:
         modes = session.ask(function, gpu.physical)  # current and pending
         return bool(modes[0]) if modes else None
 
-    def watts(function: str) -> float | None:
-        milliwatts = session.integer(function, gpu.physical)
-        return None if milliwatts is None else milliwatts / 1000
-
     return {
         "vbios": session.text("nvmlDeviceGetVbiosVersion", gpu.physical),
         "board_part": session.text("nvmlDeviceGetBoardPartNumber", gpu.physical),
@@ -66,8 +63,12 @@ def _told(session: nvml.NvmlSession, gpu: nvml.Gpu) -> dict[str, Any]:
         "memory_bytes": None if memory is None else int(memory.total),
         "ecc": current("nvmlDeviceGetEccMode"),
         "mig": current("nvmlDeviceGetMigMode"),
-        "power_limit_watts": watts("nvmlDeviceGetPowerManagementDefaultLimit"),
-        "enforced_power_limit_watts": watts("nvmlDeviceGetEnforcedPowerLimit"),
+        "power_limit_watts": session.watts(
+            "nvmlDeviceGetPowerManagementDefaultLimit", gpu.physical
+        ),
+        "enforced_power_limit_watts": session.watts(
+            "nvmlDeviceGetEnforcedPowerLimit", gpu.physical
+        ),
         "pcie_generation": session.integer("nvmlDeviceGetMaxPcieLinkGeneration", gpu.physical),
         "pcie_width": session.integer("nvmlDeviceGetMaxPcieLinkWidth", gpu.physical),
     }
@@ -113,20 +114,13 @@ def revision(folder: Path, baselines: Path | None = None) -> str:
 
 def _git(folder: Path, *arguments: str) -> str:
     # Without optional locks, `git status` leaves the index alone: another git may be at work.
-    command = ("git", "--no-optional-locks", "-C", str(folder), *arguments)
     try:
-        done = subprocess.run(
-            command,
-            capture_output=True,
-            stdin=subprocess.DEVNULL,
-            encoding="utf-8",
-            errors="replace",
-            timeout=_GIT_TIMEOUT_SECONDS,
-            check=False,
+        printed = files.git(
+            folder, "--no-optional-locks", *arguments, patience=_GIT_TIMEOUT_SECONDS
         )
-    except (OSError, subprocess.TimeoutExpired):
+    except UsageFailure:
         return ""
-    return done.stdout.strip() if done.returncode == 0 else ""
+    return printed.decode(errors="replace").strip()
 
 
 def _torch_versions() -> dict[str, str]:

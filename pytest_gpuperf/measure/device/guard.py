@@ -66,12 +66,11 @@ def read(
         gpu = session.gpu(device_index) if session else None
         if session is None or gpu is None:
             return Reading()
-        milliwatts = session.integer("nvmlDeviceGetPowerUsage", gpu.physical)
         return Reading(
             sm_clock_mhz=session.integer("nvmlDeviceGetClockInfo", gpu.physical, _CLOCK_SM),
             memory_clock_mhz=session.integer("nvmlDeviceGetClockInfo", gpu.physical, _CLOCK_MEMORY),
             temperature_celsius=_temperature(session, gpu.physical),
-            power_watts=None if milliwatts is None else milliwatts / 1000,
+            power_watts=session.watts("nvmlDeviceGetPowerUsage", gpu.physical),
             throttle_reasons=_throttle_reasons(session, gpu.physical),
             other_processes=_without_us(_compute_processes(session, gpu.visible), parent, siblings),
         )

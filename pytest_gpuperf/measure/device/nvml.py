@@ -215,6 +215,11 @@ class NvmlSession:
         answer = self.ask(function, *arguments)
         return None if answer is None else int(answer)
 
+    def watts(self, function: str, *arguments: object) -> float | None:
+        """The answer of NVML's `function`, which is in milliwatts; None where there is none."""
+        milliwatts = self.integer(function, *arguments)
+        return None if milliwatts is None else milliwatts / 1000
+
     def gpu(self, index: int = 0) -> Gpu | None:
         """The GPU that CUDA numbers `index` under CUDA_VISIBLE_DEVICES, or None.
 

@@ -124,7 +124,11 @@ def of_step(
     # A range is what lies between the two calls: there the option is refused.
     marked = ["--profile-from-start", "off", "--nvtx"] if replay == KERNEL else []
     return [
-        *_begun(executable, control, report),
+        *(str(executable), "--target-processes", "all"),
+        *("--clock-control", control.clocks, "--cache-control", control.caches),
+        # A test that fails after it measured fails in the session as well, and says why there.
+        *("--check-exit-code", "no"),
+        *("--force-overwrite", "--export", str(report)),
         *("--replay-mode", replay, *marked),
         *("--metrics", ",".join(metrics)),
     ]
@@ -161,13 +165,3 @@ def failure(output: str, code: int) -> Failure:
         f"ncu failed with exit code {code}: {quoted}",
         "Run the ncu command by itself to see all of its output",
     )
-
-
-def _begun(executable: Path, control: Control, report: Path) -> list[str]:
-    return [
-        *(str(executable), "--target-processes", "all"),
-        *("--clock-control", control.clocks, "--cache-control", control.caches),
-        # A test that fails after it measured fails in the session as well, and says why there.
-        *("--check-exit-code", "no"),
-        *("--force-overwrite", "--export", str(report)),
-    ]

@@ -197,17 +197,13 @@ def read(file: Path, ncu: Path | None = None) -> Report:
     Raises BadFile for what cannot be trusted, and UsageFailure for a file that is not there or that
     nothing on this machine opens. The file is never changed.
     """
-    metrics = catalogue().metrics.values()
-    anywhere = {name for metric in metrics for name in metric.hardware.values() if name}
-    return report_of(file, report_reader.load(file, ncu, sorted(anywhere | {WARPS_ACTIVE})))
-
-
-def report_of(file: Path, rows: Sequence[ProfiledRow]) -> Report:
-    """The report that these rows of `file` are. Raises BadFile naming the row."""
+    known = catalogue().metrics
+    anywhere = {name for one in known.values() for name in one.hardware.values() if name}
+    rows = report_reader.load(file, ncu, sorted(anywhere | {WARPS_ACTIVE}))
     arch = _only(file, rows, [_arch(file, row) for row in rows], "architectures")
     device = _only(file, rows, [row.device for row in rows], "devices")
     _only(file, rows, [row.gpu for row in rows], "GPUs")
-    known, there = catalogue().metrics, {name for row in rows for name in row.values}
+    there = {name for row in rows for name in row.values}
     names = {metric.hardware_name(arch): name for name, metric in known.items()}
     named = {name: names.get(name, name) for name in there if name in {*names, WARPS_ACTIVE}}
     renamed = tuple(

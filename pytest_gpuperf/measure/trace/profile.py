@@ -115,21 +115,22 @@ def events(
     host: bool = False,
     spans: Spans | None = None,
 ) -> list[Event]:
-    """The events of one execution of `step` on the current CUDA device; see `Profile`.
+    """The events of one execution of `step` on the current CUDA device.
 
-    The step is a range among them, and so is each of the `spans` that were noted meanwhile. Raises
+    The calls of the CUDA runtime come with the device's activities. With `host`, so do torch's
+    operators and whatever was annotated, which takes the host microseconds for each. The step is a
+    range among them, and so is each of the `spans` that were noted meanwhile. Raises
     CountersUnavailable where torch.profiler cannot record, and what the step raises.
     """
     spans = spans or Spans("")
-    profile = Profile(host=host)
-    profile.start()
+    profile = _started(host=host)
     try:
         with spans.named(STEP_RANGE):
             step()
         synchronize()
     finally:
-        read = profile.stop()
-    return spans.among(read())
+        profile.__exit__(None, None, None)
+    return spans.among(_exported(profile))
 
 
 class Spans(PhaseNames):
@@ -200,46 +201,27 @@ def _border() -> int:
     return now
 
 
-class Profile:
-    """torch.profiler, around whatever is launched between `start` and `stop`.
-
-    The calls of the CUDA runtime come with the device's activities. With `host`, so do torch's
-    operators and whatever was annotated, which takes the host microseconds for each.
-    """
-
-    def __init__(self, *, host: bool = False) -> None:
-        self._host = host
-        self._profile: Any = None
-
-    def start(self) -> None:
-        """From here on."""
-        try:
-            from torch.autograd import profiler
-            from torch.profiler import ProfilerActivity, supported_activities
-        except ImportError as error:
-            raise CountersUnavailable(
-                "torch.profiler records what the GPU did, and torch is not installed", "Install it"
-            ) from error
-        supported: Any = supported_activities  # untyped
-        device = ProfilerActivity.CUDA in supported()
-        if not (device or self._host):
-            raise _refused("this build of torch cannot trace a GPU")
-        # What torch.profiler.profile is made of: that one imports torch's compiler when it starts,
-        # which takes 3 s in every process, only to look at a setting.
-        profile: Any = profiler.profile
-        try:
-            self._profile = profile(
-                use_cpu=self._host, use_device="cuda" if device else None, use_kineto=True
-            )
-            self._profile.__enter__()
-        except (RuntimeError, AssertionError) as error:
-            raise _refused(error) from error
-
-    def stop(self) -> Callable[[], list[Event]]:
-        """Up to here, where the device has done its work. The result reads what was traced."""
-        made = self._profile
-        made.__exit__(None, None, None)
-        return lambda: _exported(made)
+def _started(*, host: bool) -> Any:
+    """A profiler of torch's that records from now on. Raises CountersUnavailable."""
+    try:
+        from torch.autograd import profiler
+        from torch.profiler import ProfilerActivity, supported_activities
+    except ImportError as error:
+        raise CountersUnavailable(
+            "torch.profiler records what the GPU did, and torch is not installed", "Install it"
+        ) from error
+    supported: Any = supported_activities  # untyped
+    device = ProfilerActivity.CUDA in supported()
+    if not (device or host):
+        raise _refused("this build of torch cannot trace a GPU")
+    # What torch.profiler.profile is made of: that one imports torch's compiler when it starts,
+    # which takes 3 s in every process, only to look at a setting.
+    profile: Any = profiler.profile
+    try:
+        made = profile(use_cpu=host, use_device="cuda" if device else None, use_kineto=True)
+        return made.__enter__()
+    except (RuntimeError, AssertionError) as error:
+        raise _refused(error) from error
 
 
 def _refused(why: object) -> CountersUnavailable:
