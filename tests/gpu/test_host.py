@@ -143,7 +143,7 @@ def test_without_the_right_to_read_counters_times_and_the_host_are_measured_all_
     work = Work(lambda: x.relu(), Phases())
     collected = CuptiCollector(load_cupti=refused).collect(work, PLAN)
     series = {s.metric: s.values for s in collected.samples if s.phase == STEP}
-    assert series["launches"] == (1.0,) * 3
+    assert {*series["launches"]} == {1.0}  # a short step is traced up to nine times
     assert min(series["kernel_time"]) > 0
     assert {u.metric for u in collected.unsupported} == {metric.name for metric in PLAN.metrics}
 
