@@ -520,12 +520,14 @@ def _spared(report: pytest.TestReport) -> str:
 
 def _prepare(session: Session, items: list[pytest.Item]) -> None:
     """What has to be right before the first test runs. Raises UsageFailure."""
+    if not items:
+        return
     from pytest_gpuperf.errors import UsageFailure
     from pytest_gpuperf.plugin import markers
     from pytest_gpuperf.storage import baseline_files, files
 
     traits = [(item, markers.traits_of(item)) for item in items]
-    if session.config.option.collectonly or not items:
+    if session.config.option.collectonly:
         return
     for item in items:
         # Its node id may be that of a test in the root directory.
