@@ -151,7 +151,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         try:
             if session.allotment is not None:
                 workers.tell(Path(session.allotment.folder), items)
-            _prepare(session, concerned)
+            if concerned:
+                _prepare(session, concerned)
         except UsageFailure as refusal:
             session.refusal = refusal
     elif concerned:
@@ -520,8 +521,6 @@ def _spared(report: pytest.TestReport) -> str:
 
 def _prepare(session: Session, items: list[pytest.Item]) -> None:
     """What has to be right before the first test runs. Raises UsageFailure."""
-    if not items:
-        return
     from pytest_gpuperf.errors import UsageFailure
     from pytest_gpuperf.plugin import markers
     from pytest_gpuperf.storage import baseline_files, files
