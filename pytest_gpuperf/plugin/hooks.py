@@ -151,7 +151,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         try:
             if session.allotment is not None:
                 workers.tell(Path(session.allotment.folder), items)
-            _prepare(session, concerned)
+            if concerned:
+                _prepare(session, concerned)
         except UsageFailure as refusal:
             session.refusal = refusal
     elif concerned:
@@ -525,7 +526,7 @@ def _prepare(session: Session, items: list[pytest.Item]) -> None:
     from pytest_gpuperf.storage import baseline_files, files
 
     traits = [(item, markers.traits_of(item)) for item in items]
-    if session.config.option.collectonly or not items:
+    if session.config.option.collectonly:
         return
     for item in items:
         # Its node id may be that of a test in the root directory.

@@ -140,12 +140,14 @@ def gpus(config: pytest.Config) -> tuple[str, ...]:
     Those of the architecture that was asked for, and all of one kind: the first's. Raises
     pytest.UsageError for a bad setting.
     """
-    from pytest_gpuperf.measure.instrument import STAND_IN
-
     if _GPUS not in config.stash:
         found = fitting(options.read_settings(config).arch) if _measures(config) else ()
-        # Two revisions are compared on one GPU, and that is the only one that is held for it.
-        config.stash[_GPUS] = found[:1] if STAND_IN in os.environ else found
+        if found:
+            from pytest_gpuperf.measure.instrument import STAND_IN
+
+            # Two revisions are compared on one GPU, and that is the only one that is held for it.
+            found = found[:1] if STAND_IN in os.environ else found
+        config.stash[_GPUS] = found
     return config.stash[_GPUS]
 
 

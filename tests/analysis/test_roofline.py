@@ -7,7 +7,6 @@ from collections.abc import Mapping
 
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
 from pytest_gpuperf.analysis import roofline
 from pytest_gpuperf.analysis.roofline import DRAM, OPCODES, TENSOR, Peaks, of_device, published
@@ -178,18 +177,6 @@ def test_what_is_not_known_leaves_no_rate_no_share_or_no_roof() -> None:
 
 
 # Whatever the numbers
-
-amounts = st.floats(1, 1e15)
-
-
-@few
-@given(amounts, amounts, st.floats(1e-3, 1e6))
-def test_the_roof_is_that_of_the_model(flop: float, moved: float, microseconds: float) -> None:
-    points = table(("a", microseconds, counts(moved, sass_fadd=flop)))
-    point = only(roofline.roofline(points, family, PLAIN))
-    assert point.flop_per_second is not None
-    attainable = min(10e12, flop / moved * 1e12)
-    assert point.share_of_roof == pytest.approx(point.flop_per_second / attainable)
 
 
 @few

@@ -230,13 +230,6 @@ def test_a_compiled_network_is_not_marked() -> None:
     assert heard.names == []
 
 
-def test_a_configuration_leaves_torch_as_it_found_it() -> None:
-    before = torch.backends.cudnn.allow_tf32
-    with CONFIGURATIONS["tf32"].applied(seeded_network(SHAPE)):
-        pass
-    assert torch.backends.cudnn.allow_tf32 == before
-
-
 def test_each_runs_or_says_why_not() -> None:
     for name, configuration in CONFIGURATIONS.items():
         assert configuration.name == name

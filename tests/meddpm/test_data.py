@@ -142,11 +142,6 @@ class TestTemplate:
 
 
 class TestUserData:
-    def test_pairs_in_two_folders(self, folder: Path, cache: Path) -> None:
-        volumes = load(str(folder), 16, cache)
-        assert_valid(volumes, 16)
-        assert volumes.source == "user"
-
     def test_pairs_side_by_side(self, folder: Path, cache: Path, tmp_path: Path) -> None:
         flat = tmp_path / "flat"
         write(flat / "a.nii", an_image())
