@@ -377,8 +377,7 @@ class Interleaved:
             side.failed = print_failure(finished)
         side.runs.append(finished.run)
         files.ignored_by_git(self.place.parent.parent)
-        run = run_files.merged(side.runs, self.command)
-        run_files.save_draft(run, run.results(), self.file(side))
+        run_files.save_draft(run_files.merged(side.runs, self.command), self.file(side))
         return True
 
     def _left(self) -> float:

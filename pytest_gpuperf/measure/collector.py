@@ -199,6 +199,11 @@ class Work:
     together: bool = False
     """Whether the step is one of several ranks'."""
 
+    def begin(self) -> None:
+        """Puts the step's state back; returns when all ranks have done so."""
+        self.reset()
+        self.barrier()
+
 
 Rounds = Mapping[str, Sequence[float]]
 """What one process has counted of the whole step so far: by metric, a value per round."""

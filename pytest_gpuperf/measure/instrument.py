@@ -237,22 +237,13 @@ class DeviceInstrument(Instrument):
             window=collected.window,
             components=collected.components,
             tolerance=subject.tolerance,
-            peers=self._peers(work, samples, conditions, collected),
+            peers=(
+                (Peer("rank", self.device, _ordered(samples), conditions, collected.collectives),)
+                if work.together
+                else ()
+            ),
         )
         return (measurement,)
-
-    def _peers(
-        self,
-        work: Work,
-        samples: tuple[Sample, ...],
-        conditions: Conditions | None,
-        collected: Collected,
-    ) -> tuple[Peer, ...]:
-        """The process that a measurement is of, where it is one of several ranks."""
-        if not work.together:
-            return ()
-        collectives = collected.collectives
-        return (Peer("rank", self.device, _ordered(samples), conditions, collectives),)
 
     def with_kernels(self, measurement: Measurement, work: Work, plan: Plan) -> Measurement:
         """The same with every kernel of the step by itself, and the seconds that this took.

@@ -7,7 +7,7 @@ import shlex
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -50,6 +50,18 @@ _DRAFTS_S, _DRAFTS_SHARE = 1.0, 0.02
 each of a thousand measurements."""
 
 
+@dataclass(frozen=True)
+class _Kept:
+    """A result, until the session's end."""
+
+    test: str
+    put: bytes
+    failed: bool
+    """Whether its test has failed."""
+    told: bool
+    """Whether a failing test's message says all of it."""
+
+
 class Ledger:
     """Gathers results; lives in the one process that writes. `command` is what pytest was given."""
 
@@ -71,14 +83,7 @@ class Ledger:
         self._drafts_s = 0.0
         self.saved: Path | None = None
         """The run's file, once it was written."""
-        self._kept: list[bytes] = []
-        """The results, until the session's end."""
-        self._tests: list[str] = []
-        """The test of each."""
-        self._failed: set[int] = set()
-        """The numbers of those whose tests have failed."""
-        self._told: list[int] = []
-        """The numbers of those of which a failing test's message says all."""
+        self._kept: list[_Kept] = []
         self._said: set[str] = set()
         """Refusals that are a failing test's message."""
         self._notes: list[str] = []
@@ -107,14 +112,11 @@ class Ledger:
         `told`: a message of ours says all of the last of them, by which the test has failed.
         """
         results = [adapter(Result).validate_json(text) for text in texts]
-        if failed:
-            self._failed.update(range(len(self._kept), len(self._kept) + len(results)))
-        self._kept += map(put_away, results)
-        self._tests += [result.test for result in results]
-        if told and results:
-            self._told.append(len(self._kept) - 1)
-        for result in results[:-1] if told else results:
-            self._notes += [f"note: {note.splitlines()[0]}" for note in result.notes]
+        for result in results:
+            said = told and result is results[-1]
+            self._kept.append(_Kept(result.test, put_away(result), failed, said))
+            if not said:
+                self._notes += [f"note: {note.splitlines()[0]}" for note in result.notes]
         if refusal:
             self.refusals.append(refusal)
             self._said.add(refusal)
@@ -127,14 +129,7 @@ class Ledger:
         relative to the first.
         """
         places = {test: place for place, test in enumerate(order)}
-        by_place = sorted(
-            range(len(self._tests)), key=lambda number: places.get(self._tests[number], len(places))
-        )
-        now = {number: place for place, number in enumerate(by_place)}
-        self._kept = [self._kept[number] for number in by_place]
-        self._tests = [self._tests[number] for number in by_place]
-        self._failed = {now[number] for number in self._failed}
-        self._told = sorted(now[number] for number in self._told)
+        self._kept.sort(key=lambda kept: places.get(kept.test, len(places)))
 
     def save_draft(self, ran: int, collected: int) -> None:
         """Writes the run so far: who ends the session before its end loses one test at most.
@@ -148,9 +143,9 @@ class Ledger:
         allowed = _DRAFTS_S + _DRAFTS_SHARE * (before - self._begun)
         if self._kept and self._settings.replay is None and self._drafts_s < allowed:
             with suppress(GpuperfError):
-                results = (taken_out(Result, put) for put in self._kept)
-                run = replace(self._run_of(()), unfinished=Unfinished(ran, collected))
-                run_files.save_draft(run, results, self._file)
+                run = self._run_of([taken_out(Result, kept.put) for kept in self._kept])
+                run = replace(run, unfinished=Unfinished(ran, collected))
+                run_files.save_draft(run, self._file)
             self._drafts_s += self._clock() - before
 
     def save(self, context: Callable[[Path], CommandContext] | None = None) -> None:
@@ -204,7 +199,11 @@ class Ledger:
             context,
             saved,
             notes=self._notes,
-            told=[self._results[number] for number in self._told] if traceback != "no" else [],
+            told=[
+                result
+                for result, kept in zip(self._results, self._kept, strict=True)
+                if kept.told and traceback != "no"
+            ],
             in_a_line=traceback == "line",
             verbosity=verbosity,
         )
@@ -240,10 +239,10 @@ class Ledger:
     @cached_property
     def _results(self) -> list[Result]:
         """All of them, at the session's end."""
-        return [taken_out(Result, put) for put in self._kept]
+        return [taken_out(Result, kept.put) for kept in self._kept]
 
     def _run_of(self, results: Sequence[Result]) -> Run:
-        measured = {*self._tests}
+        measured = {kept.test for kept in self._kept}
         skipped = {
             test: why
             for test, why in self.skipped.items()
@@ -306,8 +305,8 @@ class Ledger:
     def _record(self, run: Run) -> None:
         new = [
             result
-            for number, result in enumerate(self._results)
-            if number not in self._failed
+            for result, kept in zip(self._results, self._kept, strict=True)
+            if not kept.failed
             and any(verdict.reason in RECORDABLE for verdict in result.verdicts)
             and not _regressed(result)
         ]

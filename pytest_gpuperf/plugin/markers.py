@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -50,12 +51,10 @@ def traits_of(item: pytest.Item) -> MarkerOptions:
     """Reads a test's place and markers. Raises UsageFailure for a marker that makes no sense."""
     suite = suite_of(item.nodeid)
     configuration = ""
-    try:
+    with _named(item, "gpu_arch"):
         for marker in item.iter_markers("gpu_arch"):
             for pattern in _names(marker):
                 architectures.matches(pattern, architectures.CPU)
-    except UsageFailure as error:
-        raise UsageFailure(f"{item.nodeid}: @pytest.mark.gpu_arch: {error}") from None
     for marker in item.iter_markers("optimization"):
         if len(marker.args) != 1 or not isinstance(marker.args[0], str) or marker.kwargs:
             raise UsageFailure(
@@ -71,10 +70,17 @@ def traits_of(item: pytest.Item) -> MarkerOptions:
                 f"{item.nodeid}: the marker gpuperf takes keywords only, not {marker.args[0]!r}"
             )
         options.update(marker.kwargs)
-    try:
+    with _named(item, "gpuperf"):
         return MarkerOptions(item.nodeid, suite, configuration, **checked(options))  # type: ignore[arg-type]
+
+
+@contextmanager
+def _named(item: pytest.Item, marker: str) -> Iterator[None]:
+    """Has what the block refuses name the test and this marker of it."""
+    try:
+        yield
     except GpuperfError as error:
-        raise UsageFailure(f"{item.nodeid}: @pytest.mark.gpuperf: {error}") from None
+        raise UsageFailure(f"{item.nodeid}: @pytest.mark.{marker}: {error}") from None
 
 
 def gpus_of(item: pytest.Item) -> int:
@@ -86,10 +92,8 @@ def gpus_of(item: pytest.Item) -> int:
         raise UsageFailure(
             f"{item.nodeid}: the marker gpus takes one number, for example @pytest.mark.gpus(2)"
         )
-    try:
+    with _named(item, "gpus"):
         check_count("n", marker.args[0])
-    except UsageFailure as error:
-        raise UsageFailure(f"{item.nodeid}: @pytest.mark.gpus: {error}") from None
     return int(marker.args[0])
 
 

@@ -378,7 +378,8 @@ def put_away(value: object) -> bytes:
     """A dataclass that may not be asked for again, as bytes; `taken_out` makes it one again.
 
     A thousand measurements of a session would be looked through by every collection of garbage, of
-    which each measurement makes two, and take twenty times as much memory.
+    which each measurement makes two. As objects, three committed runs take 4.6 to 8.9 times as many
+    bytes (h200-meddpm, h200-optimizations, h200-tf32-broken).
     """
     return zlib.compress(to_json(value).encode(), level=1)
 

@@ -49,7 +49,7 @@ def save(
     said = [replace(verdict(), outcome=type(verdict().outcome)("unfit"))] if unfit else []
     there = replace(run([one], said), created=f"{START + timedelta(days=night)}T03:00:00Z")
     file = folder / f"{night:03}.json"
-    run_files.save_draft(there, there.results(), file)
+    run_files.save_draft(there, file)
     return file
 
 

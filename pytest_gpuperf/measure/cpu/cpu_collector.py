@@ -92,8 +92,7 @@ class CpuCollector:
         # At least once: the first execution makes gradients and optimizer state.
         repetitions = plan.repetitions or _REPETITIONS
         for _ in each(work.progress, "warming up", max(1, plan.warmup), rounds + repetitions):
-            work.reset()
-            work.barrier()
+            work.begin()
             losses.add(work.step())
         series: _Series = {}
         unsupported = _count(work, rounds, series, losses, repetitions)
@@ -175,22 +174,19 @@ def _compiled(work: Work) -> dict[str, float]:
     compilations = Compilations()
     if not compilations.any:
         return compilations.counted(())
-    work.reset()
-    work.barrier()
+    work.begin()
     return compilations.counted(profile.events(work.step, lambda: None, host=True))
 
 
 def _collectives(work: Work) -> tuple[float, Collectives]:
     """Nanoseconds of one execution in which a collective was under way; and of each by itself."""
-    work.reset()
-    work.barrier()
+    work.begin()
     return host_collectives(profile.events(work.step, lambda: None, host=True))
 
 
 def _times(work: Work) -> tuple[float, float]:
     """Milliseconds of one execution, and nanoseconds in which this thread had the processor."""
-    work.reset()
-    work.barrier()
+    work.begin()
     own, started = time.thread_time_ns(), time.perf_counter_ns()
     work.step()
     return (time.perf_counter_ns() - started) / 1e6, float(time.thread_time_ns() - own)
@@ -201,8 +197,7 @@ def _component_times(work: Work, repetitions: int) -> list[dict[str, float]]:
     times: list[dict[str, float]] = []
     for _ in each(work.progress, "timing components", repetitions, after=None):
         listener = HostTimes()
-        work.reset()
-        work.barrier()
+        work.begin()
         with work.components.heard_by(listener):
             work.step()
         times.append(listener.times)

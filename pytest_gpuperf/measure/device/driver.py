@@ -22,23 +22,6 @@ _FUNCTION_SHARED_BYTES, _FUNCTION_LARGE_CLUSTERS = 8, 14
 _CLUSTER_DIMENSION = 4
 """CUlaunchAttributeID."""
 
-_INT = ctypes.POINTER(ctypes.c_int)
-_POINTER = ctypes.POINTER(ctypes.c_void_p)
-# The _v2 symbols are what cuda.h calls cuDevicePrimaryCtxRelease, cuMemAlloc, ...
-_SIGNATURES: dict[str, tuple[Any, ...]] = {
-    "cuInit": (ctypes.c_uint,),
-    "cuDeviceGetCount": (_INT,),
-    "cuDeviceGet": (_INT, ctypes.c_int),
-    "cuDevicePrimaryCtxRetain": (_POINTER, ctypes.c_int),
-    "cuDevicePrimaryCtxRelease_v2": (ctypes.c_int,),
-    "cuCtxGetCurrent": (_POINTER,),
-    "cuCtxSetCurrent": (ctypes.c_void_p,),
-    "cuCtxGetDevice": (_INT,),
-    "cuCtxSynchronize": (),
-    "cuGetErrorName": (ctypes.c_int, ctypes.POINTER(ctypes.c_char_p)),
-}
-
-
 Argument = ctypes.c_float | ctypes.c_uint | ctypes.c_uint64
 """Of a kernel."""
 
@@ -67,8 +50,21 @@ class _LaunchConfig(ctypes.Structure):
     )
 
 
-# Since CUDA 11.8. Looked up when they are called: CUPTI does without them.
-_OF_KERNELS: dict[str, tuple[Any, ...]] = {
+_INT = ctypes.POINTER(ctypes.c_int)
+_POINTER = ctypes.POINTER(ctypes.c_void_p)
+# Each is looked up when it is called: CUPTI does without those of kernels, which are CUDA 11.8's.
+# The _v2 symbols are what cuda.h calls cuDevicePrimaryCtxRelease, cuMemAlloc, ...
+_SIGNATURES: dict[str, tuple[Any, ...]] = {
+    "cuInit": (ctypes.c_uint,),
+    "cuDeviceGetCount": (_INT,),
+    "cuDeviceGet": (_INT, ctypes.c_int),
+    "cuDevicePrimaryCtxRetain": (_POINTER, ctypes.c_int),
+    "cuDevicePrimaryCtxRelease_v2": (ctypes.c_int,),
+    "cuCtxGetCurrent": (_POINTER,),
+    "cuCtxSetCurrent": (ctypes.c_void_p,),
+    "cuCtxGetDevice": (_INT,),
+    "cuCtxSynchronize": (),
+    "cuGetErrorName": (ctypes.c_int, ctypes.POINTER(ctypes.c_char_p)),
     "cuDeviceGetAttribute": (_INT, ctypes.c_int, ctypes.c_int),
     "cuModuleLoadData": (_POINTER, ctypes.c_char_p),
     "cuModuleUnload": (ctypes.c_void_p,),
@@ -92,21 +88,19 @@ class Driver:
 
     def __init__(self, path: Path | str) -> None:
         """Loads `path`, calls cuInit. Raises CountersUnavailable where either fails."""
+        self._functions: dict[str, Any] = {}
         try:
             self._library = ctypes.CDLL(str(path))
-            self._functions = {name: getattr(self._library, name) for name in _SIGNATURES}
-        except (OSError, AttributeError) as error:
+            result = self._function("cuInit")(0)
+        except (OSError, MeasurementError) as error:
             raise CountersUnavailable(f"no CUDA driver: {error}", _REMEDY) from error
-        for name, function in self._functions.items():
-            function.argtypes, function.restype = _SIGNATURES[name], ctypes.c_int
-        result = self._functions["cuInit"](0)
         if result:
             raise CountersUnavailable(f"cuInit failed with {self._name(result)}", _REMEDY)
 
     def device_count(self) -> int:
         """The number of visible GPUs."""
         count = ctypes.c_int()
-        result = self._functions["cuDeviceGetCount"](ctypes.byref(count))
+        result = self._function("cuDeviceGetCount")(ctypes.byref(count))
         if result == _CUDA_ERROR_NO_DEVICE:
             return 0
         self._check(result, "cuDeviceGetCount")
@@ -229,7 +223,7 @@ class Driver:
                 function = getattr(self._library, name)
             except AttributeError:
                 raise MeasurementError(f"this CUDA driver has no {name}: install a newer") from None
-            function.argtypes, function.restype = _OF_KERNELS[name], ctypes.c_int
+            function.argtypes, function.restype = _SIGNATURES[name], ctypes.c_int
             self._functions[name] = function
         return self._functions[name]
 
@@ -239,7 +233,7 @@ class Driver:
 
     def _name(self, result: int) -> str:
         name = ctypes.c_char_p()
-        self._functions["cuGetErrorName"](result, ctypes.byref(name))
+        self._function("cuGetErrorName")(result, ctypes.byref(name))
         return f"{name.value.decode()} ({result})" if name.value else f"CUDA error {result}"
 
 

@@ -134,8 +134,11 @@ def _throttle_reasons(session: nvml.NvmlSession, handle: object) -> tuple[str, .
 
 
 def _compute_processes(session: nvml.NvmlSession, handle: object) -> tuple[int, ...]:
-    processes = session.ask("nvmlDeviceGetComputeRunningProcesses_v3", handle) or ()
-    return tuple(sorted({int(process.pid) for process in processes}))
+    for version in ("_v3", "_v2"):
+        processes = session.ask(f"nvmlDeviceGetComputeRunningProcesses{version}", handle)
+        if processes is not None:
+            return tuple(sorted({int(process.pid) for process in processes}))
+    return ()
 
 
 def _without_us(

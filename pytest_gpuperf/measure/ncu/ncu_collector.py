@@ -97,30 +97,29 @@ class NcuCollector:
         watch = Stopwatch()
         executions = Executions(work, self._timer, self._memory)
         executions.warm_up(plan)
-        warmup_s = watch.lap()
+        watch.lap("warmup_s")
         with garbage_kept():
             executions.repeat(plan.repetitions)
-            times_s = watch.lap()
+            watch.lap("times_s")
             active = activity.measured(executions, plan, self._traced)
-            activity_s = watch.lap()
+            watch.lap("activity_s" if active.settings else "")
         try:
             profiled = self._profile(work, plan.metrics)
         except CountersUnavailable as error:
             reason = str(error)
             unsupported = tuple(Unsupported(metric.name, reason) for metric in plan.metrics)
             profiled = _Profiled((), unsupported)
+        watch.lap("counters_s")
         settings: dict[str, Scalar] = {
             **executions.settings(),
-            **({**active.settings, "activity_s": activity_s} if active.settings else {}),
+            **active.settings,
             "replay": self._control.replay,
             "clock_control": self._control.clocks,
             "cache_control": self._control.caches,
             "rounds": 1,
             "repetitions": plan.repetitions or REPETITIONS,
             "warmup": max(plan.warmup, 1),
-            "warmup_s": warmup_s,
-            "times_s": times_s,
-            "counters_s": watch.lap(),
+            **watch.laps,
             "cost_s": watch.total(),
             **profiled.settings,
         }
