@@ -20,7 +20,7 @@ from typing import NoReturn
 
 from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.catalogue.units import counted, duration
-from pytest_gpuperf.commands import complain, print_failure, say
+from pytest_gpuperf.commands import complain, here, print_failure, say
 from pytest_gpuperf.errors import FAILED, INTERRUPTED, OK, UsageFailure, printable
 from pytest_gpuperf.measure import fresh_process
 from pytest_gpuperf.measure.fresh_process import Finished
@@ -260,7 +260,7 @@ def _print_next(file: Path) -> None:
 
 def _named(file: Path) -> str:
     """The file as one would type it here."""
-    return shlex.quote(files.short(file, Path.cwd()))
+    return shlex.quote(here(file))
 
 
 def _continue(file: Path, order: Order) -> str:
