@@ -24,13 +24,7 @@ from typing import Any
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue, no_metric
 from pytest_gpuperf.commands import ab, complain, interleaved, say
 from pytest_gpuperf.commands.flags import add_tests
-from pytest_gpuperf.commands.interleaved import (
-    Ended,
-    Interleaved,
-    PairState,
-    Revision,
-    device_held,
-)
+from pytest_gpuperf.commands.interleaved import Ended, Interleaved, PairState, Revision
 from pytest_gpuperf.commands.worktrees import Repository, Tree, repository, worktrees
 from pytest_gpuperf.errors import FAILED, NotInstalled, UsageFailure
 from pytest_gpuperf.measure import fresh_process
@@ -108,11 +102,13 @@ class _Commits:
         self.good, self.bad = here.commit(options.good), here.commit(options.bad)
         self._place = opened.enter_context(worktrees(here))
         self._asking = self._place.add("asked", self.good).top
-        self._begin(options, opened.enter_context(device_held(here, self._place.folder)))
+        self._begin(options, opened, here, self._place.folder)
 
-    def _begin(self, options: argparse.Namespace, environment: dict[str, str]) -> None:
-        self._options, self._environment = options, environment
-        self._prepared = cache(self._prepare)
+    def _begin(
+        self, options: argparse.Namespace, opened: ExitStack, tested: Repository, folder: Path
+    ) -> None:
+        self._options, self._prepared = options, cache(self._prepare)
+        self._environment = opened.enter_context(interleaved.device_held(tested, folder))
         self._file = run_files.project(Path.cwd()) / _ANSWERS
         self._answers: Any = {}
         with suppress(FileNotFoundError):
@@ -218,7 +214,7 @@ class _Releases(_Commits):
         files.sweep(place, PREFIX)
         self._asking = opened.enter_context(files.staging(place, PREFIX))
         self.bad, self.good = _as_commits(self._asking, options.packages)
-        self._begin(options, opened.enter_context(device_held(self._here, self._asking)))
+        self._begin(options, opened, self._here, self._asking)
 
     def _prepare(self, commit: str) -> Revision:
         copy = self._asking / f"of-{commit}"

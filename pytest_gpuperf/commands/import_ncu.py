@@ -16,6 +16,7 @@ from pathlib import Path, PurePosixPath
 from pytest_gpuperf.catalogue import architectures
 from pytest_gpuperf.catalogue.units import counted
 from pytest_gpuperf.commands import say
+from pytest_gpuperf.commands.flags import add_new_run
 from pytest_gpuperf.errors import UsageFailure
 from pytest_gpuperf.measure.ncu import profiled_step
 from pytest_gpuperf.measure.ncu.profiled_step import ProfiledStep, Report
@@ -57,9 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="a report of ncu (.ncu-rep); several are several processes",
     )
-    parser.add_argument(
-        "--run", type=Path, metavar="OUT", help="a new file; default: .gpuperf/runs/<time>.json"
-    )
+    add_new_run(parser)
     parser.add_argument(
         "--test",
         default="",

@@ -21,6 +21,7 @@ from typing import NoReturn
 from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.catalogue.units import counted, duration
 from pytest_gpuperf.commands import complain, here, print_failure, say
+from pytest_gpuperf.commands.flags import add_new_run
 from pytest_gpuperf.errors import FAILED, INTERRUPTED, OK, UsageFailure, printable
 from pytest_gpuperf.measure import fresh_process
 from pytest_gpuperf.measure.fresh_process import Finished
@@ -74,9 +75,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--pause", type=float, metavar="SECONDS", help="between two processes; default: 0"
     )
-    parser.add_argument(
-        "--run", type=Path, metavar="FILE", help="a new file; default: .gpuperf/runs/<time>.json"
-    )
+    add_new_run(parser)
     parser.add_argument(
         "--continue",
         dest="continued",
@@ -103,17 +102,8 @@ def act(options: argparse.Namespace) -> int:
     order, file = _order(options), options.run or run_files.new_file(run_files.project(Path.cwd()))
     with _alone(file):
         if file.exists():
-            raise UsageFailure(f"{file} exists: {_instead(file)}")
+            raise UsageFailure(f"{file} exists: name another, or go on with it by --continue")
         return _Recording(order, file, None).go_on()
-
-
-def _instead(file: Path) -> str:
-    """What to do where `file` is there: its own arguments go on with it, no others do."""
-    try:
-        begun = _order_of(run_files.load(file), file)
-    except UsageFailure:
-        return "name another"
-    return f"continue it with `{_continue(file, begun)}`, or name another"
 
 
 def _resume(options: argparse.Namespace) -> int:

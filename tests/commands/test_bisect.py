@@ -325,26 +325,6 @@ def slow_from(slow: int, count: int) -> dict[str, str]:
     return {f"1.{n}": "1.02 1.0" if n >= slow else "1.0 1.0" for n in range(count)}
 
 
-@AT_NIGHT
-@pytest.mark.parametrize(("count", "slow"), [(7, 5), (20, 1), (20, 7), (20, 12), (20, 19)])
-def test_the_release_is_named_wherever_it_is(
-    offered: Index,
-    measured: InEnvironments,
-    capsys: pytest.CaptureFixture[str],
-    count: int,
-    slow: int,
-) -> None:
-    offered.release("net", slow_from(slow, count))
-    assert bisect(f"--package=net=1.0..1.{count - 1}", "--", "tests") == FAILED
-    said = capsys.readouterr().out
-    assert f"net: {count} releases, 1.0 to 1.{count - 1}\n" in said
-    assert f"the first that is slower: net==1.{slow}\n" in said
-    assert f"baseline: net==1.{slow - 1}\nmeasured: net==1.{slow}\n" in said
-    assert "gpuperf: cycles +2.00 %: regressed on NVIDIA H200" in said
-    assert measured.builds <= 1 + ceil(log2(count)) + 1
-    assert not left(offered)
-
-
 @pytest.mark.parametrize(
     ("guilty", "named_as"),
     [
@@ -430,24 +410,6 @@ def test_a_release_that_cannot_be_installed_is_passed_over(
     assert "is one of these, of which the others were skipped:\n" in said.out
     assert {*said.out.splitlines()[-2:]} == {"  net==1.2", "  net==1.3"}
     assert measured.started
-
-
-@AT_NIGHT
-def test_interrupted_it_goes_on_with_the_releases_it_knows(
-    offered: Index, measured: InEnvironments, capsys: pytest.CaptureFixture[str]
-) -> None:
-    offered.release("net", slow_from(2, 4))
-    words = ("--package", "net=1.0..1.3", "--", "tests")
-    measured.ends = 8
-    assert bisect(*words) == INTERRUPTED
-    assert not left(offered)
-    measured.ends = 999
-    measured.asked.clear()
-    measured.started.clear()
-    assert bisect(*words) == FAILED
-    said = capsys.readouterr().out
-    assert "the first that is slower: net==1.2\n" in said
-    assert "net-1.3" not in measured.asked
 
 
 SCRIPTED_BY_RELEASES = """
