@@ -48,7 +48,7 @@ def add_run(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_new_run(parser: argparse.ArgumentParser) -> None:
+def add_new_run(parser: argparse._ActionsContainer) -> None:
     """`--run`: the file that a run is written to, which is not there yet."""
     parser.add_argument(
         "--run", type=Path, metavar="FILE", help="a new file; default: .gpuperf/runs/<time>.json"

@@ -187,12 +187,8 @@ class PairState:
         Raises UsageFailure for two devices.
         """
         both = [side.measured(-1) for side in self.sides]
-        tests = {test for side in both for test, _ in side if self._patterns}
-        self._left_out |= {
-            test
-            for test in tests
-            if not any(run_files.matches(test, pattern) for pattern in self._patterns)
-        }
+        tests = {test for side in both for test, _ in side}
+        self._left_out |= {t for t in tests if not run_files.matches_any(t, self._patterns)}
         old, new = (
             {key: one for key, one in side.items() if key[0] not in self._left_out} for side in both
         )

@@ -75,8 +75,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--pause", type=float, metavar="SECONDS", help="between two processes; default: 0"
     )
-    add_new_run(parser)
-    parser.add_argument(
+    either = parser.add_mutually_exclusive_group()
+    add_new_run(either)
+    either.add_argument(
         "--continue",
         dest="continued",
         type=Path,
@@ -113,11 +114,6 @@ def _resume(options: argparse.Namespace) -> int:
     taken out of it, only compared with those that somebody typed.
     """
     file: Path = options.continued
-    if options.run is not None:
-        raise UsageFailure(
-            f"--continue {file} saves into that file, so --run {options.run} cannot be given as "
-            "well: leave one of them out"
-        )
     with _alone(file):
         run = run_files.load(file)
         begun = _order_of(run, file)

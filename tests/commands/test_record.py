@@ -394,7 +394,7 @@ def test_going_on_takes_no_other_file_and_no_odd_numbers(
 ) -> None:
     saved(recorded(1, of=2))
     for arguments, said in (
-        (["--run", "other.json"], "so --run other.json cannot be given as well"),
+        (["--run", "other.json"], "--run: not allowed with argument --continue"),
         (["--processes", "0"], "--processes 0: at least 1"),
         (["--pause", "-1"], "--pause -1: give"),
     ):
