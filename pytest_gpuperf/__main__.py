@@ -80,7 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code: int = options.act(options)
     except GpuperfError as error:
         complain(error)
-        return BAD_CONFIGURATION
+        return error.code
     except KeyboardInterrupt:
         complain("interrupted")
         return INTERRUPTED

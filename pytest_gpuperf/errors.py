@@ -52,6 +52,9 @@ def _code(character: str) -> str:
 class GpuperfError(Exception):
     """Anything this package raises on purpose. The message is for the user and complete."""
 
+    code = BAD_CONFIGURATION
+    """With which `gpuperf` ends."""
+
     def __str__(self) -> str:
         """The message: whatever file or name it quotes, a terminal shows it and does no more."""
         return printable_lines(super().__str__())

@@ -50,7 +50,7 @@ STILL_MORE = {
     "history": 1378,
     "report": 5855,
     "plugin": 2676,
-    "commands": 3539,
+    "commands": 3499,
 }
 """Rooms that are being made smaller, as they are now; none of them grows."""
 

@@ -8,12 +8,16 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from shutil import get_terminal_size
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.errors import printable
 
 if TYPE_CHECKING:
     from pytest_gpuperf.measure.fresh_process import Finished
+    from pytest_gpuperf.report.text.table import Line
 
 
 def say(*lines: str, error: bool = False) -> None:
@@ -34,12 +38,42 @@ def tell(*lines: str) -> None:
 
     Commands to type next are whole.
     """
-    from shutil import get_terminal_size
-
     from pytest_gpuperf.report.text.table import within
 
-    width = get_terminal_size().columns
-    say(*(part for line in lines for part in within(printable(line), width)))
+    say(*(part for line in lines for part in within(printable(line), terminal_width())))
+
+
+def say_lines(lines: Iterable[Line]) -> None:
+    """Prints lines that were made for this width."""
+    say(*(line.text for line in lines))
+
+
+def say_json(data: object) -> None:
+    """Prints `data` as JSON. Raises ValueError for NaN."""
+    say(*json_text(data).split("\n"))
+
+
+def terminal_width() -> int:
+    """How many characters a line may have here."""
+    return get_terminal_size().columns
+
+
+def here(path: Path) -> str:
+    """The path as one would type it here, if it lies in this folder."""
+    from pytest_gpuperf.storage import files
+
+    return files.short(path, Path.cwd())
+
+
+def write_reports(
+    outputs: Iterable[Path], text_of: Callable[[Path], str], *, error: bool = False
+) -> None:
+    """Writes to each file what it is to have, and says so, as `say` does."""
+    from pytest_gpuperf.storage import files
+
+    for output in outputs:
+        files.write_atomically(output, text_of(output))
+        say(f"report written: {output}", error=error)
 
 
 def complain(message: object) -> None:

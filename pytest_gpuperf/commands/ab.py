@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import argparse
 import shlex
-import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
 from pytest_gpuperf.catalogue.units import counted
-from pytest_gpuperf.commands import complain, say
+from pytest_gpuperf.commands import complain, here, say, say_lines, terminal_width, write_reports
 from pytest_gpuperf.commands.flags import add_outputs, check_outputs
 from pytest_gpuperf.commands.interleaved import (
-    Ended,
     Interleaved,
     PairState,
     Revision,
@@ -38,7 +36,7 @@ from pytest_gpuperf.report.interchange import SUFFIXES, report_text
 from pytest_gpuperf.report.text.failure import failure
 from pytest_gpuperf.report.text.next_command import CommandContext
 from pytest_gpuperf.report.text.summary import summary
-from pytest_gpuperf.storage import files, run_files
+from pytest_gpuperf.storage import run_files
 
 USAGE = (
     "gpuperf ab BASE [HEAD] [--processes K] [--time-limit SECONDS] [--install CMD]\n"
@@ -83,21 +81,21 @@ def act(options: argparse.Namespace) -> int:
     """
     check_limits(options)
     check_outputs(options.outputs, SUFFIXES)
-    here = repository(Path.cwd())
+    repo = repository(Path.cwd())
     with ExitStack() as opened:
         opened.enter_context(ended_by_sigterm())
-        commits = here.commit(options.base), options.head and here.commit(options.head)
-        place = opened.enter_context(worktrees(here))
-        sides = _sides(options, here, place.add("a", commits[0]), commits)
+        commits = repo.commit(options.base), options.head and repo.commit(options.head)
+        place = opened.enter_context(worktrees(repo))
+        sides = _sides(options, repo, place.add("a", commits[0]), commits)
         if options.head:
             sides[1].tree = place.add("b", commits[1])
         for side in sides:
-            if options.install and side.tree.top != here.top:
+            if options.install and side.tree.top != repo.top:
                 say(f"installing {side.title}")
                 side.tree.install(options.install)
         for side in sides:
             say(f"{side.letter.upper()}: {side.title}")
-        environment = opened.enter_context(device_held(here, place.folder))
+        environment = opened.enter_context(device_held(repo, place.folder))
         command = run_files.command_line(["gpuperf", "ab", *_words(options)])
         return _compared(Interleaved(options, PairState(sides), environment, command), options)
 
@@ -106,10 +104,8 @@ def _compared(trial: Interleaved, options: argparse.Namespace) -> int:
     """Measures until all is decided, and returns the exit code."""
     try:
         trial.measure()
-    except Ended as ended:
-        return ended.code
     except KeyboardInterrupt:
-        kept = f"; what was measured is in {_named(trial.place)}" if trial.pairs.count else ""
+        kept = f"; what was measured is in {here(trial.place)}" if trial.pairs.count else ""
         complain(f"interrupted{kept}")
         return INTERRUPTED
     if not trial.pairs.results:
@@ -129,13 +125,13 @@ def _words(options: argparse.Namespace) -> list[str]:
 
 def _sides(
     options: argparse.Namespace,
-    here: Repository,
+    repo: Repository,
     base: Tree,
     commits: tuple[str, str | None],
 ) -> tuple[Revision, Revision]:
-    old = f"{options.base} ({here.title(commits[0])})"
-    new = f"{options.head} ({here.title(commits[1])})" if commits[1] else WORKING_TREE
-    own = Tree(here, here.top)
+    old = f"{options.base} ({repo.title(commits[0])})"
+    new = f"{options.head} ({repo.title(commits[1])})" if commits[1] else WORKING_TREE
+    own = Tree(repo, repo.top)
     name = options.head or WORKING_TREE
     return (
         Revision("a", options.base, old, base, options.python_a or sys.executable),
@@ -146,9 +142,9 @@ def _sides(
 def conclude(trial: Interleaved, options: argparse.Namespace) -> int:
     """Prints and writes what came of it, and returns the exit code."""
     pairs, (old, new) = trial.pairs, trial.pairs.sides
-    run, saved = trial.save(), _named(trial.file(new))
+    run, saved = trial.save(), here(trial.file(new))
     context = CommandContext(trial.command, paired=True)
-    width = shutil.get_terminal_size().columns
+    width = terminal_width()
     results = view.worst_first(pairs.results.values())
     slower = [result for result in results if is_slower(result)]
     for result in slower:
@@ -156,14 +152,12 @@ def conclude(trial: Interleaved, options: argparse.Namespace) -> int:
         say("", *failure(result, failing, context, width).split("\n"))
     say("", f"baseline: {old.title}", f"measured: {new.title}")
     notes = _notes(trial, options)
-    lines = summary(results, width, context, _named(trial.place), notes=notes, told=slower)
-    say(*(line.text for line in lines))
+    lines = summary(results, width, context, here(trial.place), notes=notes, told=slower)
+    say_lines(lines)
     if slower or any(result.outcome is Outcome.IMPROVED for result in results):
-        both = shlex.join([_named(trial.file(old)), saved])
+        both = shlex.join([here(trial.file(old)), saved])
         say("to see all that changed:", f"  gpuperf compare {both}")
-    for output in options.outputs:
-        files.write_atomically(output, report_text(run, output, saved))
-        say(f"report written: {output}")
+    write_reports(options.outputs, lambda output: report_text(run, output, saved))
     say(_sentence(trial, results))
     return FAILED if slower or new.failed or any(map(is_undecided, results)) else OK
 
@@ -196,7 +190,3 @@ def _notes(trial: Interleaved, options: argparse.Namespace) -> Iterator[str]:
 def _incomplete_lines(pairs: PairState) -> Iterator[str]:
     for test, why in pairs.skipped.items():
         yield f"{printable(title_of(test))}: {printable(why)}"
-
-
-def _named(path: Path) -> str:
-    return files.short(path, Path.cwd())

@@ -80,7 +80,7 @@ def _list(known: dict[Path, BaselineFile], patterns: list[str]) -> int:
         wanted = [
             (test, name, entry)
             for test, entries in loaded.tests.items()
-            if not patterns or any(run_files.matches(test, pattern) for pattern in patterns)
+            if run_files.matches_any(test, patterns)
             for name, entry in entries.items()
         ]
         if wanted:

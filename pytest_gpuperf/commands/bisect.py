@@ -8,7 +8,6 @@ command goes on; what ran out of time has none, and is asked again.
 from __future__ import annotations
 
 import argparse
-import hashlib
 import importlib.metadata
 import json
 import os
@@ -16,19 +15,18 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue, no_metric
 from pytest_gpuperf.commands import ab, complain, interleaved, say
 from pytest_gpuperf.commands.flags import add_tests
 from pytest_gpuperf.commands.interleaved import Ended, Interleaved, PairState, Revision
 from pytest_gpuperf.commands.worktrees import Repository, Tree, repository, worktrees
-from pytest_gpuperf.errors import FAILED, INTERRUPTED, NotInstalled, UsageFailure
+from pytest_gpuperf.errors import FAILED, NotInstalled, UsageFailure
 from pytest_gpuperf.measure import fresh_process
 from pytest_gpuperf.measure.device import fingerprint
 from pytest_gpuperf.model.result import Outcome
@@ -45,8 +43,14 @@ EXAMPLES = (
 )
 PREFIX = "gpuperf-environments-"
 """How the names of folders with environments begin."""
-_SAID = {"good": "as good", "bad": "slower", "skip": "skipped", "": "skipped: time ran out"}
+_SAID = {
+    "good": "as good",
+    "bad": "slower",
+    "skip": "skipped",
+    "": "skipped: time ran out. The same command asks again; a longer --time-limit may decide it",
+}
 """Git's words for an answer, and ours."""
+_ANSWERS = Path(".gpuperf") / "bisect" / "answers.json"
 _ASKED = re.compile(r"^\[?([0-9a-f]{40,64})\b", re.MULTILINE)
 _ONLY_SKIPPED, _NO_SOLUTION = 2, 1
 """With which git bisect ends where all others were skipped, and uv where nothing fits."""
@@ -74,122 +78,95 @@ def act(options: argparse.Namespace) -> int:
     """Names the first commit or release from which on the tests are slower, and what it did.
 
     Returns what `gpuperf ab` of it and the one before says, 1 where they are slower; 1 where
-    several are left that could not be measured; INTERRUPTED, after which the same command goes on.
-    Raises UsageFailure for revisions or releases that are none, or where the bad one is not slower.
+    several are left that could not be measured. Interrupted, the same command goes on. Raises
+    UsageFailure for revisions or releases that are none, or where the bad one is not slower.
     """
     interleaved.check_limits(options)
     if options.metric and options.metric not in catalogue().metrics:
         raise UsageFailure(f"--metric {options.metric}: {no_metric(options.metric)}")
     with ExitStack() as opened:
         opened.enter_context(interleaved.ended_by_sigterm())
-        line = opened.enter_context((_releases if options.packages else _commits)(options))
-        environment = opened.enter_context(interleaved.device_held(line.here, line.folder))
-        try:
-            return _Search(options, line, environment).run()
-        except KeyboardInterrupt:
-            complain("interrupted: the same command goes on")
-            return INTERRUPTED
-        except Ended as ended:
-            return ended.code
+        return (_Releases if options.packages else _Commits)(options, opened).searched()
 
 
-class _CommitRange(NamedTuple):
-    """What lies between a good and a bad commit of the checkout in which git bisects."""
+class _Commits:
+    """A search among the commits of the repository, each in a worktree."""
 
-    here: Repository
-    folder: Path
-    """For what goes with the command."""
-    asking: Path
-    good: str
-    bad: str
-    title: Callable[[str], str]
-    made: Callable[[str], Revision]
-    """Makes a commit ready to be measured, once. Raises NotInstalled and UsageFailure."""
+    _FORM = "%h %s"
+    """What git says of one."""
 
+    def __init__(self, options: argparse.Namespace, opened: ExitStack) -> None:
+        if not options.bad:
+            raise UsageFailure("name GOOD and BAD, two revisions, or --package NAME=OLD..NEW")
+        here = repository(Path.cwd())
+        self.good, self.bad = here.commit(options.good), here.commit(options.bad)
+        self._place = opened.enter_context(worktrees(here))
+        self._asking = self._place.add("asked", self.good).top
+        self._begin(options, opened, here, self._place.folder)
 
-@contextmanager
-def _commits(options: argparse.Namespace) -> Iterator[_CommitRange]:
-    """Those of the repository, each in a worktree."""
-    if not options.bad:
-        raise UsageFailure("name GOOD and BAD, two revisions, or --package NAME=OLD..NEW")
-    here = repository(Path.cwd())
-    good, bad = here.commit(options.good), here.commit(options.bad)
-    with worktrees(here) as place:
-
-        @cache
-        def made(commit: str) -> Revision:
-            tree = place.add(commit[:12], commit)
-            if options.install:
-                tree.install(options.install)
-            return Revision("", commit[:12], here.title(commit), tree, sys.executable)
-
-        yield _CommitRange(
-            here, place.folder, place.add("asked", good).top, good, bad, here.title, made
-        )
-
-
-class _Search:
-    """A search under way."""
-
-    def __init__(
-        self, options: argparse.Namespace, line: _CommitRange, environment: dict[str, str]
+    def _begin(
+        self, options: argparse.Namespace, opened: ExitStack, tested: Repository, folder: Path
     ) -> None:
-        self._options, self._line, self._environment = options, line, environment
-        self._title = line.title
-        question = [line.good, line.bad, options.tests, options.metric, *options.pytest_args]
-        name = hashlib.sha256(json.dumps(question).encode()).hexdigest()[:16]
-        self._file = run_files.project(Path.cwd()) / ".gpuperf" / "bisect" / f"{name}.json"
-        self._known: Any = {}
-        """Answers of before."""
+        self._options, self._prepared = options, cache(self._prepare)
+        self._environment = opened.enter_context(interleaved.device_held(tested, folder))
+        self._file = run_files.project(Path.cwd()) / _ANSWERS
+        self._answers: Any = {}
         with suppress(FileNotFoundError):
-            self._known = files.read_json(self._file, "Remove it: the search begins anew")
+            self._answers = files.read_json(self._file, "Remove it: the search begins anew")
 
-    def run(self) -> int:
-        """Answers git until it names a commit."""
-        asking, good, bad = self._line[2:5]
-        git = partial(files.git, asking, "bisect", ends=(0, _ONLY_SKIPPED))
-        said = git("start", "--no-checkout", "--first-parent", bad, good).decode(errors="replace")
-        if (answer := self._answer(bad)) != "bad":
+    def _title(self, commit: str) -> str:
+        return Repository(self._asking, self._asking).title(commit, self._FORM)
+
+    def _prepare(self, commit: str) -> Revision:
+        """Makes it ready to be measured. Raises NotInstalled and UsageFailure."""
+        tree = self._place.add(commit[:12], commit)
+        if self._options.install:
+            tree.install(self._options.install)
+        return Revision("", commit[:12], self._title(commit), tree, sys.executable)
+
+    def searched(self) -> int:
+        """Answers git until it names a commit, and says what that did."""
+        git = partial(files.git, self._asking, "bisect", ends=(0, _ONLY_SKIPPED))
+        said = git("start", "--no-checkout", "--first-parent", self.bad, self.good)
+        if (answer := self._answer(self.bad)) != "bad":
             raise UsageFailure(
-                f"{self._title(bad)} is not slower than {self._title(good)}: {_SAID[answer]}. Name "
-                "another pair, or the --test and --metric that are"
+                f"{self._title(self.bad)} is not slower than {self._title(self.good)}: "
+                f"{_SAID[answer]}. Name another pair, or the --test and --metric that are"
             )
-        while said.startswith("Bisecting"):
-            (asked,) = _ASKED.findall(said)
-            said = git(self._answer(asked) or "skip", asked).decode(errors="replace")
-        first, *others = _ASKED.findall(said)
+        while said.startswith(b"Bisecting"):
+            (asked,) = _ASKED.findall(said.decode(errors="replace"))
+            said = git(self._answer(asked) or "skip", asked)
+        first, *others = _ASKED.findall(said.decode(errors="replace"))
         if others:
             say("", "the first that is slower is one of these, of which the others were skipped:")
             say(*(f"  {self._title(commit)}" for commit in (first, *others)))
             return FAILED
         say("", f"the first that is slower: {self._title(first)}", "")
-        before = files.git(asking, "rev-parse", f"{first}^").decode().strip()
+        before = files.git(self._asking, "rev-parse", f"{first}^").decode().strip()
         return ab.conclude(self._compared(before, first), self._options)
 
     def _answer(self, commit: str) -> str:
         """Git's word for it, measured where that is not known; "" where time ran out."""
-        if self._known.get(commit) in _SAID:
-            return str(self._known[commit])
-        say(self._title(commit))
-        answer = self._measured(commit)
-        say(f"  {_SAID[answer]}")
-        if answer:
-            self._known[commit] = answer
+        options = self._options
+        words = [commit, self.good, options.tests, options.metric, *options.pytest_args]
+        question = json.dumps(words)
+        if self._answers.get(question) not in _SAID:
+            say(self._title(commit))
+            answer = self._measured(commit)
+            say(f"  {_SAID[answer]}")
+            if not answer:
+                return ""
+            self._answers[question] = answer
             files.ignored_by_git(self._file.parent.parent)
-            files.write_atomically(self._file, json.dumps(self._known, indent=1) + "\n")
-        else:
-            longer = f"--time-limit {2 * self._options.time_limit:g} gives it longer"
-            say(f"  the same command asks again; {longer}")
-        return answer
+            files.write_atomically(self._file, json.dumps(self._answers, indent=1) + "\n")
+        return str(self._answers[question])
 
     def _measured(self, commit: str) -> str:
         try:
-            trial = self._compared(self._line.good, commit)
-        except Ended as ended:
-            if ended.side.letter == "a":  # without it, nothing can be said
-                raise
-            return "skip"
-        except NotInstalled as error:
+            trial = self._compared(self.good, commit)
+        except (Ended, NotInstalled) as error:
+            if isinstance(error, Ended) and error.side.letter == "a":
+                raise  # without it, nothing can be said
             complain(error)
             return "skip"
         outcomes = trial.pairs.outcomes(self._options.metric)
@@ -201,7 +178,7 @@ class _Search:
 
     def _compared(self, old: str, new: str) -> Interleaved:
         """By `gpuperf ab`. Raises Ended, NotInstalled and UsageFailure."""
-        options, made = self._options, self._line.made
+        options, made = self._options, self._prepared
         sides = replace(made(old), letter="a", runs=[]), replace(made(new), letter="b", runs=[])
         packages = [f"--package={one}" for one in options.packages]
         words = ["bisect", *packages] if packages else ["ab", *(side.name for side in sides)]
@@ -212,44 +189,42 @@ class _Search:
         return trial
 
 
-@contextmanager
-def _releases(options: argparse.Namespace) -> Iterator[_CommitRange]:
-    """Those of packages, each in a copy of this environment, whose files are hard links.
+class _Releases(_Commits):
+    """The same among states of packages, each in a copy of this environment by hard links.
 
     Nothing writes into these: uv removes files and makes others, and so does Python.
     """
-    if options.good or options.install:
-        raise UsageFailure("--package takes the place of GOOD, BAD and --install: leave them out")
-    if sys.prefix == sys.base_prefix:
-        made_by = "run this from one that venv or uv has made"
-        raise UsageFailure(f"--package copies an environment, and {sys.prefix} is none: {made_by}")
-    here = Repository(Path.cwd(), Path.cwd())
-    with suppress(UsageFailure):  # none is needed
-        here = repository(Path.cwd())
-    place = Path(tempfile.gettempdir())
-    beside = Path(sys.prefix).parent
-    if os.access(beside, os.W_OK) and place.stat().st_dev != beside.stat().st_dev:
-        place = beside  # one can link only within a file system
-    files.sweep(place, PREFIX)
-    with files.staging(place, PREFIX) as folder:
-        commits = _as_commits(folder, options.packages)
 
-        def title(commit: str) -> str:
-            return files.git(folder, "log", "-1", "--format=%s", commit).decode().strip()
+    _FORM = "%s"
 
-        @cache
-        def made(commit: str) -> Revision:
-            copy = folder / f"of-{commit}"
-            shutil.copytree(sys.prefix, copy, symlinks=True, copy_function=_linked)
-            python = str(copy / "bin" / "python")
-            wanted = files.git(folder, "log", "-1", "--format=%b", commit).decode().splitlines()[0]
-            code, said = _uv("pip", "install", "--quiet", f"--python={python}", *wanted.split())
-            if code:
-                error = NotInstalled if code == _NO_SOLUTION else UsageFailure
-                raise error(f"{wanted} cannot be installed: {said}")
-            return Revision("", title(commit), title(commit), Tree(here, here.top), python)
+    def __init__(self, options: argparse.Namespace, opened: ExitStack) -> None:
+        if options.good or options.install:
+            raise UsageFailure("--package takes the place of GOOD, BAD and --install: drop them")
+        if sys.prefix == sys.base_prefix:
+            raise UsageFailure(
+                f"--package copies an environment, and {sys.prefix} is none: run this from one "
+                "that venv or uv has made"
+            )
+        self._here = Repository(Path.cwd(), Path.cwd())
+        with suppress(UsageFailure):  # none is needed
+            self._here = repository(Path.cwd())
+        place, beside = Path(tempfile.gettempdir()), Path(sys.prefix).parent
+        if os.access(beside, os.W_OK) and place.stat().st_dev != beside.stat().st_dev:
+            place = beside  # one can link only within a file system
+        files.sweep(place, PREFIX)
+        self._asking = opened.enter_context(files.staging(place, PREFIX))
+        self.bad, self.good = _as_commits(self._asking, options.packages)
+        self._begin(options, opened, self._here, self._asking)
 
-        yield _CommitRange(here, folder, folder, commits[-1], commits[0], title, made)
+    def _prepare(self, commit: str) -> Revision:
+        copy = self._asking / f"of-{commit}"
+        shutil.copytree(sys.prefix, copy, symlinks=True, copy_function=_linked)
+        wanted, python = self._title(commit), str(copy / "bin" / "python")
+        code, said = _uv("pip", "install", "--quiet", f"--python={python}", *wanted.split())
+        if code:
+            error = NotInstalled if code == _NO_SOLUTION else UsageFailure
+            raise error(f"{wanted} cannot be installed: {said}")
+        return Revision("", wanted, wanted, Tree(self._here, self._here.top), python)
 
 
 def _linked(source: str, copy: str) -> None:
@@ -260,8 +235,8 @@ def _linked(source: str, copy: str) -> None:
         shutil.copy2(source, copy, follow_symlinks=False)
 
 
-def _as_commits(folder: Path, packages: list[str]) -> list[str]:
-    """A repository with a commit for each state of the packages, the newest first.
+def _as_commits(folder: Path, packages: list[str]) -> tuple[str, str]:
+    """The last and the first of commits that are made here, one for each state of the packages.
 
     One after the other gets its releases. All else that answers depend on is in the messages.
     """
@@ -270,19 +245,17 @@ def _as_commits(folder: Path, packages: list[str]) -> list[str]:
         raise UsageFailure(f"--package {', '.join(packages)}: name each package once")
     installed = sorted(f"{d.name} {d.version}" for d in importlib.metadata.distributions())
     rest = json.dumps([fingerprint.revision(Path.cwd()), installed])
-    states = [{package: known[0] for package, known in listed.items()}]
+    state, stream = {package: known[0] for package, known in listed.items()}, ""
     for package, known in listed.items():
         say(f"{package}: {len(known)} releases, {known[0]} to {known[-1]}")
-        others = {name: release for name, release in states[-1].items() if name != package}
-        states += [{package: release, **others} for release in known[1:]]
-    stream = ""
-    for state in states:
-        title = " with ".join(f"{package} {release}" for package, release in state.items())
-        message = f"{title}\n\n{' '.join(map('=='.join, state.items()))}\n{rest}\n"
-        stream += f"commit HEAD\ncommitter a <a> 0 +0000\ndata {len(message)}\n{message}"
+        for release in known[1:] if stream else known:
+            state = {package: release} | state | {package: release}
+            message = f"{' '.join(map('=='.join, state.items()))}\n\n{rest}\n"
+            stream += f"commit HEAD\ncommitter a <a> 0 +0000\ndata {len(message)}\n{message}"
     files.git(folder, "init", "--quiet")
     files.git(folder, "fast-import", "--quiet", given=stream)
-    return files.git(folder, "rev-list", "HEAD").decode().split()
+    last, *_, first = files.git(folder, "rev-list", "HEAD").decode().split()
+    return last, first
 
 
 def _listed(folder: Path, written: str) -> tuple[str, list[str]]:
@@ -306,15 +279,12 @@ def _listed(folder: Path, written: str) -> tuple[str, list[str]]:
             return package, [old, *known]
         newest = re.search(rf"^{re.escape(package)}==(\S+)", said, re.MULTILINE)
         if newest is None:
-            raise UsageFailure(f"the releases of {package} cannot be listed: {said}")
+            missing = "pip install uv. " if "No module named uv" in said else ""
+            raise UsageFailure(f"the releases of {package} cannot be listed: {missing}{said}")
         known.insert(0, newest[1])
 
 
 def _uv(*words: str) -> tuple[int, str]:
     """How uv ends, and what it prints; where the user stands, for its settings there to hold."""
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
-    program = shutil.which("uv", path=path)
-    if program is None:
-        raise UsageFailure("--package installs releases by uv, which is not there: pip install uv")
-    code, said = fresh_process.run([program, *words], folder=Path.cwd())
+    code, said = fresh_process.run([sys.executable, "-m", "uv", *words], folder=Path.cwd())
     return code, said.strip()

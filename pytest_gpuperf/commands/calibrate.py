@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from shutil import get_terminal_size
 
 from pytest_gpuperf.baselines import calibration
 from pytest_gpuperf.baselines.calibration import Estimate, Finding, Trials
 from pytest_gpuperf.catalogue.units import counted
-from pytest_gpuperf.commands import say
+from pytest_gpuperf.commands import say, say_lines, terminal_width
 from pytest_gpuperf.commands.flags import add_baselines, baselines_folder
 from pytest_gpuperf.errors import OK
 from pytest_gpuperf.report.text.table import NOTHING, Line, column_lines, wrapped_lines
@@ -41,7 +40,7 @@ def act(options: argparse.Namespace) -> int:
     """Prints what the runs say of each suite's noise, and stores it where that was asked for."""
     findings = calibration.findings([run_files.load(file) for file in options.runs], utc_now()[:10])
     for finding in findings:
-        say(*(line.text for line in lines(finding, get_terminal_size().columns)))
+        say_lines(lines(finding, terminal_width()))
     if options.write:
         for file in calibration.write(findings, baselines_folder(options)):
             say(f"written: {file}")

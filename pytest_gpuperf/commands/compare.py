@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pytest_gpuperf.catalogue import kernel_families
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
-from pytest_gpuperf.commands import json_text, say
+from pytest_gpuperf.commands import say, say_json, say_lines, terminal_width
 from pytest_gpuperf.commands.flags import JSON, MARKDOWN, TEXT, add_format, add_tests
 from pytest_gpuperf.errors import UsageFailure, meant, printable
 from pytest_gpuperf.judge import comparison as judge
@@ -93,7 +93,7 @@ def act(options: argparse.Namespace) -> int:
     a, b = _sides(options.a, options.b, options.configurations)
     a, b = _only(a, b, options.tests)
     comparison = compare(a, b, kernels=options.kernels > 0)
-    say(*_written(comparison, options.format, options.kernels))
+    _print(comparison, options.format, options.kernels)
     return 0
 
 
@@ -132,7 +132,7 @@ def _sides(a: Path, b: Path | None, configurations: Sequence[str]) -> tuple[Chos
     if b is None and len(configurations) < 2:
         raise UsageFailure(
             f"{a}: compare it with what? Name a second run, or two of its configurations "
-            f"(--config A --config B); it has {_configurations(first)}"
+            f"(--config A --config B); it has {', '.join(_configurations(first)) or 'none'}"
         )
     second = first if b is None else _loaded(b)
     if not configurations:
@@ -150,7 +150,7 @@ def _loaded(file: Path) -> Chosen:
 def _of(side: Chosen, configuration: str) -> Chosen:
     chosen = tuple(m for m in side.measurements if m.configuration == configuration)
     if not chosen:
-        known = dict.fromkeys(m.configuration for m in side.measurements if m.configuration)
+        known = _configurations(side)
         close = meant(configuration, known)
         raise UsageFailure(
             f'{side.run} has no configuration "{configuration}"; it has '
@@ -159,9 +159,8 @@ def _of(side: Chosen, configuration: str) -> Chosen:
     return replace(side, measurements=chosen, configuration=configuration)
 
 
-def _configurations(side: Chosen) -> str:
-    names = dict.fromkeys(m.configuration for m in side.measurements if m.configuration)
-    return ", ".join(names) or "none"
+def _configurations(side: Chosen) -> list[str]:
+    return [*dict.fromkeys(m.configuration for m in side.measurements if m.configuration)]
 
 
 def _only(a: Chosen, b: Chosen, patterns: Sequence[str]) -> tuple[Chosen, Chosen]:
@@ -225,17 +224,13 @@ def _listing(label: str, side: Chosen) -> str:
     return f"\n{label}, {side.run}, has{''.join(shown) or ' none'}{more}"
 
 
-def _written(comparison: Comparison, form: str, kernels: int) -> list[str]:
-    """The lines of the comparison in the format that was asked for."""
+def _print(comparison: Comparison, form: str, kernels: int) -> None:
+    """Prints the comparison in the format that was asked for."""
+    from pytest_gpuperf.report.comparison_report import markdown, text_lines
+
     if form == JSON:
-        return json_text(files.to_plain(comparison)).split("\n")
-    if form == MARKDOWN:
-        from pytest_gpuperf.report.comparison_report import markdown
-
-        return markdown(comparison, kernels=kernels).rstrip("\n").split("\n")
-    from shutil import get_terminal_size
-
-    from pytest_gpuperf.report.comparison_report import text_lines
-
-    shown = text_lines(comparison, kernels=kernels, width=get_terminal_size().columns)
-    return [line.text for line in shown]
+        say_json(files.to_plain(comparison))
+    elif form == MARKDOWN:
+        say(*markdown(comparison, kernels=kernels).rstrip("\n").split("\n"))
+    else:
+        say_lines(text_lines(comparison, kernels=kernels, width=terminal_width()))

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from pytest_gpuperf.commands import json_text, say, tell
+from pytest_gpuperf.commands import say_json, tell
 from pytest_gpuperf.commands.flags import JSON, TEXT, add_format
 from pytest_gpuperf.errors import FAILED, OK
 from pytest_gpuperf.model.measurement import Canary, Machine
@@ -43,7 +43,7 @@ def act(options: argparse.Namespace) -> int:
         all_of_it = checks.Examination(
             checks.SCHEMA, measurable, tuple(answers), device, machine, read
         )
-        say(*json_text(asdict(all_of_it)).split("\n"))
+        say_json(asdict(all_of_it))
     elif machine and read:
         tell(*_machine_lines(machine), *_canary_lines(read))
     return OK if measurable else FAILED

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
-from pathlib import Path
 
 from pytest_gpuperf.catalogue.units import counted
 from pytest_gpuperf.commands import complain, json_text, say
 from pytest_gpuperf.commands.flags import add_outputs, add_run, run_of
 from pytest_gpuperf.errors import UsageFailure
 from pytest_gpuperf.model.metric import Direction
+from pytest_gpuperf.model.result import Run
 from pytest_gpuperf.report import interchange, view
 from pytest_gpuperf.storage import files, run_files
 
@@ -48,8 +48,19 @@ def act(options: argparse.Namespace) -> int:
     pytest-benchmark is not installed.
     """
     file = run_of(options)
-    is_first = options.format == FORMATS[0]
-    text = _benchmarks(file) if is_first else _records(file, options.format)
+    run = run_files.load(file)
+    try:
+        text = _text(run, options.format)
+    except (OverflowError, ValueError):
+        raise UsageFailure(
+            f"{file}: a value or a date is beyond what {options.format} can have: was it edited?"
+        ) from None
+    if not text:
+        lacking = f"; no measurement has a time to export ({', '.join(view.TIMES)})"
+        timed = options.format == FORMATS[0]
+        raise UsageFailure(
+            f"{file}: nothing in it is to be exported as {options.format}{lacking if timed else ''}"
+        )
     if not options.outputs:
         say(*text.rstrip("\n").split("\n"))
     for output in options.outputs:
@@ -58,29 +69,24 @@ def act(options: argparse.Namespace) -> int:
     return 0
 
 
-def _records(file: Path, form: str) -> str:
-    run = run_files.load(file)
-    try:
-        if form == "openmetrics":
-            text = interchange.open_metrics(run)
-            empty = text == "# EOF\n"
-        elif form == "pytorch":
-            records = interchange.pytorch_records(run)
-            empty, text = not records, "".join(f"{_line(record)}\n" for record in records)
-        elif form == "bencher":
-            metrics = interchange.bencher_metrics(run)
-            empty, text = not metrics, json_text(metrics) + "\n"
-        else:
-            better = Direction.LOWER if form.endswith("smaller") else Direction.HIGHER
-            benchmarks = interchange.action_benchmarks(run, better)
-            empty, text = not benchmarks, json_text(benchmarks) + "\n"
-    except (OverflowError, ValueError):
-        raise UsageFailure(
-            f"{file}: a value or a date is beyond what {form} can have: was it edited?"
-        ) from None
-    if empty:
-        raise UsageFailure(f"{file}: nothing in it is to be exported as {form}")
-    return text
+def _text(run: Run, form: str) -> str:
+    """The run in this format; "" where it has nothing for it.
+
+    Raises OverflowError and ValueError for numbers that the format cannot have.
+    """
+    if form == FORMATS[0]:
+        return _benchmarks(run)
+    if form == "openmetrics":
+        text = interchange.open_metrics(run)
+        return "" if text == "# EOF\n" else text
+    if form == "pytorch":
+        return "".join(f"{_line(record)}\n" for record in interchange.pytorch_records(run))
+    if form == "bencher":
+        metrics = interchange.bencher_metrics(run)
+        return f"{json_text(metrics)}\n" if metrics else ""
+    better = Direction.LOWER if form.endswith("smaller") else Direction.HIGHER
+    benchmarks = interchange.action_benchmarks(run, better)
+    return f"{json_text(benchmarks)}\n" if benchmarks else ""
 
 
 def _line(record: object) -> str:
@@ -88,24 +94,18 @@ def _line(record: object) -> str:
     return json.dumps(record, allow_nan=False).replace("##", "#\\u0023")
 
 
-def _benchmarks(file: Path) -> str:
-    run = run_files.load(file)
+def _benchmarks(run: Run) -> str:
+    """As pytest-benchmark writes them; complains of measurements that have no time."""
     try:
         data, timeless = interchange.exported(run)
-        text = json_text(data, indent=4)
-    except (OverflowError, ValueError):
-        raise UsageFailure(
-            f"{file}: its times are beyond what statistics can be made of: was it edited?"
-        ) from None
     except ImportError:
         raise UsageFailure(
             "gpuperf export takes the statistics from pytest-benchmark, which is not installed: "
             'pip install "pytest-gpuperf[benchmark]"'
         ) from None
-    times = ", ".join(view.TIMES)
     if not data["benchmarks"]:
-        raise UsageFailure(f"{file}: no measurement has a time to export ({times})")
+        return ""
     if timeless:
         left_out = counted(len(timeless), "measurement")
         complain(f"{left_out} left out, without a time: {', '.join(timeless)}")
-    return text + "\n"
+    return json_text(data, indent=4) + "\n"

@@ -48,6 +48,13 @@ def add_run(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_new_run(parser: argparse._ActionsContainer) -> None:
+    """`--run`: the file that a run is written to, which is not there yet."""
+    parser.add_argument(
+        "--run", type=Path, metavar="FILE", help="a new file; default: .gpuperf/runs/<time>.json"
+    )
+
+
 def run_of(options: argparse.Namespace) -> Path:
     """The file of the run that was named, or the newest. Raises UsageFailure for none."""
     return options.run or run_files.newest(Path.cwd())

@@ -14,7 +14,7 @@ from typing import Any
 
 from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.catalogue.units import counted
-from pytest_gpuperf.commands import complain, json_text, say, tell
+from pytest_gpuperf.commands import complain, say_json, tell, write_reports
 from pytest_gpuperf.commands.flags import (
     JSON,
     TEXT,
@@ -81,14 +81,11 @@ def act(options: argparse.Namespace) -> int:
     check_outputs(reports, _SUFFIXES)
     named = options.runs or [str(run_files.project(Path.cwd()) / run_files.FOLDER)]
     past = looked_back(named, options.baselines, options.tests)
-    for report in reports:
-        files.write_atomically(report, _report_text(past, report))
     if options.format == JSON:
-        say(*json_text(plain(past)).split("\n"))
-        return 0
-    tell(*_lines(past, detailed=bool(options.tests)))
-    for report in reports:
-        say(f"report written: {report}")
+        say_json(plain(past))
+    else:
+        tell(*_lines(past, detailed=bool(options.tests)))
+    write_reports(reports, lambda report: _report_text(past, report), error=options.format == JSON)
     return 0
 
 

@@ -11,17 +11,19 @@ import hashlib
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from pytest_gpuperf.catalogue import architectures
 from pytest_gpuperf.catalogue.units import counted
 from pytest_gpuperf.commands import say
+from pytest_gpuperf.commands.flags import add_new_run
 from pytest_gpuperf.errors import UsageFailure
 from pytest_gpuperf.measure.ncu import profiled_step
 from pytest_gpuperf.measure.ncu.profiled_step import ProfiledStep, Report
 from pytest_gpuperf.model.measurement import STEP, Device, Fingerprint, Measurement, Scalar
 from pytest_gpuperf.model.result import Run
 from pytest_gpuperf.storage import files, run_files
+from pytest_gpuperf.storage.baseline_files import suite_of
 
 USAGE: str | None = None
 EXAMPLES = ("gpuperf import step.ncu-rep --test tests/perf/test_step.py::test_step",)
@@ -57,9 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="a report of ncu (.ncu-rep); several are several processes",
     )
-    parser.add_argument(
-        "--run", type=Path, metavar="OUT", help="a new file; default: .gpuperf/runs/<time>.json"
-    )
+    add_new_run(parser)
     parser.add_argument(
         "--test",
         default="",
@@ -157,7 +157,7 @@ def _measurement(file: Path, request: ImportRequest) -> Measurement:
     return Measurement(
         test=test,
         name=STEP,
-        suite=request.suite or _suite(test),
+        suite=request.suite or suite_of(test),
         process=_digest(file),
         configuration=request.configuration,
         workload={},
@@ -186,20 +186,14 @@ def _settings(report: Report, step: ProfiledStep, executions: int) -> dict[str, 
 
 def _check_names(request: ImportRequest) -> None:
     """Raises UsageFailure for names that no test and no suite can have."""
-    if request.test and not (_suite(request.test) and request.test.partition("::")[2]):
+    if request.test and not (suite_of(request.test) and request.test.partition("::")[2]):
         raise UsageFailure(
             f"--test {request.test}: not the id of a test, such as tests/perf/test_a.py::test_b"
         )
-    suite = request.suite or (_suite(request.test) if request.test else "")
+    suite = request.suite or (suite_of(request.test) if request.test else "")
     if suite and (problem := files.name_problem(suite)):
         given = f"--suite {suite}" if request.suite else f"--test {request.test}"
         raise UsageFailure(f"{given}: a suite is one folder's name, and {problem}")
-
-
-def _suite(test: str) -> str:
-    """The suite of a test with this id: the folder of its file, or in the root the file."""
-    path = PurePosixPath(test.partition("::")[0])
-    return path.parent.name or path.stem
 
 
 def _digest(file: Path) -> str:

@@ -30,7 +30,7 @@ from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.catalogue.units import counted, duration
 from pytest_gpuperf.commands import complain, print_failure, say
 from pytest_gpuperf.commands.worktrees import Repository, Tree, pinned
-from pytest_gpuperf.errors import FAILED, OK, UsageFailure
+from pytest_gpuperf.errors import FAILED, OK, GpuperfError, UsageFailure
 from pytest_gpuperf.judge.stopping import LOOKS, settled
 from pytest_gpuperf.measure import fresh_process
 from pytest_gpuperf.measure.device import nvml
@@ -77,10 +77,14 @@ class Revision:
         return {(m.test, m.name): m for m in self.runs[number].measurements}
 
 
-class Ended(Exception):
+class Ended(GpuperfError):
     """A process of `side` ended without measuring: nothing more is to be had. Has its exit code."""
 
     def __init__(self, code: int, side: Revision) -> None:
+        super().__init__(
+            f"{side.title} measured nothing: there is nothing to compare. A revision has the "
+            "tests and the files that are in its commit, and no other"
+        )
         self.code, self.side = code, side
 
 
@@ -183,12 +187,8 @@ class PairState:
         Raises UsageFailure for two devices.
         """
         both = [side.measured(-1) for side in self.sides]
-        tests = {test for side in both for test, _ in side if self._patterns}
-        self._left_out |= {
-            test
-            for test in tests
-            if not any(run_files.matches(test, pattern) for pattern in self._patterns)
-        }
+        tests = {test for side in both for test, _ in side}
+        self._left_out |= {t for t in tests if not run_files.matches_any(t, self._patterns)}
         old, new = (
             {key: one for key, one in side.items() if key[0] not in self._left_out} for side in both
         )
@@ -367,12 +367,7 @@ class Interleaved:
         count = len(finished.run.measurements) if finished.run else 0
         say(f"{name}: {counted(count, 'measurement')} in {duration(finished.seconds)}")
         if finished.code not in (OK, FAILED) or finished.run is None:
-            code = print_failure(finished) or FAILED
-            complain(
-                f"{side.title} measured nothing: there is nothing to compare. A revision has the "
-                "tests and the files that are in its commit, and no other"
-            )
-            raise Ended(code, side)
+            raise Ended(print_failure(finished) or FAILED, side)
         if finished.code and not side.failed:
             side.failed = print_failure(finished)
         side.runs.append(finished.run)

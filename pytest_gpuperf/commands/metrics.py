@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pytest_gpuperf.catalogue.architectures import ARCHITECTURES, CPU, validate
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue, hardware, hardware_names
-from pytest_gpuperf.commands import json_text, say
+from pytest_gpuperf.commands import say_json, say_lines, terminal_width
 from pytest_gpuperf.commands.flags import JSON, TEXT, add_format
 from pytest_gpuperf.errors import CountersUnavailable, UsageFailure
 from pytest_gpuperf.model.measurement import Unsupported
@@ -93,14 +93,11 @@ def act(options: argparse.Namespace) -> int:
     Raises UsageFailure for unknown architectures, sets and metrics, and for a --library that cannot
     be used.
     """
-    from shutil import get_terminal_size
-
     listed = listing(options.architectures, options.wanted, options.library)
     if options.format == JSON:
-        say(*json_text(as_json(listed)).split("\n"))
+        say_json(as_json(listed))
     else:
-        width = get_terminal_size().columns
-        say(*(line.text for line in lines(listed, width)))
+        say_lines(lines(listed, terminal_width()))
     return 0
 
 

@@ -20,7 +20,8 @@ from typing import NoReturn
 
 from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.catalogue.units import counted, duration
-from pytest_gpuperf.commands import complain, print_failure, say
+from pytest_gpuperf.commands import complain, here, print_failure, say
+from pytest_gpuperf.commands.flags import add_new_run
 from pytest_gpuperf.errors import FAILED, INTERRUPTED, OK, UsageFailure, printable
 from pytest_gpuperf.measure import fresh_process
 from pytest_gpuperf.measure.fresh_process import Finished
@@ -74,10 +75,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--pause", type=float, metavar="SECONDS", help="between two processes; default: 0"
     )
-    parser.add_argument(
-        "--run", type=Path, metavar="FILE", help="a new file; default: .gpuperf/runs/<time>.json"
-    )
-    parser.add_argument(
+    either = parser.add_mutually_exclusive_group()
+    add_new_run(either)
+    either.add_argument(
         "--continue",
         dest="continued",
         type=Path,
@@ -103,17 +103,8 @@ def act(options: argparse.Namespace) -> int:
     order, file = _order(options), options.run or run_files.new_file(run_files.project(Path.cwd()))
     with _alone(file):
         if file.exists():
-            raise UsageFailure(f"{file} exists: {_instead(file)}")
+            raise UsageFailure(f"{file} exists: name another, or go on with it by --continue")
         return _Recording(order, file, None).go_on()
-
-
-def _instead(file: Path) -> str:
-    """What to do where `file` is there: its own arguments go on with it, no others do."""
-    try:
-        begun = _order_of(run_files.load(file), file)
-    except UsageFailure:
-        return "name another"
-    return f"continue it with `{_continue(file, begun)}`, or name another"
 
 
 def _resume(options: argparse.Namespace) -> int:
@@ -123,11 +114,6 @@ def _resume(options: argparse.Namespace) -> int:
     taken out of it, only compared with those that somebody typed.
     """
     file: Path = options.continued
-    if options.run is not None:
-        raise UsageFailure(
-            f"--continue {file} saves into that file, so --run {options.run} cannot be given as "
-            "well: leave one of them out"
-        )
     with _alone(file):
         run = run_files.load(file)
         begun = _order_of(run, file)
@@ -260,7 +246,7 @@ def _print_next(file: Path) -> None:
 
 def _named(file: Path) -> str:
     """The file as one would type it here."""
-    return shlex.quote(files.short(file, Path.cwd()))
+    return shlex.quote(here(file))
 
 
 def _continue(file: Path, order: Order) -> str:

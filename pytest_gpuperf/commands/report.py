@@ -9,7 +9,7 @@ import argparse
 from dataclasses import replace
 from pathlib import Path
 
-from pytest_gpuperf.commands import complain, say
+from pytest_gpuperf.commands import complain, write_reports
 from pytest_gpuperf.commands.flags import (
     add_baselines,
     add_outputs,
@@ -21,9 +21,8 @@ from pytest_gpuperf.commands.flags import (
 from pytest_gpuperf.commands.history import looked_back
 from pytest_gpuperf.errors import UsageFailure
 from pytest_gpuperf.model.result import Run
-from pytest_gpuperf.report import interchange
-from pytest_gpuperf.report.interchange import SUFFIXES
-from pytest_gpuperf.storage import files, run_files
+from pytest_gpuperf.report.interchange import SUFFIXES, report_text
+from pytest_gpuperf.storage import run_files
 
 USAGE: str | None = None
 EXAMPLES = (
@@ -71,10 +70,7 @@ def act(options: argparse.Namespace) -> int:
         check_baselines(options.baselines)
         run = judged(run, options.baselines)
     past = looked_back(options.history, options.baselines) if options.history else None
-    for output in outputs:
-        text = interchange.report_text(run, output, str(file), past=past)
-        files.write_atomically(output, text)
-        say(f"report written: {output}")
+    write_reports(outputs, lambda output: report_text(run, output, str(file), past=past))
     return 0
 
 

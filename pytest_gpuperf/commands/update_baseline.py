@@ -13,14 +13,14 @@ from pytest_gpuperf.baselines.objections import PROCESSES_NEEDED
 from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.catalogue.units import counted
-from pytest_gpuperf.commands import complain, confirmed, say, tell
+from pytest_gpuperf.commands import complain, confirmed, here, say, tell
 from pytest_gpuperf.commands.flags import add_baselines, add_tests, baselines_folder
 from pytest_gpuperf.errors import BAD_CONFIGURATION, FAILED, OK, UsageFailure
 from pytest_gpuperf.model.entry import Change
 from pytest_gpuperf.model.measurement import Measurement, titles
 from pytest_gpuperf.model.result import Run
 from pytest_gpuperf.report.text.next_command import CommandContext
-from pytest_gpuperf.storage import files, run_files
+from pytest_gpuperf.storage import run_files
 
 USAGE: str | None = None
 EXAMPLES = (
@@ -150,7 +150,7 @@ def _more(last: tuple[Path, Run]) -> list[str]:
         words = run_files.pytest_arguments(run.command)
     except UsageFailure:
         return []
-    context = CommandContext(shlex.join(words), run=files.short(file, Path.cwd()))
+    context = CommandContext(shlex.join(words), run=here(file))
     return ["to measure the processes that are missing:", f"  {context.more(PROCESSES_NEEDED)}"]
 
 

@@ -58,9 +58,9 @@ class Repository:
                 f"{meant(revision, names.split())} Name a branch, a tag or a commit"
             ) from None
 
-    def title(self, commit: str) -> str:
-        """The short hash of a commit, and the first line of its message."""
-        said = files.git(self.top, "log", "-1", "--format=%h %s", commit)
+    def title(self, commit: str, form: str = "%h %s") -> str:
+        """The short hash of a commit and the first line of its message, or git's `form` of it."""
+        said = files.git(self.top, "log", "-1", f"--format={form}", commit)
         return printable(said.decode(errors="replace").strip())
 
 

@@ -260,11 +260,7 @@ def matching(measurements: Sequence[Measurement], patterns: Sequence[str]) -> li
                 f'no test of the run matches "{pattern}".{meant_of(pattern, tests)} It has '
                 f"measurements of{''.join(listed)}"
             )
-    return [
-        measurement
-        for measurement in measurements
-        if not patterns or any(matches(measurement.test, pattern) for pattern in patterns)
-    ]
+    return [measurement for measurement in measurements if matches_any(measurement.test, patterns)]
 
 
 def meant_of(pattern: str, tests: Iterable[str]) -> str:
@@ -277,6 +273,11 @@ def meant_of(pattern: str, tests: Iterable[str]) -> str:
         function, _, parameters = title_of(test).partition("[")
         parts |= dict.fromkeys((test, *test.split("::"), function, *parameters.split("]")[:1]))
     return meant(pattern.strip("*?"), filter(None, parts))
+
+
+def matches_any(test: str, patterns: Sequence[str]) -> bool:
+    """Whether one of the patterns matches the node id, or there are none."""
+    return not patterns or any(matches(test, pattern) for pattern in patterns)
 
 
 def matches(test: str, pattern: str) -> bool:

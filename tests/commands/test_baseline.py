@@ -236,39 +236,34 @@ def test_renamed_tests_are_told_by_their_parameters(project: Project) -> None:
     assert outcomes == {Outcome.UNCHANGED}
 
 
-@pytest.mark.parametrize("new", [("test_c",), ("test_c", "test_d")])
-def test_of_renamed_tests_that_parameters_do_not_tell_apart_no_command_is_printed(
-    project: Project, new: Sequence[str]
+BOTH = "".join(PARAMETERS.format(name=name) for name in ("test_a", "test_b"))
+C, C_AND_D = PARAMETERS.format(name="test_c"), BOTH.replace("_a", "_c").replace("_b", "_d")
+OLD = "def test_old(gpuperf): gpuperf.measure(lambda: None)\n"
+
+
+@pytest.mark.parametrize(
+    ("before", "file", "after", "selected", "count"),
+    [
+        pytest.param(BOTH, "test_steps", C, (), 0, id="parameters of two do not tell"),
+        pytest.param(BOTH, "test_steps", C_AND_D, (), 0, id="nor do those of two and two"),
+        pytest.param(BOTH, "test_moved", BOTH, (), 8, id="names tell in a file that was moved"),
+        pytest.param(OLD, "test_steps", f"{OLD}{OLD.replace('old', 'new')}", ("-k", "new"), 0),
+        pytest.param(
+            *(OLD, "test_steps", f"{OLD}{OLD.replace('old', 'new')}"),
+            *(("test_steps.py::test_new",), 0),
+            id="one that was named says nothing of the others",
+        ),
+    ],
+)
+def test_only_what_is_certain_is_said_of_other_names(
+    project: Project, before: str, file: str, after: str, selected: Sequence[str], count: int
 ) -> None:
     project.device()
-    project.tests("".join(PARAMETERS.format(name=name) for name in ("test_a", "test_b")))
+    project.tests(before)
     project.accept_processes(*[1.0] * 5)
-    project.tests("".join(PARAMETERS.format(name=name) for name in new))
-    assert "baseline rename" not in project.run("--gpuperf-missing=warn").stdout.str()
-
-
-def test_tests_of_a_file_that_was_moved_are_told_by_their_names(project: Project) -> None:
-    project.device()
-    both = "".join(PARAMETERS.format(name=name) for name in ("test_a", "test_b"))
-    project.tests(both)
-    project.accept_processes(*[1.0] * 5)
-    (project.root / "test_steps.py").rename(project.root / "test_moved.py")
-    said = project.run("--gpuperf-missing=warn").stdout.str().splitlines()
+    (project.root / "test_steps.py").unlink()
+    project.tests(after, name=file)
+    said = project.run("--gpuperf-missing=warn", *selected).stdout.str().splitlines()
     pairs = [shlex.split(line)[3:] for line in said if line.startswith("  gpuperf baseline rename")]
-    assert len(pairs) == 8
+    assert len(pairs) == count
     assert all(old.split("::")[1] == new.split("::")[1] for old, new in pairs)
-
-
-def test_one_test_that_was_named_says_nothing_of_the_others(project: Project) -> None:
-    project.device()
-    project.tests("def test_old(gpuperf): gpuperf.measure(lambda: None)")
-    project.accept_processes(*[1.0] * 5)
-    project.tests(
-        """
-        def test_old(gpuperf): gpuperf.measure(lambda: None)
-        def test_new(gpuperf): gpuperf.measure(lambda: None)
-        """
-    )
-    for selected in (["test_steps.py::test_new"], ["-k", "new"]):
-        printed = project.run("--gpuperf-missing=warn", *selected).stdout.str()
-        assert "rename" not in printed

@@ -153,11 +153,3 @@ def test_it_prints_and_writes_only_when_asked(
     loaded = baseline_files.load(file)
     assert loaded is not None
     assert loaded.calibration is not None
-
-
-def test_bad_words_and_missing_runs_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    for words in ([], ["--write"], ["run.json", "--reason", "x"]):
-        assert __main__.main(["calibrate", *words]) == errors.BAD_CONFIGURATION
-        assert "usage: gpuperf" in capsys.readouterr().err
-    assert __main__.main(["calibrate", "other.json"]) == errors.BAD_CONFIGURATION
-    assert "other.json: no such run file" in capsys.readouterr().err

@@ -192,15 +192,6 @@ def test_it_prints_where_no_file_is_named(capsys: pytest.CaptureFixture[str]) ->
     assert data["datetime"] == run_files.load(BROKEN).created
 
 
-def test_it_takes_the_newest_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    run_files.save(run([measurement({"step_time": [1.0]})]), run_files.new_file(tmp_path))
-    assert __main__.main(["export"]) == 0
-    assert len(json.loads(capsys.readouterr().out)["benchmarks"]) == 1
-
-
 def test_what_has_no_time_is_left_out_and_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -231,11 +222,6 @@ def test_without_pytest_benchmark_it_says_what_to_install(
     monkeypatch.setitem(sys.modules, "pytest_benchmark", None)
     assert __main__.main(["export", str(BROKEN)]) == 4
     assert 'pip install "pytest-gpuperf[benchmark]"' in capsys.readouterr().err
-
-
-def test_an_unknown_format_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert __main__.main(["export", str(BROKEN), "--format", "xml"]) == 4
-    assert "pytest-benchmark" in capsys.readouterr().err
 
 
 # Records that services collect

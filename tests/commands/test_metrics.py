@@ -71,19 +71,6 @@ def test_a_part_of_the_catalogue_on_one_architecture() -> None:
     ]
 
 
-def test_where_columns_do_not_fit_the_rows_are_stacked() -> None:
-    listed = Listing(("sm90",), (METRICS["instructions"],), ("core",), "not known here: no CUPTI")
-    assert shown(listed, 50) == [
-        "  core:",
-        "    instructions:",
-        "      unit instructions, better lower, class",
-        "      deterministic, gated,",
-        "      smsp__inst_executed.sum",
-        "",
-        "passes: not known here: no CUPTI",
-    ]
-
-
 def test_no_line_is_wider_than_the_terminal_and_nvidia_s_names_can_be_copied() -> None:
     for width in (40, 80, 400):
         assert max(map(len, shown(EVERYTHING, width))) <= width

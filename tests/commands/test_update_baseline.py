@@ -168,15 +168,8 @@ def test_only_the_tests_that_match_are_accepted(capsys: pytest.CaptureFixture[st
 
 def test_only_new_leaves_the_entries_that_are_there(capsys: pytest.CaptureFixture[str]) -> None:
     assert update(saved(five()), *FORCED) == errors.OK
-    saved([*five(cycles=8e8), *five(test=OTHER, cycles=8e8)])
-    capsys.readouterr()
-    assert update("run.json", *FORCED, "--only-new") == errors.OK
-    said = capsys.readouterr().out
-    assert said.count("(new) ->      800.00 M") == 1
-    assert "test_training_step" not in said
     before = baselines()
-    assert before.tests[TEST]["step"].samples["step"]["cycles"][0] == (4e8,)
-
+    capsys.readouterr()
     assert update("run.json", *FORCED, "--only-new") == errors.OK
     said = capsys.readouterr().out
     assert said == "nothing new: all that run.json measured has an entry in baselines\n"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -80,13 +79,6 @@ def test_a_worktree_is_of_its_commit_and_goes_with_the_block(here: Repository) -
     assert not left(here)
     assert (here.top / ".git" / "index").read_bytes() == index
     assert git(here.top, "status", "--porcelain") == " M inside/step.py\n"
-
-
-def test_it_goes_with_an_exception_too(here: Repository) -> None:
-    with suppress(KeyboardInterrupt), worktrees(here) as place:
-        place.add("a", "HEAD")
-        raise KeyboardInterrupt
-    assert not left(here)
 
 
 def test_what_was_killed_is_removed_by_the_next_and_who_lives_is_left_alone(
