@@ -294,7 +294,8 @@ def test_a_night_of_a_killed_pytest_is_said_to_be_partial(
     words = ["history", str(saved), str(last), "--output", "night.md", "--output", "night.html"]
     partial = f"2026-03-25 is partial: pytest ended by signal 9 after 6 of 7 tests ({last})"
     assert __main__.main(words) == 0
-    assert partial in " ".join(capsys.readouterr().out.split())
+    printed = capsys.readouterr().out
+    assert partial.replace(" ", "") in "".join(printed.split())  # a long path is broken, too
     first = (tmp_path / "night.md").read_text(encoding="utf-8").splitlines()[2]
     assert first.replace("\\", "") == f"- {partial}"
     assert partial in (tmp_path / "night.html").read_text(encoding="utf-8")
