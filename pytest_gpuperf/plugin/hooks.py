@@ -85,7 +85,7 @@ def pytest_configure(config: pytest.Config) -> None:
     for marker in _MARKERS:
         config.addinivalue_line("markers", marker)
     session = config.stash[_SESSION] = Session(config)
-    config.add_cleanup(session.thaw)
+    config.add_cleanup(session.thaw)  # cleanups run in reverse: after pytest's, which collects
     if session.allotment is not None:
         # The controller is told of groups: in the ids of tests, by which baselines know them, none
         # is looked for.
@@ -199,10 +199,11 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """A rank says goodbye."""
+    """A rank says goodbye; garbage is looked for once, before pytest does."""
     session = config.stash.get(_SESSION, None)
     if session is not None:
         session.close()
+        session.collect()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

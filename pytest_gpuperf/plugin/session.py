@@ -204,6 +204,16 @@ class Session:
                 gc.collect()
             gc.freeze()
 
+    def collect(self) -> None:
+        """Collects the session's garbage once, and sets aside what is left: pytest collects again.
+
+        Five times, each through all of torch: 0.7 s on a slow host.
+        """
+        if self._frozen:
+            gc.unfreeze()
+            gc.collect()
+            gc.freeze()
+
     def thaw(self) -> None:
         """Puts it back: a file that is open in it has its last lines when Python ends."""
         if self._frozen:
