@@ -43,7 +43,7 @@ CONFIDENCE = 0.95
 APART = 5.0
 """Robust standard deviations from its allocation's median at which a process stands apart."""
 _LEAST_GROUP = 3
-"""Of two processes nobody can say which one is the slow one."""
+"""Two processes that differ do not say which of them is slow."""
 _NORMAL = 1.4826
 """The standard deviation over the median absolute deviation, for normal noise."""
 

@@ -87,9 +87,9 @@ def json_text(data: object, indent: int = 1) -> str:
 
 
 def confirmed(question: str) -> bool:
-    """Whether somebody at the terminal says yes."""
+    """Whether the user at the terminal answers yes."""
     if not sys.stdin.isatty():
-        complain("nobody to ask here; pass --yes to accept")
+        complain("there is no terminal to ask at; pass --yes to accept")
         return False
     try:
         return input(printable(f"{question} [y/N] ")).strip().lower() in ("y", "yes")

@@ -52,7 +52,7 @@ MOST_OUTLIERS = 2
 have two modes, and then the second one is no outlier but the metric's nature."""
 
 _LEAST_GROUP = 3
-"""Of two processes that differ, nobody can say which one is odd."""
+"""Two processes that differ do not say which of them is odd."""
 _MAD_TO_SIGMA = 1.4826
 """The standard deviation of normal noise over its median absolute deviation."""
 

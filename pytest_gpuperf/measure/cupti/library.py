@@ -155,8 +155,11 @@ def load() -> Cupti:
         if isinstance(attempt, Cupti):
             return attempt
         # A bare name that the loader does not find says less than a library that cannot be used.
-        failures += [attempt] if path.is_absolute() else []
-    raise next(iter(failures), CountersUnavailable("CUPTI (libcupti) was not found", INSTALL))
+        if path.is_absolute():
+            failures.append(attempt)
+    if failures:
+        raise failures[0]
+    raise CountersUnavailable("CUPTI (libcupti) was not found", INSTALL)
 
 
 def candidates() -> Iterator[Path]:
