@@ -16,7 +16,7 @@ from pathlib import Path
 from pytest_gpuperf.catalogue import architectures
 from pytest_gpuperf.catalogue.units import counted
 from pytest_gpuperf.commands import say
-from pytest_gpuperf.commands.flags import add_new_run
+from pytest_gpuperf.commands.flags import add_new_run, check_new, new_run
 from pytest_gpuperf.errors import UsageFailure
 from pytest_gpuperf.measure.ncu import profiled_step
 from pytest_gpuperf.measure.ncu.profiled_step import ProfiledStep, Report
@@ -96,7 +96,7 @@ def act(options: argparse.Namespace) -> int:
 
     Raises UsageFailure, and writes nothing, for reports that cannot be imported.
     """
-    out: Path = options.run or run_files.new_file(run_files.project(Path.cwd()))
+    check_new(out := new_run(options))
     request = ImportRequest(
         options.test,
         options.suite,
@@ -105,8 +105,6 @@ def act(options: argparse.Namespace) -> int:
         options.steps,
         options.ncu,
     )
-    if out.exists():
-        raise UsageFailure(f"{out} exists: name another file, or remove it")
     imported = imported_run(options.files, request)
     run_files.save(imported, out)
     for measurement in imported.measurements:

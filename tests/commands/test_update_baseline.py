@@ -14,6 +14,7 @@ import pytest
 
 from pytest_gpuperf import __main__, errors
 from pytest_gpuperf.baselines import acceptance
+from pytest_gpuperf.baselines.objections import NEW_ORIGIN
 from pytest_gpuperf.commands import update_baseline
 from pytest_gpuperf.model.entry import BaselineFile
 from pytest_gpuperf.model.measurement import Measurement
@@ -332,4 +333,4 @@ def test_objections_are_all_shown_and_nothing_is_written_without_force(
     assert baselines().accepted[0].forced == ("1 process of 3", "dirty tree")
     # As it was called: --new-origin.
     assert update(saved(five()), "--reason", "anew", "--yes", "--new-anchor") == errors.OK
-    assert baselines().accepted[1].forced == (acceptance.NEW_ORIGIN,)
+    assert baselines().accepted[1].forced == (NEW_ORIGIN,)
