@@ -120,13 +120,10 @@ def check_limits(options: argparse.Namespace) -> None:
 
 
 class PairState:
-    """What two revisions have measured, pair by pair, and what is said of it.
+    """What two revisions have measured, pair by pair, and what is said of it."""
 
-    Tests that match none of the `patterns`, where there are any, are left out.
-    """
-
-    def __init__(self, sides: tuple[Revision, Revision], patterns: Sequence[str] = ()) -> None:
-        self.sides, self._patterns = sides, patterns
+    def __init__(self, sides: tuple[Revision, Revision]) -> None:
+        self.sides = sides
         self.results: dict[Key, Result] = {}
         """Of the last look at each."""
         self._pairs: dict[Key, list[Pair]] = {}
@@ -134,7 +131,6 @@ class PairState:
         """What only one side has measured."""
         self._other: dict[Key, str] = {}
         """What both have, and cannot be compared: why."""
-        self._left_out: set[str] = set()
 
     @property
     def count(self) -> int:
@@ -157,10 +153,11 @@ class PairState:
         """What regressed, or failed otherwise."""
         return [key for key, result in self.results.items() if is_slower(result)]
 
-    def outcomes(self, metric: str | None) -> set[Outcome]:
-        """What is said of whole steps, by one metric or by all."""
+    @property
+    def outcomes(self) -> set[Outcome]:
+        """What is said of whole steps."""
         verdicts = (verdict for result in self.results.values() for verdict in result.verdicts)
-        return {v.outcome for v in verdicts if v.phase == STEP and metric in (None, v.metric)}
+        return {verdict.outcome for verdict in verdicts if verdict.phase == STEP}
 
     @property
     def skipped(self) -> dict[str, str]:
@@ -186,12 +183,7 @@ class PairState:
 
         Raises UsageFailure for two devices.
         """
-        both = [side.measured(-1) for side in self.sides]
-        tests = {test for side in both for test, _ in side}
-        self._left_out |= {t for t in tests if not run_files.matches_any(t, self._patterns)}
-        old, new = (
-            {key: one for key, one in side.items() if key[0] not in self._left_out} for side in both
-        )
+        old, new = (side.measured(-1) for side in self.sides)
         # Of what a look has decided, a pair that had started with others is not judged.
         wanted = self.open if self.results else [*old]
         for key in [key for key in old if key in new]:
@@ -224,11 +216,10 @@ class PairState:
 
     def deselected(self, wanted: Sequence[Key] | None = None) -> list[str]:
         """Flags that leave out the tests of which nothing more has to be known."""
-        if not (self.results or self._left_out):
+        if not self.results:
             return []
         kept = {test for test, _ in (self.open if wanted is None else wanted)}
         every = {test for test, _ in (*self._pairs, *self._alone, *self._other)}
-        every |= self._left_out
         # pytest leaves out whatever begins so.
         return [
             f"--deselect={test}"
