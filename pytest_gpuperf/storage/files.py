@@ -215,12 +215,16 @@ def _entry(error: ErrorDetails, data: Any) -> str:
     return "/".join(path)
 
 
-@cache
 def adapter(expected: type[T]) -> TypeAdapter[T]:
     """Pydantic's validator for a dataclass, built once."""
     from pydantic import TypeAdapter
 
-    return TypeAdapter(expected)
+    if expected not in _ADAPTERS:
+        _ADAPTERS[expected] = TypeAdapter(expected)
+    return cast("TypeAdapter[T]", _ADAPTERS[expected])
+
+
+_ADAPTERS: dict[type, TypeAdapter[Any]] = {}
 
 
 def to_plain(value: object) -> Any:
