@@ -127,10 +127,8 @@ class PairState:
         self.results: dict[Key, Result] = {}
         """Of the last look at each."""
         self._pairs: dict[Key, list[Pair]] = {}
-        self._alone: dict[Key, Revision] = {}
-        """What only one side has measured."""
-        self._other: dict[Key, str] = {}
-        """What both have, and cannot be compared: why."""
+        self._apart: dict[Key, str] = {}
+        """What only one side has measured, or both and it cannot be compared: why."""
 
     @property
     def count(self) -> int:
@@ -166,8 +164,7 @@ class PairState:
         What both sides skip for the same reason is not there.
         """
         said: dict[str, list[str]] = {}
-        whys = {key: f"only in {side.name}" for key, side in self._alone.items()}
-        for (test, name), why in [*whys.items(), *self._other.items()]:
+        for (test, name), why in self._apart.items():
             said.setdefault(test, []).append(why if name == STEP else f"{name}: {why}")
         old, new = ({e for r in side.runs[:1] for e in r.skipped.items()} for side in self.sides)
         for side, skipped in zip(self.sides, (old, new), strict=True):
@@ -190,12 +187,12 @@ class PairState:
             _check_device(old[key], new[key])
             if dict(old[key].workload) != dict(new[key].workload):
                 differing = units.differences(old[key].workload, new[key].workload)
-                self._other[key] = f"not compared: its workload is {differing}"
+                self._apart[key] = f"not compared: its workload is {differing}"
             elif key in wanted:
                 self._pairs.setdefault(key, []).append((old[key], new[key]))
         if not self.results:
             for one, other, side in zip((old, new), (new, old), self.sides, strict=True):
-                self._alone |= {key: side for key in one if key not in other}
+                self._apart |= {key: f"only in {side.name}" for key in one if key not in other}
 
     def look(self, *, last: bool) -> None:
         """Judges what has as many pairs as a look takes, or what it has at the end."""
@@ -219,7 +216,7 @@ class PairState:
         if not self.results:
             return []
         kept = {test for test, _ in (self.open if wanted is None else wanted)}
-        every = {test for test, _ in (*self._pairs, *self._alone, *self._other)}
+        every = {test for test, _ in (*self._pairs, *self._apart)}
         # pytest leaves out whatever begins so.
         return [
             f"--deselect={test}"
