@@ -72,9 +72,10 @@ class Revision:
     failed: int = 0
     """pytest's exit code where a process had failing tests."""
 
-    def measured(self, number: int) -> dict[Key, Measurement]:
-        """What its process of this number, from 0 on, measured."""
-        return {(m.test, m.name): m for m in self.runs[number].measurements}
+    @property
+    def measured(self) -> dict[Key, Measurement]:
+        """What its last process measured."""
+        return {(m.test, m.name): m for m in self.runs[-1].measurements}
 
 
 class Ended(GpuperfError):
@@ -180,7 +181,7 @@ class PairState:
 
         Raises UsageFailure for two devices.
         """
-        old, new = (side.measured(-1) for side in self.sides)
+        old, new = (side.measured for side in self.sides)
         # Of what a look has decided, a pair that had started with others is not judged.
         wanted = self.open if self.results else [*old]
         for key in [key for key in old if key in new]:
@@ -203,7 +204,7 @@ class PairState:
 
     def with_kernels(self, keys: Sequence[Key]) -> None:
         """Judges these again, with the kernels that the last process of each side counted."""
-        old, new = (side.measured(-1) for side in self.sides)
+        old, new = (side.measured for side in self.sides)
         for key in keys:
             if key in old and key in new:
                 (a, b), *others = self._pairs[key]

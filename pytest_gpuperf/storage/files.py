@@ -407,6 +407,7 @@ def reserved(file: Path) -> Iterator[None]:
     the next writer. Raises UsageFailure where another has it, and where nothing can be written.
     """
     place = Path(os.path.realpath(file))
+    check_writable(place)
     digest = hashlib.sha256(place.name.encode(errors="surrogateescape")).hexdigest()[:16]
     prefix = f"{_STAGING}{digest}-"
     _made(place.parent)

@@ -324,6 +324,8 @@ def test_who_reserves_a_file_keeps_others_from_it_and_leaves_nothing(tmp_path: P
     assert link.is_symlink()
     with files.reserved(file):
         pass
+    with pytest.raises(UsageFailure, match="cannot be written"), files.reserved(file / "inside"):
+        pytest.fail("nothing can be written there")
 
 
 def test_paths_below_the_root_are_short() -> None:
