@@ -5,7 +5,7 @@ Works from saved runs; needs no GPU and runs nothing.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -208,7 +208,9 @@ def rename(file: Path, tests: Mapping[str, str], date: str) -> None:
     """
     folder = file.parent.parent.parent
     with files.changing(folder.resolve()):
-        known = _loaded(file)
+        known = baseline_files.load(file)
+        if known is None:
+            raise UsageFailure(f"{file}: no such baseline file")
         device = Device(known.arch, known.device, file.parent.name)
         (suite,) = {baseline_files.suite_of(new) for new in tests.values()}
         target = baseline_files.path_for(folder, device, suite)
@@ -217,10 +219,14 @@ def rename(file: Path, tests: Mapping[str, str], date: str) -> None:
             if old not in known.tests or new in there.tests:
                 which = f"{new} has one" if old in known.tests else f"{old} has none"
                 raise UsageFailure(f"{file}: an entry goes from {old} to {new}, and {which}")
+        known_tables = kernel_files.load_for(file, device, known.suite)
         tables = {
             (new, name): table
             for old, new in tests.items()
-            for name, table in _tables_of(file, device, known, old)
+            for name, one in known.tests[old].items()
+            if known_tables
+            and one.kernels
+            and (table := kernel_files.accepted_table(known_tables, old, name, one.kernels))
         }
         stay = {test: own for test, own in there.tests.items() if test not in tests}
         log = [
@@ -232,33 +238,9 @@ def rename(file: Path, tests: Mapping[str, str], date: str) -> None:
         made = baseline_files.with_tests(there, {**stay, **came}, known.machines)
         made = replace(made, accepted=(*there.accepted, *log))
         _rewrite(target, device, there, made, tables)
-        _without(file, device, tests)
-
-
-def _loaded(file: Path) -> BaselineFile:
-    known = baseline_files.load(file)
-    if known is None:
-        raise UsageFailure(f"{file}: no such baseline file")
-    return known
-
-
-def _without(file: Path, device: Device, tests: Collection[str]) -> None:
-    known = _loaded(file)
-    kept = {test: own for test, own in known.tests.items() if test not in tests}
-    if len(kept) < len(known.tests):
-        _rewrite(file, device, known, baseline_files.with_tests(known, kept), {})
-
-
-def _tables_of(
-    file: Path, device: Device, known: BaselineFile, test: str
-) -> Iterator[tuple[str, KernelTable]]:
-    """The kernel tables of a test's measurements, by name, as far as they are there."""
-    tables = kernel_files.load_for(file, device, known.suite)
-    for name, entry in known.tests[test].items():
-        if tables is not None and entry.kernels is not None:
-            table = kernel_files.accepted_table(tables, test, name, entry.kernels)
-            if table is not None:
-                yield name, table
+        if target != file:
+            left = {test: own for test, own in known.tests.items() if test not in tests}
+            _rewrite(file, device, known, baseline_files.with_tests(known, left), {})
 
 
 def _rewrite(
