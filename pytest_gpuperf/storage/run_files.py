@@ -250,14 +250,19 @@ def matching(measurements: Sequence[Measurement], patterns: Sequence[str]) -> li
     tests = list(dict.fromkeys(measurement.test for measurement in measurements))
     for pattern in patterns:
         if not any(matches(test, pattern) for test in tests):
-            listed = [f"\n  {printable(test)}" for test in tests[:_LISTED]]
-            if more := len(tests) - len(listed):
-                listed.append(f"\n  and {more} more")
             raise NoMatch(
                 f'no test of the run matches "{pattern}".{meant_of(pattern, tests)} It has '
-                f"measurements of{''.join(listed)}"
+                f"measurements of{listing(tests)}"
             )
     return [measurement for measurement in measurements if matches_any(measurement.test, patterns)]
+
+
+def listing(names: Sequence[str]) -> str:
+    """The first of these names, for the end of an error: a line each."""
+    listed = [f"\n  {printable(name)}" for name in names[:_LISTED]]
+    if more := len(names) - len(listed):
+        listed.append(f"\n  and {more} more")
+    return "".join(listed)
 
 
 def meant_of(pattern: str, tests: Iterable[str]) -> str:
