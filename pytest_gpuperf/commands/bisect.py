@@ -89,23 +89,24 @@ class _Commits:
     """What git says of one."""
 
     def __init__(self, options: argparse.Namespace, opened: ExitStack) -> None:
-        if not options.bad:
-            raise UsageFailure("name GOOD and BAD, two revisions, or --package NAME=OLD..NEW")
-        here = repository(Path.cwd())
-        self.good, self.bad = here.commit(options.good), here.commit(options.bad)
-        self._place = opened.enter_context(worktrees(here))
-        self._asking = self._place.add("asked", self.good).top
-        self._begin(options, opened, here, self._place.folder)
-
-    def _begin(
-        self, options: argparse.Namespace, opened: ExitStack, tested: Repository, folder: Path
-    ) -> None:
         self._options, self._prepared = options, cache(self._prepare)
-        self._environment = opened.enter_context(interleaved.device_held(tested, folder))
+        place = self._begin(opened)
+        self._environment = opened.enter_context(interleaved.device_held(self._here, place))
         self._file = run_files.project(Path.cwd()) / _ANSWERS
         self._answers: Any = {}
         with suppress(FileNotFoundError):
             self._answers = files.read_json(self._file, "Remove it: the search begins anew")
+
+    def _begin(self, opened: ExitStack) -> Path:
+        """Says what is good and bad, and where git is asked; a folder that goes in the end."""
+        good, bad = self._options.good, self._options.bad
+        if not bad:
+            raise UsageFailure("name GOOD and BAD, two revisions, or --package NAME=OLD..NEW")
+        self._here = repository(Path.cwd())
+        self.good, self.bad = self._here.commit(good), self._here.commit(bad)
+        self._place = opened.enter_context(worktrees(self._here))
+        self._asking = self._place.add("asked", self.good).top
+        return self._place.folder
 
     def _title(self, commit: str) -> str:
         return Repository(self._asking, self._asking).title(commit, self._FORM)
@@ -187,8 +188,8 @@ class _Releases(_Commits):
 
     _FORM = "%s"
 
-    def __init__(self, options: argparse.Namespace, opened: ExitStack) -> None:
-        if options.good or options.install:
+    def _begin(self, opened: ExitStack) -> Path:
+        if self._options.good or self._options.install:
             raise UsageFailure("--package takes the place of GOOD, BAD and --install: drop them")
         if sys.prefix == sys.base_prefix:
             raise UsageFailure(
@@ -201,8 +202,8 @@ class _Releases(_Commits):
             place = beside  # one can link only within a file system
         files.sweep(place, PREFIX)
         self._asking = opened.enter_context(files.staging(place, PREFIX))
-        self.bad, self.good = _as_commits(self._asking, options.packages)
-        self._begin(options, opened, self._here, self._asking)
+        self.bad, self.good = _as_commits(self._asking, self._options.packages)
+        return self._asking
 
     def _prepare(self, commit: str) -> Revision:
         copy = self._asking / f"of-{commit}"
