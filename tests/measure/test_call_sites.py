@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -193,6 +194,25 @@ def variables_gone(frames: Callable[[], dict[int, FrameType]]) -> Callable[[], d
     return lambda: {thread: Frame(frame) for thread, frame in frames().items()}
 
 
+def idle(run: Callable[[], object], synchronize: Callable[[], None], spans: Spans) -> list[Event]:
+    """A trace of the step in which a GPU works at its beginning and at its end."""
+    events: list[Event] = [*profile.events(run, synchronize, host=True, spans=spans)]
+    (step,) = (e for e in events if e.get("name") == profile.STEP_RANGE)
+    ends = (float(step["ts"]), float(step["ts"]) + float(step["dur"]))
+    return [*events, *({"ts": at, "dur": 1.0, "cat": "kernel", "name": "k"} for at in ends)]
+
+
+def test_a_call_that_holds_the_interpreter_has_all_of_its_time_though_it_is_seen_once() -> None:
+    def step() -> None:
+        threading.Event().wait(0.01)
+        sum(range(10_000_000))
+
+    made = with_idle_sites(KernelTable((), (), (), 0.0), ROOT, step, lambda: None, idle)
+    longest = max(made.idle_at, key=lambda part: part.idle)
+    first = step.__code__.co_firstlineno
+    assert made.sites[longest.site].line.endswith(f":{first + 2}")
+
+
 def test_time_without_work_is_that_of_the_line_at_which_the_host_is_seen(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -200,15 +220,6 @@ def test_time_without_work_is_that_of_the_line_at_which_the_host_is_seen(
         until = time.perf_counter() + 0.1
         while time.perf_counter() < until:
             sum(range(100))
-
-    def idle(
-        run: Callable[[], object], synchronize: Callable[[], None], spans: Spans
-    ) -> list[Event]:
-        """The GPU works at the beginning of the step and at its end."""
-        events: list[Event] = [*profile.events(run, synchronize, host=True, spans=spans)]
-        (step,) = (e for e in events if e.get("name") == profile.STEP_RANGE)
-        ends = (float(step["ts"]), float(step["ts"]) + float(step["dur"]))
-        return [*events, *({"ts": at, "dur": 1.0, "cat": "kernel", "name": "k"} for at in ends)]
 
     monkeypatch.setattr(sys, "_current_frames", variables_gone(sys._current_frames))
     made = with_idle_sites(KernelTable((), (), (), 0.0), ROOT, busy, lambda: None, idle)

@@ -246,8 +246,8 @@ def with_idle_sites(
 ) -> KernelTable:
     """The same table with where the host was while nothing ran, from one more execution.
 
-    A gap is that of the lines at which the host was seen in it; nobody knows of one that is shorter
-    than the time between two looks. Raises what the step raises.
+    A look says where the host was since the look before: what holds the interpreter is seen once,
+    when it is over. A gap without a look has no line. Raises what the step raises.
     """
     spans, known = Spans(_SEEN), {site: number for number, site in enumerate(table.sites)}
     functions = {site.line: site.function for site in table.sites}
@@ -267,8 +267,9 @@ def with_idle_sites(
     idle: defaultdict[int, float] = defaultdict(float)
     for begin, end in gaps:
         inside = looks[bisect_left(looks, (begin, "")) : bisect_left(looks, (end, ""))]
-        for _, name in inside:
-            idle[int(name.removeprefix(_SEEN))] += (end - begin) / len(inside)
+        until = [at for at, _ in inside[:-1]] + [end]
+        for since, at, (_, name) in zip([begin, *until], until, inside, strict=False):
+            idle[int(name.removeprefix(_SEEN))] += at - since
     return replace(
         table,
         sites=tuple(known),
