@@ -66,20 +66,25 @@ def inputs(case: Case) -> dict[str, Tensor]:
     }
 
 
-def expected(case: Case, given: Inputs, *, bfloat16: bool = False) -> Tensor:
-    """The result in float64; of factors rounded to bfloat16 if asked for."""
-    exact = {name: tensor.double() for name, tensor in given.items()}
-    if bfloat16:
-        exact |= {name: given[name].bfloat16().double() for name in case.rounded}
-    return case.call(_Whole(), exact)
+def rounded(case: Case) -> dict[str, Tensor]:
+    """The same inputs, the factors of a convolution in bfloat16 rounded already."""
+    given = inputs(case)
+    return given | {name: given[name].bfloat16().float() for name in case.rounded}
 
 
-def error(result: Tensor, wanted: Tensor) -> float:
-    """The largest of an element, as a share of the largest element."""
+def error(case: Case, given: Inputs, result: Tensor) -> float:
+    """The largest of an element, as a share of the largest element in float64."""
+    wanted = case.call(Whole(), {name: tensor.double() for name, tensor in given.items()})
     return float((result.double().cpu() - wanted).abs().max() / wanted.abs().max())
 
 
-class _Whole(TorchOperators):
+def bound(composition: str, case: Case) -> float:
+    """How large its error may be under one of COMPOSITIONS."""
+    rounds = composition == "im2col_bf16" and bool(case.rounded)
+    return BOUNDS["bfloat16" if rounds else "float32"]
+
+
+class Whole(TorchOperators):
     """torch's operators, and a block of them."""
 
     def block(self, x: Tensor, shift: Tensor | None, parameters: BlockParameters) -> Tensor:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 
 from suites.meddpm import data
 from suites.meddpm.conftest import CURVE_STEPS_ON_A_GPU, QUALITY_SIZE_ON_A_GPU
@@ -24,8 +25,6 @@ FUSED = ("fused_norm", "tf32+channels_last+fused_norm", "bf16_fused")
 @pytest.fixture(scope="module")
 def quality(tmp_path_factory: pytest.TempPathFactory) -> Quality:
     """The published network on the suite's volume; float64 and the baseline have answered."""
-    import torch
-
     torch.manual_seed(0)
     volumes = data.load("synthetic", QUALITY_SIZE_ON_A_GPU, Path(tmp_path_factory.mktemp("data")))
     diffusion = with_live_branches(med_ddpm(128))
@@ -68,8 +67,6 @@ def test_a_curve_catches_what_no_single_step_shows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Weights of the first step in every step, on as many steps as the suite's curve has."""
-    import torch
-
     torch.manual_seed(0)
     quality = Quality(
         with_live_branches(med_ddpm(128)),
