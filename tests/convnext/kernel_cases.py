@@ -59,11 +59,13 @@ class Case:
 def inputs(case: Case) -> dict[str, Tensor]:
     """The same for every call: results of some size whatever the shapes, as a network has them."""
     generator = torch.Generator().manual_seed(len(case.name))
-    return {
-        name: torch.randn(shape, generator=generator)
-        * (shape[1:].numel() ** -0.5 if _weighs(name) else 1)
-        for name, shape in ((n, torch.Size(s)) for n, s in case.shapes.items())
-    }
+
+    def drawn(name: str, shape: torch.Size) -> Tensor:
+        weighs = name.endswith("weight") and len(shape) > 1
+        scale = shape[1:].numel() ** -0.5 if weighs else 1.0
+        return torch.randn(shape, generator=generator) * scale
+
+    return {name: drawn(name, torch.Size(shape)) for name, shape in case.shapes.items()}
 
 
 def rounded(case: Case) -> dict[str, Tensor]:
@@ -104,8 +106,19 @@ class Whole(TorchOperators):
         return self.convolution(hidden, p.conv2_weight, p.conv2_bias, padding=1, addend=x)
 
 
-def _weighs(name: str) -> bool:
-    return name.endswith("weight") and not name.startswith("norm")
+def _written(
+    sliced: bool, x: Tensor, shape: tuple[int, ...], computed: Callable[[Tensor | None], Tensor]
+) -> Tensor:
+    """What is computed; if `sliced` into the middle of a larger map, and nowhere else in that."""
+    if not sliced:
+        return computed(None)
+    images, channels, *size = shape
+    buffer = x.new_full((images, channels + 5, *size), torch.nan)
+    result = computed(buffer[:, 2:-3])
+    assert result.data_ptr() == buffer[:, 2:-3].data_ptr()
+    assert buffer[:, :2].isnan().all()
+    assert buffer[:, -3:].isnan().all()
+    return result
 
 
 def _convolution(
@@ -132,39 +145,30 @@ def _convolution(
         shapes["addend"] = result if addend == "map" else (images, outputs, 1, 1)
 
     def call(operators: Operators, given: Inputs) -> Tensor:
-        buffer = given["x"].new_full((images, outputs + 5, *result[2:]), torch.nan)
-        computed = operators.convolution(
+        return _written(
+            sliced,
             given["x"],
-            given["weight"],
-            given.get("bias"),
-            padding=padding,
-            groups=groups,
-            addend=given.get("addend"),
-            epilogue=epilogue,
-            out=buffer[:, 2:-3] if sliced else None,
+            result,
+            lambda out: operators.convolution(
+                given["x"],
+                given["weight"],
+                given.get("bias"),
+                padding=padding,
+                groups=groups,
+                addend=given.get("addend"),
+                epilogue=epilogue,
+                out=out,
+            ),
         )
-        if sliced:
-            assert computed.data_ptr() == buffer[:, 2:-3].data_ptr()
-            assert buffer[:, :2].isnan().all()
-            assert buffer[:, -3:].isnan().all()
-        return computed
 
     return Case(f"convolution: {name}", shapes, call, ("x", "weight"))
 
 
 def _norm(name: str, x: tuple[int, int, int, int], shifted: float = 0.0) -> Case:
-    channels = x[1]
-
     def call(operators: Operators, given: Inputs) -> Tensor:
         return operators.layer_norm(given["x"] + shifted, given["weight"], given["bias"], 1e-5)
 
-    return Case(
-        f"norm: {name}", {"x": x, "norm_weight": (channels,), "bias": (channels,)}, _renamed(call)
-    )
-
-
-def _renamed(call: Callable[[Operators, Inputs], Tensor]) -> Callable[[Operators, Inputs], Tensor]:
-    return lambda operators, given: call(operators, {**given, "weight": given["norm_weight"]})
+    return Case(f"norm: {name}", {"x": x, "weight": (x[1],), "bias": (x[1],)}, call)
 
 
 def _linear(x: tuple[int, int], outputs: int, *, gelu_first: bool) -> Case:
@@ -177,14 +181,12 @@ def _linear(x: tuple[int, int], outputs: int, *, gelu_first: bool) -> Case:
 
 def _gate(x: tuple[int, int, int, int], *, sliced: bool) -> Case:
     def call(operators: Operators, given: Inputs) -> Tensor:
-        buffer = given["x"].new_full((x[0], x[1] + 3, *x[2:]), torch.nan)
-        computed = operators.gate(
-            given["x"], given["attention"], out=buffer[:, 1:-2] if sliced else None
+        return _written(
+            sliced,
+            given["x"],
+            x,
+            lambda out: operators.gate(given["x"], given["attention"], out=out),
         )
-        if sliced:
-            assert buffer[:, :1].isnan().all()
-            assert buffer[:, -2:].isnan().all()
-        return computed
 
     shapes = {"x": x, "attention": (x[0], 1, *x[2:])}
     return Case(f"gate: {'into a slice' if sliced else 'new'}", shapes, call)
