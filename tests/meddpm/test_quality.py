@@ -17,7 +17,7 @@ from torch.overrides import TorchFunctionMode
 
 from suites.meddpm import data
 from suites.meddpm.limits import LIMITS, Errors, excess
-from suites.meddpm.optimizations import OPTIMIZATIONS, Precision
+from suites.meddpm.optimizations import OPTIMIZATIONS, Precision, composed
 from suites.meddpm.quality import (
     Configured,
     Quality,
@@ -103,11 +103,17 @@ def test_every_precision_is_within_its_limits_and_beyond_those_of_a_finer_one(
     assert all(excess(errors, other) for other in finer)
 
 
-def test_another_layout_is_as_exact(quality: Quality) -> None:
-    assert (
-        excess(asked(Configured.errors, quality, OPTIMIZATIONS["channels_last"]), LIMITS["ieee"])
-        == []
-    )
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("channels_last", "padded_channels", "separable_upsampling", "sdpa"),
+        "bf16+channels_last+padded_channels+separable_upsampling+sdpa",
+    ],
+)
+def test_other_layouts_and_operations_are_as_exact(name: str, quality: Quality) -> None:
+    optimization = composed(name)
+    errors = asked(Configured.errors, quality, optimization)
+    assert excess(errors, LIMITS[optimization.precision]) == []
 
 
 @pytest.mark.parametrize(
