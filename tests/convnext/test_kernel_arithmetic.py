@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import torch
@@ -39,8 +38,7 @@ def emulators(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Emula
     for name, case, processors in CALLS:
         case.call(COMPOSITIONS[name](recorders[processors]), cases.inputs(case))
     launches = [launch for recorder in recorders.values() for launch in recorder.launches]
-    base: Path = tmp_path_factory.getbasetemp()
-    emulator = Emulator(launches, base.parent if base.name.startswith("popen") else base, FEW)
+    emulator = Emulator(launches, tmp_path_factory, FEW)
 
     def of(processors: int) -> Emulator:
         emulator.processors = processors

@@ -106,15 +106,6 @@ def test_operators_that_have_whole_blocks_are_given_them() -> None:
 
 
 class TestJoining:
-    @pytest.mark.parametrize("batch", [1, 3])
-    def test_a_preallocated_map_holds_what_concatenation_copies(self, batch: int) -> None:
-        network = seeded_network(SHAPE)
-        x, t = images(SHAPE, batch), torch.arange(batch)
-        with torch.no_grad():
-            concatenated = network(x, t)
-            network.joining = "preallocated"
-            assert torch.equal(network(x, t), concatenated)
-
     def test_both_halves_are_written_where_they_belong(self) -> None:
         targets: list[Tensor | None] = []
 

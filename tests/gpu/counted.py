@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from statistics import median
 
+import torch
+
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.measure.collector import Collected, Phases, Plan, Work
 from pytest_gpuperf.measure.cupti.cupti_collector import CuptiCollector
@@ -16,6 +18,16 @@ CORE = catalogue().hardware_set("core")
 def collect(step: Callable[[], object], plan: Plan, phases: Phases | None = None) -> Collected:
     """What is collected of a step without components."""
     return CuptiCollector().collect(Work(step, phases or Phases()), plan)
+
+
+def captured(work: Callable[[], object]) -> torch.cuda.CUDAGraph:
+    """A graph of it; what is loaded at its first use cannot be captured."""
+    work()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        work()
+    return graph
 
 
 def series(collected: Collected, part: str = STEP) -> dict[str, tuple[float, ...]]:

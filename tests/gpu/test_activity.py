@@ -13,7 +13,7 @@ from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.measure.collector import Collected, Components, Phases, Plan, Work
 from pytest_gpuperf.measure.cupti.cupti_collector import CuptiCollector
 from pytest_gpuperf.model.measurement import STEP
-from tests.gpu.counted import CORE, medians
+from tests.gpu.counted import CORE, captured, medians
 
 pytestmark = pytest.mark.gpu
 
@@ -176,11 +176,7 @@ def test_what_backward_launches_belongs_to_the_component_around_it() -> None:
 
 def test_a_graph_is_one_launch_with_the_time_of_its_kernels() -> None:
     step = Block()
-    step()
-    cuda.synchronize()
-    graph = cuda.CUDAGraph()
-    with cuda.graph(graph):
-        step()
+    graph = captured(step)
 
     def replayed() -> None:
         with step.components.mark("replay"):

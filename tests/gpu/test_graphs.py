@@ -10,7 +10,7 @@ import torch
 from pytest_gpuperf.measure.collector import Phases, Plan, Work
 from pytest_gpuperf.measure.cupti.cupti_collector import CuptiCollector
 from pytest_gpuperf.model.measurement import KernelTable, Launch
-from tests.gpu.counted import CORE, collect, medians
+from tests.gpu.counted import CORE, captured, collect, medians
 
 pytestmark = pytest.mark.gpu
 
@@ -25,11 +25,7 @@ class Replaying:
 
     def __init__(self) -> None:
         self.matrix: torch.Tensor = torch.randn(EDGE, EDGE, device="cuda")
-        self.graph = torch.cuda.CUDAGraph()
-        self.inside()  # what is loaded at its first use cannot be captured
-        torch.cuda.synchronize()
-        with torch.cuda.graph(self.graph):
-            self.inside()
+        self.graph = captured(self.inside)
 
     def inside(self) -> None:
         for _ in range(3):

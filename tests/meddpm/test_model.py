@@ -146,12 +146,8 @@ REFUSED: dict[str, tuple[Written, str]] = {
         changed(lambda w: [w.pop(name) for name in list(w) if name.startswith("posterior")]),
         "5 missing: posterior_log_variance_clipped, ",
     ),
-    "shape": (
-        with_betas(torch.ones(1000)),
-        r"1 of another shape: betas is \(1000,\), not \(250,\)",
-    ),
+    "shape": (with_betas(torch.ones(9)), r"1 of another shape: betas is \(9,\), not \(250,\)"),
     "NaN": (with_betas(torch.full((250,), torch.nan)), f"{ODD}torch.float32, torch.strided"),
-    "complex": (with_betas(torch.ones(250, dtype=torch.complex64)), f"{ODD}torch.complex64"),
     "integers": (with_betas(torch.ones(250, dtype=torch.int64)), f"{ODD}torch.int64"),
     "sparse": (with_betas(torch.ones(250).to_sparse()), f"{ODD}torch.float32, torch.sparse_coo"),
     "no ema": (saved({"model": {}}), r'the entry "ema" is missing \(found: model\)'),
