@@ -55,7 +55,8 @@ class Dispatched(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 def operators(step: TrainingStep) -> list[str]:
     """The operators that one step dispatches, in order."""
-    with Dispatched() as dispatched:
+    dispatched = Dispatched()
+    with dispatched:
         step()
     return dispatched.names
 
