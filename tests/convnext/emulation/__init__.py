@@ -23,7 +23,7 @@ _DECLARED = (
     "const unsigned* grid, unsigned threads, unsigned cluster, unsigned shared, bool descending, "
     "void** arguments"
 )
-_OPTIONS = ("-std=c++17", "-O1", "-w", "-shared", "-fPIC")
+_OPTIONS = ("-std=c++17", "-Og", "-w", "-shared", "-fPIC")
 _PASSED = "grid, threads, cluster, shared, descending, arguments"
 
 
