@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
 from pytest_gpuperf.measure.device import canary, driver, fingerprint, nvml
 from pytest_gpuperf.model.measurement import Canary
@@ -27,8 +28,6 @@ def arch() -> str:
 
 def read() -> Canary:
     """One reading, in a process that torch has a context in."""
-    import torch
-
     torch.zeros(1, device="cuda")
     return canary.read(arch())
 
@@ -58,8 +57,6 @@ def test_memory_is_read_no_faster_than_it_can_be() -> None:
 
 
 def test_torch_sees_nothing_of_it() -> None:
-    import torch
-
     before = read(), torch.cuda.memory_stats(), torch.cuda.mem_get_info()
     canary.read(arch())
     assert torch.cuda.memory_stats() == before[1]
