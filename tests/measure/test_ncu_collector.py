@@ -27,7 +27,7 @@ from pytest_gpuperf.measure.ncu.ncu_collector import NcuCollector
 from pytest_gpuperf.measure.ncu.ncu_command import Control
 from pytest_gpuperf.measure.replica import PROFILED, Replicas, Task
 from pytest_gpuperf.measure.trace.activity import ENOUGH_NS, Tracing
-from pytest_gpuperf.measure.trace.profile import Event, events
+from pytest_gpuperf.measure.trace.profile import Trace, trace
 from pytest_gpuperf.model.measurement import STEP, Sample
 from tests.examples import H200, measurement, run
 from tests.heard_progress import Heard
@@ -90,7 +90,7 @@ def ncu(monkeypatch: pytest.MonkeyPatch) -> Ncu:
     return Ncu()
 
 
-def collector(ncu: Ncu, traced: Tracing = events, **control: str) -> NcuCollector:
+def collector(ncu: Ncu, traced: Tracing = trace, **control: str) -> NcuCollector:
     """A collector that runs the stand-in."""
     chosen = Control(Path("/opt/ncu"), **control)
     return NcuCollector(H200, chosen, ncu, timer=Timer(), traced=traced)
@@ -106,7 +106,7 @@ def values(samples: Sequence[Sample]) -> dict[str, tuple[float, ...]]:
 
 
 def collected(ncu: Ncu, **control: str) -> Collected:
-    return collector(ncu, events, **control).collect(work(), Plan(CORE))
+    return collector(ncu, trace, **control).collect(work(), Plan(CORE))
 
 
 # What it brings back
@@ -232,9 +232,9 @@ def test_without_permission_or_ncu_times_are_left(
 
 
 def test_traces_are_taken_here_beside_the_times(ncu: Ncu) -> None:
-    def traced(step: Callable[[], object], *_: object, **__: object) -> list[Event]:
+    def traced(step: Callable[[], object], *_: object, **__: object) -> Trace:
         step()
-        return [*launched(10, ENOUGH_NS / 1e3, 1), *launched(20, 6, 2)]
+        return Trace([*launched(10, ENOUGH_NS / 1e3, 1), *launched(20, 6, 2)])
 
     ncu.page = RANGES[0].read_text()
     launches = catalogue().metrics["launches"]

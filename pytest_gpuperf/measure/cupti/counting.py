@@ -63,7 +63,6 @@ class _Rounds:
     passes: int = 0
     """Of one round, over the step."""
     executions: int = 0
-    reopened: int = 0
     chip: str = ""
     phases_s: float = 0.0
     """Seconds of the executions in phases."""
@@ -108,7 +107,6 @@ class Counting:
             "rounds": len(counted.step),
             "counter_passes": counted.executions + once.executions,
             "ranges": 1 + len(ranges),
-            "reopened": counted.reopened,
             "phases_s": counted.phases_s,
         }
         if instrumented:
@@ -140,7 +138,7 @@ class Counting:
                         break
                 watch.lap()
                 if ranges:
-                    phases = self._phase_round(session, ranges, "counting phases")
+                    phases = self._phase_round(session, covering(ranges), "counting phases")
                     phases_s = watch.lap()
         return _Rounds(
             tuple(step),
@@ -148,7 +146,6 @@ class Counting:
             session.unsupported,
             session.passes,
             session.passes * (len(step) + bool(phases)),
-            session.reopened,
             session.chip,
             phases_s,
         )
@@ -162,7 +159,7 @@ class Counting:
             if not session.metrics:
                 return _Rounds(refused=session.unsupported, chip=session.chip)
             stage = "counting in instrumented kernels"
-            phases = self._phase_round(session, covered, stage, covering=True)
+            phases = self._phase_round(session, covered, stage, covered=True)
         step = {
             hardware: math.fsum(
                 _or_nothing(entry, phases[entry.name][hardware]) for entry in covered
@@ -196,19 +193,20 @@ class Counting:
         ranges: Sequence[PhaseRange],
         stage: str,
         *,
-        covering: bool = False,
+        covered: bool = False,
     ) -> Values:
+        """The values of the phases, or of all ranges where the step is to be `covered`."""
         work, timer = self.executions.work, self.executions.timer
 
         def in_phases() -> None:
-            marker = RangeMarker(session, timer.synchronize, ranges, covering=covering)
+            marker = PhaseMarker(session, timer.synchronize, ranges, covered=covered)
             marker.begin()
             with work.phases.heard_by(marker):
                 work.step()
             timer.synchronize()
             marker.finish()
 
-        names = [entry.name for entry in ranges]
+        names = [entry.name for entry in ranges if covered or entry.phase != STEP]
         passes = each(work.progress, f"{stage}, pass", session.passes)
         prepared = announced(work, timer, passes)
         return session.round(names, in_phases, prepare=prepared, undefined=True)
@@ -250,32 +248,57 @@ def announced(work: Work, timer: CudaTimer, passes: Iterator[object]) -> Callabl
 
 
 class Marker:
-    """Marks ranges in one execution of a step, each when the device has done what came before.
+    """Divides one execution of a step into ranges, each from one border to the next.
 
-    A range ends where the host is. The first problem is kept until the end and ends the marking:
-    raising inside the step would hide an exception of the step's own, or be swallowed by the step.
+    The device is waited for at a border, since a range ends where the host is. The first problem is
+    kept until the end and ends the marking: raising inside the step would hide an exception of the
+    step's own, or be swallowed by the step.
     """
 
-    def __init__(self, session: RangeSession, synchronize: Callable[[], None]) -> None:
+    def __init__(
+        self, session: RangeSession, synchronize: Callable[[], None], names: Sequence[str]
+    ) -> None:
         self._session = session
         self._synchronize = synchronize
-        self._problem: Exception | None = None
+        self._names = names
+        """Of the ranges, in order; "" for one that is not counted."""
+        self.borders = 0
+        """How many were crossed, also of those that nobody expected."""
+        self.problem: Exception | None = None
 
-    def _marked(self, mark: Callable[[], None]) -> None:
-        if self._problem is not None:
+    def begin(self) -> None:
+        """The execution begins."""
+        self._mark("", self._names[0])
+
+    def border(self) -> None:
+        """A range ends, and the next one begins."""
+        self.borders += 1
+        if self.borders < len(self._names):
+            self._mark(*self._names[self.borders - 1 : self.borders + 1])
+
+    def finish(self) -> None:
+        """The execution has ended. Raises the problem that came up."""
+        self._mark(self._names[min(self.borders, len(self._names) - 1)], "")
+        if self.problem is not None:
+            raise self.problem
+
+    def _mark(self, ended: str, begun: str) -> None:
+        if self.problem is not None or not (ended or begun):
             return
         try:
             self._synchronize()
-            mark()
+            if ended:
+                self._session.pop()
+            if begun:
+                self._session.push(begun)
         except Exception as problem:
-            self._problem = problem
+            self.problem = problem
 
 
-class RangeMarker(Marker):
-    """A phase listener that turns one execution's phases into the ranges expected of it.
+class PhaseMarker(Marker):
+    """A phase listener that marks the ranges that are `expected`, which are those of `covering`.
 
-    `covering` says that `expected` are the ranges of the function of that name: there is always one
-    open, from `begin` to `finish`.
+    Those of the phases, or all of them where the step is to be `covered`.
     """
 
     def __init__(
@@ -284,55 +307,34 @@ class RangeMarker(Marker):
         synchronize: Callable[[], None],
         expected: Sequence[PhaseRange],
         *,
-        covering: bool = False,
+        covered: bool = False,
     ) -> None:
-        super().__init__(session, synchronize)
-        self._expected = [entry for entry in expected if entry.phase != STEP or not covering]
-        self._others = [entry for entry in expected if entry.phase == STEP] if covering else []
+        names = [entry.name if covered or entry.phase != STEP else "" for entry in expected]
+        super().__init__(session, synchronize, names)
+        self._expected = [entry.phase for entry in expected[1::2]]
         self._seen: list[str] = []
-
-    def begin(self) -> None:
-        """The execution begins."""
-        if self._others:
-            self._marked(lambda: self._session.push(self._others[0].name))
 
     def enter(self, phase: str) -> None:
         """Begins the range of this occurrence."""
-        position = len(self._seen)
         self._seen.append(phase)
-        if position < len(self._expected) and self._expected[position].phase == phase:
-            self._marked(lambda: self._push(self._expected[position].name))
-        elif self._problem is None:
-            self._problem = self._changed()
+        if self._seen != self._expected[: len(self._seen)]:
+            self._changed()
+        self.border()
 
     def leave(self, phase: str) -> None:  # noqa: ARG002
         """Ends the range."""
-        self._marked(self._pop)
+        self.border()
 
     def finish(self) -> None:
         """Raises the problem that came up, or MeasurementError for phases that are missing."""
-        if self._problem is None and len(self._seen) < len(self._expected):
-            self._problem = self._changed()
-        if self._others:
-            self._marked(self._session.pop)
-        if self._problem is not None:
-            raise self._problem
+        if len(self._seen) < len(self._expected):
+            self._changed()
+        super().finish()
 
-    def _push(self, name: str) -> None:
-        if self._others:
-            self._session.pop()
-        self._session.push(name)
-
-    def _pop(self) -> None:
-        self._session.pop()
-        if self._others:
-            self._session.push(self._others[len(self._seen)].name)
-
-    def _changed(self) -> MeasurementError:
-        expected = [entry.phase for entry in self._expected]
-        return MeasurementError(
+    def _changed(self) -> None:
+        self.problem = self.problem or MeasurementError(
             "the phases of the step change from one execution to the next: "
-            f"expected {expected}, got {self._seen}"
+            f"expected {self._expected}, got {self._seen}"
         )
 
 

@@ -55,8 +55,10 @@ _COLLECTIVES = (
 """Of torch's operators c10d, those that this torch has. What one rank sends to another is none: it
 would wait for a peer that may be about to send something first."""
 
-Around = Callable[[Callable[[], object]], object]
-"""Makes a call, and returns what that does."""
+Border = Callable[[], object]
+"""Told before a call and after it."""
+_STRETCH = "stretch "
+"""What the names of ranges between calls begin with."""
 
 
 def kernel_table(
@@ -112,17 +114,17 @@ def counted_in_graphs(
 
     Raises MeasurementError where torch replays another number of graphs.
     """
-
-    def run() -> None:
-        calls = _CallMarker(session, synchronize, graphs, _graph).run(step, _replaying)
-        if calls != graphs:
-            raise MeasurementError(
-                f"the trace has {graphs} launches of CUDA graphs and the counters have "
-                f"{calls} of torch.cuda.CUDAGraph.replay: graphs are launched by other "
-                "means, or the step does not launch the same ones every time"
-            )
-
-    return session.round(range_names(graphs), run, prepare=prepare, undefined=True)
+    return _counted_around(
+        session,
+        step,
+        synchronize,
+        range_names(graphs),
+        _replaying,
+        f"the trace has {graphs} launches of CUDA graphs and the counters have {{}} of "
+        "torch.cuda.CUDAGraph.replay: graphs are launched by other means, or the step does not "
+        "launch the same ones every time",
+        prepare,
+    )
 
 
 def counted_beside_collectives(
@@ -139,17 +141,42 @@ def counted_beside_collectives(
     for before each of them and after it. Raises MeasurementError where torch.distributed begins
     another number of them.
     """
+    return _counted_around(
+        session,
+        step,
+        synchronize,
+        [name if name.startswith(_STRETCH) else "" for name in range_names(collectives)],
+        _beginning_collectives,
+        f"the step begins {{}} collectives and has begun {collectives} before: it does not do the "
+        "same every time",
+        prepare,
+    )
+
+
+def _counted_around(
+    session: RangeSession,
+    step: Callable[[], object],
+    synchronize: Callable[[], None],
+    names: Sequence[str],
+    heard: Callable[[Border], AbstractContextManager[None]],
+    otherwise: str,
+    prepare: Callable[[], object] | None,
+) -> Values:
+    """The values of these ranges, which are before, in and after calls that are `heard`.
+
+    Where there were another number of calls, it is said `otherwise`.
+    """
 
     def run() -> None:
-        calls = _CallMarker(session, synchronize, collectives).run(step, _beginning_collectives)
-        if calls != collectives:
-            raise MeasurementError(
-                f"the step begins {calls} collectives and has begun {collectives} before: "
-                "it does not do the same every time"
-            )
+        marker = Marker(session, synchronize, names)
+        marker.begin()
+        with heard(marker.border):
+            step()
+        marker.finish()
+        if marker.borders != len(names) - 1:
+            raise MeasurementError(otherwise.format(marker.borders // 2))
 
-    stretches = [_stretch(number) for number in range(collectives + 1)]
-    return session.round(stretches, run, prepare=prepare, undefined=True)
+    return session.round([*filter(None, names)], run, prepare=prepare, undefined=True)
 
 
 def range_names(graphs: int) -> list[str]:
@@ -172,64 +199,20 @@ def graph_table(trace: Trace, metrics: Sequence[Metric], arch: str, values: Valu
     return _assembled(trace, metrics, arch, counted)
 
 
-class _CallMarker(Marker):
-    """Marks what one execution does between so many calls; the calls too, where they are `named`.
-
-    Each mark waits for the device.
-    """
-
-    def __init__(
-        self,
-        session: RangeSession,
-        synchronize: Callable[[], None],
-        expected: int,
-        named: Callable[[int], str] | None = None,
-    ) -> None:
-        super().__init__(session, synchronize)
-        self._expected = expected
-        self._named = named
-        self._calls = 0
-
-    def run(
-        self, step: Callable[[], object], heard: Callable[[Around], AbstractContextManager[None]]
-    ) -> int:
-        """Runs `step`, whose calls are `heard`, and returns how many there were.
-
-        What `step` raises comes out unchanged, and may leave a range open.
-        """
-        self._session.push(_stretch(0))
-        with heard(self._called):
-            step()
-        self._marked(self._session.pop)
-        if self._problem is not None:
-            raise self._problem
-        return self._calls
-
-    def _called(self, call: Callable[[], object]) -> object:
-        number = self._calls
-        self._calls += 1
-        if number >= self._expected:
-            # Counted on, for the message; there is no range for it.
-            return call()
-        self._marked(self._session.pop)
-        name = self._named(number) if self._named else ""
-        if name:
-            self._marked(lambda: self._session.push(name))
-        result = call()
-        if name:
-            self._marked(self._session.pop)
-        self._marked(lambda: self._session.push(_stretch(number + 1)))
-        return result
-
-
 @contextmanager
-def _replaying(around: Around) -> Iterator[None]:
-    """Has every replay of a graph of torch's go through `around`, for the block."""
+def _replaying(border: Border) -> Iterator[None]:
+    """Has a border before and after every replay of a graph of torch's, for the block."""
     import torch
 
     graphs: Any = torch.cuda.CUDAGraph
     original = graphs.replay
-    graphs.replay = lambda graph: around(lambda: original(graph))
+
+    def replay(graph: Any) -> None:
+        border()
+        original(graph)
+        border()
+
+    graphs.replay = replay
     try:
         yield
     finally:
@@ -239,20 +222,14 @@ def _replaying(around: Around) -> Iterator[None]:
 @contextmanager
 def collectives_begun() -> Iterator[Callable[[], int]]:
     """Counts the collectives that torch.distributed begins in the block; see there."""
-    begun = 0
-
-    def around(call: Callable[[], object]) -> object:
-        nonlocal begun
-        begun += 1
-        return call()
-
-    with _beginning_collectives(around):
-        yield lambda: begun
+    borders: list[None] = []
+    with _beginning_collectives(lambda: borders.append(None)):
+        yield lambda: len(borders) // 2
 
 
 @contextmanager
-def _beginning_collectives(around: Around) -> Iterator[None]:
-    """Has every collective that torch.distributed begins go through `around`, for the block.
+def _beginning_collectives(border: Border) -> Iterator[None]:
+    """Has a border before and after torch.distributed begins a collective, for the block.
 
     Whoever begins it: DistributedDataParallel does so in C++, in a thread of autograd's. They all
     pass torch's dispatcher, where the place of gradients, before that of the device, is free.
@@ -265,11 +242,11 @@ def _beginning_collectives(around: Around) -> Iterator[None]:
 
     def through(operator: Callable[..., object]) -> Callable[..., object]:
         def collective(*arguments: object, **named: object) -> object:
-            def call() -> object:
-                with torch._C._AutoDispatchBelowAutograd():
-                    return operator(*arguments, **named)
-
-            return around(call)
+            border()
+            with torch._C._AutoDispatchBelowAutograd():
+                result = operator(*arguments, **named)
+            border()
+            return result
 
         return collective
 
@@ -371,4 +348,4 @@ def _graph(number: int) -> str:
 
 
 def _stretch(number: int) -> str:
-    return f"stretch {number}"
+    return f"{_STRETCH}{number}"

@@ -12,7 +12,6 @@ import math
 import mmap
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.errors import CountersUnavailable, GpuperfError, MeasurementError
@@ -71,8 +70,6 @@ class RangeSession:
         self.unsupported: tuple[Unsupported, ...] = ()
         self.passes = 0
         """Executions that one round takes, once open."""
-        self.reopened = 0
-        """How often a further round needed a new profiler object; 0 is the rule."""
 
     def __enter__(self) -> Self:
         try:
@@ -92,19 +89,17 @@ class RangeSession:
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
         """Stops, disables and releases whatever is open. Never raises; may be called again."""
         with suppress(GpuperfError):
             self._abandon_pass()
-        self._disable()
+        if self._profiler is not None:
+            profiler, self._profiler = self._profiler, None
+            with suppress(GpuperfError):
+                self._cupti.call(abi.RangeDisable, pRangeProfilerObject=profiler)
         # Afterwards: CUPTI refers to the configuration image as long as it counts.
         if self._configuration:
             self._configuration.close()
@@ -139,13 +134,15 @@ class RangeSession:
         Per pass, `prepare` is called outside of counting, then `run`, which has to push and pop
         exactly `ranges`. What they raise comes out unchanged, after the profiler has been stopped.
 
-        Raises MeasurementError for ranges that were dropped, are missing or were not asked for,
-        and for values that are not finite; `undefined` lets those through, as NaN: a ratio over a
-        range in which nothing ran has no value.
+        Raises MeasurementError for ranges that were dropped or are missing, and for values that
+        are not finite; `undefined` lets those through, as NaN: a ratio over a range in which
+        nothing ran has no value.
         """
         self._all_passes(run, prepare)
         values = dict(self._decoded(f"the ranges {_quoted(ranges)}"))
-        _compare(ranges, values)
+        missing = [name for name in ranges if name not in values]
+        if missing:
+            raise MeasurementError(f"CUPTI returned no values for the ranges {_quoted(missing)}")
         if not undefined:
             _require_finite(values)
         return {name: values[name] for name in ranges}
@@ -212,12 +209,9 @@ class RangeSession:
         self._configuration = Configuration(self._cupti, self.chip.encode(), self._context)
         self.unsupported = self._configuration.add(self._wanted)
         self.metrics, self.passes = self._configuration.metrics, self._configuration.passes
-        if self.metrics:
-            self._enable()
-
-    def _enable(self) -> None:
-        context = self._cuda.current_context()
-        enabled = self._cupti.call(abi.RangeEnable, ctx=context)
+        if not self.metrics:
+            return
+        enabled = self._cupti.call(abi.RangeEnable, ctx=self._context)
         self._profiler = enabled.pRangeProfilerObject
         size = self._cupti.call(
             abi.RangeGetCounterDataSize,
@@ -228,33 +222,14 @@ class RangeSession:
             maxNumRangeTreeNodes=self._max_ranges,
         ).counterDataSize
         self._image = zeroes(size)
-        self._fresh = True
-
-    def _disable(self) -> None:
-        if self._profiler is not None:
-            profiler, self._profiler = self._profiler, None
-            with suppress(GpuperfError):
-                self._cupti.call(abi.RangeDisable, pRangeProfilerObject=profiler)
 
     def _configure(self) -> None:
-        """A fresh counter data image, and pass 0. The profiler is opened anew if that fails."""
-        if self._fresh:
-            self._set_config()
-        else:
-            try:
-                self._set_config()
-            except library.CuptiError:
-                self._disable()
-                self._enable()
-                self.reopened += 1
-                self._set_config()
-        self._fresh = False
-
-    def _set_config(self) -> None:
+        """A fresh counter data image, and pass 0."""
         configuration, image = self._parts()
         if not self._fresh:
             # CUPTI is given a clean image: what it leaves untouched is not from a round before.
             ctypes.memset(image, 0, len(image))
+        self._fresh = False
         self._cupti.call(
             abi.RangeCounterDataImageInitialize,
             pRangeProfilerObject=self._profiler,
@@ -339,15 +314,6 @@ class RangeSession:
 def zeroes(size: int) -> ctypes.Array[ctypes.c_char]:
     """A buffer whose memory is only there once it is written to: an image may have gigabytes."""
     return (ctypes.c_char * size).from_buffer(mmap.mmap(-1, size))
-
-
-def _compare(expected: Sequence[str], values: Values) -> None:
-    missing = [name for name in expected if name not in values]
-    if missing:
-        raise MeasurementError(f"CUPTI returned no values for the ranges {_quoted(missing)}")
-    unknown = [name for name in values if name not in expected]
-    if unknown:
-        raise MeasurementError(f"CUPTI returned ranges that were not expected: {_quoted(unknown)}")
 
 
 def _require_finite(values: Values) -> None:

@@ -29,7 +29,7 @@ from pytest_gpuperf.measure.ncu.ncu_command import Control
 from pytest_gpuperf.measure.ncu.profiled_step import Report
 from pytest_gpuperf.measure.replica import Replicas, Task
 from pytest_gpuperf.measure.trace import activity
-from pytest_gpuperf.measure.trace.profile import events
+from pytest_gpuperf.measure.trace.profile import trace
 from pytest_gpuperf.model.measurement import (
     Device,
     KernelTable,
@@ -68,7 +68,7 @@ class NcuCollector:
         *,
         timer: CudaTimer | None = None,
         memory: CudaMemory | None = None,
-        traced: activity.Tracing = events,
+        traced: activity.Tracing = trace,
     ) -> None:
         self._device = device
         self._control = control

@@ -19,7 +19,7 @@ from pytest_gpuperf.measure.trace.activity import (
     NOTHING,
     PHASE,
 )
-from pytest_gpuperf.measure.trace.profile import STEP_RANGE, Event, Spans
+from pytest_gpuperf.measure.trace.profile import STEP_RANGE, Event, Spans, Trace
 from pytest_gpuperf.model.measurement import STEP
 from pytest_gpuperf.model.metric import Metric
 from tests.heard_progress import Heard
@@ -69,13 +69,13 @@ class Step:
         *,
         host: bool = False,
         spans: Spans | None = None,
-    ) -> list[Event]:
+    ) -> Trace:
         """In place of torch.profiler."""
         assert not host
         step()
         synchronize()
         self.of_parts.append(bool(spans and self.names and {*self.names} == {*spans.numbers}))
-        return [*self.events, *MARKS] if self.of_parts[-1] else [*self.events]
+        return Trace([*self.events, *(MARKS if self.of_parts[-1] else ())])
 
     def collected(
         self,
@@ -253,7 +253,7 @@ def test_what_the_host_does_is_counted_by_call_and_by_phase(fake: Fake) -> None:
 
 def test_where_torch_cannot_trace_the_rest_is_measured(fake: Fake) -> None:
     class Refused(Step):
-        def traced(self, *_: object, **__: object) -> list[Event]:
+        def traced(self, *_: object, **__: object) -> Trace:
             raise CountersUnavailable("torch.profiler cannot record: busy", "End it")
 
     collected = Refused().collected(fake, asked=HOST_ONLY)

@@ -14,10 +14,10 @@ from torch.nn.parallel import DistributedDataParallel
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import MeasurementError
 from pytest_gpuperf.measure.collector import Collected, Phases, Plan, Work
-from pytest_gpuperf.measure.cupti import cupti_collector, launch_ranges
+from pytest_gpuperf.measure.cupti import launch_ranges
 from pytest_gpuperf.measure.cupti.range_session import RangeSession, Values
-from pytest_gpuperf.measure.trace.profile import Trace, Traced
 from tests.measure.cupti.fake import Fake, FakeTimer
+from tests.measure.traces import named, shows
 
 INSTRUCTIONS = "smsp__inst_executed.sum"
 IN_A_COLLECTIVE = 100.0
@@ -169,35 +169,20 @@ def test_another_number_than_before_is_an_error(before: int, fake: Fake) -> None
         between_collectives(fake, summing(fake, 1, 1), before)
 
 
-@pytest.fixture
-def collected(
-    fake: Fake, timer: FakeTimer, monkeypatch: pytest.MonkeyPatch
-) -> Callable[[Callable[[], object], Callable[[], object]], Collected]:
-    """Collects a rank's step, with what comes before each execution.
-
-    The trace has two collectives.
-    """
-    names = ["conv", "ncclDevKernel_AllReduce", "add", "ncclDevKernel_AllReduce", "adam"]
-    entries = tuple(
-        Traced(name, "kernel", (1, 1, 1), (32, 1, 1), float(start), 1.0)
-        for start, name in enumerate(names)
-    )
-    monkeypatch.setattr(cupti_collector, "trace", lambda step, _: (step(), Trace(entries))[1])
-
-    def collect(steps: Callable[[], object], arrives: Callable[[], object]) -> Collected:
-        work = Work(steps, Phases(), barrier=arrives, together=True)
-        collector = fake.collector(timer=timer)
-        return collector.collect(work, Plan((catalogue().metrics["instructions"],), 1, warmup=1))
-
-    return collect
+def collected(fake: Fake, steps: Callable[[], object], arrives: Callable[[], object]) -> Collected:
+    """Collects a rank's step whose trace has two collectives, with what comes before each."""
+    trace = named("conv", "ncclDevKernel_AllReduce", "add", "ncclDevKernel_AllReduce", "adam")
+    work = Work(steps, Phases(), barrier=arrives, together=True)
+    plan = Plan((catalogue().metrics["instructions"],), 1, warmup=1)
+    return fake.collector(traced=shows(trace)).collect(work, plan)
 
 
 @pytest.mark.usefixtures("on_the_device")
 def test_a_rank_s_own_instructions_are_those_between_collectives(
-    fake: Fake, collected: Callable[..., Collected]
+    fake: Fake,
 ) -> None:
     arrived: list[None] = []
-    made = collected(summing(fake, 3, 4, 5), lambda: arrived.append(None))
+    made = collected(fake, summing(fake, 3, 4, 5), lambda: arrived.append(None))
     of = {sample.metric: sample.values for sample in made.samples}
     (whole,) = of["instructions"]
     assert of["own_instructions"] == (whole, whole)
@@ -207,13 +192,13 @@ def test_a_rank_s_own_instructions_are_those_between_collectives(
 
 
 def test_where_a_step_begins_other_collectives_than_before_it_has_no_own_instructions(
-    fake: Fake, collected: Callable[..., Collected]
+    fake: Fake,
 ) -> None:
     twice, once = summing(fake, 3, 4, 5), summing(fake, 3, 9)
     arrived: list[None] = []
     # The trace is the third execution, and one that is counted the fourth.
     steps = ((once if number == 4 else twice)() for number in count(1))
-    made = collected(lambda: next(steps), lambda: arrived.append(None))
+    made = collected(fake, lambda: next(steps), lambda: arrived.append(None))
     assert len(arrived) == 5  # other ranks, of which it is not true, execute the step once more
     assert "own_instructions" not in {sample.metric for sample in made.samples}
     (lacking,) = made.unsupported

@@ -12,16 +12,15 @@ import pytest
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import CountersUnavailable
 from pytest_gpuperf.measure.collector import Collected, Collector, Phases, Plan, Work
-from pytest_gpuperf.measure.cupti import cupti_collector
 from pytest_gpuperf.measure.cupti.abi import ResultCode
 from pytest_gpuperf.measure.cupti.counting import phase_ranges
 from pytest_gpuperf.measure.cupti.cupti_collector import CuptiCollector
 from pytest_gpuperf.measure.device.memory import CudaMemory
-from pytest_gpuperf.measure.trace.profile import Trace, Traced
 from pytest_gpuperf.model.metric import Metric
 from tests.examples import H200
 from tests.heard_progress import Heard
 from tests.measure.cupti.fake import Fake, FakeTimer
+from tests.measure.traces import named, shows
 
 METRICS = catalogue().metrics
 CYCLES, IPC = METRICS["cycles"], METRICS["ipc"]
@@ -294,19 +293,13 @@ def test_every_execution_is_announced_before_it_is_prepared(
     assert diary == [entry for text in announced for entry in (text, "reset", "step")]
 
 
-def test_of_several_ranks_the_instructions_of_collectives_are_left_out(
-    fake: Fake, collector: CuptiCollector, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    names = ("conv", "ncclDevKernel_AllReduce_Sum_f32_RING_LL", "add")
-    entries = tuple(
-        Traced(name, "kernel", (1, 1, 1), (32, 1, 1), float(start), 1.0)
-        for start, name in enumerate(names)
-    )
-    monkeypatch.setattr(cupti_collector, "trace", lambda step, _: step() or Trace(entries))
+def test_of_several_ranks_the_instructions_of_collectives_are_left_out(fake: Fake) -> None:
+    trace = named("conv", "ncclDevKernel_AllReduce_Sum_f32_RING_LL", "add")
     arrived = []
     work = Work(
         fake.launching(3, 500, 4), Phases(), barrier=lambda: arrived.append(1), together=True
     )
+    collector = fake.collector(traced=shows(trace))
     of = values(collector.collect(work, plan(METRICS["instructions"], rounds=1)))
     own = of["step", "own_instructions"]
     (whole,) = of["step", "instructions"]
