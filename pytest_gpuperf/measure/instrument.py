@@ -35,7 +35,6 @@ from pytest_gpuperf.measure.collector import (
 )
 from pytest_gpuperf.measure.device import canary, fingerprint, guard, memory, nvml
 from pytest_gpuperf.measure.execution import Stopwatch
-from pytest_gpuperf.measure.ncu.ncu_command import Control
 from pytest_gpuperf.measure.replica import RANKS, WINDOW, Replicas, Task, TaskRunner
 from pytest_gpuperf.model.measurement import (
     STEP,
@@ -550,10 +549,7 @@ def collector_for(
     if settings.collector == "ncu":
         from pytest_gpuperf.measure.ncu.ncu_collector import NcuCollector
 
-        control = Control(
-            settings.ncu, settings.ncu_replay, settings.ncu_clocks, settings.ncu_caches
-        )
-        return NcuCollector(gpu, control, replicas)
+        return NcuCollector(gpu, settings.ncu, replicas, settings.ncu_replay)
     from pytest_gpuperf.measure.cupti.cupti_collector import CuptiCollector
 
     return CuptiCollector(gpu, root=settings.root)

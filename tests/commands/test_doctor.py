@@ -101,7 +101,7 @@ def test_without_a_gpu_it_fails_and_says_where_it_looked(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    monkeypatch.setattr(checks, "probed", list)
+    monkeypatch.setattr(checks, "counters", list)
     assert __main__.main(["doctor"]) == errors.FAILED
     said = capsys.readouterr().out
     assert "yes  torch: " in said

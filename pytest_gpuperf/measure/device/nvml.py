@@ -197,22 +197,25 @@ class NvmlSession:
     def __init__(self, library: Any) -> None:
         self._library = library
 
-    def ask(self, function: str, *arguments: object) -> Any:
-        """The answer of NVML's `function`, or None where driver or GPU do not support it."""
+    def ask(self, function: str, *arguments: object, older: str = "") -> Any:
+        """The answer of NVML's `function`, or None where driver or GPU do not support it.
+
+        `older` is its name in older drivers, which CUDA 14 is said to remove.
+        """
         try:
             return getattr(self._library, function)(*arguments)
         except (AttributeError, self._library.NVMLError):
             # AttributeError: an older pynvml that does not know the function yet.
-            return None
+            return self.ask(older, *arguments) if older else None
 
     def text(self, function: str, *arguments: object) -> str:
         """The answer of NVML's `function` as text, "" where there is none."""
         answer = self.ask(function, *arguments)
         return str(answer) if answer is not None else ""
 
-    def integer(self, function: str, *arguments: object) -> int | None:
+    def integer(self, function: str, *arguments: object, older: str = "") -> int | None:
         """The answer of NVML's `function` as a number, or None where there is none."""
-        answer = self.ask(function, *arguments)
+        answer = self.ask(function, *arguments, older=older)
         return None if answer is None else int(answer)
 
     def watts(self, function: str, *arguments: object) -> float | None:

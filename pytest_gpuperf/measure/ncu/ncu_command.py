@@ -26,19 +26,6 @@ _QUOTED_LINES = 5
 """So many last lines of an output that nobody here knows are quoted."""
 
 
-@dataclass(frozen=True)
-class Control:
-    """How ncu is run."""
-
-    program: Path | None = None
-    """The executable; None for the one that `find` finds."""
-    replay: str = RANGE
-    clocks: str = "none"
-    """Whether ncu locks the GPU to its base clocks ("base") or leaves them alone ("none")."""
-    caches: str = "none"
-    """Whether it empties the caches before every replay ("all") or not ("none")."""
-
-
 @dataclass(frozen=True, slots=True)
 class Failure:
     """What went wrong under ncu, and what to do about it."""
@@ -78,9 +65,9 @@ def module_of(executable: Path) -> Path | None:
     return max(there, key=numbers, default=None)
 
 
-def program(control: Control) -> Path:
-    """The executable to run. Raises CountersUnavailable where there is none."""
-    executable = control.program or find()
+def program(named: Path | None) -> Path:
+    """The executable to run: this one or that which is found. Raises CountersUnavailable."""
+    executable = named or find()
     if executable is None:
         raise CountersUnavailable(
             "ncu (Nsight Compute) was not found on the PATH or where NVIDIA installs it",
@@ -113,19 +100,16 @@ def version(executable: Path) -> str:
     return match[1].rstrip(".") if match else ""
 
 
-def of_step(
-    executable: Path, control: Control, metrics: Sequence[str], report: Path, *, replay: str = ""
-) -> list[str]:
+def of_step(executable: Path, replay: str, metrics: Sequence[str], report: Path) -> list[str]:
     """The command that profiles what its program marks by cudaProfilerStart and -Stop.
 
-    `metrics` are NVIDIA's names; `replay` goes before that of `control`.
+    `metrics` are NVIDIA's names. Clocks and caches are left as they are.
     """
-    replay = replay or control.replay
     # A range is what lies between the two calls: there the option is refused.
     marked = ["--profile-from-start", "off", "--nvtx"] if replay == KERNEL else []
     return [
         *(str(executable), "--target-processes", "all"),
-        *("--clock-control", control.clocks, "--cache-control", control.caches),
+        *("--clock-control", "none", "--cache-control", "none"),
         # A test that fails after it measured fails in the session as well, and says why there.
         *("--check-exit-code", "no"),
         *("--force-overwrite", "--export", str(report)),
