@@ -183,31 +183,8 @@ def test_without_a_driver_or_machine_code_nothing_is_read(gpu: FakeGpu) -> None:
     read = canary.read("sm90", load_driver=no_driver)
     assert (read.readings, read.obstacle) == ({}, "no CUDA driver: not there")
     assert canary.read("sm121", load_driver=gpu.load).obstacle == "there is no canary for sm121"
-    assert canary.sm_map("sm90", load_driver=no_driver) == ()
     assert gpu.log == []
 
 
 def test_an_architecture_without_clusters_has_a_canary(gpu: FakeGpu) -> None:
     assert set(canary.read("sm75", load_driver=gpu.load).readings) == set(READINGS)
-
-
-# The map of SMs
-
-
-@pytest.mark.parametrize(
-    "gpcs", [(5, 3), (18, 16, 8, 2, 2), (2,), (1, 1)], ids=lambda gpcs: "-".join(map(str, gpcs))
-)
-def test_sms_that_ever_share_a_cluster_are_in_one_group(
-    gpu: FakeGpu, gpcs: tuple[int, ...]
-) -> None:
-    gpu.gpcs(*gpcs)
-    groups = canary.sm_map("sm90", load_driver=gpu.load)
-    assert tuple(map(len, groups)) == gpcs
-    # The scripted GPU numbers its SMs round the GPCs.
-    assert groups[0] == tuple(len(gpcs) * number for number in range(gpcs[0]))
-
-
-def test_without_clusters_there_is_no_map(gpu: FakeGpu) -> None:
-    assert canary.sm_map("sm89", load_driver=gpu.load) == ()
-    gpu.fail("cuMemcpyDtoH_v2", 700)
-    assert canary.sm_map("sm90", load_driver=gpu.load) == ()
