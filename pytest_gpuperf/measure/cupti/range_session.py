@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 from pytest_gpuperf.errors import CountersUnavailable, GpuperfError, MeasurementError
 from pytest_gpuperf.measure.cupti import abi, library
-from pytest_gpuperf.measure.cupti.abi import ProfilerRange, ProfilerReplayMode
-from pytest_gpuperf.measure.cupti.configuration import Configuration, obstacles, strings
+from pytest_gpuperf.measure.cupti.abi import ProfilerRange
+from pytest_gpuperf.measure.cupti.configuration import Configuration, strings
 from pytest_gpuperf.measure.device import driver
 from pytest_gpuperf.model.measurement import Unsupported
 
@@ -52,7 +52,7 @@ class RangeSession:
     ) -> None:
         self._cupti = cupti or library.load()
         self._cuda = cuda or driver.load()
-        self._context = self._device = 0
+        self._context = 0
         self._configuration: Configuration | None = None
         self._initialized = False
         self._wanted = tuple(dict.fromkeys(metrics))
@@ -76,12 +76,10 @@ class RangeSession:
             self._initialize()
             self._open()
         except library.CuptiError as error:
-            against = obstacles(self._cupti, self._device)
             self.close()
             # A set-up that CUPTI has no name for is no reason to lose the times as well.
             raise CountersUnavailable(
-                f"the range profiler cannot be opened: {error}"
-                + (f"; {against}" if against else ""),
+                f"the range profiler cannot be opened: {error}",
                 "`gpuperf doctor` tries it outside of a test and shows the versions",
             ) from error
         except BaseException:
@@ -195,10 +193,10 @@ class RangeSession:
                 "no CUDA context is current in this thread",
                 "Run something on the GPU before the measurement",
             )
-        self._context, self._device = context, self._cuda.current_device()
+        self._context, device = context, self._cuda.current_device()
         self._cupti.call(abi.ProfilerInitialize)
         self._initialized = True
-        chip = self._cupti.call(abi.DeviceGetChipName, deviceIndex=self._device).pChipName
+        chip = self._cupti.call(abi.DeviceGetChipName, deviceIndex=device).pChipName
         if not chip:
             raise CountersUnavailable(
                 f"CUPTI {self._cupti.release} does not know the chip of this GPU", library.INSTALL
@@ -244,7 +242,7 @@ class RangeSession:
             counterDataImageSize=len(image),
             pCounterDataImage=ctypes.addressof(image),
             range=self._range,
-            replayMode=ProfilerReplayMode.USER,
+            replayMode=abi.USER_REPLAY,
             maxRangesPerPass=self._max_ranges,
             # Levels count from 1; ranges here are never nested.
             numNestingLevels=1,

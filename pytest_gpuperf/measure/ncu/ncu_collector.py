@@ -189,7 +189,7 @@ class NcuCollector:
         environment = {"TMPDIR": str(file.parent)}
         finished = self._replicas.run(task, under=command, environment=environment)
         if not file.exists():
-            raise ncu_command.failure(finished.output, finished.code).error()
+            raise ncu_command.failure(finished.output, finished.code)
         measured = finished.measurement(work.test, work.name)
         if task.kind == replica.PROFILED and measured is None:
             raise MeasurementError(
@@ -200,5 +200,4 @@ class NcuCollector:
             settings = measured.fingerprint.settings if measured else {}
             return profiled_step.read(file, Path(command[0])), settings
         except UsageFailure as error:
-            known = ncu_command.recognized(finished.output)
-            raise (known.error() if known else MeasurementError(str(error))) from error
+            raise ncu_command.recognized(finished.output) or MeasurementError(str(error)) from error

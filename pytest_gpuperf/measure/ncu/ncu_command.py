@@ -7,7 +7,6 @@ import re
 import shutil
 import subprocess
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from pytest_gpuperf.catalogue import yaml_table
@@ -24,22 +23,6 @@ _TIME_LIMIT_SECONDS = 60
 _FAILURES = Path(__file__).with_name("failures.yaml")
 _QUOTED_LINES = 5
 """So many last lines of an output that nobody here knows are quoted."""
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """What went wrong under ncu, and what to do about it."""
-
-    reason: str
-    remedy: str
-    counters: bool = False
-    """Counters cannot be read here at all, whatever is measured."""
-
-    def error(self) -> GpuperfError:
-        """As an exception: CountersUnavailable, or MeasurementError for this one step."""
-        if self.counters:
-            return CountersUnavailable(self.reason, self.remedy)
-        return MeasurementError(f"{self.reason}. {self.remedy}")
 
 
 def find() -> Path | None:
@@ -123,29 +106,31 @@ def numbers(path: Path) -> list[int]:
     return [int(number) for number in re.findall(r"\d+", str(path))]
 
 
-def recognized(output: str) -> Failure | None:
-    """The failure that ncu's terminal output speaks of, if it is one of those known here."""
+def recognized(output: str) -> GpuperfError | None:
+    """The failure that ncu's terminal output speaks of, if it is one of those known here.
+
+    CountersUnavailable where counters cannot be read at all, MeasurementError for this one step.
+    """
     for known in yaml_table(_FAILURES):
         match = re.search(known["pattern"], output, re.IGNORECASE)
         if match:
             names = {name: text.strip(" .") for name, text in match.groupdict("").items()}
-            reason = known["reason"].format(**names)
-            return Failure(reason, known["remedy"], known.get("counters", False))
+            reason, remedy = known["reason"].format(**names), known["remedy"]
+            if known.get("counters"):
+                return CountersUnavailable(reason, remedy)
+            return MeasurementError(f"{reason}. {remedy}")
     return None
 
 
-def failure(output: str, code: int) -> Failure:
+def failure(output: str, code: int) -> GpuperfError:
     """Why ncu, which printed `output` (stdout and stderr) and exited with `code`, failed.
 
     What is not known here is quoted: ncu's ==ERROR== lines, else its last lines.
     """
-    known = recognized(output)
-    if known is not None:
-        return known
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     said = [line for line in lines if line.startswith("==ERROR==")] or lines
     quoted = " / ".join(said[-_QUOTED_LINES:]) or "it printed nothing"
-    return Failure(
-        f"ncu failed with exit code {code}: {quoted}",
-        "Run the ncu command by itself to see all of its output",
+    return recognized(output) or MeasurementError(
+        f"ncu failed with exit code {code}: {quoted}. Run the ncu command by itself to see all of "
+        "its output"
     )
