@@ -63,7 +63,7 @@ SCHEMA = 1
 def examine() -> list[Check]:
     """Asks everything that measuring here depends on; raises nothing."""
     gpu = nvml.detect_device() is not None
-    of_gpu = [_to_ourselves(), *_power_limit()] if gpu else []
+    of_gpu = [_to_ourselves()] if gpu else []
     return [_torch(), _driver(), _gpu(), *counters(), _nsight_compute(), *of_gpu]
 
 
@@ -137,24 +137,6 @@ def _to_ourselves() -> Check:
         f"other compute processes: {pids}" if others else "no other compute process",
         "End them, or measure when they are done: shared numbers are not gated on",
     )
-
-
-def _power_limit() -> list[Check]:
-    """Whether the GPU may draw what it draws by default, where the driver says so."""
-    machine = fingerprint.machine() or Machine()
-    default, enforced = machine.power_limit_watts, machine.enforced_power_limit_watts
-    if default is None or enforced is None:
-        return []
-    lowered = enforced < default
-    return [
-        Check(
-            "power limit",
-            not lowered,
-            f"{enforced:g} W" + (f", by default {default:g} W" if lowered else ""),
-            f"Times are those of a slower GPU; `nvidia-smi -pl {default:g}` restores the default",
-            optional=True,
-        )
-    ]
 
 
 def _tried(cupti: library.Cupti, load_driver: Callable[[], driver.Driver]) -> Check:

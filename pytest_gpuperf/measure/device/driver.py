@@ -110,10 +110,10 @@ class Driver:
         self._call("cuCtxSynchronize")
 
     @contextmanager
-    def primary_context(self, index: int = 0) -> Iterator[int]:
-        """Makes the primary context of device `index` current, and restores what was current."""
+    def primary_context(self) -> Iterator[int]:
+        """Makes the primary context of device 0 current, and restores what was current."""
         device, context = ctypes.c_int(), ctypes.c_void_p()
-        self._call("cuDeviceGet", ctypes.byref(device), index)
+        self._call("cuDeviceGet", ctypes.byref(device), 0)
         before = self.current_context()
         self._call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
         try:
@@ -125,10 +125,10 @@ class Driver:
         finally:
             self._call("cuDevicePrimaryCtxRelease_v2", device)
 
-    def attribute(self, number: int, index: int = 0) -> int:
-        """The attribute (SM_COUNT, ...) of device `index`."""
+    def attribute(self, number: int) -> int:
+        """The attribute (SM_COUNT, ...) of device 0."""
         device, value = ctypes.c_int(), ctypes.c_int()
-        self._call("cuDeviceGet", ctypes.byref(device), index)
+        self._call("cuDeviceGet", ctypes.byref(device), 0)
         self._call("cuDeviceGetAttribute", ctypes.byref(value), number, device)
         return value.value
 

@@ -32,13 +32,13 @@ def software() -> dict[str, str]:
     return {name: version for name, version in versions.items() if version}
 
 
-def machine(device_index: int = 0) -> Machine | None:
-    """What the GPU that CUDA numbers `device_index` is beyond its name; None where nobody says.
+def machine() -> Machine | None:
+    """What the GPU that CUDA numbers 0 is beyond its name; None where nobody says.
 
     In a MIG instance the memory is that of the instance, and all else that of the whole GPU.
     """
     with nvml.open_session() as session:
-        gpu = session.gpu(device_index) if session else None
+        gpu = session.gpu() if session else None
         made = Machine(**_told(session, gpu)) if session and gpu else Machine()
     return None if made == Machine() else made
 

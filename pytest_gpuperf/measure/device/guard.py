@@ -46,12 +46,8 @@ class Siblings(NamedTuple):
     """How many of them have this process's GPU, too."""
 
 
-def read(
-    device_index: int = 0,
-    parent: int | None = None,
-    siblings: Siblings | None = None,
-) -> Reading:
-    """The state of the GPU that CUDA numbers `device_index`, now.
+def read(parent: int | None = None, siblings: Siblings | None = None) -> Reading:
+    """The state of the GPU that CUDA numbers 0, now.
 
     `parent` is the process that waits for this one's measurement: it may still hold memory of the
     device, does nothing there, and is not among the other processes. Nor are those that were
@@ -63,7 +59,7 @@ def read(
     processes those of the instance.
     """
     with nvml.open_session() as session:
-        gpu = session.gpu(device_index) if session else None
+        gpu = session.gpu() if session else None
         if session is None or gpu is None:
             return Reading()
         return Reading(

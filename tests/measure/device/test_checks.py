@@ -56,17 +56,3 @@ def test_a_gpu_that_is_not_known_here_and_alone(install: Install) -> None:
     answers = examined()
     assert answers["GPU"] == (False, "NVIDIA H200 (sm990)")
     assert answers["device to ourselves"] == (True, "no other compute process")
-
-
-def test_a_lowered_power_limit_is_told_and_no_obstacle(install: Install) -> None:
-    for limits, ok, detail in (
-        ((700_000, 700_000), True, "700 W"),
-        ((700_000, 699_500), False, "699.5 W, by default 700 W"),
-        ((350_000, 400_000), True, "400 W"),
-    ):
-        install(Library([Gpu(limits=limits)]))
-        (check,) = (check for check in checks.examine() if check.name == "power limit")
-        assert (check.ok, check.detail, check.optional) == (ok, detail, True)
-    assert "nvidia-smi -pl 350" in check.remedy
-    install(Library([Gpu(limits=None)]))
-    assert "power limit" not in examined()
