@@ -231,13 +231,11 @@ def test_traces_are_taken_here_beside_the_times(ncu: Ncu) -> None:
     assert (sample.phase, sample.values) == (STEP, (2.0,))
 
 
-def test_a_test_that_fails_before_its_measurement_is_quoted(ncu: Ncu) -> None:
-    ncu.page, ncu.measures = page(KERNEL), False
-    with pytest.raises(MeasurementError, match=r"failed under ncu before .*\nran"):
-        collected(ncu)
-
-
-def test_a_report_that_is_no_step_is_an_error_of_the_measurement(ncu: Ncu) -> None:
-    ncu.page = page(KERNEL, RANGE)
-    with pytest.raises(MeasurementError, match="1 ranges and 1 kernels"):
-        collected(ncu)
+def test_what_came_of_it_is_an_error_where_it_is_not_the_step(ncu: Ncu) -> None:
+    for kernels, measures, says in (
+        ([KERNEL], False, r"failed under ncu before .*\nran"),
+        ([KERNEL, RANGE], True, "1 ranges and 1 kernels"),
+    ):
+        ncu.page, ncu.measures = page(*kernels), measures
+        with pytest.raises(MeasurementError, match=says):
+            collected(ncu)

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
-from pytest_gpuperf.errors import CountersUnavailable, MeasurementError
+from pytest_gpuperf.errors import CountersUnavailable
 from pytest_gpuperf.measure.collector import Collected, Components, Phases, Plan, Work
 from pytest_gpuperf.measure.trace import activity
 from pytest_gpuperf.measure.trace.activity import (
@@ -261,17 +261,3 @@ def test_where_torch_cannot_trace_the_rest_is_measured(fake: Fake) -> None:
     assert {u.reason for u in collected.unsupported} == {
         "torch.profiler cannot record: busy. End it"
     }
-
-
-def test_components_that_change_or_have_a_phase_s_name_are_refused(fake: Fake) -> None:
-    class Growing(Step):
-        def __call__(self) -> None:
-            self.names.append(f"part{self.executions}")
-            super().__call__()
-
-    for step, says in (
-        (Step("forward"), '"forward" is both a phase and a component'),
-        (Growing(), "the components of the step change"),
-    ):
-        with pytest.raises(MeasurementError, match=says):
-            step.collected(fake)
