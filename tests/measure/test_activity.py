@@ -236,7 +236,7 @@ def test_where_there_is_nothing_to_divide_there_is_no_share() -> None:
 
 SPANS = st.lists(
     st.tuples(st.integers(0, 60), st.integers(0, 20)).map(
-        lambda entry: Activity(KERNEL, "k", *map(float, entry))
+        lambda entry: Activity(KERNEL, "k", float(entry[0]), float(entry[1]))
     ),
     max_size=12,
 )

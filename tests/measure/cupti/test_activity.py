@@ -122,31 +122,21 @@ def test_the_step_and_each_component_have_a_value_per_trace(fake: Fake) -> None:
 
 
 def test_components_are_traced_apart_since_their_borders_take_time(fake: Fake) -> None:
+    """And not more often than the step is counted."""
     plain = Step("conv2d")
     nothing = plain.collected(fake, asked=())
     assert (plain.of_parts, nothing.components) == ([], ())
     assert "activity_s" not in (nothing.settings or {})
-    for step, traces in (
-        (Step(), [False] * 4),
-        (Step("conv2d", "gelu"), [False] + [True] * 3 + [False] * 3),
-    ):
-        settings = step.collected(fake).settings or {}
-        assert step.of_parts == traces
-        assert step.executions == plain.executions + len(traces)
-        assert step.heard.said[-3:] == ["tracing 1 of 3", "tracing 2 of 3", "tracing 3 of 3"]
-        assert settings["traces"] == 3
-        assert "activity_s" in settings
-
-
-@pytest.mark.parametrize(("rounds", "traces"), [(1, 1), (2, 2), (3, 3), (4, 3)])
-def test_a_step_is_not_traced_more_often_than_it_is_counted(
-    fake: Fake, rounds: int, traces: int
-) -> None:
-    step = Step("conv2d")
-    collected = step.collected(fake, rounds=rounds)
-    assert step.of_parts == [False] + [True] * traces + [False] * traces
-    assert values(collected)["conv2d", "kernel_time"] == (4000.0,) * traces
-    assert values(collected)[STEP, "launches"] == (2.0,) * traces
+    for names, rounds, traces in (((), 5, 3), (("conv2d",), 5, 3), (("conv2d",), 2, 2)):
+        step = Step(*names)
+        plain.executions = 0
+        plain.collected(fake, asked=(), rounds=rounds)
+        collected = step.collected(fake, rounds=rounds)
+        assert step.of_parts == [False, *[True] * traces * len(names), *[False] * traces]
+        assert step.executions == plain.executions + len(step.of_parts)
+        assert step.heard.said[-1] == f"tracing {traces} of {traces}"
+        assert (collected.settings or {})["traces"] == traces
+        assert values(collected)[STEP, "launches"] == (2.0,) * traces
 
 
 def test_only_what_was_asked_for_comes_back(fake: Fake) -> None:

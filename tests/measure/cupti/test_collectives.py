@@ -12,7 +12,6 @@ from torch import distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
-from pytest_gpuperf.errors import MeasurementError
 from pytest_gpuperf.measure.collector import Collected, Phases, Plan, Work
 from pytest_gpuperf.measure.cupti import launch_ranges
 from pytest_gpuperf.measure.cupti.range_session import RangeSession, Values
@@ -146,27 +145,15 @@ def test_after_the_block_and_after_a_step_that_raises_nothing_is_heard() -> None
 
 @pytest.mark.usefixtures("on_the_device")
 def test_what_a_collective_does_is_in_no_stretch(fake: Fake) -> None:
+    """The device is waited for before each collective and after it."""
+    whole = between_collectives(fake, lambda: fake.work(13), 0)["stretch 0"][INSTRUCTIONS]
+    fake.reset()
     values = between_collectives(fake, summing(fake, 1, 5, 7), 2)
     of = {name: by_metric[INSTRUCTIONS] for name, by_metric in values.items()}
-    whole = between_collectives(fake, lambda: fake.work(13), 0)["stretch 0"][INSTRUCTIONS]
     assert of == {f"stretch {number}": whole * n / 13 for number, n in enumerate((1, 5, 7))}
-
-
-def test_the_device_is_waited_for_before_each_collective_and_after_it(fake: Fake) -> None:
-    between_collectives(fake, summing(fake, 1, 1), 1)
-    begun, ended = fake.log.index("push stretch 0"), fake.log.index("RangeProfilerStop")
+    begun, ended = fake.log.index("push stretch 0"), fake.log.index("push stretch 1")
     marks = [line for line in fake.log[begun:ended] if line != "RangeProfilerPushRange"]
-    assert marks == [
-        *("push stretch 0", "synchronize", "RangeProfilerPopRange"),
-        *("synchronize", "push stretch 1", "synchronize", "RangeProfilerPopRange"),
-    ]
-
-
-@pytest.mark.parametrize("before", [0, 2])
-def test_another_number_than_before_is_an_error(before: int, fake: Fake) -> None:
-    says = f"the step begins 1 collectives and has begun {before} before"
-    with pytest.raises(MeasurementError, match=says):
-        between_collectives(fake, summing(fake, 1, 1), before)
+    assert marks == ["push stretch 0", "synchronize", "RangeProfilerPopRange", "synchronize"]
 
 
 def collected(fake: Fake, steps: Callable[[], object], arrives: Callable[[], object]) -> Collected:

@@ -75,15 +75,6 @@ def test_which_counters_there_are_is_asked_once_of_each_context(fake: Fake) -> N
     assert fake.log.count("RangeProfilerEnable") == 2
 
 
-def test_every_pass_is_prepared_and_run(fake: Fake) -> None:
-    fake.set("passes", 3)
-    with opened(fake) as session:
-        assert session.passes == 3
-        session.round(["step"], marked(session, fake, step=1), prepare=lambda: fake.note("prepare"))
-    assert fake.log.count("prepare") == fake.log.count("push step") == 3
-    assert fake.log.count("RangeProfilerDecodeData") == 1
-
-
 def test_rounds_share_a_session_and_not_their_values(fake: Fake) -> None:
     with opened(fake, CYCLES, INSTRUCTIONS) as session:
         assert session.round(["step"], marked(session, fake, step=1)) == {
@@ -143,6 +134,7 @@ def test_every_launch_has_its_values_in_the_order_of_launching(fake: Fake) -> No
     fake.set("passes", 3)
     prepared: list[str] = []
     with opened(fake, CYCLES, INSTRUCTIONS, max_ranges=8, automatic=True) as session:
+        assert session.passes == 3
         launches = session.launches(fake.launching(3, 5, 4), prepare=lambda: prepared.append("."))
     assert [values[CYCLES] for values in launches] == [3, 5, 4]
     assert [values[INSTRUCTIONS] for values in launches] == [6, 10, 8]

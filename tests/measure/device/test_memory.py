@@ -28,9 +28,9 @@ def test_running_out_is_said_with_what_to_try_and_other_errors_come_out_as_they_
             raise error
         assert str(caught.value).startswith(f"the step ran out of memory: {first}. Measure a")
     for other in (RuntimeError("expected scalar type Half"), KeyError("memory")):
-        with pytest.raises(type(other)) as caught, suffices():
+        with pytest.raises(type(other)) as unchanged, suffices():
             raise other
-        assert caught.value is other
+        assert unchanged.value is other
 
 
 def test_what_the_step_had_allocated_is_let_go() -> None:
