@@ -15,7 +15,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
 from pytest_gpuperf.errors import MeasurementError
 from pytest_gpuperf.measure.collector import Plan, Progress, Work, each
@@ -197,19 +200,8 @@ class Counting:
     ) -> Values:
         """The values of the phases, or of all ranges where the step is to be `covered`."""
         work, timer = self.executions.work, self.executions.timer
-
-        def in_phases() -> None:
-            marker = PhaseMarker(session, timer.synchronize, ranges, covered=covered)
-            marker.begin()
-            with work.phases.heard_by(marker):
-                work.step()
-            timer.synchronize()
-            marker.finish()
-
-        names = [entry.name for entry in ranges if covered or entry.phase != STEP]
-        passes = each(work.progress, f"{stage}, pass", session.passes)
-        prepared = announced(work, timer, passes)
-        return session.round(names, in_phases, prepare=prepared, undefined=True)
+        marker = partial(PhaseMarker, session, timer, ranges, covered=covered)
+        return counted_in(session, marker, work.phases.heard_by, work, timer, stage)
 
 
 def phase_ranges(phases: Sequence[str]) -> tuple[PhaseRange, ...]:
@@ -252,47 +244,86 @@ class Marker:
 
     The device is waited for at a border, since a range ends where the host is. The first problem is
     kept until the end and ends the marking: raising inside the step would hide an exception of the
-    step's own, or be swallowed by the step.
+    step's own, or be swallowed by the step. Another number of borders than between the ranges is
+    one, too: a MeasurementError, which says what is `otherwise`.
     """
 
     def __init__(
-        self, session: RangeSession, synchronize: Callable[[], None], names: Sequence[str]
+        self, session: RangeSession, timer: CudaTimer, names: Sequence[str], otherwise: str
     ) -> None:
-        self._session = session
-        self._synchronize = synchronize
-        self._names = names
+        self._session, self._timer = session, timer
+        self.names = names
         """Of the ranges, in order; "" for one that is not counted."""
-        self.borders = 0
-        """How many were crossed, also of those that nobody expected."""
-        self.problem: Exception | None = None
+        self._otherwise = otherwise
+        self._borders = 0
+        self._problem: Exception | None = None
 
     def begin(self) -> None:
         """The execution begins."""
-        self._mark("", self._names[0])
+        self._mark("", self.names[0])
 
     def border(self) -> None:
         """A range ends, and the next one begins."""
-        self.borders += 1
-        if self.borders < len(self._names):
-            self._mark(*self._names[self.borders - 1 : self.borders + 1])
+        self._borders += 1
+        if self._borders < len(self.names):
+            self._mark(*self.names[self._borders - 1 : self._borders + 1])
 
     def finish(self) -> None:
         """The execution has ended. Raises the problem that came up."""
-        self._mark(self._names[min(self.borders, len(self._names) - 1)], "")
-        if self.problem is not None:
-            raise self.problem
+        last = self.names[min(self._borders, len(self.names) - 1)]
+        if last:
+            self._mark(last, "")
+        else:
+            self._timer.synchronize()
+        if self._borders != len(self.names) - 1:
+            self._changed()
+        if self._problem is not None:
+            raise self._problem
 
     def _mark(self, ended: str, begun: str) -> None:
-        if self.problem is not None or not (ended or begun):
+        if self._problem is not None or not (ended or begun):
             return
         try:
-            self._synchronize()
+            self._timer.synchronize()
             if ended:
                 self._session.pop()
             if begun:
                 self._session.push(begun)
         except Exception as problem:
-            self.problem = problem
+            self._problem = problem
+
+    def _changed(self) -> None:
+        said = self._otherwise.format(self._found())
+        self._problem = self._problem or MeasurementError(said)
+
+    def _found(self) -> object:
+        """What there was between the ranges: so many calls."""
+        return self._borders // 2
+
+
+def counted_in(
+    session: RangeSession,
+    marker: Callable[[], Marker],
+    heard: Callable[[Any], AbstractContextManager[None]],
+    work: Work,
+    timer: CudaTimer,
+    stage: str,
+) -> Values:
+    """All passes over a step in ranges, each divided by a new `marker`: the values of its ranges.
+
+    `heard` has a marker told of its borders, for a block.
+    """
+
+    def run() -> None:
+        dividing = marker()
+        dividing.begin()
+        with heard(dividing):
+            work.step()
+        dividing.finish()
+
+    prepared = announced(work, timer, each(work.progress, f"{stage}, pass", session.passes))
+    names = [*filter(None, marker().names)]
+    return session.round(names, run, prepare=prepared, undefined=True)
 
 
 class PhaseMarker(Marker):
@@ -304,15 +335,20 @@ class PhaseMarker(Marker):
     def __init__(
         self,
         session: RangeSession,
-        synchronize: Callable[[], None],
+        timer: CudaTimer,
         expected: Sequence[PhaseRange],
         *,
         covered: bool = False,
     ) -> None:
-        names = [entry.name if covered or entry.phase != STEP else "" for entry in expected]
-        super().__init__(session, synchronize, names)
         self._expected = [entry.phase for entry in expected[1::2]]
         self._seen: list[str] = []
+        super().__init__(
+            session,
+            timer,
+            [entry.name if covered or entry.phase != STEP else "" for entry in expected],
+            "the phases of the step change from one execution to the next: "
+            f"expected {self._expected}, got {{}}",
+        )
 
     def enter(self, phase: str) -> None:
         """Begins the range of this occurrence."""
@@ -325,17 +361,8 @@ class PhaseMarker(Marker):
         """Ends the range."""
         self.border()
 
-    def finish(self) -> None:
-        """Raises the problem that came up, or MeasurementError for phases that are missing."""
-        if len(self._seen) < len(self._expected):
-            self._changed()
-        super().finish()
-
-    def _changed(self) -> None:
-        self.problem = self.problem or MeasurementError(
-            "the phases of the step change from one execution to the next: "
-            f"expected {self._expected}, got {self._seen}"
-        )
+    def _found(self) -> object:
+        return self._seen
 
 
 def _passes(progress: Progress, done: int, rounds: int, passes: int) -> Iterator[None]:

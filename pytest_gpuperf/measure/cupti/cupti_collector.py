@@ -242,19 +242,17 @@ class KernelCounting:
             if not session.metrics:
                 return launch_ranges.uncounted(traced)
             chosen = [m for m in metrics if named.get(m.name) in session.metrics]
-            passes = each(work.progress, "counting kernels, pass", session.passes)
-            reset = announced(work, self.timer, passes)
             if graphs:
-                values = launch_ranges.counted_in_graphs(
-                    session, work.step, self.timer.synchronize, graphs, prepare=reset
-                )
+                values = launch_ranges.counted_in_graphs(session, work, self.timer, graphs)
                 return launch_ranges.graph_table(traced, chosen, self.arch, values)
 
             def whole() -> None:
                 work.step()
                 self.timer.synchronize()
 
-            launches = session.launches(whole, prepare=reset)
+            passes = each(work.progress, "counting kernels, pass", session.passes)
+            prepared = announced(work, self.timer, passes)
+            launches = session.launches(whole, prepare=prepared)
             return launch_ranges.kernel_table(traced, chosen, self.arch, launches)
 
 
@@ -302,14 +300,8 @@ class OwnInstructions:
         with self.kernels.session((hardware,), collectives + 1) as session:
             if session.unsupported:
                 raise MeasurementError(session.unsupported[0].reason)
-            passes = each(work.progress, "counting between collectives, pass", session.passes)
-            stretches = launch_ranges.counted_beside_collectives(
-                session,
-                work.step,
-                self.kernels.timer.synchronize,
-                collectives,
-                prepare=announced(work, self.kernels.timer, passes),
-            )
+            timer = self.kernels.timer
+            stretches = launch_ranges.counted_beside_collectives(session, work, timer, collectives)
         # Where nothing ran there may be no number.
         counts = [values[hardware] for values in stretches.values()]
         return math.fsum(filter(math.isfinite, counts))

@@ -24,15 +24,16 @@ import statistics
 import sys
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from operator import sub
 from typing import Any
 
-from pytest_gpuperf.errors import MeasurementError
-from pytest_gpuperf.measure.cupti.counting import Marker
+from pytest_gpuperf.measure.collector import Work
+from pytest_gpuperf.measure.cupti.counting import Marker, counted_in
 from pytest_gpuperf.measure.cupti.range_session import RangeSession, Values
+from pytest_gpuperf.measure.execution import CudaTimer
 from pytest_gpuperf.measure.trace.profile import COUNTED, KERNEL, Trace
 from pytest_gpuperf.model.measurement import KernelTable, Launch
 from pytest_gpuperf.model.metric import Metric
@@ -55,8 +56,6 @@ _COLLECTIVES = (
 """Of torch's operators c10d, those that this torch has. What one rank sends to another is none: it
 would wait for a peer that may be about to send something first."""
 
-Border = Callable[[], object]
-"""Told before a call and after it."""
 _STRETCH = "stretch "
 """What the names of ranges between calls begin with."""
 
@@ -102,38 +101,27 @@ def with_times(table: KernelTable, traces: Sequence[Trace]) -> KernelTable:
     )
 
 
-def counted_in_graphs(
-    session: RangeSession,
-    step: Callable[[], object],
-    synchronize: Callable[[], None],
-    graphs: int,
-    *,
-    prepare: Callable[[], object] | None = None,
-) -> Values:
+def counted_in_graphs(session: RangeSession, work: Work, timer: CudaTimer, graphs: int) -> Values:
     """The values of the ranges of a step that launches so many graphs; see `RangeSession.round`.
 
     Raises MeasurementError where torch replays another number of graphs.
     """
-    return _counted_around(
+    marker = partial(
+        Marker,
         session,
-        step,
-        synchronize,
+        timer,
         range_names(graphs),
-        _replaying,
         f"the trace has {graphs} launches of CUDA graphs and the counters have {{}} of "
         "torch.cuda.CUDAGraph.replay: graphs are launched by other means, or the step does not "
         "launch the same ones every time",
-        prepare,
+    )
+    return counted_in(
+        session, marker, lambda m: _replaying(m.border), work, timer, "counting kernels"
     )
 
 
 def counted_beside_collectives(
-    session: RangeSession,
-    step: Callable[[], object],
-    synchronize: Callable[[], None],
-    collectives: int,
-    *,
-    prepare: Callable[[], object] | None = None,
+    session: RangeSession, work: Work, timer: CudaTimer, collectives: int
 ) -> Values:
     """The values of the stretches of a step between so many collectives; see `RangeSession.round`.
 
@@ -141,42 +129,18 @@ def counted_beside_collectives(
     for before each of them and after it. Raises MeasurementError where torch.distributed begins
     another number of them.
     """
-    return _counted_around(
+    marker = partial(
+        Marker,
         session,
-        step,
-        synchronize,
+        timer,
         [name if name.startswith(_STRETCH) else "" for name in range_names(collectives)],
-        _beginning_collectives,
         f"the step begins {{}} collectives and has begun {collectives} before: it does not do the "
         "same every time",
-        prepare,
     )
-
-
-def _counted_around(
-    session: RangeSession,
-    step: Callable[[], object],
-    synchronize: Callable[[], None],
-    names: Sequence[str],
-    heard: Callable[[Border], AbstractContextManager[None]],
-    otherwise: str,
-    prepare: Callable[[], object] | None,
-) -> Values:
-    """The values of these ranges, which are before, in and after calls that are `heard`.
-
-    Where there were another number of calls, it is said `otherwise`.
-    """
-
-    def run() -> None:
-        marker = Marker(session, synchronize, names)
-        marker.begin()
-        with heard(marker.border):
-            step()
-        marker.finish()
-        if marker.borders != len(names) - 1:
-            raise MeasurementError(otherwise.format(marker.borders // 2))
-
-    return session.round([*filter(None, names)], run, prepare=prepare, undefined=True)
+    stage = "counting between collectives"
+    return counted_in(
+        session, marker, lambda m: _beginning_collectives(m.border), work, timer, stage
+    )
 
 
 def range_names(graphs: int) -> list[str]:
@@ -200,7 +164,7 @@ def graph_table(trace: Trace, metrics: Sequence[Metric], arch: str, values: Valu
 
 
 @contextmanager
-def _replaying(border: Border) -> Iterator[None]:
+def _replaying(border: Callable[[], object]) -> Iterator[None]:
     """Has a border before and after every replay of a graph of torch's, for the block."""
     import torch
 
@@ -228,7 +192,7 @@ def collectives_begun() -> Iterator[Callable[[], int]]:
 
 
 @contextmanager
-def _beginning_collectives(border: Border) -> Iterator[None]:
+def _beginning_collectives(border: Callable[[], object]) -> Iterator[None]:
     """Has a border before and after torch.distributed begins a collective, for the block.
 
     Whoever begins it: DistributedDataParallel does so in C++, in a thread of autograd's. They all

@@ -57,8 +57,8 @@ def between_collectives(fake: Fake, step: Callable[[], object], collectives: int
     with RangeSession(
         (INSTRUCTIONS,), collectives + 1, cupti=fake.cupti, cuda=fake.cuda
     ) as session:
-        synchronize = FakeTimer(fake).synchronize
-        return launch_ranges.counted_beside_collectives(session, step, synchronize, collectives)
+        work, timer = Work(step, Phases()), FakeTimer(fake)
+        return launch_ranges.counted_beside_collectives(session, work, timer, collectives)
 
 
 def summing(fake: Fake, *amounts: float) -> Callable[[], None]:

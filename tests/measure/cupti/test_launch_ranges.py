@@ -158,8 +158,8 @@ def in_ranges(fake: Fake, step: Callable[[], object], graphs: int) -> Values:
     """The values of the ranges of `step` in a session that has room for just these."""
     names = launch_ranges.range_names(graphs)
     with RangeSession((CYCLES,), len(names), cupti=fake.cupti, cuda=fake.cuda) as session:
-        synchronize = FakeTimer(fake).synchronize
-        return launch_ranges.counted_in_graphs(session, step, synchronize, graphs)
+        work = Work(step, Phases())
+        return launch_ranges.counted_in_graphs(session, work, FakeTimer(fake), graphs)
 
 
 def between_kernels(fake: Fake) -> Callable[[], None]:
