@@ -14,8 +14,8 @@ nothing out, and the step's value is the sum of theirs.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -53,16 +53,17 @@ class PhaseRange:
     name: str
 
 
-@dataclass(frozen=True)
-class _Rounds:
-    """What came of the rounds of some metrics."""
+@dataclass
+class _Counts:
+    """What has been counted of a step."""
 
-    step: tuple[dict[str, float], ...] = ()
-    """The values of the step as one range, per round."""
-    phases: Values = field(default_factory=dict)
-    """Those of its phases' ranges, by range name: they were counted once."""
-    refused: tuple[Unsupported, ...] = ()
-    """Under NVIDIA's names."""
+    step: dict[str, list[float]] = field(default_factory=dict)
+    """By metric: the values of the step as one range, per round."""
+    phases: dict[tuple[str, str], float] = field(default_factory=dict)
+    """Those of its phases' ranges, by range name and metric: they were counted once."""
+    absent: dict[str, str] = field(default_factory=dict)
+    """Why a metric is not among them."""
+    rounds: int = 0
     passes: int = 0
     """Of one round, over the step."""
     executions: int = 0
@@ -86,96 +87,77 @@ class Counting:
         No more rounds than are enough. Raises CountersUnavailable and MeasurementError, and what
         the step raises.
         """
-        named = {m.name: hw for m in plan.metrics if (hw := m.hardware_name(self.arch))}
-        absent = {
-            m.name: f"does not exist on {self.arch}" for m in plan.metrics if m.name not in named
+        existing = [m for m in plan.metrics if m.hardware_name(self.arch)]
+        counts = _Counts()
+        counts.absent = {
+            m.name: f"does not exist on {self.arch}" for m in plan.metrics if m not in existing
         }
-        if not named:
-            return CountedStep({}, _unsupported(plan.metrics, absent), {"passes": 0})
-        existing = [metric for metric in plan.metrics if metric.name in named]
+        if not existing:
+            return CountedStep({}, _unsupported(plan.metrics, counts.absent), {"passes": 0})
         instrumented = [m for m in existing if m.additive and m.instrumented(self.arch)]
         watch = Stopwatch()
-        counted = self._rounds(plan, [m for m in existing if m not in instrumented], ranges)
+        self._rounds(plan, [m for m in existing if m not in instrumented], ranges, counts)
         watch.lap()
-        once = self._instrumented(instrumented, ranges)
-        instrumented_s = watch.lap()
-        refused = {u.metric: u.reason for u in (*counted.refused, *once.refused)}
-        absent |= {name: refused[hw] for name, hw in named.items() if hw in refused}
-        rounds = {m.name: once if m in instrumented else counted for m in existing}
-        metrics = [metric for metric in existing if metric.name not in absent]
-        series, problems = _series(metrics, named, rounds, ranges)
+        self._instrumented(instrumented, ranges, counts)
         settings: dict[str, Scalar] = {
-            "chip": counted.chip or once.chip,
-            "passes": counted.passes + once.passes,
-            "rounds": len(counted.step),
-            "counter_passes": counted.executions + once.executions,
+            "chip": counts.chip,
+            "passes": counts.passes,
+            "rounds": counts.rounds,
+            "counter_passes": counts.executions,
             "ranges": 1 + len(ranges),
-            "phases_s": counted.phases_s,
+            "phases_s": counts.phases_s,
         }
         if instrumented:
-            settings["instrumented_s"] = instrumented_s
-        return CountedStep(series, _unsupported(plan.metrics, absent) + problems, settings)
+            settings["instrumented_s"] = watch.lap()
+        series, problems = _series([m for m in existing if m.name in counts.step], counts, ranges)
+        return CountedStep(series, _unsupported(plan.metrics, counts.absent) + problems, settings)
 
     def _rounds(
-        self, plan: Plan, metrics: Sequence[Metric], ranges: Sequence[PhaseRange]
-    ) -> _Rounds:
+        self, plan: Plan, metrics: Sequence[Metric], ranges: Sequence[PhaseRange], counts: _Counts
+    ) -> None:
         """All passes over the step until that is enough, and all passes over its phases once."""
-        if not metrics:
-            return _Rounds()
-        step: list[dict[str, float]] = []
-        phases: Values = {}
-        phases_s = 0.0
-        watch = Stopwatch()
-        with self._session(metrics, max(1, len(ranges))) as session:
-            names = {m.name: m.hardware_name(self.arch) for m in metrics}
-            if session.metrics:
-                for number in range(plan.rounds):
-                    step.append(self._step_round(session, number, plan))
-                    so_far = {
-                        name: [values[hardware] for values in step]
-                        for name, hardware in names.items()
-                        if hardware in session.metrics
-                    }
-                    timed = self.executions.series.items()
-                    if plan.enough({**so_far, **{m: v for (_, m), v in timed}}):
-                        break
-                watch.lap()
-                if ranges:
-                    phases = self._phase_round(session, covering(ranges), "counting phases")
-                    phases_s = watch.lap()
-        return _Rounds(
-            tuple(step),
-            phases,
-            session.unsupported,
-            session.passes,
-            session.passes * (len(step) + bool(phases)),
-            session.chip,
-            phases_s,
-        )
+        with self._session(metrics, max(1, len(ranges)), counts) as (session, named):
+            for number in range(plan.rounds if named else 0):
+                values = self._step_round(session, number, plan)
+                counts.rounds, counts.executions = number + 1, counts.executions + session.passes
+                for name, hardware in named.items():
+                    counts.step.setdefault(name, []).append(values[hardware])
+                timed = {metric: v for (_, metric), v in self.executions.series.items()}
+                if plan.enough({**counts.step, **timed}):
+                    break
+            watch = Stopwatch()
+            if named and ranges:
+                self._in_phases(session, named, covering(ranges), "counting phases", counts)
+                counts.phases_s = watch.lap()
 
-    def _instrumented(self, metrics: Sequence[Metric], ranges: Sequence[PhaseRange]) -> _Rounds:
+    def _instrumented(
+        self, metrics: Sequence[Metric], ranges: Sequence[PhaseRange], counts: _Counts
+    ) -> None:
         """One execution (where one pass is enough) in ranges that cover the step."""
-        if not metrics:
-            return _Rounds()
         covered = covering(ranges)
-        with self._session(metrics, len(covered)) as session:
-            if not session.metrics:
-                return _Rounds(refused=session.unsupported, chip=session.chip)
-            stage = "counting in instrumented kernels"
-            phases = self._phase_round(session, covered, stage, covered=True)
-        step = {
-            hardware: math.fsum(
-                _or_nothing(entry, phases[entry.name][hardware]) for entry in covered
-            )
-            for hardware in session.metrics
-        }
-        return _Rounds(
-            (step,), phases, session.unsupported, session.passes, session.passes, chip=session.chip
-        )
+        stage = "counting in instrumented kernels"
+        with self._session(metrics, len(covered), counts) as (session, named):
+            if named:
+                self._in_phases(session, named, covered, stage, counts, covered=True)
+        for name in named:
+            parts = (_or_nothing(entry, counts.phases[entry.name, name]) for entry in covered)
+            counts.step[name] = [math.fsum(parts)]
 
-    def _session(self, metrics: Sequence[Metric], most: int) -> RangeSession:
-        names = [hardware for m in metrics if (hardware := m.hardware_name(self.arch))]
-        return RangeSession(names, most, cupti=self.cupti, cuda=self.cuda)
+    @contextmanager
+    def _session(
+        self, metrics: Sequence[Metric], most: int, counts: _Counts
+    ) -> Iterator[tuple[RangeSession, dict[str, str]]]:
+        """A session with room for so many ranges, and NVIDIA's names of what it can count.
+
+        Without metrics it is not opened.
+        """
+        named = {m.name: m.hardware_name(self.arch) or "" for m in metrics}
+        session = RangeSession([*named.values()], most, cupti=self.cupti, cuda=self.cuda)
+        with session if named else nullcontext():
+            refused = {entry.metric: entry.reason for entry in session.unsupported}
+            counts.absent |= {n: refused[hw] for n, hw in named.items() if hw in refused}
+            counts.chip, counts.passes = session.chip or counts.chip, counts.passes + session.passes
+            yield session, {name: hw for name, hw in named.items() if hw in session.metrics}
 
     def _step_round(self, session: RangeSession, number: int, plan: Plan) -> dict[str, float]:
         """The values of round `number`, from 0 on; its executions are timed, if no others are."""
@@ -190,18 +172,23 @@ class Counting:
         prepared = announced(work, self.executions.timer, passes)
         return session.round([STEP], whole, prepare=prepared)[STEP]
 
-    def _phase_round(
+    def _in_phases(
         self,
         session: RangeSession,
+        named: Mapping[str, str],
         ranges: Sequence[PhaseRange],
         stage: str,
+        counts: _Counts,
         *,
         covered: bool = False,
-    ) -> Values:
+    ) -> None:
         """The values of the phases, or of all ranges where the step is to be `covered`."""
         work, timer = self.executions.work, self.executions.timer
         marker = partial(PhaseMarker, session, timer, ranges, covered=covered)
-        return counted_in(session, marker, work.phases.heard_by, work, timer, stage)
+        values = counted_in(session, marker, work.phases.heard_by, work, timer, stage)
+        counts.executions += session.passes
+        for entry, of in values.items():
+            counts.phases |= {(entry, name): of[hardware] for name, hardware in named.items()}
 
 
 def phase_ranges(phases: Sequence[str]) -> tuple[PhaseRange, ...]:
@@ -381,28 +368,19 @@ def _or_nothing(entry: PhaseRange, value: float) -> float:
 
 
 def _series(
-    metrics: Sequence[Metric],
-    named: dict[str, str],
-    rounds: dict[str, _Rounds],
-    ranges: Sequence[PhaseRange],
+    metrics: Sequence[Metric], counts: _Counts, ranges: Sequence[PhaseRange]
 ) -> tuple[Series, tuple[Unsupported, ...]]:
     """The values per phase and metric, and what has no value in some phase."""
-    series: Series = {}
-    for metric in metrics:
-        hardware = named[metric.name]
-        series[STEP, metric.name] = [values[hardware] for values in rounds[metric.name].step]
+    series: Series = {(STEP, metric.name): counts.step[metric.name] for metric in metrics}
     problems: dict[str, list[str]] = {}
     for phase in dict.fromkeys(entry.phase for entry in ranges):
         members = [entry.name for entry in ranges if entry.phase == phase]
         for metric in metrics:
-            hardware = named[metric.name]
+            value = math.fsum(counts.phases[name, metric.name] for name in members)
             if len(members) > 1 and not metric.additive:
                 problem = f'phase "{phase}" occurs {len(members)} times and the metric does not add'
                 problems.setdefault(metric.name, []).append(problem)
-                continue
-            counted = rounds[metric.name].phases
-            value = math.fsum(counted[name][hardware] for name in members)
-            if math.isfinite(value):
+            elif math.isfinite(value):
                 series[phase, metric.name] = [value]
             else:
                 problem = f'phase "{phase}" has no value: nothing ran there that the metric counts'
