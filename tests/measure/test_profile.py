@@ -48,6 +48,7 @@ def test_what_a_graph_launches_is_one_entry_that_was_launched_once() -> None:
         ("k", "kernel", 30_000, 1000, None),
     ]
     assert (made.counted, made.graphs) == ((0, 1, 2), (1,))
+    assert made.idle == 9000 + 9000  # what is between its kernels is not idle
 
 
 def test_kernels_that_run_at_once_are_no_idle_time() -> None:

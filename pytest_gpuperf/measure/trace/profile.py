@@ -148,9 +148,12 @@ class Trace:
 
     @property
     def gaps(self) -> list[tuple[float, float]]:
-        """When nothing ran between the first start and the last end: begin and end."""
+        """When nothing ran between the first start and the last end: begin and end.
+
+        A graph runs from its first start to its last end.
+        """
         gaps, reached = [], 0.0
-        for one in self.activities:
+        for one in self.entries:
             if one.begin > reached:
                 gaps.append((reached, one.begin))
             reached = max(reached, one.end)
