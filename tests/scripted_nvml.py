@@ -161,9 +161,7 @@ class Library:
     def nvmlDeviceGetCurrentClocksThrottleReasons(self, handle: Gpu) -> int:
         return supported(whole(handle).reasons)
 
-    def nvmlDeviceGetComputeRunningProcesses_v3(
-        self, handle: Gpu | Instance
-    ) -> list[SimpleNamespace]:
+    def nvmlDeviceGetComputeRunningProcesses(self, handle: Gpu | Instance) -> list[SimpleNamespace]:
         return [SimpleNamespace(pid=pid) for pid in supported(handle.processes)]
 
 

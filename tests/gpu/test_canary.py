@@ -64,16 +64,6 @@ def test_torch_sees_nothing_of_it() -> None:
     assert torch.ones(3, device="cuda").sum().item() == 3
 
 
-def test_the_map_has_every_sm_once_and_is_always_the_same() -> None:
-    first = canary.sm_map(arch())
-    if not first:
-        assert arch() in ("sm70", "sm75", "sm80", "sm86", "sm89")
-        return
-    assert sum(map(len, first)) == len({sm for group in first for sm in group})
-    assert sum(map(len, first)) == driver.load().attribute(driver.SM_COUNT)
-    assert all(canary.sm_map(arch()) == first for _ in range(5))
-
-
 def test_the_driver_says_what_the_gpu_is() -> None:
     machine = fingerprint.machine()
     assert machine is not None
