@@ -203,7 +203,8 @@ def _cuts(last: Places, nights: int) -> list[int]:
 def _on_scale(values: Array, tolerance: Tolerance) -> Array:
     import numpy as np
 
-    return np.array(on_judged_scale(values.tolist(), tolerance)) if len(values) else values
+    unit = judged_unit(values.tolist(), tolerance) if len(values) else 1.0
+    return np.array(on_judged_scale(values.tolist(), unit))
 
 
 def _as_on_one_gpu(nights: NightlyValues, tolerance: Tolerance) -> Array:

@@ -13,8 +13,14 @@ from dataclasses import dataclass, replace
 from statistics import fmean, median
 
 from pytest_gpuperf.errors import UsageFailure
-from pytest_gpuperf.judge.interval import UNCHANGED_RATE, error_of_median, finite_exp, quantile
-from pytest_gpuperf.judge.noise import Rounds, scales
+from pytest_gpuperf.judge.interval import (
+    UNCHANGED_RATE,
+    error_of_median,
+    finite_exp,
+    medians,
+    quantile,
+)
+from pytest_gpuperf.judge.noise import Rounds, judged_unit, on_judged_scale, scales
 from pytest_gpuperf.judge.stopping import LEAST_TO_ALARM
 from pytest_gpuperf.judge.tolerance import parse_limit, tolerance_for
 from pytest_gpuperf.judge.verdict import samples_by_phase
@@ -269,9 +275,10 @@ def _decided(expectation: Expectation, *, holds: bool, broken: bool) -> Expectat
 
 def _centre(rounds: Rounds, metric: Metric, calibration: Calibration | None) -> _Centre:
     tolerance = tolerance_for(metric, None, calibration)
-    values = [median(process) for process in rounds]
+    values = medians(rounds)
     # The processes that were measured are all there is: their own spread counts, beside the class's
-    scale = scales({metric.name: rounds}, {metric.name: tolerance}, None)[metric.name]
+    on_scale = on_judged_scale(values, judged_unit(values, tolerance))
+    scale = scales({metric.name: on_scale}, {metric.name: tolerance}, None)[metric.name]
     count = len(values)
     return _Centre(
         value=float(median(values)),

@@ -159,6 +159,7 @@ def test_another_canary_and_none_are_not_comparable() -> None:
     assert moved(slow, None) == ()
     assert moved([measurement()], AS_BEFORE) == ()
     read = replace(AS_BEFORE, before={"launch_us": (None, 3.3, None)}, after={})
+    assert moved(slow, read) == ()
     assert moved(slow, replace(read, after={"launch_us": (3.3, None, None)})) == ()
 
 
@@ -340,6 +341,10 @@ def test_cycles_that_the_clock_explains_explain_no_time(
     assert said == {"cycles": "machine", "step_time": times, "kernel_time": times}
 
 
+def test_no_machine_explains_a_time_that_is_gone() -> None:
+    assert outcomes(measured({"cycles": 0.0}, {"dram_cycles": 1.2})) == {"cycles": "improved"}
+
+
 def test_counts_are_the_code_s_on_every_machine() -> None:
     said = outcomes(measured({"instructions": 1.01, "cycles": 1.08}, {"dram_cycles": 1.2}))
     assert said == {"instructions": "regressed", "cycles": "machine"}
@@ -383,6 +388,7 @@ def left_in_doubt(change: float, canary: Mapping[str, float], *, unmet: bool = F
     )
     now = measured({"step_time": 1 + change}, canary)
     machine = machine_state(now, AS_BEFORE, (H200.identity,), is_unseen=unmet)
+    assert machine is not None
     return confounded(doubt, catalogue().metrics["step_time"], machine, clock_is_known=False)
 
 
