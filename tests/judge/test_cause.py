@@ -14,7 +14,6 @@ import pytest
 from pytest_gpuperf.catalogue import kernel_families
 from pytest_gpuperf.judge.attribution import attribute
 from pytest_gpuperf.judge.cause import precision
-from pytest_gpuperf.model.measurement import KernelTable
 from pytest_gpuperf.model.result import Attribution
 from pytest_gpuperf.model.result import CauseKind as Kind
 from pytest_gpuperf.report.text.kernel_lines import sentence
@@ -42,7 +41,7 @@ from tests.judge.losses import (
     of,
     step_time,
 )
-from tests.kernel_steps import counted, sited, slowed, table, traced, with_launches
+from tests.kernel_steps import counted, sited, slowed, table, traced
 
 
 def said(attribution: Attribution) -> str:
@@ -158,42 +157,6 @@ def test_what_did_not_regress_has_no_cause() -> None:
 
 
 # Steps of an H200
-
-
-def test_attention_that_is_computed_twice_is_called_twice_in_four_modules() -> None:
-    whole = counted("tf32-sites")
-    forward = [at for at in launched(whole, "SelfAttention._attend") if not backward(whole, at)]
-    order = sorted([*range(len(whole.launches)), *forward])
-    twice = replace(
-        whole,
-        launches=tuple(whole.launches[i] for i in order),
-        site_of=tuple(whole.site_of[i] for i in order),
-    )
-    told = cause(against(twice, whole, step_time(0.003, 0.001, 231.0)))
-    assert (told.kind, told.times, len(told.modules)) == (Kind.REPEATED, 2, 4)
-    assert told.line.startswith("suites/meddpm/model/layers.py:10")
-    assert told.change == pytest.approx(0.693e6)
-
-
-def launched(whole: KernelTable, function: str) -> list[int]:
-    return [at for at, site in enumerate(whole.site_of) if whole.sites[site].function == function]
-
-
-def backward(whole: KernelTable, at: int) -> bool:
-    return whole.sites[whole.site_of[at]].backward
-
-
-def test_one_norm_in_float64_is_told_by_its_line() -> None:
-    whole = counted("tf32-sites")
-    places = launched(whole, "GroupNorm32.forward")
-    names = (*whole.names, *(name.replace("float", "double") for name in whole.names))
-    launches = list(whole.launches)
-    for at in places:
-        launches[at] = replace(launches[at], name=launches[at].name + len(whole.names))
-    norm = slowed(replace(with_launches(whole, launches), names=names), places, 2.0)
-    told = cause(against(norm, whole, step_time(0.26, 0.002, 231.0)))
-    assert (told.kind, told.what, told.formerly) == (Kind.PRECISION, "float64", "float32")
-    assert (told.line, len(told.modules)) == ("suites/meddpm/model/layers.py:45", 39)
 
 
 @pytest.mark.parametrize(

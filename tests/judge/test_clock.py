@@ -428,19 +428,11 @@ def judged_by_entry(
     before: Sequence[Measurement], now: Sequence[Measurement], with_canary: bool
 ) -> Outcome:
     """What is said of kernel_time, with as many looks as there are processes for."""
-    return last_look(before, now, with_canary=with_canary).outcome
-
-
-def last_look(
-    before: Sequence[Measurement], now: Sequence[Measurement], *, with_canary: bool = True
-) -> Verdict:
-    count = 1
-    while True:
+    count: int | None = 1
+    while count is not None:
         said = said_by_entry(before, now[:count], with_canary=with_canary)["kernel_time"]
-        further = next_look([said], count)
-        if further is None or further > len(now):
-            return said
-        count = further
+        count = next_look([said], count, len(now))
+    return said.outcome
 
 
 WAITING = {"cycles": "any", "step_time": "any"}

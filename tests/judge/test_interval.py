@@ -171,15 +171,6 @@ def test_an_outlier_is_left_out_with_its_gpu_and_day() -> None:
     assert look.change == pytest.approx(0, abs=1e-12)
 
 
-@few
-@given(rounds_of, positive)
-def test_more_processes_never_make_it_less_sure(old: list[list[float]], new: float) -> None:
-    errors = [
-        difference(one_each(*[new] * count), old, CYCLES).standard_error for count in (1, 3, 5, 9)
-    ]
-    assert errors == sorted(errors, reverse=True)
-
-
 # Zeros and negative values, which have no logarithm
 
 
@@ -200,12 +191,6 @@ def test_without_a_logarithm_the_change_is_a_plain_share() -> None:
         assert look.set_aside == pytest.approx(aside)
         assert look.shown(look.change) == look.change
         assert look.floor == CYCLES.floor
-
-
-def test_from_a_baseline_of_zero_there_is_no_share() -> None:
-    assert difference([[3.0]], one_each(0.0, 0.0), CYCLES).from_zero
-    assert not difference([[0.0]], one_each(3.0, 3.0), CYCLES).from_zero
-    assert not difference([[3.0]], one_each(0.0, 0.0), HIT_RATE).from_zero
 
 
 # What people read
