@@ -28,7 +28,14 @@ from functools import cache
 from statistics import median
 from typing import TYPE_CHECKING
 
-from pytest_gpuperf.judge.noise import OUTLIER_SPREADS, PRIOR_WEIGHT, judged_unit, on_judged_scale
+from pytest_gpuperf.judge.interval import shown
+from pytest_gpuperf.judge.noise import (
+    MAD_TO_SIGMA,
+    OUTLIER_SPREADS,
+    PRIOR_WEIGHT,
+    judged_unit,
+    on_judged_scale,
+)
 from pytest_gpuperf.judge.tolerance import Tolerance, tolerance_for
 from pytest_gpuperf.judge.verdict import COMPILED
 from pytest_gpuperf.model.entry import Calibration
@@ -49,7 +56,6 @@ _LAGS = (1, 2, 3)
 """Nights between values whose differences tell the noise: it may last for more than a night."""
 _MOST_STEPS = 0.1
 """No more than this share of the differences are of changes; of more, they are the noise."""
-_MAD_TO_SIGMA = 1.4826
 _RARELY = 1e-3
 _LEAST_MOVES = 3
 """So often a series goes between two GPUs until how they differ is known: once may be a change."""
@@ -279,7 +285,7 @@ def _deviation(steps: Steps, assumed: float) -> float:
         sizes = np.abs(of_lag) / math.sqrt(2)
         if len(sizes) < LEAST_NIGHTS:
             break
-        robust = max(_MAD_TO_SIGMA * float(np.median(sizes)), assumed / PRIOR_WEIGHT)
+        robust = max(MAD_TO_SIGMA * float(np.median(sizes)), assumed / PRIOR_WEIGHT)
         near = sizes[sizes <= OUTLIER_SPREADS * robust]
         used = near if len(near) >= (1 - _MOST_STEPS * lag) * len(sizes) - 2 * lag else sizes
         largest = max(largest, math.sqrt(float(used @ used) / len(used)) if len(used) else 0.0)
@@ -356,7 +362,7 @@ def _trend(line: _JudgedSeries, cuts: Sequence[int], pending: bool) -> Trend:
     means = [float(line.scaled[part].sum()) / len(part) for part in parts]
     moved = None
     if pending and len(kept):
-        moved = _shown(float(line.scaled[-1]) - means[-1], logarithmic)
+        moved = shown(float(line.scaled[-1]) - means[-1], logarithmic)
     pairs = zip(parts[:-1], parts[1:], means[:-1], means[1:], strict=True)
     return Trend(
         changes=tuple(_change(line, *pair, logarithmic=logarithmic) for pair in pairs),
@@ -373,7 +379,7 @@ def _change(
     line: _JudgedSeries, one: Places, other: Places, old: float, new: float, *, logarithmic: bool
 ) -> ChangePoint:
     """Between the nights of two levels, with these means on the judged scale."""
-    change = _shown(new - old, logarithmic)
+    change = shown(new - old, logarithmic)
     error = line.sigma * math.sqrt(1 / len(one) + 1 / len(other))
     of_old = 1.0 if logarithmic or line.tolerance.points else old
     worse = None
@@ -389,7 +395,3 @@ def _change(
         worse=worse,
         matters=abs(change) > line.tolerance.floor,
     )
-
-
-def _shown(change: float, logarithmic: bool) -> float:
-    return math.expm1(min(change, 700.0)) if logarithmic else change

@@ -91,7 +91,7 @@ class Difference:
 
     def shown(self, change: float) -> float:
         """A change on the judged scale as people read it: 0.01 is 1 % (or 1 point)."""
-        return math.expm1(min(change, _LARGEST_LOGARITHM)) if self.logarithmic else change
+        return shown(change, self.logarithmic)
 
     @property
     def floor(self) -> float:
@@ -109,9 +109,14 @@ class Difference:
         return not self.tolerance.points and self.baseline == 0
 
 
-def _judged(shown: float, logarithmic: bool) -> float:
-    """A limit as people write it, on the judged scale: the inverse of `Difference.shown`."""
-    return math.log1p(shown) if logarithmic else shown
+def shown(change: float, logarithmic: bool) -> float:
+    """A change on the judged scale as people read it, and never infinite."""
+    return math.expm1(min(change, _LARGEST_LOGARITHM)) if logarithmic else change
+
+
+def _judged(limit: float, logarithmic: bool) -> float:
+    """A limit as people write it, on the judged scale: the inverse of `shown`."""
+    return math.log1p(limit) if logarithmic else limit
 
 
 @lru_cache(maxsize=4096)

@@ -54,9 +54,9 @@ MOST_OUTLIERS = 2
 """No more processes than this are set aside, and never two that agree: counts of identical code can
 have two modes, and then the second one is no outlier but the metric's nature."""
 
-_LEAST_GROUP = 3
+LEAST_GROUP = 3
 """Two processes that differ do not say which of them is odd."""
-_MAD_TO_SIGMA = 1.4826
+MAD_TO_SIGMA = 1.4826
 """The standard deviation of normal noise over its median absolute deviation."""
 
 
@@ -296,11 +296,11 @@ def _deviation(values: Sequence[float], groups: Sequence[Sequence[int]]) -> floa
     distances = [
         abs(values[position] - middle)
         for group in groups
-        if len(group) >= _LEAST_GROUP
+        if len(group) >= LEAST_GROUP
         for middle in [median(values[p] for p in group)]
         for position in group
     ]
-    return _MAD_TO_SIGMA * median(distances) if distances else 0.0
+    return MAD_TO_SIGMA * median(distances) if distances else 0.0
 
 
 def _outliers(
@@ -318,7 +318,7 @@ def _outliers(
             for _, other in far
             if one != other
         )
-        if alone and len(far) <= min(MOST_OUTLIERS, len(group) - _LEAST_GROUP):
+        if alone and len(far) <= min(MOST_OUTLIERS, len(group) - LEAST_GROUP):
             outliers += far
     return frozenset(p for _, p in outliers) if len(outliers) <= MOST_OUTLIERS else frozenset()
 

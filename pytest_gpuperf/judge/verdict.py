@@ -339,8 +339,10 @@ def _gained_time(verdicts: Sequence[Verdict], metrics: Mapping[str, Metric]) -> 
 
 
 def _most_lost(verdict: Verdict, metric: Metric) -> float:
-    end = verdict.low if metric.direction is Direction.HIGHER else verdict.high
-    return math.inf if end is None else abs(end)
+    """The end of the interval that is worst; a loss is above 0."""
+    higher = metric.direction is Direction.HIGHER
+    end = verdict.low if higher else verdict.high
+    return math.inf if end is None else -end if higher else end
 
 
 def decide(direction: Direction, look: Difference, family: int) -> tuple[Outcome, str]:
@@ -373,13 +375,9 @@ def excludes_loss(verdict: Verdict, metric: Metric) -> bool:
 
     `unchanged` allows its interval the equivalence bound; this is the floor, which is narrower.
     """
-    higher = metric.direction is Direction.HIGHER
-    end = verdict.low if higher else verdict.high
     # Whatever else leaves it inconclusive is not noise.
-    noise = (UNSURE, TOO_NOISY, NOISY_BASELINE)
-    if verdict.reason not in noise or end is None or verdict.tolerance is None:
-        return False
-    return (-end if higher else end) < verdict.tolerance
+    is_noise = verdict.reason in (UNSURE, TOO_NOISY, NOISY_BASELINE)
+    return is_noise and _most_lost(verdict, metric) < (verdict.tolerance or 0.0)
 
 
 def withheld(verdicts: Sequence[Verdict], complaints: Sequence[str]) -> tuple[Verdict, ...]:
