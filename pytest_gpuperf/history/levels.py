@@ -119,7 +119,9 @@ class _JudgedSeries:
         self.noise_class = (metric.metric_class.value, metric.percentage)
         self.values = _as_on_one_gpu(nights, tolerance)
         """In the metric's unit."""
-        self.scaled = _on_scale(self.values, tolerance)
+        self.unit = judged_unit(self.values.tolist(), tolerance)
+        """Of the judged scale; None of logarithms."""
+        self.scaled = np.array(on_judged_scale(self.values.tolist(), self.unit))
         """So that differences are what is judged: logarithms, shares or points."""
         self.deviation = _deviation(_steps(self.scaled), tolerance.scale)
         self.sigma = 0.0
@@ -206,13 +208,6 @@ def _cuts(last: Places, nights: int) -> list[int]:
     return cuts[::-1]
 
 
-def _on_scale(values: Array, tolerance: Tolerance) -> Array:
-    import numpy as np
-
-    unit = judged_unit(values.tolist(), tolerance) if len(values) else 1.0
-    return np.array(on_judged_scale(values.tolist(), unit))
-
-
 def _as_on_one_gpu(nights: NightlyValues, tolerance: Tolerance) -> Array:
     """The values; those of a pool's other GPUs as on the one that measured most.
 
@@ -226,18 +221,17 @@ def _as_on_one_gpu(nights: NightlyValues, tolerance: Tolerance) -> Array:
     if len(names) < 2:
         return values
     first = max(names, key=nights.gpus.count)
-    scaled, gpus = _on_scale(values, tolerance), np.array(nights.gpus)
-    unit = judged_unit(values.tolist(), tolerance)
-    steps = np.diff(scaled)
+    unit, gpus = judged_unit(values.tolist(), tolerance), np.array(nights.gpus)
+    steps = np.diff(on_judged_scale(values.tolist(), unit))
     for other in set(names) - {first}:
         there = (gpus[:-1] == first) & (gpus[1:] == other)
         back = (gpus[:-1] == other) & (gpus[1:] == first)
         moves = np.concatenate([steps[there], -steps[back]])
         if len(moves) >= _LEAST_MOVES:
             offset = float(np.median(moves))
-            mine = gpus == other
-            values[mine] = (
-                values[mine] / math.exp(offset) if unit is None else values[mine] - unit * offset
+            mine = values[gpus == other]
+            values[gpus == other] = (
+                mine / math.exp(offset) if unit is None else mine - unit * offset
             )
     return values
 
@@ -357,15 +351,14 @@ def _trend(line: _JudgedSeries, cuts: Sequence[int], pending: bool) -> Trend:
     import numpy as np
 
     kept, tolerance = line.kept, line.tolerance
-    logarithmic = len(line.values) > 0 and judged_unit(line.values.tolist(), tolerance) is None
     parts = [part for part in np.split(kept, list(cuts)) if len(part)]
     means = [float(line.scaled[part].sum()) / len(part) for part in parts]
     moved = None
     if pending and len(kept):
-        moved = shown(float(line.scaled[-1]) - means[-1], logarithmic)
+        moved = shown(float(line.scaled[-1]) - means[-1], line.unit is None)
     pairs = zip(parts[:-1], parts[1:], means[:-1], means[1:], strict=True)
     return Trend(
-        changes=tuple(_change(line, *pair, logarithmic=logarithmic) for pair in pairs),
+        changes=tuple(_change(line, *pair) for pair in pairs),
         levels=tuple(float(np.median(line.values[part])) for part in parts),
         noise=line.sigma,
         points=tolerance.points,
@@ -375,10 +368,9 @@ def _trend(line: _JudgedSeries, cuts: Sequence[int], pending: bool) -> Trend:
     )
 
 
-def _change(
-    line: _JudgedSeries, one: Places, other: Places, old: float, new: float, *, logarithmic: bool
-) -> ChangePoint:
+def _change(line: _JudgedSeries, one: Places, other: Places, old: float, new: float) -> ChangePoint:
     """Between the nights of two levels, with these means on the judged scale."""
+    logarithmic = line.unit is None
     change = shown(new - old, logarithmic)
     error = line.sigma * math.sqrt(1 / len(one) + 1 / len(other))
     of_old = 1.0 if logarithmic or line.tolerance.points else old

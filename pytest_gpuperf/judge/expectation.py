@@ -199,8 +199,9 @@ def _logarithmic(expectation: Expectation, over: _Centre, under: _Centre) -> Exp
     low, high = distance - margin, distance + margin
     # Compared as logarithms, so that swapped sides with inverse bounds are judged alike.
     above, below = (b and math.log(b) for b in (expectation.above, expectation.below))
-    shown = {"measured": finite_exp(distance), "low": finite_exp(low), "high": finite_exp(high)}
-    return _within(replace(expectation, **shown), low, high, above, below)
+    measured, *ends = map(finite_exp, (distance, low, high))
+    expectation = replace(expectation, measured=measured, low=ends[0], high=ends[1])
+    return _within(expectation, low, high, above, below)
 
 
 def _within(
