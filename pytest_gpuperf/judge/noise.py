@@ -174,7 +174,8 @@ def judged_unit(
     """
     if tolerance.points:
         return 1.0
-    return None if min(*values, *beside, math.inf) > 0 else abs(fmean(values)) or 1.0
+    positive = min((*values, *beside), default=1.0) > 0
+    return None if positive else abs(fmean(values)) or 1.0
 
 
 def scales(
