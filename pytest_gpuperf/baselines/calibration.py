@@ -23,6 +23,7 @@ from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import UsageFailure
 from pytest_gpuperf.judge.clock import KERNEL_TIME, clocks_of, elasticity_of
+from pytest_gpuperf.judge.noise import LEAST_GROUP, MAD_TO_SIGMA
 from pytest_gpuperf.judge.stopping import next_look
 from pytest_gpuperf.judge.tolerance import LEAST_SHARE, default_scale
 from pytest_gpuperf.judge.verdict import Reference, judge
@@ -42,10 +43,6 @@ CONFIDENCE = 0.95
 
 APART = 5.0
 """Robust standard deviations from its allocation's median at which a process stands apart."""
-_LEAST_GROUP = 3
-"""Two processes that differ do not say which of them is slow."""
-_NORMAL = 1.4826
-"""The standard deviation over the median absolute deviation, for normal noise."""
 
 # The CPU's clock sees the host's load and the launch of the kernels, in every A/A campaign more
 # than the GPU does; it is never gated, and would widen the scale of the metrics that are.
@@ -592,7 +589,7 @@ def _apart(nested: _Nested, least: float) -> set[str]:
     deviations: list[float] = []
     for days in nested.values():
         for processes in days.values():
-            if len(processes) < _LEAST_GROUP:
+            if len(processes) < LEAST_GROUP:
                 continue
             middle = median(process.median for process in processes)
             distances = sorted((abs(p.median - middle), p.process) for p in processes)
@@ -601,5 +598,5 @@ def _apart(nested: _Nested, least: float) -> set[str]:
             deviations += [distance for distance, _ in distances[len(distances) % 2 :]]
     if not away:
         return set()
-    robust = max(_NORMAL * median(deviations), least)
+    robust = max(MAD_TO_SIGMA * median(deviations), least)
     return {process for distance, process in away if distance > APART * robust}
