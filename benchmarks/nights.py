@@ -207,7 +207,7 @@ def _run(
         "revision": f"{night:012x}",
         "conditions": {"before": state, "after": state},
         "measured": at,
-        "machine": {"gpcs": [18, 18, 16] if kinds % 2 else [18, 16, 16], "vbios": "96.00.AF",
+        "machine": {"vbios": "96.00.AF" if kinds % 2 else "96.00.A5",
                     "board_part": "900-21010", "memory_bytes": 150754820096},
     }  # fmt: skip
     measurements, verdicts = [], []

@@ -24,7 +24,7 @@ from pytest_gpuperf.judge import attribution
 from pytest_gpuperf.judge.attribution import Naming, attribute
 from pytest_gpuperf.judge.expectation import ratio
 from pytest_gpuperf.judge.interval import UNCHANGED_RATE, difference, quantile
-from pytest_gpuperf.judge.noise import BaselineGpus, scales
+from pytest_gpuperf.judge.noise import BaselineGpus, places_of, scales
 from pytest_gpuperf.judge.stopping import ALARMING
 from pytest_gpuperf.judge.tolerance import tolerance_for
 from pytest_gpuperf.judge.verdict import ALARM_RATE
@@ -195,11 +195,11 @@ def example(baseline: Run, measured: Run, metric: str) -> str:
         for name, rounds in gated.items()
         if catalogue().metrics[name].metric_class is catalogue().metrics[metric].metric_class
     }
-    gpus = BaselineGpus(
-        entry.gpus, frozenset(m.fingerprint.device.identity for m in measured.measurements)
-    )
+    identities = frozenset(m.fingerprint.device.identity for m in measured.measurements)
+    gpus = BaselineGpus(places_of(entry.gpus, ()), identities)
     allowed = {name: tolerance_for(catalogue().metrics[name]) for name in same}
-    scale = scales(same, allowed, gpus)[metric]
+    logarithms = {n: [math.log(median(process)) for process in r] for n, r in same.items()}
+    scale = scales(logarithms, allowed, gpus)[metric]
     new = [_rounds(m, metric) for m in measured.measurements]
     look = difference(new, same[metric], tolerance, gpus, scale)
     verdict = next(v for v in measured.verdicts if (v.phase, v.metric) == (STEP, metric))

@@ -51,10 +51,6 @@ class GaussianProcess(nn.Module):
             + self.extract(self.sqrt_one_minus_alphas_cumprod, t, x_0) * noise
         )
 
-    def predict_x_0(self, x_t: Tensor, t: Tensor, noise: Tensor) -> Tensor:
-        """The clean image that `noise` turns into `x_t`: the inverse of `q_sample`."""
-        return self._without(self.extract(self.sqrt_recip_alphas_cumprod, t, x_t) * x_t, t, noise)
-
     def foreseen(self, x_t: Tensor, t: Tensor, drawn: Tensor) -> Foreseen:
         """What `sampled` takes; `drawn` is noise N(0, 1) of the image's shape."""
         deviation = torch.exp(0.5 * self.extract(self.posterior_log_variance_clipped, t, x_t))

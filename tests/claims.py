@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
+from typing import TYPE_CHECKING
 
 from pytest_gpuperf.catalogue import architectures
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
-from pytest_gpuperf.judge.expectation import check_bounds
+from pytest_gpuperf.judge.expectation import check_bounds, ratio
+from pytest_gpuperf.model.measurement import Measurement
+from pytest_gpuperf.model.result import Expectation
 from suites.claim import Claim
+
+if TYPE_CHECKING:
+    from tests.plugin.projects import Project
 
 
 def applies(claim: Claim, architecture: str) -> bool:
@@ -15,8 +21,33 @@ def applies(claim: Claim, architecture: str) -> bool:
     return any(architectures.matches(pattern, architecture) for pattern in claim.architectures)
 
 
-def check(claim: Claim, configurations: Collection[str]) -> None:
-    """That it is about what exists, and complete."""
+def held_against(claim: Claim, measured: Iterable[Measurement]) -> Expectation:
+    """What these measurements say of it."""
+    sides: dict[str, list[Measurement]] = {claim.numerator: [], claim.denominator: []}
+    for one in measured:
+        sides.get(one.configuration, []).append(one)
+    metric = catalogue().metrics[claim.metric]
+    return ratio(metric, *sides.values(), above=claim.above, below=claim.below)
+
+
+def groups_of(checkout: Project, suite: str) -> dict[str, set[str]]:
+    """The suite's tests by what pytest-xdist keeps in one worker; "" for those that are free."""
+    items, _ = checkout.pytester.inline_genitems(suite, "--everything")
+    groups: dict[str, set[str]] = {}
+    for item in items:
+        marker = item.get_closest_marker("xdist_group")
+        groups.setdefault(marker.args[0] if marker else "", set()).add(item.name)
+    return groups
+
+
+def check_all(claims: Collection[Claim], configurations: Collection[str]) -> None:
+    """That each has a name of its own, is about what exists, and complete."""
+    assert len({claim.name for claim in claims}) == len(claims)
+    for claim in claims:
+        _check(claim, configurations)
+
+
+def _check(claim: Claim, configurations: Collection[str]) -> None:
     assert claim.metric in catalogue().metrics
     assert claim.numerator in configurations
     assert claim.denominator in configurations

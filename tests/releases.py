@@ -25,7 +25,6 @@ class Index:
         *,
         requires: Sequence[str] = (),
         yanked: Iterable[str] = (),
-        python: str = ">=3.10",
     ) -> None:
         """A package of one module, by each version what is in that."""
         place = self.folder / name
@@ -34,8 +33,7 @@ class Index:
         for version, source in versions.items():
             wheel = place / f"{name}-{version}-py3-none-any.whl"
             _write(wheel, name, version, source, [f"Requires-Dist: {r}" for r in requires])
-            said = f'data-requires-python="{python.replace(">", "&gt;")}"'
-            said += " data-yanked" if version in yanked else ""
+            said = 'data-requires-python="&gt;=3.10"' + " data-yanked" * (version in yanked)
             lines.append(f'<a href="{wheel.as_uri()}" {said}>{wheel.name}</a>')
         with (place / "index.html").open("a", encoding="utf-8") as index:
             index.write("\n".join([*lines, ""]))

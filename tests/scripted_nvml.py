@@ -25,7 +25,6 @@ class Instance:
 
     uuid: str
     name: str | None = "NVIDIA A100-SXM4-40GB MIG 1g.5gb"
-    ids: tuple[int, int] = (0, 0)
     slices: int = 1
     memory_mib: int = 4864
     processes: list[int] = field(default_factory=list)
@@ -115,12 +114,6 @@ class Library:
     def nvmlDeviceGetDeviceHandleFromMigDeviceHandle(self, handle: Instance) -> Gpu:
         return next(gpu for gpu in self.gpus if handle in gpu.instances)
 
-    def nvmlDeviceGetGpuInstanceId(self, handle: Instance) -> int:
-        return handle.ids[0]
-
-    def nvmlDeviceGetComputeInstanceId(self, handle: Instance) -> int:
-        return handle.ids[1]
-
     def nvmlDeviceGetAttributes(self, handle: Instance) -> SimpleNamespace:
         return SimpleNamespace(gpuInstanceSliceCount=handle.slices, memorySizeMB=handle.memory_mib)
 
@@ -168,9 +161,7 @@ class Library:
     def nvmlDeviceGetCurrentClocksThrottleReasons(self, handle: Gpu) -> int:
         return supported(whole(handle).reasons)
 
-    def nvmlDeviceGetComputeRunningProcesses_v3(
-        self, handle: Gpu | Instance
-    ) -> list[SimpleNamespace]:
+    def nvmlDeviceGetComputeRunningProcesses(self, handle: Gpu | Instance) -> list[SimpleNamespace]:
         return [SimpleNamespace(pid=pid) for pid in supported(handle.processes)]
 
 

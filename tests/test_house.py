@@ -44,13 +44,12 @@ MOST_LINES = {
 }
 """What somebody can know of each room. A line more is worth one that goes, or a reason."""
 STILL_MORE = {
-    "judge": 5018,
-    "measure": 9842,
-    "baselines": 2070,
-    "history": 1378,
-    "report": 5855,
+    "judge": 4864,
+    "baselines": 2067,
+    "history": 1364,
+    "report": 5854,
     "plugin": 2687,
-    "commands": 3499,
+    "commands": 3497,
 }
 """Rooms that are being made smaller, as they are now; none of them grows."""
 

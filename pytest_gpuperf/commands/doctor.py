@@ -36,7 +36,7 @@ def act(options: argparse.Namespace) -> int:
         tell(*_check_lines(answers))
     machine, read, device = None, None, nvml.detect_device()
     if device:
-        machine = fingerprint.machine(canary.sm_map(device.arch)) or Machine()
+        machine = fingerprint.machine() or Machine()
         read = canary.read(device.arch)
     measurable = all(check.ok or check.optional for check in answers)
     if options.format == JSON:
@@ -60,8 +60,6 @@ def _machine_lines(machine: Machine) -> Iterator[str]:
     """What the driver says of the GPU; what it does not say is left out."""
     yield ""
     yield "This GPU beyond its name:"
-    if machine.gpcs:
-        yield f"  SMs by GPC    {' '.join(map(str, machine.gpcs))} (map {machine.sm_map})"
     for name, value in (
         ("VBIOS", machine.vbios),
         ("board", machine.board_part),

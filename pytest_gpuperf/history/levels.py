@@ -28,7 +28,14 @@ from functools import cache
 from statistics import median
 from typing import TYPE_CHECKING
 
-from pytest_gpuperf.judge.noise import OUTLIER_SPREADS, PRIOR_WEIGHT, judged_unit, on_judged_scale
+from pytest_gpuperf.judge.interval import shown
+from pytest_gpuperf.judge.noise import (
+    MAD_TO_SIGMA,
+    OUTLIER_SPREADS,
+    PRIOR_WEIGHT,
+    judged_unit,
+    on_judged_scale,
+)
 from pytest_gpuperf.judge.tolerance import Tolerance, tolerance_for
 from pytest_gpuperf.judge.verdict import COMPILED
 from pytest_gpuperf.model.entry import Calibration
@@ -49,7 +56,6 @@ _LAGS = (1, 2, 3)
 """Nights between values whose differences tell the noise: it may last for more than a night."""
 _MOST_STEPS = 0.1
 """No more than this share of the differences are of changes; of more, they are the noise."""
-_MAD_TO_SIGMA = 1.4826
 _RARELY = 1e-3
 _LEAST_MOVES = 3
 """So often a series goes between two GPUs until how they differ is known: once may be a change."""
@@ -113,7 +119,9 @@ class _JudgedSeries:
         self.noise_class = (metric.metric_class.value, metric.percentage)
         self.values = _as_on_one_gpu(nights, tolerance)
         """In the metric's unit."""
-        self.scaled = _on_scale(self.values, tolerance)
+        self.unit = judged_unit(self.values.tolist(), tolerance)
+        """Of the judged scale; None of logarithms."""
+        self.scaled = np.array(on_judged_scale(self.values.tolist(), self.unit))
         """So that differences are what is judged: logarithms, shares or points."""
         self.deviation = _deviation(_steps(self.scaled), tolerance.scale)
         self.sigma = 0.0
@@ -200,12 +208,6 @@ def _cuts(last: Places, nights: int) -> list[int]:
     return cuts[::-1]
 
 
-def _on_scale(values: Array, tolerance: Tolerance) -> Array:
-    import numpy as np
-
-    return np.array(on_judged_scale(values.tolist(), tolerance)) if len(values) else values
-
-
 def _as_on_one_gpu(nights: NightlyValues, tolerance: Tolerance) -> Array:
     """The values; those of a pool's other GPUs as on the one that measured most.
 
@@ -219,18 +221,17 @@ def _as_on_one_gpu(nights: NightlyValues, tolerance: Tolerance) -> Array:
     if len(names) < 2:
         return values
     first = max(names, key=nights.gpus.count)
-    scaled, gpus = _on_scale(values, tolerance), np.array(nights.gpus)
-    unit = judged_unit(values.tolist(), tolerance)
-    steps = np.diff(scaled)
+    unit, gpus = judged_unit(values.tolist(), tolerance), np.array(nights.gpus)
+    steps = np.diff(on_judged_scale(values.tolist(), unit))
     for other in set(names) - {first}:
         there = (gpus[:-1] == first) & (gpus[1:] == other)
         back = (gpus[:-1] == other) & (gpus[1:] == first)
         moves = np.concatenate([steps[there], -steps[back]])
         if len(moves) >= _LEAST_MOVES:
             offset = float(np.median(moves))
-            mine = gpus == other
-            values[mine] = (
-                values[mine] / math.exp(offset) if unit is None else values[mine] - unit * offset
+            mine = values[gpus == other]
+            values[gpus == other] = (
+                mine / math.exp(offset) if unit is None else mine - unit * offset
             )
     return values
 
@@ -278,7 +279,7 @@ def _deviation(steps: Steps, assumed: float) -> float:
         sizes = np.abs(of_lag) / math.sqrt(2)
         if len(sizes) < LEAST_NIGHTS:
             break
-        robust = max(_MAD_TO_SIGMA * float(np.median(sizes)), assumed / PRIOR_WEIGHT)
+        robust = max(MAD_TO_SIGMA * float(np.median(sizes)), assumed / PRIOR_WEIGHT)
         near = sizes[sizes <= OUTLIER_SPREADS * robust]
         used = near if len(near) >= (1 - _MOST_STEPS * lag) * len(sizes) - 2 * lag else sizes
         largest = max(largest, math.sqrt(float(used @ used) / len(used)) if len(used) else 0.0)
@@ -350,15 +351,14 @@ def _trend(line: _JudgedSeries, cuts: Sequence[int], pending: bool) -> Trend:
     import numpy as np
 
     kept, tolerance = line.kept, line.tolerance
-    logarithmic = len(line.values) > 0 and judged_unit(line.values.tolist(), tolerance) is None
     parts = [part for part in np.split(kept, list(cuts)) if len(part)]
     means = [float(line.scaled[part].sum()) / len(part) for part in parts]
     moved = None
     if pending and len(kept):
-        moved = _shown(float(line.scaled[-1]) - means[-1], logarithmic)
+        moved = shown(float(line.scaled[-1]) - means[-1], line.unit is None)
     pairs = zip(parts[:-1], parts[1:], means[:-1], means[1:], strict=True)
     return Trend(
-        changes=tuple(_change(line, *pair, logarithmic=logarithmic) for pair in pairs),
+        changes=tuple(_change(line, *pair) for pair in pairs),
         levels=tuple(float(np.median(line.values[part])) for part in parts),
         noise=line.sigma,
         points=tolerance.points,
@@ -368,11 +368,10 @@ def _trend(line: _JudgedSeries, cuts: Sequence[int], pending: bool) -> Trend:
     )
 
 
-def _change(
-    line: _JudgedSeries, one: Places, other: Places, old: float, new: float, *, logarithmic: bool
-) -> ChangePoint:
+def _change(line: _JudgedSeries, one: Places, other: Places, old: float, new: float) -> ChangePoint:
     """Between the nights of two levels, with these means on the judged scale."""
-    change = _shown(new - old, logarithmic)
+    logarithmic = line.unit is None
+    change = shown(new - old, logarithmic)
     error = line.sigma * math.sqrt(1 / len(one) + 1 / len(other))
     of_old = 1.0 if logarithmic or line.tolerance.points else old
     worse = None
@@ -388,7 +387,3 @@ def _change(
         worse=worse,
         matters=abs(change) > line.tolerance.floor,
     )
-
-
-def _shown(change: float, logarithmic: bool) -> float:
-    return math.expm1(min(change, 700.0)) if logarithmic else change

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime, timedelta, timezone
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
@@ -312,13 +313,7 @@ def _steps(one: MetricHistory, since: str) -> float:
 
 def date(day: int) -> str:
     """A day as people write it, "2026-03-01"."""
-    from datetime import date as calendar
-
-    return calendar.fromordinal(_EPOCH + day).isoformat()
-
-
-_EPOCH = 719_163
-"""The ordinal of 1970-01-01."""
+    return (datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(days=day)).strftime("%Y-%m-%d")
 
 
 def _last_nights(source: Recollection, devices: Iterable[DeviceKey]) -> Iterator[LastNight]:

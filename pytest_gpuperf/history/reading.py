@@ -399,13 +399,9 @@ def _readings(measured: Iterable[_Nights]) -> dict[_Night, dict[str, float]]:
     for nights in measured:
         for night, processes in nights.items():
             known = read.setdefault(night, {})
-            for _, one in processes:
-                for name, value in one.readings.items():
-                    known.setdefault(name, []).append(value)
-    return {
-        night: {name: median(values) for name, values in known.items()}
-        for night, known in read.items()
-    }
+            for name, value in (pair for _, one in processes for pair in one.readings.items()):
+                known.setdefault(name, []).append(value)
+    return {night: {n: median(of) for n, of in known.items()} for night, known in read.items()}
 
 
 def _unfit(nights: _Nights) -> frozenset[int]:

@@ -24,7 +24,7 @@ class SuspectKind(str, Enum):
     LIBRARIES = "libraries"
     """torch, CUDA, cuDNN, Triton and the like."""
     GPU_KIND = "kind of GPU"
-    """A GPU of the same name that is another thing: other GPCs, VBIOS, board or power limit."""
+    """A GPU of the same name that is another thing: another VBIOS, board or power limit."""
     INTERPRETER = "python or host"
     TOOL = "measurement"
     """This package, or what it counts by."""
@@ -38,8 +38,8 @@ class SuspectKind(str, Enum):
 _ORDER = list(SuspectKind)
 _TOOLS = ("gpuperf", "cupti", "ncu")
 _HOSTS = ("python", "platform", "cpu", "host", "os", "kernel")
-_ASIDE = "sm_map"
-"""The only fact of a machine that is another one on GPUs of one kind."""
+_ASIDE = ("gpcs", "sm_map")
+"""What earlier runs alone have of a machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +136,7 @@ def _of_the_gpu(before: Night, now: Night, *, same_driver: bool) -> list[Suspect
     gpus = f"GPU {old.gpu or 'unknown'} -> {new.gpu or 'unknown'}"
     # Of a machine that only one of the two nights names, nothing is known to differ.
     known = old.machine and new.machine
-    facts = [what for name, what in _changed(old.machine, new.machine) if name != _ASIDE]
+    facts = [what for name, what in _changed(old.machine, new.machine) if name not in _ASIDE]
     if known and facts:
         other = f"{gpus}: " if old.gpu != new.gpu else ""
         return [Suspect(SuspectKind.GPU_KIND, other + ", ".join(facts))]

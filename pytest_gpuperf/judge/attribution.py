@@ -38,7 +38,7 @@ from pytest_gpuperf.judge.alignment import (
 )
 from pytest_gpuperf.judge.candidates import AS_BEFORE
 from pytest_gpuperf.judge.cause import cause_of
-from pytest_gpuperf.judge.noise import PRIOR_WEIGHT, WEAK_PRIOR_WEIGHT
+from pytest_gpuperf.judge.noise import pooled
 from pytest_gpuperf.model.measurement import STEP, HostCall, IdleTime, KernelTable
 from pytest_gpuperf.model.result import (
     Attribution,
@@ -560,19 +560,15 @@ def assumed(total: float) -> float:
 def distance_of(measured: Sequence[float], baseline: Sequence[float], spread: float) -> Distance:
     """How far one kernel has moved; both sides hold its total nanoseconds, once per table.
 
-    s^2 = max((w s0^2 + SS) / (w + n), SS / n) as for whole steps (`noise.py`): SS is the sum of
-    squares within the sides, n = tables - 2, s0 the assumed `spread`, and w is 20, or 2 where the
-    kernel is more than twice as noisy as that. With one table per side s is s0.
+    Pooled as for whole steps (`noise.pooled`): s0 is the assumed `spread`, SS the sum of squares
+    within the sides, and n = tables - 2. With one table per side s is s0.
     """
     new = [math.log(max(value, _LEAST)) for value in measured]
     old = [math.log(max(value, _LEAST)) for value in baseline]
     squares = math.fsum((x - fmean(side)) ** 2 for side in (new, old) for x in side)
-    seen = len(new) + len(old) - 2
-    own = squares / seen if seen else 0.0
-    weight = WEAK_PRIOR_WEIGHT if own > 4 * spread**2 else PRIOR_WEIGHT
-    variance = max((weight * spread**2 + squares) / (weight + seen), own)
+    variance, degrees = pooled(spread**2, squares, len(new) + len(old) - 2)
     error = math.sqrt(variance * (1 / len(new) + 1 / len(old)))
-    return Distance(fmean(new) - fmean(old), error, weight + seen)
+    return Distance(fmean(new) - fmean(old), error, degrees)
 
 
 def discoveries(p_values: Sequence[float]) -> list[bool]:

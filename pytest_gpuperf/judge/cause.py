@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
@@ -62,11 +62,6 @@ _ORDER = [kind for _, kind in _COUNTED]
 _NOTHING = (0.0, 0, 0)
 """The score of a candidate that costs nothing."""
 _MORE = (CauseKind.LAUNCHES, CauseKind.LAYOUT)
-_REASONS = (
-    *(CauseKind.LAYOUT, CauseKind.TRANSFER, CauseKind.ALGORITHM),
-    *(CauseKind.LAUNCHES, CauseKind.SLOWER),
-)
-"""Of kernels; of several with as much of the change the first is the main one."""
 _PRECISIONS = (
     # The first type counts: an optimizer's kernel of floats takes its learning rate as a double.
     (
@@ -121,7 +116,8 @@ def cause_of(frame: Frame, found: Attribution, verdicts: Sequence[Verdict]) -> C
     case = _suspected(Case(frame, found.step, verdicts, candidates_of(frame, found)))
     if case is None:
         return None
-    kind, fields = next((kind, fields) for applies, kind, fields in _RULES if applies(case))
+    of_rule, fields = next((kind, fields) for applies, kind, fields in _RULES if applies(case))
+    kind = of_rule or case.calls or case.counted or case.main
     told = kind is not CauseKind.SLOWER or not _together(found)
     return _cause(case, kind, fields(case)) if told else None
 
@@ -177,7 +173,7 @@ class Case:
     @cached_property
     def main(self) -> CauseKind:
         """The reason that most of its change has: of nanoseconds, or of operators."""
-        parts = dict.fromkeys(_REASONS, 0.0)
+        parts = dict.fromkeys(_OF_MAIN, 0.0)
         for change in self.suspect.changes:
             if change.kind is not ChangeKind.SAME:
                 parts[self._reason_of(change)] += change.cost
@@ -489,51 +485,46 @@ def _of_slower(case: Case) -> Fields:
     return {"what": _largest(longer) if longer else ""}
 
 
-_RULES: tuple[tuple[Callable[[Case], object], CauseKind, Callable[[Case], Fields]], ...] = (
-    # Calls of the host.
+_OF_MAIN: dict[CauseKind, Callable[[Case], Fields]] = {
+    CauseKind.LAYOUT: _of_layout,
+    CauseKind.TRANSFER: _of_copies,
+    CauseKind.ALGORITHM: _of_algorithms,
+    CauseKind.LAUNCHES: _of_added,
+    CauseKind.SLOWER: _of_slower,
+}
+"""What is said of the reason that most of a change has; of several with as much the first."""
+_RULES: tuple[tuple[Callable[[Case], object], CauseKind | None, Callable[[Case], Fields]], ...] = (
+    # Calls of the host, and counts.
     (_sends, CauseKind.TRANSFER, _of_copies),
-    (lambda c: c.calls is CauseKind.SYNCHRONISATION, CauseKind.SYNCHRONISATION, _of_calls),
-    (lambda c: c.calls is CauseKind.MEMORY, CauseKind.MEMORY, _of_calls),
-    (lambda c: c.calls is CauseKind.HOST, CauseKind.HOST, _of_calls),
-    # Counts.
-    (
-        lambda c: c.counted is CauseKind.SYNCHRONISATION,
-        CauseKind.SYNCHRONISATION,
-        lambda c: c.count,
-    ),
+    (lambda c: c.calls, None, _of_calls),
     (
         lambda c: c.counted is CauseKind.TRANSFER and _reads(c),
         CauseKind.SYNCHRONISATION,
         _of_copies,
     ),
-    (lambda c: c.counted is CauseKind.TRANSFER and c.copies, CauseKind.TRANSFER, _of_copies),
-    (lambda c: c.counted is CauseKind.TRANSFER, CauseKind.TRANSFER, lambda c: c.count),
-    (lambda c: c.counted is CauseKind.MEMORY, CauseKind.MEMORY, lambda c: c.count),
-    (lambda c: c.counted is CauseKind.RECOMPILATION, CauseKind.RECOMPILATION, lambda c: c.count),
+    (lambda c: c.counted is CauseKind.TRANSFER and c.copies, None, _of_copies),
+    (lambda c: c.counted, None, lambda c: c.count),
     # What the trace has.
     (lambda c: c.suspect.score <= _NOTHING, CauseKind.UNKNOWN, lambda _: {}),
     (lambda c: _waited_for(c.suspect), CauseKind.HOST, lambda _: {}),
     (lambda c: c.types, CauseKind.PRECISION, lambda c: c.types),
     (lambda c: c.times, CauseKind.REPEATED, lambda c: {**_of_added(c), "times": c.times}),
     (lambda c: c.main in _MORE and c.instead, CauseKind.ALGORITHM, lambda c: c.instead),
-    (lambda c: c.main is CauseKind.LAYOUT, CauseKind.LAYOUT, _of_layout),
     (lambda c: c.main is CauseKind.TRANSFER and _reads(c), CauseKind.SYNCHRONISATION, _of_copies),
-    (lambda c: c.main is CauseKind.TRANSFER, CauseKind.TRANSFER, _of_copies),
     # Kernels for tensors in another format come with it.
     (lambda c: c.main is CauseKind.ALGORITHM and _reformats(c), CauseKind.LAYOUT, _of_layout),
-    (lambda c: c.main is CauseKind.ALGORITHM, CauseKind.ALGORITHM, _of_algorithms),
     (lambda c: c.main is CauseKind.LAUNCHES and c.again, CauseKind.REPEATED, _of_added),
-    (lambda c: c.main is CauseKind.LAUNCHES, CauseKind.LAUNCHES, _of_added),
-    (lambda _: True, CauseKind.SLOWER, _of_slower),
+    (lambda _: True, None, lambda c: _OF_MAIN[c.main](c)),
 )
-"""When a cause is of which kind, and its fields: the first that applies."""
+"""When a cause is of which kind, and its fields: the first that applies. None is the kind that is
+blamed already: that of the calls, of the metric, or of most of the change."""
 
 
 def _types(launches: Iterable[AlignedLaunch]) -> dict[str, list[tuple[str, float]]]:
     """The data types of these launches by family, each with its time; without mere copies."""
-    types: dict[str, list[tuple[str, float]]] = {}
+    types: dict[str, list[tuple[str, float]]] = defaultdict(list)
     for launch in filter(_computes, launches):
-        types.setdefault(launch.family, []).append((precision(launch.name), launch.duration))
+        types[launch.family].append((precision(launch.name), launch.duration))
     return types
 
 
@@ -545,9 +536,9 @@ _N = TypeVar("_N", bound="str | tuple[str, str]")
 
 
 def _sums(weighted: Iterable[tuple[_N, float]]) -> dict[_N, float]:
-    totals: dict[_N, float] = {}
+    totals: dict[_N, float] = defaultdict(float)
     for name, weight in weighted:
-        totals[name] = totals.get(name, 0.0) + weight
+        totals[name] += weight
     return totals
 
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from statistics import fmean, median
 
-from pytest_gpuperf.judge.noise import Rounds
+from pytest_gpuperf.judge.noise import BaselineGpus, ProcessPlace, Rounds
 from pytest_gpuperf.model.entry import CanarySeries
 from pytest_gpuperf.model.measurement import RANK_COUNT, Measurement
 
@@ -89,8 +89,7 @@ class Clocks:
 
     now: Sequence[float]
     before: Sequence[float]
-    places: Sequence[tuple[str, str]]
-    """GPU and day of each of the baseline's processes; "" where that was not kept."""
+    places: Sequence[ProcessPlace]
     here: frozenset[str]
     """The GPUs of the new processes."""
 
@@ -98,29 +97,28 @@ class Clocks:
     def read(
         cls,
         measurements: Sequence[Measurement],
-        known: CanarySeries | None,
-        gpus: Sequence[str],
-        days: Sequence[str],
+        known: CanarySeries,
+        places: Sequence[ProcessPlace],
     ) -> Clocks | None:
         """As one canary read them all; None where one was not read, or by another canary.
 
-        `known` is what it read beside the baseline's processes, and `gpus` and `days` are theirs.
+        `known` is what it read beside the baseline's processes, and `places` are theirs.
         """
         now, code = clocks_of(measurements)
-        before = _clocks_known(known, code) if known and now else []
-        clocks = [clock for clock in before if clock is not None]
-        if not clocks or len(clocks) < len(before):
-            return None
-        unknown = [""] * len(clocks)
-        kept = (one if len(one) == len(clocks) else unknown for one in (gpus, days))
+        before = []
+        for process, own in enumerate(known.codes):
+            values = [value for value in known.around(process, CLOCK) if value]
+            if own == code and len(values) == len((known.before, known.after)):
+                before.append(fmean(map(math.log, values)))
         here = frozenset(one.fingerprint.device.identity for one in measurements)
-        return cls(now, clocks, [*zip(*kept, strict=True)], here)
+        complete = now and before and len(before) == len(known.codes) == len(places)
+        return cls(now, before, places, here) if complete else None
 
     @property
     def own(self) -> Sequence[float]:
         """The baseline's on the same GPUs; on all others where it has none there."""
         places = zip(self.before, self.places, strict=True)
-        return [clock for clock, (gpu, _) in places if gpu in self.here] or self.before
+        return [clock for clock, place in places if place.gpu in self.here] or self.before
 
     @property
     def are_near(self) -> bool:
@@ -149,7 +147,8 @@ def at_one_clock(
     if not complete or min(value for series in (*measured, *baseline) for value in series) <= 0:
         return None
     times = [math.log(median(series)) for series in baseline]
-    elasticity = elasticity_of(times, clocks.before, clocks.places, noise)
+    places = [(place.gpu, place.day) for place in clocks.places]
+    elasticity = elasticity_of(times, clocks.before, places, noise)
     if elasticity is None or not clocks.are_near:
         return None
     if not (elasticity.is_learnt or clocks.differ):
@@ -176,8 +175,8 @@ def at_one_clock(
     )
 
 
-def by_clock(clocks: Clocks) -> tuple[tuple[str, ...], frozenset[str]] | None:
-    """The GPUs of the baseline's processes and of the new ones, as if each clock made it another.
+def by_clock(clocks: Clocks, gpus: BaselineGpus) -> BaselineGpus | None:
+    """The same GPUs as if each clock made it another.
 
     Clocks are one that are reached from each other without a gap of half a clock's noise. None
     where the new processes are not of one GPU and clock, or the baseline has fewer than
@@ -187,16 +186,16 @@ def by_clock(clocks: Clocks) -> tuple[tuple[str, ...], frozenset[str]] | None:
     order = sorted((*clocks.before, *clocks.now))
     steps = [b - a > CLOCK_NOISE / 2 for a, b in pairwise(order)]
     number = dict(zip(order, accumulate(steps, initial=0), strict=True))
-    measured = {f"{gpu} {number[clock]}" for gpu in clocks.here for clock in clocks.now}
-    own = zip(clocks.before, clocks.places, strict=True)
-    places = tuple(f"{gpu} {number[clock]}" for clock, (gpu, _) in own)
-    alike = [
-        day for place, (_, day) in zip(places, clocks.places, strict=True) if place in measured
-    ]
-    days = {day for gpu, day in clocks.places if gpu in clocks.here}
+    measured = frozenset(f"{gpu} {number[clock]}" for gpu in clocks.here for clock in clocks.now)
+    places = tuple(
+        replace(place, gpu=f"{place.gpu} {number[clock]}")
+        for clock, place in zip(clocks.before, gpus.places, strict=True)
+    )
+    alike = [place.day for place in places if place.gpu in measured]
+    days = {place.day for place in clocks.places if place.gpu in clocks.here}
     is_clear = len({*alike}) >= min(2, len(days))
     enough = len(measured) == 1 and len(alike) >= LEAST_ALIKE and is_clear
-    return (places, frozenset(measured)) if enough else None
+    return replace(gpus, places=places, measured=measured) if enough else None
 
 
 def elasticity_of(
@@ -218,12 +217,14 @@ def elasticity_of(
     there it is not the clock.
     """
     several = len(set(allocations)) < len(allocations)
-    groups = [place if several else (place[0], "") for place in allocations]
-    pairs = _centred(times, clocks, groups)
+    groups = [place if several else place[0] for place in allocations]
+    processes = [*zip(clocks, times, groups, strict=True)]
+    pairs = _centred(processes)
     degrees = len(pairs) - len(set(groups)) - 1
-    sxx, sxy, syy = (math.fsum(product) for product in zip(*map(_products, pairs), strict=True))
+    sxx = math.fsum(x * x for x, _ in pairs)
     if degrees < 1 or not sxx:
         return Elasticity(ELASTICITY, ELASTICITY_ERROR, is_learnt=False)
+    sxy, syy = math.fsum(x * y for x, y in pairs), math.fsum(y * y for _, y in pairs)
     variance = max(noise**2, (syy - sxy**2 / sxx) / degrees)
     prior = 1 / ELASTICITY_ERROR**2
     weight = sxx / variance
@@ -231,36 +232,21 @@ def elasticity_of(
     mean = (sxy / variance + ELASTICITY * prior) / (weight + prior)
     if not -1 - 2 * error <= mean <= 2 * error:
         return None
-    least = min(_squares_without(at, clocks, groups) for at in range(len(clocks)))
+    others = ([*processes[:at], *processes[at + 1 :]] for at in range(len(processes)))
+    least = min(math.fsum(x * x for x, _ in _centred(rest)) for rest in others)
     without = 1 / math.sqrt(least / variance + prior)
     is_learnt = error <= MOST_UNKNOWN and without <= MOST_WITHOUT
     return Elasticity(max(-1.0, min(0.0, mean)), error if is_learnt else without, is_learnt)
 
 
-def _centred(
-    times: Sequence[float], clocks: Sequence[float], groups: Sequence[tuple[str, str]]
-) -> list[tuple[float, float]]:
-    """Each process's clock and time, less the means of its group."""
+def _centred(processes: Sequence[tuple[float, float, object]]) -> list[tuple[float, float]]:
+    """Each process's clock and time, less the means of its group, the third."""
     pairs = []
-    for group in dict.fromkeys(groups):
-        own = [at for at, other in enumerate(groups) if other == group]
-        clock, time = (fmean(series[at] for at in own) for series in (clocks, times))
-        pairs += [(clocks[at] - clock, times[at] - time) for at in own]
+    for group in dict.fromkeys(group for *_, group in processes):
+        own = [(clock, time) for clock, time, other in processes if other == group]
+        clock, time = map(fmean, zip(*own, strict=True))
+        pairs += [(x - clock, y - time) for x, y in own]
     return pairs
-
-
-def _squares_without(
-    left_out: int, clocks: Sequence[float], groups: Sequence[tuple[str, str]]
-) -> float:
-    """Sxx of all processes but this one."""
-    rest = [at for at in range(len(clocks)) if at != left_out]
-    values, places = [clocks[at] for at in rest], [groups[at] for at in rest]
-    return math.fsum(x * x for x, _ in _centred(values, values, places))
-
-
-def _products(pair: tuple[float, float]) -> tuple[float, float, float]:
-    x, y = pair
-    return x * x, x * y, y * y
 
 
 def clocks_of(measurements: Sequence[Measurement]) -> tuple[list[float], str]:
@@ -279,13 +265,3 @@ def clocks_of(measurements: Sequence[Measurement]) -> tuple[list[float], str]:
         codes |= {canary.code for canary in both or ()}
         read.setdefault(one.process, []).extend(math.log(value) for value in values if value)
     return ([fmean(logs) for logs in read.values()], codes.pop()) if len(codes) == 1 else ([], "")
-
-
-def _clocks_known(known: CanarySeries, code: str) -> list[float | None]:
-    """The same of the baseline's processes; None where this canary did not read it."""
-    clocks: list[float | None] = []
-    for process, own in enumerate(known.codes):
-        values = [value for value in known.around(process, CLOCK) if value]
-        read = own == code and len(values) == len((known.before, known.after))
-        clocks.append(fmean(map(math.log, values)) if read else None)
-    return clocks

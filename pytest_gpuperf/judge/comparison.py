@@ -263,17 +263,21 @@ def _interval(there: Verdict, back: Verdict) -> tuple[float, float] | tuple[None
     `back` is what is said of a against b.
     """
     ends = [_ends(there.change, one) for one in (there, back)]
-    known = [(low, high) for low, high in ends if low is not None and high is not None]
-    if len(known) < len(ends):
-        return None, None
-    return max(known, key=lambda end: end[1] - end[0])
+    known = [end for end in ends if end is not None]
+    return max(known, key=lambda end: end[1] - end[0]) if len(known) == len(ends) else (None, None)
 
 
-def _ends(change: float | None, noise: Verdict) -> tuple[float, float] | tuple[None, None]:
-    """The ends of a change that is as sure as that of another verdict."""
-    if change is None or noise.change is None or noise.low is None or noise.high is None:
-        return None, None
+def _ends(change: float | None, noise: Verdict) -> tuple[float, float] | None:
+    """The ends of a change that is as sure as that of another verdict.
+
+    None where one of them is not known, or is of a share of nothing.
+    """
+    middle, low, high = noise.change, noise.low, noise.high
+    if change is None or middle is None or low is None or high is None:
+        return None
     if noise.points:
-        return change + noise.low - noise.change, change + noise.high - noise.change
-    low, high = ((1 + change) * (1 + end) / (1 + noise.change) for end in (noise.low, noise.high))
+        return change + low - middle, change + high - middle
+    if middle == -1:
+        return None
+    low, high = ((1 + change) * (1 + end) / (1 + middle) for end in (low, high))
     return low - 1, high - 1

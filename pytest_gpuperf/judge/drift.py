@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pytest_gpuperf.judge.interval import Difference, difference, quantile
-from pytest_gpuperf.judge.noise import BaselineGpus, Rounds
+from pytest_gpuperf.judge.noise import BaselineGpus, Rounds, places_of
 from pytest_gpuperf.judge.tolerance import Tolerance, is_judged, tolerance_for
 from pytest_gpuperf.model.entry import Calibration
 from pytest_gpuperf.model.metric import Direction, Metric
@@ -93,7 +93,7 @@ def _drift(
         return Drift(metric.name, shown, tolerance.floor, tolerance.points, drifted=worse > 0)
     # Each look has the class's knowledge of the noise in its degrees of freedom: no sum of them.
     degrees = min(look.degrees_of_freedom for look in looks)
-    floor = first.floor(tolerance)
+    floor = first.floor
     return Drift(
         metric=metric.name,
         change=first.shown(change),
@@ -116,16 +116,15 @@ def _looks(
     if not (new.gpus and origin.gpus and tolerance.between_gpus):
         return (difference(now, then, tolerance, None),)
     common = [gpu for gpu in dict.fromkeys(origin.gpus) if gpu in new.gpus]
+    places = places_of(origin.gpus, origin.days)
     if not common:
-        gpus = BaselineGpus(origin.gpus, frozenset(new.gpus), origin.days)
-        return (difference(now, then, tolerance, gpus),)
+        return (difference(now, then, tolerance, BaselineGpus(places, frozenset(new.gpus))),)
     looks = []
     for gpu in common:
         ours = [rounds for rounds, on in zip(now, new.gpus, strict=True) if on == gpu]
-        places = [place for place, on in enumerate(origin.gpus) if on == gpu]
-        days = tuple(origin.days[place] for place in places) if origin.days else ()
-        gpus = BaselineGpus((gpu,) * len(places), frozenset({gpu}), days)
-        looks.append(difference(ours, [then[place] for place in places], tolerance, gpus))
+        theirs = [rounds for rounds, on in zip(then, places, strict=True) if on.gpu == gpu]
+        there = tuple(place for place in places if place.gpu == gpu)
+        looks.append(difference(ours, theirs, tolerance, BaselineGpus(there, frozenset({gpu}))))
     if len({look.logarithmic for look in looks}) > 1:
         # Something is zero on one of the GPUs only: their changes are not on one scale.
         return (difference(now, then, tolerance, None),)

@@ -13,14 +13,20 @@ from dataclasses import dataclass, replace
 from statistics import fmean, median
 
 from pytest_gpuperf.errors import UsageFailure
-from pytest_gpuperf.judge.interval import UNCHANGED_RATE, error_of_median, finite_exp, quantile
-from pytest_gpuperf.judge.noise import Rounds, scales
+from pytest_gpuperf.judge.interval import (
+    UNCHANGED_RATE,
+    error_of_median,
+    finite_exp,
+    medians,
+    quantile,
+)
+from pytest_gpuperf.judge.noise import Rounds, judged_unit, on_judged_scale, scales
 from pytest_gpuperf.judge.stopping import LEAST_TO_ALARM
 from pytest_gpuperf.judge.tolerance import parse_limit, tolerance_for
 from pytest_gpuperf.judge.verdict import samples_by_phase
 from pytest_gpuperf.model.entry import Calibration
 from pytest_gpuperf.model.measurement import STEP, Measurement
-from pytest_gpuperf.model.metric import Metric, MetricClass
+from pytest_gpuperf.model.metric import Direction, Metric, MetricClass
 from pytest_gpuperf.model.result import Expectation, Outcome
 
 
@@ -147,14 +153,14 @@ def _limited(
     rounds: Rounds | None,
     calibration: Calibration | None,
 ) -> Expectation:
-    limit = parse_limit(written, metric)
+    bound, is_lower = parse_limit(written, metric), metric.direction is Direction.HIGHER
     expectation = Expectation(
         test=first.test,
         metric=metric.name,
         unit=metric.unit,
         subject=first.name,
-        above=limit.bound if limit.lower else None,
-        below=None if limit.lower else limit.bound,
+        above=bound if is_lower else None,
+        below=None if is_lower else bound,
         outcome=Outcome.UNSUPPORTED,
         reason="not-collected",
     )
@@ -166,12 +172,7 @@ def _limited(
     expectation = replace(
         expectation, measured=centre.value, low=low, high=high, processes=centre.processes
     )
-    above, below = expectation.above, expectation.below
-    return _decided(
-        expectation,
-        holds=(below is None or high <= below) and (above is None or low >= above),
-        broken=(below is not None and low > below) or (above is not None and high < above),
-    )
+    return _within(expectation, low, high, expectation.above, expectation.below)
 
 
 def _interval(centre: _Centre, metric: Metric) -> tuple[float, float]:
@@ -197,14 +198,19 @@ def _logarithmic(expectation: Expectation, over: _Centre, under: _Centre) -> Exp
     margin = _quantile(over, under) * math.hypot(over.error, under.error)
     low, high = distance - margin, distance + margin
     # Compared as logarithms, so that swapped sides with inverse bounds are judged alike.
-    above = -math.inf if expectation.above is None else math.log(expectation.above)
-    below = math.inf if expectation.below is None else math.log(expectation.below)
+    above, below = (b and math.log(b) for b in (expectation.above, expectation.below))
+    measured, *ends = map(finite_exp, (distance, low, high))
+    expectation = replace(expectation, measured=measured, low=ends[0], high=ends[1])
+    return _within(expectation, low, high, above, below)
+
+
+def _within(
+    expectation: Expectation, low: float, high: float, above: float | None, below: float | None
+) -> Expectation:
+    """What is decided by an interval and the bounds that there are, on one scale."""
+    least, most = -math.inf if above is None else above, math.inf if below is None else below
     return _decided(
-        replace(
-            expectation, measured=finite_exp(distance), low=finite_exp(low), high=finite_exp(high)
-        ),
-        holds=above <= low and high <= below,
-        broken=high < above or low > below,
+        expectation, holds=least <= low and high <= most, broken=high < least or low > most
     )
 
 
@@ -269,9 +275,10 @@ def _decided(expectation: Expectation, *, holds: bool, broken: bool) -> Expectat
 
 def _centre(rounds: Rounds, metric: Metric, calibration: Calibration | None) -> _Centre:
     tolerance = tolerance_for(metric, None, calibration)
-    values = [median(process) for process in rounds]
+    values = medians(rounds)
     # The processes that were measured are all there is: their own spread counts, beside the class's
-    scale = scales({metric.name: rounds}, {metric.name: tolerance}, None)[metric.name]
+    on_scale = on_judged_scale(values, judged_unit(values, tolerance))
+    scale = scales({metric.name: on_scale}, {metric.name: tolerance}, None)[metric.name]
     count = len(values)
     return _Centre(
         value=float(median(values)),

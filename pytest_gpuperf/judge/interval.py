@@ -9,11 +9,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from statistics import fmean, median
 
-from pytest_gpuperf.judge.noise import BaselineGpus, Rounds, Scale, scales
+from pytest_gpuperf.judge.noise import (
+    BaselineGpus,
+    Prediction,
+    ProcessPlace,
+    Rounds,
+    Scale,
+    judged_unit,
+    on_judged_scale,
+    scales,
+)
 from pytest_gpuperf.judge.tolerance import Tolerance
 
 UNCHANGED_RATE = 0.0025
@@ -30,6 +39,7 @@ _LARGEST_LOGARITHM = 700.0
 class Difference:
     """New against baseline, on the scale that the metric is judged on."""
 
+    tolerance: Tolerance
     baseline: float
     """The centre of the baseline's processes, in the metric's unit."""
     measured: float
@@ -41,8 +51,6 @@ class Difference:
     reference_error: float
     """The standard error of the baseline's centre, differences between GPUs and days included."""
     degrees_of_freedom: int
-    relative: bool
-    """The change is a share of the baseline; otherwise it is points of a percentage."""
     logarithmic: bool
     """The change is the logarithm of a ratio: always, unless a zero or a negative value forbids."""
     set_aside: tuple[float, ...] = ()
@@ -83,28 +91,32 @@ class Difference:
 
     def shown(self, change: float) -> float:
         """A change on the judged scale as people read it: 0.01 is 1 % (or 1 point)."""
-        return math.expm1(min(change, _LARGEST_LOGARITHM)) if self.logarithmic else change
+        return shown(change, self.logarithmic)
 
-    def judged(self, shown: float) -> float:
-        """The inverse of `shown`: a limit as people write it, on the judged scale."""
-        return _judged(shown, self.logarithmic)
-
-    def floor(self, tolerance: Tolerance) -> float:
+    @property
+    def floor(self) -> float:
         """delta0, the tolerance of this comparison, on the judged scale."""
-        return self.judged(tolerance.floor) + self.widening
+        return _judged(self.tolerance.floor, self.logarithmic) + self.widening
 
-    def equivalence(self, tolerance: Tolerance) -> float:
+    @property
+    def equivalence(self) -> float:
         """delta1, within which "unchanged" has to be shown, on the judged scale."""
-        return self.judged(tolerance.equivalence) + 2 * self.widening
+        return _judged(self.tolerance.equivalence, self.logarithmic) + 2 * self.widening
 
     @property
     def from_zero(self) -> bool:
         """The baseline is zero where relative changes are asked for: there is no ratio to give."""
-        return self.relative and self.baseline == 0
+        return not self.tolerance.points and self.baseline == 0
 
 
-def _judged(shown: float, logarithmic: bool) -> float:
-    return math.log1p(shown) if logarithmic else shown
+def shown(change: float, logarithmic: bool) -> float:
+    """A change on the judged scale as people read it, and never infinite."""
+    return math.expm1(min(change, _LARGEST_LOGARITHM)) if logarithmic else change
+
+
+def _judged(limit: float, logarithmic: bool) -> float:
+    """A limit as people write it, on the judged scale: the inverse of `shown`."""
+    return math.log1p(limit) if logarithmic else limit
 
 
 @lru_cache(maxsize=4096)
@@ -128,93 +140,12 @@ def error_of_median(spread: float, processes: int) -> float:
 
 def centre(rounds: Rounds) -> float:
     """The median over processes of each process's median over its rounds."""
-    return median(median(process) for process in rounds)
+    return median(medians(rounds))
 
 
-@dataclass(frozen=True)
-class _OnScale:
-    """The processes' medians of both sides, on the scale that they are judged on."""
-
-    new: Sequence[float]
-    old: Sequence[float]
-    """Of the baseline, without those that are set aside."""
-    aside: Sequence[float]
-    logarithmic: bool
-    size: float
-    """What a difference of 1 is in the metric's unit, where there are no logarithms."""
-
-    def in_unit(self, value: float) -> float:
-        """A value of this scale in the metric's unit."""
-        return math.exp(value) if self.logarithmic else value * self.size
-
-
-def _values(
-    measured: Rounds, baseline: Rounds, tolerance: Tolerance, set_aside: frozenset[int]
-) -> _OnScale:
-    """Both sides on one scale: logarithms, points, or shares of the baseline's mean."""
-    new = [median(process) for process in measured]
-    every = [median(process) for process in baseline]
-    old = [value for position, value in enumerate(every) if position not in set_aside]
-    aside = [every[position] for position in sorted(set_aside)]
-    logarithmic = _has_logarithms(every, new, tolerance)
-    size = 1.0 if tolerance.points or logarithmic else abs(fmean(old)) or 1.0
-
-    def scaled(values: Sequence[float]) -> list[float]:
-        return [math.log(value) if logarithmic else value / size for value in values]
-
-    return _OnScale(scaled(new), scaled(old), scaled(aside), logarithmic, size)
-
-
-@dataclass(frozen=True)
-class _Expected:
-    """What the baseline's processes say that a new one has, on the judged scale."""
-
-    value: float
-    error: float
-    """Its standard error, differences between GPUs and days included."""
-    degrees_of_freedom: int
-    widening: float = 0.0
-    """By how much the tolerance widens."""
-    by_kind: bool = False
-
-
-def _on_seen_gpus(
-    old: Sequence[float], tolerance: Tolerance, gpus: BaselineGpus | None, scale: Scale
-) -> _Expected:
-    """The mean of the processes on the same GPUs; of all where GPUs make no difference."""
-    groups = [old] if gpus is None else gpus.groups(old, comparable=True)
-    comparable = [value for group in groups for value in group]
-    variance = scale.spread**2 / len(comparable)
-    if tolerance.between_days:
-        days = gpus.allocations if gpus is not None else 1
-        variance += tolerance.between_days**2 * (1 + 1 / days)
-    return _Expected(fmean(comparable), math.sqrt(variance), scale.degrees_of_freedom)
-
-
-def _on_unseen_gpu(
-    values: _OnScale, tolerance: Tolerance, gpus: BaselineGpus, scale: Scale
-) -> _Expected:
-    """What the baseline's GPUs predict for one that it has no process of.
-
-    Within the floor one process must be able to show "unchanged": else GPUs that differ no more
-    than is usual would be undecided. So the tolerance widens; how noisy this metric is does not
-    count for that.
-    """
-    expected = gpus.predicted(values.old, tolerance.between_gpus)
-    shares = zip(expected.shares, gpus.groups(values.old), strict=True)
-    weight = math.fsum(share**2 / len(group) for share, group in shares)
-    floor, equivalence = (
-        _judged(bound, values.logarithmic) for bound in (tolerance.floor, tolerance.equivalence)
-    )
-    usual = math.hypot(expected.error, math.sqrt(1 + weight) * tolerance.scale)
-    reach = quantile(UNCHANGED_RATE, expected.degrees_of_freedom) * usual
-    return _Expected(
-        expected.value,
-        math.sqrt(expected.error**2 + weight * scale.spread**2),
-        expected.degrees_of_freedom,
-        widening=max(0.0, reach - (equivalence - floor)),
-        by_kind=expected.by_kind,
-    )
+def medians(rounds: Rounds) -> list[float]:
+    """What counts of each process."""
+    return [median(process) for process in rounds]
 
 
 def difference(
@@ -235,27 +166,62 @@ def difference(
 
     Both sides hold at least one process with at least one value.
     """
+    new, every = medians(measured), medians(baseline)
     if scale is None:
-        scale = scales({"": baseline}, {"": tolerance}, gpus)[""]
-    values = _values(measured, baseline, tolerance, scale.set_aside)
+        alone = on_judged_scale(every, judged_unit(every, tolerance))
+        scale = scales({"": alone}, {"": tolerance}, gpus)[""]
+    kept = [place for place in range(len(every)) if place not in scale.set_aside]
+    unit = judged_unit([every[place] for place in kept], tolerance, beside=[*every, *new])
+    old = on_judged_scale(every, unit)
     gpus = gpus.without(scale.set_aside) if gpus and tolerance.between_gpus else None
-    if gpus is None or gpus.known:
-        expected = _on_seen_gpus(values.old, tolerance, gpus, scale)
-    else:
-        expected = _on_unseen_gpu(values, tolerance, gpus, scale)
+    expected, widening = _expected([old[place] for place in kept], tolerance, gpus, scale, unit)
+    middle = expected.value
     return Difference(
-        baseline=values.in_unit(expected.value),
-        measured=centre(measured),
-        changes=tuple(value - expected.value for value in values.new),
+        tolerance=tolerance,
+        baseline=math.exp(middle) if unit is None else middle * unit,
+        measured=median(new),
+        changes=tuple(value - middle for value in on_judged_scale(new, unit)),
         spread=scale.spread,
         reference_error=expected.error,
         degrees_of_freedom=expected.degrees_of_freedom,
-        relative=not tolerance.points,
-        logarithmic=values.logarithmic,
-        set_aside=tuple(value - expected.value for value in values.aside),
-        widening=expected.widening,
+        logarithmic=unit is None,
+        set_aside=tuple(old[place] - middle for place in sorted(scale.set_aside)),
+        widening=widening,
         by_kind=expected.by_kind,
     )
+
+
+def _expected(
+    old: Sequence[float],
+    tolerance: Tolerance,
+    gpus: BaselineGpus | None,
+    scale: Scale,
+    unit: float | None,
+) -> tuple[Prediction, float]:
+    """What the baseline's processes say that a new one has, and by how much the tolerance widens.
+
+    The mean of the processes on the same GPUs; of all where GPUs make no difference. Or what the
+    baseline's GPUs predict for one that it has no process of: within the floor one process must be
+    able to show "unchanged", else GPUs that differ no more than is usual would be undecided. So
+    the tolerance widens; how noisy this metric is does not count for that.
+    """
+    if gpus is None or gpus.known:
+        places = gpus.places if gpus else [ProcessPlace("")] * len(old)
+        here = [n for n, place in enumerate(places) if not gpus or place.gpu in gpus.measured]
+        variance = scale.spread**2 / len(here)
+        if tolerance.between_days:
+            days = len({(places[n].gpu, places[n].day) for n in here})
+            variance += tolerance.between_days**2 * (1 + 1 / days)
+        mean = fmean(old[n] for n in here)
+        return Prediction(mean, math.sqrt(variance), (), scale.degrees_of_freedom), 0.0
+    expected = gpus.predicted(old, tolerance.between_gpus)
+    shares = zip(expected.shares, gpus.groups(old), strict=True)
+    weight = math.fsum(share**2 / len(group) for share, group in shares)
+    room = _judged(tolerance.equivalence, unit is None) - _judged(tolerance.floor, unit is None)
+    usual = math.hypot(expected.error, math.sqrt(1 + weight) * tolerance.scale)
+    reach = quantile(UNCHANGED_RATE, expected.degrees_of_freedom) * usual
+    error = math.sqrt(expected.error**2 + weight * scale.spread**2)
+    return replace(expected, error=error), max(0.0, reach - room)
 
 
 def pair_changes(measured: Rounds, baseline: Rounds, tolerance: Tolerance) -> tuple[float, ...]:
@@ -264,12 +230,10 @@ def pair_changes(measured: Rounds, baseline: Rounds, tolerance: Tolerance) -> tu
     Both sides hold as many processes, each with at least one value; those of one place are partners
     and were measured one after the other.
     """
-    new = [median(process) for process in measured]
-    old = [median(process) for process in baseline]
-    if _has_logarithms(old, new, tolerance):
-        return tuple(math.log(b) - math.log(a) for a, b in zip(old, new, strict=True))
-    size = 1.0 if tolerance.points else abs(fmean(old)) or 1.0
-    return tuple((b - a) / size for a, b in zip(old, new, strict=True))
+    new, old = medians(measured), medians(baseline)
+    unit = judged_unit(old, tolerance, beside=new)
+    pairs = zip(old, new, strict=True)
+    return tuple((b - a) / unit if unit else math.log(b) - math.log(a) for a, b in pairs)
 
 
 def paired_difference(
@@ -280,21 +244,14 @@ def paired_difference(
     d = median(new - old); se = c_k s / sqrt(k), with s between pairs, of `scale`. What both of a
     pair share (the GPU, its day, clocks that drift) is in neither.
     """
-    new = [median(process) for process in measured]
-    old = [median(process) for process in baseline]
-    changes = pair_changes(measured, baseline, tolerance)
+    new, old = medians(measured), medians(baseline)
     return Difference(
+        tolerance=tolerance,
         baseline=median(old),
         measured=median(new),
-        changes=changes,
+        changes=pair_changes(measured, baseline, tolerance),
         spread=scale.spread,
         reference_error=0.0,
         degrees_of_freedom=scale.degrees_of_freedom,
-        relative=not tolerance.points,
-        logarithmic=_has_logarithms(old, new, tolerance),
+        logarithmic=judged_unit(old, tolerance, beside=new) is None,
     )
-
-
-def _has_logarithms(old: Sequence[float], new: Sequence[float], tolerance: Tolerance) -> bool:
-    """One zero anywhere forbids logarithms for all, of both sides at once."""
-    return not tolerance.points and min(*old, *new) > 0

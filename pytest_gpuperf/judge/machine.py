@@ -8,7 +8,7 @@ Times of kernels whose clock is known are compared at one clock before (`clock.p
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, median
 
@@ -102,17 +102,15 @@ class Moved:
 
 
 def kinds(
-    measurements: Sequence[Measurement], known: CanarySeries | None
+    measurements: Sequence[Measurement], known: CanarySeries
 ) -> tuple[tuple[Kind | None, ...], Kind | None]:
     """The kind of GPU of each of the baseline's processes, and of the new ones.
 
-    As the mean of the logarithms before and after. Readings of another canary are left out.
+    Readings of another canary are left out.
     """
-    conditions = [m.fingerprint.conditions for m in measurements]
-    seen = [canary for one in conditions if one for canary in one.canaries or ()]
-    codes = {canary.code for canary in seen}
-    kind = _kind([[canary.readings.get(name) for canary in seen] for name in KIND_READINGS])
-    if known is None or kind is None or len(codes) > 1:
+    conditions = _read(measurements)
+    codes, kind = _codes(conditions), kind_of(*conditions)
+    if kind is None or len(codes) > 1:
         return (), None
     return tuple(
         _kind([known.around(process, name) for name in KIND_READINGS]) if {code} == codes else None
@@ -120,12 +118,30 @@ def kinds(
     ), kind
 
 
-def kind_of(conditions: Conditions | None) -> Kind | None:
-    """The kind of the GPU that was in these conditions, where its canary was read."""
-    seen = conditions.canaries if conditions else None
-    if not seen:
-        return None
-    return _kind([[canary.readings.get(name) for canary in seen] for name in KIND_READINGS])
+def kind_of(*conditions: Conditions | None) -> Kind | None:
+    """The kind of the GPU that was in these conditions, where its canary was read.
+
+    As the mean of the logarithms before and after.
+    """
+    canaries = [canary for one in conditions if one for canary in one.canaries or ()]
+    return _kind([[canary.readings.get(name) for canary in canaries] for name in KIND_READINGS])
+
+
+def _kind(values: Sequence[Sequence[float | None]]) -> Kind | None:
+    """The mean logarithm of each reading; None where one was not read."""
+    logarithms = [[math.log(one) for one in series if one and one > 0] for series in values]
+    return tuple(map(fmean, logarithms)) if all(logarithms) else None
+
+
+def _read(measurements: Sequence[Measurement]) -> list[Conditions]:
+    """The conditions in which the canary was read."""
+    conditions = (measurement.fingerprint.conditions for measurement in measurements)
+    return [one for one in conditions if one is not None and one.canaries]
+
+
+def _codes(conditions: Sequence[Conditions]) -> set[str]:
+    """The canaries that read them."""
+    return {canary.code for one in conditions for canary in one.canaries or ()}
 
 
 def moved(
@@ -137,14 +153,31 @@ def moved(
     of this very GPU, it is they that count. Compared is with the nearest of them: a baseline of two
     hosts knows both; of a clock with the median. Readings of another canary are not comparable.
     """
-    conditions = [m.fingerprint.conditions for m in measurements]
-    seen = [one for one in conditions if one is not None and one.canaries]
+    seen = _read(measurements)
     if not seen:
         return ()
     measured = {measurement.fingerprint.device.identity for measurement in measurements}
-    since = dict(_since_baseline(seen, known, [gpu in measured for gpu in gpus]))
-    within = {one.reading: one for each in seen for one in between(each)}
-    return tuple({**within, **since}.values())
+    known = known or CanarySeries((), {}, {})
+    here = [process for process, code in enumerate(known.codes) if {code} == _codes(seen)]
+    own = [process for process in here if {*gpus[process : process + 1]} & measured]
+    by_reading = {one.reading: one for each in seen for one in between(each)}
+    for name, trait in TRAITS.items():
+        pairs = [known.around(process, name) for process in own or here]
+        whole = [[one for one in pair if one] for pair in pairs]
+        before = [math.sqrt(pair[0] * pair[1]) for pair in whole if len(pair) > 1]
+        if trait.alone and not before:
+            before = [trait.alone]
+        read = [canary.readings.get(name) for one in seen for canary in one.canaries or ()]
+        values = [value for value in read if value]
+        if before and values:
+            now = median(values)
+            # A clock that one process of five had is not what the others were measured at.
+            usual = median(before) if trait.clock else now
+            nearest = min(before, key=lambda value: abs(math.log(usual / value)))
+            one = Moved(name, nearest, now)
+            if abs(one.change) > trait.noise:
+                by_reading[name] = one
+    return tuple(by_reading.values())
 
 
 def between(conditions: Conditions) -> tuple[Moved, ...]:
@@ -187,20 +220,6 @@ class MachineState:
         """How far the clock of the SM moved, as a logarithm."""
         return next((one.change for one in self.moved if one.reading == CLOCK), 0.0)
 
-    @property
-    def other_kind(self) -> Sequence[Moved]:
-        """The readings that tell an unseen GPU from all that the baseline has."""
-        return [one for one in self.moved if self.is_unseen and one.reading in KIND_READINGS]
-
-    @property
-    def is_unknown_host(self) -> bool:
-        """Whether the baseline does not say how fast the host may be.
-
-        On an unseen GPU, the few launches of the reference workload say less of a host than a
-        thousand of a step do.
-        """
-        return self.is_unseen and self.known_gpus < KNOWN_HOSTS
-
 
 def machine_state(
     measurements: Sequence[Measurement],
@@ -208,8 +227,13 @@ def machine_state(
     gpus: Sequence[str],
     *,
     is_unseen: bool,
-) -> MachineState:
-    """The machine of these measurements, beside the `gpus` and canaries `known` of a baseline."""
+) -> MachineState | None:
+    """The machine of these measurements, beside the `gpus` and canaries `known` of a baseline.
+
+    None where nothing is known of it, as of a CPU.
+    """
+    if not is_unseen and not _read(measurements):
+        return None
     readings = moved(measurements, known, gpus)
     return MachineState(readings, _waiting(measurements), is_unseen, len(set(gpus)))
 
@@ -229,9 +253,11 @@ def confounded(
     if causes:
         detail = "the canary moved too: " + "; ".join(map(str, causes))
         return replace(verdict, outcome=Outcome.MACHINE, reason=REASON, detail=detail)
-    # Of how much faster a faster host makes a step, its own waiting says nothing.
+    # The few launches of the canary say less of a host than a thousand of a step do. Of how much
+    # faster a faster host makes a step, its own waiting says nothing.
+    is_unknown = machine.is_unseen and machine.known_gpus < KNOWN_HOSTS
     is_slower = _is_doubtful(verdict) and _slower(verdict)
-    if machine.is_unknown_host and is_slower and _within_waiting(verdict, metric, machine):
+    if is_unknown and is_slower and _within_waiting(verdict, metric, machine):
         detail = (
             f"no kernel ran in {machine.waiting:.0%} of the step, and how fast this host is the "
             f"baseline does not know: accept a run of this machine beside its others"
@@ -249,7 +275,7 @@ def _causes(
     none of: there nothing says what to expect.
     """
     if verdict.outcome is Outcome.UNCHANGED:
-        return machine.other_kind
+        return [one for one in machine.moved if machine.is_unseen and one.reading in KIND_READINGS]
     if not _is_doubtful(verdict):
         return ()
     known = CLOCK if clock_is_known else ""
@@ -304,9 +330,9 @@ def _within(verdict: Verdict, share: float) -> bool:
     """
     change = verdict.change or 0.0
     near = verdict.low if change > 0 else verdict.high
-    if verdict.outcome is Outcome.INCONCLUSIVE:
+    if verdict.outcome is Outcome.INCONCLUSIVE or near is None:
         near = change
-    least = max(0.0, abs(math.log1p(near)) if near is not None and near * change > 0 else 0.0)
+    least = abs(math.log1p(max(near, -1 + 1e-9))) if near * change > 0 else 0.0
     return share > 0 and least <= share + math.log1p(verdict.tolerance or 0.0)
 
 
@@ -324,34 +350,3 @@ def _waiting(measurements: Sequence[Measurement]) -> float:
         if kernels_ns is not None and step_ms:
             shares.append(1 - min(1.0, kernels_ns / (step_ms * 1e6)))
     return min(median(shares), _MOST_WAITING) if shares else 0.0
-
-
-def _since_baseline(
-    seen: Sequence[Conditions], known: CanarySeries | None, of_this_gpu: Sequence[bool]
-) -> Iterator[tuple[str, Moved]]:
-    """By reading, those that are further from the nearest of the baseline's than noise is."""
-    known = known or CanarySeries((), {}, {})
-    code = {canary.code for one in seen for canary in one.canaries or ()}
-    here = [i for i, same in enumerate(known.codes) if {same} == code]
-    own = [i for i in here if i < len(of_this_gpu) and of_this_gpu[i]]
-    for name, trait in TRAITS.items():
-        pairs = zip(known.before.get(name, ()), known.after.get(name, ()), strict=True)
-        read = [pair for i, pair in enumerate(pairs) if i in (own or here)]
-        before = [math.sqrt(one * other) for one, other in read if one and other]
-        if trait.alone and not before:
-            before = [trait.alone]
-        values = [c.readings[name] for s in seen for c in s.canaries or () if c.readings.get(name)]
-        if before and values:
-            now = median(values)
-            # A clock that one process of five had is not what the others were measured at.
-            usual = median(before) if trait.clock else now
-            nearest = min(before, key=lambda value: abs(math.log(usual / value)))
-            one = Moved(name, nearest, now)
-            if abs(one.change) > trait.noise:
-                yield name, one
-
-
-def _kind(values: Sequence[Sequence[float | None]]) -> Kind | None:
-    """The mean logarithm of each reading; None where one was not read."""
-    logarithms = [[math.log(one) for one in series if one and one > 0] for series in values]
-    return tuple(fmean(series) for series in logarithms) if all(logarithms) else None

@@ -18,8 +18,11 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, median, median_low
+from typing import TypeVar
 
 from pytest_gpuperf.judge.tolerance import Tolerance
+
+_T = TypeVar("_T")
 
 Rounds = Sequence[Sequence[float]]
 """Per process, the values of its rounds."""
@@ -51,9 +54,9 @@ MOST_OUTLIERS = 2
 """No more processes than this are set aside, and never two that agree: counts of identical code can
 have two modes, and then the second one is no outlier but the metric's nature."""
 
-_LEAST_GROUP = 3
+LEAST_GROUP = 3
 """Two processes that differ do not say which of them is odd."""
-_MAD_TO_SIGMA = 1.4826
+MAD_TO_SIGMA = 1.4826
 """The standard deviation of normal noise over its median absolute deviation."""
 
 
@@ -63,15 +66,28 @@ Kind = tuple[float, ...]
 
 
 @dataclass(frozen=True)
-class BaselineGpus:
-    """The GPUs (digests of their UUIDs) of the baseline's processes, in order, and of the new."""
+class ProcessPlace:
+    """Where a process of the baseline ran."""
 
-    baseline: tuple[str, ...]
+    gpu: str
+    """A digest of the GPU's UUID."""
+    day: str = ""
+    """"" where that was not kept."""
+    kind: Kind | None = None
+    """The kind of its GPU, where that is known."""
+
+
+def places_of(gpus: Sequence[str], days: Sequence[str]) -> tuple[ProcessPlace, ...]:
+    """The places of processes by their GPUs and days; without the days where there are none."""
+    return tuple(map(ProcessPlace, gpus, days or ("",) * len(gpus)))
+
+
+@dataclass(frozen=True)
+class BaselineGpus:
+    """Where the baseline's processes ran, in order, and the GPUs of the new ones."""
+
+    places: tuple[ProcessPlace, ...]
     measured: frozenset[str]
-    days: tuple[str, ...] = ()
-    """The day of each of the baseline's processes, in the same order; empty when not kept."""
-    kinds: tuple[Kind | None, ...] = ()
-    """Of the GPU of each of the baseline's processes, in the same order; empty when not known."""
     kind: Kind | None = None
     """Of the GPU that the new ones ran on."""
     alike: float = ALIKE
@@ -80,65 +96,42 @@ class BaselineGpus:
     @property
     def known(self) -> bool:
         """Whether every new process ran on a GPU that the baseline has processes of."""
-        return self.measured <= set(self.baseline)
+        return self.measured <= {place.gpu for place in self.places}
 
-    def groups(self, values: Sequence[float], *, comparable: bool = False) -> list[list[float]]:
-        """The baseline's values by GPU; with `comparable`, only of GPUs that the new ran on."""
-        return [[values[p] for p in group] for group in self.positions(comparable=comparable)]
-
-    def positions(self, *, comparable: bool = False) -> list[list[int]]:
-        """The same for the positions of the baseline's processes."""
-        by_gpu: dict[str, list[int]] = {}
-        for position, gpu in enumerate(self.baseline):
-            if not comparable or gpu in self.measured:
-                by_gpu.setdefault(gpu, []).append(position)
+    def groups(self, values: Sequence[_T]) -> list[list[_T]]:
+        """What there is one of for each of the baseline's processes, by GPU."""
+        by_gpu: dict[str, list[_T]] = {}
+        for place, value in zip(self.places, values, strict=True):
+            by_gpu.setdefault(place.gpu, []).append(value)
         return list(by_gpu.values())
-
-    @property
-    def allocations(self) -> int:
-        """How many pairs of a GPU and a day the comparable processes come from; at least 1."""
-        days = self.days or ("",) * len(self.baseline)
-        pairs = {
-            (gpu, day)
-            for gpu, day in zip(self.baseline, days, strict=True)
-            if not self.known or gpu in self.measured
-        }
-        return max(len(pairs), 1)
 
     def without(self, positions: frozenset[int]) -> BaselineGpus:
         """Without the baseline's processes at these positions."""
-        if not positions:
-            return self
-        kept = [p for p in range(len(self.baseline)) if p not in positions]
-        return replace(
-            self,
-            baseline=tuple(self.baseline[p] for p in kept),
-            days=tuple(self.days[p] for p in kept) if self.days else (),
-            kinds=tuple(self.kinds[p] for p in kept) if self.kinds else (),
-        )
+        kept = (place for n, place in enumerate(self.places) if n not in positions)
+        return replace(self, places=tuple(kept))
 
     def predicted(self, values: Sequence[float], scale: float) -> Prediction:
         """What these values of the baseline's processes say of the GPU that the new ones ran on.
 
         Of what their mean over GPUs says and what the kinds of these say, the surer.
         """
-        groups = self.positions()
-        means = [fmean(values[p] for p in group) for group in groups]
-        predictions = [_mean_of_all(means, scale)]
-        kinds = [self._kind_of(group) for group in groups]
+        means = [fmean(group) for group in self.groups(values)]
+        of_all = _mean_of_all(means, scale)
+        kinds = [_mean_kind(group) for group in self.groups([one.kind for one in self.places])]
         told = {gpu: kind for gpu, kind in enumerate(kinds) if kind is not None}
-        if self.kind is not None and told:
-            known = [means[gpu] for gpu in told]
-            one = prediction(known, [*told.values()], self.kind, scale, self.alike)
-            shares = dict(zip(told, one.shares, strict=True))
-            of_all = tuple(shares.get(gpu, 0.0) for gpu in range(len(means)))
-            predictions.append(replace(one, shares=of_all))
-        return min(predictions, key=lambda one: one.error)
+        if self.kind is None or not told:
+            return of_all
+        known = [means[gpu] for gpu in told]
+        by_kind = prediction(known, [*told.values()], self.kind, scale, self.alike)
+        shares = dict(zip(told, by_kind.shares, strict=True))
+        by_kind = replace(by_kind, shares=tuple(shares.get(n, 0.0) for n in range(len(means))))
+        return min(of_all, by_kind, key=lambda one: one.error)
 
-    def _kind_of(self, processes: Sequence[int]) -> Kind | None:
-        """The mean over these of the baseline's processes, which ran on one GPU."""
-        known = [kind for p in processes if self.kinds and (kind := self.kinds[p])]
-        return tuple(fmean(readings) for readings in zip(*known, strict=True)) if known else None
+
+def _mean_kind(kinds: Sequence[Kind | None]) -> Kind | None:
+    """The mean over processes on one GPU."""
+    known = [kind for kind in kinds if kind]
+    return tuple(map(fmean, zip(*known, strict=True))) if known else None
 
 
 @dataclass(frozen=True)
@@ -166,27 +159,33 @@ class Scale:
     """Positions of processes that are outliers: kept on file, left out of the comparison."""
 
 
-def on_judged_scale(values: Sequence[float], tolerance: Tolerance) -> list[float]:
-    """Processes' values so that differences are what is judged: logarithms, shares or points."""
-    unit = judged_unit(values, tolerance)
+def on_judged_scale(values: Sequence[float], unit: float | None) -> list[float]:
+    """Values so that differences are what is judged, by their `judged_unit`."""
     return [value / unit if unit else math.log(value) for value in values]
 
 
-def judged_unit(values: Sequence[float], tolerance: Tolerance) -> float | None:
-    """What a difference of 1 on that scale is in the values' own unit; None of logarithms."""
+def judged_unit(
+    values: Sequence[float], tolerance: Tolerance, beside: Sequence[float] = ()
+) -> float | None:
+    """What a difference of 1 on the judged scale is in the values' own unit; None of logarithms.
+
+    1 of points. One value that is zero or negative, also of those `beside`, forbids logarithms for
+    all: then it is the mean of the values, as shares of it differ like logarithms.
+    """
     if tolerance.points:
         return 1.0
-    if min(values) > 0:
-        return None
-    # No logarithm of a zero or a negative value: shares of the mean, which differ like logarithms.
-    return abs(fmean(values)) or 1.0
+    positive = min((*values, *beside), default=1.0) > 0
+    return None if positive else abs(fmean(values)) or 1.0
 
 
 def scales(
-    baselines: Mapping[str, Rounds], tolerances: Mapping[str, Tolerance], gpus: BaselineGpus | None
+    values: Mapping[str, Sequence[float]],
+    tolerances: Mapping[str, Tolerance],
+    gpus: BaselineGpus | None,
 ) -> dict[str, Scale]:
     """The scale of each of these metrics, which are of one noise class and share its spread.
 
+    `values` are on the judged scale, one per process, or differences of two each.
     S0 = max(s0, median over the class of the MAD estimate): up to 2 processes beyond 5 S0 are set
     aside. S = max(s0, root mean square of the spreads s_b of the class's other metrics), without
     those that are more than 4 times noisier than is typical of the class. Then
@@ -194,27 +193,12 @@ def scales(
     sum of squares and spread about the mean of each GPU's processes, n = processes - GPUs, and w
     is 20, or 2 when s_b > 2 S.
     """
-    values = {
-        name: on_judged_scale([median(process) for process in rounds], tolerances[name])
-        for name, rounds in baselines.items()
-    }
-    return scales_of(values, tolerances, gpus)
-
-
-def scales_of(
-    values: Mapping[str, Sequence[float]],
-    tolerances: Mapping[str, Tolerance],
-    gpus: BaselineGpus | None,
-) -> dict[str, Scale]:
-    """The same of values on the judged scale, one per process; or of differences of two each."""
-    by_gpu = gpus.positions() if gpus is not None else []
-    groups = {
-        name: by_gpu
-        if gpus is not None and tolerances[name].between_gpus
-        else [list(range(len(series)))]
-        for name, series in values.items()
-    }
-    robust = median(_deviation(values[name], groups[name]) for name in values) if values else 0.0
+    groups = {}
+    for name, series in values.items():
+        positions = [*range(len(series))]
+        by_gpu = gpus is not None and tolerances[name].between_gpus
+        groups[name] = gpus.groups(positions) if gpus and by_gpu else [positions]
+    robust = median(_deviation(values[name], groups[name]) for name in values)
     aside = {
         name: _outliers(values[name], groups[name], max(tolerances[name].scale, robust))
         for name in values
@@ -223,42 +207,43 @@ def scales_of(
         name: [[values[name][p] for p in group if p not in aside[name]] for group in groups[name]]
         for name in values
     }
-    squares = {name: _squares(groups) for name, groups in kept.items()}
     seen = {name: sum(len(group) - 1 for group in groups) for name, groups in kept.items()}
-    own = {name: squares[name] / seen[name] if seen[name] else 0.0 for name in values}
+    squares = {name: _squares(groups) for name, groups in kept.items()}
+    own = {name: squares[name] / (seen[name] or 1) for name in values}
     # The lower of two in the middle: one of a pair must not vouch for itself.
     typical = median_low([own[name] for name in values if seen[name]] or [0.0])
     by_metric = {}
     for name in values:
+        least = tolerances[name].scale ** 2
         # A count with two modes says nothing about the others of its class.
-        limit = WILD_SPREADS**2 * max(tolerances[name].scale ** 2, typical)
+        limit = WILD_SPREADS**2 * max(least, typical)
         others = [own[o] for o in values if o != name and seen[o] and own[o] <= limit]
-        shared = max(tolerances[name].scale ** 2, fmean(others) if others else 0.0)
-        weight = WEAK_PRIOR_WEIGHT if own[name] > 4 * shared else PRIOR_WEIGHT
-        pooled = (weight * shared + squares[name]) / (weight + seen[name])
-        spread = math.sqrt(max(pooled, own[name]))
-        by_metric[name] = Scale(spread, weight + seen[name], aside[name])
+        shared = max(least, fmean(others) if others else 0.0)
+        variance, degrees = pooled(shared, squares[name], seen[name])
+        by_metric[name] = Scale(math.sqrt(variance), degrees, aside[name])
     return by_metric
 
 
-def error_between(means: Sequence[float], scale: float) -> float:
-    """The standard error of one more GPU's difference from the mean over GPUs.
+def pooled(shared: float, squares: float, seen: int) -> tuple[float, int]:
+    """A variance with its degrees of freedom: what is known of the class, and what was seen.
 
-    s_u sqrt(1 + 1/U), with s_u pooling the class's `scale` (weight 20) and the spread of the U
-    `means`.
+    max((w S^2 + SS) / (w + n), SS / n), with w = 20, or 2 where SS / n is more than 4 S^2.
     """
-    centre = fmean(means)
-    squares = math.fsum((mean - centre) ** 2 for mean in means)
-    pooled = (GPUS_PRIOR_WEIGHT * scale**2 + squares) / (GPUS_PRIOR_WEIGHT + len(means) - 1)
-    return math.sqrt(pooled * (1 + 1 / len(means)))
+    own = squares / (seen or 1)
+    weight = WEAK_PRIOR_WEIGHT if own > 4 * shared else PRIOR_WEIGHT
+    return max((weight * shared + squares) / (weight + seen), own), weight + seen
 
 
 def _mean_of_all(means: Sequence[float], scale: float) -> Prediction:
-    """What GPUs of one name say of one more, where nothing is known of its kind."""
-    count = len(means)
-    error = error_between(means, scale)
+    """What GPUs of one name say of one more, where nothing is known of its kind.
+
+    Its error is s_u sqrt(1 + 1/U), with s_u pooling the class's `scale` (weight 20) and the spread
+    of the U `means`.
+    """
+    count, degrees = len(means), GPUS_PRIOR_WEIGHT + len(means) - 1
+    variance = (GPUS_PRIOR_WEIGHT * scale**2 + _squares([means])) / degrees
     shares = (1 / count,) * count
-    return Prediction(fmean(means), error, shares, GPUS_PRIOR_WEIGHT + count - 1)
+    return Prediction(fmean(means), math.sqrt(variance * (1 + 1 / count)), shares, degrees)
 
 
 def alike_on(slug: str) -> float:
@@ -271,7 +256,7 @@ def prediction(
     kinds: Sequence[Sequence[float]],
     kind: Kind,
     scale: float,
-    alike: float = ALIKE,
+    alike: float,
 ) -> Prediction:
     """What GPUs of these `kinds`, with these `means`, say of one of this `kind`.
 
@@ -295,13 +280,14 @@ def prediction(
     coefficients = weights @ differences
     residuals = differences - known @ coefficients
     seen = residuals @ residuals + own**2 * (coefficients[1:] @ coefficients[1:])
-    pooled = (GPUS_PRIOR_WEIGHT * own**2 + seen) / (GPUS_PRIOR_WEIGHT + len(means) - 1)
+    degrees = GPUS_PRIOR_WEIGHT + len(means) - 1
+    variance = (GPUS_PRIOR_WEIGHT * own**2 + seen) / degrees
     leverage = new @ np.linalg.solve(known.T @ known + penalty, new)
     return Prediction(
         float(means[0] + new @ coefficients),
-        math.sqrt(pooled * (1 + leverage)),
+        math.sqrt(variance * (1 + leverage)),
         tuple(float(share) for share in new @ weights),
-        GPUS_PRIOR_WEIGHT + len(means) - 1,
+        degrees,
         by_kind=True,
     )
 
@@ -311,11 +297,11 @@ def _deviation(values: Sequence[float], groups: Sequence[Sequence[int]]) -> floa
     distances = [
         abs(values[position] - middle)
         for group in groups
-        if len(group) >= _LEAST_GROUP
+        if len(group) >= LEAST_GROUP
         for middle in [median(values[p] for p in group)]
         for position in group
     ]
-    return _MAD_TO_SIGMA * median(distances) if distances else 0.0
+    return MAD_TO_SIGMA * median(distances) if distances else 0.0
 
 
 def _outliers(
@@ -333,7 +319,7 @@ def _outliers(
             for _, other in far
             if one != other
         )
-        if alone and len(far) <= min(MOST_OUTLIERS, len(group) - _LEAST_GROUP):
+        if alone and len(far) <= min(MOST_OUTLIERS, len(group) - LEAST_GROUP):
             outliers += far
     return frozenset(p for _, p in outliers) if len(outliers) <= MOST_OUTLIERS else frozenset()
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from pytest_gpuperf.errors import UsageFailure
 from pytest_gpuperf.model.entry import Calibration
-from pytest_gpuperf.model.metric import Direction, Metric, MetricClass
+from pytest_gpuperf.model.metric import Metric, MetricClass
 
 
 @dataclass(frozen=True)
@@ -68,6 +68,15 @@ _DECIMAL_BYTES = {"B": 1.0, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
 _BINARY_BYTES = {"KiB": 2.0**10, "MiB": 2.0**20, "GiB": 2.0**30, "TiB": 2.0**40}
 _COUNTS = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 _OPERATIONS = {**_COUNTS, **{f"{prefix}FLOP": size for prefix, size in _COUNTS.items()}}
+_LIMITS: Mapping[str, tuple[Mapping[str, float], str]] = {
+    "bytes": (
+        {**_DECIMAL_BYTES, **_BINARY_BYTES},
+        'bytes in B, KiB, MiB, GiB or TiB (or kB, MB, GB), such as "6GiB"',
+    ),
+    "%": ({"%": 1.0}, 'a percentage, such as "30%"'),
+    "FLOP": (_OPERATIONS, 'a count, plain or with k, M, G or T, such as "260G"'),
+}
+"""The units that limits are written in, by that of the metric, and how to write one."""
 
 
 def tolerance_for(
@@ -172,40 +181,20 @@ def unreadable(
                 yield name, str(failure)
 
 
-@dataclass(frozen=True)
-class Limit:
-    """A bound of one metric, in the metric's unit."""
-
-    bound: float
-    lower: bool
-    """A value has to be at least this: so for metrics that are better when higher."""
-
-
-@dataclass(frozen=True)
-class _Kind:
-    """Which units a metric's limits can be written in."""
-
-    units: Mapping[str, float]
-    """What each unit is in that of the metric."""
-    says: str
-    """How to write one, with an example that fits."""
-
-
-def parse_limit(written: object, metric: Metric) -> Limit:
+def parse_limit(written: object, metric: Metric) -> float:
     """A limit as a number: "250ms" is 250e6 of a metric in ns.
 
     A string with a unit that fits the metric; where that can be none (counts and ratios), a plain
-    number too. It is a lower bound for a metric that is better when higher, and an upper bound for
-    all others. Raises UsageFailure, with an example.
+    number too. Raises UsageFailure, with an example.
     """
-    kind = _kind(metric)
+    units, says = _limits(metric.unit)
     number, unit = _parts(written)
-    if number is None or unit not in kind.units:
-        raise UsageFailure(f"limit {written!r} for {metric.name}: write {kind.says}")
-    bound = number * kind.units[unit]
+    if number is None or unit not in units:
+        raise UsageFailure(f"limit {written!r} for {metric.name}: write {says}")
+    bound = number * units[unit]
     if not math.isfinite(bound):
-        raise UsageFailure(f"limit {written!r} for {metric.name}: too large; write {kind.says}")
-    return Limit(bound, lower=metric.direction is Direction.HIGHER)
+        raise UsageFailure(f"limit {written!r} for {metric.name}: too large; write {says}")
+    return bound
 
 
 def _parts(written: object) -> tuple[float | None, str]:
@@ -217,18 +206,12 @@ def _parts(written: object) -> tuple[float | None, str]:
     return None, ""
 
 
-def _kind(metric: Metric) -> _Kind:
-    if metric.unit in ("ns", "ms"):
-        own = _TIMES[metric.unit]
-        units = {unit: seconds / own for unit, seconds in _TIMES.items()}
-        return _Kind(units, 'a time in ns, us, ms or s, such as "250ms"')
-    if metric.unit == "bytes":
-        units = {**_DECIMAL_BYTES, **_BINARY_BYTES}
-        return _Kind(units, 'bytes in B, KiB, MiB, GiB or TiB (or kB, MB, GB), such as "6GiB"')
-    if metric.unit == "%":
-        return _Kind({"%": 1.0}, 'a percentage, such as "30%"')
-    if metric.unit == "FLOP":
-        return _Kind(_OPERATIONS, 'a count, plain or with k, M, G or T, such as "260G"')
-    if "/" in metric.unit:
-        return _Kind({"": 1.0}, f'a plain number ({metric.unit}), such as "1.5"')
-    return _Kind(_COUNTS, f'a count of {metric.unit}, plain or with k, M, G or T, such as "450M"')
+def _limits(of: str) -> tuple[Mapping[str, float], str]:
+    """What each unit is in that of a metric, and how to write a limit, with an example."""
+    if of in ("ns", "ms"):
+        units = {unit: seconds / _TIMES[of] for unit, seconds in _TIMES.items()}
+        return units, 'a time in ns, us, ms or s, such as "250ms"'
+    if "/" in of:
+        return {"": 1.0}, f'a plain number ({of}), such as "1.5"'
+    counted = _COUNTS, f'a count of {of}, plain or with k, M, G or T, such as "450M"'
+    return _LIMITS.get(of, counted)

@@ -9,16 +9,15 @@ look (`interval.py`). docs/verdict.md has the formulas and how often they are ri
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import TypeVar
 
 from pytest_gpuperf.judge.clock import KERNEL_TIME, AtOneClock, Clocks, at_one_clock, by_clock
 from pytest_gpuperf.judge.interval import (
     Difference,
     centre,
     difference,
+    medians,
     pair_changes,
     paired_difference,
     quantile,
@@ -27,11 +26,14 @@ from pytest_gpuperf.judge.machine import MachineState, confounded, kinds, machin
 from pytest_gpuperf.judge.noise import (
     OUTLIER_SPREADS,
     BaselineGpus,
+    ProcessPlace,
     Rounds,
     Scale,
     alike_on,
+    judged_unit,
+    on_judged_scale,
+    places_of,
     scales,
-    scales_of,
 )
 from pytest_gpuperf.judge.stopping import ALARMING, LEAST_TO_ALARM, NOISY_BASELINE
 from pytest_gpuperf.judge.tolerance import Tolerance, is_judged, of_pairs, tolerance_for
@@ -84,7 +86,6 @@ KNOWN_KIND = (
 )
 """The same where the canary's readings were surer than the mean over GPUs."""
 
-_Values = TypeVar("_Values")
 Samples = Mapping[str, Mapping[str, Rounds]]
 """Values per phase, metric, process and round."""
 
@@ -108,6 +109,11 @@ class Reference:
     paired: bool = False
     """Each process of the samples has a partner of the same place among those that are judged,
     which was measured next to it."""
+
+    @property
+    def places(self) -> tuple[ProcessPlace, ...]:
+        """Where each process of the samples ran; empty when that was not kept."""
+        return places_of(self.gpus, self.days)
 
 
 def judge(
@@ -133,24 +139,25 @@ def judge(
     gate = _gate(measured.get(STEP, {}), reference, metrics, tolerances)
     gpus = _gpus(measurements, reference)
     verdicts: list[Verdict] = []
-    at_clock: set[str] = set()
+    at_clock: frozenset[str] = frozenset()
     for phase, series in measured.items():
         samples = _phase_samples(phase, series, reference, metrics, tolerances)
-        looks = _looks(samples, gpus)
-        if phase == STEP:
-            looks = _looks_by_clock(looks, samples, gpus, measurements, reference)
-            at_clock = {name for name, look in looks.items() if look.at_one_clock}
+        looks = _Looks(samples.differences(gpus))
+        if phase == STEP and not reference.paired:
+            looks = _at_clock(looks, samples, gpus, measurements, reference)
+            at_clock = looks.at_one_clock
         for name in series:
             reported = _reported(measurements, phase, metrics[name])
-            if name in looks:
-                decided = _decided(reported, looks[name], samples.tolerances[name], gate)
+            if name in looks.differences:
+                verdicts.append(_decided(reported, looks, gate))
             else:
-                decided = _uncompared(reported, series[name], gate, reference)
-            verdicts.append(decided)
+                verdicts.append(_uncompared(reported, series[name], gate, reference))
 
     idle = _idle(verdicts)
     verdicts = [_compiled(_working(verdict, idle)) for verdict in verdicts]
-    if machine := _machine(measurements, reference, gpus):
+    is_unseen = gpus is not None and not gpus.known
+    machine = machine_state(measurements, reference.canary, reference.gpus, is_unseen=is_unseen)
+    if machine:
         verdicts = [
             _of_code(verdict, metrics[verdict.metric], machine, at_clock) for verdict in verdicts
         ]
@@ -172,10 +179,6 @@ class _Gate:
     def has(self, verdict: Verdict) -> bool:
         """Whether this one may."""
         return verdict.phase == STEP and verdict.metric in self.metrics
-
-    def direction(self, verdict: Verdict) -> Direction:
-        """Which way its metric is better."""
-        return self.metrics[verdict.metric].direction
 
 
 def _gate(
@@ -215,38 +218,41 @@ def _reported(measurements: Sequence[Measurement], phase: str, metric: Metric) -
     )
 
 
-def _decided(verdict: Verdict, look: _Look, tolerance: Tolerance, gate: _Gate) -> Verdict:
-    """The verdict with the numbers of this look, and what is decided by them."""
-    decided = verdict.outcome, verdict.reason
-    if gate.has(verdict):
-        direction = gate.direction(verdict)
-        decided = decide(direction, look.difference, tolerance, gate.family)
-        if decided[0] is Outcome.INCONCLUSIVE and look.supposed:
-            # What is only supposed may show that nothing changed, and nothing else.
-            supposed = decide(direction, look.supposed.difference, tolerance, gate.family)
-            if supposed[0] is Outcome.UNCHANGED:
-                decided, look = supposed, look.supposed
-    outcome, reason = decided
-    return _with_numbers(replace(verdict, outcome=outcome, reason=reason), look, tolerance, gate)
+def _decided(verdict: Verdict, looks: _Looks, gate: _Gate) -> Verdict:
+    """The verdict with the numbers of its difference, and what is decided by them."""
+    look = looks.differences[verdict.metric]
+    clock = looks.clock if verdict.metric == KERNEL_TIME else None
+    if not gate.has(verdict):
+        return _with_numbers(verdict, look, gate, clock)
+    direction = gate.metrics[verdict.metric].direction
+    outcome, reason = decide(direction, look, gate.family)
+    if outcome is Outcome.INCONCLUSIVE and looks.supposed and verdict.metric == KERNEL_TIME:
+        # What is only supposed may show that nothing changed, and nothing else.
+        supposed, of_clock = looks.supposed
+        decided = decide(direction, supposed, gate.family)
+        if decided[0] is Outcome.UNCHANGED:
+            (outcome, reason), look, clock = decided, supposed, of_clock
+    return _with_numbers(replace(verdict, outcome=outcome, reason=reason), look, gate, clock)
 
 
-def _with_numbers(verdict: Verdict, look: _Look, tolerance: Tolerance, gate: _Gate) -> Verdict:
-    seen = look.difference
-    if seen.from_zero:
-        return replace(verdict, baseline=0.0, measured=seen.measured, tolerance=tolerance.floor)
-    between = KNOWN_KIND if seen.by_kind else OTHER_GPU if seen.widening else ""
-    at_clock = str(look.clock) if look.clock and look.clock.is_noteworthy else ""
-    effect = minimum_detectable_effect(seen, tolerance, gate.family)
+def _with_numbers(
+    verdict: Verdict, look: Difference, gate: _Gate, clock: AtOneClock | None
+) -> Verdict:
+    if look.from_zero:
+        floor = look.tolerance.floor
+        return replace(verdict, baseline=0.0, measured=look.measured, tolerance=floor)
+    between = KNOWN_KIND if look.by_kind else OTHER_GPU if look.widening else ""
+    at_clock = str(clock) if clock and clock.is_noteworthy else ""
     return replace(
         verdict,
-        baseline=seen.baseline,
-        measured=seen.measured,
-        change=seen.shown(seen.change),
-        low=seen.shown(seen.change - seen.margin),
-        high=seen.shown(seen.change + seen.margin),
-        tolerance=seen.shown(seen.floor(tolerance)),
+        baseline=look.baseline,
+        measured=look.measured,
+        change=look.shown(look.change),
+        low=look.shown(look.change - look.margin),
+        high=look.shown(look.change + look.margin),
+        tolerance=look.shown(look.floor),
         detail="; ".join(filter(None, [between, at_clock])),
-        minimum_detectable_effect=seen.shown(effect),
+        minimum_detectable_effect=look.shown(minimum_detectable_effect(look, gate.family)),
     )
 
 
@@ -296,17 +302,6 @@ def _ended(verdict: Verdict) -> bool:
     return verdict.measured == 0 and bool(verdict.baseline)
 
 
-def _machine(
-    measurements: Sequence[Measurement], reference: Reference, gpus: BaselineGpus | None
-) -> MachineState | None:
-    """The machine, where anything is known of it; none of a CPU."""
-    is_unseen = gpus is not None and not gpus.known
-    conditions = [measurement.fingerprint.conditions for measurement in measurements]
-    if not is_unseen and not any(one.canaries for one in conditions if one):
-        return None
-    return machine_state(measurements, reference.canary, reference.gpus, is_unseen=is_unseen)
-
-
 def _of_code(
     verdict: Verdict, metric: Metric, machine: MachineState, at_clock: Collection[str]
 ) -> Verdict:
@@ -344,43 +339,34 @@ def _gained_time(verdicts: Sequence[Verdict], metrics: Mapping[str, Metric]) -> 
 
 
 def _most_lost(verdict: Verdict, metric: Metric) -> float:
-    end = verdict.low if metric.direction is Direction.HIGHER else verdict.high
-    return math.inf if end is None else abs(end)
+    """The end of the interval that is worst; a loss is above 0."""
+    higher = metric.direction is Direction.HIGHER
+    end = verdict.low if higher else verdict.high
+    return math.inf if end is None else -end if higher else end
 
 
-def decide(
-    direction: Direction, look: Difference, tolerance: Tolerance, family: int
-) -> tuple[Outcome, str]:
+def decide(direction: Direction, look: Difference, family: int) -> tuple[Outcome, str]:
     """The verdict on one difference, with its reason code; `family` metrics share the error."""
     worse = -look.change if direction is Direction.HIGHER else look.change
-    beyond = Outcome.REGRESSED if worse > 0 else Outcome.IMPROVED
     if look.baseline == 0 and look.measured == 0:
         return Outcome.UNCHANGED, "both-zero"
-    if look.from_zero:
-        if look.processes < LEAST_TO_ALARM:
-            return Outcome.INCONCLUSIVE, TOO_FEW
-        if not _all_beyond(look, 0.0):
-            return Outcome.INCONCLUSIVE, UNSURE
-        if tolerance.counted and _seen_before(look):
-            return Outcome.INCONCLUSIVE, "seen-in-baseline"
-        return beyond, "from-zero"
-    floor = look.floor(tolerance)
-    outside = abs(worse) > floor
+    floor = 0.0 if look.from_zero else look.floor
+    outside = look.from_zero or abs(worse) > floor
     if outside and look.processes < LEAST_TO_ALARM:
         return Outcome.INCONCLUSIVE, TOO_FEW
-    if outside and _all_beyond(look, floor):
-        chance = _alarm_quantile(family, look.degrees_of_freedom) * look.standard_error
-        if abs(worse) > chance:
-            if tolerance.counted and _seen_before(look):
-                return Outcome.INCONCLUSIVE, "seen-in-baseline"
-            return beyond, "beyond-floor"
-    most_lost = (abs(worse) if tolerance.two_sided else worse) + look.margin
-    if not outside and most_lost < look.equivalence(tolerance):
-        return Outcome.UNCHANGED, "within-tolerance"
+    chance = _alarm_quantile(family, look.degrees_of_freedom) * look.standard_error
+    if outside and _all_beyond(look, floor) and (look.from_zero or abs(worse) > chance):
+        if look.tolerance.counted and _seen_before(look):
+            return Outcome.INCONCLUSIVE, "seen-in-baseline"
+        beyond = Outcome.REGRESSED if worse > 0 else Outcome.IMPROVED
+        return beyond, "from-zero" if look.from_zero else "beyond-floor"
     if outside:
         return Outcome.INCONCLUSIVE, UNSURE
-    best = 0.0 if tolerance.two_sided else min(worse, 0.0)
-    within_reach = best + look.least_margin < look.equivalence(tolerance)
+    two_sided = look.tolerance.two_sided
+    if (abs(worse) if two_sided else worse) + look.margin < look.equivalence:
+        return Outcome.UNCHANGED, "within-tolerance"
+    best = 0.0 if two_sided else min(worse, 0.0)
+    within_reach = best + look.least_margin < look.equivalence
     return Outcome.INCONCLUSIVE, TOO_NOISY if within_reach else NOISY_BASELINE
 
 
@@ -389,13 +375,9 @@ def excludes_loss(verdict: Verdict, metric: Metric) -> bool:
 
     `unchanged` allows its interval the equivalence bound; this is the floor, which is narrower.
     """
-    higher = metric.direction is Direction.HIGHER
-    end = verdict.low if higher else verdict.high
     # Whatever else leaves it inconclusive is not noise.
-    noise = (UNSURE, TOO_NOISY, NOISY_BASELINE)
-    if verdict.reason not in noise or end is None or verdict.tolerance is None:
-        return False
-    return (-end if higher else end) < verdict.tolerance
+    is_noise = verdict.reason in (UNSURE, TOO_NOISY, NOISY_BASELINE)
+    return is_noise and _most_lost(verdict, metric) < (verdict.tolerance or 0.0)
 
 
 def withheld(verdicts: Sequence[Verdict], complaints: Sequence[str]) -> tuple[Verdict, ...]:
@@ -411,7 +393,7 @@ def withheld(verdicts: Sequence[Verdict], complaints: Sequence[str]) -> tuple[Ve
     )
 
 
-def minimum_detectable_effect(look: Difference, tolerance: Tolerance, family: int) -> float:
+def minimum_detectable_effect(look: Difference, family: int) -> float:
     """The smallest slowdown that the looks find 99 times in 100, on the judged scale.
 
     The larger of two conditions: that each of three processes is beyond the floor, delta0 + q se_1,
@@ -421,7 +403,7 @@ def minimum_detectable_effect(look: Difference, tolerance: Tolerance, family: in
     miss = quantile(MISS_RATE / LEAST_TO_ALARM, look.degrees_of_freedom)
     alarm = _alarm_quantile(family, look.degrees_of_freedom)
     return max(
-        look.floor(tolerance) + miss * look.error_of(1),
+        look.floor + miss * look.error_of(1),
         (alarm + miss) * look.error_of(LEAST_TO_ALARM),
     )
 
@@ -469,48 +451,41 @@ class _PhaseSamples:
     metrics: Mapping[str, Metric]
     paired: bool
 
-    def differences(
-        self, gpus: BaselineGpus | None, clock: AtOneClock | None = None
-    ) -> dict[str, Difference]:
-        """Of the metrics that both have; of times of kernels at this clock."""
+    def differences(self, gpus: BaselineGpus | None) -> dict[str, Difference]:
+        """Of the metrics that both have."""
+        now, before, allowed = self.measured, self.baseline, self.tolerances
         if self.paired:
-            return self._paired_differences()
-        before, now = {**self.baseline}, {**self.measured}
-        if clock:
-            before[KERNEL_TIME], now[KERNEL_TIME] = clock.baseline, clock.measured
-        spreads = self._scales(before, partial(scales, gpus=gpus))
-        found = {
-            name: difference(now[name], rounds, self.tolerances[name], gpus, spreads[name])
+            before = {n: old for n, old in before.items() if len(old) == len(now[n])}
+            changes = {n: pair_changes(now[n], old, allowed[n]) for n, old in before.items()}
+            pairs = self._scales(changes, None)
+            return {
+                name: paired_difference(now[name], old, allowed[name], pairs[name])
+                for name, old in before.items()
+            }
+        values = {}
+        for name, rounds in before.items():
+            series = medians(rounds)
+            values[name] = on_judged_scale(series, judged_unit(series, allowed[name]))
+        spreads = self._scales(values, gpus)
+        return {
+            name: difference(now[name], rounds, allowed[name], gpus, spreads[name])
             for name, rounds in before.items()
         }
-        if clock:
-            shown = centre(self.measured[KERNEL_TIME])
-            found[KERNEL_TIME] = _of_measured(found[KERNEL_TIME], shown, clock.error)
-        return found
 
-    def _paired_differences(self) -> dict[str, Difference]:
-        whole = {n: old for n, old in self.baseline.items() if len(old) == len(self.measured[n])}
-        changes = {
-            name: pair_changes(self.measured[name], old, self.tolerances[name])
-            for name, old in whole.items()
-        }
-        spreads = self._scales(changes, partial(scales_of, gpus=None))
-        return {
-            name: paired_difference(self.measured[name], old, self.tolerances[name], spreads[name])
-            for name, old in whole.items()
-        }
+    def at_clock(self, clock: AtOneClock) -> _PhaseSamples:
+        """The same with the times of kernels at one clock."""
+        now = {**self.measured, KERNEL_TIME: clock.measured}
+        return replace(self, measured=now, baseline={**self.baseline, KERNEL_TIME: clock.baseline})
 
     def _scales(
-        self,
-        compared: Mapping[str, _Values],
-        scales_among: Callable[[Mapping[str, _Values], Mapping[str, Tolerance]], dict[str, Scale]],
+        self, compared: Mapping[str, Sequence[float]], gpus: BaselineGpus | None
     ) -> dict[str, Scale]:
         """The scales of these metrics: the gated ones of a class share theirs.
 
         Others only borrow: a noisy clock on the CPU must not blunt a counter, and neither must the
         time of a step that waits for its host, whose tolerance was written for it.
         """
-        groups: dict[object, dict[str, _Values]] = {}
+        groups: dict[object, dict[str, Sequence[float]]] = {}
         for name, values in compared.items():
             metric = self.metrics[name]
             sharing = metric.gated and not self.tolerances[name].written
@@ -519,7 +494,7 @@ class _PhaseSamples:
             groups.setdefault(group, {})[name] = values
         by_metric: dict[str, Scale] = {}
         for members in groups.values():
-            by_metric |= scales_among(members, self.tolerances)
+            by_metric |= scales(members, self.tolerances, gpus)
         return by_metric
 
 
@@ -541,111 +516,88 @@ def _phase_samples(
     return _PhaseSamples(series, both, allowed, metrics, reference.paired)
 
 
-def _of_measured(look: Difference, measured: float, error: float) -> Difference:
-    """The same change, with the value that was measured: the baseline is what it would be there."""
-    factor = measured / look.measured
-    return replace(
-        look,
-        baseline=factor * look.baseline,
-        measured=measured,
-        reference_error=math.hypot(look.reference_error, error),
-    )
-
-
 def _gpus(measurements: Sequence[Measurement], reference: Reference) -> BaselineGpus | None:
     if not reference.gpus:
         return None
     devices = [measurement.fingerprint.device for measurement in measurements]
-    known = kinds(measurements, reference.canary) if reference.canary else ((), None)
-    return BaselineGpus(
-        reference.gpus,
-        frozenset(device.identity for device in devices),
-        reference.days,
-        *known,
-        alike_on(devices[0].slug),
-    )
+    known, kind = kinds(measurements, reference.canary) if reference.canary else ((), None)
+    places = reference.places
+    if known:
+        places = tuple(replace(one, kind=of) for one, of in zip(places, known, strict=True))
+    measured = frozenset(device.identity for device in devices)
+    return BaselineGpus(places, measured, kind, alike_on(devices[0].slug))
 
 
 @dataclass(frozen=True)
-class _Look:
-    """The difference of one metric, and at which clocks it was taken."""
+class _Looks:
+    """The differences of one phase by metric, and at which clocks they were taken."""
 
-    difference: Difference
+    differences: Mapping[str, Difference]
     clock: AtOneClock | None = None
-    """To which the times of both sides were brought; None where as measured."""
-    near: bool = False
-    """Of processes of one clock alone."""
-    supposed: _Look | None = None
-    """The same at a clock whose effect is supposed."""
+    """To which the times of kernels were brought; None where they are as measured."""
+    near: frozenset[str] = frozenset()
+    """The metrics whose difference is of processes of one clock alone."""
+    supposed: tuple[Difference, AtOneClock] | None = None
+    """That of the times of kernels at a clock whose effect is supposed."""
 
     @property
-    def at_one_clock(self) -> bool:
-        return self.near or self.clock is not None
+    def at_one_clock(self) -> frozenset[str]:
+        """The metrics that the clock explains nothing of any more."""
+        return self.near | {KERNEL_TIME} if self.clock else self.near
 
 
-def _looks(samples: _PhaseSamples, gpus: BaselineGpus | None) -> dict[str, _Look]:
-    """The differences as they were measured."""
-    return {name: _Look(one) for name, one in samples.differences(gpus).items()}
-
-
-def _looks_by_clock(
-    looks: dict[str, _Look],
+def _at_clock(
+    looks: _Looks,
     samples: _PhaseSamples,
     gpus: BaselineGpus | None,
     measurements: Sequence[Measurement],
     reference: Reference,
-) -> dict[str, _Look]:
+) -> _Looks:
     """The looks at a whole step, at the clock of the new processes as far as that is known.
 
     First what is learnt of the clock counts. Then processes of one clock where they are surer. What
     is supposed of the clock stands beside. What was measured in turn had the clock of its partner.
     """
-    if reference.paired or not reference.canary:
-        return looks
-    clock = _clock(samples, measurements, reference)
-    if clock and clock.elasticity.is_learnt:
-        looks = {name: _Look(one) for name, one in samples.differences(gpus, clock).items()}
-        looks[KERNEL_TIME] = replace(looks[KERNEL_TIME], clock=clock)
-    near = _at_this_clock(gpus, measurements, reference)
-    for name, one in samples.differences(near).items() if near else ():
-        # Of a noisy metric few processes of the same clock say less than all do.
-        if one.margin < SURER * looks[name].difference.margin:
-            looks[name] = _Look(one, near=True)
-    if clock and not clock.elasticity.is_learnt:
-        supposed = _Look(samples.differences(gpus, clock)[KERNEL_TIME], clock)
-        looks[KERNEL_TIME] = replace(looks[KERNEL_TIME], supposed=supposed)
-    return looks
-
-
-def _clock(
-    samples: _PhaseSamples, measurements: Sequence[Measurement], reference: Reference
-) -> AtOneClock | None:
-    """The times of kernels at one clock: by what the baseline teaches of it, or supposed."""
-    if KERNEL_TIME not in samples.baseline:
-        return None
-    measuring = [
+    timed = [
         one
         for one in measurements
         if any(s.metric == KERNEL_TIME and s.phase == STEP for s in one.samples)
     ]
-    clocks = _clocks(measuring, reference)
-    if clocks is None:
-        return None
-    times = (samples.measured[KERNEL_TIME], samples.baseline[KERNEL_TIME])
-    return at_one_clock(clocks, *times, noise=samples.tolerances[KERNEL_TIME].scale)
+    clock = supposed = None
+    if KERNEL_TIME in samples.baseline and (clocks := _clocks(timed, reference)):
+        times = samples.measured[KERNEL_TIME], samples.baseline[KERNEL_TIME]
+        noise = samples.tolerances[KERNEL_TIME].scale
+        if found := at_one_clock(clocks, *times, noise=noise):
+            at_it = samples.at_clock(found).differences(gpus)
+            measured = looks.differences[KERNEL_TIME].measured
+            at_it[KERNEL_TIME] = _of_measured(at_it[KERNEL_TIME], measured, found.error)
+            if found.elasticity.is_learnt:
+                looks, clock = _Looks(at_it), found
+            else:
+                supposed = at_it[KERNEL_TIME], found
+    of_all = _clocks(measurements, reference)
+    one_clock = by_clock(of_all, gpus) if gpus and of_all else None
+    near = {
+        name: one
+        for name, one in (samples.differences(one_clock) if one_clock else {}).items()
+        # Of a noisy metric few processes of the same clock say less than all do.
+        if one.margin < SURER * looks.differences[name].margin
+    }
+    if KERNEL_TIME in near:
+        clock = None
+    return _Looks({**looks.differences, **near}, clock, frozenset(near), supposed)
+
+
+def _of_measured(look: Difference, measured: float, error: float) -> Difference:
+    """The same change, with the value that was measured: the baseline is what it would be there."""
+    error = math.hypot(look.reference_error, error)
+    baseline = measured / look.measured * look.baseline
+    return replace(look, baseline=baseline, measured=measured, reference_error=error)
 
 
 def _clocks(measurements: Sequence[Measurement], reference: Reference) -> Clocks | None:
-    return Clocks.read(measurements, reference.canary, reference.gpus, reference.days)
-
-
-def _at_this_clock(
-    gpus: BaselineGpus | None, measurements: Sequence[Measurement], reference: Reference
-) -> BaselineGpus | None:
-    """The same as if each clock made a GPU another; None where the baseline has not enough."""
-    clocks = _clocks(measurements, reference)
-    found = by_clock(clocks) if clocks else None
-    return replace(gpus, baseline=found[0], measured=found[1]) if gpus and found else None
+    canary = reference.canary
+    return Clocks.read(measurements, canary, reference.places) if canary else None
 
 
 def samples_by_phase(

@@ -35,7 +35,6 @@ from pytest_gpuperf.measure.collector import (
 )
 from pytest_gpuperf.measure.device import canary, fingerprint, guard, memory, nvml
 from pytest_gpuperf.measure.execution import Stopwatch
-from pytest_gpuperf.measure.ncu.ncu_command import Control
 from pytest_gpuperf.measure.replica import RANKS, WINDOW, Replicas, Task, TaskRunner
 from pytest_gpuperf.model.measurement import (
     STEP,
@@ -301,7 +300,7 @@ class DeviceInstrument(Instrument):
         shared = work.together and (STAND_IN in os.environ or self._node == nvml.ANY_NODE)
         with nullcontext() if shared else self._alone(work.progress):
             if self._machine is None:
-                self._machine = self._identified()
+                self._machine = fingerprint.machine()
             # All ranks execute equally often, and only one of them may be disturbed.
             for attempt in range(1 if work.together else _ATTEMPTS):
                 before = self._reading(anew=attempt > 0)
@@ -361,10 +360,6 @@ class DeviceInstrument(Instrument):
     @cached_property
     def _software(self) -> dict[str, str]:
         return {**fingerprint.software(), **self._collector.software()}
-
-    def _identified(self) -> Machine | None:
-        """What the GPU is beyond its name. Launches kernels for the map."""
-        return fingerprint.machine(canary.sm_map(self.device.arch) if self._has_canary else ())
 
     @cached_property
     def _revision(self) -> str:
@@ -550,10 +545,7 @@ def collector_for(
     if settings.collector == "ncu":
         from pytest_gpuperf.measure.ncu.ncu_collector import NcuCollector
 
-        control = Control(
-            settings.ncu, settings.ncu_replay, settings.ncu_clocks, settings.ncu_caches
-        )
-        return NcuCollector(gpu, control, replicas)
+        return NcuCollector(gpu, settings.ncu, replicas, settings.ncu_replay)
     from pytest_gpuperf.measure.cupti.cupti_collector import CuptiCollector
 
     return CuptiCollector(gpu, root=settings.root)

@@ -197,9 +197,9 @@ class Machine:
     __pydantic_config__ = CHECKED
 
     gpcs: tuple[int, ...] = ()
-    """How many SMs each group has that shares clusters of blocks, largest first; sm90 and newer."""
+    """Of earlier runs: how many SMs each group had that shares clusters of blocks."""
     sm_map: str = ""
-    """A short digest of which SMs are in which group."""
+    """A short digest of which these were. It was the same on every GPU that was recorded."""
     vbios: str = ""
     board_part: str = ""
     """The part number of the board, which all boards of its kind have."""

@@ -59,18 +59,6 @@ class Settings:
         "the step, or the whole program",
         *NCU_REPLAYS,
     )
-    ncu_clocks: str = _flag(
-        "none",
-        "--gpuperf-ncu-clock-control",
-        "for the collector ncu: leave the clocks alone, or lock them to their base",
-        *("none", "base"),
-    )
-    ncu_caches: str = _flag(
-        "none",
-        "--gpuperf-ncu-cache-control",
-        "for the collector ncu: leave the caches alone, or empty them before every replay",
-        *("none", "all"),
-    )
     protocol: str = _flag(
         "whole-step",
         "--gpuperf-protocol",

@@ -1,9 +1,14 @@
-"""Who hears the marks of a step's parts."""
+"""Who hears the marks of a step's parts, and what a stream of copies is told."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import ModuleType
+
+import pytest
+
+from suites.convnext_ddpm.crossing import CopyStream
 
 
 class Heard:
@@ -25,3 +30,22 @@ class Heard:
             yield
         finally:
             self._open.pop()
+
+
+def noted_copies(monkeypatch: pytest.MonkeyPatch, module: ModuleType) -> list[str]:
+    """What the module's stream of copies is told, by a stand-in: there is none on a CPU."""
+    events: list[str] = []
+
+    class Stream(CopyStream):
+        count = 0
+
+        def arrival(self) -> str:  # type: ignore[override]
+            self.count += 1
+            events.append(f"copied {self.count}")
+            return f"waits for {self.count}"
+
+        def wait_for(self, arrival: str) -> None:  # type: ignore[override]
+            events.append(arrival)
+
+    monkeypatch.setattr(module, "CopyStream", Stream)
+    return events

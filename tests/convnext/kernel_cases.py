@@ -59,27 +59,34 @@ class Case:
 def inputs(case: Case) -> dict[str, Tensor]:
     """The same for every call: results of some size whatever the shapes, as a network has them."""
     generator = torch.Generator().manual_seed(len(case.name))
-    return {
-        name: torch.randn(shape, generator=generator)
-        * (shape[1:].numel() ** -0.5 if _weighs(name) else 1)
-        for name, shape in ((n, torch.Size(s)) for n, s in case.shapes.items())
-    }
+
+    def drawn(name: str, shape: torch.Size) -> Tensor:
+        weighs = name.endswith("weight") and len(shape) > 1
+        scale = shape[1:].numel() ** -0.5 if weighs else 1.0
+        return torch.randn(shape, generator=generator) * scale
+
+    return {name: drawn(name, torch.Size(shape)) for name, shape in case.shapes.items()}
 
 
-def expected(case: Case, given: Inputs, *, bfloat16: bool = False) -> Tensor:
-    """The result in float64; of factors rounded to bfloat16 if asked for."""
-    exact = {name: tensor.double() for name, tensor in given.items()}
-    if bfloat16:
-        exact |= {name: given[name].bfloat16().double() for name in case.rounded}
-    return case.call(_Whole(), exact)
+def rounded(case: Case) -> dict[str, Tensor]:
+    """The same inputs, the factors of a convolution in bfloat16 rounded already."""
+    given = inputs(case)
+    return given | {name: given[name].bfloat16().float() for name in case.rounded}
 
 
-def error(result: Tensor, wanted: Tensor) -> float:
-    """The largest of an element, as a share of the largest element."""
+def error(case: Case, given: Inputs, result: Tensor) -> float:
+    """The largest of an element, as a share of the largest element in float64."""
+    wanted = case.call(Whole(), {name: tensor.double() for name, tensor in given.items()})
     return float((result.double().cpu() - wanted).abs().max() / wanted.abs().max())
 
 
-class _Whole(TorchOperators):
+def bound(composition: str, case: Case) -> float:
+    """How large its error may be under one of COMPOSITIONS."""
+    rounds = composition == "im2col_bf16" and bool(case.rounded)
+    return BOUNDS["bfloat16" if rounds else "float32"]
+
+
+class Whole(TorchOperators):
     """torch's operators, and a block of them."""
 
     def block(self, x: Tensor, shift: Tensor | None, parameters: BlockParameters) -> Tensor:
@@ -99,8 +106,19 @@ class _Whole(TorchOperators):
         return self.convolution(hidden, p.conv2_weight, p.conv2_bias, padding=1, addend=x)
 
 
-def _weighs(name: str) -> bool:
-    return name.endswith("weight") and not name.startswith("norm")
+def _written(
+    sliced: bool, x: Tensor, shape: tuple[int, ...], computed: Callable[[Tensor | None], Tensor]
+) -> Tensor:
+    """What is computed; if `sliced` into the middle of a larger map, and nowhere else in that."""
+    if not sliced:
+        return computed(None)
+    images, channels, *size = shape
+    buffer = x.new_full((images, channels + 5, *size), torch.nan)
+    result = computed(buffer[:, 2:-3])
+    assert result.data_ptr() == buffer[:, 2:-3].data_ptr()
+    assert buffer[:, :2].isnan().all()
+    assert buffer[:, -3:].isnan().all()
+    return result
 
 
 def _convolution(
@@ -108,58 +126,51 @@ def _convolution(
     x: tuple[int, int, int, int],
     weight: tuple[int, int, int],
     *,
-    padding: int = 0,
-    groups: int = 1,
     epilogue: Epilogue = Epilogue.NONE,
-    bias: bool = True,
     addend: str = "",
+    plain: bool = False,
     sliced: bool = False,
 ) -> Case:
-    """`weight`: outputs, inputs of a group, and rows, which are as many as columns."""
-    images, _, rows, columns = x
+    """`weight`: outputs, inputs of a group, and rows, which are as many as columns.
+
+    The map keeps its size; of a `plain` one it shrinks, and there is no bias.
+    """
+    images, channels, rows, columns = x
     outputs, depth, size = weight
+    padding = 0 if plain else size // 2
     grown = 2 * padding - size + 1
     result = (images, outputs, rows + grown, columns + grown)
     shapes: dict[str, tuple[int, ...]] = {"x": x, "weight": (outputs, depth, size, size)}
-    if bias:
+    if not plain:
         shapes["bias"] = (outputs,)
     if addend:
         shapes["addend"] = result if addend == "map" else (images, outputs, 1, 1)
 
     def call(operators: Operators, given: Inputs) -> Tensor:
-        buffer = given["x"].new_full((images, outputs + 5, *result[2:]), torch.nan)
-        computed = operators.convolution(
+        return _written(
+            sliced,
             given["x"],
-            given["weight"],
-            given.get("bias"),
-            padding=padding,
-            groups=groups,
-            addend=given.get("addend"),
-            epilogue=epilogue,
-            out=buffer[:, 2:-3] if sliced else None,
+            result,
+            lambda out: operators.convolution(
+                given["x"],
+                given["weight"],
+                given.get("bias"),
+                padding=padding,
+                groups=channels // depth,
+                addend=given.get("addend"),
+                epilogue=epilogue,
+                out=out,
+            ),
         )
-        if sliced:
-            assert computed.data_ptr() == buffer[:, 2:-3].data_ptr()
-            assert buffer[:, :2].isnan().all()
-            assert buffer[:, -3:].isnan().all()
-        return computed
 
     return Case(f"convolution: {name}", shapes, call, ("x", "weight"))
 
 
 def _norm(name: str, x: tuple[int, int, int, int], shifted: float = 0.0) -> Case:
-    channels = x[1]
-
     def call(operators: Operators, given: Inputs) -> Tensor:
         return operators.layer_norm(given["x"] + shifted, given["weight"], given["bias"], 1e-5)
 
-    return Case(
-        f"norm: {name}", {"x": x, "norm_weight": (channels,), "bias": (channels,)}, _renamed(call)
-    )
-
-
-def _renamed(call: Callable[[Operators, Inputs], Tensor]) -> Callable[[Operators, Inputs], Tensor]:
-    return lambda operators, given: call(operators, {**given, "weight": given["norm_weight"]})
+    return Case(f"norm: {name}", {"x": x, "weight": (x[1],), "bias": (x[1],)}, call)
 
 
 def _linear(x: tuple[int, int], outputs: int, *, gelu_first: bool) -> Case:
@@ -172,14 +183,12 @@ def _linear(x: tuple[int, int], outputs: int, *, gelu_first: bool) -> Case:
 
 def _gate(x: tuple[int, int, int, int], *, sliced: bool) -> Case:
     def call(operators: Operators, given: Inputs) -> Tensor:
-        buffer = given["x"].new_full((x[0], x[1] + 3, *x[2:]), torch.nan)
-        computed = operators.gate(
-            given["x"], given["attention"], out=buffer[:, 1:-2] if sliced else None
+        return _written(
+            sliced,
+            given["x"],
+            x,
+            lambda out: operators.gate(given["x"], given["attention"], out=out),
         )
-        if sliced:
-            assert buffer[:, :1].isnan().all()
-            assert buffer[:, -2:].isnan().all()
-        return computed
 
     shapes = {"x": x, "attention": (x[0], 1, *x[2:])}
     return Case(f"gate: {'into a slice' if sliced else 'new'}", shapes, call)
@@ -189,23 +198,20 @@ def block(
     name: str, x: tuple[int, int, int, int], middle: int, outputs: int, *, shifted: bool = True
 ) -> Case:
     channels = x[1]
-    shapes: dict[str, tuple[int, ...]] = {
-        "x": x,
-        "depthwise_weight": (channels, 1, 7, 7),
-        "depthwise_bias": (channels,),
-        "norm1_weight": (channels,),
-        "norm1_bias": (channels,),
-        "conv1_weight": (middle, channels, 3, 3),
-        "conv1_bias": (middle,),
-        "norm2_weight": (middle,),
-        "norm2_bias": (middle,),
-        "conv2_weight": (outputs, middle, 3, 3),
-        "conv2_bias": (outputs,),
+    weights: dict[str, tuple[int, ...]] = {
+        "depthwise": (channels, 1, 7, 7),
+        "norm1": (channels,),
+        "conv1": (middle, channels, 3, 3),
+        "norm2": (middle,),
+        "conv2": (outputs, middle, 3, 3),
     }
+    if channels != outputs:
+        weights["residual"] = (outputs, channels, 1, 1)
+    shapes: dict[str, tuple[int, ...]] = {"x": x}
+    for layer, shape in weights.items():
+        shapes |= {f"{layer}_weight": shape, f"{layer}_bias": shape[:1]}
     if shifted:
         shapes["shift"] = x[:2]
-    if channels != outputs:
-        shapes |= {"residual_weight": (outputs, channels, 1, 1), "residual_bias": (outputs,)}
 
     def call(operators: Operators, given: Inputs) -> Tensor:
         assert isinstance(operators, FusedBlocks)
@@ -219,42 +225,20 @@ def block(
     return Case(f"block: {name}", shapes, call)
 
 
+GELU, RELU = Epilogue.GELU, Epilogue.RELU
 CONVOLUTIONS = (
-    _convolution(
-        "3x3, all of the epilogue, into a slice",
-        (2, 5, 7, 9),
-        (33, 5, 3),
-        padding=1,
-        epilogue=Epilogue.GELU,
-        addend="map",
-        sliced=True,
-    ),
-    _convolution(
-        "3x3, an addend per channel",
-        (2, 33, 7, 8),
-        (5, 33, 3),
-        padding=1,
-        epilogue=Epilogue.RELU,
-        addend="channels",
-    ),
-    _convolution("3x3 without padding or bias", (1, 3, 7, 9), (33, 3, 3), bias=False),
-    _convolution("3x3, 17 columns", (1, 20, 5, 17), (40, 20, 3), padding=1),
-    _convolution("3x3, one pixel", (2, 5, 1, 1), (3, 5, 3), padding=1),
+    _convolution("all", (2, 5, 7, 9), (33, 5, 3), epilogue=GELU, addend="map", sliced=True),
+    _convolution("per channel", (2, 33, 7, 8), (5, 33, 3), epilogue=RELU, addend="channels"),
+    _convolution("3x3 without padding or bias", (1, 3, 7, 9), (33, 3, 3), plain=True),
+    _convolution("3x3, 17 columns", (1, 20, 5, 17), (40, 20, 3)),
+    _convolution("3x3, one pixel", (2, 5, 1, 1), (3, 5, 3)),
     _convolution("1x1, 35 columns", (2, 33, 3, 35), (5, 33, 1), addend="map"),
     _convolution("1x1 to one channel", (2, 5, 7, 9), (1, 5, 1)),
-    _convolution("7x7 of the image", (2, 3, 7, 9), (5, 3, 7), padding=3),
-    _convolution(
-        "depthwise 7x7",
-        (2, 5, 7, 9),
-        (5, 1, 7),
-        padding=3,
-        groups=5,
-        addend="channels",
-        sliced=True,
-    ),
-    _convolution("depthwise 7x7, 8 columns", (2, 3, 9, 8), (3, 1, 7), padding=3, groups=3),
-    _convolution("depthwise 7x7, 35 columns", (1, 3, 33, 35), (3, 1, 7), padding=3, groups=3),
-    _convolution("two groups", (2, 6, 7, 9), (4, 3, 3), padding=1, groups=2),
+    _convolution("7x7 of the image", (2, 3, 7, 9), (5, 3, 7)),
+    _convolution("depthwise 7x7", (2, 5, 7, 9), (5, 1, 7), addend="channels", sliced=True),
+    _convolution("depthwise 7x7, 8 columns", (2, 3, 9, 8), (3, 1, 7)),
+    _convolution("depthwise 7x7, 35 columns", (1, 3, 33, 35), (3, 1, 7)),
+    _convolution("two groups", (2, 6, 7, 9), (4, 3, 3)),
 )
 NORMS = (
     _norm("odd", (2, 5, 7, 9)),
@@ -269,20 +253,14 @@ OTHERS = (
     _linear((2, 32), 128, gelu_first=True),
     _gate((2, 5, 7, 9), sliced=False),
     _gate((2, 5, 7, 9), sliced=True),
-    Case("upsample", {"x": (2, 3, 5, 7)}, lambda operators, given: operators.upsample(given["x"])),
-    Case(
-        "space to depth",
-        {"x": (2, 3, 6, 10)},
-        lambda operators, given: operators.space_to_depth(given["x"]),
-    ),
+    Case("upsample", {"x": (2, 3, 5, 7)}, lambda on, given: on.upsample(given["x"])),
+    Case("space to depth", {"x": (2, 3, 6, 10)}, lambda on, given: on.space_to_depth(given["x"])),
 )
 LAYERS = (
-    _convolution("64 channels, 64x64", (2, 64, 64, 64), (64, 64, 3), padding=1),
-    _convolution("256 to 512 channels, 8x8", (1, 256, 8, 8), (512, 256, 3), padding=1),
+    _convolution("64 channels, 64x64", (2, 64, 64, 64), (64, 64, 3)),
+    _convolution("256 to 512 channels, 8x8", (1, 256, 8, 8), (512, 256, 3)),
     _convolution("1x1, 96 to 32 channels", (1, 96, 64, 64), (32, 96, 1)),
-    _convolution(
-        "depthwise 7x7, 64x64", (2, 64, 64, 64), (64, 1, 7), padding=3, groups=64, addend="channels"
-    ),
+    _convolution("depthwise 7x7, 64x64", (2, 64, 64, 64), (64, 1, 7), addend="channels"),
     _norm("64 channels, 64x64", (3, 64, 64, 64)),
     _norm("256 channels, 8x8", (3, 256, 8, 8)),
 )

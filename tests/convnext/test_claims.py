@@ -6,12 +6,10 @@ import pytest
 
 from benchmarks import recorded
 from pytest_gpuperf.catalogue import architectures
-from pytest_gpuperf.catalogue.metric_catalogue import catalogue
-from pytest_gpuperf.judge.expectation import ratio
 from pytest_gpuperf.model.result import Outcome
 from suites.convnext_ddpm.claims import CLAIMS
 from suites.convnext_ddpm.configurations import CHAIN, CONFIGURATIONS, LOADINGS, TRAINING
-from tests.claims import applies, check
+from tests.claims import applies, check_all, groups_of, held_against
 from tests.plugin.projects import Project
 
 MEASURED = {
@@ -24,17 +22,16 @@ MEASURED = {
 
 
 def test_a_claim_names_what_exists_and_both_sides_run_where_it_is_claimed() -> None:
+    check_all(CLAIMS, MEASURED)
     for claim in CLAIMS:
-        check(claim, MEASURED)
         for side in (claim.numerator, claim.denominator):
             one = CONFIGURATIONS.get(side.removesuffix("_chain")) or LOADINGS[side]
             for name in architectures.ARCHITECTURES:
                 assert not (applies(claim, name) and one.unavailable(name)), claim.name
 
 
-def test_no_two_claims_and_no_two_measurements_have_one_name() -> None:
+def test_no_two_measurements_have_one_name() -> None:
     """Or it would not be clear which of them is compared."""
-    assert len({claim.name for claim in CLAIMS}) == len(CLAIMS)
     count = len(CONFIGURATIONS) + len(LOADINGS) + len(CHAIN) + len(TRAINING)
     assert len(MEASURED) == count
 
@@ -43,22 +40,13 @@ def test_verified_is_what_holds_in_the_recorded_run() -> None:
     """Over all of its processes; that a single one would have passed is not enough."""
     measured = recorded.run("docs/runs/h200-convnext.json.xz").measurements
     for claim in CLAIMS:
-        sides = (
-            [m for m in measured if m.configuration == name]
-            for name in (claim.numerator, claim.denominator)
-        )
-        metric = catalogue().metrics[claim.metric]
-        said = ratio(metric, *sides, above=claim.above, below=claim.below)
+        said = held_against(claim, measured)
         assert said.outcome is (Outcome.HOLDS if claim.verified else Outcome.INCONCLUSIVE), said
         assert claim.verified in ((), ("sm90",))
 
 
 def test_the_suites_tests_of_one_claim_are_a_group(checkout: Project) -> None:
-    items, _ = checkout.pytester.inline_genitems("suites/convnext_ddpm", "--everything")
-    groups: dict[str, set[str]] = {}
-    for item in items:
-        marker = item.get_closest_marker("xdist_group")
-        groups.setdefault(marker.args[0] if marker else "", set()).add(item.name)
+    groups = groups_of(checkout, "suites/convnext_ddpm")
     assert groups["convnext_ddpm: early_start"] >= {
         *("test_loading[load_async]", "test_loading[load_sync]", "test_loading[early_start]"),
         "test_claim[an_asynchronous_load_is_faster_than_a_synchronous_one]",

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from suites.convnext_ddpm.diffusion import TIMESTEPS, Diffusion, Schedule, seeded_noise
+from suites.convnext_ddpm.diffusion import TIMESTEPS, Diffusion, Schedule
 from suites.convnext_ddpm.marks import COMPONENTS
 from suites.schedule import linear_betas
 from tests.convnext.heard import Heard
@@ -73,14 +73,6 @@ def test_images_are_normalized_and_back() -> None:
     normalized = diffusion.normalize_to_neg_one_to_one(images)
     assert normalized.tolist() == [-1, -0.5, 1]
     assert torch.equal(diffusion.unnormalize_to_zero_to_one(normalized), images)
-
-
-class TestNoise:
-    def test_is_the_same_for_everyone(self) -> None:
-        first, second = (seeded_noise(4, (2, 3, 8, 8)) for _ in range(2))
-        assert first.shape == (5, 2, 3, 8, 8)
-        assert torch.equal(first, second)
-        assert not torch.equal(first, seeded_noise(4, (2, 3, 8, 8), seed=9))
 
 
 def test_its_parts_are_marked() -> None:

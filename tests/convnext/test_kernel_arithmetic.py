@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import torch
@@ -12,7 +11,7 @@ from torch import Tensor
 
 from tests.convnext import kernel_cases as cases
 from tests.convnext.emulation import Emulator, Recorder
-from tests.convnext.kernel_cases import BOUNDS, COMPOSITIONS
+from tests.convnext.kernel_cases import BOUNDS, COMPOSITIONS, bound, error
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 
@@ -39,8 +38,7 @@ def emulators(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Emula
     for name, case, processors in CALLS:
         case.call(COMPOSITIONS[name](recorders[processors]), cases.inputs(case))
     launches = [launch for recorder in recorders.values() for launch in recorder.launches]
-    base: Path = tmp_path_factory.getbasetemp()
-    emulator = Emulator(launches, base.parent if base.name.startswith("popen") else base, FEW)
+    emulator = Emulator(launches, tmp_path_factory, FEW)
 
     def of(processors: int) -> Emulator:
         emulator.processors = processors
@@ -66,18 +64,15 @@ def test_agrees_with_float64(emulator: Callable[[int], Emulator], name: str) -> 
     for case, processors in ((case, count) for called, case, count in CALLS if called == name):
         given = {key: guarded(tensor) for key, tensor in cases.inputs(case).items()}
         result = case.call(COMPOSITIONS[name](emulator(processors)), given)
-        rounds = name == "im2col_bf16" and bool(case.rounded)
-        error = cases.error(result, cases.expected(case, given))
-        assert error < BOUNDS["bfloat16" if rounds else "float32"], (case.name, processors)
+        assert error(case, given, result) < bound(name, case), (case.name, processors)
 
 
 def test_bfloat16_rounds_nothing_but_the_factors(emulator: Callable[[int], Emulator]) -> None:
     """Of factors rounded before, the result is as exact as in float32."""
     for case in cases.CONVOLUTIONS:
-        given = cases.inputs(case)
-        given |= {name: given[name].bfloat16().float() for name in case.rounded}
+        given = cases.rounded(case)
         result = case.call(COMPOSITIONS["im2col_bf16"](emulator(FEW)), given)
-        assert cases.error(result, cases.expected(case, given)) < BOUNDS["float32"], case.name
+        assert error(case, given, result) < BOUNDS["float32"], case.name
 
 
 @pytest.mark.parametrize("name", ["naive", "tiled", "im2col_bf16"])
@@ -89,7 +84,7 @@ def test_norm_keeps_its_precision_far_off_centre(
     given = cases.inputs(case)
     result = case.call(COMPOSITIONS[name](emulator(FEW)), given)
     given["x"] = (given["x"] + 1000) - 1000
-    assert cases.error(result, cases.expected(case, given)) < 2e-4
+    assert error(case, given, result) < 2e-4
 
 
 def test_a_block_that_fits_is_one_kernel(emulator: Callable[[int], Emulator]) -> None:

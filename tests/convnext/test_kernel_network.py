@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from pathlib import Path
 
 import pytest
 import torch
@@ -45,9 +44,7 @@ def emulator(tmp_path_factory: pytest.TempPathFactory) -> Emulator:
     with pytest.MonkeyPatch.context() as patch:
         for name in NAMES:
             answer(name, recorder, patch)
-    base: Path = tmp_path_factory.getbasetemp()
-    folder = base.parent if base.name.startswith("popen") else base
-    return Emulator(recorder.launches, folder, PROCESSORS)
+    return Emulator(recorder.launches, tmp_path_factory, PROCESSORS)
 
 
 def test_all_kernel_configurations_are_here() -> None:

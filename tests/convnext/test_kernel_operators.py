@@ -94,8 +94,8 @@ def test_bfloat16_says_where_it_cannot_run() -> None:
 
 
 def test_operators_do_blocks_where_they_were_asked_for() -> None:
-    assert not isinstance(KernelOperators(Recorder(H200)), FusedBlocks)
-    assert isinstance(KernelOperators(Recorder(H200), blocks=True), FusedBlocks)
+    for blocks in (False, True):
+        assert isinstance(KernelOperators(Recorder(H200), blocks=blocks), FusedBlocks) is blocks
 
 
 SEVERAL = ["convolution_grouped", "convolution_tiled", "convolution_tiled"]
@@ -128,30 +128,30 @@ def test_a_block_of_much_work_can_be_left_to_several_kernels(
     assert len(recorder.launches) == kernels
 
 
+OTHER_OUT = r"out is to be float32 of shape \(2, 3, 6, 8\) on cpu"
+
+
 @pytest.mark.parametrize(
-    ("x", "said"),
+    ("x", "out", "said"),
     [
-        (X.double(), "x is torch.float64"),
-        (X.transpose(2, 3), "strides"),
-        (X.clone().requires_grad_(), "no backward, and x requires gradients"),
+        (X.double(), None, "x is torch.float64"),
+        (X.transpose(2, 3), None, "strides"),
+        (X.clone().requires_grad_(), None, "no backward, and x requires gradients"),
+        (X, torch.zeros(2, 3, 6, 9), OTHER_OUT),
+        (X, torch.zeros(2, 3, 8, 6).transpose(2, 3), OTHER_OUT),
+        (X, ADDEND.double(), OTHER_OUT),
     ],
 )
-def test_refuses_what_the_kernels_would_misread(x: torch.Tensor, said: str) -> None:
+def test_refuses_what_the_kernels_would_misread(
+    x: torch.Tensor, out: torch.Tensor | None, said: str
+) -> None:
     with pytest.raises(UsageFailure, match=said):
-        launched("convolution", x, WEIGHT, BIAS, chosen={}, padding=1)
+        launched("convolution", x, WEIGHT, BIAS, chosen={}, padding=1, out=out)
 
 
 def test_gradients_may_be_switched_off() -> None:
     with torch.no_grad():
         assert launched("upsample", X.clone().requires_grad_(), chosen={})
-
-
-@pytest.mark.parametrize(
-    "out", [torch.zeros(2, 3, 6, 9), torch.zeros(2, 3, 8, 6).transpose(2, 3), ADDEND.double()]
-)
-def test_refuses_an_out_that_is_not_the_results(out: torch.Tensor) -> None:
-    with pytest.raises(UsageFailure, match=r"out is to be float32 of shape \(2, 3, 6, 8\) on cpu"):
-        launched("convolution", X, WEIGHT, BIAS, chosen={}, padding=1, out=out)
 
 
 def test_space_to_depth_needs_even_maps() -> None:

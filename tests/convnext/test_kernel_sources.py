@@ -18,29 +18,22 @@ from tests.plugin.test_conditions import AT_NIGHT
 
 nvrtc = pytest.importorskip("cuda.bindings.nvrtc", reason="needs cuda-core, and NVRTC")
 
-KERNELS = {
-    "block.cu": ("convnext_block<3, 10, 5, 7, 9, 2>", "convnext_block<8, 16, 8, 4, 4, 1>"),
-    "convolution.cu": (
-        "convolution_naive<3, 33, 3, 1, 1, GELU>",
-        "convolution_tiled<5, 33, 3, 1, RELU, 8, 2, 4, 4>",
-        "convolution_grouped<32, 32, 3, 1, 32, NONE, 8, 2, 4>",
-    ),
-    "convolution_bf16.cu": ("convolution_im2col_bf16<33, 5, 3, 1, GELU, 8, 8, 16, 4, 1>",),
-    "layer_norm.cu": (
-        "norm_naive<3, 63>",
-        "norm_resident<64, 64, 1024, 16, 4>",
-        "norm_partial<262144, 256, 16, 4>",
-        "norm_reduce<262144, 4096>",
-        "norm_scale<64, 4096, 256, 16, 4, true>",
-        "norm_scale<5, 63, 256, 16, 1, false>",
-    ),
-    "pointwise.cu": (
-        *("add_bias", "add", "activate<GELU>", "gate<true>", "sigmoid_of", "upsample"),
-        *("space_to_depth", "linear<32, 128, true>"),
-    ),
-}
-"""Of each source, a use of every kernel."""
 
+def _launched() -> dict[str, dict[str, list[str]]]:
+    """By source and kernel, the uses that the cases launch."""
+    recorder = Recorder(processors=1)
+    for name, composition in COMPOSITIONS.items():
+        blocks = cases.BLOCKS if "kernel" in name else ()
+        for case in (*cases.CONVOLUTIONS, *cases.NORMS, *cases.OTHERS, *blocks):
+            case.call(composition(recorder), cases.inputs(case))
+    launched: dict[str, dict[str, list[str]]] = {}
+    for launch in recorder.launches:
+        kernels = launched.setdefault(launch.source, {})
+        kernels.setdefault(launch.kernel.partition("<")[0], []).append(launch.kernel)
+    return launched
+
+
+KERNELS = _launched()
 GPUS = [arch for arch in ARCHITECTURES if arch not in (CPU, "sm103")]
 """The sources ask for sm80 and for sm90, and the others have nothing more that is used here."""
 BY_DAY = ("sm70", "sm80", "sm90")
@@ -48,26 +41,11 @@ BY_DAY = ("sm70", "sm80", "sm90")
 
 
 def test_every_kernel_is_compiled_and_run() -> None:
-    """Those of the sources, those that are compiled here, and those that the cases launch."""
     declared = re.compile(r"__global__[^;{]*?(\w+)\((?:const|float)")
-    computed = {
-        file.name: set(declared.findall(file.read_text(encoding="utf-8")))
-        for file in SOURCES.glob("*.cu")
+    sources = {file.name: file.read_text(encoding="utf-8") for file in SOURCES.glob("*.cu")}
+    assert {name: {*declared.findall(text)} for name, text in sources.items()} == {
+        name: {*kernels} for name, kernels in KERNELS.items()
     }
-    compiled_here = {source: {_template(k) for k in kernels} for source, kernels in KERNELS.items()}
-    launched: dict[str, set[str]] = {}
-    recorder = Recorder(processors=1)
-    for name, composition in COMPOSITIONS.items():
-        blocks = cases.BLOCKS if "kernel" in name else ()
-        for case in (*cases.CONVOLUTIONS, *cases.NORMS, *cases.OTHERS, *blocks):
-            case.call(composition(recorder), cases.inputs(case))
-    for launch in recorder.launches:
-        launched.setdefault(launch.source, set()).add(_template(launch.kernel))
-    assert computed == compiled_here == launched
-
-
-def _template(kernel: str) -> str:
-    return kernel.partition("<")[0]
 
 
 @pytest.mark.parametrize(
@@ -86,7 +64,8 @@ def test_compiles(source: str, arch: str) -> None:
     # All at once, which takes a third of the time that one by one takes.
     options = compiler.options(core, arch)
     program = core.Program((SOURCES / source).read_text(), "c++", options)
-    code = program.compile("cubin", name_expressions=KERNELS[source])
+    uses = tuple(uses[0] for uses in KERNELS[source].values())
+    code = program.compile("cubin", name_expressions=uses)
     assert code.code[:4] == b"\x7fELF"
 
 
@@ -101,15 +80,14 @@ def test_what_does_not_compile_says_so() -> None:
         compiled("pointwise.cu", "no_such<3>", "sm90")
 
 
-@pytest.mark.parametrize("arch", [*GPUS, CPU])
-def test_bfloat16_needs_its_tensor_cores(arch: str) -> None:
-    reason = unavailable("convolution_bf16.cu", arch)
-    if arch in ("sm70", "sm75"):
-        assert reason == (
-            "convolution_bf16.cu needs the bfloat16 tensor cores of sm80 or later; this is " + arch
-        )
-    else:
-        assert reason == ("the kernels are CUDA C++: they need a GPU" if arch == CPU else None)
+def test_bfloat16_needs_its_tensor_cores() -> None:
+    for arch in (*GPUS, CPU):
+        reason = unavailable("convolution_bf16.cu", arch)
+        if arch in ("sm70", "sm75"):
+            needs = "needs the bfloat16 tensor cores of sm80 or later; this is"
+            assert reason == f"convolution_bf16.cu {needs} {arch}"
+        else:
+            assert reason == ("the kernels are CUDA C++: they need a GPU" if arch == CPU else None)
 
 
 def test_without_cuda_core_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,10 +8,11 @@ from torch import Tensor
 
 from suites.convnext_ddpm import loading
 from suites.convnext_ddpm.configurations import CONFIGURATIONS, LOADINGS
-from suites.convnext_ddpm.crossing import CopyStream, Crossing
+from suites.convnext_ddpm.crossing import Crossing
 from suites.convnext_ddpm.loading import WeightLoading, execution_order
 from suites.convnext_ddpm.model import Network, seeded_network
 from suites.convnext_ddpm.step import SamplingStep
+from tests.convnext.heard import noted_copies
 from tests.convnext.small import SHAPE, TIMESTEPS, model
 
 CPU = torch.device("cpu")
@@ -56,22 +57,7 @@ def test_the_order_is_that_of_execution() -> None:
 
 @pytest.fixture
 def noted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What was told to the stream of the copies, by a stand-in: there is none on a CPU."""
-    events: list[str] = []
-
-    class Stream(CopyStream):
-        count = 0
-
-        def arrival(self) -> str:  # type: ignore[override]
-            self.count += 1
-            events.append(f"copied {self.count}")
-            return f"waits for {self.count}"
-
-        def wait_for(self, arrival: str) -> None:  # type: ignore[override]
-            events.append(arrival)
-
-    monkeypatch.setattr(loading, "CopyStream", Stream)
-    return events
+    return noted_copies(monkeypatch, loading)
 
 
 class TestWaiting:
@@ -91,15 +77,15 @@ class TestWaiting:
             for event in (f"waits for {number + 1}", name)
         ]
 
-    def test_asynchronous_once_for_all(self, noted: list[str]) -> None:
-        with LOADINGS["load_async"].loading(model(), CPU) as weights:
+    @pytest.mark.parametrize(
+        ("name", "told"), [("load_async", ["copied 1", "waits for 1"]), ("load_sync", [])]
+    )
+    def test_others_for_all_or_nothing_but_the_copies(
+        self, name: str, told: list[str], noted: list[str]
+    ) -> None:
+        with LOADINGS[name].loading(model(), CPU) as weights:
             weights()
-        assert noted == ["copied 1", "waits for 1"]
-
-    def test_synchronous_for_nothing_but_the_copies(self, noted: list[str]) -> None:
-        with LOADINGS["load_sync"].loading(model(), CPU) as weights:
-            weights()
-        assert noted == []
+        assert noted == told
 
     def test_modules_cannot_wait_for_copies_that_block(self) -> None:
         with pytest.raises(ValueError, match="if copies do not block"):

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from suites.convnext_ddpm import crossing, transfers
+from suites.convnext_ddpm import transfers
 from suites.convnext_ddpm.configurations import CONFIGURATIONS
 from suites.convnext_ddpm.crossing import Crossing, HostActivations
 from suites.convnext_ddpm.execution import Execution
@@ -24,7 +24,7 @@ from suites.convnext_ddpm.transfers import (
     Overlapping,
     Resident,
 )
-from tests.convnext.heard import Heard
+from tests.convnext.heard import Heard, noted_copies
 from tests.convnext.small import SHAPE, TIMESTEPS, exact, images, model
 
 CPU = torch.device("cpu")
@@ -48,33 +48,26 @@ def test_every_configuration_draws_the_same_image_bit_for_bit(batch: int) -> Non
 
 
 @pytest.mark.parametrize("name", HERE)
-def test_a_time_step_is_the_networks_answer_and_p_sample(name: str) -> None:
+def test_a_time_step_is_the_networks_answer_and_p_sample_and_reset_brings_it_back(
+    name: str,
+) -> None:
     """In float64, from the middle of the process."""
     of, t = model(), torch.tensor([3])
     x = images(SHAPE, 1)
     process = model().diffusion.double()
     foreseen = process.foreseen(x.double(), t, of.noise[3].double())
     expected = process.sampled(foreseen, t, exact(SHAPE, x, t))
-    with CONFIGURATIONS[name].sampling(of, CPU) as sampler:
-        step = SamplingStep(sampler, x, 3)
-        step.reset()
-        step()
-        torch.testing.assert_close(sampler.image().double(), expected, rtol=0, atol=1e-4)
-
-
-@pytest.mark.parametrize("name", HERE)
-def test_reset_brings_the_same_step_back(name: str) -> None:
-    of = model()
     drawn = []
     with CONFIGURATIONS[name].sampling(of, CPU) as sampler:
-        step = SamplingStep(sampler, of.first_image, 4)
+        step = SamplingStep(sampler, x, 3)
         for _ in range(2):
             step.reset()
             step()
             drawn.append(sampler.image().clone())
             step()  # and on, so that there is something to put back
+    torch.testing.assert_close(drawn[0].double(), expected, rtol=0, atol=1e-4)
     assert torch.equal(*drawn)
-    assert torch.equal(of.first_image, model().first_image)
+    assert torch.equal(x, images(SHAPE, 1))
 
 
 @dataclass(frozen=True)
@@ -144,69 +137,37 @@ class TestWhatCrosses:
         sampler.step()
 
 
-class TestOrder:
-    """What a second stream is told, by a stand-in that notes it: there is none on a CPU."""
+def test_the_time_is_embedded_while_the_image_moves(monkeypatch: pytest.MonkeyPatch) -> None:
+    of, noted = model(), noted_copies(monkeypatch, transfers)
 
-    @pytest.fixture
-    def noted(self, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-        """What happened, in order."""
-        events: list[str] = []
+    class Noted(Crossing):
+        def up(self, tensor: Tensor, out: Tensor | None = None) -> Tensor:
+            noted.append("image up")
+            return super().up(tensor, out)
 
-        class Stream(crossing.CopyStream):
-            def arrival(self) -> None:
-                events.append("arrival")
+        def down(self, tensor: Tensor, out: Tensor | None = None) -> Tensor:
+            noted.append("noise down")
+            return super().down(tensor, out)
 
-            def wait_for(self, arrival: object) -> None:  # noqa: ARG002
-                events.append("waits")
+        def wait(self) -> None:
+            noted.append("host waits")
 
-        monkeypatch.setattr(transfers, "CopyStream", Stream)
-        return events
-
-    def test_the_time_is_embedded_while_the_image_moves(self, noted: list[str]) -> None:
-        of = model()
-
-        class Noted(Crossing):
-            def up(self, tensor: Tensor, out: Tensor | None = None) -> Tensor:
-                noted.append("image up")
-                return super().up(tensor, out)
-
-            def down(self, tensor: Tensor, out: Tensor | None = None) -> Tensor:
-                noted.append("noise down")
-                return super().down(tensor, out)
-
-            def wait(self) -> None:
-                noted.append("host waits")
-
-        of.network.time2.register_forward_hook(lambda *_: noted.append("time"))
-        of.network.first.register_forward_pre_hook(lambda *_: noted.append("network"))
-        heard = Heard()
-        of.diffusion.mark = heard.mark
-        sampler = Overlapping(of, Noted(CPU, pinned=True, non_blocking=True))
-        sampler.step()
-        assert noted == [
-            *("image up", "arrival", "time", "waits", "network", "noise down", "host waits")
-        ]
+    of.network.time2.register_forward_hook(lambda *_: noted.append("time"))
+    of.network.first.register_forward_pre_hook(lambda *_: noted.append("network"))
+    Overlapping(of, Noted(CPU, pinned=True, non_blocking=True)).step()
+    assert noted == [
+        *("image up", "copied 1", "time", "waits for 1", "network", "noise down", "host waits")
+    ]
 
 
-class TestHostActivations:
-    CROSSING = Crossing(CPU, pinned=False, non_blocking=False)
-
-    def test_results_are_new_tensors_of_the_host(self) -> None:
-        operators = HostActivations(TorchOperators(), self.CROSSING)
-        x = images(SHAPE, 2)
-        result = operators.upsample(x)
-        assert torch.equal(result, TorchOperators().upsample(x))
-        result.zero_()
-        assert x.any()
-
-    def test_what_is_written_elsewhere_is_written_there(self) -> None:
-        operators = HostActivations(TorchOperators(), self.CROSSING)
-        x, attention = images(SHAPE, 2), images(SHAPE, 2)[:, :1]
-        joined = torch.zeros(2, 6, 8, 8)
-        result = operators.gate(x, attention, out=joined[:, 3:])
-        assert result.data_ptr() == joined[:, 3:].data_ptr()
-        assert torch.equal(joined[:, 3:], x * torch.sigmoid(attention))
-        assert not joined[:, :3].any()
+def test_what_is_computed_into_a_map_of_the_host_is_written_there() -> None:
+    operators = HostActivations(TorchOperators(), Crossing(CPU, pinned=False, non_blocking=False))
+    x, attention = images(SHAPE, 2), images(SHAPE, 2)[:, :1]
+    joined = torch.zeros(2, 6, 8, 8)
+    result = operators.gate(x, attention, out=joined[:, 3:])
+    assert result.data_ptr() == joined[:, 3:].data_ptr()
+    assert torch.equal(joined[:, 3:], x * torch.sigmoid(attention))
+    assert not joined[:, :3].any()
 
 
 def test_all_that_is_computed_is_marked() -> None:

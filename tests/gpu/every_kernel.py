@@ -12,7 +12,7 @@ import sys
 from suites.convnext_ddpm.kernels.device import DeviceLauncher
 from suites.convnext_ddpm.kernels.launches import Argument, Launch
 from tests.convnext import kernel_cases as cases
-from tests.convnext.kernel_cases import BOUNDS, COMPOSITIONS
+from tests.convnext.kernel_cases import COMPOSITIONS, bound, error
 
 
 class _Counting(DeviceLauncher):
@@ -36,9 +36,9 @@ def main() -> int:
         for case in (*cases.CONVOLUTIONS, *cases.NORMS, *cases.OTHERS, *blocks):
             given = cases.inputs(case)
             result = case.call(operators, {key: value.cuda() for key, value in given.items()})
-            error = cases.error(result, cases.expected(case, given))
-            if not error < BOUNDS["bfloat16" if name == "im2col_bf16" else "float32"]:
-                print(f"{name}: {case.name}: error {error:.2g}", file=sys.stderr)
+            apart = error(case, given, result)
+            if not apart < bound(name, case):
+                print(f"{name}: {case.name}: error {apart:.2g}", file=sys.stderr)
                 wrong += 1
     print(f"{len(launcher.kernels)} kernels on {launcher.arch}, {wrong} results wrong")
     return int(wrong > 0)

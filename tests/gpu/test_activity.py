@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+import torch
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.measure.collector import Collected, Components, Phases, Plan, Work
 from pytest_gpuperf.measure.cupti.cupti_collector import CuptiCollector
 from pytest_gpuperf.model.measurement import STEP
-
-if TYPE_CHECKING:
-    import torch
+from tests.gpu.counted import CORE, captured, medians
 
 pytestmark = pytest.mark.gpu
 
@@ -25,13 +23,8 @@ EDGE = 2048
 LONG = 100_000_000
 """Cycles of a kernel that only waits: about 50 ms."""
 MILLISECOND = 1e6
-
-
-def cuda() -> Any:
-    """torch.cuda, parts of which have no types."""
-    import torch
-
-    return torch.cuda
+cuda: Any = torch.cuda
+"""Parts of it have no types."""
 
 
 def collected(step: Callable[[], object], components: Components | None = None) -> Collected:
@@ -43,34 +36,25 @@ def collected(step: Callable[[], object], components: Components | None = None) 
     return shown
 
 
-def values(shown: Collected, part: str = STEP) -> dict[str, float]:
-    """Medians over the traces."""
-    return {s.metric: median(s.values) for s in shown.samples if s.phase == part}
-
-
 def sizes(shown: Collected) -> dict[str, float]:
     """What was copied: the metrics of bytes that are not 0."""
-    return {n: v for n, v in values(shown).items() if n.startswith("copy_bytes") and v}
+    return {n: v for n, v in medians(shown).items() if n.startswith("copy_bytes") and v}
 
 
 @pytest.mark.parametrize("memory", ["pinned", "pageable"])
 @pytest.mark.parametrize("way", ["h2d", "d2h"])
 def test_bytes_of_copies_by_direction_and_memory_of_the_host(way: str, memory: str) -> None:
-    import torch
-
     here = torch.empty(4 * MIB, dtype=torch.uint8, pin_memory=memory == "pinned")
     there = torch.empty(4 * MIB, dtype=torch.uint8, device="cuda")
     target, source = (there, here) if way == "h2d" else (here, there)
     shown = collected(lambda: target.copy_(source, non_blocking=memory == "pinned"))
     assert sizes(shown) == {f"copy_bytes_{way}_{memory}": 4 * MIB}
     # Between a GB/s and 200 of them.
-    assert 4 * MIB / 200 < values(shown)[f"copy_time_{way}"] < 4 * MIB
-    assert values(shown)["launches"] == 0
+    assert 4 * MIB / 200 < medians(shown)[f"copy_time_{way}"] < 4 * MIB
+    assert medians(shown)["launches"] == 0
 
 
 def test_counts_are_the_same_in_every_trace() -> None:
-    import torch
-
     here = torch.randn(1000, 1000)
 
     def step() -> None:
@@ -82,43 +66,37 @@ def test_counts_are_the_same_in_every_trace() -> None:
 
 
 def test_a_copy_on_the_device_is_one_where_the_driver_copies() -> None:
-    import torch
-
     source, target = (torch.empty(MIB, dtype=torch.uint8, device="cuda") for _ in range(2))
     assert sizes(collected(lambda: target.copy_(source))) == {"copy_bytes_d2d": MIB}
 
 
 def test_a_copy_beside_a_kernel_overlaps_it_and_one_after_it_does_not() -> None:
-    import torch
-
     here = torch.empty(64 * MIB, dtype=torch.uint8, pin_memory=True)
     there = torch.empty(64 * MIB, dtype=torch.uint8, device="cuda")
-    side = cuda().Stream()
+    side = cuda.Stream()
 
     def beside() -> None:
-        cuda()._sleep(LONG)
-        with torch.cuda.stream(side):
+        cuda._sleep(LONG)
+        with cuda.stream(side):
             there.copy_(here, non_blocking=True)
         side.synchronize()
 
     def after() -> None:
-        cuda()._sleep(LONG)
+        cuda._sleep(LONG)
         there.copy_(here, non_blocking=True)
 
-    assert values(collected(beside))["copy_overlap"] > 90
-    assert values(collected(after))["copy_overlap"] < 1
+    assert medians(collected(beside))["copy_overlap"] > 90
+    assert medians(collected(after))["copy_overlap"] < 1
 
 
 def test_what_the_host_waits_between_two_kernels_is_idle_time() -> None:
-    import torch
-
     def step() -> None:
-        cuda()._sleep(LONG // 10)
-        torch.cuda.synchronize()
+        cuda._sleep(LONG // 10)
+        cuda.synchronize()
         time.sleep(0.02)
-        cuda()._sleep(LONG // 10)
+        cuda._sleep(LONG // 10)
 
-    shown = values(collected(step))
+    shown = medians(collected(step))
     assert shown["launches"] == 2
     assert 20 * MILLISECOND < shown["launch_gaps"] < 40 * MILLISECOND
     assert shown["launch_gaps"] == shown["launch_gap_median"]
@@ -128,21 +106,19 @@ def test_what_the_host_waits_between_two_kernels_is_idle_time() -> None:
 
 
 def test_kernels_of_two_streams_count_once() -> None:
-    import torch
-
-    side = cuda().Stream()
+    side = cuda.Stream()
 
     def one() -> None:
-        cuda()._sleep(LONG)
+        cuda._sleep(LONG)
 
     def two() -> None:
-        side.wait_stream(torch.cuda.current_stream())
-        cuda()._sleep(LONG)
-        with torch.cuda.stream(side):
-            cuda()._sleep(LONG)
-        torch.cuda.current_stream().wait_stream(side)
+        side.wait_stream(cuda.current_stream())
+        cuda._sleep(LONG)
+        with cuda.stream(side):
+            cuda._sleep(LONG)
+        cuda.current_stream().wait_stream(side)
 
-    alone, both = values(collected(one)), values(collected(two))
+    alone, both = medians(collected(one)), medians(collected(two))
     assert both["launches"] == 2 * alone["launches"] == 2
     assert both["kernel_time"] == pytest.approx(alone["kernel_time"], rel=0.1)
 
@@ -151,8 +127,6 @@ class Block:
     """A step of two components, one of them with another inside, and something outside of both."""
 
     def __init__(self) -> None:
-        import torch
-
         self.components = Components()
         self.matrix: torch.Tensor = torch.randn(EDGE, EDGE, device="cuda")
         self.weight = torch.randn(EDGE, EDGE, device="cuda", requires_grad=True)
@@ -173,7 +147,7 @@ def test_components_have_what_was_launched_in_them_and_add_up() -> None:
     step = Block()
     shown = collected(step, step.components)
     assert shown.components == ("block", "gelu")
-    whole, block, gelu = (values(shown, part) for part in (STEP, "block", "gelu"))
+    whole, block, gelu = (medians(shown, part) for part in (STEP, "block", "gelu"))
     assert (whole["launches"], gelu["launches"]) == (block["launches"] + 3 + 1, 3)
     assert block["kernel_time"] > gelu["kernel_time"] > 0
     # neg_ is outside: an elementwise kernel as each of gelu's three.
@@ -182,8 +156,6 @@ def test_components_have_what_was_launched_in_them_and_add_up() -> None:
 
 
 def test_what_backward_launches_belongs_to_the_component_around_it() -> None:
-    import torch
-
     step = Block()
 
     def training() -> None:
@@ -193,8 +165,8 @@ def test_what_backward_launches_belongs_to_the_component_around_it() -> None:
             torch.autograd.backward(loss)
 
     shown = collected(training, step.components)
-    whole = values(shown)
-    parts = [values(shown, part) for part in ("forward_part", "backward_part")]
+    whole = medians(shown)
+    parts = [medians(shown, part) for part in ("forward_part", "backward_part")]
     assert min(part["launches"] for part in parts) > 0
     assert sum(part["launches"] for part in parts) == whole["launches"]
     assert sum(part["kernel_time"] for part in parts) == pytest.approx(
@@ -203,37 +175,30 @@ def test_what_backward_launches_belongs_to_the_component_around_it() -> None:
 
 
 def test_a_graph_is_one_launch_with_the_time_of_its_kernels() -> None:
-    import torch
-
     step = Block()
-    step()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        step()
+    graph = captured(step)
 
     def replayed() -> None:
         with step.components.mark("replay"):
             graph.replay()
 
-    eager, shown = values(collected(step)), collected(replayed, step.components)
+    eager, shown = medians(collected(step)), collected(replayed, step.components)
     # The marks inside were made while it was captured: nobody hears them now.
     assert shown.components == ("replay",)
-    whole = values(shown)
+    whole = medians(shown)
     assert (whole["launches"], whole["graph_launches"], eager["graph_launches"]) == (1, 1, 0)
     assert whole["kernel_time"] == pytest.approx(eager["kernel_time"], rel=0.2)
-    assert values(shown, "replay")["kernel_time"] == pytest.approx(whole["kernel_time"], rel=0.1)
+    assert medians(shown, "replay")["kernel_time"] == pytest.approx(whole["kernel_time"], rel=0.1)
     assert whole["gpu_idle"] < 20
 
 
 def test_counters_can_be_read_before_and_after_traces() -> None:
     step = Block()
-    core = catalogue().hardware_set("core")
-    plan = Plan(metrics=core, rounds=2, repetitions=1, warmup=1, activity=ACTIVITY, components=True)
+    plan = Plan(metrics=CORE, rounds=2, repetitions=1, warmup=1, activity=ACTIVITY, components=True)
     work = Work(step, Phases(), components=step.components)
     first, second = (CuptiCollector().collect(work, plan) for _ in range(2))
     for shown in (first, second):
         assert shown.unsupported == ()
-        assert values(shown)["instructions"] > 0
-        assert values(shown)["launches"] > 0
-    assert values(first)["launches"] == values(second)["launches"]
+        assert medians(shown)["instructions"] > 0
+        assert medians(shown)["launches"] > 0
+    assert medians(first)["launches"] == medians(second)["launches"]

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import pytest
+import torch
 
+from pytest_gpuperf.measure.collector import Phases
+from suites.convnext_ddpm.configurations import CONFIGURATIONS, FLOAT32, LOADINGS, Configuration
+from suites.convnext_ddpm.model import seeded_network
 from suites.convnext_ddpm.shape import Shape
-
-if TYPE_CHECKING:
-    import torch
-
-    from suites.convnext_ddpm.configurations import Configuration
+from suites.convnext_ddpm.step import Chain, TrainingStep, seeded_images, seeded_model
+from tests.convnext.small import error, exact, images
 
 pytestmark = [
     pytest.mark.gpu,
@@ -25,19 +25,10 @@ SHAPES = {
     "a batch": (Shape(32, (32, 64)), 3),
     "no multiples of 32": (Shape(20, (10, 33, 50)), 2),
 }
-CONFIGURATIONS = (
-    *("baseline", "copy_sync", "copy_sync_pinned", "copy_async", "copy_async_pageable"),
-    *("resident", "resident_pageable", "overlap", "graph", "resident_graph", "tf32", "compile"),
-    *("preallocated", "naive", "tiled", "naive_norm", "three_kernel_norm", "im2col_bf16"),
-    *("fused", "fused_block", "preallocated_skip"),
-)
-LOADINGS = ("load_sync", "load_sync_pinned", "load_async", "load_async_pageable", "early_start")
 
 
 @pytest.fixture
 def cuda() -> Iterator[torch.device]:
-    import torch
-
     yield torch.device("cuda")
     torch.cuda.synchronize()
     torch.cuda.empty_cache()
@@ -45,12 +36,7 @@ def cuda() -> Iterator[torch.device]:
 
 def configured(name: str) -> Configuration:
     """The configuration, or a skip where this GPU has none of it."""
-    import torch
-
-    from suites.convnext_ddpm import configurations
-
-    assert tuple(configurations.CONFIGURATIONS) == CONFIGURATIONS
-    configuration = configurations.CONFIGURATIONS[name]
+    configuration = CONFIGURATIONS[name]
     reason = configuration.unavailable("sm{}{}".format(*torch.cuda.get_device_capability()))
     if reason:
         pytest.skip(reason)
@@ -62,11 +48,6 @@ def configured(name: str) -> Configuration:
 def test_the_answer_is_within_the_configurations_bound(
     shape: str, name: str, cuda: torch.device
 ) -> None:
-    import torch
-
-    from suites.convnext_ddpm.model import seeded_network
-    from tests.convnext.small import error, exact, images
-
     configuration = configured(name)
     of, batch = SHAPES[shape]
     x, t = images(of, batch), torch.arange(batch)
@@ -78,11 +59,6 @@ def test_the_answer_is_within_the_configurations_bound(
 @pytest.mark.parametrize("name", CONFIGURATIONS)
 def test_two_time_steps_are_those_of_a_cpu_in_float64(name: str, cuda: torch.device) -> None:
     """Begun twice: what the first sampling left behind is no part of the second."""
-    import torch
-
-    from suites.convnext_ddpm.configurations import FLOAT32
-    from suites.convnext_ddpm.step import seeded_model
-
     configuration = configured(name)
     if configuration.bound > FLOAT32:
         pytest.skip("its products are rounded: the first steps' clean images show little else")
@@ -108,14 +84,10 @@ def test_two_time_steps_are_those_of_a_cpu_in_float64(name: str, cuda: torch.dev
 @pytest.mark.parametrize("name", ["copy_sync", "copy_async", "resident", "overlap", "graph"])
 def test_transfers_change_no_image(name: str, cuda: torch.device) -> None:
     """All time steps, with the same kernels in the same order."""
-    import torch
-
-    from suites.convnext_ddpm import configurations
-    from suites.convnext_ddpm.step import Chain, seeded_model
 
     def sampled(name: str) -> torch.Tensor:
         of = seeded_model(Shape(32, (32, 64)), 1, 20)
-        with configurations.CONFIGURATIONS[name].sampling(of, cuda) as sampler:
+        with CONFIGURATIONS[name].sampling(of, cuda) as sampler:
             return Chain(sampler, of)()
 
     torch.testing.assert_close(sampled(name), sampled("resident_pageable"), rtol=0, atol=1e-3)
@@ -125,18 +97,12 @@ def test_transfers_change_no_image(name: str, cuda: torch.device) -> None:
 def test_the_first_step_uses_no_weights_that_have_not_arrived(
     name: str, cuda: torch.device
 ) -> None:
-    import torch
-
-    from suites.convnext_ddpm import configurations
-    from suites.convnext_ddpm.step import seeded_model
-
-    assert tuple(configurations.LOADINGS) == LOADINGS
     expected = seeded_model(Shape(64), 1, 10)
-    with configurations.CONFIGURATIONS["baseline"].sampling(expected, cuda) as sampler:
+    with CONFIGURATIONS["baseline"].sampling(expected, cuda) as sampler:
         sampler.step()
         image = sampler.image()
     of = seeded_model(Shape(64), 1, 10)
-    with configurations.LOADINGS[name].loading(of, cuda) as weights:
+    with LOADINGS[name].loading(of, cuda) as weights:
         for _ in range(10):
             weights.reset()
             torch.cuda.synchronize()
@@ -146,16 +112,10 @@ def test_the_first_step_uses_no_weights_that_have_not_arrived(
 
 @pytest.mark.parametrize("name", ["baseline", "tf32", "compile"])
 def test_reset_brings_back_the_loss(name: str, cuda: torch.device) -> None:
-    import torch
-
-    from pytest_gpuperf.measure.collector import Phases
-    from suites.convnext_ddpm import configurations
-    from suites.convnext_ddpm.step import TrainingStep, seeded_images, seeded_model
-
     shape = Shape(32, (32, 64))
     of = seeded_model(shape, 2)
     torch.manual_seed(0)
-    with configurations.CONFIGURATIONS[name].applied(of.network):
+    with CONFIGURATIONS[name].applied(of.network):
         step = TrainingStep(of.network, of.diffusion, seeded_images(shape, 2), Phases().mark, cuda)
         losses = []
         for _ in range(2):
@@ -165,13 +125,8 @@ def test_reset_brings_back_the_loss(name: str, cuda: torch.device) -> None:
 
 
 def test_nothing_waits_for_the_device_between_graphs(cuda: torch.device) -> None:
-    import torch
-
-    from suites.convnext_ddpm import configurations
-    from suites.convnext_ddpm.step import seeded_model
-
     of = seeded_model(Shape(32, (32, 64)), 1, 10)
-    with configurations.CONFIGURATIONS["resident_graph"].sampling(of, cuda) as sampler:
+    with CONFIGURATIONS["resident_graph"].sampling(of, cuda) as sampler:
         sampler.start(of.first_image, 9)
         torch.cuda.set_sync_debug_mode("error")
         try:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
+import torch
+from torch import Tensor
 
 from pytest_gpuperf.errors import UsageFailure
+from suites.convnext_ddpm.kernels.device import DeviceLauncher
+from suites.convnext_ddpm.kernels.operators import KernelOperators
 from tests.convnext import kernel_cases as cases
-from tests.convnext.kernel_cases import BOUNDS, COMPOSITIONS, Case
-
-if TYPE_CHECKING:
-    from suites.convnext_ddpm.kernels.device import DeviceLauncher
-    from suites.convnext_ddpm.kernels.operators import KernelOperators
+from tests.convnext.kernel_cases import BOUNDS, COMPOSITIONS, Case, Inputs, bound, error
 
 pytestmark = pytest.mark.gpu
 
@@ -27,9 +25,11 @@ CALLS = [
 
 @pytest.fixture(scope="module")
 def launcher() -> DeviceLauncher:
-    from suites.convnext_ddpm.kernels.device import DeviceLauncher
-
     return DeviceLauncher()
+
+
+def on_gpu(given: Inputs) -> dict[str, Tensor]:
+    return {key: tensor.cuda() for key, tensor in given.items()}
 
 
 @pytest.mark.parametrize(
@@ -37,20 +37,15 @@ def launcher() -> DeviceLauncher:
 )
 def test_agrees_with_float64(launcher: DeviceLauncher, name: str, case: Case) -> None:
     given = cases.inputs(case)
-    on_gpu = {key: tensor.cuda() for key, tensor in given.items()}
-    result = case.call(composed(name, launcher), on_gpu)
-    rounds = name == "im2col_bf16" and bool(case.rounded)
-    bound = BOUNDS["bfloat16" if rounds else "float32"]
-    assert cases.error(result, cases.expected(case, given)) < bound
+    result = case.call(composed(name, launcher), on_gpu(given))
+    assert error(case, given, result) < bound(name, case)
 
 
 @pytest.mark.parametrize("case", cases.CONVOLUTIONS, ids=lambda case: case.name)
 def test_bfloat16_rounds_nothing_but_the_factors(launcher: DeviceLauncher, case: Case) -> None:
-    given = cases.inputs(case)
-    given |= {key: given[key].bfloat16().float() for key in case.rounded}
-    on_gpu = {key: tensor.cuda() for key, tensor in given.items()}
-    result = case.call(composed("im2col_bf16", launcher), on_gpu)
-    assert cases.error(result, cases.expected(case, given)) < BOUNDS["float32"]
+    given = cases.rounded(case)
+    result = case.call(composed("im2col_bf16", launcher), on_gpu(given))
+    assert error(case, given, result) < BOUNDS["float32"]
 
 
 @pytest.mark.parametrize(
@@ -65,21 +60,17 @@ def test_bfloat16_rounds_nothing_but_the_factors(launcher: DeviceLauncher, case:
 def test_a_graph_does_the_same_with_other_numbers(
     launcher: DeviceLauncher, name: str, case: Case
 ) -> None:
-    import torch
-
     operators = composed(name, launcher)
     given = cases.inputs(case)
-    on_gpu = {key: torch.zeros_like(tensor, device="cuda") for key, tensor in given.items()}
-    case.call(operators, on_gpu)
+    zeros = on_gpu({key: torch.zeros_like(tensor) for key, tensor in given.items()})
+    case.call(operators, zeros)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        result = case.call(operators, on_gpu)
-    for key, tensor in on_gpu.items():
+        result = case.call(operators, zeros)
+    for key, tensor in zeros.items():
         tensor.copy_(given[key])
     graph.replay()
-    rounds = name == "im2col_bf16" and bool(case.rounded)
-    bound = BOUNDS["bfloat16" if rounds else "float32"]
-    assert cases.error(result, cases.expected(case, given)) < bound
+    assert error(case, given, result) < bound(name, case)
 
 
 def composed(name: str, launcher: DeviceLauncher) -> KernelOperators:

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import Any
 
 import pytest
+import torch
+from torch.profiler import ProfilerActivity, profile
 
-from pytest_gpuperf.catalogue import architectures
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
-from pytest_gpuperf.measure.collector import Collected, Phases, Plan, Work
-from pytest_gpuperf.measure.cupti.cupti_collector import CuptiCollector
+from pytest_gpuperf.measure.collector import Collected, Phases, Plan
 from pytest_gpuperf.measure.device import guard, nvml
 from pytest_gpuperf.model.measurement import STEP
-
-if TYPE_CHECKING:
-    import torch
+from tests.gpu.counted import CORE, collect, medians, series
 
 pytestmark = pytest.mark.gpu
 
-CORE = catalogue().hardware_set("core")
 EDGE = 2048
 
 
@@ -27,8 +24,6 @@ class Products:
     """A step of two phases: a matrix product, then an elementwise operation."""
 
     def __init__(self) -> None:
-        import torch
-
         self.phases = Phases()
         self.matrix: torch.Tensor = torch.randn(EDGE, EDGE, device="cuda")
 
@@ -39,22 +34,14 @@ class Products:
             product.relu()
 
 
-def collect(step: Products, **changes: object) -> Collected:
-    """What the collector brings back from `step` with the core metrics."""
-    plan = replace(Plan(metrics=CORE, rounds=3), **changes)  # type: ignore[arg-type]
-    return CuptiCollector().collect(Work(step, step.phases), plan)
+def counted(step: Products, **changes: Any) -> Collected:
+    """What the collector brings back from `step`: the core metrics, if nothing else is said."""
+    return collect(step, replace(Plan(metrics=CORE, rounds=3), **changes), step.phases)
 
 
-def values(collected: Collected, phase: str, metric: str) -> tuple[float, ...]:
-    """The values of one metric over one phase."""
-    (sample,) = (s for s in collected.samples if (s.phase, s.metric) == (phase, metric))
-    return sample.values
-
-
-def test_the_device_is_one_that_we_know() -> None:
-    device = nvml.detect_device()
-    assert device is not None
-    assert device.arch in architectures.ARCHITECTURES
+def instructions(collected: Collected, phase: str = STEP) -> tuple[float, ...]:
+    """Of each round."""
+    return series(collected, phase)["instructions"]
 
 
 def test_the_guard_reads_the_clocks() -> None:
@@ -63,39 +50,32 @@ def test_the_guard_reads_the_clocks() -> None:
     assert reading.memory_clock_mhz
 
 
-def test_rounds_repeat_and_do_not_accumulate() -> None:
-    counted = values(collect(Products()), STEP, "instructions")
-    assert len(counted) == 3
-    assert max(counted) == pytest.approx(min(counted), rel=1e-4)
-
-
-def test_the_phases_add_up_to_the_step() -> None:
-    collected = collect(Products())
-    (step, *_) = values(collected, STEP, "instructions")
-    parts = [values(collected, phase, "instructions")[0] for phase in ("product", "elementwise")]
-    assert sum(parts) == pytest.approx(step, rel=1e-4)
+def test_rounds_repeat_without_adding_up_and_phases_add_up_to_the_step() -> None:
+    collected = counted(Products())
+    step = instructions(collected)
+    assert len(step) == 3
+    assert max(step) == pytest.approx(min(step), rel=1e-4)
+    parts = [instructions(collected, phase)[0] for phase in ("product", "elementwise")]
+    assert sum(parts) == pytest.approx(step[0], rel=1e-4)
 
 
 def test_twice_the_work_is_twice_the_instructions() -> None:
-    step = Products()
-    once = values(collect(step), "product", "instructions")[0]
-
     class Twice(Products):
         def __call__(self) -> None:
             with self.phases.mark("product"):
                 self.matrix @ self.matrix
                 self.matrix @ self.matrix
 
-    twice = values(collect(Twice()), "product", "instructions")[0]
+    once, twice = (instructions(counted(step), "product")[0] for step in (Products(), Twice()))
     assert twice == pytest.approx(2 * once, rel=1e-3)
 
 
 def test_a_metric_that_the_chip_does_not_have_is_named_and_the_others_are_read() -> None:
     unknown = replace(CORE[0], name="unknown", hardware={"default": "sm__no_such_metric.sum"})
-    collected = collect(Products(), metrics=(*CORE, unknown))
+    collected = counted(Products(), metrics=(*CORE, unknown))
     assert [entry.metric for entry in collected.unsupported] == ["unknown"]
     assert "sm__no_such_metric.sum" in collected.unsupported[0].reason
-    assert values(collected, STEP, "cycles")
+    assert series(collected)["cycles"]
 
 
 def test_a_step_that_raises_leaves_nothing_behind() -> None:
@@ -109,16 +89,12 @@ def test_a_step_that_raises_leaves_nothing_behind() -> None:
             super().__call__()
 
     with pytest.raises(ArithmeticError, match="the step's own"):
-        collect(Breaks())
-    assert values(collect(Products()), STEP, "cycles")
+        counted(Breaks())
+    assert series(counted(Products()))["cycles"]
 
 
 def test_torch_profiler_works_before_and_after() -> None:
-    from torch.profiler import ProfilerActivity, profile
-
     def launches() -> int:
-        import torch
-
         # acc_events keeps torch's warning about cleared events away.
         with profile(activities=[ProfilerActivity.CUDA], acc_events=True) as trace:
             Products()()
@@ -126,7 +102,7 @@ def test_torch_profiler_works_before_and_after() -> None:
         return sum(event.count for event in trace.key_averages())
 
     before = launches()
-    assert values(collect(Products()), STEP, "instructions")
+    assert instructions(counted(Products()))
     assert launches() == before
 
 
@@ -135,17 +111,16 @@ def test_a_set_is_read_whole_but_for_what_the_architecture_lacks(name: str) -> N
     device = nvml.detect_device()
     assert device is not None
     metrics = catalogue().hardware_set(name)
-    collected = collect(Products(), metrics=metrics, rounds=1)
+    collected = counted(Products(), metrics=metrics, rounds=1)
     lacking = {metric.name for metric in metrics if not metric.exists_on(device.arch)}
     assert {entry.metric for entry in collected.unsupported} == lacking
     if name != "core":
-        assert 0 < values(collected, STEP, "sm_throughput")[0] <= 100
+        assert 0 < series(collected)["sm_throughput"][0] <= 100
 
 
 def test_floating_point_operations_are_those_of_the_product() -> None:
     metrics = catalogue().selected("paper")
-    collected = collect(Products(), metrics=metrics, rounds=1)
-    counted = {s.metric: s.values[0] for s in collected.samples if s.phase == "product"}
-    operations = 2 * counted.get("sass_ffma", 0) + 4 * counted.get("sass_ffma2", 0)
-    operations += counted.get("tensor_ops_tf32", 0)
+    product = medians(counted(Products(), metrics=metrics, rounds=1), "product")
+    operations = 2 * product.get("sass_ffma", 0) + 4 * product.get("sass_ffma2", 0)
+    operations += product.get("tensor_ops_tf32", 0)
     assert operations == pytest.approx(2 * EDGE**3, rel=0.05)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from pathlib import Path
-from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+import torch
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import CountersUnavailable
@@ -18,9 +18,7 @@ from pytest_gpuperf.measure.cupti.cupti_collector import CuptiCollector
 from pytest_gpuperf.measure.trace import compiled_kernels
 from pytest_gpuperf.model.measurement import STEP, KernelTable
 from tests import ROOT
-
-if TYPE_CHECKING:
-    import torch
+from tests.gpu.counted import collect, medians, series
 
 pytestmark = pytest.mark.gpu
 
@@ -33,29 +31,16 @@ PLAN = Plan(
 EDGE = 512
 
 
-def values(
-    step: Callable[[], object],
-    collector: CuptiCollector | None = None,
-    phases: Phases | None = None,
-) -> dict[str, dict[str, float]]:
-    """What a measurement of the step brings, by phase and metric: medians."""
-    work = Work(step, phases or Phases())
-    collected = (collector or CuptiCollector()).collect(work, PLAN)
-    by_phase: dict[str, dict[str, float]] = {}
-    for sample in collected.samples:
-        by_phase.setdefault(sample.phase, {})[sample.metric] = median(sample.values)
-    return by_phase
+def counted_in(step: Callable[[], object]) -> dict[str, float]:
+    """What a measurement of the step brings: medians."""
+    return medians(collect(step, PLAN))
 
 
 def matrix() -> torch.Tensor:
-    import torch
-
     return torch.rand(EDGE, EDGE, device="cuda")
 
 
 def test_waits_are_counted_by_the_call_that_waits() -> None:
-    import torch
-
     cuda: Any = torch.cuda
     x, pageable = matrix(), torch.rand(EDGE)
 
@@ -67,7 +52,7 @@ def test_waits_are_counted_by_the_call_that_waits() -> None:
         event.synchronize()
         cuda.synchronize()
 
-    counted = values(step)[STEP]
+    counted = counted_in(step)
     assert counted["stream_synchronizations"] == 2
     assert counted["event_synchronizations"] == 1
     assert counted["device_synchronizations"] == 1
@@ -83,7 +68,7 @@ def test_a_step_that_only_launches_waits_for_nothing_and_asks_for_no_memory() ->
         for _ in range(20):
             x.relu()
 
-    counted = values(step)[STEP]
+    counted = counted_in(step)
     waits = [value for name, value in counted.items() if name.endswith("synchronizations")]
     assert (counted["launches"], waits, counted["driver_allocations"]) == (20, [0, 0, 0], 0)
 
@@ -98,30 +83,24 @@ def test_phases_have_their_part_of_it() -> None:
             y.sum().item()
             (y @ y).sum().item()
 
-    counted = values(step, phases=phases)
-    assert counted["forward"]["launches"] == 1
-    assert counted["forward"]["stream_synchronizations"] == 0
-    assert counted["backward"]["stream_synchronizations"] == 2
-    assert (
-        counted["forward"]["launches"] + counted["backward"]["launches"]
-        == (counted[STEP]["launches"])
-    )
+    collected = collect(step, PLAN, phases)
+    forward, backward, whole = (medians(collected, p) for p in ("forward", "backward", STEP))
+    assert forward["launches"] == 1
+    assert forward["stream_synchronizations"] == 0
+    assert backward["stream_synchronizations"] == 2
+    assert forward["launches"] + backward["launches"] == whole["launches"]
 
 
 def test_memory_that_the_cache_lacks_is_asked_of_the_driver() -> None:
-    import torch
-
     def step() -> None:
         torch.cuda.empty_cache()
         torch.empty(2**26, device="cuda")
 
-    assert values(step)[STEP]["driver_allocations"] == 1
+    assert counted_in(step)["driver_allocations"] == 1
 
 
 @pytest.mark.filterwarnings("ignore")  # of the compiler, about itself
 def test_graphs_breaks_and_recompilations_of_torch_compile() -> None:
-    import torch
-
     x = matrix()
 
     def broken(y: torch.Tensor) -> torch.Tensor:
@@ -130,7 +109,7 @@ def test_graphs_breaks_and_recompilations_of_torch_compile() -> None:
         return (z + 1).relu()
 
     compiled = torch.compile(broken)
-    counted = values(lambda: compiled(x))[STEP]
+    counted = counted_in(lambda: compiled(x))
     assert (counted["compiled_graphs"], counted["graph_breaks"]) == (2, 1)
     assert counted["recompilations"] == 0
 
@@ -142,9 +121,9 @@ def test_without_the_right_to_read_counters_times_and_the_host_are_measured_all_
     x = matrix()
     work = Work(lambda: x.relu(), Phases())
     collected = CuptiCollector(load_cupti=refused).collect(work, PLAN)
-    series = {s.metric: s.values for s in collected.samples if s.phase == STEP}
-    assert {*series["launches"]} == {1.0}  # a short step is traced up to nine times
-    assert min(series["kernel_time"]) > 0
+    traced = series(collected)
+    assert {*traced["launches"]} == {1.0}  # a short step is traced up to nine times
+    assert min(traced["kernel_time"]) > 0
     assert {u.metric for u in collected.unsupported} == {metric.name for metric in PLAN.metrics}
 
 
@@ -159,8 +138,6 @@ def line_of(function: Callable[..., object], text: str) -> str:
 
 
 def test_waits_and_gaps_have_the_line_that_makes_them() -> None:
-    import torch
-
     x = matrix()
 
     def step() -> None:
@@ -185,20 +162,16 @@ def test_waits_and_gaps_have_the_line_that_makes_them() -> None:
 
 @pytest.mark.filterwarnings("ignore")  # of the compiler, about itself
 def test_a_compiled_step_is_compiled_still_after_its_lines_were_looked_for() -> None:
-    import torch
-
     x = matrix()
     compiled = torch.compile(lambda y: (y.sin() * 2 + 1).relu())
     compiled(x)  # its compilation launches what it chooses among
     before = [launch.kind for launch in table_of(lambda: compiled(x)).launches]
-    counted = values(lambda: compiled(x))[STEP]
+    counted = counted_in(lambda: compiled(x))
     assert (counted["launches"], counted["compiled_graphs"]) == (len(before), 1)
 
 
 @pytest.mark.filterwarnings("ignore")  # of the compiler, about itself
 def test_kernels_that_torch_compile_made_have_their_line() -> None:
-    import torch
-
     def net(y: torch.Tensor) -> torch.Tensor:
         return (y.sin() + 1).relu()
 

@@ -6,14 +6,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 
 from suites.meddpm import data
 from suites.meddpm.conftest import CURVE_STEPS_ON_A_GPU, QUALITY_SIZE_ON_A_GPU
 from suites.meddpm.limits import LIMITS, excess
 from suites.meddpm.model import med_ddpm
 from suites.meddpm.optimizations import OPTIMIZATIONS, composed
-from suites.meddpm.quality import Quality, with_live_branches
-from tests.meddpm.asked import deviation_of, errors_of, likeness_of
+from suites.meddpm.quality import Configured, Quality, with_live_branches
+from tests.meddpm.asked import asked
 from tests.meddpm.faults import bf16_accumulation, dropped_skip, stale_weights, wrong_epsilon
 
 pytestmark = pytest.mark.gpu
@@ -24,21 +25,22 @@ FUSED = ("fused_norm", "tf32+channels_last+fused_norm", "bf16_fused")
 @pytest.fixture(scope="module")
 def quality(tmp_path_factory: pytest.TempPathFactory) -> Quality:
     """The published network on the suite's volume; float64 and the baseline have answered."""
-    import torch
-
     torch.manual_seed(0)
     volumes = data.load("synthetic", QUALITY_SIZE_ON_A_GPU, Path(tmp_path_factory.mktemp("data")))
     diffusion = with_live_branches(med_ddpm(128))
     quality = Quality(diffusion, volumes, "cuda", curve_steps=5, chain_steps=8, draws=(1, 2))
-    errors_of(quality, OPTIMIZATIONS["baseline"])
-    likeness_of(quality, OPTIMIZATIONS["baseline"])
+    asked(Configured.errors, quality, OPTIMIZATIONS["baseline"])
+    asked(Configured.similarity, quality, OPTIMIZATIONS["baseline"])
     return quality
 
 
 @pytest.mark.parametrize("name", FUSED)
 def test_without_a_fault_they_are_within_their_limits(name: str, quality: Quality) -> None:
     optimization = composed(name)
-    assert excess(errors_of(quality, optimization), LIMITS[optimization.precision]) == []
+    assert (
+        excess(asked(Configured.errors, quality, optimization), LIMITS[optimization.precision])
+        == []
+    )
 
 
 @pytest.mark.parametrize(
@@ -60,7 +62,9 @@ def test_errors_catch_a_fault(
     fault(monkeypatch)
     for name in names:
         optimization = composed(name)
-        problems = excess(errors_of(quality, optimization), LIMITS[optimization.precision])
+        problems = excess(
+            asked(Configured.errors, quality, optimization), LIMITS[optimization.precision]
+        )
         assert any(problem.startswith(says) for problem in problems), (name, problems)
 
 
@@ -68,8 +72,6 @@ def test_a_curve_catches_what_no_single_step_shows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Weights of the first step in every step, on as many steps as the suite's curve has."""
-    import torch
-
     torch.manual_seed(0)
     quality = Quality(
         with_live_branches(med_ddpm(128)),
@@ -80,10 +82,10 @@ def test_a_curve_catches_what_no_single_step_shows(
         draws=(1,),
     )
     baseline = OPTIMIZATIONS["baseline"]
-    deviation_of(quality, baseline)  # what it is compared with, without the fault
+    asked(Configured.deviation, quality, baseline)  # what it is compared with, without the fault
     stale_weights(monkeypatch)
-    assert excess(errors_of(quality, baseline), LIMITS["ieee"]) == []
-    assert deviation_of(quality, baseline) > LIMITS["bf16"].curve
+    assert excess(asked(Configured.errors, quality, baseline), LIMITS["ieee"]) == []
+    assert asked(Configured.deviation, quality, baseline) > LIMITS["bf16"].curve
 
 
 def test_a_sample_catches_a_dropped_skip_connection(
@@ -92,6 +94,6 @@ def test_a_sample_catches_a_dropped_skip_connection(
     pytest.importorskip("torchmetrics")
     dropped_skip(monkeypatch)
     optimization = composed(FUSED[-1])
-    similarity = likeness_of(quality, optimization)
+    similarity = asked(Configured.similarity, quality, optimization)
     allowed = LIMITS[optimization.precision].dissimilarity
     assert min(similarity.ssim, similarity.ms_ssim) < 1 - allowed

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -123,39 +124,31 @@ def test_ranks_count_the_same_work_outside_of_collectives(tmp_path: Path) -> Non
     assert left_behind(tmp_path) == []
 
 
-@pytest.mark.parametrize(
-    ("fault", "said"),
-    [
-        pytest.param("os.kill(os.getpid(), signal.SIGKILL)", "was ended by SIGKILL", id="killed"),
-        pytest.param("assert False, 'boom'", "AssertionError: boom", id="raises"),
-        pytest.param("time.sleep(600)", "does not come out, last in", id="hangs"),
-        pytest.param("return", "rank 1 is waiting for the others before", id="leaves early"),
-    ],
-)
-def test_a_rank_at_fault_is_named_and_nothing_is_left(
-    fault: str, said: str, tmp_path: Path
-) -> None:
-    code, printed = ranks(tmp_path, fault=fault)
+HANGS = "time.sleep(600)"
+PROFILED = "step.profiler = torch.profiler.profile(); step.profiler.start()"
+AT_FAULT_ARE: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
+    "killed": (
+        {"fault": "os.kill(os.getpid(), signal.SIGKILL)"},
+        ("the ranks stopped", "was ended by SIGKILL"),
+    ),
+    "raises": ({"fault": "assert False, 'boom'"}, ("the ranks stopped", "AssertionError: boom")),
+    "hangs": ({"fault": HANGS}, ("the ranks stopped", " come out")),
+    "leaves early": (
+        {"fault": "return"},
+        ("the ranks stopped", "waiting for the others before"),
+    ),
+    "another profiler": ({"before": PROFILED}, ("rank 1 failed", "torch.profiler is recording")),
+    # NCCL ends the process that waits, which is not the one that did not come.
+    "NCCL's time-out": ({"fault": HANGS, "nccl_s": 5}, ("the ranks stopped",)),
+}
+
+
+@pytest.mark.parametrize("kind", AT_FAULT_ARE)
+def test_a_rank_at_fault_is_named_and_nothing_is_left(kind: str, tmp_path: Path) -> None:
+    what, said = AT_FAULT_ARE[kind]
+    code, printed = ranks(tmp_path, **what)
     assert code == pytest.ExitCode.TESTS_FAILED
-    assert "the ranks stopped" in printed
     assert "rank 1" in printed
-    assert said in printed
-    assert left_behind(tmp_path) == []
-
-
-def test_a_rank_under_another_profiler_is_named(tmp_path: Path) -> None:
-    profiled = "step.profiler = torch.profiler.profile(); step.profiler.start()"
-    code, printed = ranks(tmp_path, before=profiled)
-    assert code == pytest.ExitCode.TESTS_FAILED
-    assert "rank 1 failed" in printed
-    assert "torch.profiler is recording" in printed
-    assert left_behind(tmp_path) == []
-
-
-def test_a_time_out_of_nccl_names_the_rank_that_it_ended(tmp_path: Path) -> None:
-    """NCCL ends the process that waits, which is not the one that did not come."""
-    code, printed = ranks(tmp_path, fault="time.sleep(600)", nccl_s=5)
-    assert code == pytest.ExitCode.TESTS_FAILED
-    assert "the ranks stopped" in printed
-    assert "rank 1" in printed
+    for text in said:
+        assert text in printed
     assert left_behind(tmp_path) == []

@@ -49,9 +49,9 @@ def calibrated(metric: Metric, processes: float) -> Calibration:
     return Calibration("2026-03-01", 20, 4, 2, 60, 0, {metric.metric_class.value: spread})
 
 
-def trend(values: list[float], gpus: list[str] | None = None) -> Trend:
-    """Of cycles, where nothing else is known."""
-    return trends([(CYCLES, NightlyValues(values, gpus or ["a"] * len(values)))])[0]
+def trend(values: Sequence[float], gpus: list[str] | None = None, metric: Metric = CYCLES) -> Trend:
+    """Of one series, where nothing else is known."""
+    return trends([(metric, NightlyValues(values, gpus or ["a"] * len(values)))])[0]
 
 
 def test_the_segments_are_those_that_ruptures_finds_without_a_jump() -> None:
@@ -132,7 +132,7 @@ def test_what_is_within_the_tolerance_is_known_and_does_not_matter() -> None:
 
 def test_counts_that_go_to_and_fro_between_two_values_are_noise() -> None:
     modes = np.where(np.random.default_rng(5).random(200) < 0.3, 1.0002e9, 1e9)
-    (one,) = trends([(INSTRUCTIONS, NightlyValues([*modes], ["a"] * 200))])
+    one = trend([*modes], metric=INSTRUCTIONS)
     assert one.changes == ()
 
 
@@ -140,7 +140,7 @@ def test_fewer_compiled_graphs_are_better_and_none_is_worse() -> None:
     graphs = catalogue().metrics["compiled_graphs"]
     for levels, worse in (((2.0, 1.0), False), ((1.0, 0.0), True), ((1.0, 2.0), True)):
         values = [level for level in levels for _ in range(8)]
-        (found,) = trends([(graphs, NightlyValues(values, ["a"] * 16))])
+        found = trend(values, metric=graphs)
         assert [(change.at, change.worse) for change in found.changes] == [(8, worse)]
 
 
@@ -192,7 +192,7 @@ def test_the_error_of_a_change_is_a_share_of_the_level_before_or_from_0_of_the_m
     before: float, after: float, of_mean: float
 ) -> None:
     """Values that may be 0 are judged, and their noise is, as shares of the mean of all."""
-    (one,) = trends([(STALLS, NightlyValues([before] * 20 + [after] * 20, ["a"] * 40))])
+    one = trend([before] * 20 + [after] * 20, metric=STALLS)
     (change,) = one.changes
     assert change.error == pytest.approx(of_mean * one.noise / math.sqrt(10), rel=1e-9)
 
@@ -213,7 +213,7 @@ def test_the_error_of_a_change_is_a_share_of_the_level_before_or_from_0_of_the_m
 def test_changes_and_the_last_night_are_shares_of_the_level_before_or_points(
     metric: Metric, values: list[float], change: float | None, pending: float
 ) -> None:
-    (one,) = trends([(metric, NightlyValues(values, ["a"] * 40))])
+    one = trend(values, metric=metric)
     assert [step.at for step in one.changes] == [20]
     (found,) = (step.change for step in one.changes)
     assert found == (None if change is None else pytest.approx(change, rel=1e-9))
@@ -251,7 +251,7 @@ def test_the_noise_that_is_assumed_counts_for_twenty_nights(nights: int, share: 
 
 def test_the_noise_and_the_tolerance_of_percentages_are_points() -> None:
     values = [60 + math.sqrt(2) * 0.4 * (night % 2) for night in range(21)]
-    (one,) = trends([(HITS, NightlyValues(values, ["a"] * 21))])
+    one = trend(values, metric=HITS)
     assert (one.points, one.tolerance) == (True, 0.75)
     assert one.noise == pytest.approx(0.4, rel=1e-9)
 
@@ -423,7 +423,7 @@ def test_levels_are_as_on_the_gpu_that_measured_most(
     values = [level if night < 40 else changed for night in range(len(gpus))]
     of_b = [value * other if metric is CYCLES else value + other for value in values]
     pooled = [b if gpu == "b" else a for a, b, gpu in zip(values, of_b, gpus, strict=True)]
-    (one,) = trends([(metric, NightlyValues(pooled, [*gpus]))])
+    one = trend(pooled, [*gpus], metric)
     assert [change.at for change in one.changes] == [40]
     assert one.levels == pytest.approx((level, changed), rel=1e-9, abs=1e-9)
 

@@ -78,7 +78,7 @@ def said(before: Night, now: Night) -> list[tuple[SuspectKind, str]]:
             {"machine": {"vbios": "1", "gpcs": 7, "ecc": False, "sm_map": "x"}},
             {"machine": {"vbios": "1", "ecc": True, "sm_map": "y"}},
             SuspectKind.GPU_KIND,
-            "gpcs 7 -> none, ecc False -> True",
+            "ecc False -> True",
         ),
         (
             {},

@@ -1,18 +1,18 @@
-"""Steps that lost something: realistic kernels, a line each, and what is said of them."""
+"""Steps that lost something: realistic kernels, a line each."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
+from functools import partial
 
 from pytest_gpuperf.catalogue import kernel_families
 from pytest_gpuperf.judge.attribution import Naming, attribute
-from pytest_gpuperf.model.measurement import KernelTable
+from pytest_gpuperf.model.measurement import CallSite, KernelTable
 from pytest_gpuperf.model.result import Attribution, Cause, Outcome, Verdict
-from pytest_gpuperf.report.text.kernel_lines import sentence
-from tests import ROOT
+from pytest_gpuperf.model.result import CauseKind as Kind
 from tests.examples import verdict
-from tests.kernel_steps import Sited, sited
+from tests.kernel_steps import Sited, counted, operators, sited, table
 
 NAMING = Naming(kernel_families.family, kernel_families.short_name)
 
@@ -133,34 +133,6 @@ Cases = dict[str, Callable[[], Attribution]]
 """Losses by the kind of their cause, and what is special about each."""
 
 
-def said(attribution: Attribution) -> str:
-    """All fields of a cause that say something, and the sentence on it."""
-    told = cause(attribution)
-    known = {field.name: getattr(told, field.name) for field in fields(told)}
-    texts = {
-        name: f"{value:.6g}" if isinstance(value, float) else str(value)
-        for name, value in {**known, "kind": told.kind.value}.items()
-        if value not in (None, "", ())
-    }
-    numbers = ", ".join(f"{name} {text}" for name, text in texts.items())
-    return f"{numbers}\n{sentence(attribution)}".strip()
-
-
-CAUSES = ROOT / "tests" / "data" / "causes"
-
-
-def expected(name: str) -> dict[str, str]:
-    """What has to be said of each loss, by a file of tests/data/causes."""
-    blocks = (CAUSES / name).read_text("utf-8").strip().split("\n\n")
-    return {name: said for name, _, said in (block.partition("\n") for block in blocks)}
-
-
-def record(name: str, cases: Cases) -> None:
-    """Writes such a file anew."""
-    blocks = [f"{case}\n{said(made())}\n" for case, made in cases.items()]
-    (CAUSES / name).write_text("\n".join(blocks), "utf-8")
-
-
 def against(after: KernelTable, before: KernelTable, *verdicts: Verdict) -> Attribution:
     return attribute(after, before, NAMING, verdicts)
 
@@ -207,10 +179,797 @@ def bound(rows: Sequence[Sited], idle: float, *verdicts: Verdict) -> Attribution
     )
 
 
-def short(*names: str) -> str:
-    return ", ".join(map(kernel_families.short_name, names))
-
-
 def summed(row: Sited) -> list[Sited]:
     """A product of matrices, by multiplying and adding up."""
     return [(MUL, 600.0, row[2]), (REDUCE, 300.0, row[2])] if row[0] == GEMM else [row]
+
+
+# Losses of kernels
+
+CONVS = [(CONV, 5e3)]
+ONCE = [(CONV, 900.0), (GEMM, 800.0), (SOFTMAX, 700.0), (ADD, 600.0), (MUL, 500.0)]
+MM, ADD_OP, RELU, CLONE = (f"aten.{name}" for name in ("mm", "add", "relu", "clone"))
+FORWARD, NET_NORM = "net.py:3 Net.forward a", "net.py:4 Net.norm a"
+DOUBLE_MOMENTS, DOUBLE_MUL = (name.replace("float", "double") for name in (MOMENTS, MUL))
+OPERATORS = verdict("operators")
+LAYOUT_COPIES = verdict("layout_copies", unit="copies", baseline=0.0, measured=3.0, change=None)
+
+
+def compiled(launches: int) -> KernelTable:
+    """Kernels of no line, in a table in which others have theirs."""
+    rows = [(CONV, 5_000.0, BLOCK), (GEMM, 900.0, ATTEND)]
+    made = sited(*rows, *[(MUL, 500.0, "x x")] * launches)
+    return replace(made, sites=(*made.sites[:2], CallSite("", "")))
+
+
+KINDS: Cases = {
+    "layout: layout": lambda: of(changed((BLOCK, before_each(TO_NHWC, 300.0))), step_time(0.03)),
+    "repeated work: called twice": lambda: of(changed((ATTEND, again)), step_time(0.12)),
+    "repeated work: called three times, as one module does": lambda: of(
+        changed((f"{ATTEND} {MODULES[1]}", lambda row: [row] * 3)), step_time(0.12)
+    ),
+    "more launches: more launches": lambda: of(
+        changed((BLOCK, before_each(MUL, 50.0))), step_time(0.006, 0.001)
+    ),
+    "more launches: an optimizer in a loop": lambda: of(
+        changed((TRAIN, lambda row: [(MUL, 2.0, row[2])] * 1500)),
+        step_time(0.3),
+        idle=7_000.0,
+        idle_at=[(TRAIN, 7_000.0)],
+    ),
+    "host synchronisation: item": lambda: of(
+        (*STEP_ROWS, (DOWN, 1.5, ITEM)),
+        step_time(0.026),
+        calls=[("cudaStreamSynchronize", ITEM, 12)],
+        idle=1500.0,
+        idle_at=[(TRAIN, 1000.0), (ITEM, 500.0)],
+    ),
+    "transfer: transfer": lambda: of(
+        changed((TRAIN, before_each(UP, 900.0))),
+        step_time(0.045),
+        more("copy_bytes_h2d_pageable", 0, 12 * 2**20),
+    ),
+    "memory: memory": lambda: of(
+        STEP_ROWS,
+        step_time(0.1),
+        calls=[("cudaMalloc", f"{BLOCK} blocks.1", 4), ("cudaFree", f"{BLOCK} blocks.1", 4)],
+        idle=3_000.0,
+        idle_at=[(TRAIN, 1000.0), (f"{BLOCK} blocks.1", 2_000.0)],
+    ),
+    "recompilation: graph breaks": lambda: of(
+        STEP_ROWS, step_time(0.0), more("graph_breaks", 1, 3), more("compiled_graphs", 2, 4)
+    ),
+    "slower kernels: slower": lambda: of(
+        changed((NORM, lambda row: [(row[0], 1.3 * row[1], row[2])])), step_time(0.048)
+    ),
+    "unknown: unknown": lambda: of(STEP_ROWS, step_time(0.019)),
+    "more launches: of no line": lambda: against(
+        compiled(3), compiled(1), step_time(0.15, before=6.4)
+    ),
+    "recompilation: compiled graphs": lambda: of(
+        STEP_ROWS, step_time(0.0), more("compiled_graphs", 2, 4)
+    ),
+    "precision: far from the trace": lambda: of(changed((NORM, in_double)), step_time(0.5)),
+}
+
+
+def in_other_format(*converting: str) -> Attribution:
+    """Of one activation that was turned channels-last, as seen on an H200."""
+    times = {ADD_STRIDED: 800.0, ADD: 200.0, CONV: 5_000.0}
+    names = [TO_NHWC, CONV, TO_NHWC, ADD], [*converting, CONV, ADD_STRIDED]
+    before, after = ([(name, times.get(name, 30.0)) for name in side] for side in names)
+    return between(before, after, step_time(0.1))
+
+
+def half_conversions(others: int) -> Attribution:
+    before = [(TO_NHWC, 30.0), (CONV, 5_000.0), *[(ADD, 200.0), (REDUCE, 100.0)][:others]]
+    after = [(COPY, 30.0), (CONV, 5_000.0), *[(ADD_STRIDED, 800.0), (SOFTMAX, 300.0)][:others]]
+    return between(before, after)
+
+
+def in_pieces(pieces: int) -> Attribution:
+    rows = changed((TRAIN, lambda row: [(MUL, 200.0, row[2])] * pieces))
+    return of(rows, step_time(0.1))
+
+
+def lines_of_one_function() -> Attribution:
+    lines = changed((NORM, lambda row: [(row[0], row[1], row[2].replace("45", "46"))]))
+    rows = [*lines, (MUL, 60.0, f"{NORM} x"), (MUL, 90.0, "layers.py:47 GroupNorm32.forward x")]
+    return of((*rows, (MUL, 100.0, "other.py:1 f")), step_time(0.01))
+
+
+def named(*others: str) -> Attribution:
+    """Three kernels that are new and take most by all their launches, and others."""
+    fewer = [(name, 1.0) for name in others for _ in range(9)]
+    return between(CONVS, [*CONVS, *fewer, (ADD, 80.0), *[(MUL, 30.0)] * 3, (REDUCE, 20.0)])
+
+
+WORK: Cases = {
+    "layout: formats are converted otherwise": partial(in_other_format, COPY, COPY),
+    "algorithm: formats are not converted any more": in_other_format,
+    "layout: half of what changed are conversions": partial(half_conversions, 1),
+    "algorithm: less than half are": partial(half_conversions, 2),
+    "algorithm: kernels of a line are gone and others have come": lambda: of(
+        changed((ATTEND, summed)), step_time(0.1)
+    ),
+    **{
+        f"{kind.value}: {pieces} pieces in place of one kernel": partial(in_pieces, pieces)
+        for pieces, kind in ((20, Kind.ALGORITHM), (21, Kind.LAUNCHES))
+    },
+    "more launches: several lines of a function are one change at the worst": lines_of_one_function,
+    "more launches: three are named": named,
+    "more launches: and one more": partial(named, MOMENTS),
+    "more launches: and two more": partial(named, MOMENTS, SOFTMAX),
+    "more launches: operators are named by their number": lambda: against(
+        operators((MM, FORWARD), *((name, NET_NORM) for name in (ADD_OP, RELU, RELU))),
+        operators((MM, FORWARD)),
+    ),
+    "more launches: a single operator": lambda: against(
+        operators((MM, FORWARD), (ADD_OP, NET_NORM)), operators((MM, FORWARD)), OPERATORS
+    ),
+    "layout: operators that are gone make up for others": lambda: against(
+        operators(
+            (MM, FORWARD),
+            (RELU, NET_NORM),
+            (MM, FORWARD),
+            *[(CLONE, NET_NORM)] * 3,
+            (ADD_OP, NET_NORM),
+        ),
+        operators(*[(RELU, NET_NORM)] * 3, (MM, FORWARD), (RELU, NET_NORM), (MM, FORWARD)),
+        LAYOUT_COPIES,
+    ),
+    "layout: of two conversions that are new the longer": partial(
+        between, CONVS, [*CONVS, (COPY, 100.0), (TO_NHWC, 60.0)]
+    ),
+    "layout: a conversion that takes longer than the new ones together": partial(
+        between, [*CONVS, (COPY, 1e3)], [*CONVS, (TO_NHWC, 300.0), (TO_NCHW, 300.0), (COPY, 1.4e3)]
+    ),
+    "layout: a long conversion on another grid that hardly takes longer": partial(
+        between, [*CONVS, (COPY, 1e3)], [*CONVS, (f"{COPY}@8", 1.1e3), *[(TO_NHWC, 150.0)] * 2]
+    ),
+    "layout: a conversion that takes as long as before": partial(
+        between, [*CONVS, (TO_NHWC, 1e3)], [*CONVS, (TO_NHWC, 1e3), *[(COPY, 100.0)] * 3]
+    ),
+    "slower kernels: slower by most, not the slowest": partial(
+        between, [(CONV, 3e3), (REDUCE, 200.0)], [(CONV, 3.2e3), (REDUCE, 600.0)]
+    ),
+    "slower kernels: slower by most": partial(
+        between, [(CONV, 3e3), (REDUCE, 200.0)], [(CONV, 4e3), (REDUCE, 250.0)]
+    ),
+    "algorithm: the algorithm that costs most, not the longest": partial(
+        between, [*CONVS, (GEMM, 300.0)], [(CONV_TILE, 5.2e3), (GEMM_TILE, 900.0)]
+    ),
+    "algorithm: the algorithm that costs most": partial(
+        between, [*CONVS, (GEMM, 300.0)], [(CONV_TILE, 7e3), (GEMM_TILE, 900.0)]
+    ),
+    "precision: without call sites": lambda: against(
+        table((CONV, 5e3), (ADD, 10.0), (MOMENTS.replace("float", "half"), 300.0)),
+        table((FUSED, 50.0), (CONV, 5e3), (ADD, 10.0)),
+    ),
+}
+
+
+def in_type(
+    place: str, turned: Callable[[tuple[str, float, str]], list[tuple[str, float, str]]]
+) -> Attribution:
+    return of(changed((place, turned)), step_time(0.1))
+
+
+def new_in_float64(*usual: str) -> Attribution:
+    """New work in float64, in a function that launches the usual kernels."""
+    old = [(ADAM, 3_000.0, TRAIN), *((name, 100.0, ITEM) for name in usual)]
+    return against(sited(*old, (DOUBLE_MUL, 500.0, ITEM)), sited(*old))
+
+
+def operators_of_module(usual: str, new: str) -> Attribution:
+    """An operator's name has no data type, whatever its module is called."""
+    rows = [("aten.mul", f"net.py:4 Net.norm {usual}")]
+    after = operators(*rows, (ADD_OP, f"net.py:4 Net.norm {new}"))
+    return against(after, operators(*rows), OPERATORS)
+
+
+TYPES: Cases = {
+    "precision: of a family": partial(in_type, NORM, in_double),
+    "precision: of convolutions": partial(in_type, BLOCK, lambda row: [(CONV_F32, 9e3, row[2])]),
+    "precision: of the kernels that have another one": partial(in_type, ATTEND, in_double),
+    "precision: a fifth of what changed": partial(
+        between, [(CONV, 100.0)], [(CONV_F32, 1e3), (MUL, 3.9e3)]
+    ),
+    "more launches: less than a fifth": partial(
+        between, [(CONV, 100.0)], [(CONV_F32, 1e3), (MUL, 4.1e3)]
+    ),
+    "more launches: a module called half": partial(operators_of_module, "half", "double"),
+    "more launches: a module called f64": partial(operators_of_module, "x.f32", "x.f64"),
+    "precision: most of the time, not of the launches": partial(
+        between,
+        [(MOMENTS, 100.0), *[(FUSED, 10.0)] * 2],
+        [(DOUBLE_MOMENTS, 1e3), *[(f"{FUSED}@2", 10.0)] * 2],
+    ),
+    **{
+        f"{kind}: new float64 where {name} is usual": partial(new_in_float64, *usual)
+        for kind, name, usual in (
+            ("precision", "tf32", [CONV]),
+            ("precision", "tf32 or float32", [CONV, MOMENTS]),
+            ("precision", "a fill beside tf32", [ZEROS, CONV]),
+            ("more launches", "a fill", [ZEROS]),
+            ("more launches", "float64", [CONV.replace("tf32", "bf16"), DOUBLE_MUL]),
+            ("more launches", "nothing", []),
+        )
+    },
+}
+
+
+def called_again(*again: Launched) -> Attribution:
+    return between(ONCE, [*ONCE, *again])
+
+
+def of_ten(count: int) -> Attribution:
+    ten = [(f"{CONV}@{blocks}", 100.0) for blocks in range(1, 11)]
+    return between(ten, [*ten, *ten[:count]])
+
+
+def thrice_and_other(other: int) -> Attribution:
+    """Done three times, where one launch in ten or two are other ones than before."""
+    before = [*ONCE, *[(MOMENTS, 10.0)] * 2]
+    rest = [*[(f"{MOMENTS}@8", 10.0)] * other, *[(MOMENTS, 10.0)] * (2 - other)]
+    return between(before, [*ONCE * 3, *rest])
+
+
+def known_again(names: tuple[str, ...], us: float, at: str) -> Attribution:
+    known = [(name, 900.0) for name in (CONV, GEMM, SOFTMAX)]
+    before = [*known, *((f"{MOMENTS}@{blocks}", 10.0) for blocks in range(1, 9))]
+    return between(before, [*before, *((name, 900.0) for name in names), (MUL, us)], at=at)
+
+
+def operators_again(counts: tuple[int, ...], other: int) -> Attribution:
+    """Operators of which some are called less often again than they were."""
+    names = ("aten.mean", "aten.sub", "aten.mul")
+    before = [(name, NET_NORM) for name in names for _ in range(4)]
+    new = [(n, NET_NORM) for n, count in zip(names, counts, strict=True) for _ in range(count)]
+    return against(operators(*before, *new, *[(RELU, NET_NORM)] * other), operators(*before))
+
+
+def done_again_with_sums() -> Attribution:
+    """Of its launches two fifths are a sum of both, and of its time next to nothing."""
+    once = changed((BLOCK, lambda row: [(name, 900.0, row[2]) for name in (CONV, GEMM, SOFTMAX)]))
+    twice = [made for row in once for made in ([row, row] if BLOCK in row[2] else [row])]
+    extra = [(name, 9.0, f"{BLOCK} blocks.{n}") for n in range(2) for name in (ADD, MUL)]
+    others = [(MOMENTS, 10.0, f"{BLOCK} blocks.{n}") for n in range(2)] * 6
+    return against(sited(*twice, *extra, *others), sited(*once, *others), step_time(0.2))
+
+
+BACKWARD = "layers.py:9 Scale.backward scale backward"
+
+AGAIN: Cases = {
+    "repeated work: nine tenths of the launches": partial(called_again, *ONCE[:4], (MOMENTS, 10.0)),
+    "repeated work: less than nine tenths": partial(
+        called_again, *ONCE[:3], (MOMENTS, 10.0), (FUSED, 10.0)
+    ),
+    "repeated work: three times": partial(called_again, *ONCE, *ONCE),
+    "repeated work: nine tenths of twice as many": partial(of_ten, 8),
+    "more launches: fewer of twice as many": partial(of_ten, 7),
+    "repeated work: the backward pass alone": partial(
+        between, [(MUL, 500.0)], [(MUL, 500.0)] * 2, at=BACKWARD
+    ),
+    "repeated work: one in ten is another": partial(thrice_and_other, 1),
+    "more launches: two in ten are others": partial(thrice_and_other, 2),
+    **{
+        f"{kind.value}: {len(names)} kernels and {us:g} us more, {place}": partial(
+            known_again, names, us, at
+        )
+        for place, at in (("in a module", f"{BLOCK} blocks.0"), ("in none", TRAIN))
+        for names, us, kind in (
+            ((CONV, GEMM, SOFTMAX), 299.0, Kind.REPEATED),
+            ((CONV, GEMM, SOFTMAX), 301.0, Kind.LAUNCHES),
+            ((CONV, GEMM), 1.0, Kind.LAUNCHES),
+        )
+    },
+    "repeated work: nine tenths of the new operators": partial(operators_again, (3, 3, 3), 1),
+    "more launches: fewer of the new operators": partial(operators_again, (3, 3, 2), 2),
+    "repeated work: with a sum of both": done_again_with_sums,
+}
+
+TWO = [(CONV, 3e3), (GEMM, 3e3)]
+TEN = [(f"{CONV}@{n}", 3e3) for n in range(1, 11)]
+
+MOST: Cases = {
+    **{
+        f"{kind.value}: {name}": partial(between, before, after)
+        for name, before, after, kind in (
+            ("all slower", TWO, [(CONV, 3.3e3), (GEMM, 3.3e3), (MUL, 500.0)], Kind.SLOWER),
+            ("new", TWO, [(CONV, 3.3e3), (GEMM, 3e3), (MUL, 500.0)], Kind.LAUNCHES),
+            (
+                "all slower by what noise may be",
+                TEN,
+                [*((name, 3.012e3) for name, _ in TEN), (MUL, 60.0)],
+                Kind.LAUNCHES,
+            ),
+            (
+                "another tile, hardly slower",
+                CONVS,
+                [(CONV_TILE, 5.2e3), (MUL, 900.0)],
+                Kind.LAUNCHES,
+            ),
+            (
+                "what is gone makes up for what has come",
+                [*CONVS, (REDUCE, 450.0)],
+                [*CONVS, (MUL, 500.0), (UP, 100.0)],
+                Kind.TRANSFER,
+            ),
+            ("a product is gone", [*CONVS, (GEMM, 300.0)], [*CONVS, (TO_NHWC, 400.0)], Kind.LAYOUT),
+            (
+                "of as much the conversions",
+                CONVS,
+                [(TO_NHWC, 50.0), (TO_NCHW, 50.0), *CONVS, (MUL, 100.0)],
+                Kind.LAYOUT,
+            ),
+            (
+                "of as much the conversions, less what is gone",
+                [(MUL, 100.0), (MUL, 100.0), *CONVS],
+                [(MUL, 100.0), *CONVS, (TO_NHWC, 100.0), (REDUCE, 200.0)],
+                Kind.LAYOUT,
+            ),
+            ("a fill", CONVS, [(ZEROS, 100.0), *CONVS], Kind.LAUNCHES),
+            ("a copy", CONVS, [(ACROSS, 100.0), *CONVS], Kind.TRANSFER),
+            (
+                "a copy for a fill",
+                [(ZEROS, 50.0), *CONVS],
+                [(ACROSS, 100.0), *CONVS],
+                Kind.TRANSFER,
+            ),
+            (
+                "a fill for a copy",
+                [(ACROSS, 50.0), *CONVS],
+                [(ZEROS, 100.0), *CONVS],
+                Kind.ALGORITHM,
+            ),
+        )
+    },
+    "slower kernels: slower although a launch is gone": partial(
+        between, [*CONVS, (MUL, 30.0)], [(CONV, 5_040.0)]
+    ),
+    "slower kernels: other kernels that take exactly as long": partial(
+        between, [(CONV, 3_000.0)], [(MUL, 1_000.0)] * 3
+    ),
+    "more launches: another shape that the host launches slowly": lambda: bound(
+        changed((NORM, lambda row: [(f"{row[0]}@8", row[1] / 2, row[2])])),
+        5_000.0,
+        step_time(0.3, 0.29),
+    ),
+}
+
+
+# Losses of the host
+
+LOAD, ASK = "data.py:8 Volumes.load", "net.py:9 Net.forward net"
+"""Lines that launch nothing."""
+WAIT, ALLOC, FREE = "cudaStreamSynchronize", "cudaMalloc", "cudaFree"
+SYNC_ALL = "cudaDeviceSynchronize"
+WAITS, ALLOCATES = "stream_synchronizations", "driver_allocations"
+SAME_TIME = step_time(0.0)
+
+
+def two_blocks(launches: int) -> tuple[Sited, ...]:
+    """A step with so many more launches in each of its two blocks."""
+    return changed((BLOCK, before_each(MUL, 2.0, times=launches)))
+
+
+def gap_of(waits_ms: float) -> Attribution:
+    whole = counted("tf32-sites")
+    waits = replace(whole, idle=whole.idle + 1e6 * waits_ms)
+    return against(waits, whole, step_time(0.05, 0.004, before=231.0))
+
+
+def compiled_code(longer: float) -> Attribution:
+    """Compiled code of no line takes 0.5 ms longer; the host is somewhere for 0.7 ms more."""
+
+    def step(compiled: float, norm: float, idle: float) -> KernelTable:
+        rows = [(CONV, 5e3, BLOCK), (MUL, compiled, "x x"), (MOMENTS, norm, NORM)]
+        made = sited(*rows, idle=idle, idle_at=[(NORM, 100.0)])
+        return replace(
+            made, sites=tuple(CallSite("", "") if s.line == "x" else s for s in made.sites)
+        )
+
+    lost = (500.0 + longer + 700.0) / 7_100.0
+    after, before = step(1_500.0, 1_000.0 + longer, 800.0), step(1_000.0, 1_000.0, 100.0)
+    return against(after, before, step_time(lost, before=7.1))
+
+
+GAP: Cases = {
+    "host time: that the step has too": partial(gap_of, 12.0),
+    **{
+        f"{kind.value}: the launches that are new: {kind.value}": partial(
+            lambda at, turned: bound(changed((at, turned)), 5e3, step_time(0.3, 0.29)), place, turn
+        )
+        for kind, place, turn in (
+            (Kind.LAYOUT, BLOCK, before_each(COPY, 2.0, times=20)),
+            (Kind.LAUNCHES, BLOCK, before_each(MUL, 2.0, times=20)),
+            (Kind.PRECISION, NORM, lambda row: [(MUL, 2.0, row[2]), *in_double(row)]),
+        )
+    },
+    "more launches: 20 launches": partial(bound, two_blocks(20), 4_200.0, step_time(0.22, 0.0201)),
+    "host time: 19 launches": partial(bound, two_blocks(19), 4_200.0, step_time(0.22, 0.0201)),
+    "more launches: 20 launches, the step not judged": partial(bound, two_blocks(20), 4e3),
+    "host time: 19 launches, the step not judged": partial(bound, two_blocks(19), 4e3),
+    "more launches: not beyond the step's noise": partial(
+        bound,
+        changed((BLOCK, before_each(MUL, 50.0))),
+        4e3,
+        step_time(0.2, 0.21),
+        more("launches", 12, 14),
+    ),
+    "host time: of Python alone": partial(
+        of,
+        STEP_ROWS,
+        step_time(0.22),
+        idle=5_500.0,
+        idle_at=[(LOAD, 5_000.0), (TRAIN, 0.0), (f"{NORM} blocks.0.norm", 500.0)],
+    ),
+    "more launches: no call": partial(
+        of, two_blocks(20), step_time(0.3, 0.29), idle=6e3, idle_at=[(TRAIN, 2e3)]
+    ),
+    "host synchronisation: a single new call": partial(
+        of,
+        two_blocks(20),
+        step_time(0.3, 0.29),
+        calls=[(WAIT, ASK, 1)],
+        idle=6e3,
+        idle_at=[(TRAIN, 2e3)],
+    ),
+    "host synchronisation: a call has its line's and what is at none": partial(
+        of,
+        STEP_ROWS,
+        step_time(0.325),
+        calls=[(WAIT, ASK, 1)],
+        idle=7_500.0,
+        idle_at=[(TRAIN, 1e3), (ASK, 1_500.0), (LOAD, 3e3)],
+    ),
+    "host time: several lines of a function are one": partial(
+        of,
+        STEP_ROWS,
+        step_time(0.4),
+        idle=9e3,
+        idle_at=[
+            *((TRAIN, 1e3), ("io.py:3 read", 3e3)),
+            *((LOAD, 2_500.0), (LOAD.replace(":8", ":9"), 2_500.0)),
+        ],
+    ),
+    "host time: who calls less may keep the GPU waiting": partial(
+        of,
+        STEP_ROWS,
+        step_time(0.1),
+        calls=[(ALLOC, ASK, 2)],
+        called=[(ALLOC, ASK, 5)],
+        idle=3e3,
+        idle_at=[(TRAIN, 1e3), (ASK, 2e3)],
+    ),
+    "unknown: within its own noise": partial(
+        of, STEP_ROWS, step_time(0.005, 5e-4), idle=1_100.0, idle_at=[(TRAIN, 1e3), (LOAD, 100.0)]
+    ),
+    "host time: beyond its own noise": partial(
+        of, STEP_ROWS, step_time(0.01, 5e-4), idle=1_200.0, idle_at=[(TRAIN, 1e3), (LOAD, 200.0)]
+    ),
+    "slower kernels: a norm that takes longer than what is of no line": partial(
+        compiled_code, 1_300.0
+    ),
+    "host time: at no line, with what is known of none": partial(compiled_code, 1_100.0),
+    "host time: no launches are counted of a GPU that waits": partial(
+        of, STEP_ROWS, step_time(0.25), idle=6e3, idle_at=[(TRAIN, 6e3)]
+    ),
+}
+
+
+# Copies
+
+
+def copied(metric: str, before: float | None, after: float | None) -> Verdict:
+    return verdict(metric, unit="bytes", baseline=before, measured=after, change=None)
+
+
+def sent(waits: int, *rows: Sited, before: int = 0) -> Attribution:
+    """Something is sent out of pageable memory where the host waits so many times."""
+    return of(
+        (*STEP_ROWS, *rows, (UP, 40.0, ITEM)),
+        SAME_TIME,
+        more(WAITS, before, before + waits),
+        called=[(WAIT, ITEM, before)] if before else [],
+        calls=[(WAIT, ITEM, before + waits)],
+    )
+
+
+def unpinned(former: str, waits: int) -> Attribution:
+    """The same, in place of another copy."""
+    after = sited(*STEP_ROWS, (UP, 40.0, ITEM), calls=[(WAIT, ITEM, waits)])
+    return against(after, sited(*STEP_ROWS, (former, 40.0, ITEM)), SAME_TIME, more(WAITS, 0, waits))
+
+
+def copies_at(place: str, us: float, *others: Sited) -> Attribution:
+    rows = (*STEP_ROWS, *[(place, us, ITEM)] * 3, *others)
+    return of(rows, step_time(0.005), copied("copy_bytes_d2d", 0, 2**20))
+
+
+def copied_one_way(copy: str) -> Attribution:
+    """Verdicts know both sides of some ways, and that one copies less than before."""
+    verdicts = [
+        copied("copy_bytes_h2d_pageable", 4.0 * 2**20, 12.0 * 2**20),
+        copied("copy_bytes_h2d_pinned", 1.0 * 2**20, 1.5 * 2**20),
+        copied("copy_bytes_d2h_pageable", 7.0 * 2**20, 2.0 * 2**20),
+        copied("copy_bytes_d2h_pinned", None, 3.0 * 2**20),
+        copied("copy_bytes_d2d", 1.0 * 2**20, 17.0 * 2**20),
+        copied("copy_bytes_d2d", 1.0 * 2**20, None),
+    ]
+    before = [(copy, 30.0), (CONV, 5_000.0), (MUL, 50.0)]
+    return between(before, [*before, *[(copy, 300.0)] * 2], step_time(0.1, before=5.08), *verdicts)
+
+
+def one_byte(before: float) -> Attribution:
+    """As of a bool that is copied to the host."""
+    verdicts = more("copies", 1, 2), copied("copy_bytes_d2h_pageable", before, 8.0)
+    return of((*STEP_ROWS, (DOWN, 40.0, ITEM)), SAME_TIME, *verdicts)
+
+
+def outside(*new: Sited) -> Attribution:
+    """A copy outside of modules, in a function that works for modules too."""
+    place = ITEM.rpartition(" ")[0]
+    rows = [(CONV, 5e3, ITEM), (MUL, 10.0, place)]
+    after = sited(*rows, *new, (UP, 900.0, place))
+    return against(after, sited(*rows, (UP_PINNED, 300.0, place)))
+
+
+def copying_most(*others: Sited) -> Attribution:
+    copies = [*[(UP, 40.0, f"{NORM} x")] * 2, *[(DOWN, 1.5, ITEM)] * 3]
+    return of([*STEP_ROWS, *others, *copies], SAME_TIME, more("copies", 0, 5))
+
+
+def uncompiled_copies() -> Attribution:
+    """Kernels of no line are not those that copy."""
+    made = sited(*STEP_ROWS, (MUL, 50.0, "x x"))
+    compiled = replace(made, sites=(*made.sites[:-1], CallSite("", "")))
+    return against(compiled, compiled, SAME_TIME, copied("copy_bytes_d2h_pinned", 3e6, 7e6))
+
+
+MANAGED = UP.replace("-> Device", "-> Managed")
+
+COPIES: Cases = {
+    "transfer: who sends from pageable memory waits": partial(sent, 1),
+    "host synchronisation: who waits more often": partial(sent, 2),
+    "transfer: once more than before": partial(sent, 1, before=4),
+    "transfer: beside a longer copy that nobody waits for": partial(sent, 1, (ACROSS, 400.0, ITEM)),
+    "transfer: no longer pinned": partial(unpinned, UP_PINNED, 1),
+    "host synchronisation: no longer pinned, two waits": partial(unpinned, UP_PINNED, 2),
+    "host synchronisation: waited for before as well": partial(unpinned, MANAGED, 1),
+    "transfer: bytes of one function": partial(copies_at, ACROSS, 40.0),
+    "transfer: bytes where others copy too": partial(
+        copies_at, ACROSS, 40.0, (ACROSS, 30.0, TRAIN)
+    ),
+    **{
+        f"{kind.value}: {copy}, {us:g} us": partial(of, (*STEP_ROWS, *[(copy, us, ITEM)] * 2))
+        for copy, us, kind in (
+            (DOWN, 1.5, Kind.SYNCHRONISATION),
+            (DOWN, 9.9, Kind.SYNCHRONISATION),
+            (DOWN, 10.1, Kind.TRANSFER),
+            (DOWN_PINNED, 1.5, Kind.TRANSFER),
+            (UP, 1.5, Kind.TRANSFER),
+        )
+    },
+    **{
+        f"transfer: bytes of {copy}": partial(copied_one_way, copy)
+        for copy in (
+            *(UP, UP_PINNED, "Memcpy HtoA (Pageable -> Array)"),
+            *(DOWN, ACROSS, "Memcpy PtoP (Device -> Device)"),
+        )
+    },
+    "transfer: one byte more": partial(one_byte, 7.0),
+    "transfer: no byte more": partial(one_byte, 8.0),
+    "transfer: of several those that take most, each way": partial(
+        between, [(CONV, 5e3)], [(DOWN, 100.0), (UP, 60.0), (CONV, 5e3), (UP, 60.0)]
+    ),
+    "transfer: in place of one out of pinned memory": partial(
+        between, [(CONV, 5e3), (UP_PINNED, 300.0)], [(CONV, 5e3), (UP, 900.0)]
+    ),
+    "host synchronisation: a number in place of one into pinned memory": partial(
+        between, [(CONV, 5e3), (DOWN_PINNED, 1.0)], [(CONV, 5e3), (DOWN, 1.5)]
+    ),
+    "transfer: a copy that is as it was comes first": partial(
+        between,
+        [(DOWN, 20.0), (CONV, 5e3), (UP_PINNED, 300.0)],
+        [(DOWN, 20.0), (CONV, 5e3), (UP, 900.0)],
+    ),
+    "transfer: outside of modules": outside,
+    "transfer: outside of modules and in one": partial(outside, (MUL, 10.0, ITEM)),
+    "host synchronisation: counted, of the function that copies most often": copying_most,
+    "host synchronisation: counted, where most launches copy nothing": partial(
+        copying_most, *[(MUL, 40.0, TRAIN)] * 9
+    ),
+    "transfer: counted in bytes, without a count": uncompiled_copies,
+}
+
+# What the host is counted to do
+
+COMPILED, ALLOCATED = more("recompilations", 0, 2), more(ALLOCATES, 1, 8)
+COPIED, WAITED = more("copies", 2, 5), more(WAITS, 3, 9)
+LOST = replace(more("compiled_graphs", 1, 0), reason="not-compiled")
+WAITS_AT_ITEM = [(WAIT, ITEM, 12)]
+AT_LOAD = [(TRAIN, 1_000.0), (LOAD, 5_000.0)]
+ONE_MORE = changed((BLOCK, before_each(MUL, 50.0)))
+IN_DOUBLE = changed((NORM, in_double))
+
+COUNTS: Cases = {
+    **{
+        f"{kind.value}: of {len(counted_)} counts {what}": partial(
+            of, STEP_ROWS, SAME_TIME, *counted_
+        )
+        for counted_, kind, what in (
+            ([COMPILED], Kind.RECOMPILATION, "recompilations"),
+            ([COMPILED, ALLOCATED], Kind.MEMORY, ALLOCATES),
+            ([COMPILED, ALLOCATED, COPIED], Kind.TRANSFER, "copies"),
+            ([COMPILED, ALLOCATED, COPIED, WAITED], Kind.SYNCHRONISATION, WAITS),
+        )
+    },
+    "host synchronisation: the time is as it was": partial(
+        of, IN_DOUBLE, SAME_TIME, more(WAITS, 0, 12), calls=WAITS_AT_ITEM
+    ),
+    "precision: the time is not": partial(
+        of, IN_DOUBLE, step_time(0.16), more(WAITS, 0, 12), calls=WAITS_AT_ITEM
+    ),
+    "host synchronisation: the time is not judged, alone": partial(
+        of, IN_DOUBLE, more(WAITS, 0, 12), calls=WAITS_AT_ITEM
+    ),
+    "precision: the time is not judged, beside others": partial(
+        of, IN_DOUBLE, more(WAITS, 0, 12), verdict("cycles"), calls=WAITS_AT_ITEM
+    ),
+    "host synchronisation: the time is as it was, beside others": partial(
+        of, IN_DOUBLE, SAME_TIME, more(WAITS, 0, 12), verdict("cycles"), calls=WAITS_AT_ITEM
+    ),
+    "recompilation: a loss that the trace does not see": partial(
+        of, ONE_MORE, step_time(0.1), COMPILED
+    ),
+    "more launches: a loss of which it sees little, and nothing else": partial(
+        of, ONE_MORE, step_time(0.1)
+    ),
+    "more launches: a loss that it sees": partial(of, ONE_MORE, step_time(0.01), COMPILED),
+    "recompilation: a loss of which it sees nothing": partial(
+        of, STEP_ROWS, step_time(0.01), COMPILED
+    ),
+    "host synchronisation: a loss that it does not see, with a new call": partial(
+        of, ONE_MORE, step_time(0.1), calls=[(SYNC_ALL, ITEM, 2)]
+    ),
+    "more launches: a loss that it sees, with a new call": partial(
+        of, ONE_MORE, step_time(0.01), calls=[(SYNC_ALL, ITEM, 2)]
+    ),
+    "host synchronisation: a single new call at another function": partial(
+        of, changed((NORM, before_each(MUL, 50.0))), step_time(0.1), calls=[(SYNC_ALL, ITEM, 1)]
+    ),
+    **{
+        f"{kind.value}: while the GPU waits: {metric}": partial(
+            of, STEP_ROWS, step_time(0.25), more(metric, 1, 4), idle=6e3, idle_at=AT_LOAD
+        )
+        for metric, kind in (
+            (WAITS, Kind.SYNCHRONISATION),
+            (ALLOCATES, Kind.MEMORY),
+            ("recompilations", Kind.RECOMPILATION),
+            ("copies", Kind.HOST),
+        )
+    },
+    **{
+        f"recompilation: of one kind the first, {change:.0%} slower": partial(
+            of,
+            STEP_ROWS,
+            step_time(change),
+            COMPILED,
+            more("compiled_graphs", 2, 4),
+            idle=6e3,
+            idle_at=AT_LOAD,
+        )
+        for change in (0.0, 0.25)
+    },
+    **{
+        f"recompilation: torch.compile is lost, {change:.0%} slower": partial(
+            of, ONE_MORE, step_time(change), LOST, COPIED
+        )
+        for change in (0.0, 0.25)
+    },
+    "recompilation: calls and copies come with a recompilation": partial(
+        of,
+        (*STEP_ROWS, (UP, 40.0, ITEM)),
+        SAME_TIME,
+        COMPILED,
+        calls=[("cuModuleLoadData", ITEM, 5)],
+    ),
+}
+
+# Calls
+
+
+def launching(count: int, *rows: tuple[str, float]) -> Attribution:
+    """New launches where the host waits."""
+    new = [(name, us, ITEM) for name, us in rows]
+    return of((*STEP_ROWS, *new), step_time(0.045), calls=[(WAIT, ITEM, count)])
+
+
+def in_blocks(turned: Callable[[Sited], Sequence[Sited]]) -> Attribution:
+    """The host waits where kernels are others or take longer."""
+    return of(changed((BLOCK, turned)), step_time(0.05), calls=[(WAIT, ITEM, 3)])
+
+
+def waiting(now: int) -> Attribution:
+    """One line waits a hundred times as before, or about; another three times."""
+    return of(
+        STEP_ROWS,
+        SAME_TIME,
+        more(WAITS, 100, now + 3),
+        called=[(WAIT, ITEM, 100)],
+        calls=[(WAIT, ITEM, now), (SYNC_ALL, ASK, 3)],
+    )
+
+
+ASKED = more(ALLOCATES, 0, 8)
+ASKS = [(ALLOC, f"{BLOCK} blocks.{n}", 4) for n in range(2)]
+SAME_FUNCTION = "layers.py:79 ResidualBlock.forward blocks.0"
+
+CALLS: Cases = {
+    "host synchronisation: a copy alone comes with them": partial(launching, 1, (DOWN, 900.0)),
+    "host synchronisation: more of them than are sent": partial(launching, 3, (UP, 900.0)),
+    "transfer: a kernel beside the copy": partial(launching, 3, (UP, 900.0), (MUL, 50.0)),
+    "more launches: a kernel": partial(launching, 3, (MUL, 900.0)),
+    "slower kernels: where kernels take longer": partial(
+        in_blocks, lambda row: [(CONV, 5_500.0, row[2])]
+    ),
+    "transfer: where kernels are others": partial(
+        in_blocks, lambda row: [(CONV_TILE, 5_100.0, row[2]), (UP, 400.0, row[2])]
+    ),
+    "host synchronisation: of one kind together, at the line with most new ones": partial(
+        of,
+        STEP_ROWS,
+        SAME_TIME,
+        more(WAITS, 100, 107),
+        called=[(WAIT, ITEM, 100)],
+        calls=[
+            (WAIT, ITEM, 102),
+            (SYNC_ALL, "layers.py:79 ResidualBlock.forward blocks.1", 5),
+            (ALLOC, f"{BLOCK} blocks.2", 3),
+        ],
+    ),
+    "host synchronisation: of another kind that are gone": partial(
+        of,
+        STEP_ROWS,
+        SAME_TIME,
+        more(WAITS, 5, 9),
+        called=[(ALLOC, ITEM, 50)],
+        calls=[(WAIT, ITEM, 4), (SYNC_ALL, ASK, 1)],
+    ),
+    **{
+        f"host synchronisation: who waits {now} times after 100": partial(waiting, now)
+        for now in (101, 99)
+    },
+    "memory: memory is asked for anew where it was given back": partial(
+        of, STEP_ROWS, SAME_TIME, ASKED, calls=[(FREE, ASK, 1), *ASKS]
+    ),
+    "memory: who asks for memory may wait besides": partial(
+        of, STEP_ROWS, SAME_TIME, ASKED, calls=[(ALLOC, ITEM, 8), (WAIT, ITEM, 1)]
+    ),
+    "memory: who gives it back may wait besides": partial(
+        of, STEP_ROWS, SAME_TIME, ASKED, calls=[(ALLOC, ITEM, 8), (FREE, ASK, 1), (WAIT, ASK, 1)]
+    ),
+    "memory: the one that gives it back, not the most": partial(
+        of, STEP_ROWS, SAME_TIME, ASKED, calls=[(ALLOC, ITEM, 5), (FREE, SAME_FUNCTION, 2)]
+    ),
+    "memory: memory that nobody gives back": partial(
+        of, changed((NORM, before_each(MUL, 50.0))), SAME_TIME, ASKED, calls=[(ALLOC, ITEM, 5)]
+    ),
+    "host time: of neither kind": partial(
+        of,
+        STEP_ROWS,
+        step_time(0.25),
+        calls=[("cudaGraphLaunch", TRAIN, 5)],
+        idle=6e3,
+        idle_at=[(TRAIN, 6e3)],
+    ),
+}
+
+
+LOSSES: dict[str, Cases] = {
+    "kernels.txt": {**KINDS, **WORK, **TYPES, **AGAIN, **MOST},
+    "host.txt": {**GAP, **COPIES, **COUNTS, **CALLS},
+}
+"""By the file of tests/data/causes that has what is said of them."""

@@ -660,24 +660,6 @@ def at(whole: KernelTable, function: str) -> list[int]:
     return [i for i, site in enumerate(whole.site_of) if whole.sites[site].function == function]
 
 
-def test_a_function_that_is_called_twice_is_named_by_its_lines_and_modules() -> None:
-    """Attention, of which a step of Med-DDPM has four."""
-    whole = counted("tf32-sites")
-    order = sorted([*range(len(whole.launches)), *at(whole, "SelfAttention._attend")])
-    twice = replace(
-        whole,
-        launches=tuple(whole.launches[i] for i in order),
-        site_of=tuple(whole.site_of[i] for i in order),
-    )
-    lines = of(twice, whole).lines
-    assert {line.function for line in lines} == {"SelfAttention._attend"}
-    assert len({module for line in lines for module in line.modules}) == 4
-    assert all(line.launches_after == 2 * line.launches_before for line in lines)
-    assert [line.change for line in lines] == sorted((x.change for x in lines), reverse=True)
-    undone = of(whole, twice).lines
-    assert {(x.line, -x.change) for x in undone} == {(x.line, x.change) for x in lines}
-
-
 def test_a_line_that_takes_longer_is_named_and_an_edit_above_it_names_nothing() -> None:
     whole = counted("tf32-sites")
     moved = replace(whole, sites=tuple(replace(site, line=site.line + "0") for site in whole.sites))

@@ -20,6 +20,7 @@ from pytest_gpuperf.judge.clock import (
     by_clock,
     elasticity_of,
 )
+from pytest_gpuperf.judge.noise import BaselineGpus, places_of
 from pytest_gpuperf.judge.stopping import next_look
 from pytest_gpuperf.judge.verdict import (
     Reference,
@@ -60,7 +61,7 @@ def adjusted(
 ) -> AtOneClock | None:
     """The times of kernels at one clock, by what the baseline's canary, or this one, has read."""
     entry = baseline_files.entry_of(before, recorded="")
-    clocks = Clocks.read(now, canary or entry.canary, entry.gpus, entry.days)
+    clocks = clocks_of(now, entry, canary)
     if clocks is None:
         return None
     rounds = samples_by_phase(now)[STEP]["kernel_time"]
@@ -70,7 +71,7 @@ def adjusted(
 def test_times_of_fewer_processes_than_clocks_are_not_compared_at_one() -> None:
     before = at_clocks(Random(3), 12, -0.4)
     entry = baseline_files.entry_of(before, recorded="")
-    clocks = Clocks.read(before[:3], entry.canary, entry.gpus, entry.days)
+    clocks = clocks_of(before[:3], entry)
     assert clocks is not None
     for count, expected in ((3, True), (2, False)):
         times = [[1.0]] * count
@@ -78,11 +79,17 @@ def test_times_of_fewer_processes_than_clocks_are_not_compared_at_one() -> None:
         assert (made is not None) is expected
 
 
-def of_one_clock(
-    now: Sequence[Measurement], entry: Entry
-) -> tuple[tuple[str, ...], frozenset[str]] | None:
-    clocks = Clocks.read(now, entry.canary, entry.gpus, entry.days)
-    return by_clock(clocks) if clocks else None
+def clocks_of(
+    now: Sequence[Measurement], entry: Entry, canary: CanarySeries | None = None
+) -> Clocks | None:
+    known = canary or entry.canary
+    return Clocks.read(now, known, places_of(entry.gpus, entry.days)) if known else None
+
+
+def of_one_clock(now: Sequence[Measurement], entry: Entry) -> BaselineGpus | None:
+    clocks = clocks_of(now, entry)
+    places = places_of(entry.gpus, entry.days)
+    return by_clock(clocks, BaselineGpus(places, frozenset())) if clocks else None
 
 
 def is_learnt(before: Sequence[Measurement], now: Sequence[Measurement]) -> bool:
@@ -380,8 +387,7 @@ def test_clocks_are_one_where_no_gap_is_between_them() -> None:
     entry = baseline_files.entry_of([at(n, clock) for n, clock in enumerate(clocks)], recorded="")
     found = of_one_clock([at(7, 1985.0)], entry)
     assert found is not None
-    places, measured = found
-    assert [place in measured for place in places] == [True, True, True, False, False]
+    assert [one.gpu in found.measured for one in found.places] == [True, True, True, False, False]
 
 
 def test_new_processes_of_two_gpus_are_of_no_clock() -> None:
@@ -422,19 +428,11 @@ def judged_by_entry(
     before: Sequence[Measurement], now: Sequence[Measurement], with_canary: bool
 ) -> Outcome:
     """What is said of kernel_time, with as many looks as there are processes for."""
-    return last_look(before, now, with_canary=with_canary).outcome
-
-
-def last_look(
-    before: Sequence[Measurement], now: Sequence[Measurement], *, with_canary: bool = True
-) -> Verdict:
-    count = 1
-    while True:
+    count: int | None = 1
+    while count is not None:
         said = said_by_entry(before, now[:count], with_canary=with_canary)["kernel_time"]
-        further = next_look([said], count)
-        if further is None or further > len(now):
-            return said
-        count = further
+        count = next_look([said], count, len(now))
+    return said.outcome
 
 
 WAITING = {"cycles": "any", "step_time": "any"}

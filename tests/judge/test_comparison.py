@@ -79,6 +79,13 @@ def test_metrics_of_one_side_have_no_change_and_the_step_goes_first() -> None:
 # Intervals
 
 
+def test_what_is_not_done_any_more_has_no_interval() -> None:
+    """Three processes each that copied forty times, and do not any more."""
+    before, after = (processes("layout_copies", [[count]] * 3) for count in (40.0, 0.0))
+    said = only(before, after)
+    assert (said.change, said.low, said.high) == (-1.0, None, None)
+
+
 def test_three_processes_of_each_side_make_an_interval_and_fewer_none() -> None:
     doubled = [[2 * value for value in process] for process in SURE]
     change = only(processes("cycles", SURE), processes("cycles", doubled))

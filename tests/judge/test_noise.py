@@ -19,15 +19,16 @@ from pytest_gpuperf.judge.noise import (
     WILD_SPREADS,
     BaselineGpus,
     Kind,
-    Prediction,
+    ProcessPlace,
     Scale,
     alike_on,
-    error_between,
+    judged_unit,
     on_judged_scale,
+    places_of,
     prediction,
     scales,
 )
-from pytest_gpuperf.judge.tolerance import Tolerance, tolerance_for
+from pytest_gpuperf.judge.tolerance import tolerance_for
 from tests.strategies import few
 
 CYCLES = tolerance_for(catalogue().metrics["cycles"])
@@ -69,18 +70,25 @@ def spread_by_hand(values: Sequence[float], scale: float) -> tuple[float, int]:
     return max(pooled, seen), weight + count - 1
 
 
-def alone(
-    rounds: Sequence[Sequence[float]],
-    tolerance: Tolerance = CYCLES,
-    gpus: BaselineGpus | None = None,
-) -> Scale:
+def scaled(rounds: Sequence[Sequence[float]]) -> list[float]:
+    """The logarithms of processes of one round."""
+    return [math.log(value) for (value,) in rounds]
+
+
+def alone(rounds: Sequence[Sequence[float]], gpus: BaselineGpus | None = None) -> Scale:
     """The scale of a metric that is the only one of its class."""
-    return scales({"": rounds}, {"": tolerance}, gpus)[""]
+    return scales({"": scaled(rounds)}, {"": CYCLES}, gpus)[""]
+
+
+def on_gpus(where: Sequence[str], *measured: str, days: Sequence[str] = ()) -> BaselineGpus:
+    """Where the baseline's processes ran, and the GPUs of the new ones."""
+    return BaselineGpus(places_of(where, days), frozenset(measured))
 
 
 def together(baselines: Mapping[str, Sequence[Sequence[float]]]) -> dict[str, Scale]:
     """The scales of cycle-like metrics that share theirs."""
-    return scales(baselines, dict.fromkeys(baselines, CYCLES), None)
+    on_scale = {name: scaled(rounds) for name, rounds in baselines.items()}
+    return scales(on_scale, dict.fromkeys(baselines, CYCLES), None)
 
 
 # The scale that things are judged on
@@ -96,7 +104,10 @@ def test_logarithms_where_there_are_any() -> None:
         ([0.0, 0.0], CYCLES, [0.0, 0.0]),
         ([-1.0, 1.0], CYCLES, [-1.0, 1.0]),
     ):
-        assert on_judged_scale(values, tolerance) == pytest.approx(expected)
+        unit = judged_unit(values, tolerance)
+        assert on_judged_scale(values, unit) == pytest.approx(expected)
+    # Of values beside them one without a logarithm is enough.
+    assert judged_unit([2.0, 4.0], CYCLES, beside=[0.0]) == 3.0
 
 
 # One metric alone
@@ -159,29 +170,11 @@ def test_up_to_two_beyond_five_spreads_are_set_aside_unless_they_agree() -> None
 
 
 def test_gpus_that_are_apart_do_not_make_a_metric_noisy() -> None:
-    gpus = BaselineGpus((ONE, ONE, ONE, OTHER, OTHER), frozenset({ONE}))
     logs = [0.0, 1e-3, 2e-3, 0.03, 0.031]
-    scale = alone(processes_at(*logs), CYCLES, gpus)
+    scale = alone(processes_at(*logs), on_gpus((ONE, ONE, ONE, OTHER, OTHER), ONE))
     squares = 2 * 1e-3**2 + 2 * 0.5e-3**2
     assert scale.degrees_of_freedom == 20 + 3
     assert scale.spread == pytest.approx(math.sqrt((20 * S0**2 + squares) / 23))
-
-
-def test_an_allocation_is_a_gpu_on_a_day() -> None:
-    cases: tuple[tuple[str, str, set[str], int], ...] = (
-        ("aa", "mm", {"a"}, 1),
-        ("aa", "mt", {"a"}, 2),
-        ("aab", "mmt", {"a"}, 1),
-        ("aab", "mtt", {"a", "b"}, 3),
-        ("ab", "mm", {"a", "b"}, 2),
-        # On a GPU that the baseline lacks, all are compared with.
-        ("aab", "mtt", {"c"}, 3),
-        ("ab", "", {"a"}, 1),
-        ("ab", "", {"c"}, 2),
-    )
-    for where, days, measured, allocations in cases:
-        gpus = BaselineGpus(tuple(where), frozenset(measured), tuple(days))
-        assert gpus.allocations == allocations, (where, days, measured)
 
 
 @few
@@ -193,7 +186,10 @@ def test_the_error_between_gpus_pools_what_is_assumed_with_what_was_seen(
     mean = sum(means) / count
     seen = sum((value - mean) ** 2 for value in means)
     variance = (GPUS_PRIOR_WEIGHT * scale**2 + seen) / (GPUS_PRIOR_WEIGHT + count - 1)
-    assert error_between(means, scale) == pytest.approx(math.sqrt(variance * (1 + 1 / count)))
+    said = on_gpus([str(gpu) for gpu in range(count)], "another").predicted(means, scale)
+    assert said.error == pytest.approx(math.sqrt(variance * (1 + 1 / count)))
+    assert said.value == pytest.approx(mean)
+    assert (said.shares, said.degrees_of_freedom) == ((1 / count,) * count, 19 + count)
 
 
 # The class
@@ -260,18 +256,15 @@ SHORT, LONG = (15.16, 14.41), (15.18, 14.44)
 
 def of_kinds(*kinds: Kind | None, new: Kind | None) -> BaselineGpus:
     """A process on each of so many GPUs, and a new GPU."""
-    where = tuple(f"gpu-{number}" for number in range(len(kinds)))
-    return BaselineGpus(where, frozenset({"new"}), kinds=kinds, kind=new)
+    places = tuple(ProcessPlace(f"gpu-{number}", kind=kind) for number, kind in enumerate(kinds))
+    return BaselineGpus(places, frozenset({"new"}), new)
 
 
 def test_a_kind_that_nobody_has_met_is_as_uncertain_as_gpus_of_one_name_are() -> None:
     means = [3.0, 3.001, 2.999]
     plain = of_kinds(SHORT, SHORT, SHORT, new=None).predicted(means, SCALE)
-    assert plain == Prediction(fmean(means), error_between(means, SCALE), (1 / 3,) * 3, 22)
+    assert not plain.by_kind
     assert of_kinds(None, None, None, new=SHORT).predicted(means, SCALE) == plain
-    assert (
-        BaselineGpus(("a", "b", "c"), frozenset("d"), kind=SHORT).predicted(means, SCALE) == plain
-    )
     foreign = (SHORT[0] + 0.1, SHORT[1])
     assert of_kinds(SHORT, SHORT, SHORT, new=foreign).predicted(means, SCALE) == plain
 
@@ -294,8 +287,8 @@ def test_a_prediction_moves_with_all_means_and_is_never_surer_than_likeness(
     met: list[tuple[Kind, float]], kind: Kind, scale: float, shift: float
 ) -> None:
     means = [mean for _, mean in met]
-    said = prediction(means, [where for where, _ in met], kind, scale)
-    moved = prediction([m + shift for m in means], [where for where, _ in met], kind, scale)
+    said = prediction(means, [where for where, _ in met], kind, scale, ALIKE)
+    moved = prediction([m + shift for m in means], [k for k, _ in met], kind, scale, ALIKE)
     assert moved.value == pytest.approx(said.value + shift, abs=1e-8)
     assert moved.error == pytest.approx(said.error, rel=1e-6)
     assert sum(said.shares) == pytest.approx(1)
@@ -311,7 +304,7 @@ def test_the_regression_on_one_reading_by_hand(kind: float) -> None:
     """Two GPUs each of two kinds, on which the second reading is the same."""
     means = [3.0, 3.001, 3.02, 3.022]
     met = [15.16, 15.16, 15.18, 15.18]
-    said = prediction(means, [(of_one, 14.41) for of_one in met], (kind, 14.41), SCALE)
+    said = prediction(means, [(of_one, 14.41) for of_one in met], (kind, 14.41), SCALE, ALIKE)
     # In standard deviations of the slope, which is shrunk by the likeness of GPUs of one kind.
     xs = [SCALE * SLOPES[0] * (of_one - 15.17) for of_one in met]
     new, mean, own = SCALE * SLOPES[0] * (kind - 15.17), fmean(means), ALIKE * SCALE
@@ -332,13 +325,8 @@ def test_the_regression_on_one_reading_by_hand(kind: float) -> None:
 def test_the_tolerance_of_a_gpu_that_nobody_has_met_is_wider_by_what_such_gpus_are_apart(
     slug: str, gpus: int, wider: float
 ) -> None:
-    known = BaselineGpus(
-        tuple(f"{number % gpus}" for number in range(3 * gpus)),
-        frozenset({"another"}),
-        kinds=(SHORT,) * 3 * gpus,
-        kind=SHORT,
-        alike=alike_on(slug),
-    )
+    places = tuple(ProcessPlace(f"{number % gpus}", kind=SHORT) for number in range(3 * gpus))
+    known = BaselineGpus(places, frozenset({"another"}), SHORT, alike_on(slug))
     tolerance = tolerance_for(catalogue().metrics["kernel_time"])
     look = difference([[1.0]], [[1.0]] * 3 * gpus, tolerance, known)
     assert look.widening == pytest.approx(wider, abs=5e-4)

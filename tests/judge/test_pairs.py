@@ -142,14 +142,6 @@ def test_pairs_are_of_one_gpu_and_one_day_and_ask_for_gains_as_for_losses() -> N
     assert (paired.between_gpus, paired.between_days, paired.two_sided) == (0, 0, True)
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "outcome"),
-    [(0.0, 0.0, UNCHANGED), (0.0, 7.0, REGRESSED), (7.0, 0.0, IMPROVED)],
-)
-def test_counts_may_be_zero(before: float, after: float, outcome: Outcome) -> None:
-    assert of([before] * 3, [after] * 3, "layout_copies").outcome is outcome
-
-
 def test_a_metric_that_one_process_lacks_has_no_pairs() -> None:
     both = {"cycles": 4e8, "instructions": 1e9}
     lacking = verdicts([({"cycles": 4e8}, both), (both, both), (both, both)])

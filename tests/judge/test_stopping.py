@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hypothesis import given
-from hypothesis import strategies as st
-
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.judge.stopping import (
     ALARMING,
@@ -19,13 +16,10 @@ from pytest_gpuperf.judge.stopping import (
 )
 from pytest_gpuperf.model.result import Expectation, Outcome, Verdict
 from tests.examples import verdict
-from tests.strategies import few
 
 FAILING = (Outcome.REGRESSED, Outcome.BROKEN)
 OPEN = Outcome.INCONCLUSIVE
 DECIDED = tuple(outcome for outcome in Outcome if outcome not in (*FAILING, OPEN))
-
-outcomes = st.lists(st.sampled_from(Outcome), max_size=5)
 
 
 def verdicts(*outcomes: Outcome) -> list[Verdict | Expectation]:
@@ -78,21 +72,6 @@ def test_the_next_look_is_the_next_larger_one_that_there_may_be() -> None:
     assert {most: next_look(verdicts(OPEN), 1, most) for most in with_at_most} == with_at_most
 
 
-@few
-@given(outcomes, st.integers(1, 12), st.integers(0, 12))
-def test_a_look_follows_only_what_is_not_settled(
-    outcomes_: list[Outcome], processes: int, most: int
-) -> None:
-    assert settled(verdicts(*outcomes_)) == settled(verdicts(*reversed(outcomes_)))
-    following = next_look(verdicts(*outcomes_), processes, most)
-    if following is None:
-        larger = [look for look in (1, 3, 5, 9) if processes < look <= most]
-        assert settled(verdicts(*outcomes_)) or not larger
-    else:
-        assert not settled(verdicts(*outcomes_))
-        assert processes < following <= most
-
-
 KNOWN = catalogue().metrics
 TENSOR = KNOWN["tensor_utilization"]
 METRICS = {**KNOWN, TENSOR.name: replace(TENSOR, gated=True)}
@@ -113,6 +92,8 @@ def test_rounds_are_enough_when_most_of_them_agree() -> None:
         ("layout_copies", "", (0, 0), True),
         ("ipc", "", (1.0, 2.0), True),  # not gated: nobody waits for it
         ("cycles", "any", (1e9, 2e9), True),
+        ("cycles", "", (90.0, 100.0, 100.0, 120.0), False),
+        ("cycles", "", (90.0, 100.0, 100.0), True),
     )
     for metric, written, values, enough in cases:
         tolerances = {metric: written} if written else {}
@@ -124,9 +105,3 @@ def test_every_gated_metric_has_to_agree() -> None:
     assert enough_rounds(agreeing, METRICS, {})
     assert not enough_rounds({**agreeing, **apart}, METRICS, {})
     assert enough_rounds({}, METRICS, {})
-
-
-def test_half_of_the_rounds_are_not_enough_to_agree() -> None:
-    metrics = catalogue().metrics
-    for values, enough in (((90.0, 100.0, 100.0, 120.0), False), ((90.0, 100.0, 100.0), True)):
-        assert enough_rounds({"cycles": values}, metrics, {}) == enough

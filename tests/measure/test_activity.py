@@ -14,17 +14,22 @@ from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.measure.trace import host_calls
 from pytest_gpuperf.measure.trace.activity import (
     COMPONENT,
-    Activity,
-    activities,
     common,
-    graphs,
-    launches,
+    launched_in,
     length,
     union,
     values_of_part,
     values_of_step,
 )
-from pytest_gpuperf.measure.trace.profile import Event, Spans, events
+from pytest_gpuperf.measure.trace.profile import (
+    KERNEL,
+    Activity,
+    Event,
+    Ranges,
+    Spans,
+    Trace,
+    trace,
+)
 from tests import ROOT
 from tests.measure.traces import call, component, copy, fill, kernel, launched
 
@@ -54,38 +59,34 @@ def test_the_name_of_a_copy_has_its_direction_and_the_memory_of_the_host() -> No
         ("HtoH (Pinned -> Pinned)", "", ""),
         ("<unknown>", "", ""),
     ):
-        (copied,) = activities([copy(0, 1, name, 4096)])
-        assert (copied.direction, copied.memory, copied.size) == (direction, memory, 4096), name
+        (copied,) = Trace([copy(0, 1, name, 4096)]).activities
+        assert (copied.way, copied.size) == ((direction, memory), 4096), name
 
 
-def test_times_are_in_nanoseconds_and_the_order_is_that_of_the_beginnings() -> None:
-    assert activities([fill(30, 1.5), kernel(10.25, 4), copy(20, 2, "DtoD", 8)]) == (
-        Activity("kernel", 10250, 14250),
-        Activity("copy", 20000, 22000, direction="d2d", size=8),
-        Activity("fill", 30000, 31500),
-    )
+def launches(*traced: Event) -> tuple[float, float]:
+    """How often kernels or graphs were launched, and how often graphs."""
+    values = values_of_part(Trace(traced).activities)
+    return values["launches"], values["graph_launches"]
 
 
 def test_a_graph_is_one_launch_and_its_kernels_are_there_by_themselves() -> None:
     for name in ("cudaGraphLaunch", "cudaGraphLaunch_v10000", "cuGraphLaunch"):
         graph = [call(0, 1, name), kernel(10, 2, 1), copy(13, 1, "DtoD", 8, 1), kernel(15, 2, 1)]
         again = [call(50, 2, name), kernel(60, 2, 2), kernel(65, 2, 2)]
-        ran = activities([*graph, *launched(30, 2, 3), *again])
-        assert [entry.graph for entry in ran] == [1, 1, 1, None, 2, 2]
-        assert (launches(ran), graphs(ran)) == (3, 2)
-
-
-def test_kernels_of_one_launch_are_a_graph_also_where_the_call_was_not_traced() -> None:
-    ran = activities([kernel(10, 2, 1), fill(13, 1, 1), kernel(15, 2, 1), kernel(20, 2, 2)])
-    assert [entry.graph for entry in ran] == [1, 1, 1, None]
-    assert (launches(ran), graphs(ran)) == (2, 1)
+        assert launches(*graph, *launched(30, 2, 3), *again) == (3, 2)
+    # Also where the call was not traced.
+    assert launches(kernel(10, 2, 1), fill(13, 1, 1), kernel(15, 2, 1), kernel(20, 2, 2)) == (2, 1)
 
 
 # Components
 
 
 def in_components(traced: Sequence[Event]) -> list[str]:
-    return [entry.component for entry in activities(traced)]
+    made = Trace(traced)
+    ranges = Ranges(made.ranges(COMPONENT))
+    found = [ranges.at(one.launched) for one in made.activities]
+    assert {*launched_in(made, COMPONENT)} == {*found}
+    return found
 
 
 def test_what_is_launched_belongs_to_the_innermost_open_component() -> None:
@@ -135,7 +136,7 @@ def test_what_torch_exports_on_a_cpu_can_be_read_whatever_a_component_is_called(
         listener.leave(inner)
         listener.leave(outer)
 
-    traced = events(step, lambda: None, host=True, spans=listener)
+    traced = trace(step, lambda: None, host=True, spans=listener).events
     # What a GPU would add: a call inside each operator, and its kernel.
     beginnings = {e["name"]: float(e["ts"]) for e in traced if e.get("cat") == "cpu_op"}
     after = max(beginnings.values()) + 1e4
@@ -152,7 +153,7 @@ def test_what_torch_exports_on_a_cpu_can_be_read_whatever_a_component_is_called(
 def of(*traced: Event) -> dict[str, float]:
     """The metrics of a step, in the trace's order; times in us."""
     metrics = catalogue().metrics
-    values = values_of_step(activities(traced))
+    values = values_of_step(Trace(traced).activities)
     return {n: v / 1e3 if metrics[n].unit == "ns" else v for n, v in values.items()}
 
 
@@ -164,7 +165,7 @@ def shows(traced: Sequence[Event], **expected: float) -> None:
 
 def test_the_metrics_are_those_of_the_set_and_a_part_has_some_of_them() -> None:
     values = of(kernel(0, 1), kernel(2, 1), copy(4, 1, "DtoD", 8))
-    of_calls = {*host_calls.counted(())} | {*host_calls.Compilations().counted(())}
+    of_calls = {*host_calls.counted(())} | {*host_calls.Compilations().counted(Trace(()))}
     assert {*values, *of_calls} == set(catalogue().sets["activity"])
     assert set(values_of_part(())) < set(values)
 
@@ -172,8 +173,9 @@ def test_the_metrics_are_those_of_the_set_and_a_part_has_some_of_them() -> None:
 def test_a_collective_is_no_time_of_kernels_since_it_waits_for_others() -> None:
     """It runs from 5 to 45 beside a kernel, and alone."""
     collective = kernel(5, 40, 2, name="ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevComm*)")
-    ran = activities([*launched(0, 10, 1), collective, *launched(60, 10, 3)])
-    of_part = values_of_part(ran)
+    of_part = values_of_part(
+        Trace([*launched(0, 10, 1), collective, *launched(60, 10, 3)]).activities
+    )
     assert of_part["kernel_time"] == 20e3
     assert of_part["collectives"] == 1
     assert of_part["launches"] == 3
@@ -234,7 +236,7 @@ def test_where_there_is_nothing_to_divide_there_is_no_share() -> None:
 
 SPANS = st.lists(
     st.tuples(st.integers(0, 60), st.integers(0, 20)).map(
-        lambda entry: Activity("kernel", entry[0], entry[0] + entry[1])
+        lambda entry: Activity(KERNEL, "k", float(entry[0]), float(entry[1]))
     ),
     max_size=12,
 )
@@ -259,12 +261,12 @@ def test_unions_are_what_counting_every_moment_finds(
 # Recorded on an H200: one step each
 
 
-def recorded(name: str) -> tuple[Activity, ...]:
+def recorded(name: str) -> Trace:
     """What was traced, with the launches' correlation ids."""
     content = json.loads(lzma.decompress((H200 / f"{name}.json.xz").read_bytes()))
     rows = [dict(zip(content["columns"], row, strict=True)) for row in content["launches"]]
     kinds = {"kernel": "kernel", "copy": "gpu_memcpy", "fill": "gpu_memset"}
-    return activities(
+    return Trace(
         [
             {
                 "cat": kinds[row["kind"]],
@@ -279,11 +281,8 @@ def recorded(name: str) -> tuple[Activity, ...]:
 
 
 def test_a_recorded_graph_is_one_launch_whose_kernels_follow_each_other_at_once() -> None:
-    values = values_of_step(recorded("graph"))
+    values = values_of_step(recorded("graph").activities)
     # Four kernels and a fill, of which the last kernel was launched by itself.
     assert (values["launches"], values["graph_launches"]) == (2, 1)
     assert values["gpu_idle"] < 0.2
     assert values["kernel_time"] == pytest.approx(2_786_581)
-
-
-# Short steps

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -22,7 +23,7 @@ from pytest_gpuperf.measure.trace.call_sites import (
     with_call_sites,
     with_idle_sites,
 )
-from pytest_gpuperf.measure.trace.profile import Event, Spans
+from pytest_gpuperf.measure.trace.profile import Spans, Trace
 from pytest_gpuperf.model.measurement import CallSite, KernelTable, Launch
 from tests import ROOT
 
@@ -49,21 +50,19 @@ def step() -> None:
     torch.autograd.backward(NET(FACTOR).sum())
 
 
-def traced(
-    run: Callable[[], object], synchronize: Callable[[], None], *, host: bool
-) -> list[Event]:
+def traced(run: Callable[[], object], synchronize: Callable[[], None], *, host: bool) -> Trace:
     """What torch traces on the host, and kernels that it would have launched.
 
     An operator is in the trace twice, before the dispatch mode has it and after: it launches then.
     """
-    events: list[Event] = [*profile.events(run, synchronize, host=host)]
+    events = [*profile.trace(run, synchronize, host=host).events]
     operators = [e for e in events if e.get("cat") == "cpu_op" and e["name"] in LAUNCHING]
     operators.sort(key=lambda event: float(event["ts"]))
     for number, event in enumerate(operators[1::2], 1):
         call = {"ts": event["ts"], "dur": 0.1, "args": {"correlation": number}}
         events.append({**call, "cat": "cuda_runtime", "name": "cudaLaunchKernel"})
         events.append({**call, "cat": "kernel", "name": LAUNCHING[event["name"]]})
-    return events
+    return Trace(events)
 
 
 def located(step: Callable[[], object], *kernels: str) -> list[CallSite]:
@@ -126,7 +125,11 @@ def test_a_place_that_is_no_place_is_there_once(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(FrameFinder, "innermost", lambda *_, **__: CallSite("", ""))
     assert {*located(lambda: NET(FACTOR), "gemm", "relu")} == {CallSite("", "")}
     made = with_call_sites(
-        KernelTable((), (), (), 0.0), ROOT, step, lambda: None, lambda run, *_, **__: run() or []
+        KernelTable((), (), (), 0.0),
+        ROOT,
+        step,
+        lambda: None,
+        lambda run, *_, **__: run() or Trace(()),
     )
     assert len(made.sites) == len({*made.sites})
 
@@ -136,16 +139,14 @@ def waiting() -> None:
 
 
 def test_a_wait_has_the_line_of_the_operator_that_waits() -> None:
-    def waits(
-        run: Callable[[], object], synchronize: Callable[[], None], **_: object
-    ) -> list[Event]:
-        events: list[Event] = [*profile.events(run, synchronize, host=True)]
+    def waits(run: Callable[[], object], synchronize: Callable[[], None], **_: object) -> Trace:
+        events = [*profile.trace(run, synchronize, host=True).events]
         item = [e for e in events if e.get("name") == "aten::_local_scalar_dense"][-1]
         made = {"ts": item["ts"], "dur": 0.1, "cat": "cuda_runtime"}
         late = {**made, "ts": max(float(e["ts"]) for e in events if "dur" in e) + 1e6}
         events.append({**made, "name": "cudaStreamSynchronize"})
         # The profiler's own, after the step.
-        return [*events, {**late, "name": "cudaDeviceSynchronize"}]
+        return Trace([*events, {**late, "name": "cudaDeviceSynchronize"}])
 
     made = with_call_sites(KernelTable((), (), (), 0.0), ROOT, waiting, lambda: None, waits)
     (call,) = made.calls
@@ -165,13 +166,11 @@ def test_waits_that_are_no_operators_have_their_lines(monkeypatch: pytest.Monkey
             NET(FACTOR)
             wait()
 
-    def waits(
-        run: Callable[[], object], synchronize: Callable[[], None], **_: object
-    ) -> list[Event]:
-        events: list[Event] = [*profile.events(run, synchronize, host=True, spans=spans)]
+    def waits(run: Callable[[], object], synchronize: Callable[[], None], **_: object) -> Trace:
+        events = [*profile.trace(run, synchronize, host=True, spans=spans).events]
         waited = [e for e in events if e.get("name") == "waited"]
         call = {"cat": "cuda_runtime", "name": "cudaDeviceSynchronize"}
-        return [*events, *({**event, **call} for event in waited)]
+        return Trace([*events, *({**event, **call} for event in waited)])
 
     made = with_call_sites(KernelTable((), (), (), 0.0), ROOT, step, lambda: None, waits)
     (call,) = made.calls
@@ -193,6 +192,26 @@ def variables_gone(frames: Callable[[], dict[int, FrameType]]) -> Callable[[], d
     return lambda: {thread: Frame(frame) for thread, frame in frames().items()}
 
 
+def idle(run: Callable[[], object], synchronize: Callable[[], None], spans: Spans) -> Trace:
+    """A trace of the step in which a GPU works at its beginning and at its end."""
+    events = [*profile.trace(run, synchronize, host=True, spans=spans).events]
+    (step,) = (e for e in events if e.get("name") == profile.STEP_RANGE)
+    ends = (float(step["ts"]), float(step["ts"]) + float(step["dur"]))
+    ran = ({"ts": at, "dur": 1.0, "cat": "kernel", "name": "k"} for at in ends)
+    return Trace([*events, *ran])
+
+
+def test_a_call_that_holds_the_interpreter_has_all_of_its_time_though_it_is_seen_once() -> None:
+    def step() -> None:
+        threading.Event().wait(0.01)
+        sum(range(10_000_000))
+
+    made = with_idle_sites(KernelTable((), (), (), 0.0), ROOT, step, lambda: None, idle)
+    longest = max(made.idle_at, key=lambda part: part.idle)
+    first = step.__code__.co_firstlineno
+    assert made.sites[longest.site].line.endswith(f":{first + 2}")
+
+
 def test_time_without_work_is_that_of_the_line_at_which_the_host_is_seen(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -200,15 +219,6 @@ def test_time_without_work_is_that_of_the_line_at_which_the_host_is_seen(
         until = time.perf_counter() + 0.1
         while time.perf_counter() < until:
             sum(range(100))
-
-    def idle(
-        run: Callable[[], object], synchronize: Callable[[], None], spans: Spans
-    ) -> list[Event]:
-        """The GPU works at the beginning of the step and at its end."""
-        events: list[Event] = [*profile.events(run, synchronize, host=True, spans=spans)]
-        (step,) = (e for e in events if e.get("name") == profile.STEP_RANGE)
-        ends = (float(step["ts"]), float(step["ts"]) + float(step["dur"]))
-        return [*events, *({"ts": at, "dur": 1.0, "cat": "kernel", "name": "k"} for at in ends)]
 
     monkeypatch.setattr(sys, "_current_frames", variables_gone(sys._current_frames))
     made = with_idle_sites(KernelTable((), (), (), 0.0), ROOT, busy, lambda: None, idle)

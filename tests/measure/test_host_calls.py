@@ -11,6 +11,7 @@ from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.measure.collector import Phases, Plan, Work
 from pytest_gpuperf.measure.cpu.cpu_collector import CpuCollector
 from pytest_gpuperf.measure.trace.host_calls import Compilations, counted, plain
+from pytest_gpuperf.measure.trace.profile import Trace
 
 
 def broken(x: torch.Tensor) -> torch.Tensor:
@@ -59,7 +60,7 @@ def test_what_is_compiled_in_every_execution_is_told() -> None:
 
 
 def test_an_execution_in_which_nothing_is_compiled_has_none() -> None:
-    assert set(Compilations().counted(()).values()) == {0.0}
+    assert set(Compilations().counted(Trace(())).values()) == {0.0}
 
 
 def test_calls_are_counted_whatever_the_version_of_the_api() -> None:

@@ -226,38 +226,31 @@ def test_the_canary_is_read_after_the_guard_before_and_after_each_attempt(
         gpu.celsius = 60  # the guard has been there before
         return Canary("sm90-1", {"host_ms": float(len(diary))}, {"host_ms": 0.01})
 
-    def sm_map(arch: str) -> tuple[tuple[int, ...], ...]:
-        diary.append(f"map of {arch}")
-        return ((0, 1, 2), (3, 4))
-
     clock = [1000.0]
     monkeypatch.setattr(time, "monotonic", lambda: clock[0])
     monkeypatch.setattr(canary, "read", read)
-    monkeypatch.setattr(canary, "sm_map", sm_map)
     collector = ScriptedCollector(CYCLES, during=lambda: diary.append("counted"))
     instrument = DeviceInstrument(collector, tmp_path, has_canary=True)
     (made,) = instrument.measure(SUBJECT, work(), PLAN)
     seen = ["canary of sm90 at 41", "counted", "canary of sm90 at 60"]
-    assert diary == ["map of sm90", *seen]
+    assert diary == seen
     conditions, machine = made.fingerprint.conditions, made.fingerprint.machine
     assert conditions is not None
-    assert conditions.before.canary == Canary("sm90-1", {"host_ms": 2.0}, {"host_ms": 0.01})
-    assert conditions.after.canary == Canary("sm90-1", {"host_ms": 4.0}, {"host_ms": 0.01})
+    assert conditions.before.canary == Canary("sm90-1", {"host_ms": 1.0}, {"host_ms": 0.01})
+    assert conditions.after.canary == Canary("sm90-1", {"host_ms": 3.0}, {"host_ms": 0.01})
     assert conditions.before.temperature_celsius == 41
     assert machine is not None
-    assert (machine.gpcs, machine.vbios) == ((3, 2), gpu.vbios)
-    # The map is that of the process; who has no canary has what the driver says.
+    assert machine.vbios == gpu.vbios
     (second,) = instrument.measure(SUBJECT, work(), PLAN)
-    assert diary.count("map of sm90") == 1
     # What was read after the one measurement was read before the next, where that comes at once.
-    assert diary[4:] == ["counted", "canary of sm90 at 60"]
+    assert diary[3:] == ["counted", "canary of sm90 at 60"]
     assert second.fingerprint.conditions is not None
     assert second.fingerprint.conditions.before.canary == conditions.after.canary
     clock[0] += 5.1
     instrument.measure(SUBJECT, work(), PLAN)
-    assert diary[6:] == ["canary of sm90 at 60", "counted", "canary of sm90 at 60"]
+    assert diary[5:] == ["canary of sm90 at 60", "counted", "canary of sm90 at 60"]
     plain = measured(ScriptedCollector(CYCLES), tmp_path).fingerprint
-    assert plain.machine == replace(machine, gpcs=(), sm_map="")
+    assert plain.machine == machine
     assert plain.conditions is not None
     assert plain.conditions.before.canary is None
 
@@ -278,7 +271,6 @@ def test_where_the_canary_moved_meanwhile_it_is_measured_again_once(
     monkeypatch.setattr(
         canary, "read", lambda _: Canary("sm90-1", {"sm_clock_mhz": float(left.pop(0))})
     )
-    monkeypatch.setattr(canary, "sm_map", lambda _: ())
     collector = ScriptedCollector(CYCLES)
     (made,) = DeviceInstrument(collector, tmp_path, has_canary=True).measure(SUBJECT, work(), PLAN)
     assert len(collector.plans) == attempts

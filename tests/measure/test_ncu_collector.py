@@ -24,10 +24,9 @@ from pytest_gpuperf.measure.execution import CudaTimer
 from pytest_gpuperf.measure.fresh_process import Finished
 from pytest_gpuperf.measure.ncu import ncu_command
 from pytest_gpuperf.measure.ncu.ncu_collector import NcuCollector
-from pytest_gpuperf.measure.ncu.ncu_command import Control
 from pytest_gpuperf.measure.replica import PROFILED, Replicas, Task
 from pytest_gpuperf.measure.trace.activity import ENOUGH_NS, Tracing
-from pytest_gpuperf.measure.trace.profile import Event, events
+from pytest_gpuperf.measure.trace.profile import Trace, trace
 from pytest_gpuperf.model.measurement import STEP, Sample
 from tests.examples import H200, measurement, run
 from tests.heard_progress import Heard
@@ -90,10 +89,9 @@ def ncu(monkeypatch: pytest.MonkeyPatch) -> Ncu:
     return Ncu()
 
 
-def collector(ncu: Ncu, traced: Tracing = events, **control: str) -> NcuCollector:
+def collector(ncu: Ncu, replay: str = "range", traced: Tracing = trace) -> NcuCollector:
     """A collector that runs the stand-in."""
-    chosen = Control(Path("/opt/ncu"), **control)
-    return NcuCollector(H200, chosen, ncu, timer=Timer(), traced=traced)
+    return NcuCollector(H200, Path("/opt/ncu"), ncu, replay, timer=Timer(), traced=traced)
 
 
 def work(step: Callable[[], object] = lambda: None) -> Work:
@@ -105,8 +103,8 @@ def values(samples: Sequence[Sample]) -> dict[str, tuple[float, ...]]:
     return {sample.metric: sample.values for sample in samples}
 
 
-def collected(ncu: Ncu, **control: str) -> Collected:
-    return collector(ncu, events, **control).collect(work(), Plan(CORE))
+def collected(ncu: Ncu, replay: str = "range") -> Collected:
+    return collector(ncu, replay).collect(work(), Plan(CORE))
 
 
 # What it brings back
@@ -126,8 +124,6 @@ def test_a_range_is_the_step_and_times_are_taken_without_ncu(ncu: Ncu) -> None:
     settings = brought.settings or {}
     assert {k: v for k, v in settings.items() if not k.endswith("_s")} == {
         "replay": "range",
-        "clock_control": "none",
-        "cache_control": "none",
         "rounds": 1,
         "repetitions": 2,
         "warmup": 1,
@@ -187,14 +183,6 @@ def test_the_command(ncu: Ncu) -> None:
         assert not Path(options["--export"]).parent.exists()
 
 
-def test_clocks_and_caches_are_controlled_when_asked_for_and_it_is_recorded(ncu: Ncu) -> None:
-    ncu.page = page(RANGE)
-    settings = collected(ncu, clocks="base", caches="all").settings or {}
-    options = ncu.options[0]
-    assert (options["--clock-control"], options["--cache-control"]) == ("base", "all")
-    assert (settings["clock_control"], settings["cache_control"]) == ("base", "all")
-
-
 def test_the_version_is_part_of_the_software(ncu: Ncu, monkeypatch: pytest.MonkeyPatch) -> None:
     for version, software in (("2025.3.1.0", {"ncu": "2025.3.1.0"}), ("", {})):
         monkeypatch.setattr(ncu_command, "version", lambda _, version=version: version)
@@ -224,17 +212,17 @@ def test_without_permission_or_ncu_times_are_left(
     assert [entry.metric for entry in brought.unsupported] == [metric.name for metric in CORE]
     assert "NVreg_RestrictProfilingToAdminUsers=0" in brought.unsupported[0].reason
     monkeypatch.setattr(ncu_command, "find", lambda: None)
-    without = NcuCollector(H200, Control(), ncu, timer=Timer())
+    without = NcuCollector(H200, None, ncu, timer=Timer())
     brought = without.collect(work(), Plan(CORE))
     assert "--gpuperf-ncu PROGRAM" in brought.unsupported[0].reason
     with pytest.raises(CountersUnavailable):
-        ncu_command.program(Control())
+        ncu_command.program(None)
 
 
 def test_traces_are_taken_here_beside_the_times(ncu: Ncu) -> None:
-    def traced(step: Callable[[], object], *_: object, **__: object) -> list[Event]:
+    def traced(step: Callable[[], object], *_: object, **__: object) -> Trace:
         step()
-        return [*launched(10, ENOUGH_NS / 1e3, 1), *launched(20, 6, 2)]
+        return Trace([*launched(10, ENOUGH_NS / 1e3, 1), *launched(20, 6, 2)])
 
     ncu.page = RANGES[0].read_text()
     launches = catalogue().metrics["launches"]
@@ -243,13 +231,11 @@ def test_traces_are_taken_here_beside_the_times(ncu: Ncu) -> None:
     assert (sample.phase, sample.values) == (STEP, (2.0,))
 
 
-def test_a_test_that_fails_before_its_measurement_is_quoted(ncu: Ncu) -> None:
-    ncu.page, ncu.measures = page(KERNEL), False
-    with pytest.raises(MeasurementError, match=r"failed under ncu before .*\nran"):
-        collected(ncu)
-
-
-def test_a_report_that_is_no_step_is_an_error_of_the_measurement(ncu: Ncu) -> None:
-    ncu.page = page(KERNEL, RANGE)
-    with pytest.raises(MeasurementError, match="1 ranges and 1 kernels"):
-        collected(ncu)
+def test_what_came_of_it_is_an_error_where_it_is_not_the_step(ncu: Ncu) -> None:
+    for kernels, measures, says in (
+        ([KERNEL], False, r"failed under ncu before .*\nran"),
+        ([KERNEL, RANGE], True, "1 ranges and 1 kernels"),
+    ):
+        ncu.page, ncu.measures = page(*kernels), measures
+        with pytest.raises(MeasurementError, match=says):
+            collected(ncu)

@@ -28,6 +28,7 @@ from pytest_gpuperf.measure.ranks import (
     take_gpu,
 )
 from pytest_gpuperf.measure.trace.activity import host_collectives
+from pytest_gpuperf.measure.trace.profile import Trace
 from pytest_gpuperf.model.measurement import STEP, Measurement, Peer
 from tests.examples import H200, default_settings, measurement, samples_of
 from tests.measure.traces import annotated
@@ -239,7 +240,7 @@ def test_gloos_collectives_are_those_that_it_annotates() -> None:
         annotated(60.0, 70.0, "gloo:all_reduce"),
         annotated(0.0, 90.0, "gpuperf step"),
     ]
-    taken, durations = host_collectives(events)
+    taken, durations = host_collectives(Trace(events))
     assert taken == 55_000.0
     assert durations == {
         "gloo:all_reduce": (30_000.0, 10_000.0),

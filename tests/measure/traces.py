@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from pytest_gpuperf.measure.trace.activity import COMPONENT
-from pytest_gpuperf.measure.trace.profile import ANNOTATION, Event
+from pytest_gpuperf.measure.trace.profile import ANNOTATION, Event, Trace
 
 
 def kernel(begin: float, duration: float, call: int = 0, stream: int = 7, name: str = "k") -> Event:
@@ -55,3 +57,33 @@ def _event(
         "dur": duration,
         "args": arguments,
     }
+
+
+def ran(kinds: str, *durations: float, order: str = "") -> Trace:
+    """A trace of k(ernels), c(opies) and G(raphs) of so many nanoseconds, one after the other.
+
+    `order` has their positions, 0 to 9, as the host launched them.
+    """
+    order = order or "".join(map(str, range(len(kinds))))
+    events: list[Event] = []
+    for n, kind in enumerate(kinds):
+        begin, lasts = 1000 * n, (durations or [50.0] * len(kinds))[n] / 1e3
+        events.append(call(order.find(str(n)) - 1e3, n + 1, "cudaGraphLaunch" * (kind == "G")))
+        copied = copy(begin, lasts, "DtoD", 8, n + 1)
+        events.append(copied if kind == "c" else kernel(begin, lasts, n + 1, name=f"k{n}"))
+    return Trace(events)
+
+
+def named(*kernels: str) -> Trace:
+    """A trace of kernels of these names."""
+    return Trace([kernel(10 * n, 1, n + 1, name=name) for n, name in enumerate(kernels)])
+
+
+def shows(made: Trace) -> Callable[..., Trace]:
+    """In place of `profile.trace`: executes the step, and this is what its trace has."""
+
+    def traced(step: Callable[[], object], *_: object, **__: object) -> Trace:
+        step()
+        return made
+
+    return traced

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-from suites.meddpm.limits import Errors, Similarity
+from collections.abc import Callable
+from typing import TypeVar
+
 from suites.meddpm.optimizations import Optimization
-from suites.meddpm.quality import Quality
+from suites.meddpm.quality import Configured, Quality
+
+Answer = TypeVar("Answer")
 
 
-def errors_of(quality: Quality, optimization: Optimization) -> Errors:
-    """How far it is from float64."""
+def asked(
+    question: Callable[[Configured], Answer], quality: Quality, optimization: Optimization
+) -> Answer:
+    """The answer to `Configured.errors`, `.deviation` or `.similarity`."""
     with quality.configured(optimization) as configured:
-        return configured.errors()
-
-
-def deviation_of(quality: Quality, optimization: Optimization) -> float:
-    """How far its loss curve is from the baseline's."""
-    with quality.configured(optimization) as configured:
-        return configured.deviation()
-
-
-def likeness_of(quality: Quality, optimization: Optimization) -> Similarity:
-    """How much its sample looks like the baseline's."""
-    with quality.configured(optimization) as configured:
-        return configured.similarity()
+        return question(configured)

@@ -14,6 +14,7 @@ from suites.meddpm.data import Volumes, load
 from suites.meddpm.model import GaussianDiffusion3D, UNet3D
 from suites.meddpm.optimizations import composed
 from suites.meddpm.step import TrainingStep
+from suites.training import Phase
 
 
 def network() -> GaussianDiffusion3D:
@@ -31,9 +32,16 @@ def volumes() -> Volumes:
         return load("synthetic", 8, Path(folder))
 
 
+def unmarked(name: str) -> nullcontext[None]:  # noqa: ARG001 -- as a Phase has it
+    """Marks no phase."""
+    return nullcontext()
+
+
 @contextmanager
-def training_step(configuration: str) -> Iterator[TrainingStep]:
+def training_step(
+    configuration: str = "baseline", phase: Phase = unmarked
+) -> Iterator[TrainingStep]:
     """A step under one of the configurations."""
     diffusion, optimization = network(), composed(configuration)
     with optimization.applied(diffusion):
-        yield TrainingStep(diffusion, volumes(), optimization, lambda _: nullcontext(), "cpu")
+        yield TrainingStep(diffusion, volumes(), optimization, phase, "cpu")

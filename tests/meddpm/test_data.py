@@ -120,15 +120,13 @@ class TestTemplate:
         assert volumes.source == "mni152"
         assert "nilearn" not in sys.modules
 
-    def test_a_template_file_that_is_missing_is_named(self, template: Path, cache: Path) -> None:
+    def test_what_is_missing_is_named_with_the_remedies(
+        self, template: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         missing = template / "mni_icbm152_wm_tal_nlin_sym_09a_converted.nii.gz"
         missing.unlink()
         with pytest.raises(UsageFailure, match=re.escape(str(missing)) + ".*pip install"):
             load("mni152", 16, cache)
-
-    def test_without_nilearn_the_remedies_are_named(
-        self, cache: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
         monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
         with pytest.raises(UsageFailure, match=r"nilearn, which is missing.*--meddpm-data"):
             load("mni152", 16, cache)
@@ -148,16 +146,15 @@ class TestUserData:
         write(flat / "a_mask.nii.gz", a_mask())
         assert same(load(str(flat), 16, cache), load(str(folder), 16, cache))
 
-    def test_the_first_pair_by_name_is_measured(self, folder: Path, cache: Path) -> None:
+    def test_the_first_pair_by_name_is_measured_and_every_one_checked(
+        self, folder: Path, cache: Path
+    ) -> None:
         alone = load(str(folder), 16, cache)
         write(folder / "image" / "b.nii.gz", an_image()[::-1].copy())
-        write(folder / "mask" / "b.nii.gz", a_mask())
+        other = write(folder / "mask" / "b.nii.gz", a_mask())
         assert same(load(str(folder), 16, cache), alone)
-
-    def test_every_pair_is_checked(self, folder: Path, cache: Path) -> None:
-        write(folder / "image" / "b.nii.gz", an_image())
-        bad = write(folder / "mask" / "b.nii.gz", np.zeros(SHAPE, dtype=np.uint8))
-        with pytest.raises(UsageFailure, match=f"{re.escape(str(bad))}: the mask is empty"):
+        write(other, np.zeros(SHAPE, dtype=np.uint8))
+        with pytest.raises(UsageFailure, match=f"{re.escape(str(other))}: the mask is empty"):
             load(str(folder), 16, cache)
 
     def test_axes_are_brought_into_one_order(
@@ -194,58 +191,33 @@ class TestUserData:
         assert load(str(folder), 16, cache).image.std() > 0.5
 
 
-def _remove(name: str) -> Callable[[Path], object]:
+Damage = Callable[[Path], object]
+
+
+def _remove(name: str) -> Damage:
     return lambda folder: (folder / name).unlink()
 
 
-def _image(values: Any) -> Callable[[Path], object]:
-    return lambda folder: write(folder / "image" / "a.nii.gz", values)
+def _values(name: str, values: Any) -> Damage:
+    return lambda folder: write(folder / name, values)
 
 
-def _mask(values: Any) -> Callable[[Path], object]:
-    return lambda folder: write(folder / "mask" / "a.nii.gz", values)
+def _with(name: str, values: Any, value: float) -> Damage:
+    values = values.astype(np.float32)
+    values[3, 3, 3] = value
+    return _values(name, values)
 
 
-def _content(content: bytes) -> Callable[[Path], object]:
-    return lambda folder: (folder / "image" / "a.nii.gz").write_bytes(content)
+def _content(content: bytes) -> Damage:
+    return lambda folder: (folder / IMAGE).write_bytes(content)
 
 
 def _cut_off(folder: Path) -> None:
-    file = folder / "image" / "a.nii.gz"
+    file = folder / IMAGE
     file.write_bytes(file.read_bytes()[:2000])
 
 
-def _with(values: Any, value: float) -> Any:
-    values = values.astype(np.float32)
-    values[3, 3, 3] = value
-    return values
-
-
-IMAGE, MASK = "image/a.nii.gz", "mask/a.nii.gz"
-
-
-NOT_NIFTI = "cannot be read as NIfTI"
-FAULTS: dict[str, tuple[Callable[[Path], object], str, str]] = {
-    "no mask": (_remove(MASK), IMAGE, r"its mask \S+mask/a\.nii\.gz is missing"),
-    "no image": (_remove(IMAGE), MASK, r"its image \S+image/a\.nii\.gz is missing"),
-    "empty file": (_content(b""), IMAGE, NOT_NIFTI),
-    "no gzip": (_content(b"no NIfTI"), IMAGE, NOT_NIFTI),
-    "no header": (_content(gzip.compress(b"no NIfTI" * 100)), IMAGE, "cannot be read"),
-    "truncated": (_cut_off, IMAGE, NOT_NIFTI),
-    "image of rank 4": (_image(an_image((*SHAPE, 2))), IMAGE, "has rank 4"),
-    "mask of rank 2": (_mask(a_mask()[:, :, 4]), MASK, "has rank 2"),
-    "NaN": (_image(_with(an_image(), np.nan)), IMAGE, "1 of 1680 voxels are NaN or"),
-    "infinite": (_image(_with(an_image(), np.inf)), IMAGE, "1 of 1680 voxels are NaN or"),
-    "NaN in mask": (_mask(_with(a_mask(), np.nan)), MASK, "NaN or infinite"),
-    "empty mask": (_mask(0 * a_mask()), MASK, "the mask is empty"),
-    "other shape": (_mask(a_mask((12, 14, 11))), MASK, r"shape \(12, 14, 11\) differs"),
-    "third label": (_mask(_with(a_mask(), 4)), MASK, "the mask has 0, 1, 2, 4. Relabel"),
-    "fraction": (_mask(_with(a_mask(), 0.5)), MASK, r"the mask has 0, 0\.5, 1, 2\."),
-    "constant image": (_image(0 * an_image()), MASK, "has the same value everywhere"),
-}
-
-
-def _header(field: str, value: Any, *at: int) -> Callable[[Path], object]:
+def _header(field: str, value: Any, *at: int) -> Damage:
     """Writes `value` into a field of the image's header, at this index where it has several."""
 
     def damage(folder: Path) -> None:
@@ -259,40 +231,51 @@ def _header(field: str, value: Any, *at: int) -> Callable[[Path], object]:
     return damage
 
 
-def _shape(*edges: int) -> Callable[[Path], object]:
+def _shape(*edges: int) -> Damage:
     return lambda folder: [_header("dim", e, n + 1)(folder) for n, e in enumerate(edges)]
 
 
+IMAGE, MASK = "image/a.nii.gz", "mask/a.nii.gz"
+NOT_NIFTI = "cannot be read as NIfTI"
+NOT_FINITE = "1 of 1680 voxels are NaN or"
 EDGES = r"an edge is 0\.001 to 1000 mm"
 BEGINS = r"voxels begin at byte \S+, and 4,194,304 is the most"
-CLAIMS: dict[str, tuple[Callable[[Path], object], str]] = {
-    "edges of 1e30 mm": (_header("pixdim", [-1, *[1e30] * 3, *[1] * 4]), EDGES),
-    "an infinite edge": (_header("pixdim", np.inf, 2), EDGES),
-    "an edge that is NaN": (_header("pixdim", np.nan, 2), EDGES),
-    "32767^3": (_shape(32767, 32767, 32767), "1 to 134,217,728 voxels are read"),
-    "512^3, and few bytes": (_shape(512, 512, 512), "gives 536,870,912 bytes of voxels, and"),
-    "no slice": (_shape(12, 14, 0), "1 to 134,217,728 voxels are read"),
-    "less than none": (_shape(12, -14, 10), "1 to 134,217,728 voxels are read"),
-    "extensions of 4 GB": (_header("vox_offset", 4e9), BEGINS),
-    "a beginning that is NaN": (_header("vox_offset", np.nan), BEGINS),
-    "a beginning before all": (_header("vox_offset", -1e9), BEGINS),
-    "an unknown datatype": (_header("datatype", 77), "its datatype 77 is none of NIfTI"),
-    "complex voxels": (_header("datatype", 32), "its voxels are complex64, not one number each"),
-    "colours": (_header("datatype", 128), "not one number each"),
-    "a slope of 1e38": (_header("scl_slope", 1e38), "voxels are NaN or infinite|the intensity"),
-    "intensities of 1e33": (_header("scl_slope", 1e30), r"has the intensity 9e\+32"),
+SIZES = "1 to 134,217,728 voxels are read"
+REFUSED: dict[str, tuple[Damage, str, str]] = {
+    "no mask": (_remove(MASK), IMAGE, r"its mask \S+mask/a\.nii\.gz is missing"),
+    "no image": (_remove(IMAGE), MASK, r"its image \S+image/a\.nii\.gz is missing"),
+    "no gzip": (_content(b"no NIfTI"), IMAGE, NOT_NIFTI),
+    "no header": (_content(gzip.compress(b"no NIfTI" * 100)), IMAGE, NOT_NIFTI),
+    "truncated": (_cut_off, IMAGE, NOT_NIFTI),
+    "image of rank 4": (_values(IMAGE, an_image((*SHAPE, 2))), IMAGE, "has rank 4"),
+    "NaN in mask": (_with(MASK, a_mask(), np.nan), MASK, NOT_FINITE),
+    "empty mask": (_values(MASK, 0 * a_mask()), MASK, "the mask is empty"),
+    "other shape": (_values(MASK, a_mask((12, 14, 11))), MASK, r"shape \(12, 14, 11\) differs"),
+    "fraction": (_with(MASK, a_mask(), 0.5), MASK, r"the mask has 0, 0\.5, 1, 2\."),
+    "constant image": (_values(IMAGE, 0 * an_image()), MASK, "has the same value everywhere"),
+    # What a header claims.
+    "edges of 1e30 mm": (_header("pixdim", [-1, *[1e30] * 3, *[1] * 4]), IMAGE, EDGES),
+    "an edge that is NaN": (_header("pixdim", np.nan, 2), IMAGE, EDGES),
+    "32767^3": (_shape(32767, 32767, 32767), IMAGE, SIZES),
+    "512^3, and few bytes": (_shape(512, 512, 512), IMAGE, "gives 536,870,912 bytes of voxels"),
+    "less than none": (_shape(12, -14, 10), IMAGE, SIZES),
+    "extensions of 4 GB": (_header("vox_offset", 4e9), IMAGE, BEGINS),
+    "a beginning that is NaN": (_header("vox_offset", np.nan), IMAGE, BEGINS),
+    "an unknown datatype": (_header("datatype", 77), IMAGE, "its datatype 77 is none of NIfTI"),
+    "complex voxels": (_header("datatype", 32), IMAGE, "are complex64, not one number each"),
+    "intensities of 1e33": (_header("scl_slope", 1e30), IMAGE, r"has the intensity 9e\+32"),
 }
 
 
-@pytest.mark.parametrize("claim", CLAIMS)
-def test_what_a_header_claims_is_refused_before_it_is_allocated(
-    folder: Path, cache: Path, claim: str
+@pytest.mark.parametrize("fault", REFUSED)
+def test_faulty_data_is_refused_by_file_before_it_is_allocated(
+    folder: Path, cache: Path, fault: str
 ) -> None:
-    damage, said = CLAIMS[claim]
+    damage, named, said = REFUSED[fault]
     damage(folder)
     tracemalloc.start()
     try:
-        with pytest.raises(UsageFailure, match=f"{re.escape(str(folder / IMAGE))}: .*({said})"):
+        with pytest.raises(UsageFailure, match=f"{re.escape(str(folder / named))}: .*{said}"):
             load(str(folder), 16, cache)
         assert tracemalloc.get_traced_memory()[1] < 16 * 2**20
     finally:
@@ -309,28 +292,18 @@ def test_a_volume_whose_cube_would_be_too_large_is_refused(cache: Path, tmp_path
         load(str(folder), 16, cache)
 
 
-@pytest.mark.parametrize("fault", FAULTS)
-def test_faulty_data_is_refused_by_file(folder: Path, cache: Path, fault: str) -> None:
-    damage, named, said = FAULTS[fault]
-    damage(folder)
-    with pytest.raises(UsageFailure, match=f"{re.escape(str(folder / named))}: .*{said}"):
-        load(str(folder), 16, cache)
-    assert not cache.exists()
-
-
-def test_a_directory_without_pairs_is_refused_with_the_convention(
-    tmp_path: Path, cache: Path
+def test_a_directory_without_pairs_or_with_two_of_one_name_is_refused(
+    folder: Path, tmp_path: Path, cache: Path
 ) -> None:
     (tmp_path / "empty").mkdir()
-    for source, said in (("none", "no such directory"), ("empty", "no image and mask pairs")):
-        with pytest.raises(UsageFailure, match=f"{said}.*DIR/image/NAME"):
-            load(str(tmp_path / source), 16, cache)
-
-
-def test_two_files_of_one_name_are_refused(folder: Path, cache: Path) -> None:
     write(folder / "image" / "a.nii", an_image())
-    with pytest.raises(UsageFailure, match="has the same name"):
-        load(str(folder), 16, cache)
+    for source, said in (
+        ("none", "no such directory.*DIR/image/NAME"),
+        ("empty", "no image and mask pairs.*DIR/image/NAME"),
+        (folder.name, "has the same name"),
+    ):
+        with pytest.raises(UsageFailure, match=said):
+            load(str(tmp_path / source), 16, cache)
 
 
 def test_a_mask_that_resampling_would_erase_is_refused(folder: Path, cache: Path) -> None:
@@ -357,20 +330,17 @@ class TestCache:
             return "mni152"
         return str(request.getfixturevalue("folder"))
 
-    def test_serves_a_machine_without_nibabel(
-        self, source: str, cache: Path, without_nibabel: Callable[[], None]
+    def test_serves_a_machine_without_nibabel_and_nilearn(
+        self,
+        source: str,
+        cache: Path,
+        without_nibabel: Callable[[], None],
+        monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         prepared = load(source, 16, cache)
         without_nibabel()
-        assert same(load(source, 16, cache), prepared)
-
-    @pytest.mark.usefixtures("template")
-    def test_serves_the_template_to_a_machine_without_nilearn(
-        self, cache: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        prepared = load("mni152", 16, cache)
         monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
-        assert same(load("mni152", 16, cache), prepared)
+        assert same(load(source, 16, cache), prepared)
 
     def test_is_one_file_per_source_and_size_and_nothing_else(
         self, source: str, cache: Path
@@ -386,7 +356,9 @@ class TestCache:
         os.utime(file, ns=(1, 1))
         assert not same(load(str(folder), 16, cache), before)
 
-    def test_a_damaged_file_is_made_again(self, source: str, cache: Path) -> None:
+    def test_a_damaged_file_is_made_again_or_named_where_that_cannot_be(
+        self, source: str, cache: Path, without_nibabel: Callable[[], None]
+    ) -> None:
         prepared = load(source, 16, cache)
         (file,) = cache.iterdir()
         intact = file.stat().st_size
@@ -397,12 +369,6 @@ class TestCache:
                 file.write_bytes(content)
             assert same(load(source, 16, cache), prepared), content
             assert file.stat().st_size == intact
-
-    def test_a_corrupted_file_that_cannot_be_made_again_is_named(
-        self, source: str, cache: Path, without_nibabel: Callable[[], None]
-    ) -> None:
-        load(source, 16, cache)
-        (file,) = cache.iterdir()
         file.write_bytes(b"something else")
         without_nibabel()
         said = f"{re.escape(str(file))}: the cached volume is corrupted .*nibabel"

@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import hashlib
-import math
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 from zipfile import ZIP_DEFLATED, ZipFile
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
 
 from pytest_gpuperf.errors import UsageFailure
 from suites.meddpm.model import GaussianDiffusion3D, UNet3D, load_weights, med_ddpm
-from suites.meddpm.model.layers import (
-    GroupNorm32,
-    ResidualBlock,
-    SelfAttention,
-    Upsample,
-)
+from suites.meddpm.model.layers import GroupNorm32, SelfAttention
+from tests.meddpm import published
 
 Weights = dict[str, Tensor]
 
@@ -33,66 +27,32 @@ def narrow_unet() -> UNet3D:
     return UNet3D(3, 1, model_channels=64, channel_multipliers=(0.5, 1), attention_factors=(2,))
 
 
-def published_shapes() -> dict[str, tuple[int, ...]]:
-    """Name and shape of every tensor in a checkpoint's `ema` entry."""
-    with torch.device("meta"):
-        state = med_ddpm(128).state_dict()
-    return {name: tuple(tensor.shape) for name, tensor in state.items()}
+class TestPublished:
+    """Against what the published code answered."""
 
+    RECORDED = json.loads(published.FILE.read_text(encoding="utf-8"))
 
-def randomised(model: nn.Module) -> nn.Module:
-    """Replaces the zero initialisation, behind which nothing would be seen."""
-    torch.manual_seed(3)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.05 * torch.randn_like(parameter))
-    return model
-
-
-class TestPublishedLayout:
-    def test_every_name_and_shape_is_the_published_one(self) -> None:
+    @pytest.mark.parametrize("size", published.SIZES)
+    def test_every_tensor_of_a_checkpoint_has_its_name_and_its_shape(self, size: int) -> None:
         with torch.device("meta"):
-            network = UNet3D.published(128, 3, 1)
-        layout = repr(sorted(published_shapes().items()))
-        # Of a table that was written by hand of the released checkpoints.
-        assert hashlib.sha256(layout.encode()).hexdigest()[:16] == "d0b6b2fa339827b9"
-        # The published counts, of the network and of the table.
-        assert len(network.state_dict()) == 246
-        assert sum(parameter.numel() for parameter in network.parameters()) == 40_226_433
+            assert published.layout(med_ddpm(size)) == self.RECORDED["layouts"][str(size)]
 
-    @pytest.mark.parametrize(
-        ("image_size", "widths", "block"),
-        [
-            (64, [64, 128, 192, 256], 5),
-            (128, [64, 64, 128, 192, 256], 7),
-            (256, [64, 64, 128, 128, 256, 256], 9),
-            (512, [32, 64, 64, 128, 128, 256, 256], 11),
-        ],
-    )
-    def test_levels_by_image_size_with_attention_at_16_voxels_and_in_the_middle(
-        self, image_size: int, widths: list[int], block: int
-    ) -> None:
-        with torch.device("meta"):
-            network = UNet3D.published(image_size, 3, 1)
+    def test_the_answers_are_the_same(self) -> None:
+        """Of network, loss, backward pass and sampling step, each volume at its own time step."""
+        diffusion = GaussianDiffusion3D(published.waved(narrow_unet()))
+        image, mask, noise = published.volumes()
+        loss = diffusion.loss_with(image, mask, published.TIMES, noise)
+        answered = published.answers(diffusion, loss)
+        for name in ("predicted", "loss", "sampled"):
+            assert answered[name] == pytest.approx(self.RECORDED[name], rel=1e-4), name
+        gradients = self.RECORDED["gradients"]
+        assert answered["gradients"] == pytest.approx(gradients, rel=1e-2, abs=1e-6)
+        coefficients = self.RECORDED["coefficients"]
+        assert answered["coefficients"].keys() == coefficients.keys()
+        for name, values in coefficients.items():
+            assert answered["coefficients"][name] == pytest.approx(values, rel=1e-5), name
 
-        def residual(blocks: nn.Module) -> list[Any]:
-            layers = (layer for layer in blocks.modules() if isinstance(layer, ResidualBlock))
-            return [layer.in_layers[2].out_channels for layer in layers]
-
-        assert residual(network.input_blocks) == widths
-        assert residual(network.output_blocks) == [w for w in reversed(widths) for _ in range(2)]
-        assert network.input_blocks[0].get_parameter("0.weight").shape[0] == widths[0]
-        assert network.out[2].in_channels == widths[0]
-        names = [name for name, m in network.named_modules() if isinstance(m, SelfAttention)]
-        assert [name for name in names if name.startswith("input")] == [f"input_blocks.{block}.1"]
-        assert "middle_block.1" in names
-        assert len([name for name in names if name.startswith("output")]) == 2
-
-    def test_other_image_sizes_are_refused(self) -> None:
-        with pytest.raises(ValueError, match="image size 100; there are 64, 128, 256, 512"):
-            UNet3D.published(100, 3, 1)
-
-    def test_a_forward_pass_at_128_takes_5_54_teraflop(self) -> None:
+    def test_a_forward_pass_at_128_takes_5_54_teraflop_of_40_million_weights(self) -> None:
         """And makes no tensor on the host, which could not meet those on the meta device."""
         with torch.device("meta"):
             diffusion = med_ddpm(128)
@@ -101,98 +61,45 @@ class TestPublishedLayout:
         with FlopCounterMode(display=False) as counter:
             diffusion(image, mask)
         assert counter.get_total_flops() == pytest.approx(5.54e12, rel=1e-3)
+        assert sum(weight.numel() for weight in diffusion.parameters()) == 40_226_433
 
 
-class TestForward:
-    def test_keeps_the_shape_and_starts_out_predicting_zero(self) -> None:
-        predicted = narrow_unet()(torch.randn(2, 3, 8, 8, 8), torch.tensor([0, 249]))
-        assert predicted.shape == (2, 1, 8, 8, 8)
-        assert not predicted.any()
-
-    def test_an_edge_that_the_levels_cannot_halve_is_refused(self) -> None:
-        with pytest.raises(ValueError, match=r"\(8, 7, 8\) voxels .* multiple of 2"):
-            narrow_unet()(torch.randn(1, 3, 8, 7, 8), torch.tensor([0]))
-
-    def test_gradients_reach_every_parameter(self) -> None:
-        network = randomised(narrow_unet())
-        network(torch.randn(1, 3, 8, 8, 8), torch.tensor([17])).square().mean().backward()
-        without = [
-            name
-            for name, parameter in network.named_parameters()
-            if parameter.grad is None or not parameter.grad.any()
-        ]
-        assert without == []
+def test_it_starts_out_predicting_zero() -> None:
+    predicted = narrow_unet()(torch.randn(2, 3, 8, 8, 8), torch.tensor([0, 249]))
+    assert predicted.shape == (2, 1, 8, 8, 8)
+    assert not predicted.any()
 
 
-def test_time_embedding_is_cosines_then_sinusoids_with_period_up_to_1000() -> None:
-    with torch.device("meta"):
-        network = UNet3D.published(128, 3, 1)
-    assert network.frequencies.shape == (32,)
-    small = narrow_unet()
-    frequencies = [1000.0 ** (-i / 32) for i in range(32)]
-    expected = [math.cos(123 * f) for f in frequencies] + [math.sin(123 * f) for f in frequencies]
-    embedding = small.time_embedding(torch.tensor([123]))
-    torch.testing.assert_close(embedding[0], torch.tensor(expected), rtol=0, atol=1e-4)
-    assert "frequencies" not in small.state_dict()
+def test_what_the_network_is_not_made_for_is_refused() -> None:
+    with pytest.raises(ValueError, match="image size 100; there are 64, 128, 256, 512"):
+        UNet3D.published(100, 3, 1)
+    with pytest.raises(ValueError, match=r"\(8, 7, 8\) voxels .* multiple of 2"):
+        narrow_unet()(torch.randn(1, 3, 8, 7, 8), torch.tensor([0]))
 
 
-class TestLayers:
-    def test_group_norm_computes_in_float32(self) -> None:
-        layer = GroupNorm32(64)
-        x = (100 + torch.randn(1, 64, 4, 4, 4)).to(torch.bfloat16)
-        expected = functional.group_norm(x.float(), 32, layer.weight, layer.bias)
-        assert torch.equal(layer(x), expected.to(torch.bfloat16))
-
-    def test_the_skip_is_a_convolution_where_channels_differ(self) -> None:
-        block = ResidualBlock(64, 32, 256)
-        x = torch.randn(1, 64, 4, 4, 4)
-        assert torch.equal(block(x, torch.randn(1, 256)), block.skip_connection(x))
-
-    def test_attention_is_softmax_over_all_voxels(self) -> None:
-        attention = randomised(SelfAttention(32))
-        assert isinstance(attention, SelfAttention)
-        x = torch.randn(2, 32, 2, 3, 4)
-        voxels = x.reshape(2, 32, 24)
-        query, key, value = (
-            part.transpose(1, 2) for part in attention.qkv(attention.norm(voxels)).split(32, dim=1)
-        )
-        attended = functional.scaled_dot_product_attention(query, key, value).transpose(1, 2)
-        expected = x + attention.proj_out(attended).reshape(x.shape)
-        torch.testing.assert_close(attention(x), expected)
-
-    def test_attention_is_recomputed_in_backward_and_its_weights_are_not_kept(self) -> None:
-        attention = randomised(SelfAttention(32))
-        calls: list[int] = []
-        attention.get_submodule("qkv").register_forward_hook(lambda *_: calls.append(1))
-        kept: list[torch.Size] = []
-
-        def keep(tensor: Tensor) -> Tensor:
-            kept.append(tensor.shape)
-            return tensor
-
-        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-            result = attention(torch.randn(1, 32, 2, 2, 2, requires_grad=True))
-        assert len(calls) == 1
-        assert (1, 8, 8) not in kept
-        result.sum().backward()
-        assert len(calls) == 2
-
-    def test_upsampling_is_trilinear_without_aligned_corners(self) -> None:
-        layer = Upsample(1)
-        with torch.no_grad():
-            layer.conv.weight.zero_()[0, 0, 1, 1, 1] = 1
-            layer.conv.bias.zero_()  # type: ignore[union-attr]
-        ramp = torch.tensor([0.0, 4.0]).reshape(1, 1, 2, 1, 1)
-        assert layer(ramp)[0, 0, :, 0, 0].tolist() == [0.0, 1.0, 3.0, 4.0]
+def test_group_norm_computes_in_float32() -> None:
+    layer = GroupNorm32(64)
+    x = (100 + torch.randn(1, 64, 4, 4, 4)).to(torch.bfloat16)
+    expected = functional.group_norm(x.float(), 32, layer.weight, layer.bias)
+    assert torch.equal(layer(x), expected.to(torch.bfloat16))
 
 
-@pytest.fixture(scope="module")
-def published_weights() -> Weights:
-    generator = torch.Generator().manual_seed(1)
-    return {
-        name: 0.02 * torch.randn(shape, generator=generator)
-        for name, shape in published_shapes().items()
-    }
+def test_attention_is_recomputed_in_backward_and_its_weights_are_not_kept() -> None:
+    attention = published.waved(SelfAttention(32))
+    calls: list[int] = []
+    attention.get_submodule("qkv").register_forward_hook(lambda *_: calls.append(1))
+    kept: list[torch.Size] = []
+
+    def keep(tensor: Tensor) -> Tensor:
+        kept.append(tensor.shape)
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        result = attention(torch.randn(1, 32, 2, 2, 2, requires_grad=True))
+    assert len(calls) == 1
+    assert (1, 8, 8) not in kept
+    result.sum().backward()
+    assert len(calls) == 2
 
 
 @pytest.fixture
@@ -200,13 +107,11 @@ def small() -> GaussianDiffusion3D:
     return GaussianDiffusion3D(narrow_unet())
 
 
-def test_a_published_checkpoint_loads_strictly(published_weights: Weights, tmp_path: Path) -> None:
-    file = tmp_path / "model.pt"
-    torch.save({"step": 50_000, "ema": published_weights}, file)
-    diffusion = med_ddpm(128)
-    load_weights(diffusion, file)
-    loaded = diffusion.state_dict()
-    assert all(torch.equal(loaded[name], tensor) for name, tensor in published_weights.items())
+def test_a_checkpoint_loads_strictly(small: GaussianDiffusion3D, tmp_path: Path) -> None:
+    weights = {name: torch.randn(tensor.shape) for name, tensor in small.state_dict().items()}
+    torch.save({"step": 50_000, "ema": weights}, tmp_path / "model.pt")
+    load_weights(small, tmp_path / "model.pt")
+    assert all(torch.equal(tensor, weights[name]) for name, tensor in small.state_dict().items())
 
 
 Written = Callable[[Path, Weights], object]
@@ -241,12 +146,8 @@ REFUSED: dict[str, tuple[Written, str]] = {
         changed(lambda w: [w.pop(name) for name in list(w) if name.startswith("posterior")]),
         "5 missing: posterior_log_variance_clipped, ",
     ),
-    "shape": (
-        with_betas(torch.ones(1000)),
-        r"1 of another shape: betas is \(1000,\), not \(250,\)",
-    ),
+    "shape": (with_betas(torch.ones(9)), r"1 of another shape: betas is \(9,\), not \(250,\)"),
     "NaN": (with_betas(torch.full((250,), torch.nan)), f"{ODD}torch.float32, torch.strided"),
-    "complex": (with_betas(torch.ones(250, dtype=torch.complex64)), f"{ODD}torch.complex64"),
     "integers": (with_betas(torch.ones(250, dtype=torch.int64)), f"{ODD}torch.int64"),
     "sparse": (with_betas(torch.ones(250).to_sparse()), f"{ODD}torch.float32, torch.sparse_coo"),
     "no ema": (saved({"model": {}}), r'the entry "ema" is missing \(found: model\)'),

@@ -17,14 +17,15 @@ from torch.overrides import TorchFunctionMode
 
 from suites.meddpm import data
 from suites.meddpm.limits import LIMITS, Errors, excess
-from suites.meddpm.optimizations import OPTIMIZATIONS, Precision
+from suites.meddpm.optimizations import OPTIMIZATIONS, Precision, composed
 from suites.meddpm.quality import (
+    Configured,
     Quality,
     scales_of,
     similarity,
     with_live_branches,
 )
-from tests.meddpm.asked import deviation_of, errors_of, likeness_of
+from tests.meddpm.asked import asked
 from tests.meddpm.faults import bf16_accumulation, dropped_skip, wrong_epsilon
 from tests.meddpm.small import network, volumes
 
@@ -80,9 +81,9 @@ def looked_at(size: int, folder: Path, curve_steps: int) -> Quality:
 def quality(tmp_path_factory: pytest.TempPathFactory) -> Quality:
     """Float64 and the baseline have answered already."""
     quality = looked_at(12, tmp_path_factory.mktemp("data"), curve_steps=5)
-    errors_of(quality, BASELINE)
-    deviation_of(quality, BASELINE)
-    likeness_of(quality, BASELINE)
+    asked(Configured.errors, quality, BASELINE)
+    asked(Configured.deviation, quality, BASELINE)
+    asked(Configured.similarity, quality, BASELINE)
     return quality
 
 
@@ -91,9 +92,9 @@ def test_every_precision_is_within_its_limits_and_beyond_those_of_a_finer_one(
     precision: Precision, quality: Quality
 ) -> None:
     with ARITHMETIC[precision]():
-        errors = errors_of(quality, BASELINE)
-        alike = likeness_of(quality, BASELINE)
-        deviation = deviation_of(quality, BASELINE)
+        errors = asked(Configured.errors, quality, BASELINE)
+        alike = asked(Configured.similarity, quality, BASELINE)
+        deviation = asked(Configured.deviation, quality, BASELINE)
     limits = LIMITS[precision]
     assert excess(errors, limits) == []
     assert deviation <= limits.curve
@@ -102,8 +103,17 @@ def test_every_precision_is_within_its_limits_and_beyond_those_of_a_finer_one(
     assert all(excess(errors, other) for other in finer)
 
 
-def test_another_layout_is_as_exact(quality: Quality) -> None:
-    assert excess(errors_of(quality, OPTIMIZATIONS["channels_last"]), LIMITS["ieee"]) == []
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("channels_last", "padded_channels", "separable_upsampling", "sdpa"),
+        "bf16+channels_last+padded_channels+separable_upsampling+sdpa",
+    ],
+)
+def test_other_layouts_and_operations_are_as_exact(name: str, quality: Quality) -> None:
+    optimization = composed(name)
+    errors = asked(Configured.errors, quality, optimization)
+    assert excess(errors, LIMITS[optimization.precision]) == []
 
 
 @pytest.mark.parametrize(
@@ -126,17 +136,17 @@ def test_errors_catch_a_fault(
     fault(monkeypatch)
     for precision in precisions:
         with ARITHMETIC[precision]():
-            problems = excess(errors_of(quality, BASELINE), LIMITS[precision])
+            problems = excess(asked(Configured.errors, quality, BASELINE), LIMITS[precision])
         assert any(problem.startswith(says) for problem in problems), (precision, problems)
 
 
 def test_a_curve_catches_what_no_single_step_shows(tmp_path: Path) -> None:
     """Weights of the first step in every step, which is what a cache of bfloat16 ones comes to."""
     quality = looked_at(8, tmp_path, curve_steps=12)
-    deviation_of(quality, BASELINE)  # what it is compared with, without the fault
+    asked(Configured.deviation, quality, BASELINE)  # what it is compared with, without the fault
     with torch.autocast("cpu", torch.bfloat16):
-        assert excess(errors_of(quality, BASELINE), LIMITS["bf16"]) == []
-        stale = deviation_of(quality, BASELINE)
+        assert excess(asked(Configured.errors, quality, BASELINE), LIMITS["bf16"]) == []
+        stale = asked(Configured.deviation, quality, BASELINE)
     assert stale > LIMITS["bf16"].curve
 
 
@@ -144,7 +154,7 @@ def test_a_sample_catches_a_dropped_skip_connection(
     quality: Quality, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dropped_skip(monkeypatch)
-    alike = likeness_of(quality, BASELINE)
+    alike = asked(Configured.similarity, quality, BASELINE)
     assert min(alike.ssim, alike.ms_ssim) < 1 - LIMITS["bf16"].dissimilarity
 
 

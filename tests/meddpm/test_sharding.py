@@ -8,7 +8,6 @@ import subprocess
 import sys
 import weakref
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import pytest
@@ -19,7 +18,6 @@ from pytest_gpuperf.storage import run_files
 from suites.meddpm.model import GaussianDiffusion3D
 from suites.meddpm.optimizations import composed
 from suites.meddpm.sharding import SHARDINGS, ShardedStep
-from suites.meddpm.step import TrainingStep
 from tests import ROOT
 from tests.meddpm import small
 from tests.plugin.test_conditions import AT_NIGHT
@@ -30,7 +28,7 @@ pytestmark = pytest.mark.filterwarnings(
     "ignore:Grad strides do not match bucket view strides",
 )
 
-CONFIGURATIONS = ("tf32", "channels_last", "tf32+channels_last+separable_upsampling+sdpa")
+CONFIGURATION = "tf32+channels_last+separable_upsampling+sdpa"
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -44,13 +42,10 @@ def _one_rank() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
-def unmarked(_: str) -> AbstractContextManager[None]:
-    return nullcontext()
-
-
 def sharded(sharding: str, diffusion: GaussianDiffusion3D, configuration: str) -> ShardedStep:
-    optimization = composed(configuration)
-    return ShardedStep(sharding, diffusion, small.volumes(), optimization, unmarked, "cpu")
+    return ShardedStep(
+        sharding, diffusion, small.volumes(), composed(configuration), small.unmarked, "cpu"
+    )
 
 
 @pytest.mark.parametrize("sharding", SHARDINGS)
@@ -62,22 +57,17 @@ def test_it_learns_what_a_step_of_one_process_does(sharding: str) -> None:
         losses = [float(step()), float(step())]
         step.reset()
         assert [float(step()), float(step())] == losses
-    diffusion = small.network()
-    with composed("tf32").applied(diffusion):
+    with small.training_step("tf32") as alone:
         torch.manual_seed(0)
-        alone = TrainingStep(diffusion, small.volumes(), composed("tf32"), unmarked, "cpu")
         assert losses == pytest.approx([float(alone()), float(alone())], rel=1e-5)
 
 
-@pytest.mark.parametrize("configuration", CONFIGURATIONS)
 @pytest.mark.parametrize("sharding", SHARDINGS)
-def test_nothing_of_it_is_left_for_the_next_in_the_process(
-    sharding: str, configuration: str
-) -> None:
+def test_nothing_of_it_is_left_for_the_next_in_the_process(sharding: str) -> None:
     """Under torchrun one follows the other, and a peak of memory would have the weights of both."""
     diffusion = small.network()
-    with composed(configuration).applied(diffusion):
-        step = sharded(sharding, diffusion, configuration)
+    with composed(CONFIGURATION).applied(diffusion):
+        step = sharded(sharding, diffusion, CONFIGURATION)
         step()
     left = [weakref.ref(weight) for weight in (*diffusion.parameters(), *step._weights)]
     del diffusion, step

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -11,24 +11,16 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from suites.meddpm.model import GaussianDiffusion3D
-from suites.meddpm.optimizations import OPTIMIZATIONS, PAPER
+from suites.meddpm.optimizations import composed
 from suites.meddpm.step import LEARNING_RATE, TrainingStep
-from suites.training import Phase
 from tests.meddpm import small
 
 
-def unheard(name: str) -> AbstractContextManager[None]:  # noqa: ARG001
-    return nullcontext()
-
-
-@pytest.fixture
-def diffusion() -> GaussianDiffusion3D:
-    return small.network()
-
-
 @pytest.fixture(
-    params=[*PAPER, "bf16", "fused_adam", "padded_channels+separable_upsampling", "sdpa"]
+    params=[
+        *("baseline", "channels_last+fused_adam"),
+        "bf16+padded_channels+separable_upsampling+sdpa",
+    ]
 )
 def step(request: pytest.FixtureRequest) -> Iterator[TrainingStep]:
     """A step under each of the configurations."""
@@ -36,16 +28,15 @@ def step(request: pytest.FixtureRequest) -> Iterator[TrainingStep]:
         yield made
 
 
-def of_baseline(diffusion: GaussianDiffusion3D, phase: Phase = unheard) -> TrainingStep:
-    """The step of the baseline."""
-    return TrainingStep(diffusion, small.volumes(), OPTIMIZATIONS["baseline"], phase, "cpu")
+def changing(step: TrainingStep) -> list[Tensor]:
+    """All tensors that a step may change."""
+    adam = [value for state in step.adam.state.values() for value in state.values()]
+    return [*step.diffusion.parameters(), *step.diffusion.buffers(), *adam]
 
 
 def everything(step: TrainingStep) -> list[Tensor]:
     """All that a step may change, copied."""
-    adam = [value for state in step.adam.state.values() for value in state.values()]
-    tensors = [*step.diffusion.parameters(), *step.diffusion.buffers(), *adam]
-    return [tensor.detach().clone() for tensor in tensors] + [torch.get_rng_state()]
+    return [*(tensor.detach().clone() for tensor in changing(step)), torch.get_rng_state()]
 
 
 class Dispatched(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -70,17 +61,18 @@ def operators(step: TrainingStep) -> list[str]:
     return dispatched.names
 
 
-def test_the_phases_are_forward_backward_optimizer(diffusion: GaussianDiffusion3D) -> None:
+def test_the_phases_are_forward_backward_optimizer() -> None:
     marks: list[tuple[str, bool, bool]] = []
-    weight = diffusion.get_parameter("denoise_fn.out.2.weight")
-    initial = weight.detach().clone()
 
     @contextmanager
     def phase(name: str) -> Iterator[None]:
         yield
         marks.append((name, weight.grad is not None, not torch.equal(weight, initial)))
 
-    of_baseline(diffusion, phase)()
+    with small.training_step(phase=phase) as step:
+        weight = step.diffusion.get_parameter("denoise_fn.out.2.weight")
+        initial = weight.detach().clone()
+        step()
     # phase, has a gradient after it, has moved after it
     assert marks == [
         ("forward", False, False),
@@ -89,11 +81,11 @@ def test_the_phases_are_forward_backward_optimizer(diffusion: GaussianDiffusion3
     ]
 
 
-def test_training_lowers_the_loss(diffusion: GaussianDiffusion3D) -> None:
-    step = of_baseline(diffusion)
-    for group in step.adam.param_groups:
-        group["lr"] = 1e-3
-    losses = [step().item() for _ in range(20)]
+def test_training_lowers_the_loss() -> None:
+    with small.training_step() as step:
+        for group in step.adam.param_groups:
+            group["lr"] = 1e-3
+        losses = [step().item() for _ in range(12)]
     assert sum(losses[-5:]) < 0.9 * sum(losses[:5])
 
 
@@ -113,9 +105,7 @@ def test_a_loss_is_detached_and_the_mean_of_the_noise_at_first_and_comes_back_bi
 
 def test_a_reset_restores_in_place_everything_that_a_step_changes(step: TrainingStep) -> None:
     def places() -> list[tuple[int, tuple[int, ...]]]:
-        adam = [value for state in step.adam.state.values() for value in state.values()]
-        tensors = [*step.diffusion.parameters(), *adam]
-        return [(tensor.data_ptr(), tensor.stride()) for tensor in tensors]
+        return [(tensor.data_ptr(), tensor.stride()) for tensor in changing(step)]
 
     step.reset()
     before, there = everything(step), places()
@@ -129,36 +119,31 @@ def test_a_reset_restores_in_place_everything_that_a_step_changes(step: Training
     assert first == second == operators(step)
 
 
-def test_constructing_a_step_computes_nothing_and_leaves_the_weights_alone(
-    diffusion: GaussianDiffusion3D,
-) -> None:
-    """The paper's window counts from the start of the process: what is launched first matters."""
+def test_constructing_a_step_computes_nothing_and_none_waits_for_the_device() -> None:
+    """The paper's window counts from the start of the process: what is launched first matters.
+
+    Reading a value back is `_local_scalar_dense`; Adam's step count lives on the host.
+    """
+    diffusion, volumes = small.network(), small.volumes()
     before = [parameter.detach().clone() for parameter in diffusion.parameters()]
+    baseline = composed("baseline")
     with Dispatched() as made:
-        of_baseline(diffusion)
+        step = TrainingStep(diffusion, volumes, baseline, small.unmarked, "cpu")
     assert set(made.names) <= {"aten.clone.default", "aten.detach.default"}
     assert all(map(torch.equal, diffusion.parameters(), before))
+    with Dispatched() as computed:
+        diffusion(step.image, step.mask).backward()
+    assert computed.names
+    waiting = ("_local_scalar_dense", "nonzero")
+    assert not [name for name in computed.names if any(word in name for word in waiting)]
 
 
-def test_the_batch_is_converted_inside_the_step(diffusion: GaussianDiffusion3D) -> None:
+def test_the_batch_is_converted_inside_the_step() -> None:
     """As in the paper, where batches come contiguous and are converted before the model."""
-    optimization = OPTIMIZATIONS["channels_last"]
-    with optimization.applied(diffusion):
-        step = TrainingStep(diffusion, small.volumes(), optimization, unheard, "cpu")
+    given: list[Tensor] = []
+    with small.training_step("channels_last") as step:
         assert step.mask.is_contiguous()
-        given: list[Tensor] = []
-        diffusion.register_forward_pre_hook(lambda _, inputs: given.extend(inputs))
+        step.diffusion.register_forward_pre_hook(lambda _, inputs: given.extend(inputs))
         step()
     assert len(given) == 2
     assert all(batch.is_contiguous(memory_format=torch.channels_last_3d) for batch in given)
-
-
-def test_nothing_in_the_step_waits_for_the_device(diffusion: GaussianDiffusion3D) -> None:
-    """Reading a value back is `_local_scalar_dense`; Adam's step count lives on the host."""
-    step = of_baseline(diffusion)
-    dispatched = Dispatched()
-    with dispatched:
-        diffusion(step.image, step.mask).backward()
-    assert dispatched.names
-    waiting = ("_local_scalar_dense", "nonzero")
-    assert not [name for name in dispatched.names if any(word in name for word in waiting)]

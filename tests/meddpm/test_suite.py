@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import shutil
-from pathlib import Path
-from typing import Any
 
 import pytest
-import torch
-from torch import Tensor
 
 from pytest_gpuperf.storage import run_files
 from suites.meddpm import conftest, data, model, optimizations
 from suites.meddpm.claims import CLAIMS
-from suites.meddpm.model import layers
-from suites.meddpm.optimizations import OPTIMIZATIONS, PAPER
+from suites.meddpm.optimizations import OPTIMIZATIONS
+from tests.claims import groups_of
 from tests.meddpm import small
 from tests.one_flag import one_flag
 from tests.plugin import scripted
@@ -25,9 +20,6 @@ TRAINING, SAMPLING, QUALITY = (
     f"suites/meddpm/test_{name}.py" for name in ("training", "sampling", "quality")
 )
 SMALL = ("--everything", "--meddpm-data=synthetic", "--meddpm-size=16")
-ALONE = "--gpuperf-processes=1"
-"""Two processes more would call it regressed."""
-BASELINE = Path("baselines/sm80/nvidia-a100-sxm4-80gb/meddpm.yaml")
 
 
 @pytest.fixture(autouse=True)
@@ -42,13 +34,12 @@ def small_volumes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(data, "load", lambda *_: small.volumes())
 
 
-def a100(checkout: Project, **script: Any) -> tuple[str, ...]:
+def a100(checkout: Project) -> tuple[str, ...]:
     """Makes the machine an A100; returns pytest's arguments that measure on it."""
     shutil.copy(scripted.__file__, checkout.root / "scripted.py")
     checkout.pytester.syspathinsert()
     # The step is a real one of torch; only its numbers are made up.
-    device = json.dumps({"torch": True, **script})
-    (checkout.root / "device.json").write_text(device, encoding="utf-8")
+    (checkout.root / "device.json").write_text('{"torch": true}', encoding="utf-8")
     return ("-p", "scripted", "--gpu-arch", "sm80", *SMALL)
 
 
@@ -57,78 +48,17 @@ def steps(*names: str) -> list[str]:
     return [f"{TRAINING}::test_training_step[{name}]" for name in names]
 
 
-def test_on_an_a100_from_no_baseline_to_a_loss(checkout: Project) -> None:
-    # Without a baseline every configuration fails and says which two commands make one.
-    result = checkout.run(*steps(*PAPER), *a100(checkout), "--gpuperf-run=first.json")
-    assert result.ret == pytest.ExitCode.TESTS_FAILED
-    result.assert_outcomes(failed=len(PAPER))
-    result.stdout.fnmatch_lines(
-        [
-            "gpuperf: no baseline on NVIDIA A100-SXM4-80GB (sm80)",
-            f"*{BASELINE} does not exist",
-            "*gpuperf record --processes 5 -- *--gpu-arch sm80 *",
-            '*gpuperf update-baseline --reason "first baseline"',
-        ]
-    )
-    measured = checkout.saved("first.json").measurements
-    assert [measurement.configuration for measurement in measured] == list(PAPER)
-    (workload,) = {tuple(measurement.workload.items()) for measurement in measured}
-    assert dict(workload) == {"size": 16, "batch": 1, "data": "synthetic", "weights": "seeded"}
-    assert {sample.phase for sample in measured[0].samples} == {
-        *("step", "forward", "backward", "optimizer")
-    }
-
-    # Accepted, it is what the next run is compared with: TF32 that does nothing is named by
-    # configuration, metric and numbers, and others pass.
-    assert checkout.update("first.json") == 0
-    broken = {"factors": {"[tf32]": {"cycles": 5}}}
-    result = checkout.run(*steps("tf32", "channels_last"), *a100(checkout, **broken), ALONE)
-    assert result.ret == pytest.ExitCode.TESTS_FAILED
-    result.assert_outcomes(passed=1, failed=1)
-    result.stdout.fnmatch_lines(
-        [
-            "gpuperf: *inconclusive on NVIDIA A100-SXM4-80GB (sm80)",
-            "configuration: tf32",
-            "*cycles*400.00 M*2.0000 G*x5*0.5 %*inconclusive",
-        ]
-    )
-
-
-@pytest.mark.usefixtures("small_volumes")
-def test_on_the_cpu_a_conversion_too_many_is_counted(
-    checkout: Project, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    one = ("--gpu-arch=cpu", *SMALL, *steps("channels_last"))
-    assert checkout.run(*one, "--gpuperf-missing=record").ret == 0
-    residual = layers.ResidualBlock.forward
-
-    def converted(block: layers.ResidualBlock, x: Tensor, embedding: Tensor) -> Tensor:
-        return residual(block, x.contiguous(memory_format=torch.channels_last_3d), embedding)
-
-    monkeypatch.setattr(layers.ResidualBlock, "forward", converted)
-    result = checkout.run(*one, ALONE)
-    assert result.ret == pytest.ExitCode.TESTS_FAILED
-    result.stdout.fnmatch_lines(
-        [
-            "gpuperf: *inconclusive on portable (cpu)",
-            "configuration: channels_last",
-            "  layout_copies * +* % *inconclusive",
-        ]
-    )
-
-
-def test_compositions_and_sampling_are_measured_when_they_are_asked_for(checkout: Project) -> None:
+def test_what_is_asked_for_is_measured_as_its_configuration(checkout: Project) -> None:
     asked = "channels_last+sdpa"
     tests = [
-        *steps(asked),
+        *steps("tf32_channels_last", asked),
         *(f"{SAMPLING}::test_sampling_{what}[tf32]" for what in ("step", "chain")),
         f"{SAMPLING}::test_sampling_step[tf32+fused_adam]",
         f"{QUALITY}::test_errors_against_float64[baseline]",
     ]
     flags = (f"--meddpm-configuration={asked}", "--meddpm-steps=3", "--gpuperf-no-judge", "-rs")
-    arguments = a100(checkout, counters={"cycles": 1e6})
-    result = checkout.run(*tests, *arguments, *flags, "--gpuperf-run=run.json")
-    result.assert_outcomes(passed=3, skipped=2)
+    result = checkout.run(*tests, *a100(checkout), *flags, "--gpuperf-run=run.json")
+    result.assert_outcomes(passed=4, skipped=2)
     result.stdout.fnmatch_lines_random(
         [
             "SKIPPED*tf32+fused_adam: without an optimizer it is tf32*",
@@ -136,12 +66,15 @@ def test_compositions_and_sampling_are_measured_when_they_are_asked_for(checkout
         ]
     )
     measured = {m.configuration: m for m in checkout.saved("run.json").measurements}
-    assert [*measured] == [asked, "tf32_sampling", "tf32_chain"]
+    assert [*measured] == ["tf32_channels_last", asked, "tf32_sampling", "tf32_chain"]
+    phases = {sample.phase for sample in measured[asked].samples}
+    assert phases == {"step", "forward", "backward", "optimizer"}
     seconds = measured[asked].fingerprint.settings["first_call_s"]
     assert isinstance(seconds, float)
     assert seconds > 0
     workload = {"size": 16, "batch": 1, "data": "synthetic", "weights": "seeded"}
-    assert measured["tf32_sampling"].workload == workload
+    for name in ("tf32_channels_last", "tf32_sampling"):
+        assert measured[name].workload == workload
     assert measured["tf32_chain"].workload == {**workload, "steps": 3}
 
 
@@ -216,11 +149,7 @@ def test_workers_keep_compared_steps_together_and_all_that_is_asked_of_a_network
     checkout: Project,
 ) -> None:
     """Quality and ranks need not wait for steps, nor one configuration's quality for another's."""
-    items, _ = checkout.pytester.inline_genitems("suites/meddpm", "--everything")
-    groups: dict[str, set[str]] = {}
-    for item in items:
-        marker = item.get_closest_marker("xdist_group")
-        groups.setdefault(marker.args[0] if marker else "", set()).add(item.name)
+    groups = groups_of(checkout, "suites/meddpm")
     alone = {name.partition("[")[0] for name in groups.pop("")}
     assert alone == {
         *("test_training_step", "test_training_step_over_ranks"),

@@ -27,14 +27,14 @@ workers._DRIVERS = (Path("/dev/null"),)
 
 class Host(Library):
     # Every process that this one's parent has started is on every GPU.
-    def nvmlDeviceGetComputeRunningProcesses_v3(self, handle):
+    def nvmlDeviceGetComputeRunningProcesses(self, handle):
         handle.processes = []
         for file in Path("/proc").glob("[0-9]*/stat"):
             with suppress(OSError):  # it has ended meanwhile
                 name, _, of = file.read_text().rpartition(")")
                 if int(of.split()[1]) == os.getppid():
                     handle.processes.append(int(name.split()[0]))
-        return super().nvmlDeviceGetComputeRunningProcesses_v3(handle)
+        return super().nvmlDeviceGetComputeRunningProcesses(handle)
 
 sys.modules["pynvml"] = Host([
     Gpu(uuid, name="NVIDIA A100-SXM4-80GB", capability=(8, 0))

@@ -173,15 +173,15 @@ def _compiled(work: Work) -> dict[str, float]:
     """What torch.compile does in the step; it is executed for that where anything was compiled."""
     compilations = Compilations()
     if not compilations.any:
-        return compilations.counted(())
+        return compilations.counted(profile.Trace(()))
     work.begin()
-    return compilations.counted(profile.events(work.step, lambda: None, host=True))
+    return compilations.counted(profile.trace(work.step, lambda: None, host=True))
 
 
 def _collectives(work: Work) -> tuple[float, Collectives]:
     """Nanoseconds of one execution in which a collective was under way; and of each by itself."""
     work.begin()
-    return host_collectives(profile.events(work.step, lambda: None, host=True))
+    return host_collectives(profile.trace(work.step, lambda: None, host=True))
 
 
 def _times(work: Work) -> tuple[float, float]:

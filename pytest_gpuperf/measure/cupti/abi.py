@@ -59,35 +59,10 @@ class ProfilerRange(IntEnum):
     USER = 2
 
 
-class ProfilerReplayMode(IntEnum):
-    """`CUpti_ProfilerReplayMode`: who repeats the work when one pass does not suffice."""
-
-    APPLICATION = 1
-    KERNEL = 2
-    USER = 3
-
-
-class ProfilerType(IntEnum):
-    """`CUpti_ProfilerType`: what a host object prepares its configuration for."""
-
-    RANGE_PROFILER = 0
-
-
-class ProfilerApi(IntEnum):
-    """`CUpti_Profiler_API`: what `cuptiProfilerDeviceSupported` is asked about."""
-
-    RANGE_PROFILING = 0
-
-
-class SupportLevel(IntEnum):
-    """`CUpti_Profiler_Support_Level`: the answers of `cuptiProfilerDeviceSupported`."""
-
-    UNKNOWN = 0
-    UNSUPPORTED = 1
-    DISABLED = 2
-    SUPPORTED = 3
-    LIMITED_SUPPORT = 4
-    """Since 13.3: a limited set of metrics."""
+USER_REPLAY = 3
+"""Of `CUpti_ProfilerReplayMode`: the caller repeats the work when one pass does not suffice."""
+RANGE_PROFILER = 0
+"""Of `CUpti_ProfilerType`: what a host object prepares its configuration for."""
 
 
 class ResultCode(IntEnum):
@@ -106,15 +81,9 @@ class ResultCode(IntEnum):
     ERROR_NOT_READY = 13
     ERROR_NOT_COMPATIBLE = 14
     ERROR_NOT_INITIALIZED = 15
-    ERROR_INVALID_METRIC_ID = 16
     ERROR_INVALID_METRIC_NAME = 17
-    ERROR_QUEUE_EMPTY = 18
     ERROR_INVALID_HANDLE = 19
-    ERROR_INVALID_STREAM = 20
-    ERROR_INVALID_KIND = 21
     ERROR_DISABLED = 23
-    ERROR_INVALID_MODULE = 24
-    ERROR_INVALID_METRIC_VALUE = 25
     ERROR_HARDWARE_BUSY = 26
     ERROR_NOT_SUPPORTED = 27
     ERROR_VIRTUALIZED_DEVICE_NOT_SUPPORTED = 33
@@ -205,19 +174,6 @@ GetCounterAvailability = _params(
     pCounterAvailabilityImage=c_void_p,
     # 13.1 has the field, but its first STRUCT_SIZE macro does not count it.
     bAllowDeviceLevelCounters=_since(130101, c_uint8),
-)
-DeviceSupported = _params(
-    "Profiler_DeviceSupported",
-    cuDevice=c_int,
-    isSupported=c_int,
-    architecture=c_int,
-    sli=c_int,
-    vGpu=c_int,
-    confidentialCompute=c_int,
-    cmp=c_int,
-    wsl=c_int,
-    api=c_int,
-    sku=_since(130100, c_int),
 )
 HostGetSupportedChips = _params(
     "Profiler_Host_GetSupportedChips", numChips=c_size_t, ppChipNames=POINTER(c_char_p)

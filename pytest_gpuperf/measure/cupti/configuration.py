@@ -13,18 +13,8 @@ from dataclasses import dataclass
 
 from pytest_gpuperf.errors import GpuperfError, UsageFailure
 from pytest_gpuperf.measure.cupti import abi, library
-from pytest_gpuperf.measure.cupti.abi import ProfilerApi, ProfilerType, ResultCode, SupportLevel
+from pytest_gpuperf.measure.cupti.abi import ResultCode
 from pytest_gpuperf.model.measurement import Unsupported
-
-_FEATURES = {
-    "architecture": "the architecture",
-    "sli": "SLI",
-    "vGpu": "the virtual GPU",
-    "confidentialCompute": "confidential computing",
-    "cmp": "the mining processor (CMP)",
-    "wsl": "Windows Subsystem for Linux",
-    "sku": "the product",
-}
 
 
 @dataclass(frozen=True)
@@ -123,7 +113,7 @@ class Configuration:
         available = self._availability and ctypes.addressof(self._availability)
         self._host = call(
             abi.HostInitialize,
-            profilerType=ProfilerType.RANGE_PROFILER,
+            profilerType=abi.RANGE_PROFILER,
             pChipName=self._chip,
             pCounterAvailabilityImage=available,
         ).pHostObject
@@ -181,22 +171,6 @@ def schedule(cupti: library.Cupti, chip: str, metrics: Sequence[str]) -> Schedul
         return Schedule(configuration.passes, refused)
     finally:
         configuration.close()
-
-
-def obstacles(cupti: library.Cupti, device: int) -> str:
-    """What cuptiProfilerDeviceSupported has against profiling `device`, as text; "" if nothing."""
-    try:
-        answer = cupti.call(abi.DeviceSupported, cuDevice=device, api=ProfilerApi.RANGE_PROFILING)
-    except GpuperfError:
-        return ""
-    against = (SupportLevel.UNSUPPORTED, SupportLevel.DISABLED)
-    features = [name for name in answer.field_names(cupti.version) if name in _FEATURES]
-    levels = [(_FEATURES[name], getattr(answer, name)) for name in features]
-    return ", ".join(
-        f"{feature} is {SupportLevel(level).name.lower()}"
-        for feature, level in levels
-        if level in against
-    )
 
 
 def strings(names: Sequence[str]) -> ctypes.Array[ctypes.c_char_p]:

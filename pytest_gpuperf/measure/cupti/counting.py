@@ -14,8 +14,11 @@ nothing out, and the step's value is the sum of theirs.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
 from pytest_gpuperf.errors import MeasurementError
 from pytest_gpuperf.measure.collector import Plan, Progress, Work, each
@@ -50,20 +53,20 @@ class PhaseRange:
     name: str
 
 
-@dataclass(frozen=True)
-class _Rounds:
-    """What came of the rounds of some metrics."""
+@dataclass
+class _Counts:
+    """What has been counted of a step."""
 
-    step: tuple[dict[str, float], ...] = ()
-    """The values of the step as one range, per round."""
-    phases: Values = field(default_factory=dict)
-    """Those of its phases' ranges, by range name: they were counted once."""
-    refused: tuple[Unsupported, ...] = ()
-    """Under NVIDIA's names."""
+    step: dict[str, list[float]] = field(default_factory=dict)
+    """By metric: the values of the step as one range, per round."""
+    phases: dict[tuple[str, str], float] = field(default_factory=dict)
+    """Those of its phases' ranges, by range name and metric: they were counted once."""
+    absent: dict[str, str] = field(default_factory=dict)
+    """Why a metric is not among them."""
+    rounds: int = 0
     passes: int = 0
     """Of one round, over the step."""
     executions: int = 0
-    reopened: int = 0
     chip: str = ""
     phases_s: float = 0.0
     """Seconds of the executions in phases."""
@@ -84,98 +87,77 @@ class Counting:
         No more rounds than are enough. Raises CountersUnavailable and MeasurementError, and what
         the step raises.
         """
-        named = {m.name: hw for m in plan.metrics if (hw := m.hardware_name(self.arch))}
-        absent = {
-            m.name: f"does not exist on {self.arch}" for m in plan.metrics if m.name not in named
+        existing = [m for m in plan.metrics if m.hardware_name(self.arch)]
+        counts = _Counts()
+        counts.absent = {
+            m.name: f"does not exist on {self.arch}" for m in plan.metrics if m not in existing
         }
-        if not named:
-            return CountedStep({}, _unsupported(plan.metrics, absent), {"passes": 0})
-        existing = [metric for metric in plan.metrics if metric.name in named]
+        if not existing:
+            return CountedStep({}, _unsupported(plan.metrics, counts.absent), {"passes": 0})
         instrumented = [m for m in existing if m.additive and m.instrumented(self.arch)]
         watch = Stopwatch()
-        counted = self._rounds(plan, [m for m in existing if m not in instrumented], ranges)
+        self._rounds(plan, [m for m in existing if m not in instrumented], ranges, counts)
         watch.lap()
-        once = self._instrumented(instrumented, ranges)
-        instrumented_s = watch.lap()
-        refused = {u.metric: u.reason for u in (*counted.refused, *once.refused)}
-        absent |= {name: refused[hw] for name, hw in named.items() if hw in refused}
-        rounds = {m.name: once if m in instrumented else counted for m in existing}
-        metrics = [metric for metric in existing if metric.name not in absent]
-        series, problems = _series(metrics, named, rounds, ranges)
+        self._instrumented(instrumented, ranges, counts)
         settings: dict[str, Scalar] = {
-            "chip": counted.chip or once.chip,
-            "passes": counted.passes + once.passes,
-            "rounds": len(counted.step),
-            "counter_passes": counted.executions + once.executions,
+            "chip": counts.chip,
+            "passes": counts.passes,
+            "rounds": counts.rounds,
+            "counter_passes": counts.executions,
             "ranges": 1 + len(ranges),
-            "reopened": counted.reopened,
-            "phases_s": counted.phases_s,
+            "phases_s": counts.phases_s,
         }
         if instrumented:
-            settings["instrumented_s"] = instrumented_s
-        return CountedStep(series, _unsupported(plan.metrics, absent) + problems, settings)
+            settings["instrumented_s"] = watch.lap()
+        series, problems = _series([m for m in existing if m.name in counts.step], counts, ranges)
+        return CountedStep(series, _unsupported(plan.metrics, counts.absent) + problems, settings)
 
     def _rounds(
-        self, plan: Plan, metrics: Sequence[Metric], ranges: Sequence[PhaseRange]
-    ) -> _Rounds:
+        self, plan: Plan, metrics: Sequence[Metric], ranges: Sequence[PhaseRange], counts: _Counts
+    ) -> None:
         """All passes over the step until that is enough, and all passes over its phases once."""
-        if not metrics:
-            return _Rounds()
-        step: list[dict[str, float]] = []
-        phases: Values = {}
-        phases_s = 0.0
-        watch = Stopwatch()
-        with self._session(metrics, max(1, len(ranges))) as session:
-            names = {m.name: m.hardware_name(self.arch) for m in metrics}
-            if session.metrics:
-                for number in range(plan.rounds):
-                    step.append(self._step_round(session, number, plan))
-                    so_far = {
-                        name: [values[hardware] for values in step]
-                        for name, hardware in names.items()
-                        if hardware in session.metrics
-                    }
-                    timed = self.executions.series.items()
-                    if plan.enough({**so_far, **{m: v for (_, m), v in timed}}):
-                        break
-                watch.lap()
-                if ranges:
-                    phases = self._phase_round(session, ranges, "counting phases")
-                    phases_s = watch.lap()
-        return _Rounds(
-            tuple(step),
-            phases,
-            session.unsupported,
-            session.passes,
-            session.passes * (len(step) + bool(phases)),
-            session.reopened,
-            session.chip,
-            phases_s,
-        )
+        with self._session(metrics, max(1, len(ranges)), counts) as (session, named):
+            for number in range(plan.rounds if named else 0):
+                values = self._step_round(session, number, plan)
+                counts.rounds, counts.executions = number + 1, counts.executions + session.passes
+                for name, hardware in named.items():
+                    counts.step.setdefault(name, []).append(values[hardware])
+                timed = {metric: v for (_, metric), v in self.executions.series.items()}
+                if plan.enough({**counts.step, **timed}):
+                    break
+            watch = Stopwatch()
+            if named and ranges:
+                self._in_phases(session, named, covering(ranges), "counting phases", counts)
+                counts.phases_s = watch.lap()
 
-    def _instrumented(self, metrics: Sequence[Metric], ranges: Sequence[PhaseRange]) -> _Rounds:
+    def _instrumented(
+        self, metrics: Sequence[Metric], ranges: Sequence[PhaseRange], counts: _Counts
+    ) -> None:
         """One execution (where one pass is enough) in ranges that cover the step."""
-        if not metrics:
-            return _Rounds()
         covered = covering(ranges)
-        with self._session(metrics, len(covered)) as session:
-            if not session.metrics:
-                return _Rounds(refused=session.unsupported, chip=session.chip)
-            stage = "counting in instrumented kernels"
-            phases = self._phase_round(session, covered, stage, covering=True)
-        step = {
-            hardware: math.fsum(
-                _or_nothing(entry, phases[entry.name][hardware]) for entry in covered
-            )
-            for hardware in session.metrics
-        }
-        return _Rounds(
-            (step,), phases, session.unsupported, session.passes, session.passes, chip=session.chip
-        )
+        stage = "counting in instrumented kernels"
+        with self._session(metrics, len(covered), counts) as (session, named):
+            if named:
+                self._in_phases(session, named, covered, stage, counts, covered=True)
+        for name in named:
+            parts = (_or_nothing(entry, counts.phases[entry.name, name]) for entry in covered)
+            counts.step[name] = [math.fsum(parts)]
 
-    def _session(self, metrics: Sequence[Metric], most: int) -> RangeSession:
-        names = [hardware for m in metrics if (hardware := m.hardware_name(self.arch))]
-        return RangeSession(names, most, cupti=self.cupti, cuda=self.cuda)
+    @contextmanager
+    def _session(
+        self, metrics: Sequence[Metric], most: int, counts: _Counts
+    ) -> Iterator[tuple[RangeSession, dict[str, str]]]:
+        """A session with room for so many ranges, and NVIDIA's names of what it can count.
+
+        Without metrics it is not opened.
+        """
+        named = {m.name: m.hardware_name(self.arch) or "" for m in metrics}
+        session = RangeSession([*named.values()], most, cupti=self.cupti, cuda=self.cuda)
+        with session if named else nullcontext():
+            refused = {entry.metric: entry.reason for entry in session.unsupported}
+            counts.absent |= {n: refused[hw] for n, hw in named.items() if hw in refused}
+            counts.chip, counts.passes = session.chip or counts.chip, counts.passes + session.passes
+            yield session, {name: hw for name, hw in named.items() if hw in session.metrics}
 
     def _step_round(self, session: RangeSession, number: int, plan: Plan) -> dict[str, float]:
         """The values of round `number`, from 0 on; its executions are timed, if no others are."""
@@ -190,28 +172,23 @@ class Counting:
         prepared = announced(work, self.executions.timer, passes)
         return session.round([STEP], whole, prepare=prepared)[STEP]
 
-    def _phase_round(
+    def _in_phases(
         self,
         session: RangeSession,
+        named: Mapping[str, str],
         ranges: Sequence[PhaseRange],
         stage: str,
+        counts: _Counts,
         *,
-        covering: bool = False,
-    ) -> Values:
+        covered: bool = False,
+    ) -> None:
+        """The values of the phases, or of all ranges where the step is to be `covered`."""
         work, timer = self.executions.work, self.executions.timer
-
-        def in_phases() -> None:
-            marker = RangeMarker(session, timer.synchronize, ranges, covering=covering)
-            marker.begin()
-            with work.phases.heard_by(marker):
-                work.step()
-            timer.synchronize()
-            marker.finish()
-
-        names = [entry.name for entry in ranges]
-        passes = each(work.progress, f"{stage}, pass", session.passes)
-        prepared = announced(work, timer, passes)
-        return session.round(names, in_phases, prepare=prepared, undefined=True)
+        marker = partial(PhaseMarker, session, timer, ranges, covered=covered)
+        values = counted_in(session, marker, work.phases.heard_by, work, timer, stage)
+        counts.executions += session.passes
+        for entry, of in values.items():
+            counts.phases |= {(entry, name): of[hardware] for name, hardware in named.items()}
 
 
 def phase_ranges(phases: Sequence[str]) -> tuple[PhaseRange, ...]:
@@ -250,90 +227,129 @@ def announced(work: Work, timer: CudaTimer, passes: Iterator[object]) -> Callabl
 
 
 class Marker:
-    """Marks ranges in one execution of a step, each when the device has done what came before.
+    """Divides one execution of a step into ranges, each from one border to the next.
 
-    A range ends where the host is. The first problem is kept until the end and ends the marking:
-    raising inside the step would hide an exception of the step's own, or be swallowed by the step.
+    The device is waited for at a border, since a range ends where the host is. The first problem is
+    kept until the end and ends the marking: raising inside the step would hide an exception of the
+    step's own, or be swallowed by the step. Another number of borders than between the ranges is
+    one, too: a MeasurementError, which says what is `otherwise`.
     """
 
-    def __init__(self, session: RangeSession, synchronize: Callable[[], None]) -> None:
-        self._session = session
-        self._synchronize = synchronize
+    def __init__(
+        self, session: RangeSession, timer: CudaTimer, names: Sequence[str], otherwise: str
+    ) -> None:
+        self._session, self._timer = session, timer
+        self.names = names
+        """Of the ranges, in order; "" for one that is not counted."""
+        self._otherwise = otherwise
+        self._borders = 0
         self._problem: Exception | None = None
 
-    def _marked(self, mark: Callable[[], None]) -> None:
+    def begin(self) -> None:
+        """The execution begins."""
+        self._mark("", self.names[0])
+
+    def border(self) -> None:
+        """A range ends, and the next one begins."""
+        self._borders += 1
+        if self._borders < len(self.names):
+            self._mark(*self.names[self._borders - 1 : self._borders + 1])
+
+    def finish(self) -> None:
+        """The execution has ended. Raises the problem that came up."""
+        last = self.names[min(self._borders, len(self.names) - 1)]
+        if last:
+            self._mark(last, "")
+        else:
+            self._timer.synchronize()
+        if self._borders != len(self.names) - 1:
+            self._changed()
         if self._problem is not None:
+            raise self._problem
+
+    def _mark(self, ended: str, begun: str) -> None:
+        if self._problem is not None or not (ended or begun):
             return
         try:
-            self._synchronize()
-            mark()
+            self._timer.synchronize()
+            if ended:
+                self._session.pop()
+            if begun:
+                self._session.push(begun)
         except Exception as problem:
             self._problem = problem
 
+    def _changed(self) -> None:
+        said = self._otherwise.format(self._found())
+        self._problem = self._problem or MeasurementError(said)
 
-class RangeMarker(Marker):
-    """A phase listener that turns one execution's phases into the ranges expected of it.
+    def _found(self) -> object:
+        """What there was between the ranges: so many calls."""
+        return self._borders // 2
 
-    `covering` says that `expected` are the ranges of the function of that name: there is always one
-    open, from `begin` to `finish`.
+
+def counted_in(
+    session: RangeSession,
+    marker: Callable[[], Marker],
+    heard: Callable[[Any], AbstractContextManager[None]],
+    work: Work,
+    timer: CudaTimer,
+    stage: str,
+) -> Values:
+    """All passes over a step in ranges, each divided by a new `marker`: the values of its ranges.
+
+    `heard` has a marker told of its borders, for a block.
+    """
+
+    def run() -> None:
+        dividing = marker()
+        dividing.begin()
+        with heard(dividing):
+            work.step()
+        dividing.finish()
+
+    prepared = announced(work, timer, each(work.progress, f"{stage}, pass", session.passes))
+    names = [*filter(None, marker().names)]
+    return session.round(names, run, prepare=prepared, undefined=True)
+
+
+class PhaseMarker(Marker):
+    """A phase listener that marks the ranges that are `expected`, which are those of `covering`.
+
+    Those of the phases, or all of them where the step is to be `covered`.
     """
 
     def __init__(
         self,
         session: RangeSession,
-        synchronize: Callable[[], None],
+        timer: CudaTimer,
         expected: Sequence[PhaseRange],
         *,
-        covering: bool = False,
+        covered: bool = False,
     ) -> None:
-        super().__init__(session, synchronize)
-        self._expected = [entry for entry in expected if entry.phase != STEP or not covering]
-        self._others = [entry for entry in expected if entry.phase == STEP] if covering else []
+        self._expected = [entry.phase for entry in expected[1::2]]
         self._seen: list[str] = []
-
-    def begin(self) -> None:
-        """The execution begins."""
-        if self._others:
-            self._marked(lambda: self._session.push(self._others[0].name))
+        super().__init__(
+            session,
+            timer,
+            [entry.name if covered or entry.phase != STEP else "" for entry in expected],
+            "the phases of the step change from one execution to the next: "
+            f"expected {self._expected}, got {{}}",
+        )
 
     def enter(self, phase: str) -> None:
         """Begins the range of this occurrence."""
-        position = len(self._seen)
         self._seen.append(phase)
-        if position < len(self._expected) and self._expected[position].phase == phase:
-            self._marked(lambda: self._push(self._expected[position].name))
-        elif self._problem is None:
-            self._problem = self._changed()
+        if self._seen != self._expected[: len(self._seen)]:
+            self._changed()
+        self.border()
 
     def leave(self, phase: str) -> None:  # noqa: ARG002
         """Ends the range."""
-        self._marked(self._pop)
+        self.border()
 
-    def finish(self) -> None:
-        """Raises the problem that came up, or MeasurementError for phases that are missing."""
-        if self._problem is None and len(self._seen) < len(self._expected):
-            self._problem = self._changed()
-        if self._others:
-            self._marked(self._session.pop)
-        if self._problem is not None:
-            raise self._problem
-
-    def _push(self, name: str) -> None:
-        if self._others:
-            self._session.pop()
-        self._session.push(name)
-
-    def _pop(self) -> None:
-        self._session.pop()
-        if self._others:
-            self._session.push(self._others[len(self._seen)].name)
-
-    def _changed(self) -> MeasurementError:
-        expected = [entry.phase for entry in self._expected]
-        return MeasurementError(
-            "the phases of the step change from one execution to the next: "
-            f"expected {expected}, got {self._seen}"
-        )
+    def _found(self) -> object:
+        return self._seen
 
 
 def _passes(progress: Progress, done: int, rounds: int, passes: int) -> Iterator[None]:
@@ -352,28 +368,19 @@ def _or_nothing(entry: PhaseRange, value: float) -> float:
 
 
 def _series(
-    metrics: Sequence[Metric],
-    named: dict[str, str],
-    rounds: dict[str, _Rounds],
-    ranges: Sequence[PhaseRange],
+    metrics: Sequence[Metric], counts: _Counts, ranges: Sequence[PhaseRange]
 ) -> tuple[Series, tuple[Unsupported, ...]]:
     """The values per phase and metric, and what has no value in some phase."""
-    series: Series = {}
-    for metric in metrics:
-        hardware = named[metric.name]
-        series[STEP, metric.name] = [values[hardware] for values in rounds[metric.name].step]
+    series: Series = {(STEP, metric.name): counts.step[metric.name] for metric in metrics}
     problems: dict[str, list[str]] = {}
     for phase in dict.fromkeys(entry.phase for entry in ranges):
         members = [entry.name for entry in ranges if entry.phase == phase]
         for metric in metrics:
-            hardware = named[metric.name]
+            value = math.fsum(counts.phases[name, metric.name] for name in members)
             if len(members) > 1 and not metric.additive:
                 problem = f'phase "{phase}" occurs {len(members)} times and the metric does not add'
                 problems.setdefault(metric.name, []).append(problem)
-                continue
-            counted = rounds[metric.name].phases
-            value = math.fsum(counted[name][hardware] for name in members)
-            if math.isfinite(value):
+            elif math.isfinite(value):
                 series[phase, metric.name] = [value]
             else:
                 problem = f'phase "{phase}" has no value: nothing ran there that the metric counts'

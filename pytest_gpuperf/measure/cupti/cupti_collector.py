@@ -32,7 +32,7 @@ from pytest_gpuperf.measure.execution import (
     prepare,
 )
 from pytest_gpuperf.measure.trace import activity, compiled_kernels
-from pytest_gpuperf.measure.trace.profile import Trace, events, trace
+from pytest_gpuperf.measure.trace.profile import Trace, is_collective, trace
 from pytest_gpuperf.model.measurement import (
     STEP,
     Device,
@@ -70,7 +70,7 @@ class CuptiCollector:
         memory: CudaMemory | None = None,
         load_cupti: Callable[[], library.Cupti] = library.load,
         load_driver: Callable[[], driver.Driver] = driver.load,
-        traced: activity.Tracing = events,
+        traced: activity.Tracing = trace,
     ) -> None:
         self._device = device
         self._root = root or Path.cwd()
@@ -128,7 +128,7 @@ class CuptiCollector:
             own: Series = {}
             lacking: tuple[Unsupported, ...] = ()
             if work.together:
-                own, lacking = OwnInstructions(self._kernels).of(work)
+                own, lacking = OwnInstructions(self._kernels, self._traced).of(work)
                 watch.lap("own_instructions_s")
         passes = int(counted.settings.get("passes", 0))
         least = max(plan.warmup, 1) + (LEAST_ROUNDS + bool(ranges)) * passes
@@ -160,7 +160,7 @@ class CuptiCollector:
             traces = []
             for _ in each(work.progress, "tracing kernels", activity.TRACES, after=None):
                 prepare(work, self._timer)
-                traces.append(trace(work.step, self._timer.synchronize))
+                traces.append(self._traced(work.step, self._timer.synchronize))
             try:
                 table = self._kernels.of(work, metrics, traces[0])
             except CountersUnavailable:
@@ -242,19 +242,17 @@ class KernelCounting:
             if not session.metrics:
                 return launch_ranges.uncounted(traced)
             chosen = [m for m in metrics if named.get(m.name) in session.metrics]
-            passes = each(work.progress, "counting kernels, pass", session.passes)
-            reset = announced(work, self.timer, passes)
             if graphs:
-                values = launch_ranges.counted_in_graphs(
-                    session, work.step, self.timer.synchronize, graphs, prepare=reset
-                )
+                values = launch_ranges.counted_in_graphs(session, work, self.timer, graphs)
                 return launch_ranges.graph_table(traced, chosen, self.arch, values)
 
             def whole() -> None:
                 work.step()
                 self.timer.synchronize()
 
-            launches = session.launches(whole, prepare=reset)
+            passes = each(work.progress, "counting kernels, pass", session.passes)
+            prepared = announced(work, self.timer, passes)
+            launches = session.launches(whole, prepare=prepared)
             return launch_ranges.kernel_table(traced, chosen, self.arch, launches)
 
 
@@ -269,6 +267,7 @@ class OwnInstructions:
     """
 
     kernels: KernelCounting
+    traced: activity.Tracing
 
     def of(self, work: Work) -> tuple[Series, tuple[Unsupported, ...]]:
         """A value per execution, or why there is none."""
@@ -276,19 +275,18 @@ class OwnInstructions:
         work.progress.begins("tracing kernels")
         prepare(work, self.kernels.timer)
         with launch_ranges.collectives_begun() as begun:
-            traced = trace(work.step, self.kernels.timer.synchronize)
+            traced = self.traced(work.step, self.kernels.timer.synchronize)
         if traced.graphs:
             return {}, (Unsupported(name, "a CUDA graph is counted as one, collectives included"),)
         # Also after one of which nothing came: the other ranks execute the step once more.
         own = [self._once(work, traced, begun()) for _ in range(LEAST_ROUNDS)]
-        for one in own:
-            if isinstance(one, str):
-                return {}, (Unsupported(name, one),)
-        return {(STEP, name): [one for one in own if not isinstance(one, str)]}, ()
+        lacking = [Unsupported(name, one) for one in own if isinstance(one, str)]
+        counts = [one for one in own if isinstance(one, float)]
+        return ({}, (lacking[0],)) if lacking else ({(STEP, name): counts}, ())
 
     def _once(self, work: Work, traced: Trace, begun: int) -> float | str:
         """Those of one execution, or why nobody knows; torch has `begun` so many collectives."""
-        collectives = sum(activity.is_collective(entry.name) for entry in traced.entries)
+        collectives = sum(entry.collective for entry in traced.entries)
         try:
             if begun == collectives:
                 return self._between(work, collectives)
@@ -302,14 +300,8 @@ class OwnInstructions:
         with self.kernels.session((hardware,), collectives + 1) as session:
             if session.unsupported:
                 raise MeasurementError(session.unsupported[0].reason)
-            passes = each(work.progress, "counting between collectives, pass", session.passes)
-            stretches = launch_ranges.counted_beside_collectives(
-                session,
-                work.step,
-                self.kernels.timer.synchronize,
-                collectives,
-                prepare=announced(work, self.kernels.timer, passes),
-            )
+            timer = self.kernels.timer
+            stretches = launch_ranges.counted_beside_collectives(session, work, timer, collectives)
         # Where nothing ran there may be no number.
         counts = [values[hardware] for values in stretches.values()]
         return math.fsum(filter(math.isfinite, counts))
@@ -322,7 +314,7 @@ class OwnInstructions:
         return math.fsum(
             launch.values[0] or 0.0
             for launch in table.launches
-            if launch.values and not activity.is_collective(table.names[launch.name])
+            if launch.values and not is_collective(table.names[launch.name])
         )
 
 

@@ -24,15 +24,16 @@ import statistics
 import sys
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from operator import sub
 from typing import Any
 
-from pytest_gpuperf.errors import MeasurementError
-from pytest_gpuperf.measure.cupti.counting import Marker
+from pytest_gpuperf.measure.collector import Work
+from pytest_gpuperf.measure.cupti.counting import Marker, counted_in
 from pytest_gpuperf.measure.cupti.range_session import RangeSession, Values
+from pytest_gpuperf.measure.execution import CudaTimer
 from pytest_gpuperf.measure.trace.profile import COUNTED, KERNEL, Trace
 from pytest_gpuperf.model.measurement import KernelTable, Launch
 from pytest_gpuperf.model.metric import Metric
@@ -55,8 +56,8 @@ _COLLECTIVES = (
 """Of torch's operators c10d, those that this torch has. What one rank sends to another is none: it
 would wait for a peer that may be about to send something first."""
 
-Around = Callable[[Callable[[], object]], object]
-"""Makes a call, and returns what that does."""
+_STRETCH = "stretch "
+"""What the names of ranges between calls begin with."""
 
 
 def kernel_table(
@@ -100,38 +101,27 @@ def with_times(table: KernelTable, traces: Sequence[Trace]) -> KernelTable:
     )
 
 
-def counted_in_graphs(
-    session: RangeSession,
-    step: Callable[[], object],
-    synchronize: Callable[[], None],
-    graphs: int,
-    *,
-    prepare: Callable[[], object] | None = None,
-) -> Values:
+def counted_in_graphs(session: RangeSession, work: Work, timer: CudaTimer, graphs: int) -> Values:
     """The values of the ranges of a step that launches so many graphs; see `RangeSession.round`.
 
     Raises MeasurementError where torch replays another number of graphs.
     """
-
-    def run() -> None:
-        calls = _CallMarker(session, synchronize, graphs, _graph).run(step, _replaying)
-        if calls != graphs:
-            raise MeasurementError(
-                f"the trace has {graphs} launches of CUDA graphs and the counters have "
-                f"{calls} of torch.cuda.CUDAGraph.replay: graphs are launched by other "
-                "means, or the step does not launch the same ones every time"
-            )
-
-    return session.round(range_names(graphs), run, prepare=prepare, undefined=True)
+    marker = partial(
+        Marker,
+        session,
+        timer,
+        range_names(graphs),
+        f"the trace has {graphs} launches of CUDA graphs and the counters have {{}} of "
+        "torch.cuda.CUDAGraph.replay: graphs are launched by other means, or the step does not "
+        "launch the same ones every time",
+    )
+    return counted_in(
+        session, marker, lambda m: _replaying(m.border), work, timer, "counting kernels"
+    )
 
 
 def counted_beside_collectives(
-    session: RangeSession,
-    step: Callable[[], object],
-    synchronize: Callable[[], None],
-    collectives: int,
-    *,
-    prepare: Callable[[], object] | None = None,
+    session: RangeSession, work: Work, timer: CudaTimer, collectives: int
 ) -> Values:
     """The values of the stretches of a step between so many collectives; see `RangeSession.round`.
 
@@ -139,17 +129,18 @@ def counted_beside_collectives(
     for before each of them and after it. Raises MeasurementError where torch.distributed begins
     another number of them.
     """
-
-    def run() -> None:
-        calls = _CallMarker(session, synchronize, collectives).run(step, _beginning_collectives)
-        if calls != collectives:
-            raise MeasurementError(
-                f"the step begins {calls} collectives and has begun {collectives} before: "
-                "it does not do the same every time"
-            )
-
-    stretches = [_stretch(number) for number in range(collectives + 1)]
-    return session.round(stretches, run, prepare=prepare, undefined=True)
+    marker = partial(
+        Marker,
+        session,
+        timer,
+        [name if name.startswith(_STRETCH) else "" for name in range_names(collectives)],
+        f"the step begins {{}} collectives and has begun {collectives} before: it does not do the "
+        "same every time",
+    )
+    stage = "counting between collectives"
+    return counted_in(
+        session, marker, lambda m: _beginning_collectives(m.border), work, timer, stage
+    )
 
 
 def range_names(graphs: int) -> list[str]:
@@ -172,64 +163,20 @@ def graph_table(trace: Trace, metrics: Sequence[Metric], arch: str, values: Valu
     return _assembled(trace, metrics, arch, counted)
 
 
-class _CallMarker(Marker):
-    """Marks what one execution does between so many calls; the calls too, where they are `named`.
-
-    Each mark waits for the device.
-    """
-
-    def __init__(
-        self,
-        session: RangeSession,
-        synchronize: Callable[[], None],
-        expected: int,
-        named: Callable[[int], str] | None = None,
-    ) -> None:
-        super().__init__(session, synchronize)
-        self._expected = expected
-        self._named = named
-        self._calls = 0
-
-    def run(
-        self, step: Callable[[], object], heard: Callable[[Around], AbstractContextManager[None]]
-    ) -> int:
-        """Runs `step`, whose calls are `heard`, and returns how many there were.
-
-        What `step` raises comes out unchanged, and may leave a range open.
-        """
-        self._session.push(_stretch(0))
-        with heard(self._called):
-            step()
-        self._marked(self._session.pop)
-        if self._problem is not None:
-            raise self._problem
-        return self._calls
-
-    def _called(self, call: Callable[[], object]) -> object:
-        number = self._calls
-        self._calls += 1
-        if number >= self._expected:
-            # Counted on, for the message; there is no range for it.
-            return call()
-        self._marked(self._session.pop)
-        name = self._named(number) if self._named else ""
-        if name:
-            self._marked(lambda: self._session.push(name))
-        result = call()
-        if name:
-            self._marked(self._session.pop)
-        self._marked(lambda: self._session.push(_stretch(number + 1)))
-        return result
-
-
 @contextmanager
-def _replaying(around: Around) -> Iterator[None]:
-    """Has every replay of a graph of torch's go through `around`, for the block."""
+def _replaying(border: Callable[[], object]) -> Iterator[None]:
+    """Has a border before and after every replay of a graph of torch's, for the block."""
     import torch
 
     graphs: Any = torch.cuda.CUDAGraph
     original = graphs.replay
-    graphs.replay = lambda graph: around(lambda: original(graph))
+
+    def replay(graph: Any) -> None:
+        border()
+        original(graph)
+        border()
+
+    graphs.replay = replay
     try:
         yield
     finally:
@@ -239,20 +186,14 @@ def _replaying(around: Around) -> Iterator[None]:
 @contextmanager
 def collectives_begun() -> Iterator[Callable[[], int]]:
     """Counts the collectives that torch.distributed begins in the block; see there."""
-    begun = 0
-
-    def around(call: Callable[[], object]) -> object:
-        nonlocal begun
-        begun += 1
-        return call()
-
-    with _beginning_collectives(around):
-        yield lambda: begun
+    borders: list[None] = []
+    with _beginning_collectives(lambda: borders.append(None)):
+        yield lambda: len(borders) // 2
 
 
 @contextmanager
-def _beginning_collectives(around: Around) -> Iterator[None]:
-    """Has every collective that torch.distributed begins go through `around`, for the block.
+def _beginning_collectives(border: Callable[[], object]) -> Iterator[None]:
+    """Has a border before and after torch.distributed begins a collective, for the block.
 
     Whoever begins it: DistributedDataParallel does so in C++, in a thread of autograd's. They all
     pass torch's dispatcher, where the place of gradients, before that of the device, is free.
@@ -265,11 +206,11 @@ def _beginning_collectives(around: Around) -> Iterator[None]:
 
     def through(operator: Callable[..., object]) -> Callable[..., object]:
         def collective(*arguments: object, **named: object) -> object:
-            def call() -> object:
-                with torch._C._AutoDispatchBelowAutograd():
-                    return operator(*arguments, **named)
-
-            return around(call)
+            border()
+            with torch._C._AutoDispatchBelowAutograd():
+                result = operator(*arguments, **named)
+            border()
+            return result
 
         return collective
 
@@ -371,4 +312,4 @@ def _graph(number: int) -> str:
 
 
 def _stretch(number: int) -> str:
-    return f"stretch {number}"
+    return f"{_STRETCH}{number}"

@@ -151,12 +151,12 @@ def load() -> Cupti:
     """
     failures: list[CountersUnavailable] = []
     for path in candidates():
-        attempt = _attempt(path)
-        if isinstance(attempt, Cupti):
-            return attempt
-        # A bare name that the loader does not find says less than a library that cannot be used.
-        if path.is_absolute():
-            failures.append(attempt)
+        try:
+            return Cupti(path)
+        except CountersUnavailable as error:  # noqa: PERF203 -- a few candidates
+            # A bare name that the loader does not find says less than one that cannot be used.
+            if path.is_absolute():
+                failures.append(error)
     if failures:
         raise failures[0]
     raise CountersUnavailable("CUPTI (libcupti) was not found", INSTALL)
@@ -174,7 +174,7 @@ def candidates() -> Iterator[Path]:
         yield from loaded
         return
     for folder in (*_wheel_folders(), *_toolkit_folders()):
-        yield from sorted(folder.glob("libcupti.so.1[0-9]"), key=_major, reverse=True)
+        yield from sorted(folder.glob("libcupti.so.1[0-9]"), reverse=True)
     yield from map(Path, _SONAMES)
 
 
@@ -216,16 +216,9 @@ def _check_survived(cupti: Path) -> None:
     else:
         if tried.returncode >= 0:  # what else may be wrong with it, it says itself
             return
-        said = f"ends the process that asks for its version ({signal_name(-tried.returncode)})"
+        ended = signal.Signals(-tried.returncode).name
+        said = f"ends the process that asks for its version ({ended})"
     raise CountersUnavailable(f"{cupti} {said}", _NEEDS_DRIVER)
-
-
-def signal_name(number: int) -> str:
-    """SIGSEGV for 11; a number where the signal has no name."""
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
 
 
 def _companions(cupti: Path) -> list[str]:
@@ -235,10 +228,6 @@ def _companions(cupti: Path) -> list[str]:
         return []
     files = [cupti.with_name(name) for name in _COMPANIONS]
     return [os.fspath(file) for file in files if file.is_file()]
-
-
-def _major(path: Path) -> int:
-    return int(path.name.rpartition(".")[2])
 
 
 def _loaded(maps: Path) -> list[Path]:
@@ -265,10 +254,3 @@ def _toolkit_folders() -> Iterator[Path]:
     for toolkit in (*named, _TOOLKIT):
         for folder in _TOOLKIT_FOLDERS:
             yield toolkit / folder
-
-
-def _attempt(path: Path) -> Cupti | CountersUnavailable:
-    try:
-        return Cupti(path)
-    except CountersUnavailable as error:
-        return error

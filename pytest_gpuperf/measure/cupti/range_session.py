@@ -12,13 +12,12 @@ import math
 import mmap
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.errors import CountersUnavailable, GpuperfError, MeasurementError
 from pytest_gpuperf.measure.cupti import abi, library
-from pytest_gpuperf.measure.cupti.abi import ProfilerRange, ProfilerReplayMode
-from pytest_gpuperf.measure.cupti.configuration import Configuration, obstacles, strings
+from pytest_gpuperf.measure.cupti.abi import ProfilerRange
+from pytest_gpuperf.measure.cupti.configuration import Configuration, strings
 from pytest_gpuperf.measure.device import driver
 from pytest_gpuperf.model.measurement import Unsupported
 
@@ -53,7 +52,7 @@ class RangeSession:
     ) -> None:
         self._cupti = cupti or library.load()
         self._cuda = cuda or driver.load()
-        self._context = self._device = 0
+        self._context = 0
         self._configuration: Configuration | None = None
         self._initialized = False
         self._wanted = tuple(dict.fromkeys(metrics))
@@ -71,20 +70,16 @@ class RangeSession:
         self.unsupported: tuple[Unsupported, ...] = ()
         self.passes = 0
         """Executions that one round takes, once open."""
-        self.reopened = 0
-        """How often a further round needed a new profiler object; 0 is the rule."""
 
     def __enter__(self) -> Self:
         try:
             self._initialize()
             self._open()
         except library.CuptiError as error:
-            against = obstacles(self._cupti, self._device)
             self.close()
             # A set-up that CUPTI has no name for is no reason to lose the times as well.
             raise CountersUnavailable(
-                f"the range profiler cannot be opened: {error}"
-                + (f"; {against}" if against else ""),
+                f"the range profiler cannot be opened: {error}",
                 "`gpuperf doctor` tries it outside of a test and shows the versions",
             ) from error
         except BaseException:
@@ -92,19 +87,17 @@ class RangeSession:
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
         """Stops, disables and releases whatever is open. Never raises; may be called again."""
         with suppress(GpuperfError):
             self._abandon_pass()
-        self._disable()
+        if self._profiler is not None:
+            profiler, self._profiler = self._profiler, None
+            with suppress(GpuperfError):
+                self._cupti.call(abi.RangeDisable, pRangeProfilerObject=profiler)
         # Afterwards: CUPTI refers to the configuration image as long as it counts.
         if self._configuration:
             self._configuration.close()
@@ -139,13 +132,15 @@ class RangeSession:
         Per pass, `prepare` is called outside of counting, then `run`, which has to push and pop
         exactly `ranges`. What they raise comes out unchanged, after the profiler has been stopped.
 
-        Raises MeasurementError for ranges that were dropped, are missing or were not asked for,
-        and for values that are not finite; `undefined` lets those through, as NaN: a ratio over a
-        range in which nothing ran has no value.
+        Raises MeasurementError for ranges that were dropped or are missing, and for values that
+        are not finite; `undefined` lets those through, as NaN: a ratio over a range in which
+        nothing ran has no value.
         """
         self._all_passes(run, prepare)
         values = dict(self._decoded(f"the ranges {_quoted(ranges)}"))
-        _compare(ranges, values)
+        missing = [name for name in ranges if name not in values]
+        if missing:
+            raise MeasurementError(f"CUPTI returned no values for the ranges {_quoted(missing)}")
         if not undefined:
             _require_finite(values)
         return {name: values[name] for name in ranges}
@@ -198,10 +193,10 @@ class RangeSession:
                 "no CUDA context is current in this thread",
                 "Run something on the GPU before the measurement",
             )
-        self._context, self._device = context, self._cuda.current_device()
+        self._context, device = context, self._cuda.current_device()
         self._cupti.call(abi.ProfilerInitialize)
         self._initialized = True
-        chip = self._cupti.call(abi.DeviceGetChipName, deviceIndex=self._device).pChipName
+        chip = self._cupti.call(abi.DeviceGetChipName, deviceIndex=device).pChipName
         if not chip:
             raise CountersUnavailable(
                 f"CUPTI {self._cupti.release} does not know the chip of this GPU", library.INSTALL
@@ -212,12 +207,9 @@ class RangeSession:
         self._configuration = Configuration(self._cupti, self.chip.encode(), self._context)
         self.unsupported = self._configuration.add(self._wanted)
         self.metrics, self.passes = self._configuration.metrics, self._configuration.passes
-        if self.metrics:
-            self._enable()
-
-    def _enable(self) -> None:
-        context = self._cuda.current_context()
-        enabled = self._cupti.call(abi.RangeEnable, ctx=context)
+        if not self.metrics:
+            return
+        enabled = self._cupti.call(abi.RangeEnable, ctx=self._context)
         self._profiler = enabled.pRangeProfilerObject
         size = self._cupti.call(
             abi.RangeGetCounterDataSize,
@@ -228,33 +220,14 @@ class RangeSession:
             maxNumRangeTreeNodes=self._max_ranges,
         ).counterDataSize
         self._image = zeroes(size)
-        self._fresh = True
-
-    def _disable(self) -> None:
-        if self._profiler is not None:
-            profiler, self._profiler = self._profiler, None
-            with suppress(GpuperfError):
-                self._cupti.call(abi.RangeDisable, pRangeProfilerObject=profiler)
 
     def _configure(self) -> None:
-        """A fresh counter data image, and pass 0. The profiler is opened anew if that fails."""
-        if self._fresh:
-            self._set_config()
-        else:
-            try:
-                self._set_config()
-            except library.CuptiError:
-                self._disable()
-                self._enable()
-                self.reopened += 1
-                self._set_config()
-        self._fresh = False
-
-    def _set_config(self) -> None:
+        """A fresh counter data image, and pass 0."""
         configuration, image = self._parts()
         if not self._fresh:
             # CUPTI is given a clean image: what it leaves untouched is not from a round before.
             ctypes.memset(image, 0, len(image))
+        self._fresh = False
         self._cupti.call(
             abi.RangeCounterDataImageInitialize,
             pRangeProfilerObject=self._profiler,
@@ -269,7 +242,7 @@ class RangeSession:
             counterDataImageSize=len(image),
             pCounterDataImage=ctypes.addressof(image),
             range=self._range,
-            replayMode=ProfilerReplayMode.USER,
+            replayMode=abi.USER_REPLAY,
             maxRangesPerPass=self._max_ranges,
             # Levels count from 1; ranges here are never nested.
             numNestingLevels=1,
@@ -339,15 +312,6 @@ class RangeSession:
 def zeroes(size: int) -> ctypes.Array[ctypes.c_char]:
     """A buffer whose memory is only there once it is written to: an image may have gigabytes."""
     return (ctypes.c_char * size).from_buffer(mmap.mmap(-1, size))
-
-
-def _compare(expected: Sequence[str], values: Values) -> None:
-    missing = [name for name in expected if name not in values]
-    if missing:
-        raise MeasurementError(f"CUPTI returned no values for the ranges {_quoted(missing)}")
-    unknown = [name for name in values if name not in expected]
-    if unknown:
-        raise MeasurementError(f"CUPTI returned ranges that were not expected: {_quoted(unknown)}")
 
 
 def _require_finite(values: Values) -> None:

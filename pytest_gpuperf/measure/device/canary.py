@@ -5,8 +5,6 @@ architecture (`canary.cu`, compiled by `script/canary`), so that no update of to
 driver's compiler changes them; they run in the primary context, which torch uses too, and their
 memory is neither torch's nor left behind. On an H200 a pass takes about 70 ms, and
 its queue 17 kernels of 1.09 ms.
-
-It also reads the map of SMs: which of them share clusters of blocks, and so are in one GPC.
 """
 
 from __future__ import annotations
@@ -56,11 +54,6 @@ _WORK = (
 )
 """Beside the machine code, what readings depend on: another amount of work is another canary."""
 
-_LARGEST_CLUSTER = 16
-_MAP_REPEATS = 4
-"""Of each size of clusters, 16 to 1: SMs that ever share one are in one group. A GPC of 18 SMs is
-filled by clusters of 9, not of 16; clusters of 1 show the SMs that share none."""
-
 _LoadDriver = Callable[[], Driver]
 
 
@@ -79,20 +72,6 @@ def read(arch: str, *, load_driver: _LoadDriver = driver.load) -> Canary:
         return Canary(obstacle=error.reason)
     except GpuperfError as error:
         return Canary(obstacle=str(error))
-
-
-def sm_map(arch: str, *, load_driver: _LoadDriver = driver.load) -> tuple[tuple[int, ...], ...]:
-    """The SMs, by `%smid`, in groups that share clusters of blocks, the largest first.
-
-    Empty where there are no clusters, before sm90, and where they cannot be launched.
-    """
-    try:
-        image = machine_code(arch)
-        cuda = load_driver()
-        with cuda.primary_context(), cuda.module(image) as module:
-            return _groups(_clusters(cuda, module))
-    except GpuperfError:
-        return ()
 
 
 @cache
@@ -286,40 +265,3 @@ def _by_sm(stamps: _Stamps, at: int) -> Iterable[tuple[int, int]]:
         known = spans.get(sm, (first, last))
         spans[sm] = (min(first, known[0]), max(last, known[1]))
     return spans.values()
-
-
-def _clusters(cuda: Driver, module: int) -> list[tuple[int, ...]]:
-    """The SMs of each cluster that was launched."""
-    sms = cuda.attribute(driver.SM_COUNT)
-    shared_bytes = cuda.attribute(driver.SHARED_BYTES_OF_A_BLOCK)
-    clusters: list[tuple[int, ...]] = []
-    with cuda.memory(4 * sms) as out:
-        for size in range(min(_LARGEST_CLUSTER, sms), 0, -1):
-            blocks = sms // size * size
-            launch = cuda.kernel(
-                module,
-                "placed",
-                blocks,
-                32,
-                (ctypes.c_uint64(out),),
-                shared_bytes=shared_bytes,
-                cluster=size,
-            )
-            for _ in range(_MAP_REPEATS):
-                try:
-                    launch()
-                except MeasurementError:
-                    break  # no GPC here has so many SMs
-                placed = struct.unpack(f"<{blocks}I", cuda.copied(out, 4 * blocks))
-                clusters += [placed[at : at + size] for at in range(0, blocks, size)]
-    return clusters
-
-
-def _groups(clusters: Iterable[Sequence[int]]) -> tuple[tuple[int, ...], ...]:
-    """What ever shared a cluster, joined; the largest first."""
-    group_of: dict[int, set[int]] = {}
-    for cluster in clusters:
-        joined = set(cluster).union(*(group_of[sm] for sm in cluster if sm in group_of))
-        group_of.update(dict.fromkeys(joined, joined))
-    groups = {tuple(sorted(group)) for group in group_of.values()}
-    return tuple(sorted(groups, key=lambda group: (-len(group), group)))

@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from importlib.util import find_spec
-from pathlib import Path
+from dataclasses import dataclass
 
 from pytest_gpuperf.catalogue.architectures import ARCHITECTURES
 from pytest_gpuperf.errors import CountersUnavailable, GpuperfError, MeasurementError
@@ -21,13 +15,6 @@ from pytest_gpuperf.model.measurement import CHECKED, STEP, Canary, Device, Mach
 _FOUND = "CUPTI"
 _READ = "hardware counters"
 _METRIC = "sm__cycles_elapsed.max"
-_PROBE = """\
-import json, sys
-sys.path[:] = json.loads(sys.argv[1])
-from pytest_gpuperf.measure.device import checks
-checks.answer()
-"""
-_PROBE_SECONDS = 300
 _DOCTOR = "Report it with this output: https://developer.nvidia.com/cupti"
 
 
@@ -76,40 +63,8 @@ SCHEMA = 1
 def examine() -> list[Check]:
     """Asks everything that measuring here depends on; raises nothing."""
     gpu = nvml.detect_device() is not None
-    of_gpu = [_to_ourselves(), *_power_limit()] if gpu else []
-    return [_torch(), *bytecode(), _driver(), _gpu(), *probed(), _nsight_compute(), *of_gpu]
-
-
-def probed(program: str = _PROBE) -> list[Check]:
-    """What `counters` says in a process of its own: what ends that one is an answer, too.
-
-    Raises nothing. The program is for tests.
-    """
-    try:
-        done = subprocess.run(
-            [sys.executable, "-c", program, json.dumps(sys.path)],
-            check=False,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            timeout=_PROBE_SECONDS,
-        )
-        if not done.returncode:
-            return [Check(**said) for said in json.loads(done.stdout.splitlines()[-1])]
-    except subprocess.TimeoutExpired:
-        ended = f"did not end within {_PROBE_SECONDS} s"
-    else:
-        code = done.returncode
-        ended = f"ended with {library.signal_name(-code) if code < 0 else f'code {code}'}"
-        if said := done.stderr.strip().splitlines():
-            ended += f": {said[-1]}"
-    return [Check(_READ, False, f"a process that tried to read one {ended}", _DOCTOR)]
-
-
-def answer() -> None:
-    """What `probed` runs: prints what `counters` says as its last line, JSON."""
-    print(json.dumps([asdict(check) for check in counters()]))
+    of_gpu = [_to_ourselves()] if gpu else []
+    return [_torch(), _driver(), _gpu(), *counters(), _nsight_compute(), *of_gpu]
 
 
 def counters(
@@ -140,39 +95,6 @@ def _torch() -> Check:
         return Check("torch", False, f"{detail}; torch is not installed", "pip install torch")
     cuda = f", CUDA {versions['cuda']}" if "cuda" in versions else ", a build without CUDA"
     return Check("torch", True, f"{versions['torch']}{cuda}; {detail}")
-
-
-def bytecode(package: str = "torch") -> list[Check]:
-    """That processes compile the package over and over; nothing where its bytecode is kept.
-
-    torch's import took 2.6 s in place of 1.5 in a container of which PYTHONDONTWRITEBYTECODE=1 was
-    a part, and its compiler's, which every optimizer imports, 3.5 s in place of 0.9.
-    """
-    try:
-        found = find_spec(package)
-    except ValueError:  # a module that somebody made and put in its place
-        return []
-    if found is None or not found.cached or Path(found.cached).exists():
-        return []
-    there = next(folder for folder in Path(found.cached).parents if folder.exists())
-    writable = os.access(there, os.W_OK)
-    if sys.dont_write_bytecode:
-        why = "and PYTHONDONTWRITEBYTECODE keeps Python from writing it"
-    elif not writable:
-        why = f"and {there} may not be written"
-    else:
-        return []  # the next import writes it
-    once = f"python -m compileall -q {Path(found.origin or '').parent}, or " if writable else ""
-    variable = "unset the variable and " if sys.dont_write_bytecode else ""
-    return [
-        Check(
-            "bytecode",
-            False,
-            f"{package} has none, {why}: each process compiles its source again, for seconds",
-            f"{once}{variable}name a folder by PYTHONPYCACHEPREFIX",
-            optional=True,
-        )
-    ]
 
 
 def _driver() -> Check:
@@ -215,24 +137,6 @@ def _to_ourselves() -> Check:
         f"other compute processes: {pids}" if others else "no other compute process",
         "End them, or measure when they are done: shared numbers are not gated on",
     )
-
-
-def _power_limit() -> list[Check]:
-    """Whether the GPU may draw what it draws by default, where the driver says so."""
-    machine = fingerprint.machine() or Machine()
-    default, enforced = machine.power_limit_watts, machine.enforced_power_limit_watts
-    if default is None or enforced is None:
-        return []
-    lowered = enforced < default
-    return [
-        Check(
-            "power limit",
-            not lowered,
-            f"{enforced:g} W" + (f", by default {default:g} W" if lowered else ""),
-            f"Times are those of a slower GPU; `nvidia-smi -pl {default:g}` restores the default",
-            optional=True,
-        )
-    ]
 
 
 def _tried(cupti: library.Cupti, load_driver: Callable[[], driver.Driver]) -> Check:

@@ -17,24 +17,11 @@ _CUDA_ERROR_NO_DEVICE = 100
 
 SM_COUNT, L2_BYTES, SHARED_BYTES_OF_A_BLOCK = 16, 38, 97
 """CUdevice_attribute: SMs, bytes of L2, the most bytes of shared memory that a block may have."""
-_FUNCTION_SHARED_BYTES, _FUNCTION_LARGE_CLUSTERS = 8, 14
-"""CUfunction_attribute: max dynamic shared size, non-portable cluster size allowed."""
-_CLUSTER_DIMENSION = 4
-"""CUlaunchAttributeID."""
+_FUNCTION_SHARED_BYTES = 8
+"""CUfunction_attribute: max dynamic shared size."""
 
 Argument = ctypes.c_float | ctypes.c_uint | ctypes.c_uint64
 """Of a kernel."""
-
-
-class _LaunchAttribute(ctypes.Structure):
-    """CUlaunchAttribute with a value of clusterDim, which is the beginning of its union."""
-
-    _fields_ = (
-        ("id", ctypes.c_uint),
-        ("padding", ctypes.c_uint),
-        ("cluster", ctypes.c_uint * 3),
-        ("rest", ctypes.c_uint * 13),
-    )
 
 
 class _LaunchConfig(ctypes.Structure):
@@ -45,7 +32,7 @@ class _LaunchConfig(ctypes.Structure):
         ("block", ctypes.c_uint * 3),
         ("shared_bytes", ctypes.c_uint),
         ("stream", ctypes.c_void_p),
-        ("attributes", ctypes.POINTER(_LaunchAttribute)),
+        ("attributes", ctypes.c_void_p),
         ("attribute_count", ctypes.c_uint),
     )
 
@@ -123,10 +110,10 @@ class Driver:
         self._call("cuCtxSynchronize")
 
     @contextmanager
-    def primary_context(self, index: int = 0) -> Iterator[int]:
-        """Makes the primary context of device `index` current, and restores what was current."""
+    def primary_context(self) -> Iterator[int]:
+        """Makes the primary context of device 0 current, and restores what was current."""
         device, context = ctypes.c_int(), ctypes.c_void_p()
-        self._call("cuDeviceGet", ctypes.byref(device), index)
+        self._call("cuDeviceGet", ctypes.byref(device), 0)
         before = self.current_context()
         self._call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
         try:
@@ -138,10 +125,10 @@ class Driver:
         finally:
             self._call("cuDevicePrimaryCtxRelease_v2", device)
 
-    def attribute(self, number: int, index: int = 0) -> int:
-        """The attribute (SM_COUNT, ...) of device `index`."""
+    def attribute(self, number: int) -> int:
+        """The attribute (SM_COUNT, ...) of device 0."""
         device, value = ctypes.c_int(), ctypes.c_int()
-        self._call("cuDeviceGet", ctypes.byref(device), index)
+        self._call("cuDeviceGet", ctypes.byref(device), 0)
         self._call("cuDeviceGetAttribute", ctypes.byref(value), number, device)
         return value.value
 
@@ -184,27 +171,16 @@ class Driver:
         arguments: Sequence[Argument] = (),
         *,
         shared_bytes: int = 0,
-        cluster: int = 0,
     ) -> Callable[[], None]:
         """What launches a kernel of `module` on the default stream, every time that it is called.
 
-        One block per SM where `shared_bytes` are all that a block may have. `cluster` blocks each
-        are put on SMs that can share memory; 0 is without clusters.
+        One block per SM where `shared_bytes` are all that a block may have.
         """
         function = ctypes.c_void_p()
         self._call("cuModuleGetFunction", ctypes.byref(function), module, name.encode())
         if shared_bytes:
             self._call("cuFuncSetAttribute", function, _FUNCTION_SHARED_BYTES, shared_bytes)
-        of_clusters = _LaunchAttribute(id=_CLUSTER_DIMENSION, cluster=(cluster, 1, 1))
-        if cluster:
-            self._call("cuFuncSetAttribute", function, _FUNCTION_LARGE_CLUSTERS, 1)
-        config = _LaunchConfig(
-            grid=(grid, 1, 1),
-            block=(block, 1, 1),
-            shared_bytes=shared_bytes,
-            attributes=ctypes.pointer(of_clusters) if cluster else None,
-            attribute_count=int(bool(cluster)),
-        )
+        config = _LaunchConfig((grid, 1, 1), (block, 1, 1), shared_bytes)
         pointers = (ctypes.c_void_p * len(arguments))(*map(ctypes.addressof, arguments))
         call = self._function("cuLaunchKernelEx")
         kept = (pointers, arguments)  # the pointers point into the arguments

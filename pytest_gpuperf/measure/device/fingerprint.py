@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import platform
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,17 +32,14 @@ def software() -> dict[str, str]:
     return {name: version for name, version in versions.items() if version}
 
 
-def machine(sm_map: Sequence[Sequence[int]] = (), device_index: int = 0) -> Machine | None:
-    """What the GPU that CUDA numbers `device_index` is beyond its name; None where nobody says.
+def machine() -> Machine | None:
+    """What the GPU that CUDA numbers 0 is beyond its name; None where nobody says.
 
-    `sm_map` is `canary.sm_map`'s. In a MIG instance the memory is that of the instance, and all
-    else that of the whole GPU.
+    In a MIG instance the memory is that of the instance, and all else that of the whole GPU.
     """
     with nvml.open_session() as session:
-        gpu = session.gpu(device_index) if session else None
-        told = _told(session, gpu) if session and gpu else {}
-    map_digest = hashlib.sha256(repr([*map(list, sm_map)]).encode()).hexdigest()[:12]
-    made = Machine(gpcs=tuple(map(len, sm_map)), sm_map=map_digest if sm_map else "", **told)
+        gpu = session.gpu() if session else None
+        made = Machine(**_told(session, gpu)) if session and gpu else Machine()
     return None if made == Machine() else made
 
 

@@ -46,12 +46,8 @@ class Siblings(NamedTuple):
     """How many of them have this process's GPU, too."""
 
 
-def read(
-    device_index: int = 0,
-    parent: int | None = None,
-    siblings: Siblings | None = None,
-) -> Reading:
-    """The state of the GPU that CUDA numbers `device_index`, now.
+def read(parent: int | None = None, siblings: Siblings | None = None) -> Reading:
+    """The state of the GPU that CUDA numbers 0, now.
 
     `parent` is the process that waits for this one's measurement: it may still hold memory of the
     device, does nothing there, and is not among the other processes. Nor are those that were
@@ -63,13 +59,18 @@ def read(
     processes those of the instance.
     """
     with nvml.open_session() as session:
-        gpu = session.gpu(device_index) if session else None
+        gpu = session.gpu() if session else None
         if session is None or gpu is None:
             return Reading()
         return Reading(
             sm_clock_mhz=session.integer("nvmlDeviceGetClockInfo", gpu.physical, _CLOCK_SM),
             memory_clock_mhz=session.integer("nvmlDeviceGetClockInfo", gpu.physical, _CLOCK_MEMORY),
-            temperature_celsius=_temperature(session, gpu.physical),
+            temperature_celsius=session.integer(
+                "nvmlDeviceGetTemperatureV",
+                gpu.physical,
+                _TEMPERATURE_GPU,
+                older="nvmlDeviceGetTemperature",
+            ),
             power_watts=session.watts("nvmlDeviceGetPowerUsage", gpu.physical),
             throttle_reasons=_throttle_reasons(session, gpu.physical),
             other_processes=_without_us(_compute_processes(session, gpu.visible), parent, siblings),
@@ -115,30 +116,18 @@ def _sharing(conditions: Conditions) -> Iterable[str]:
         yield f"shared with {len(pids)} other {processes} ({ids} {listed})"
 
 
-def _temperature(session: nvml.NvmlSession, handle: object) -> int | None:
-    # CUDA 13 deprecates the second in favour of the first, which older drivers do not have.
-    for function in ("nvmlDeviceGetTemperatureV", "nvmlDeviceGetTemperature"):
-        celsius = session.integer(function, handle, _TEMPERATURE_GPU)
-        if celsius is not None:
-            return celsius
-    return None
-
-
 def _throttle_reasons(session: nvml.NvmlSession, handle: object) -> tuple[str, ...]:
-    # "Clocks event" is the newer name of "clocks throttle"; the bits are the same.
-    for kind in ("ClocksEvent", "ClocksThrottle"):
-        bits = session.integer(f"nvmlDeviceGetCurrent{kind}Reasons", handle)
-        if bits is not None:
-            return tuple(words for bit, words in _SLOWING.items() if bit & bits)
-    return ()
+    bits = session.integer(
+        "nvmlDeviceGetCurrentClocksEventReasons",
+        handle,
+        older="nvmlDeviceGetCurrentClocksThrottleReasons",
+    )
+    return tuple(words for bit, words in _SLOWING.items() if bit & (bits or 0))
 
 
 def _compute_processes(session: nvml.NvmlSession, handle: object) -> tuple[int, ...]:
-    for version in ("_v3", "_v2"):
-        processes = session.ask(f"nvmlDeviceGetComputeRunningProcesses{version}", handle)
-        if processes is not None:
-            return tuple(sorted({int(process.pid) for process in processes}))
-    return ()
+    processes = session.ask("nvmlDeviceGetComputeRunningProcesses", handle) or ()
+    return tuple(sorted({int(process.pid) for process in processes}))
 
 
 def _without_us(

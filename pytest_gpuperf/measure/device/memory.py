@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import re
 import sys
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,11 +10,6 @@ from contextlib import contextmanager
 from typing import Any
 
 from pytest_gpuperf.errors import UnsoundStep
-
-_ASKED = re.compile(r"Tried to allocate ([\d.]+ \w+)")
-_ROOM = re.compile(r"total capacity of ([\d.]+ \w+) of which ([\d.]+ \w+) is free")
-_IN_USE = re.compile(r"([\d.]+ \w+) is allocated by PyTorch")
-_KEPT = re.compile(r"([\d.]+ \w+) is reserved by PyTorch but unallocated")
 
 
 class CudaMemory:
@@ -110,17 +104,9 @@ def _ran_out(error: Exception) -> bool:
 
 
 def _shortage(message: str) -> str:
-    """What torch's `message` says, in order, and what to try."""
-    asked, room = _ASKED.search(message), _ROOM.search(message)
-    if asked is None or room is None:
-        said = message.splitlines()[0] if message else "MemoryError"
-        return f"the step ran out of memory: {said}. {_REMEDY}"
-    parts = [f"{room[2]} of {room[1]} were free"]
-    if in_use := _IN_USE.search(message):
-        parts.append(f"{in_use[1]} in use by PyTorch here")
-    if kept := _KEPT.search(message):
-        parts.append(f"{kept[1]} reserved by it and unused")
-    return f"the step ran out of memory: it asked for {asked[1]}; {', '.join(parts)}. {_REMEDY}"
+    """What torch, or who else, says of it, and what to try."""
+    said = message.splitlines()[0].rstrip(".") if message else "MemoryError"
+    return f"the step ran out of memory: {said}. {_REMEDY}"
 
 
 _REMEDY = (

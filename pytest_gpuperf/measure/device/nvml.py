@@ -37,14 +37,14 @@ _APPLICATION = bytes.fromhex("6d0f1b8f5c9a4e57a2c3d1790be8467a")
 """Ours alone: a random number."""
 
 
-def detect_device(index: int = 0) -> Device | None:
-    """The GPU that CUDA would number `index`, or None without a driver, a library or a GPU.
+def detect_device() -> Device | None:
+    """The GPU that CUDA would number 0, or None without a driver, a library or a GPU.
 
     Asks NVML and creates no CUDA context. Honours CUDA_VISIBLE_DEVICES; see `NvmlSession.gpu`.
     The architecture may be one that ARCHITECTURES does not have.
     """
     with open_session() as session:
-        gpu = session.gpu(index) if session else None
+        gpu = session.gpu() if session else None
         return _device(session, gpu) if session and gpu else None
 
 
@@ -109,10 +109,10 @@ def silent_gpu() -> str:
     return ""
 
 
-def node(which: int | str = 0) -> Path:
-    """What everybody on this machine holds who measures on the GPU `which`.
+def node(uuid: str = "") -> Path:
+    """What everybody on this machine holds who measures on the GPU of this UUID.
 
-    That is the number that CUDA gives it, or its UUID, whether this process sees it or not.
+    Whether this process sees it or not; by default it is the one that CUDA numbers 0 here.
 
     Its device node: who may use the GPU may open it, and nobody but root can put something else in
     its place. Containers have it too, and where they have the host's own (bound, not made anew),
@@ -122,7 +122,8 @@ def node(which: int | str = 0) -> Path:
     with open_session() as session:
         if session is None:
             return ANY_NODE
-        gpu = session.by_uuid(which) if isinstance(which, str) else session.gpu(which)
+        found = session.every([uuid]) if uuid else [session.gpu()]
+        gpu = found[0] if found else None
         if gpu is None:
             return ANY_NODE
         own = Path(_NODE.format(session.integer("nvmlDeviceGetMinorNumber", gpu.physical)))
@@ -197,22 +198,25 @@ class NvmlSession:
     def __init__(self, library: Any) -> None:
         self._library = library
 
-    def ask(self, function: str, *arguments: object) -> Any:
-        """The answer of NVML's `function`, or None where driver or GPU do not support it."""
+    def ask(self, function: str, *arguments: object, older: str = "") -> Any:
+        """The answer of NVML's `function`, or None where driver or GPU do not support it.
+
+        `older` is its name in older drivers, which CUDA 14 is said to remove.
+        """
         try:
             return getattr(self._library, function)(*arguments)
         except (AttributeError, self._library.NVMLError):
             # AttributeError: an older pynvml that does not know the function yet.
-            return None
+            return self.ask(older, *arguments) if older else None
 
     def text(self, function: str, *arguments: object) -> str:
         """The answer of NVML's `function` as text, "" where there is none."""
         answer = self.ask(function, *arguments)
         return str(answer) if answer is not None else ""
 
-    def integer(self, function: str, *arguments: object) -> int | None:
+    def integer(self, function: str, *arguments: object, older: str = "") -> int | None:
         """The answer of NVML's `function` as a number, or None where there is none."""
-        answer = self.ask(function, *arguments)
+        answer = self.ask(function, *arguments, older=older)
         return None if answer is None else int(answer)
 
     def watts(self, function: str, *arguments: object) -> float | None:
@@ -220,20 +224,16 @@ class NvmlSession:
         milliwatts = self.integer(function, *arguments)
         return None if milliwatts is None else milliwatts / 1000
 
-    def gpu(self, index: int = 0) -> Gpu | None:
-        """The GPU that CUDA numbers `index` under CUDA_VISIBLE_DEVICES, or None.
+    def gpu(self) -> Gpu | None:
+        """The GPU that CUDA numbers 0 under CUDA_VISIBLE_DEVICES, or None.
 
         NVML counts in the order of the PCI bus. CUDA does so too where all GPUs are of one kind or
         CUDA_DEVICE_ORDER=PCI_BUS_ID is set; on a host with a mixture CUDA puts the fastest first,
         which NVML cannot tell.
         """
         entries = visible_entries(os.environ.get("CUDA_VISIBLE_DEVICES"))
-        if entries is None:
-            return next(iter(self._by_index(index)), None)
-        if index >= len(entries):
-            return None
-        entry = entries[index]
-        return next(iter(self._entry(entry)), None)
+        found = self.every(("0",) if entries is None else entries[:1])
+        return found[0] if found else None
 
     def every(self, entries: Sequence[str] | None) -> list[Gpu]:
         """The GPUs of these entries of CUDA_VISIBLE_DEVICES up to the first that is none.
@@ -241,50 +241,37 @@ class NvmlSession:
         None is all there are. Of a GPU in MIG mode, all its instances.
         """
         if entries is None:
-            count = self.ask("nvmlDeviceGetCount") or 0
-            return [gpu for index in range(count) for gpu in self._by_index(index)]
+            return [gpu for handle in self._handles() for gpu in self._whole_or_instances(handle)]
         found: list[Gpu] = []
         for entry in entries:
-            named = self._entry(entry)
+            named = self._named(entry)
             if not named:
                 break
             found += named
         return found
 
-    def by_uuid(self, uuid: str) -> Gpu | None:
-        """The GPU or instance of this UUID, or of the only one that begins so; None else."""
-        return next(iter(self._by_uuid(uuid)), None)
+    def _named(self, entry: str) -> list[Gpu]:
+        """The GPU or instance of this number or UUID; CUDA takes the beginning of a UUID, too."""
+        if entry.isdigit():
+            begun = [self.ask("nvmlDeviceGetHandleByIndex", int(entry))]
+        elif entry.startswith("MIG-"):
+            instance = self.ask("nvmlDeviceGetHandleByUUID", entry)
+            physical = instance and self.ask(
+                "nvmlDeviceGetDeviceHandleFromMigDeviceHandle", instance
+            )
+            return [Gpu(physical, instance)] if physical else []
+        else:
+            uuids = [(self.text("nvmlDeviceGetUUID", one), one) for one in self._handles()]
+            begun = [handle for uuid, handle in uuids if uuid.startswith(entry)]
+        # Of several that begin so it is none of them.
+        return self._whole_or_instances(begun[0]) if len(begun) == 1 and begun[0] else []
 
-    def _entry(self, entry: str) -> list[Gpu]:
-        return self._by_index(int(entry)) if entry.isdigit() else self._by_uuid(entry)
+    def _handles(self) -> list[object]:
+        count = self.ask("nvmlDeviceGetCount") or 0
+        every = (self.ask("nvmlDeviceGetHandleByIndex", index) for index in range(count))
+        return [handle for handle in every if handle is not None]
 
-    def _by_index(self, index: int) -> list[Gpu]:
-        return self._whole_or_instances(self.ask("nvmlDeviceGetHandleByIndex", index))
-
-    def _by_uuid(self, entry: str) -> list[Gpu]:
-        if entry.startswith("MIG-"):
-            instance = self._mig_by_uuid(entry)
-            return [] if instance is None else [instance]
-        handle = self.ask("nvmlDeviceGetHandleByUUID", entry)
-        if handle is None:
-            # CUDA accepts the beginning of a UUID, as long as it is the beginning of only one.
-            count = self.ask("nvmlDeviceGetCount") or 0
-            every = (self.ask("nvmlDeviceGetHandleByIndex", index) for index in range(count))
-            handles = [one for one in every if one is not None]
-            begun = [h for h in handles if self.text("nvmlDeviceGetUUID", h).startswith(entry)]
-            handle = begun[0] if len(begun) == 1 else None
-        return self._whole_or_instances(handle)
-
-    def _mig_by_uuid(self, entry: str) -> Gpu | None:
-        instance = self.ask("nvmlDeviceGetHandleByUUID", entry)
-        if instance is None:
-            return None
-        physical = self.ask("nvmlDeviceGetDeviceHandleFromMigDeviceHandle", instance)
-        return None if physical is None else Gpu(physical, instance)
-
-    def _whole_or_instances(self, handle: object | None) -> list[Gpu]:
-        if handle is None:
-            return []
+    def _whole_or_instances(self, handle: object) -> list[Gpu]:
         modes = self.ask("nvmlDeviceGetMigMode", handle)
         if not modes or modes[0] != _MIG_ENABLED:
             return [Gpu(handle)]

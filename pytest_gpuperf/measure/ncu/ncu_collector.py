@@ -25,11 +25,9 @@ from pytest_gpuperf.measure.execution import (
     garbage_kept,
 )
 from pytest_gpuperf.measure.ncu import ncu_command, profiled_step
-from pytest_gpuperf.measure.ncu.ncu_command import Control
 from pytest_gpuperf.measure.ncu.profiled_step import Report
 from pytest_gpuperf.measure.replica import Replicas, Task
-from pytest_gpuperf.measure.trace import activity
-from pytest_gpuperf.measure.trace.profile import events
+from pytest_gpuperf.measure.trace import activity, profile
 from pytest_gpuperf.model.measurement import (
     Device,
     KernelTable,
@@ -50,11 +48,12 @@ class _Profiled:
 
 
 class NcuCollector:
-    """Counts a step on `device` with the ncu that `control` names.
+    """Counts a step on `device` with the ncu `program`, by default the one that is found.
 
-    `replicas` run the test again under a command. The counters are of one execution, whatever the
-    plan's rounds: ncu takes minutes where CUPTI takes seconds. Under kernel replay they are sums
-    over kernels that ran one at a time, and phases are told apart; a range is counted as a whole.
+    `replicas` run the test again under a command; `replay` is how ncu repeats the step. The
+    counters are of one execution, whatever the plan's rounds: ncu takes minutes where CUPTI takes
+    seconds. Under kernel replay they are sums over kernels that ran one at a time, and phases are
+    told apart; a range is counted as a whole.
     """
 
     name = "ncu"
@@ -63,16 +62,18 @@ class NcuCollector:
     def __init__(
         self,
         device: Device,
-        control: Control,
+        program: Path | None,
         replicas: Replicas,
+        replay: str = ncu_command.RANGE,
         *,
         timer: CudaTimer | None = None,
         memory: CudaMemory | None = None,
-        traced: activity.Tracing = events,
+        traced: activity.Tracing = profile.trace,
     ) -> None:
         self._device = device
-        self._control = control
+        self._program = program
         self._replicas = replicas
+        self._replay = replay
         self._timer = timer or CudaTimer()
         self._memory = memory or CudaMemory()
         self._traced = traced
@@ -84,7 +85,7 @@ class NcuCollector:
 
     def software(self) -> dict[str, str]:
         """The version of ncu, where it is found."""
-        program = self._control.program or ncu_command.find()
+        program = self._program or ncu_command.find()
         version = ncu_command.version(program) if program else ""
         return {"ncu": version} if version else {}
 
@@ -104,7 +105,7 @@ class NcuCollector:
             active = activity.measured(executions, plan, self._traced)
             watch.lap("activity_s" if active.settings else "")
         try:
-            profiled = self._profile(work, plan.metrics)
+            profiled = self._profile(work, plan.metrics, self._replay)
         except CountersUnavailable as error:
             reason = str(error)
             unsupported = tuple(Unsupported(metric.name, reason) for metric in plan.metrics)
@@ -113,9 +114,7 @@ class NcuCollector:
         settings: dict[str, Scalar] = {
             **executions.settings(),
             **active.settings,
-            "replay": self._control.replay,
-            "clock_control": self._control.clocks,
-            "cache_control": self._control.caches,
+            "replay": self._replay,
             "rounds": 1,
             "repetitions": plan.repetitions or REPETITIONS,
             "warmup": max(plan.warmup, 1),
@@ -138,20 +137,18 @@ class NcuCollector:
         known = self._kernels.get((work.test, work.name))
         if known is None:
             try:
-                known = self._profile(work, metrics, replay=ncu_command.KERNEL).kernels
+                known = self._profile(work, metrics, ncu_command.KERNEL).kernels
             except (CountersUnavailable, MeasurementError) as error:
                 return KernelTable((), (), (), 0.0, mismatch=str(error))
         return known or KernelTable((), (), (), 0.0, mismatch="ncu's report has no durations")
 
-    def _profile(self, work: Work, metrics: Sequence[Metric], *, replay: str = "") -> _Profiled:
+    def _profile(self, work: Work, metrics: Sequence[Metric], replay: str) -> _Profiled:
         """One execution under ncu: what was counted, by phase."""
         arch = self._device.arch
-        executable = ncu_command.program(self._control)
+        executable = ncu_command.program(self._program)
         with tempfile.TemporaryDirectory(prefix="gpuperf-ncu-") as folder:
             file = Path(folder) / "step.ncu-rep"
-            command = ncu_command.of_step(
-                executable, self._control, self._hardware(metrics), file, replay=replay
-            )
+            command = ncu_command.of_step(executable, replay, self._hardware(metrics), file)
             task = Task(work.test, replica.PROFILED, work.name)
             report, child = self._report(work, task, command, file)
         try:
@@ -192,7 +189,7 @@ class NcuCollector:
         environment = {"TMPDIR": str(file.parent)}
         finished = self._replicas.run(task, under=command, environment=environment)
         if not file.exists():
-            raise ncu_command.failure(finished.output, finished.code).error()
+            raise ncu_command.failure(finished.output, finished.code)
         measured = finished.measurement(work.test, work.name)
         if task.kind == replica.PROFILED and measured is None:
             raise MeasurementError(
@@ -203,5 +200,4 @@ class NcuCollector:
             settings = measured.fingerprint.settings if measured else {}
             return profiled_step.read(file, Path(command[0])), settings
         except UsageFailure as error:
-            known = ncu_command.recognized(finished.output)
-            raise (known.error() if known else MeasurementError(str(error))) from error
+            raise ncu_command.recognized(finished.output) or MeasurementError(str(error)) from error

@@ -7,7 +7,6 @@ import re
 import shutil
 import subprocess
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from pytest_gpuperf.catalogue import yaml_table
@@ -24,35 +23,6 @@ _TIME_LIMIT_SECONDS = 60
 _FAILURES = Path(__file__).with_name("failures.yaml")
 _QUOTED_LINES = 5
 """So many last lines of an output that nobody here knows are quoted."""
-
-
-@dataclass(frozen=True)
-class Control:
-    """How ncu is run."""
-
-    program: Path | None = None
-    """The executable; None for the one that `find` finds."""
-    replay: str = RANGE
-    clocks: str = "none"
-    """Whether ncu locks the GPU to its base clocks ("base") or leaves them alone ("none")."""
-    caches: str = "none"
-    """Whether it empties the caches before every replay ("all") or not ("none")."""
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """What went wrong under ncu, and what to do about it."""
-
-    reason: str
-    remedy: str
-    counters: bool = False
-    """Counters cannot be read here at all, whatever is measured."""
-
-    def error(self) -> GpuperfError:
-        """As an exception: CountersUnavailable, or MeasurementError for this one step."""
-        if self.counters:
-            return CountersUnavailable(self.reason, self.remedy)
-        return MeasurementError(f"{self.reason}. {self.remedy}")
 
 
 def find() -> Path | None:
@@ -78,9 +48,9 @@ def module_of(executable: Path) -> Path | None:
     return max(there, key=numbers, default=None)
 
 
-def program(control: Control) -> Path:
-    """The executable to run. Raises CountersUnavailable where there is none."""
-    executable = control.program or find()
+def program(named: Path | None) -> Path:
+    """The executable to run: this one or that which is found. Raises CountersUnavailable."""
+    executable = named or find()
     if executable is None:
         raise CountersUnavailable(
             "ncu (Nsight Compute) was not found on the PATH or where NVIDIA installs it",
@@ -113,19 +83,16 @@ def version(executable: Path) -> str:
     return match[1].rstrip(".") if match else ""
 
 
-def of_step(
-    executable: Path, control: Control, metrics: Sequence[str], report: Path, *, replay: str = ""
-) -> list[str]:
+def of_step(executable: Path, replay: str, metrics: Sequence[str], report: Path) -> list[str]:
     """The command that profiles what its program marks by cudaProfilerStart and -Stop.
 
-    `metrics` are NVIDIA's names; `replay` goes before that of `control`.
+    `metrics` are NVIDIA's names. Clocks and caches are left as they are.
     """
-    replay = replay or control.replay
     # A range is what lies between the two calls: there the option is refused.
     marked = ["--profile-from-start", "off", "--nvtx"] if replay == KERNEL else []
     return [
         *(str(executable), "--target-processes", "all"),
-        *("--clock-control", control.clocks, "--cache-control", control.caches),
+        *("--clock-control", "none", "--cache-control", "none"),
         # A test that fails after it measured fails in the session as well, and says why there.
         *("--check-exit-code", "no"),
         *("--force-overwrite", "--export", str(report)),
@@ -139,29 +106,31 @@ def numbers(path: Path) -> list[int]:
     return [int(number) for number in re.findall(r"\d+", str(path))]
 
 
-def recognized(output: str) -> Failure | None:
-    """The failure that ncu's terminal output speaks of, if it is one of those known here."""
+def recognized(output: str) -> GpuperfError | None:
+    """The failure that ncu's terminal output speaks of, if it is one of those known here.
+
+    CountersUnavailable where counters cannot be read at all, MeasurementError for this one step.
+    """
     for known in yaml_table(_FAILURES):
         match = re.search(known["pattern"], output, re.IGNORECASE)
         if match:
             names = {name: text.strip(" .") for name, text in match.groupdict("").items()}
-            reason = known["reason"].format(**names)
-            return Failure(reason, known["remedy"], known.get("counters", False))
+            reason, remedy = known["reason"].format(**names), known["remedy"]
+            if known.get("counters"):
+                return CountersUnavailable(reason, remedy)
+            return MeasurementError(f"{reason}. {remedy}")
     return None
 
 
-def failure(output: str, code: int) -> Failure:
+def failure(output: str, code: int) -> GpuperfError:
     """Why ncu, which printed `output` (stdout and stderr) and exited with `code`, failed.
 
     What is not known here is quoted: ncu's ==ERROR== lines, else its last lines.
     """
-    known = recognized(output)
-    if known is not None:
-        return known
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     said = [line for line in lines if line.startswith("==ERROR==")] or lines
     quoted = " / ".join(said[-_QUOTED_LINES:]) or "it printed nothing"
-    return Failure(
-        f"ncu failed with exit code {code}: {quoted}",
-        "Run the ncu command by itself to see all of its output",
+    return recognized(output) or MeasurementError(
+        f"ncu failed with exit code {code}: {quoted}. Run the ncu command by itself to see all of "
+        "its output"
     )

@@ -196,7 +196,7 @@ def with_call_sites(
     root: Path,
     step: Callable[[], object],
     synchronize: Callable[[], None],
-    traced: activity.Tracing = profile.events,
+    traced: activity.Tracing = profile.trace,
 ) -> KernelTable:
     """The same table with the call site of each launch, from one more execution of the step.
 
@@ -209,26 +209,19 @@ def with_call_sites(
         with uncompiled(), _waits_annotated(call_sites), Annotating(call_sites):
             step()
 
-    events = traced(annotated, synchronize, host=True)
+    trace = traced(annotated, synchronize, host=True)
     # Each once, as who adds to them counts on: what libraries alone call comes from nowhere, too.
     sites = tuple(dict.fromkeys((*call_sites.sites, _NOWHERE)))
     nowhere = sites.index(_NOWHERE)
     site_of = [nowhere] * len(table.launches)
-    entries, ranges = profile.parse(events).entries, activity.Ranges(events)
-    beginning = profile.beginning(events)
+    ranges = profile.Ranges(trace.ranges(activity.COMPONENT))
     same = common(
-        [table.names[launch.name] for launch in table.launches], [entry.name for entry in entries]
+        [table.names[launch.name] for launch in table.launches],
+        [entry.name for entry in trace.entries],
     )
     for place, there in same:
-        launched = entries[there].launched
-        if launched is None:
-            continue
-        number = ranges.at(beginning + launched / profile.MICROSECOND)
-        if number:
-            site_of[place] = int(number)
-    called = Counter(
-        (name, int(ranges.at(at) or nowhere)) for at, name in host_calls.during(events)
-    )
+        site_of[place] = int(ranges.at(trace.entries[there].launched) or nowhere)
+    called = Counter((name, int(ranges.at(at) or nowhere)) for at, name in host_calls.during(trace))
     return replace(
         table,
         sites=sites,
@@ -242,12 +235,12 @@ def with_idle_sites(
     root: Path,
     step: Callable[[], object],
     synchronize: Callable[[], None],
-    traced: activity.Tracing = profile.events,
+    traced: activity.Tracing = profile.trace,
 ) -> KernelTable:
     """The same table with where the host was while nothing ran, from one more execution.
 
-    A gap is that of the lines at which the host was seen in it; nobody knows of one that is shorter
-    than the time between two looks. Raises what the step raises.
+    A look says where the host was since the look before: what holds the interpreter is seen once,
+    when it is over. A gap without a look has no line. Raises what the step raises.
     """
     spans, known = Spans(_SEEN), {site: number for number, site in enumerate(table.sites)}
     functions = {site.line: site.function for site in table.sites}
@@ -257,18 +250,15 @@ def with_idle_sites(
         with seen:
             step()
 
-    events = traced(watched, synchronize, spans=spans)
-    gaps, beginning = profile.parse(events).gaps, profile.beginning(events)
-    looks = sorted(
-        ((float(event["ts"]) - beginning) * profile.MICROSECOND, event["name"])
-        for event in events
-        if str(event.get("name", "")).startswith(_SEEN)
-    )
+    trace = traced(watched, synchronize, spans=spans)
+    looks = trace.ranges(_SEEN)
+    moments = [look.begin for look in looks]
     idle: defaultdict[int, float] = defaultdict(float)
-    for begin, end in gaps:
-        inside = looks[bisect_left(looks, (begin, "")) : bisect_left(looks, (end, ""))]
-        for _, name in inside:
-            idle[int(name.removeprefix(_SEEN))] += (end - begin) / len(inside)
+    for begin, end in trace.gaps:
+        inside = looks[bisect_left(moments, begin) : bisect_left(moments, end)]
+        until = [look.begin for look in inside[:-1]] + [end]
+        for since, at, look in zip([begin, *until], until, inside, strict=False):
+            idle[int(look.name)] += at - since
     return replace(
         table,
         sites=tuple(known),

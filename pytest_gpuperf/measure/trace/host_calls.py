@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from pytest_gpuperf.measure.trace.profile import ANNOTATION, LAUNCHING, STEP_RANGE, Event
+from pytest_gpuperf.measure.trace.profile import OPERATOR, Trace
 
 WAITING = {
     "cudaStreamSynchronize": "stream_synchronizations",
@@ -40,31 +40,16 @@ _RESUMED = "torch_dynamo_resume_in_"
 """What dynamo calls functions that go on after a graph break."""
 
 
-def during(traced: Sequence[Event]) -> list[tuple[float, str]]:
-    """When each call of CUDA began, in the trace's time, and its name: of waits, and of memory.
-
-    Those of the step only, where the trace says when that was.
-    """
-    since, until = within(traced)
-    made = (
-        (float(event["ts"]), plain(str(event["name"])))
-        for event in traced
-        if event.get("cat") in LAUNCHING
-    )
-    return sorted((at, name) for at, name in made if name in _LOOKED_AT and since <= at <= until)
+def during(trace: Trace) -> list[tuple[float, str]]:
+    """When each call of CUDA in the step began, and its name: of waits, and of memory."""
+    since, until = trace.step
+    made = ((at, plain(name)) for at, name in trace.calls if since <= at <= until)
+    return [(at, name) for at, name in made if name in _LOOKED_AT]
 
 
 def plain(name: str) -> str:
     """The name of a call without the version of the API: "cudaMalloc_v3020" is cudaMalloc."""
     return name.partition("_")[0]
-
-
-def within(traced: Sequence[Event]) -> tuple[float, float]:
-    """When the step began and ended, in the trace's time; all of it where nobody said."""
-    for event in traced:
-        if event.get("cat") == ANNOTATION and event.get("name") == STEP_RANGE:
-            return float(event["ts"]), float(event["ts"]) + float(event["dur"])
-    return float("-inf"), float("inf")
 
 
 def counted(names: Iterable[str]) -> dict[str, float]:
@@ -87,15 +72,11 @@ class Compilations:
         """Whether anything has been compiled in this process: only then traces are looked at."""
         return self._before > 0
 
-    def counted(self, traced: Sequence[Event]) -> dict[str, float]:
+    def counted(self, trace: Trace) -> dict[str, float]:
         """The metrics of the execution since this was made, by name, from its trace with `host`."""
-        since, until = within(traced)
-        graphs = [
-            str(event["name"]).removeprefix(_COMPILED).split()[0]
-            for event in traced
-            if str(event.get("name", "")).startswith(_COMPILED)
-            and since <= float(event["ts"]) <= until
-        ]
+        since, until = trace.step
+        regions = trace.ranges(_COMPILED, OPERATOR)
+        graphs = [one.name.split()[0] for one in regions if since <= one.begin <= until]
         resumed = _resumed() if graphs else set()
         return {
             "compiled_graphs": float(len(graphs)),

@@ -1,24 +1,28 @@
-"""What a step launches, in order: names, grids, durations and copies, from torch.profiler.
+"""One execution of a step as torch.profiler records it: what ran on the GPU, and the host's calls.
 
-The trace is of one execution without counters. Kernels that a CUDA graph launches are one entry of
-kind `graph`, as counters count them; `activity.py` has them one by one.
+The trace is of an execution without counters. Kernels that a CUDA graph launches are there one by
+one, and as one entry of kind `graph`, as counters count them.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
 from pytest_gpuperf.errors import CountersUnavailable
 from pytest_gpuperf.measure.collector import PhaseNames
 
-KERNEL, COPY, FILL, GRAPH = "kernel", "copy", "fill", "graph"
+KERNEL, COPY, FILL, GRAPH, RANGE = "kernel", "copy", "fill", "graph", "range"
 COUNTED = (KERNEL, GRAPH)
 """The kinds that counters see."""
 KINDS = {"kernel": KERNEL, "gpu_memcpy": COPY, "gpu_memset": FILL}
@@ -28,9 +32,16 @@ MICROSECOND = 1000.0
 LAUNCHING = ("cuda_runtime", "cuda_driver")
 """The categories of the host's calls; a call and what it launches share a correlation id."""
 _GRAPH_CALLS = ("cudaGraphLaunch", "cuGraphLaunch")
+_COLLECTIVE = ("ncclDevKernel", "ncclKernel")
+_COPY = re.compile(r"Memcpy (?P<from>\w)to(?P<to>\w)(?: \((?P<source>.*) -> (?P<target>.*)\))?")
+"""Kineto's names: "Memcpy HtoD (Pinned -> Device)"; H is the host, all else is on a device."""
+H2D, D2H, D2D = DIRECTIONS = ("h2d", "d2h", "d2d")
+PINNED, PAGEABLE = "pinned", "pageable"
 
 ANNOTATION = "user_annotation"
 """The category of ranges that a program opened by itself."""
+OPERATOR = "cpu_op"
+"""That of the ranges that torch opens. On a GPU there are ranges of the same names."""
 STEP_RANGE = "gpuperf step"
 """The name of the range that is the step, without the wait at its end."""
 _BORDER_NS = 20_000
@@ -38,30 +49,78 @@ _BORDER_NS = 20_000
 
 Event = Mapping[str, Any]
 """One event of an exported trace (Chrome's format: `ts` and `dur` in microseconds)."""
+Size = tuple[int, int, int]
 
 
-@dataclass(frozen=True)
-class Traced:
-    """One entry of the trace."""
+@dataclass(frozen=True, slots=True)
+class Activity:
+    """One kernel, copy or fill, one graph of them, or one range of the host's.
 
-    name: str
+    Times are in nanoseconds since the device began.
+    """
+
     kind: str
-    """kernel, copy, fill or graph."""
-    grid: tuple[int, int, int] | None
-    block: tuple[int, int, int] | None
-    start: float
-    """Nanoseconds since the first entry."""
+    """kernel, copy, fill, graph or range."""
+    name: str
+    begin: float
     duration: float
-    """Nanoseconds."""
     launched: float | None = None
-    """When the host launched it, in nanoseconds as `start`; None where the trace does not say."""
+    """When the host launched it; None where the trace does not say."""
+    graph: int | None = None
+    """Which launch of a CUDA graph it belongs to; None for what was launched by itself."""
+    grid: Size | None = None
+    block: Size | None = None
+    size: float = 0.0
+    """Of a copy, in bytes."""
+
+    @property
+    def end(self) -> float:
+        """When it ended."""
+        return self.begin + self.duration
+
+    @property
+    def collective(self) -> bool:
+        """Whether it is a kernel of NCCL's."""
+        return self.kind == KERNEL and is_collective(self.name)
+
+    @property
+    def way(self) -> tuple[str, str]:
+        """Of a copy its direction, "" without a device, and whether the host's memory is pinned."""
+        return _way(self.name) if self.kind == COPY else ("", "")
 
 
-@dataclass(frozen=True)
 class Trace:
-    """One execution of a step."""
+    """One execution of a step, read from the events of an exported trace."""
 
-    entries: tuple[Traced, ...]
+    def __init__(self, events: Sequence[Event]) -> None:
+        self.events = events
+
+    @cached_property
+    def activities(self) -> tuple[Activity, ...]:
+        """Kernels, copies and fills one by one, in the order in which they began."""
+        made = [e for e in self.events if "correlation" in e.get("args", {})]
+        calls: dict[int, float] = {}
+        for event in made:
+            if event.get("cat") in LAUNCHING:
+                calls.setdefault(event["args"]["correlation"], self._at(event))
+        # Not every call that launches a graph is in a trace: several kernels of one are a graph.
+        kernels = Counter(e["args"]["correlation"] for e in made if e.get("cat") == KERNEL)
+        graphs = {number for number, count in kernels.items() if number and count > 1}
+        graphs |= {
+            event["args"]["correlation"]
+            for event in made
+            if str(event.get("name", "")).startswith(_GRAPH_CALLS)
+        }
+        return tuple(self._activity(event, calls, graphs) for event in self._on_device)
+
+    @cached_property
+    def entries(self) -> tuple[Activity, ...]:
+        """The same with all that one launch of a graph ran as one, from first start to last end."""
+        parts: dict[tuple[int | None, int], list[Activity]] = {}
+        for number, one in enumerate(self.activities):
+            alone = number if one.graph is None else 0
+            parts.setdefault((one.graph, alone), []).append(one)
+        return tuple(_graph(of) if of[0].graph is not None else of[0] for of in parts.values())
 
     @property
     def counted(self) -> tuple[int, ...]:
@@ -89,12 +148,15 @@ class Trace:
 
     @property
     def gaps(self) -> list[tuple[float, float]]:
-        """When nothing ran between the first start and the last end: begin and end."""
+        """When nothing ran between the first start and the last end: begin and end.
+
+        A graph runs from its first start to its last end.
+        """
         gaps, reached = [], 0.0
-        for entry in sorted(self.entries, key=lambda e: e.start):
-            if entry.start > reached:
-                gaps.append((reached, entry.start))
-            reached = max(reached, entry.start + entry.duration)
+        for one in self.entries:
+            if one.begin > reached:
+                gaps.append((reached, one.begin))
+            reached = max(reached, one.end)
         return gaps
 
     @property
@@ -102,20 +164,129 @@ class Trace:
         """Nanoseconds between the first start and the last end in which nothing ran."""
         return sum(end - begin for begin, end in self.gaps)
 
+    @cached_property
+    def calls(self) -> list[tuple[float, str]]:
+        """When the host began each call of CUDA's, and its name."""
+        made = (event for event in self.events if event.get("cat") in LAUNCHING)
+        return sorted((self._at(event), str(event["name"])) for event in made)
 
-def trace(step: Callable[[], object], synchronize: Callable[[], None]) -> Trace:
-    """Traces one execution of `step` on the current CUDA device."""
-    return parse(events(step, synchronize))
+    @property
+    def step(self) -> tuple[float, float]:
+        """When the step began and ended; all of the trace where nobody said."""
+        for one in self.ranges(STEP_RANGE):
+            return one.begin, one.end
+        return float("-inf"), float("inf")
+
+    def ranges(self, prefix: str, category: str = ANNOTATION) -> list[Activity]:
+        """The host's ranges whose names begin so, without that, the outer before the inner."""
+        found = [
+            Activity(RANGE, name.removeprefix(prefix), self._at(event), self._lasted(event))
+            for event in self.events
+            if event.get("cat") == category and (name := str(event["name"])).startswith(prefix)
+        ]
+        return sorted(found, key=lambda one: (one.begin, -one.duration))
+
+    @cached_property
+    def _on_device(self) -> list[Event]:
+        """In the order in which they began."""
+        on_device = (event for event in self.events if event.get("cat") in KINDS)
+        return sorted(on_device, key=lambda event: float(event["ts"]))
+
+    @cached_property
+    def _origin(self) -> float:
+        """When the device began, in the trace's time."""
+        return float(self._on_device[0]["ts"]) if self._on_device else 0.0
+
+    def _at(self, event: Event) -> float:
+        return (float(event["ts"]) - self._origin) * MICROSECOND
+
+    @staticmethod
+    def _lasted(event: Event) -> float:
+        return float(event["dur"]) * MICROSECOND
+
+    def _activity(self, event: Event, calls: dict[int, float], graphs: set[int]) -> Activity:
+        arguments = event.get("args", {})
+        correlation = arguments.get("correlation")
+        return Activity(
+            KINDS[event["cat"]],
+            str(event["name"]),
+            self._at(event),
+            self._lasted(event),
+            launched=calls.get(correlation),
+            graph=correlation if correlation in graphs else None,
+            grid=_three(arguments.get("grid")),
+            block=_three(arguments.get("block")),
+            size=float(arguments.get("bytes", 0.0)),
+        )
 
 
-def events(
+class Ranges:
+    """When which of these ranges was the innermost one that was open, by its name."""
+
+    def __init__(self, ranges: Sequence[Activity]) -> None:
+        self._moments: list[float] = []
+        self._names: list[str] = []
+        open_ranges: list[Activity] = []
+        for one in ranges:
+            self._close(open_ranges, one.begin)
+            open_ranges.append(one)
+            self._from(one.begin, one.name)
+        self._close(open_ranges, float("inf"))
+
+    def at(self, moment: float | None) -> str:
+        """The innermost at `moment`; "" for none, and where nobody knows the moment."""
+        position = 0 if moment is None else bisect_right(self._moments, moment)
+        return self._names[position - 1] if position else ""
+
+    def _close(self, open_ranges: list[Activity], moment: float) -> None:
+        while open_ranges and open_ranges[-1].end <= moment:
+            end = open_ranges.pop().end
+            self._from(end, open_ranges[-1].name if open_ranges else "")
+
+    def _from(self, moment: float, name: str) -> None:
+        self._moments.append(moment)
+        self._names.append(name)
+
+
+def is_collective(kernel: str) -> bool:
+    """Whether the kernel of this name is one of NCCL's."""
+    return kernel.startswith(_COLLECTIVE)
+
+
+@lru_cache
+def _way(name: str) -> tuple[str, str]:
+    """The direction of a copy, and the kind of the host's memory: pinned is what says it is."""
+    match = _COPY.match(name)
+    if match is None or match["from"] == match["to"] == "H":
+        return "", ""
+    if "H" not in (match["from"], match["to"]):
+        return D2D, ""
+    direction, host = (H2D, "source") if match["from"] == "H" else (D2H, "target")
+    return direction, PINNED if match[host] == "Pinned" else PAGEABLE
+
+
+def _graph(parts: Sequence[Activity]) -> Activity:
+    kernels = sum(part.kind == KERNEL for part in parts)
+    begin, end = parts[0].begin, max(part.end for part in parts)
+    name = f"CUDA graph of {kernels} kernel{'s' if kernels != 1 else ''}"
+    return Activity(GRAPH, name, begin, end - begin, parts[0].launched)
+
+
+def _three(numbers: object) -> Size | None:
+    if not isinstance(numbers, list) or len(numbers) != 3:
+        return None
+    x, y, z = numbers
+    return int(x), int(y), int(z)
+
+
+def trace(
     step: Callable[[], object],
     synchronize: Callable[[], None],
     *,
     host: bool = False,
     spans: Spans | None = None,
-) -> list[Event]:
-    """The events of one execution of `step` on the current CUDA device.
+) -> Trace:
+    """One execution of `step` on the current CUDA device.
 
     The calls of the CUDA runtime come with the device's activities. With `host`, so do torch's
     operators and whatever was annotated, which takes the host microseconds for each. The step is a
@@ -130,7 +301,9 @@ def events(
         synchronize()
     finally:
         profile.__exit__(None, None, None)
-    return spans.among(_exported(profile))
+    exported = _exported(profile)
+    origin = exported.get("baseTimeNanoseconds", 0)
+    return Trace([*exported["traceEvents"], *spans.events(origin)])
 
 
 class Spans(PhaseNames):
@@ -171,12 +344,9 @@ class Spans(PhaseNames):
         now = time.time_ns()
         self._closed.append((name, now, now))
 
-    def among(self, traced: list[Event]) -> list[Event]:
-        """The events of the trace, with these ranges."""
-        origin = next((e["ts"] for e in traced if e.get("name") == _ORIGIN), None)
-        if origin is None:
-            return traced
-        ranges: list[Event] = [
+    def events(self, origin: int) -> list[Event]:
+        """These ranges as events of a trace whose time begins then, in nanoseconds since 1970."""
+        return [
             {
                 "ph": "X",
                 "cat": ANNOTATION,
@@ -186,19 +356,20 @@ class Spans(PhaseNames):
             }
             for name, begin, end in self._closed
         ]
-        return [*traced, *ranges]
 
 
 def _border() -> int:
     """Now, in nanoseconds since 1970, with some time on either side."""
-    until = time.perf_counter_ns() + _BORDER_NS
-    while time.perf_counter_ns() < until:
-        pass
+    _wait()
     now = time.time_ns()
+    _wait()
+    return now
+
+
+def _wait() -> None:
     until = time.perf_counter_ns() + _BORDER_NS
     while time.perf_counter_ns() < until:
         pass
-    return now
 
 
 def _started(*, host: bool) -> Any:
@@ -207,9 +378,7 @@ def _started(*, host: bool) -> Any:
         from torch.autograd import profiler
         from torch.profiler import ProfilerActivity, supported_activities
     except ImportError as error:
-        raise CountersUnavailable(
-            "torch.profiler records what the GPU did, and torch is not installed", "Install it"
-        ) from error
+        raise _refused(error) from error
     supported: Any = supported_activities  # untyped
     device = ProfilerActivity.CUDA in supported()
     if not (device or host):
@@ -230,91 +399,10 @@ def _refused(why: object) -> CountersUnavailable:
     )
 
 
-def _exported(made: Any) -> list[Event]:
+def _exported(made: Any) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="gpuperf-") as folder:
         # The exported form is the only one that has grids and blocks.
         file = Path(folder) / "trace.json"
         made.export_chrome_trace(str(file))
-        exported = json.loads(file.read_text(encoding="utf-8", errors="replace"))
-    origin: Event = {"ph": "M", "name": _ORIGIN, "ts": exported.get("baseTimeNanoseconds", 0)}
-    return [*exported["traceEvents"], origin]
-
-
-_ORIGIN = "gpuperf origin"
-"""An event that says when the trace's time begins, in nanoseconds since 1970."""
-
-
-def graph_launches(traced: Iterable[Event]) -> set[int]:
-    """Correlation ids of the calls that launched CUDA graphs, and of what these ran."""
-    return {
-        event["args"]["correlation"]
-        for event in traced
-        if str(event.get("name", "")).startswith(_GRAPH_CALLS)
-        and "correlation" in event.get("args", {})
-    }
-
-
-def launch_calls(traced: Iterable[Event]) -> dict[int, float]:
-    """When the host began each call, in the trace's time, by correlation id."""
-    calls: dict[int, float] = {}
-    for event in traced:
-        if event.get("cat") in LAUNCHING and "correlation" in event.get("args", {}):
-            calls.setdefault(event["args"]["correlation"], float(event["ts"]))
-    return calls
-
-
-def on_device(traced: Iterable[Event]) -> list[Event]:
-    """Kernels, copies and fills, in the order of their beginnings."""
-    return sorted((e for e in traced if e.get("cat") in KINDS), key=lambda e: float(e["ts"]))
-
-
-def beginning(traced: Iterable[Event]) -> float:
-    """When the device began, in the trace's time; times of entries count from there."""
-    return min((float(e["ts"]) for e in traced if e.get("cat") in KINDS), default=0.0)
-
-
-def parse(traced: Sequence[Event]) -> Trace:
-    """The entries of an exported trace."""
-    graphs, calls, on_gpu = graph_launches(traced), launch_calls(traced), on_device(traced)
-    origin = beginning(traced)
-    launched: dict[int, list[Traced]] = {}
-    order: list[Traced | int] = []
-    for event in on_gpu:
-        correlation = event.get("args", {}).get("correlation")
-        entry = _traced(event, origin, calls.get(correlation))
-        if correlation in graphs:
-            if correlation not in launched:
-                order.append(correlation)
-            launched.setdefault(correlation, []).append(entry)
-        else:
-            order.append(entry)
-    return Trace(tuple(_graph(launched[item]) if isinstance(item, int) else item for item in order))
-
-
-def _traced(event: Event, origin: float, launched: float | None) -> Traced:
-    arguments = event.get("args", {})
-    return Traced(
-        name=str(event["name"]),
-        kind=KINDS[event["cat"]],
-        grid=_three(arguments.get("grid")),
-        block=_three(arguments.get("block")),
-        start=(float(event["ts"]) - origin) * MICROSECOND,
-        duration=float(event["dur"]) * MICROSECOND,
-        launched=None if launched is None else (launched - origin) * MICROSECOND,
-    )
-
-
-def _graph(parts: list[Traced]) -> Traced:
-    """All that one graph launched, as one: its time from the first start to the last end."""
-    kernels = sum(part.kind == KERNEL for part in parts)
-    start = min(part.start for part in parts)
-    end = max(part.start + part.duration for part in parts)
-    name = f"CUDA graph of {kernels} kernel{'s' if kernels != 1 else ''}"
-    return Traced(name, GRAPH, None, None, start, end - start, parts[0].launched)
-
-
-def _three(numbers: object) -> tuple[int, int, int] | None:
-    if not isinstance(numbers, list) or len(numbers) != 3:
-        return None
-    x, y, z = numbers
-    return int(x), int(y), int(z)
+        exported: dict[str, Any] = json.loads(file.read_text(encoding="utf-8", errors="replace"))
+    return exported

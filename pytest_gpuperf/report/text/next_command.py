@@ -37,8 +37,7 @@ _ABOUT_THE_RUN = {
 _MEASURING = {
     **dict.fromkeys(("--gpu-arch", "--gpuperf-collector", "--gpuperf-metrics"), True),
     **dict.fromkeys(("--gpuperf-rounds", "--gpuperf-processes", "--gpuperf-protocol"), True),
-    **dict.fromkeys(("--gpuperf-ncu-replay", "--gpuperf-ncu-cache-control"), True),
-    **dict.fromkeys(("--gpuperf-kernels", _REPLAY, _BASELINES), True),
+    **dict.fromkeys(("--gpuperf-ncu-replay", "--gpuperf-kernels", _REPLAY, _BASELINES), True),
     **dict.fromkeys(("--gpuperf-require-counters", "--gpuperf-no-judge"), False),
 }
 """Flags that say how something is measured and judged, and no more, and whether each has a value:

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from contextlib import ExitStack
 from pathlib import Path
 
+import pytest
 from torch import Tensor
 
 from pytest_gpuperf.storage import files
@@ -22,6 +23,7 @@ _DECLARED = (
     "const unsigned* grid, unsigned threads, unsigned cluster, unsigned shared, bool descending, "
     "void** arguments"
 )
+_OPTIONS = ("-std=c++17", "-Og", "-w", "-shared", "-fPIC")
 _PASSED = "grid, threads, cluster, shared, descending, arguments"
 
 
@@ -45,7 +47,12 @@ class Emulator:
 
     arch = "sm90"
 
-    def __init__(self, launches: Iterable[Launch], folder: Path, processors: int) -> None:
+    def __init__(
+        self, launches: Iterable[Launch], temporary: pytest.TempPathFactory, processors: int
+    ) -> None:
+        # What is compiled, workers beside each other share.
+        base = temporary.getbasetemp()
+        folder = base.parent if base.name.startswith("popen") else base
         self.processors = processors
         self.descending = False
         self.launched: list[Launch] = []
@@ -102,17 +109,7 @@ def _started(
         return None, library, lock
     program = folder / f"{name}.cpp"
     program.write_text(text)
-    command = [
-        "g++",
-        "-std=c++17",
-        "-O1",
-        "-w",
-        "-shared",
-        "-fPIC",
-        "-o",
-        str(library),
-        str(program),
-    ]
+    command = ["g++", *_OPTIONS, "-o", str(library), str(program)]
     return subprocess.Popen(command, stderr=subprocess.PIPE), library, lock
 
 

@@ -109,8 +109,6 @@ API int cuptiProfilerGetCounterAvailability(Availability *p) {
   return OK;
 }
 
-typedef struct { HEAD; int cuDevice, isSupported, architecture, sli, vGpu, cc, cmp, wsl, api; } Supported;
-API int cuptiProfilerDeviceSupported(Supported *p) { ENTER(Supported, api); p->isSupported = p->wsl = 1; p->architecture = p->vGpu = 3; return OK; }
 
 /* cupti_profiler_host.h */
 

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
-from pytest_gpuperf.errors import CountersUnavailable, MeasurementError
+from pytest_gpuperf.errors import CountersUnavailable
 from pytest_gpuperf.measure.collector import Collected, Components, Phases, Plan, Work
 from pytest_gpuperf.measure.trace import activity
 from pytest_gpuperf.measure.trace.activity import (
@@ -19,7 +19,7 @@ from pytest_gpuperf.measure.trace.activity import (
     NOTHING,
     PHASE,
 )
-from pytest_gpuperf.measure.trace.profile import STEP_RANGE, Event, Spans
+from pytest_gpuperf.measure.trace.profile import STEP_RANGE, Event, Spans, Trace
 from pytest_gpuperf.model.measurement import STEP
 from pytest_gpuperf.model.metric import Metric
 from tests.heard_progress import Heard
@@ -69,13 +69,13 @@ class Step:
         *,
         host: bool = False,
         spans: Spans | None = None,
-    ) -> list[Event]:
+    ) -> Trace:
         """In place of torch.profiler."""
         assert not host
         step()
         synchronize()
         self.of_parts.append(bool(spans and self.names and {*self.names} == {*spans.numbers}))
-        return [*self.events, *MARKS] if self.of_parts[-1] else [*self.events]
+        return Trace([*self.events, *(MARKS if self.of_parts[-1] else ())])
 
     def collected(
         self,
@@ -122,31 +122,21 @@ def test_the_step_and_each_component_have_a_value_per_trace(fake: Fake) -> None:
 
 
 def test_components_are_traced_apart_since_their_borders_take_time(fake: Fake) -> None:
+    """And not more often than the step is counted."""
     plain = Step("conv2d")
     nothing = plain.collected(fake, asked=())
     assert (plain.of_parts, nothing.components) == ([], ())
     assert "activity_s" not in (nothing.settings or {})
-    for step, traces in (
-        (Step(), [False] * 4),
-        (Step("conv2d", "gelu"), [False] + [True] * 3 + [False] * 3),
-    ):
-        settings = step.collected(fake).settings or {}
-        assert step.of_parts == traces
-        assert step.executions == plain.executions + len(traces)
-        assert step.heard.said[-3:] == ["tracing 1 of 3", "tracing 2 of 3", "tracing 3 of 3"]
-        assert settings["traces"] == 3
-        assert "activity_s" in settings
-
-
-@pytest.mark.parametrize(("rounds", "traces"), [(1, 1), (2, 2), (3, 3), (4, 3)])
-def test_a_step_is_not_traced_more_often_than_it_is_counted(
-    fake: Fake, rounds: int, traces: int
-) -> None:
-    step = Step("conv2d")
-    collected = step.collected(fake, rounds=rounds)
-    assert step.of_parts == [False] + [True] * traces + [False] * traces
-    assert values(collected)["conv2d", "kernel_time"] == (4000.0,) * traces
-    assert values(collected)[STEP, "launches"] == (2.0,) * traces
+    for names, rounds, traces in (((), 5, 3), (("conv2d",), 5, 3), (("conv2d",), 2, 2)):
+        step = Step(*names)
+        plain.executions = 0
+        plain.collected(fake, asked=(), rounds=rounds)
+        collected = step.collected(fake, rounds=rounds)
+        assert step.of_parts == [False, *[True] * traces * len(names), *[False] * traces]
+        assert step.executions == plain.executions + len(step.of_parts)
+        assert step.heard.said[-1] == f"tracing {traces} of {traces}"
+        assert (collected.settings or {})["traces"] == traces
+        assert values(collected)[STEP, "launches"] == (2.0,) * traces
 
 
 def test_only_what_was_asked_for_comes_back(fake: Fake) -> None:
@@ -253,7 +243,7 @@ def test_what_the_host_does_is_counted_by_call_and_by_phase(fake: Fake) -> None:
 
 def test_where_torch_cannot_trace_the_rest_is_measured(fake: Fake) -> None:
     class Refused(Step):
-        def traced(self, *_: object, **__: object) -> list[Event]:
+        def traced(self, *_: object, **__: object) -> Trace:
             raise CountersUnavailable("torch.profiler cannot record: busy", "End it")
 
     collected = Refused().collected(fake, asked=HOST_ONLY)
@@ -261,17 +251,3 @@ def test_where_torch_cannot_trace_the_rest_is_measured(fake: Fake) -> None:
     assert {u.reason for u in collected.unsupported} == {
         "torch.profiler cannot record: busy. End it"
     }
-
-
-def test_components_that_change_or_have_a_phase_s_name_are_refused(fake: Fake) -> None:
-    class Growing(Step):
-        def __call__(self) -> None:
-            self.names.append(f"part{self.executions}")
-            super().__call__()
-
-    for step, says in (
-        (Step("forward"), '"forward" is both a phase and a component'),
-        (Growing(), "the components of the step change"),
-    ):
-        with pytest.raises(MeasurementError, match=says):
-            step.collected(fake)

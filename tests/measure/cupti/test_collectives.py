@@ -12,12 +12,11 @@ from torch import distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
-from pytest_gpuperf.errors import MeasurementError
 from pytest_gpuperf.measure.collector import Collected, Phases, Plan, Work
-from pytest_gpuperf.measure.cupti import cupti_collector, launch_ranges
+from pytest_gpuperf.measure.cupti import launch_ranges
 from pytest_gpuperf.measure.cupti.range_session import RangeSession, Values
-from pytest_gpuperf.measure.trace.profile import Trace, Traced
 from tests.measure.cupti.fake import Fake, FakeTimer
+from tests.measure.traces import named, shows
 
 INSTRUCTIONS = "smsp__inst_executed.sum"
 IN_A_COLLECTIVE = 100.0
@@ -58,8 +57,8 @@ def between_collectives(fake: Fake, step: Callable[[], object], collectives: int
     with RangeSession(
         (INSTRUCTIONS,), collectives + 1, cupti=fake.cupti, cuda=fake.cuda
     ) as session:
-        synchronize = FakeTimer(fake).synchronize
-        return launch_ranges.counted_beside_collectives(session, step, synchronize, collectives)
+        work, timer = Work(step, Phases()), FakeTimer(fake)
+        return launch_ranges.counted_beside_collectives(session, work, timer, collectives)
 
 
 def summing(fake: Fake, *amounts: float) -> Callable[[], None]:
@@ -146,58 +145,31 @@ def test_after_the_block_and_after_a_step_that_raises_nothing_is_heard() -> None
 
 @pytest.mark.usefixtures("on_the_device")
 def test_what_a_collective_does_is_in_no_stretch(fake: Fake) -> None:
+    """The device is waited for before each collective and after it."""
+    whole = between_collectives(fake, lambda: fake.work(13), 0)["stretch 0"][INSTRUCTIONS]
+    fake.reset()
     values = between_collectives(fake, summing(fake, 1, 5, 7), 2)
     of = {name: by_metric[INSTRUCTIONS] for name, by_metric in values.items()}
-    whole = between_collectives(fake, lambda: fake.work(13), 0)["stretch 0"][INSTRUCTIONS]
     assert of == {f"stretch {number}": whole * n / 13 for number, n in enumerate((1, 5, 7))}
-
-
-def test_the_device_is_waited_for_before_each_collective_and_after_it(fake: Fake) -> None:
-    between_collectives(fake, summing(fake, 1, 1), 1)
-    begun, ended = fake.log.index("push stretch 0"), fake.log.index("RangeProfilerStop")
+    begun, ended = fake.log.index("push stretch 0"), fake.log.index("push stretch 1")
     marks = [line for line in fake.log[begun:ended] if line != "RangeProfilerPushRange"]
-    assert marks == [
-        *("push stretch 0", "synchronize", "RangeProfilerPopRange"),
-        *("synchronize", "push stretch 1", "synchronize", "RangeProfilerPopRange"),
-    ]
+    assert marks == ["push stretch 0", "synchronize", "RangeProfilerPopRange", "synchronize"]
 
 
-@pytest.mark.parametrize("before", [0, 2])
-def test_another_number_than_before_is_an_error(before: int, fake: Fake) -> None:
-    says = f"the step begins 1 collectives and has begun {before} before"
-    with pytest.raises(MeasurementError, match=says):
-        between_collectives(fake, summing(fake, 1, 1), before)
-
-
-@pytest.fixture
-def collected(
-    fake: Fake, timer: FakeTimer, monkeypatch: pytest.MonkeyPatch
-) -> Callable[[Callable[[], object], Callable[[], object]], Collected]:
-    """Collects a rank's step, with what comes before each execution.
-
-    The trace has two collectives.
-    """
-    names = ["conv", "ncclDevKernel_AllReduce", "add", "ncclDevKernel_AllReduce", "adam"]
-    entries = tuple(
-        Traced(name, "kernel", (1, 1, 1), (32, 1, 1), float(start), 1.0)
-        for start, name in enumerate(names)
-    )
-    monkeypatch.setattr(cupti_collector, "trace", lambda step, _: (step(), Trace(entries))[1])
-
-    def collect(steps: Callable[[], object], arrives: Callable[[], object]) -> Collected:
-        work = Work(steps, Phases(), barrier=arrives, together=True)
-        collector = fake.collector(timer=timer)
-        return collector.collect(work, Plan((catalogue().metrics["instructions"],), 1, warmup=1))
-
-    return collect
+def collected(fake: Fake, steps: Callable[[], object], arrives: Callable[[], object]) -> Collected:
+    """Collects a rank's step whose trace has two collectives, with what comes before each."""
+    trace = named("conv", "ncclDevKernel_AllReduce", "add", "ncclDevKernel_AllReduce", "adam")
+    work = Work(steps, Phases(), barrier=arrives, together=True)
+    plan = Plan((catalogue().metrics["instructions"],), 1, warmup=1)
+    return fake.collector(traced=shows(trace)).collect(work, plan)
 
 
 @pytest.mark.usefixtures("on_the_device")
 def test_a_rank_s_own_instructions_are_those_between_collectives(
-    fake: Fake, collected: Callable[..., Collected]
+    fake: Fake,
 ) -> None:
     arrived: list[None] = []
-    made = collected(summing(fake, 3, 4, 5), lambda: arrived.append(None))
+    made = collected(fake, summing(fake, 3, 4, 5), lambda: arrived.append(None))
     of = {sample.metric: sample.values for sample in made.samples}
     (whole,) = of["instructions"]
     assert of["own_instructions"] == (whole, whole)
@@ -207,13 +179,13 @@ def test_a_rank_s_own_instructions_are_those_between_collectives(
 
 
 def test_where_a_step_begins_other_collectives_than_before_it_has_no_own_instructions(
-    fake: Fake, collected: Callable[..., Collected]
+    fake: Fake,
 ) -> None:
     twice, once = summing(fake, 3, 4, 5), summing(fake, 3, 9)
     arrived: list[None] = []
     # The trace is the third execution, and one that is counted the fourth.
     steps = ((once if number == 4 else twice)() for number in count(1))
-    made = collected(lambda: next(steps), lambda: arrived.append(None))
+    made = collected(fake, lambda: next(steps), lambda: arrived.append(None))
     assert len(arrived) == 5  # other ranks, of which it is not true, execute the step once more
     assert "own_instructions" not in {sample.metric for sample in made.samples}
     (lacking,) = made.unsupported

@@ -12,16 +12,15 @@ import pytest
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import CountersUnavailable
 from pytest_gpuperf.measure.collector import Collected, Collector, Phases, Plan, Work
-from pytest_gpuperf.measure.cupti import cupti_collector
 from pytest_gpuperf.measure.cupti.abi import ResultCode
 from pytest_gpuperf.measure.cupti.counting import phase_ranges
 from pytest_gpuperf.measure.cupti.cupti_collector import CuptiCollector
 from pytest_gpuperf.measure.device.memory import CudaMemory
-from pytest_gpuperf.measure.trace.profile import Trace, Traced
 from pytest_gpuperf.model.metric import Metric
 from tests.examples import H200
 from tests.heard_progress import Heard
 from tests.measure.cupti.fake import Fake, FakeTimer
+from tests.measure.traces import named, shows
 
 METRICS = catalogue().metrics
 CYCLES, IPC = METRICS["cycles"], METRICS["ipc"]
@@ -41,11 +40,9 @@ class Step:
         self.marks = Phases()
         self.parts: Sequence[tuple[str, float]] = phases
         self.outside = 0.0 if phases else 1.0
-        self.collecting_garbage: list[bool] = []
 
     def __call__(self) -> None:
         self.fake.note("step")
-        self.collecting_garbage.append(gc.isenabled())
         self.fake.work(self.outside)
         for name, work in self.parts:
             with self.marks.mark(name):
@@ -158,35 +155,27 @@ def test_the_step_is_reset_before_and_waited_for_inside_its_range(
     assert log[-len(whole + phases) :] == whole + phases
 
 
-def test_occurrences_of_a_phase_add_up_where_they_can(
+def test_a_metric_without_a_value_in_a_phase_is_left_out_there(
     collector: CuptiCollector, fake: Fake
 ) -> None:
-    step = Step(fake, ("backward", 2), ("forward", 1), ("backward", 3))
-    collected = collector.collect(step.work, plan())
-    assert "push backward#2" in fake.log
-    measured = values(collected)
-    assert measured["backward", "cycles"] == (5.0,)
-    assert measured["step", "ipc"] == (12.0, 12.0)
-    assert ("backward", "ipc") not in measured
-    assert [entry.metric for entry in collected.unsupported] == ["ipc"]
-    assert 'phase "backward" occurs 2 times' in collected.unsupported[0].reason
+    for parts, phase, cycles, says in (
+        ([("b", 2.0), ("f", 1.0), ("b", 3.0)], "b", 5.0, 'phase "b" occurs 2 times'),
+        ([("data", 0.0), ("f", 1.0)], "data", 0.0, 'phase "data" has no value'),
+    ):
+        fake.reset()
+        collected = collector.collect(Step(fake, *parts).work, plan())
+        assert ("push b#2" in fake.log) == (phase == "b")
+        measured = values(collected)
+        assert measured[phase, "cycles"] == (cycles,)
+        assert measured["f", "ipc"] == (2.0,)
+        assert (phase, "ipc") not in measured
+        assert [entry.metric for entry in collected.unsupported] == ["ipc"]
+        assert says in collected.unsupported[0].reason
 
 
 def test_range_names_are_unique() -> None:
     names = [entry.name for entry in phase_ranges(["b", "b", "b#2", "b"])]
     assert names == ["b", "b#3", "b#2", "b#4"]
-
-
-def test_a_metric_without_a_value_in_a_phase_is_left_out_there(
-    collector: CuptiCollector, fake: Fake
-) -> None:
-    collected = collector.collect(Step(fake, ("data", 0.0), ("forward", 1.0)).work, plan())
-    measured = values(collected)
-    assert measured["data", "cycles"] == (0.0,)
-    assert ("data", "ipc") not in measured
-    assert measured["forward", "ipc"] == (2.0,)
-    assert [entry.metric for entry in collected.unsupported] == ["ipc"]
-    assert 'phase "data" has no value' in collected.unsupported[0].reason
 
 
 def test_what_the_step_raises_comes_out_unchanged(collector: CuptiCollector, fake: Fake) -> None:
@@ -199,26 +188,20 @@ def test_what_the_step_raises_comes_out_unchanged(collector: CuptiCollector, fak
         def run() -> None:
             with marks.mark("forward"):
                 fake.work(1)
-                if next(numbers) == execution:
+                number = next(numbers)
+                assert gc.isenabled() is (number < 2)  # garbage is not looked for while it counts
+                if number == execution:
                     fake.fail("cuptiRangeProfilerPopRange", ResultCode.ERROR_UNKNOWN)
                     raise error
 
         return Work(run, marks)
 
-    assert gc.isenabled()
     for execution in range(7):
         fake.reset()
         with pytest.raises(RuntimeError) as caught:
             collector.collect(failing(execution), plan(rounds=2, repetitions=2, warmup=2))
         assert caught.value is error
         assert gc.isenabled()
-
-
-def test_garbage_is_not_collected_while_measuring(collector: CuptiCollector, fake: Fake) -> None:
-    step = Step(fake)
-    collector.collect(step.work, plan(rounds=1, repetitions=1, warmup=1))
-    assert step.collecting_garbage == [True, False, False]
-    assert gc.isenabled()
 
 
 def test_without_permission_the_times_remain(collector: CuptiCollector, fake: Fake) -> None:
@@ -294,19 +277,13 @@ def test_every_execution_is_announced_before_it_is_prepared(
     assert diary == [entry for text in announced for entry in (text, "reset", "step")]
 
 
-def test_of_several_ranks_the_instructions_of_collectives_are_left_out(
-    fake: Fake, collector: CuptiCollector, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    names = ("conv", "ncclDevKernel_AllReduce_Sum_f32_RING_LL", "add")
-    entries = tuple(
-        Traced(name, "kernel", (1, 1, 1), (32, 1, 1), float(start), 1.0)
-        for start, name in enumerate(names)
-    )
-    monkeypatch.setattr(cupti_collector, "trace", lambda step, _: step() or Trace(entries))
+def test_of_several_ranks_the_instructions_of_collectives_are_left_out(fake: Fake) -> None:
+    trace = named("conv", "ncclDevKernel_AllReduce_Sum_f32_RING_LL", "add")
     arrived = []
     work = Work(
         fake.launching(3, 500, 4), Phases(), barrier=lambda: arrived.append(1), together=True
     )
+    collector = fake.collector(traced=shows(trace))
     of = values(collector.collect(work, plan(METRICS["instructions"], rounds=1)))
     own = of["step", "own_instructions"]
     (whole,) = of["step", "instructions"]

@@ -14,38 +14,23 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import MeasurementError
 from pytest_gpuperf.measure.collector import SILENT, Phases, Progress, Work
-from pytest_gpuperf.measure.cupti import cupti_collector, launch_ranges
+from pytest_gpuperf.measure.cupti import launch_ranges
 from pytest_gpuperf.measure.cupti.launch_ranges import (
     LEAST_CORRELATION,
     kernel_table,
     with_times,
 )
 from pytest_gpuperf.measure.cupti.range_session import RangeSession, Values
-from pytest_gpuperf.measure.trace.profile import Trace, Traced
+from pytest_gpuperf.measure.trace.profile import Trace
 from pytest_gpuperf.model.measurement import KernelTable
 from tests.heard_progress import Heard
 from tests.kernel_steps import counted as recorded
 from tests.measure.cupti.fake import Fake, FakeTimer
+from tests.measure.traces import copy, kernel, ran, shows
 
 CYCLES, INSTRUCTIONS = "sm__cycles_elapsed.max", "smsp__inst_executed.sum"
 CORE = catalogue().hardware_set("core")
 METRICS = tuple(catalogue().metrics[name] for name in ("cycles", "ipc"))
-
-
-def traced(kinds: str, *durations: float, launched: str = "") -> Trace:
-    """A trace of k(ernels), c(opies) and G(raphs), as they ran one after the other.
-
-    `launched` are the same positions, 0 to 9, in the order in which the host launched them.
-    """
-    of = {"k": "kernel", "c": "copy", "G": "graph"}
-    order = launched or "".join(map(str, range(len(kinds))))
-    lasting = durations or [50.0] * len(kinds)
-    return Trace(
-        tuple(
-            Traced(f"{kind}{n}", of[kind], None, None, 1e4 * n, lasting[n], order.index(str(n)))
-            for n, kind in enumerate(kinds)
-        )
-    )
 
 
 def column(table: KernelTable, metric: str = "cycles") -> list[float | None]:
@@ -63,7 +48,7 @@ def counted(*durations: float) -> list[dict[str, float]]:
 
 
 def test_copies_have_no_counters_and_shift_nothing() -> None:
-    trace = traced("kckk", 1000, 700, 5000, 3000)
+    trace = ran("kckk", 1000, 700, 5000, 3000)
     table = kernel_table(trace, CORE, "sm90", counted(1000, 5000, 3000))
     assert table.mismatch == ""
     assert column(table) == [2000, None, 10_000, 6000]
@@ -71,7 +56,7 @@ def test_copies_have_no_counters_and_shift_nothing() -> None:
 
 def test_another_number_of_launches_is_reported_and_not_shifted() -> None:
     for number in (2, 4):
-        trace = traced("kkk", 1000, 5000, 3000)
+        trace = ran("kkk", 1000, 5000, 3000)
         table = kernel_table(trace, CORE, "sm90", counted(*[1000.0] * number))
         assert table.mismatch.startswith(f"the trace has 3 kernels and the counters {number}: ")
         assert table.metrics == ()
@@ -84,19 +69,19 @@ def test_launches_that_all_take_as_long_go_together_and_a_pair_of_kinds_is_not_m
     noise = [1 + 0.02 * ((7 * number) % 5 - 2) for number in range(10)]
     again = [1 + 0.02 * ((3 * number) % 5 - 2) for number in range(10)]
     table = kernel_table(
-        traced("k" * 10, *(1e6 * n for n in noise)),
+        ran("k" * 10, *(1e6 * n for n in noise)),
         CORE,
         "sm90",
         counted(*(1e6 * n for n in again)),
     )
     assert (table.mismatch, len(table.metrics)) == ("", len(CORE))
     turns = [1000.0, 4000.0] * 5
-    shifted = kernel_table(traced("k" * 10, *turns), CORE, "sm90", counted(*turns[::-1]))
+    shifted = kernel_table(ran("k" * 10, *turns), CORE, "sm90", counted(*turns[::-1]))
     assert "do not go together (correlation -1.000)" in shifted.mismatch
 
 
 def test_what_is_no_number_is_none_and_a_name_is_kept_once() -> None:
-    trace = Trace(traced("k").entries * 2)
+    trace = Trace([kernel(10 * n, 1, n, name="k0") for n in (1, 2)])
     broken = {**counted(1000)[0], CYCLES: math.nan}
     table = kernel_table(trace, CORE, "sm90", [broken, *counted(1000)])
     assert column(table) == [None, 2000]
@@ -109,8 +94,10 @@ def test_what_is_no_number_is_none_and_a_name_is_kept_once() -> None:
 
 def again(table: KernelTable, shift: int = 0) -> KernelTable:
     """The same table with every kernel's counters taken `shift` launches further on."""
-    entries = [
-        Traced(table.names[one.name], one.kind, one.grid, one.block, 0.0, one.duration)
+    events = [
+        kernel(0, one.duration / 1e3, name=table.names[one.name])
+        if one.kind == "kernel"
+        else copy(0, one.duration / 1e3, "DtoD", 8)
         for one in table.launches
     ]
     metrics = [catalogue().metrics[name] for name in table.metrics]
@@ -120,7 +107,7 @@ def again(table: KernelTable, shift: int = 0) -> KernelTable:
         {name: value for name, value in zip(hardware, row, strict=True) if value is not None}
         for row in rows[shift:] + rows[:shift]
     ]
-    return kernel_table(Trace(tuple(entries)), metrics, "sm90", values)
+    return kernel_table(Trace(events), metrics, "sm90", values)
 
 
 def test_trace_and_counters_of_real_steps_go_together_and_a_shift_is_noticed() -> None:
@@ -171,8 +158,8 @@ def in_ranges(fake: Fake, step: Callable[[], object], graphs: int) -> Values:
     """The values of the ranges of `step` in a session that has room for just these."""
     names = launch_ranges.range_names(graphs)
     with RangeSession((CYCLES,), len(names), cupti=fake.cupti, cuda=fake.cuda) as session:
-        synchronize = FakeTimer(fake).synchronize
-        return launch_ranges.counted_in_graphs(session, step, synchronize, graphs)
+        work = Work(step, Phases())
+        return launch_ranges.counted_in_graphs(session, work, FakeTimer(fake), graphs)
 
 
 def between_kernels(fake: Fake) -> Callable[[], None]:
@@ -209,8 +196,8 @@ def test_the_device_is_waited_for_before_every_mark(fake: Fake) -> None:
     marks = [line for line in fake.log[begun:ended] if line != "RangeProfilerPushRange"]
     assert marks == [
         *("push stretch 0", "synchronize", "RangeProfilerPopRange"),
-        *("synchronize", "push graph 0", "replay 10", "synchronize", "RangeProfilerPopRange"),
-        *("synchronize", "push stretch 1", "synchronize", "RangeProfilerPopRange"),
+        *("push graph 0", "replay 10", "synchronize", "RangeProfilerPopRange"),
+        *("push stretch 1", "synchronize", "RangeProfilerPopRange"),
     ]
 
 
@@ -240,7 +227,7 @@ def test_what_the_step_or_its_replay_raises_comes_out_and_replay_is_given_back(
     assert torch.cuda.CUDAGraph.replay is broken  # type: ignore[comparison-overlap]
 
 
-def test_a_mark_that_fails_is_raised_after_the_step(replay: object, fake: Fake) -> None:
+def test_a_mark_that_fails_is_raised_after_the_step(fake: Fake) -> None:
     ended = []
 
     def step() -> None:
@@ -248,13 +235,11 @@ def test_a_mark_that_fails_is_raised_after_the_step(replay: object, fake: Fake) 
         ended.append("ended")
 
     for call in ("cuptiRangeProfilerPushRange", "cuptiRangeProfilerPopRange"):
-        for after in (1, 2):
-            fake.reset()
-            fake.fail(call, 999, after)
-            with pytest.raises(MeasurementError, match=call):
-                in_ranges(fake, step, 2)
-            assert ended.pop() == "ended"
-            assert torch.cuda.CUDAGraph.replay is replay
+        fake.reset()
+        fake.fail(call, 999, after=1)
+        with pytest.raises(MeasurementError, match=call):
+            in_ranges(fake, step, 2)
+        assert ended.pop() == "ended"
 
 
 def cycles(trace: Trace) -> list[float | None]:
@@ -282,113 +267,79 @@ def test_graphs_and_kernels_that_are_alone_have_values() -> None:
         ("cGckGk", [None, 100, None, None, 101, 2]),
     )
     for kinds, expected in cases:
-        assert cycles(traced(kinds)) == expected, kinds
+        assert cycles(ran(kinds)) == expected, kinds
 
 
 def test_launching_decides_what_is_between_what() -> None:
     # On several streams: what was launched first ran last.
-    assert cycles(traced("kGkG", launched="3210")) == [2, 101, 1, 100]
+    assert cycles(ran("kGkG", order="3210")) == [2, 101, 1, 100]
     # Both kernels were launched between the graphs, although one ran before them.
-    assert cycles(traced("kGkG", launched="3201")) == [None, 101, None, 100]
+    assert cycles(ran("kGkG", order="3201")) == [None, 101, None, 100]
     # Where the time of one launch is not known, only graphs have values.
-    *others, kernel = traced("kGk").entries
-    assert cycles(Trace((*others, replace(kernel, launched=None)))) == [None, 100, None]
+    unknown = [event for event in ran("kGk").events if event["args"]["correlation"] < 3]
+    assert cycles(Trace([*unknown, kernel(9000, 1, 3)])) == [None, 100, None]
 
 
 def test_times_are_medians_over_traces_that_launch_the_same() -> None:
-    once = traced("kGk")
-    table = launch_ranges.uncounted(once, "")
-
-    def slower(factor: float) -> Trace:
-        entries = (
-            replace(e, start=factor * e.start, duration=factor * e.duration) for e in once.entries
-        )
-        return Trace(tuple(entries))
-
-    made = with_times(table, [once, slower(2), slower(10), traced("kk")])
-    assert [one.duration for one in made.launches] == [2 * e.duration for e in once.entries]
-    busy = sum(entry.duration for entry in once.entries)
-    assert made.busy == (busy, 2 * busy, 10 * busy)
-    assert (made.idle, made.idles) == (2 * once.idle, (once.idle, 2 * once.idle, 10 * once.idle))
+    traces = [ran("kGk", *(factor * n for n in (1000, 2000, 3000))) for factor in (1, 2, 10)]
+    made = with_times(launch_ranges.uncounted(traces[0]), [*traces, ran("kk")])
+    assert [one.duration for one in made.launches] == pytest.approx([2000, 4000, 6000])
+    assert made.busy == pytest.approx((6e3, 12e3, 60e3))
+    assert (made.idle, made.idles) == (traces[1].idle, tuple(trace.idle for trace in traces))
 
 
 # The collector
 
 
-@pytest.fixture
-def tracing(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Says what torch's profiler finds, which needs a GPU for it."""
-
-    def finds(kinds: str) -> None:
-        monkeypatch.setattr(cupti_collector, "trace", lambda *_: traced(kinds))
-
-    return finds
-
-
-def kernels(fake: Fake, step: Callable[[], object], progress: Progress = SILENT) -> KernelTable:
+def kernels(
+    fake: Fake, kinds: str, step: Callable[[], object], progress: Progress = SILENT
+) -> KernelTable:
+    """The kernels of a step in whose trace are these."""
+    fake.reset()
     work = Work(step, Phases(), lambda: fake.work(1e6), progress=progress)
-    return fake.collector().kernels(work, METRICS)
+    return fake.collector(traced=shows(ran(kinds))).kernels(work, METRICS)
 
 
-def test_graphs_are_counted_in_ranges_and_other_steps_by_launch(
-    fake: Fake, tracing: Callable[[str], None]
-) -> None:
-    tracing("kGkkG")
-    table = kernels(fake, between_kernels(fake))
+def test_graphs_are_counted_in_ranges_and_other_steps_by_launch(fake: Fake) -> None:
+    heard = Heard()
+    table = kernels(fake, "kGkkG", between_kernels(fake), heard)
+    assert heard.said == [
+        *(f"tracing kernels {number} of 3" for number in (1, 2, 3)),
+        "counting kernels, pass 1 of 1 (1)",
+        *["looking for call sites"] * 2,
+    ]
     assert table.mismatch == ""
     assert column(table) == [1, 10, None, None, 20]
     assert [launch.kind for launch in table.launches].count("graph") == 2
-    fake.reset()
-    tracing("kck")
-    table = kernels(fake, fake.launching(3, 4))
+    table = kernels(fake, "kck", fake.launching(3, 4))
     assert table.mismatch == ""
     assert column(table) == [3, None, 4]
     assert not any(line.startswith("push ") for line in fake.log)
 
 
-def test_graphs_of_others_are_a_mismatch_and_names_and_times_stay(
-    fake: Fake, tracing: Callable[[str], None]
-) -> None:
-    tracing("kGG")
-    table = kernels(fake, Graph(5).replay)
+def test_graphs_of_others_are_a_mismatch_and_names_and_times_stay(fake: Fake) -> None:
+    table = kernels(fake, "kGG", Graph(5).replay)
     assert "graphs are launched by other means" in table.mismatch
     assert table.metrics == ()
-    assert [(table.names[one.name], one.values) for one in table.launches] == [
-        ("k0", ()),
-        ("G1", ()),
-        ("G2", ()),
+    assert [(one.kind, one.values) for one in table.launches] == [
+        ("kernel", ()),
+        ("graph", ()),
+        ("graph", ()),
     ]
 
 
-def test_where_no_metric_can_be_counted_there_are_names_and_times(
-    fake: Fake, tracing: Callable[[str], None]
-) -> None:
-    tracing("kG")
-    fake.set("unknown", "nothing")
+def test_where_no_metric_can_be_counted_there_are_names_and_times(fake: Fake) -> None:
     missing = replace(METRICS[0], hardware={"default": "nothing"})
-    table = fake.collector().kernels(Work(Graph(5).replay, Phases()), (missing,))
+    fake.set("unknown", "nothing")
+    collector = fake.collector(traced=shows(ran("kG")))
+    table = collector.kernels(Work(Graph(5).replay, Phases()), (missing,))
     assert (len(table.launches), table.metrics, table.mismatch) == (2, (), "")
 
 
-def test_the_trace_and_every_pass_are_announced(fake: Fake, tracing: Callable[[str], None]) -> None:
-    for kinds in ("kGkkG", "kk"):
-        tracing(kinds)
-        fake.set("passes", 2)
-        heard = Heard()
-        kernels(fake, between_kernels(fake), heard)
-        assert heard.said == [
-            *(f"tracing kernels {number} of 3" for number in (1, 2, 3)),
-            "counting kernels, pass 1 of 2 (2)",
-            "counting kernels, pass 2 of 2 (1)",
-            *["looking for call sites"] * 2,
-        ]
-
-
 def test_a_step_that_fails_under_a_dispatch_mode_has_its_table_without_call_sites(
-    fake: Fake, tracing: Callable[[str], None]
+    fake: Fake,
 ) -> None:
     """Compiled code runs operator by operator there, which may take more memory than there is."""
-    tracing("kk")
     launching = fake.launching(3, 4)
 
     def step() -> None:
@@ -396,6 +347,6 @@ def test_a_step_that_fails_under_a_dispatch_mode_has_its_table_without_call_site
             raise torch.OutOfMemoryError
         launching()
 
-    table = kernels(fake, step)
+    table = kernels(fake, "kk", step)
     assert column(table) == [3, 4]
     assert (table.mismatch, table.sites, table.site_of) == ("", (), ())

@@ -110,5 +110,3 @@ def test_where_it_cannot_begin_it_says_why(fake: Fake) -> None:
     refused(fake, match=r"CUPTI [\d.]+ .*does not know the chip of this GPU")
     fake.fail("cuptiProfilerInitialize", UNKNOWN)
     refused(fake, match="^the range profiler cannot be opened: cuptiProfilerInitialize ")
-    fake.fail("cuptiRangeProfilerEnable", UNKNOWN)
-    refused(fake, match="; Windows Subsystem for Linux is unsupported")

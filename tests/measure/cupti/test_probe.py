@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-import pytest
-
 from pytest_gpuperf.errors import CountersUnavailable
 from pytest_gpuperf.measure.cupti.abi import ResultCode
-from pytest_gpuperf.measure.device.checks import Check, counters, probed
+from pytest_gpuperf.measure.device.checks import Check, counters
 from tests.measure.cupti.fake import Fake
 
 
@@ -46,28 +44,6 @@ def test_counters_that_cannot_be_read_are_a_no_with_a_remedy(fake: Fake) -> None
         assert detail in read.detail
         assert remedy in read.remedy
         assert fake.log[-1] == "release"
-
-
-@pytest.mark.parametrize(
-    ("program", "says"),
-    [
-        ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", "ended with SIGSEGV"),
-        ("import os, signal; os.kill(os.getpid(), 40)", "ended with signal 40"),
-        ("import sys; sys.exit('no room')", "ended with code 1: no room"),
-    ],
-)
-def test_what_ends_the_process_that_looks_is_an_answer(program: str, says: str) -> None:
-    (check,) = probed(program)
-    assert not check.ok
-    assert says in check.detail
-    assert check.remedy
-
-
-def test_the_process_that_looks_says_what_is_there() -> None:
-    there, read = probed()
-    assert (there.name, read.name) == ("CUPTI", "hardware counters")
-    assert there.detail
-    assert read.detail
 
 
 def test_no_cupti_and_no_driver(fake: Fake) -> None:

@@ -2,7 +2,7 @@
 
    Memory of the device is memory of the host. A kernel does what those of canary.cu do to their
    arguments, and takes as long as the test has set (fake_takes); the GPU's clock has 2 GHz. It has
-   the SMs and GPCs that were set, and puts a block that wants all shared memory on an SM of its own.
+   eight SMs, and puts a block that wants all shared memory on an SM of its own.
    The structs are those of cuda.h, CUDA 12.0. */
 
 #define _GNU_SOURCE
@@ -14,15 +14,15 @@
 #define API __attribute__((visibility("default")))
 #define REQUIRE(condition) do { if (!(condition)) return INVALID_VALUE; } while (0)
 
-enum { INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NOT_FOUND = 500, ILLEGAL_ADDRESS = 700, INVALID_CLUSTER_SIZE = 912 };
+enum { INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NOT_FOUND = 500, ILLEGAL_ADDRESS = 700 };
 enum { SHARED = 232448, MOST = 64, KERNELS = 6 };
 
 static const char *const kernels[KERNELS] = {"arithmetic", "tensor", "l2", "dram", "nothing", "placed"};
 static char the_log[1 << 16], fail_call[64];
 static size_t log_length, room, sizes[MOST];
 static char *blocks[MOST];
-static int fail_result, fail_after, has_context, devices, modules, sms, l2_bytes, n_gpcs, gpcs[MOST], launches[KERNELS];
-static int shared_allowed[KERNELS], large_allowed[KERNELS], slow_launch, shares;
+static int fail_result, fail_after, has_context, devices, modules, sms, l2_bytes, launches[KERNELS];
+static int shared_allowed[KERNELS], slow_launch, shares;
 static double cycles[KERNELS], slow_factor, turns;
 static uint64_t now;
 static const char *image;
@@ -34,9 +34,9 @@ API void fake_reset(void) {
   for (int i = 0; i < MOST; i++) { free(blocks[i]); blocks[i] = 0; }
   memset(the_log, 0, sizeof the_log);
   memset(launches, 0, sizeof launches); memset(shared_allowed, 0, sizeof shared_allowed);
-  memset(large_allowed, 0, sizeof large_allowed); memset(places, 0, sizeof places); memset(last_read, 0, sizeof last_read);
+  memset(places, 0, sizeof places); memset(last_read, 0, sizeof last_read);
   log_length = 0; fail_call[0] = 0; has_context = 0; devices = 1; modules = 0; room = (size_t)1 << 30;
-  sms = 8; l2_bytes = 50 << 20; n_gpcs = 2; gpcs[0] = 5; gpcs[1] = 3; slow_launch = -1; shares = 0; turns = 1; now = 0;
+  sms = 8; l2_bytes = 50 << 20; slow_launch = -1; shares = 0; turns = 1; now = 0;
   for (int i = 0; i < KERNELS; i++) cycles[i] = 1e6 * (i + 1);
 }
 API const char *fake_log(void) { return the_log; }
@@ -50,11 +50,6 @@ API void fake_fail(const char *call, int result, int after) { strcpy(fail_call, 
 API void fake_devices(int count) { devices = count; }
 API void fake_room(size_t bytes) { room = bytes; }
 API void fake_l2(int bytes) { l2_bytes = bytes; }
-/* The next GPC has so many SMs; 0 forgets all. */
-API void fake_gpc(int count) {
-  if (!count) n_gpcs = sms = 0; else gpcs[n_gpcs++] = count;
-  sms += count;
-}
 /* The cycles of a kernel on each SM, and how many times as many its n-th launch takes. */
 API void fake_takes(int kernel, double count) { cycles[kernel] = count; }
 API void fake_slow(int launch, double factor) { slow_launch = launch; slow_factor = factor; }
@@ -125,8 +120,8 @@ API int cuModuleGetFunction(void **function, void *module, const char *name) {
 }
 API int cuFuncSetAttribute(int *function, int attribute, int value) {
   ENTER;
-  REQUIRE(attribute == 8 || attribute == 14);
-  (attribute == 8 ? shared_allowed : large_allowed)[function - launches] = value;
+  REQUIRE(attribute == 8);
+  shared_allowed[function - launches] = value;
   return 0;
 }
 
@@ -192,26 +187,6 @@ static int stamp(int kernel, const Config *config, void **arguments) {
   return 0;
 }
 
-/* Clusters are put into the first GPC that has room, and begin anew when none has. */
-static int place(const Config *config, void **arguments) {
-  uint64_t address = *(uint64_t *)arguments[0];
-  uint32_t *out = (uint32_t *)address;
-  unsigned size = config->attributes->value.cluster.x, used[MOST] = {0}, largest = 0;
-  REQUIRE(config->count == 1 && config->attributes->id == 4 && config->shared == SHARED && config->grid[0] % size == 0);
-  REQUIRE(config->attributes->value.cluster.y == 1 && config->attributes->value.cluster.z == 1);
-  if (size_at(address) < 4 * (size_t)config->grid[0]) return ILLEGAL_ADDRESS;
-  for (int g = 0; g < n_gpcs; g++) if ((unsigned)gpcs[g] > largest) largest = (unsigned)gpcs[g];
-  if (size > largest || (size > 8 && !large_allowed[5])) return INVALID_CLUSTER_SIZE;
-  for (unsigned at = 0; at < config->grid[0]; at += size) {
-    int g = 0;
-    while (g < n_gpcs && used[g] + size > (unsigned)gpcs[g]) g++;
-    if (g == n_gpcs) { memset(used, 0, sizeof used); at -= size; continue; }
-    /* The numbers go round the GPCs, as they do on an H200: 0 is of the first, 1 of the second. */
-    for (unsigned i = 0; i < size; i++) out[at + i] = (uint32_t)(g + n_gpcs * (int)used[g]++);
-  }
-  return 0;
-}
-
 API int cuLaunchKernelEx(const Config *config, int *function, void **arguments, void **extra) {
   int kernel = (int)(function - launches);
   ENTER;
@@ -219,5 +194,5 @@ API int cuLaunchKernelEx(const Config *config, int *function, void **arguments, 
   REQUIRE(config->block[1] == 1 && config->block[2] == 1 && (int)config->shared <= shared_allowed[kernel]);
   launches[kernel]++;
   if (kernel == 4) return 0;
-  return kernel == 5 ? place(config, arguments) : stamp(kernel, config, arguments);
+  return stamp(kernel, config, arguments);
 }

@@ -45,11 +45,6 @@ class FakeGpu:
     def l2(self, size: int) -> None:
         self._library.fake_l2(size)
 
-    def gpcs(self, *sms: int) -> None:
-        """The GPU has GPCs of so many SMs."""
-        for count in (0, *sms):
-            self._library.fake_gpc(count)
-
     def takes(self, kernel: str, cycles: float) -> None:
         self._library.fake_takes(KERNELS.index(kernel), cycles)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import py_compile
 import sys
 from pathlib import Path
 
@@ -45,7 +44,6 @@ def test_a_machine_without_torch_driver_gpu_or_ncu(
 ) -> None:
     install(None)
     monkeypatch.setitem(sys.modules, "torch", None)
-    monkeypatch.setattr(checks, "probed", checks.counters)  # another process would have its torch
     monkeypatch.setattr(ncu_command, "find", lambda: None)
     answers = examined()
     assert [name for name, (ok, _) in answers.items() if ok] == []
@@ -58,39 +56,3 @@ def test_a_gpu_that_is_not_known_here_and_alone(install: Install) -> None:
     answers = examined()
     assert answers["GPU"] == (False, "NVIDIA H200 (sm990)")
     assert answers["device to ourselves"] == (True, "no other compute process")
-
-
-def test_a_lowered_power_limit_is_told_and_no_obstacle(install: Install) -> None:
-    for limits, ok, detail in (
-        ((700_000, 700_000), True, "700 W"),
-        ((700_000, 699_500), False, "699.5 W, by default 700 W"),
-        ((350_000, 400_000), True, "400 W"),
-    ):
-        install(Library([Gpu(limits=limits)]))
-        (check,) = (check for check in checks.examine() if check.name == "power limit")
-        assert (check.ok, check.detail, check.optional) == (ok, detail, True)
-    assert "nvidia-smi -pl 350" in check.remedy
-    install(Library([Gpu(limits=None)]))
-    assert "power limit" not in examined()
-
-
-@pytest.mark.parametrize("forbidden", [True, False])
-def test_a_package_that_every_process_compiles_again_is_told(
-    forbidden: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As in a container of which PYTHONDONTWRITEBYTECODE=1 is a part."""
-    (tmp_path / "heavy.py").touch()
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(sys, "dont_write_bytecode", forbidden)
-    told = checks.bytecode("heavy")
-    assert [(check.ok, check.optional) for check in told] == [(False, True)] * forbidden
-    for check in told:
-        assert "PYTHONDONTWRITEBYTECODE keeps Python from writing it" in check.detail
-        assert f"compileall -q {tmp_path}," in check.remedy
-    monkeypatch.setattr("os.access", lambda *_: False)
-    (read_only,) = checks.bytecode("heavy")
-    assert read_only.remedy.endswith("name a folder by PYTHONPYCACHEPREFIX")
-    assert "compileall" not in read_only.remedy
-    assert ("unset the variable" in read_only.remedy) is forbidden
-    py_compile.compile(str(tmp_path / "heavy.py"))
-    assert checks.bytecode("heavy") == checks.bytecode("nothing_of_that_name") == []

@@ -5,12 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from pytest_gpuperf.measure.device import guard
 from pytest_gpuperf.model.measurement import Conditions, Reading
@@ -31,7 +28,6 @@ def test_a_reading_has_what_the_gpu_offers(install: Install) -> None:
         sm_clock_mhz=1980, memory_clock_mhz=3201, temperature_celsius=41, power_watts=118.5
     )
     assert library.open_sessions == 0
-    assert guard.read(1) == Reading()
     install(Library([Gpu(clocks={}, celsius=None, milliwatts=None, reasons=None, processes=None)]))
     assert guard.read() == Reading()
     install(None)
@@ -183,23 +179,3 @@ def test_a_power_cap_and_sync_boost_are_endured_and_the_rest_makes_it_unfit() ->
         assert guard.unfit(Conditions(throttled(CAPPED, reason), throttled(reason))) == said
     for conditions in (Conditions(shared(12), Reading()), Conditions(Reading(), shared(12))):
         assert guard.unfit(conditions) == ("shared with 1 other process (pid 12)",)
-
-
-ENDURED = (CAPPED, BOOST)
-readings = st.builds(
-    Reading,
-    sm_clock_mhz=st.none() | st.integers(0, 3000),
-    throttle_reasons=st.lists(st.sampled_from([*ENDURED, SLOW, BRAKE]), unique=True).map(tuple),
-    other_processes=st.lists(st.integers(1, 9), unique=True).map(tuple),
-)
-
-
-@settings(max_examples=30)
-@given(readings, readings)
-def test_unfit_are_the_complaints_without_what_is_endured(before: Reading, after: Reading) -> None:
-    def hard(reading: Reading) -> Reading:
-        reasons = (reason for reason in reading.throttle_reasons if reason not in ENDURED)
-        return replace(reading, throttle_reasons=tuple(reasons))
-
-    without = guard.complaints(Conditions(hard(before), hard(after)))
-    assert guard.unfit(Conditions(before, after)) == without

@@ -24,78 +24,47 @@ A100 = Gpu("GPU-aabb2222", "NVIDIA A100-SXM4-40GB", (8, 0))
 RTX = Gpu("GPU-cccc3333", "NVIDIA GeForce RTX 5090", (12, 0))
 
 
-def detected(index: int = 0) -> Device:
+def detected() -> Device:
     """The device, which there is."""
-    device = nvml.detect_device(index)
+    device = nvml.detect_device()
     assert device is not None
     return device
 
 
-# Which devices CUDA_VISIBLE_DEVICES names
-
-
-def test_visible_entries_are_read_as_cuda_reads_them() -> None:
-    assert visible_entries(None) is None
-    for value, entries in (
-        ("", ()),
-        ("-1", ()),
-        ("NoDevFiles", ()),
-        (" 2 , 0 ", ("2", "0")),
-        ("0,-1,1", ("0",)),
-        ("0,GPU-aaaa", ("0",)),
-        ("1gpu,2", ("1", "2")),
-        ("0,0", ()),
-        ("GPU-aaaa,GPU-bbbb", ("GPU-aaaa", "GPU-bbbb")),
-        ("GPU-aaaa,1", ("GPU-aaaa",)),
-        ("GPU-aaaa,GPU-aaaa", ()),
-        ("MIG-1234", ("MIG-1234",)),
-    ):
-        assert visible_entries(value) == entries, value
-
-
-def test_detection_names_the_gpu_that_cuda_would_use(
+def test_the_gpus_are_those_that_cuda_would_use(
     install: Install, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    install(Library([H200, A100, RTX]))
-    for visible, index, gpu in (
-        (None, 0, H200),
-        (None, 1, A100),
-        (None, 3, None),
-        ("1", 0, A100),
-        ("2,0", 1, H200),
-        ("1", 1, None),
-        ("7", 0, None),
-        ("", 0, None),
-        ("GPU-aabb2222", 0, A100),
-        ("GPU-aab", 0, A100),  # enough to tell it from the others
-        ("GPU-aa", 0, None),
-        ("GPU-9999", 0, None),
-    ):
-        if visible is not None:
-            monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-        device = nvml.detect_device(index)
-        assert (device.name if device else None) == (gpu.name if gpu else None), (visible, index)
-
-
-def test_all_visible_gpus_are_those_up_to_the_first_that_is_none(
-    install: Install, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    """Up to the first entry that is none; CUDA takes the beginning of a UUID, too."""
     install(Library([H200, A100, RTX]))
     a, b, c = (gpu.uuid for gpu in (H200, A100, RTX))
-    for visible, uuids in (
-        (None, [a, b, c]),
-        ("2,0", [c, a]),
-        ("2,7,0", [c]),
-        ("7,0", []),
-        ("0,-1,1", [a]),
-        ("GPU-cccc,GPU-aab", [c, b]),
-        ("GPU-cccc,GPU-a", [c]),  # the beginning of two
-        ("GPU-aab,GPU-aabb", []),  # one of them twice
-        ("", []),
+    assert visible_entries(None) is None
+    for visible, entries, uuids in (
+        (None, None, [a, b, c]),
+        ("", (), []),
+        ("-1", (), []),
+        ("NoDevFiles", (), []),
+        (" 2 , 0 ", ("2", "0"), [c, a]),
+        ("2,7,0", ("2", "7", "0"), [c]),
+        ("7,0", ("7", "0"), []),
+        ("0,-1,1", ("0",), [a]),
+        ("0,GPU-cccc", ("0",), [a]),
+        ("1gpu,2", ("1", "2"), [b, c]),
+        ("0,0", (), []),
+        ("GPU-cccc,GPU-aab", ("GPU-cccc", "GPU-aab"), [c, b]),
+        ("GPU-cccc,GPU-a", ("GPU-cccc", "GPU-a"), [c]),  # the beginning of two
+        ("GPU-9999", ("GPU-9999",), []),
+        ("GPU-cccc,1", ("GPU-cccc",), [c]),
+        ("GPU-cccc,GPU-cccc", (), []),
+        ("MIG-1234", ("MIG-1234",), []),
     ):
         if visible is not None:
             monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-        assert [gpu.uuid for gpu in nvml.visible_gpus()] == uuids, visible
+        assert visible_entries(visible) == entries, visible
+        seen = nvml.visible_gpus()
+        assert [gpu.uuid for gpu in seen] == uuids, visible
+        assert nvml.detect_device() == (seen[0].device if seen else None), visible
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-aab,GPU-aabb")  # one of them twice
+    assert nvml.visible_gpus() == ()
     install(None)
     assert nvml.visible_gpus() == ()
 
@@ -120,6 +89,7 @@ def test_of_a_partitioned_gpu_all_instances_are_visible(
         seen = nvml.visible_gpus()
         assert [gpu.uuid for gpu in seen] == uuids, visible
         assert {gpu.device.arch for gpu in seen if gpu.uuid != H200.uuid} <= {"sm80"}
+        assert nvml.detect_device() == (seen[0].device if seen else None), visible
 
 
 # What a device looks like
@@ -142,9 +112,10 @@ def test_a_device_has_its_architecture_its_name_and_a_slug(
 
 
 def test_identity_tells_gpus_apart_without_naming_them(install: Install) -> None:
-    install(Library([H200, A100]))
-    first, again, other = (detected(index).identity for index in (0, 0, 1))
-    assert first == again != other
+    install(Library([H200]))
+    first, again = detected().identity, detected().identity
+    install(Library([A100]))
+    assert first == again != detected().identity
     assert len(first) == 12
     assert "aaaa1111" not in first
 
@@ -214,20 +185,6 @@ def test_a_mig_instance_is_a_device_of_its_own(install: Install) -> None:
     assert nvml.detect_device() is None
 
 
-def test_a_mig_instance_is_chosen_by_its_name(
-    install: Install, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    second = Instance("MIG-2222", "A MIG 3g.20gb")
-    install(Library([H200, partitioned(Instance("MIG-1111"), second)]))
-    for entry, name in (
-        ("MIG-2222", "A MIG 3g.20gb"),
-        ("MIG-9999", None),
-    ):
-        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", entry)
-        device = nvml.detect_device()
-        assert (device.name if device else None) == name, entry
-
-
 # Cost
 
 
@@ -259,7 +216,8 @@ def test_a_gpu_is_held_by_its_device_node_and_an_instance_by_that_of_its_gpu(
     install(Library(gpus))
     monkeypatch.setattr(nvml, "_NODE", f"{node.parent}/{{}}")
     any_node = Path("/dev/null")
-    assert [nvml.node(index) for index in range(4)] == [node, node, any_node, any_node]
+    uuids = ("", "GPU-b", "MIG-1", "GPU-c", "GPU-d")
+    assert [nvml.node(uuid) for uuid in uuids] == [node, node, node, any_node, any_node]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-2")
     assert nvml.node() == node
     (tmp_path / "file").touch()
