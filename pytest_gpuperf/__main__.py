@@ -24,7 +24,7 @@ COMMANDS = {
     "metrics": "what is measured, by which of NVIDIA's counters, in how many passes; needs no GPU",
     "record": "run tests in several fresh processes and merge what they measured into one run",
     "update-baseline": "accept a saved run as the baseline; needs no GPU",
-    "baseline": "list, rename, remove the entries of baseline files",
+    "baseline": "list and rename the entries of baseline files",
     "ab": "what a change costs: two revisions measured in turn on one device, without a baseline",
     "bisect": "which commit, or which release of a package, made tests slower: two at a time, as "
     "by ab",

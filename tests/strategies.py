@@ -123,6 +123,15 @@ def _tables(draw: st.DrawFn) -> KernelTable:
 
 
 tables = _tables()
+
+
+def _sign(metric: str) -> str:
+    return "pt" if catalogue().metrics[metric].percentage else "%"
+
+
+tolerances = st.dictionaries(
+    metrics, st.floats(1e-3, 1e3).map(lambda share: f"{share:.6f}"), max_size=2
+).map(lambda written: {name: f"{text}{_sign(name)}" for name, text in written.items()})
 measurements = built(
     Measurement,
     suite=names,
@@ -135,6 +144,7 @@ measurements = built(
     kernels=st.none() | tables,
     window=st.none(),
     components=st.just(()),
+    tolerance=tolerances,
     peers=several(
         built(
             Peer,
@@ -220,9 +230,7 @@ baselines = built(
         ),
         2,
     ),
-    tolerance=st.dictionaries(
-        metrics, st.floats(1e-3, 1e3).map(lambda share: f"{share:.6f}"), max_size=2
-    ).map(lambda written: {name: f"{text}{_sign(name)}" for name, text in written.items()}),
+    tolerance=tolerances,
     calibration=st.none()
     | built(
         Calibration,
@@ -232,7 +240,3 @@ baselines = built(
         ),
     ),
 )
-
-
-def _sign(metric: str) -> str:
-    return "pt" if catalogue().metrics[metric].percentage else "%"

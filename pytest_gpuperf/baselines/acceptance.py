@@ -5,7 +5,7 @@ Works from saved runs; needs no GPU and runs nothing.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,7 +18,7 @@ from pytest_gpuperf.baselines.objections import (
     limitations,
     without_kernels,
 )
-from pytest_gpuperf.catalogue import architectures, units
+from pytest_gpuperf.catalogue import architectures
 from pytest_gpuperf.errors import GpuperfError, UsageFailure, printable
 from pytest_gpuperf.judge.drift import Drift
 from pytest_gpuperf.judge.interval import centre
@@ -34,10 +34,6 @@ from pytest_gpuperf.model.entry import (
 from pytest_gpuperf.model.measurement import STEP, Device, KernelTable, Measurement
 from pytest_gpuperf.model.result import Outcome, Run
 from pytest_gpuperf.storage import baseline_files, files, kernel_files
-
-NEW_ORIGIN = "new origin"
-"""What the log says where an entry starts over as its own origin."""
-
 
 _ASKING = (
     *(Outcome.REGRESSED, Outcome.IMPROVED, Outcome.OUTWEIGHED),
@@ -212,7 +208,9 @@ def rename(file: Path, tests: Mapping[str, str], date: str) -> None:
     """
     folder = file.parent.parent.parent
     with files.changing(folder.resolve()):
-        known = _loaded(file)
+        known = baseline_files.load(file)
+        if known is None:
+            raise UsageFailure(f"{file}: no such baseline file")
         device = Device(known.arch, known.device, file.parent.name)
         (suite,) = {baseline_files.suite_of(new) for new in tests.values()}
         target = baseline_files.path_for(folder, device, suite)
@@ -221,10 +219,14 @@ def rename(file: Path, tests: Mapping[str, str], date: str) -> None:
             if old not in known.tests or new in there.tests:
                 which = f"{new} has one" if old in known.tests else f"{old} has none"
                 raise UsageFailure(f"{file}: an entry goes from {old} to {new}, and {which}")
+        known_tables = kernel_files.load_for(file, device, known.suite)
         tables = {
             (new, name): table
             for old, new in tests.items()
-            for name, table in _tables_of(file, device, known, old)
+            for name, one in known.tests[old].items()
+            if known_tables
+            and one.kernels
+            and (table := kernel_files.accepted_table(known_tables, old, name, one.kernels))
         }
         stay = {test: own for test, own in there.tests.items() if test not in tests}
         log = [
@@ -236,44 +238,9 @@ def rename(file: Path, tests: Mapping[str, str], date: str) -> None:
         made = baseline_files.with_tests(there, {**stay, **came}, known.machines)
         made = replace(made, accepted=(*there.accepted, *log))
         _rewrite(target, device, there, made, tables)
-        _without(file, device, tests)
-
-
-def remove(file: Path, tests: Collection[str]) -> None:
-    """Takes the entries of these tests out of a baseline file, and their kernel tables.
-
-    Whoever is killed at it leaves the files as they were, or as they are to be. Raises BadFile and
-    UsageFailure.
-    """
-    with files.changing(file.parent.parent.parent.resolve()):
-        known = _loaded(file)
-        _without(file, Device(known.arch, known.device, file.parent.name), tests)
-
-
-def _loaded(file: Path) -> BaselineFile:
-    known = baseline_files.load(file)
-    if known is None:
-        raise UsageFailure(f"{file}: no such baseline file")
-    return known
-
-
-def _without(file: Path, device: Device, tests: Collection[str]) -> None:
-    known = _loaded(file)
-    kept = {test: own for test, own in known.tests.items() if test not in tests}
-    if len(kept) < len(known.tests):
-        _rewrite(file, device, known, baseline_files.with_tests(known, kept), {})
-
-
-def _tables_of(
-    file: Path, device: Device, known: BaselineFile, test: str
-) -> Iterator[tuple[str, KernelTable]]:
-    """The kernel tables of a test's measurements, by name, as far as they are there."""
-    tables = kernel_files.load_for(file, device, known.suite)
-    for name, entry in known.tests[test].items():
-        if tables is not None and entry.kernels is not None:
-            table = kernel_files.accepted_table(tables, test, name, entry.kernels)
-            if table is not None:
-                yield name, table
+        if target != file:
+            left = {test: own for test, own in known.tests.items() if test not in tests}
+            _rewrite(file, device, known, baseline_files.with_tests(known, left), {})
 
 
 def _rewrite(
@@ -289,9 +256,6 @@ def _rewrite(
 
 def _known(first: Measurement, request: AcceptanceRequest) -> BaselineFile:
     device = first.fingerprint.device
-    file = baseline_files.path_for(request.folder, device, first.suite)
-    for written in (file, kernel_files.path_beside(file)):
-        files.check_inside(written, request.folder)
     known = baseline_files.load_for(request.folder, device, first.suite)
     return known or baseline_files.empty(device, first.suite)
 
@@ -308,9 +272,10 @@ def _proposed(
     plain = baseline_files.entry_of(group, request.created[:10])
     listed, about_kernels = _kernel_list(group, plain, old, table)
     new = replace(plain, kernels=listed)
-    origin = _beside_origin(new, old, known, request, first)
-    objections = (*about_measurements(group), *origin.objections)
-    new = replace(new, origin=origin.kept)
+    tolerances = {**known.tolerance, **first.tolerance}
+    creep = creep_since(new, old, tolerances, known.calibration, new_origin=request.new_origin)
+    objections = (*about_measurements(group), *creep.objections)
+    new = replace(new, origin=creep.origin)
     forced = [objection.short for objection in objections] if request.force else []
     return Proposal(
         file=baseline_files.path_for(request.folder, first.fingerprint.device, first.suite),
@@ -318,11 +283,11 @@ def _proposed(
         measurements=group,
         request=request,
         entry=new,
-        acceptance=_accepted(group, old, new, request.reason, (*forced, *origin.forced)),
-        origin=old.origin if old and origin.since else None,
-        since=origin.since,
+        acceptance=_accepted(group, old, new, request.reason, (*forced, *creep.forced)),
+        origin=old.origin if old and creep.since else None,
+        since=creep.since,
         objections=objections,
-        notes=(*limitations(group, plain), *about_kernels, *origin.notes),
+        notes=(*limitations(group, plain), *about_kernels, *creep.notes),
         table=table,
     )
 
@@ -339,52 +304,6 @@ def _kernel_list(
     if group[0].fingerprint.device.arch == architectures.CPU:
         return None, ()
     return None, (without_kernels(group, old),)
-
-
-@dataclass(frozen=True)
-class _BesideOrigin:
-    """How a new entry stands against the origin of the one that it replaces."""
-
-    kept: Origin | None = None
-    """The origin that it is held against from now on; None where it is its own."""
-    since: tuple[Drift, ...] = ()
-    objections: tuple[Objection, ...] = ()
-    notes: tuple[str, ...] = ()
-    forced: tuple[str, ...] = ()
-
-
-def _beside_origin(
-    new: Entry,
-    old: Entry | None,
-    known: BaselineFile,
-    request: AcceptanceRequest,
-    first: Measurement,
-) -> _BesideOrigin:
-    """What crept in since the origin, unless that is of another workload or starts over."""
-    if old is None:
-        return _BesideOrigin()
-    origin = baseline_files.origin_of(old)
-    if dict(old.workload) != dict(new.workload):
-        note = (
-            f"another workload ({units.differences(old.workload, new.workload)}): the "
-            f"baseline's origin of {origin.recorded} says nothing about it, so these samples "
-            "are their own"
-        )
-        return _BesideOrigin(notes=(note,))
-    tolerances = {**known.tolerance, **first.tolerance}
-    creep = creep_since(new, old, origin, tolerances, known.calibration)
-    if request.new_origin:
-        note = (
-            f"new origin in place of that of {origin.recorded}: later ones are held "
-            "against these samples"
-        )
-        return _BesideOrigin(since=creep.since, notes=(note,), forced=(NEW_ORIGIN,))
-    return _BesideOrigin(
-        kept=None if creep.moves_origin else origin,
-        since=creep.since,
-        objections=(creep.objection,) if creep.objection else (),
-        notes=creep.notes,
-    )
 
 
 def _accepted(
@@ -474,6 +393,6 @@ def _write(contents: Sequence[Content]) -> None:
 
 def _put(file: Path, content: bytes | None) -> None:
     if content is not None:
-        files.write_atomically(files.target(file), content)
+        files.write_atomically(file, content)
     else:
-        files.remove(files.target(file))
+        files.remove(file)

@@ -19,13 +19,11 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import NamedTuple
 
-from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import UsageFailure
 from pytest_gpuperf.judge.clock import KERNEL_TIME, clocks_of, elasticity_of
-from pytest_gpuperf.judge.noise import LEAST_GROUP, MAD_TO_SIGMA
 from pytest_gpuperf.judge.stopping import next_look
-from pytest_gpuperf.judge.tolerance import LEAST_SHARE, default_scale
+from pytest_gpuperf.judge.tolerance import default_scale
 from pytest_gpuperf.judge.verdict import Reference, judge
 from pytest_gpuperf.model.entry import BaselineFile, Calibration, Spread
 from pytest_gpuperf.model.measurement import STEP, Device, Measurement
@@ -41,19 +39,16 @@ FOLDS = 3
 """Baselines that each test's processes are judged against."""
 CONFIDENCE = 0.95
 
-APART = 5.0
-"""Robust standard deviations from its allocation's median at which a process stands apart."""
-
 # The CPU's clock sees the host's load and the launch of the kernels, in every A/A campaign more
 # than the GPU does; it is never gated, and would widen the scale of the metrics that are.
 _LEFT_OUT = frozenset({"wall_time"})
 
 Test = tuple[str, str]
 """A test's node id and the measurement's name."""
-
-
 Tests = Mapping[Test, Sequence[Measurement]]
 """The processes of each, every one of them once; `fingerprint.measured` says the day."""
+Trial = tuple[Sequence[Measurement], Sequence[Measurement]]
+"""A baseline, and processes that are held out of it."""
 
 
 def allocation(measurement: Measurement) -> tuple[str, str]:
@@ -62,64 +57,26 @@ def allocation(measurement: Measurement) -> tuple[str, str]:
 
 
 @dataclass(frozen=True)
-class Estimate:
-    """What was found for one class of metrics; all numbers as `Spread` has them."""
-
-    spread: Spread
-    default: float
-    """The spread between processes that the judge assumes without a calibration (s0)."""
-
-    @property
-    def scale(self) -> float:
-        """The scale that the judge takes of it: never below a tenth of the default.
-
-        A campaign that was quiet by luck would otherwise make alarms of the next louder day.
-        """
-        return max(self.spread.processes, LEAST_SHARE * self.default)
-
-    @property
-    def days_dominate(self) -> bool:
-        """Whether allocations differ by more than their processes do."""
-        return (self.spread.allocations or 0.0) > self.spread.processes
-
-
-@dataclass(frozen=True)
-class Trials:
-    """What became of the A/A trials."""
-
-    count: int
-    """Distinct pairs of a test and a process that was held out."""
-    false_alarms: int
-    """Those that ended as regressed, in any of the folds."""
-    inconclusive: int
-    """Those that stayed inconclusive in any of the folds, and did not alarm in one."""
-
-    @property
-    def at_most(self) -> float | None:
-        """The false alarm rate is below this with 95 % confidence; None without trials.
-
-        One-sided, by Clopper and Pearson: b with P(at most `false_alarms` of `count` | b) = 0.05.
-        """
-        if not self.count:
-            return None
-        from scipy import stats
-
-        test = stats.binomtest(self.false_alarms, self.count, alternative="less")
-        return float(test.proportion_ci(CONFIDENCE, method="exact").high)
-
-
-@dataclass(frozen=True)
 class Finding:
     """What runs of identical code say of one suite on one device."""
 
     suite: str
     device: Device
-    estimates: Mapping[MetricClass, Estimate]
-    trials: Trials
-    apart: frozenset[str]
-    """The processes that stand apart from the others of their allocation."""
     calibration: Calibration
+    inconclusive: int
+    """Trials that stayed inconclusive in any of the folds, and did not alarm in one."""
     warnings: tuple[str, ...] = ()
+
+
+def alarms_at_most(alarms: int, trials: int) -> float:
+    """The rate of false alarms is below this with 95 % confidence, by so many of so many trials.
+
+    One-sided, by Clopper and Pearson: b with P(at most `alarms` of `trials` | b) = 0.05.
+    """
+    from scipy import stats
+
+    test = stats.binomtest(alarms, trials, alternative="less")
+    return float(test.proportion_ci(CONFIDENCE, method="exact").high)
 
 
 def findings(runs: Sequence[Run], date: str) -> list[Finding]:
@@ -144,7 +101,8 @@ def findings(runs: Sequence[Run], date: str) -> list[Finding]:
             suites.setdefault(measured.suite, {}).setdefault(key, step)
     if not suites:
         raise UsageFailure("these runs have no measurements: there is nothing to calibrate by")
-    _one_device(step for steps in suites.values() for step in steps.values())
+    devices = (step.fingerprint.device for steps in suites.values() for step in steps.values())
+    _only_one("these runs are of different devices", (f"{d.name} ({d.arch})" for d in devices))
     return [_finding(suite, list(steps.values()), date) for suite, steps in suites.items()]
 
 
@@ -155,18 +113,15 @@ def write(findings: Sequence[Finding], folder: Path) -> list[Path]:
     device, and BadFile where it cannot be trusted.
     """
     by_file = {baseline_files.path_for(folder, f.device, f.suite): f for f in findings}
-    for file, finding in by_file.items():
-        _existing(folder, finding, file)
-    for file, finding in by_file.items():
-        with files.changing(folder):
-            known = _existing(folder, finding, file)
-            rounded = replace(known, calibration=_rounded(finding.calibration))
-            baseline_files.save(rounded, file)
+    with files.changing(folder):
+        known = {file: _existing(folder, finding, file) for file, finding in by_file.items()}
+        for file, finding in by_file.items():
+            made = replace(known[file], calibration=_rounded(finding.calibration))
+            baseline_files.save(made, file)
     return list(by_file)
 
 
 def _existing(folder: Path, finding: Finding, file: Path) -> BaselineFile:
-    files.check_inside(file, folder)
     known = baseline_files.load_for(folder, finding.device, finding.suite)
     if known is None:
         raise UsageFailure(
@@ -197,11 +152,13 @@ def _finding(suite: str, measurements: Sequence[Measurement], date: str) -> Find
     for measured in measurements:
         tests.setdefault((measured.test, measured.name), []).append(measured)
     for (test, name), processes in tests.items():
-        _one_workload(test, name, processes)
-    _one_software(suite, measurements)
+        what = f'the measurements "{name}" of {test} are of different workloads'
+        _only_one(what, (str(dict(sorted(one.workload.items()))) for one in processes))
+    for package in _SAME_SOFTWARE:
+        versions = (m.fingerprint.software.get(package, "") for m in measurements)
+        _only_one(f"{suite}: these runs were measured with several versions of {package}", versions)
 
-    metrics = catalogue().metrics
-    by_class = estimates(tests, metrics)
+    by_class = spreads(tests)
     if not by_class:
         raise UsageFailure(
             f"{suite}: {len(names)} processes, and no two of one test on one GPU on one day with "
@@ -216,16 +173,15 @@ def _finding(suite: str, measurements: Sequence[Measurement], date: str) -> Find
         gpus=len({measured.fingerprint.device.identity for measured in measurements}),
         trials=0,
         false_alarms=0,
-        classes={kind.value: estimate.spread for kind, estimate in by_class.items()},
+        classes={kind.value: spread for kind, spread in by_class.items()},
     )
-    seen = trials(tests, partial(_ended, unproven))
+    ends = trials(tests, partial(_ended, unproven))
+    alarms = ends.count(Outcome.REGRESSED)
     return Finding(
         suite=suite,
         device=measurements[0].fingerprint.device,
-        estimates=by_class,
-        trials=seen,
-        apart=apart(tests, metrics),
-        calibration=replace(unproven, trials=seen.count, false_alarms=seen.false_alarms),
+        calibration=replace(unproven, trials=len(ends), false_alarms=alarms),
+        inconclusive=ends.count(Outcome.INCONCLUSIVE),
         warnings=_warnings(measurements),
     )
 
@@ -251,53 +207,32 @@ def _ended(
         looked = queue[:further]
         verdicts = judge(looked, known, catalogue().metrics, looked[0].tolerance)
         further = next_look(verdicts, len(looked))
-    outcomes = {verdict.outcome for verdict in verdicts}
+    return _worst({verdict.outcome for verdict in verdicts})
+
+
+def _worst(outcomes: set[Outcome]) -> Outcome:
     worst = (o for o in (Outcome.REGRESSED, Outcome.INCONCLUSIVE) if o in outcomes)
     return next(worst, Outcome.UNCHANGED)
 
 
-def _one_device(measurements: Iterable[Measurement]) -> None:
-    devices = {(m.fingerprint.device.name, m.fingerprint.device.arch) for m in measurements}
-    if len(devices) > 1:
-        listed = " and ".join(f"{name} ({arch})" for name, arch in sorted(devices))
+def _only_one(what: str, values: Iterable[str]) -> None:
+    """Raises UsageFailure where several of these are known: the runs are not of identical code."""
+    listed = sorted({value for value in values if value})
+    if len(listed) > 1:
         raise UsageFailure(
-            f"these runs are of different devices: {listed}. Calibrate each device by its own runs"
+            f"{what}: {' and '.join(listed)}. Calibrate by runs of identical code on one device"
         )
 
 
-def _one_workload(test: str, name: str, measurements: Sequence[Measurement]) -> None:
-    first = measurements[0].workload
-    for other in measurements:
-        if dict(other.workload) != dict(first):
-            raise UsageFailure(
-                f'the measurements "{name}" of {test} are of different workloads '
-                f"({units.differences(first, other.workload)}). Calibrate by runs of one workload"
-            )
-
-
-def _one_software(suite: str, measurements: Sequence[Measurement]) -> None:
-    for name in _SAME_SOFTWARE:
-        versions = _distinct(m.fingerprint.software.get(name, "") for m in measurements)
-        if len(versions) > 1:
-            raise UsageFailure(
-                f"{suite}: these runs were measured with {name} {' and '.join(versions)}, so they "
-                "are not of identical code. Calibrate by runs of one version"
-            )
-
-
 def _warnings(measurements: Sequence[Measurement]) -> tuple[str, ...]:
-    revisions = _distinct(measurement.fingerprint.revision for measurement in measurements)
+    known = (measurement.fingerprint.revision for measurement in measurements)
+    revisions = list(dict.fromkeys(revision for revision in known if revision))
     if len(revisions) < 2:
         return ()
     return (
         f"{len(revisions)} revisions of the code: {', '.join(revisions)}. What changed between "
         "them counts as noise here; calibrate by runs of one revision",
     )
-
-
-def _distinct(texts: Iterable[str]) -> list[str]:
-    """Those that are known, in their order."""
-    return list(dict.fromkeys(text for text in texts if text))
 
 
 def _rounded(calibration: Calibration) -> Calibration:
@@ -311,20 +246,96 @@ def _rounded(calibration: Calibration) -> Calibration:
     return replace(calibration, classes=classes)
 
 
-def estimates(tests: Tests, metrics: Mapping[str, Metric]) -> dict[MetricClass, Estimate]:
+# Trials
+
+
+def trials(tests: Tests, ended: Ended) -> list[Outcome]:
+    """How identical code ends: each process of each test against baselines that it is no part of.
+
+    Regressed, inconclusive or unchanged. Each process that is held out of a baseline starts a
+    trial; `ended` says how it ends, given the baseline and the processes of its allocation that are
+    not in it, this one first (cyclically).
+
+    The folds share their processes, so they are no further evidence: what is counted are distinct
+    pairs of a test and a held-out process, however many folds judged them, and such a pair is a
+    false alarm when it was one in any fold. Tests that one process measured are counted apart
+    although they may share its luck. Tests of fewer than 6 processes have no trial.
+    """
+    seen: dict[tuple[Test, str], set[Outcome]] = {}
+    for test, processes in tests.items():
+        for baseline, held_out in (*folds(processes), *strangers(processes)):
+            for process in held_out:
+                beside = [m for m in held_out if allocation(m) == allocation(process)]
+                start = beside.index(process)
+                outcome = ended(baseline, beside[start:] + beside[:start])
+                seen.setdefault((test, process.process), set()).add(outcome)
+    return [_worst(outcomes) for outcomes in seen.values()]
+
+
+def folds(processes: Sequence[Measurement]) -> Iterator[Trial]:
+    """Three baselines of 5 of these processes, each with those that are held out of it."""
+    order = _in_turn(processes)
+    if len(order) > BASELINE:
+        for start in range(0, FOLDS * BASELINE, BASELINE):
+            first = start % len(order)
+            turned = order[first:] + order[:first]
+            yield turned[:BASELINE], turned[BASELINE:]
+
+
+def strangers(processes: Sequence[Measurement]) -> Iterator[Trial]:
+    """Per allocation that leaves 5 processes elsewhere: a baseline of those, and its own.
+
+    So a new day, or another GPU, is judged.
+    """
+    for place in sorted({allocation(process) for process in processes}):
+        own = [process for process in processes if allocation(process) == place]
+        elsewhere = [process for process in processes if allocation(process) != place]
+        if len(elsewhere) >= BASELINE:
+            yield _in_turn(elsewhere)[:BASELINE], _in_turn(own)
+
+
+def _in_turn(processes: Iterable[Measurement]) -> list[Measurement]:
+    """One of each allocation, another of each, and so on: the first are of as many as there are."""
+    rows: dict[tuple[str, str], list[Measurement]] = {}
+    for process in sorted(processes, key=lambda m: (allocation(m), m.process)):
+        rows.setdefault(allocation(process), []).append(process)
+    longest = max(map(len, rows.values()), default=0)
+    return [row[turn] for turn in range(longest) for row in rows.values() if turn < len(row)]
+
+
+# Spreads
+
+
+class _Value(NamedTuple):
+    """A value on the judged scale: of a round, of a process, or the mean of an allocation, a GPU.
+
+    That scale is the logarithm; for percentages points / 100.
+    """
+
+    place: tuple[str, ...]
+    """What it lies in: for a process its GPU and day, for an allocation its GPU."""
+    value: float
+    noise: float = 0.0
+    """The variance that it has from the levels below."""
+
+
+_Rounds = Sequence[tuple[Measurement, tuple[float, ...]]]
+"""The rounds of one metric of one test, by process."""
+
+
+def spreads(tests: Tests) -> dict[MetricClass, Spread]:
     """The spreads of each class of metrics, over the whole step.
 
     A class is estimated from its gated metrics where any was measured, otherwise from all of it:
     it is the gated ones that the judge holds against the scale. wall_time is left out, and so are
     metrics of which a test has a tolerance of its own, as the time of a step that waits for its
     host, and a relative metric of a test with a value that is not positive. Times of kernels are
-    those at one clock, where the processes say what that does to them (`machine.py`). A class is
-    missing in the result when no allocation has two processes with such a metric: then nothing
-    tells the spread between processes from that between days.
+    those at one clock, where the processes say what that does to them. A class is missing in the
+    result when no allocation has two processes with such a metric: then nothing tells the spread
+    between processes from that between days.
 
-    With x the median of a process's rounds on the judged scale (the logarithm; for percentages
-    points / 100), and each level's squares summed over tests and metrics before they are divided
-    by the sum of their degrees of freedom:
+    With x the median of a process's rounds on the judged scale, and each level's squares summed
+    over tests and metrics before they are divided by the sum of their degrees of freedom:
 
     - rounds: squares of rounds about their process's mean; 0 where each process has one round
     - processes: squares of x about their allocation's mean
@@ -333,270 +344,115 @@ def estimates(tests: Tests, metrics: Mapping[str, Metric]) -> dict[MetricClass, 
     - gpus: variance of the GPUs' means over their allocations, less what the levels below
       contribute to it; not below 0. On GPUs with one day, the days are part of it.
     """
-    by_class = {}
-    for metric_class, series in _by_class(tests, metrics).items():
-        spread = _spread(series)
-        if spread is not None:
-            by_class[metric_class] = Estimate(spread, default_scale(metric_class))
-    return by_class
-
-
-def apart(tests: Tests, metrics: Mapping[str, Metric]) -> frozenset[str]:
-    """The processes that stand apart: further than 5 SD from the median of their allocation.
-
-    In any of the metrics that define their class's estimate, among allocations of at least 3
-    processes. SD is robust: 1.4826 x the median absolute deviation within the allocations of that
-    test and metric, and at least a tenth of the class's default. Returns the processes' ids.
-    """
-    names: set[str] = set()
-    for metric_class, series in _by_class(tests, metrics).items():
-        for nested in series:
-            names |= _apart(nested, LEAST_SHARE * default_scale(metric_class))
-    return frozenset(names)
-
-
-def trials(tests: Tests, ended: Ended) -> Trials:
-    """Judges each process of each test against baselines that it is no part of.
-
-    A baseline is 5 processes, spread over as many allocations as there are. Each other process
-    starts a trial; `ended` says how it ends, given the baseline and the processes of its allocation
-    that are not in it, this one first (cyclically).
-
-    The choice of the baseline rotates over 3 folds, so that those of the first are held out too.
-    The folds share their processes, so they are no further evidence: what is counted are distinct
-    pairs of a test and a held-out process, however many folds judged them, and such a pair is a
-    false alarm when it was one in any fold. Each allocation is also judged against baselines of the
-    others alone, as a new day or another GPU is. Tests that one process measured are counted apart
-    although they may share its luck. Tests of fewer than 6 processes have no trial.
-    """
-    seen: dict[tuple[object, str], set[Outcome]] = {}
-    for test, processes in tests.items():
-        for baseline, held_out in (*folds(processes), *strangers(processes)):
-            for process in held_out:
-                beside = [m for m in held_out if allocation(m) == allocation(process)]
-                start = beside.index(process)
-                outcome = ended(baseline, beside[start:] + beside[:start])
-                seen.setdefault((test, process.process), set()).add(outcome)
-    alarms = sum(Outcome.REGRESSED in outcomes for outcomes in seen.values())
-    return Trials(
-        count=len(seen),
-        false_alarms=alarms,
-        inconclusive=sum(
-            Outcome.INCONCLUSIVE in outcomes and Outcome.REGRESSED not in outcomes
-            for outcomes in seen.values()
-        ),
-    )
-
-
-def folds(
-    processes: Sequence[Measurement],
-) -> Iterator[tuple[list[Measurement], list[Measurement]]]:
-    """Baselines of 5 of these processes, each with those that are held out of it.
-
-    The order of `processes` does not matter: they are taken in turn from their allocations, those
-    first that were not in the baseline before.
-    """
-    by_allocation: dict[tuple[str, str], list[Measurement]] = {}
-    for process in sorted(processes, key=lambda m: (allocation(m), m.process)):
-        by_allocation.setdefault(allocation(process), []).append(process)
-    if len(processes) <= BASELINE:
-        return
-    rows = list(by_allocation.values())
-    for _ in range(FOLDS):
-        order = [row[i] for i in range(max(map(len, rows))) for row in rows if i < len(row)]
-        baseline, held_out = order[:BASELINE], order[BASELINE:]
-        yield baseline, held_out
-        # Next time those come first that were not taken, of this allocation and of others.
-        taken = {process.process for process in baseline}
-        rows = [sorted(row, key=lambda m: m.process in taken) for row in (*rows[1:], rows[0])]
-
-
-def strangers(
-    processes: Sequence[Measurement],
-) -> Iterator[tuple[list[Measurement], list[Measurement]]]:
-    """Per allocation that leaves 5 processes elsewhere: a baseline of those, and its own."""
-    places = sorted({allocation(process) for process in processes})
-    for place in places:
-        elsewhere = [process for process in processes if allocation(process) != place]
-        own = sorted((p for p in processes if allocation(p) == place), key=lambda m: m.process)
-        if len(elsewhere) == BASELINE:
-            yield elsewhere, own
-        elif len(elsewhere) > BASELINE:
-            yield next(iter(folds(elsewhere)))[0], own
-
-
-class _Inside(NamedTuple):
-    """One process on the judged scale."""
-
-    process: str
-    median: float
-    rounds: tuple[float, ...]
-
-
-_Measured = tuple[Measurement, tuple[float, ...]]
-"""A process, and its rounds of one metric."""
-_Nested = dict[str, dict[str, list[_Inside]]]
-"""The processes of one test and metric by GPU and day."""
-
-
-def _by_class(tests: Tests, metrics: Mapping[str, Metric]) -> dict[MetricClass, list[_Nested]]:
-    """Per class the series of the metrics that define it: the gated ones where there are any."""
-    gated: dict[MetricClass, list[_Nested]] = {}
-    others: dict[MetricClass, list[_Nested]] = {}
+    series: dict[tuple[MetricClass, bool], list[_Rounds]] = {}
     for processes in tests.values():
-        measured: dict[str, list[_Measured]] = {}
-        for process in processes:
-            for sample in process.samples:
-                written = sample.metric in process.tolerance
-                if sample.phase == STEP and not written and sample.metric not in _LEFT_OUT:
-                    measured.setdefault(sample.metric, []).append((process, sample.values))
-        for name, values in measured.items():
-            metric = metrics[name]
-            nested = _nested(_at_one_clock(values, metric), metric)
-            if nested is not None:
-                series = gated if metric.gated else others
-                series.setdefault(metric.metric_class, []).append(nested)
-    both = others | gated
-    return {
-        metric_class: both[metric_class] for metric_class in MetricClass if metric_class in both
-    }
+        for metric, rounds in _by_metric(processes):
+            if metric.percentage or min(v for _, values in rounds for v in values) > 0:
+                series.setdefault((metric.metric_class, metric.gated), []).append(
+                    _judged(_at_one_clock(rounds, metric), metric)
+                )
+    found = {}
+    for kind in MetricClass:
+        spread = _spread(series.get((kind, True)) or series.get((kind, False)) or [])
+        if spread is not None:
+            found[kind] = spread
+    return found
 
 
-def _at_one_clock(values: Sequence[_Measured], metric: Metric) -> Sequence[_Measured]:
-    """Times of kernels as the judge compares them (`machine.py`), where the processes say how."""
-    processes = [process for process, _ in values]
+def _by_metric(processes: Sequence[Measurement]) -> Iterator[tuple[Metric, _Rounds]]:
+    """What these processes of one test measured that says something of its class's noise."""
+    measured: dict[str, list[tuple[Measurement, tuple[float, ...]]]] = {}
+    for process in processes:
+        for sample in process.samples:
+            if sample.phase == STEP and sample.metric not in {*process.tolerance, *_LEFT_OUT}:
+                measured.setdefault(sample.metric, []).append((process, sample.values))
+    for name, rounds in measured.items():
+        yield catalogue().metrics[name], rounds
+
+
+def _at_one_clock(rounds: _Rounds, metric: Metric) -> _Rounds:
+    """Times of kernels as the judge compares them (`clock.py`), where the processes say how."""
+    processes = [process for process, _ in rounds]
     clocks, _ = clocks_of(processes) if metric.name == KERNEL_TIME else ([], "")
-    times = [median(rounds) for _, rounds in values]
-    if len(clocks) != len(values) or min(times) <= 0:
-        return values
+    if len(clocks) != len(rounds):
+        return rounds
+    times = [math.log(median(values)) for _, values in rounds]
     noise = default_scale(metric.metric_class)
-    made = elasticity_of([*map(math.log, times)], clocks, [*map(allocation, processes)], noise)
+    made = elasticity_of(times, clocks, [*map(allocation, processes)], noise)
     if made is None or not made.is_learnt:
-        return values
+        return rounds
     usual = fmean(clocks)
     factors = [math.exp(made.mean * (usual - clock)) for clock in clocks]
     return [
-        (process, tuple(factor * value for value in rounds))
-        for (process, rounds), factor in zip(values, factors, strict=True)
+        (process, tuple(factor * value for value in values))
+        for (process, values), factor in zip(rounds, factors, strict=True)
     ]
 
 
-def _nested(values: Sequence[_Measured], metric: Metric) -> _Nested | None:
-    """The processes on the judged scale; None for values without a logarithm that need one."""
-    if not metric.percentage and min(v for _, rounds in values for v in rounds) <= 0:
-        return None
-    # Relative to one number of the series, so that equal values differ by nothing, not by the
-    # rounding of their mean.
-    origin = median(median(rounds) for _, rounds in values)
+def _judged(rounds: _Rounds, metric: Metric) -> _Rounds:
+    """The same on the judged scale.
+
+    Relative to one number of the series, so that equal values differ by nothing, not by the
+    rounding of their mean.
+    """
+    origin = median(median(values) for _, values in rounds)
 
     def judged(value: float) -> float:
         if metric.percentage:
             return (value - origin) / 100
         return math.log(value) - math.log(origin)
 
-    by_gpu: _Nested = {}
-    for process, rounds in values:
-        gpu, day = allocation(process)
-        inside = _Inside(process.process, judged(median(rounds)), tuple(map(judged, rounds)))
-        by_gpu.setdefault(gpu, {}).setdefault(day, []).append(inside)
-    return by_gpu
+    return [(process, tuple(map(judged, values))) for process, values in rounds]
 
 
-class _Sum(NamedTuple):
-    """A sum of squares, with its degrees of freedom."""
-
-    squares: float
-    degrees: int
-
-    @property
-    def variance(self) -> float | None:
-        return self.squares / self.degrees if self.degrees else None
-
-
-def _pooled(sums: Iterable[_Sum]) -> _Sum:
-    listed = list(sums)
-    return _Sum(math.fsum(s.squares for s in listed), sum(s.degrees for s in listed))
-
-
-def _about_mean(values: Sequence[float]) -> _Sum:
-    mean = fmean(values)
-    return _Sum(math.fsum((value - mean) ** 2 for value in values), len(values) - 1)
-
-
-def _spread(series: Sequence[_Nested]) -> Spread | None:
+def _spread(series: Sequence[_Rounds]) -> Spread | None:
     """The spreads of all levels; None where no allocation has two processes."""
-    rounds = _pooled(_about_mean(p.rounds) for nested in series for p in _processes(nested))
-    within = [_between_processes(nested) for nested in series]
-    pooled = _pooled(within).variance
-    if pooled is None:
+    rounds, _ = _level([[_Value((p.process,), v) for p, vs in one for v in vs] for one in series])
+    processes, allocations = _level(
+        [[_Value(allocation(process), median(values)) for process, values in one] for one in series]
+    )
+    if processes is None:
         return None
-    # Each series is freed of its own noise, since tests and metrics differ in it. Only the pooled
-    # variance is held above zero: doing so series by series would find days that are none.
-    own = [pooled if s.variance is None else s.variance for s in within]
-    days = [_between_days(nested, noise) for nested, noise in zip(series, own, strict=True)]
-    day = _pooled(days).variance
-    of_days = [(day or 0.0) if s.variance is None else s.variance for s in days]
-    gpu = _pooled(
-        _between_gpus(nested, noise, between)
-        for nested, noise, between in zip(series, own, of_days, strict=True)
-    ).variance
-    return Spread(
-        rounds=math.sqrt(rounds.variance or 0.0),
-        processes=math.sqrt(pooled),
-        allocations=None if day is None else math.sqrt(max(day, 0.0)),
-        gpus=None if gpu is None else math.sqrt(max(gpu, 0.0)),
-    )
+    days, gpus = _level(allocations)
+    between_gpus, _ = _level(gpus)
+    return Spread(_root(rounds) or 0.0, math.sqrt(processes), _root(days), _root(between_gpus))
 
 
-def _processes(nested: _Nested) -> list[_Inside]:
-    return [p for days in nested.values() for processes in days.values() for p in processes]
+def _level(series: Sequence[Sequence[_Value]]) -> tuple[float | None, list[list[_Value]]]:
+    """The variance between values of one place, and each series' means of these places.
 
-
-def _between_processes(nested: _Nested) -> _Sum:
-    return _pooled(
-        _about_mean([process.median for process in processes])
-        for days in nested.values()
-        for processes in days.values()
-    )
-
-
-def _between_days(nested: _Nested, noise: float) -> _Sum:
-    """Squares of allocation means about their GPU's, less what processes of variance `noise` do."""
+    It is without what the levels below do, and pooled over all series; None where no place has two
+    values. Each series is freed of its own noise, since tests and metrics differ in it: a variance
+    below zero stays so until it is a spread, else there would be days that are none.
+    """
     sums = []
-    for days in nested.values():
-        seen = _about_mean(_day_means(days))
-        explained = noise * fmean(1 / len(processes) for processes in days.values())
-        sums.append(_Sum(seen.squares - seen.degrees * explained, seen.degrees))
-    return _pooled(sums)
+    for values in series:
+        places: dict[tuple[str, ...], list[_Value]] = {}
+        for value in values:
+            places.setdefault(value.place, []).append(value)
+        squares = math.fsum(map(_squares, places.values()))
+        sums.append((squares, len(values) - len(places), places))
+    degrees = sum(own for _, own, _ in sums)
+    pooled = math.fsum(squares for squares, _, _ in sums) / degrees if degrees else None
+    above = []
+    for squares, own, places in sums:
+        variance = squares / own if own else pooled or 0.0
+        above.append([_mean(place, inside, variance) for place, inside in places.items()])
+    return pooled, above
 
 
-def _between_gpus(nested: _Nested, noise: float, between: float) -> _Sum:
-    """Squares of the GPUs' means, less what days (variance `between`) and processes do."""
-    seen = _about_mean([fmean(_day_means(days)) for days in nested.values()])
-    explained = fmean(
-        between / len(days) + noise * math.fsum(1 / len(p) for p in days.values()) / len(days) ** 2
-        for days in nested.values()
-    )
-    return _Sum(seen.squares - seen.degrees * explained, seen.degrees)
+def _squares(values: Sequence[_Value]) -> float:
+    """Squares about the mean, less what the levels below contribute to them."""
+    mean = fmean(one.value for one in values)
+    explained = (len(values) - 1) * fmean(one.noise for one in values)
+    return math.fsum((one.value - mean) ** 2 for one in values) - explained
 
 
-def _day_means(days: Mapping[str, Sequence[_Inside]]) -> list[float]:
-    return [fmean(process.median for process in processes) for processes in days.values()]
+def _mean(place: tuple[str, ...], values: Sequence[_Value], variance: float) -> _Value:
+    """The mean of the values of a place, which differ by this variance and by their own noise."""
+    noise = (variance + fmean(one.noise for one in values)) / len(values)
+    return _Value(place[:-1], fmean(one.value for one in values), noise)
 
 
-def _apart(nested: _Nested, least: float) -> set[str]:
-    away: list[tuple[float, str]] = []
-    deviations: list[float] = []
-    for days in nested.values():
-        for processes in days.values():
-            if len(processes) < LEAST_GROUP:
-                continue
-            middle = median(process.median for process in processes)
-            distances = sorted((abs(p.median - middle), p.process) for p in processes)
-            away += distances
-            # In an odd group one process is the median itself, and says nothing of the spread.
-            deviations += [distance for distance, _ in distances[len(distances) % 2 :]]
-    if not away:
-        return set()
-    robust = max(MAD_TO_SIGMA * median(deviations), least)
-    return {process for distance, process in away if distance > APART * robust}
+def _root(variance: float | None) -> float | None:
+    return None if variance is None else math.sqrt(max(variance, 0.0))

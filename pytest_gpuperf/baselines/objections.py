@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from pytest_gpuperf.catalogue import architectures
+from pytest_gpuperf.catalogue import architectures, units
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.catalogue.units import moved
 from pytest_gpuperf.judge.drift import Drift, Recorded, drifts
@@ -18,10 +18,13 @@ from pytest_gpuperf.measure.device import guard
 from pytest_gpuperf.model.entry import Calibration, Entry, Origin
 from pytest_gpuperf.model.measurement import STEP, Conditions, Measurement
 from pytest_gpuperf.model.metric import MetricClass
+from pytest_gpuperf.storage import baseline_files
 
 PROCESSES_NEEDED = 3
 """As many as it takes to call a test regressed; fewer say too little about the noise between
 processes (docs/verdict.md). `gpuperf record` makes more."""
+NEW_ORIGIN = "new origin"
+"""What the log says where an entry starts over as its own origin."""
 _QUOTED = 3
 """No more complaints about the device than this are quoted."""
 
@@ -120,47 +123,62 @@ def without_kernels(measurements: Sequence[Measurement], old: Entry | None) -> s
 
 @dataclass(frozen=True)
 class Creep:
-    """How a new entry stands against the origin, and what follows from that."""
+    """How a new entry stands against the origin of the one it replaces, and what follows."""
 
-    since: tuple[Drift, ...]
+    origin: Origin | None = None
+    """What it is held against from now on; None where it is its own."""
+    since: tuple[Drift, ...] = ()
     """Per gated metric, against the origin."""
-    objection: Objection | None = None
+    objections: tuple[Objection, ...] = ()
     """Slowdowns that no single acceptance has shown."""
     notes: tuple[str, ...] = ()
-    moves_origin: bool = False
-    """All that got worse did so in this very change: to accept it is to mean it."""
+    forced: tuple[str, ...] = ()
+    """What the log says of it."""
 
 
 def creep_since(
     new: Entry,
-    old: Entry,
-    origin: Origin,
+    old: Entry | None,
     tolerances: Mapping[str, str],
     calibration: Calibration | None,
+    *,
+    new_origin: bool,
 ) -> Creep:
     """What got worse since the origin, and whether the change from `old` to `new` shows it.
 
     A metric that drifted since the origin and by the same test did not since `old` is creep: an
     objection. One that did is in front of the reviewer's eyes: a note. Where `old` itself had not
-    drifted, that is all of it, and later ones are held against what is accepted now.
+    drifted, that is all of it, and later ones are held against what is accepted now; so they are
+    where the workload is another, or a `new_origin` is asked for.
     """
-    metrics, step = catalogue().metrics, recorded(new)
+    if old is None:
+        return Creep()
+    origin = baseline_files.origin_of(old)
+    day = origin.recorded
+    if dict(old.workload) != dict(new.workload):
+        note = (
+            f"another workload ({units.differences(old.workload, new.workload)}): the baseline's "
+            f"origin of {day} says nothing about it, so these samples are their own"
+        )
+        return Creep(notes=(note,))
+    metrics = catalogue().metrics
 
-    def since_then(then: Entry | Origin, now: Recorded = step) -> tuple[Drift, ...]:
-        return drifts(now, recorded(then), metrics, tolerances, calibration)
+    def since_then(then: Entry | Origin, now: Entry = new) -> tuple[Drift, ...]:
+        return drifts(recorded(now), recorded(then), metrics, tolerances, calibration)
 
     since = since_then(origin)
+    if new_origin:
+        note = f"new origin in place of that of {day}: later ones are held against these samples"
+        return Creep(since=since, notes=(note,), forced=(NEW_ORIGIN,))
     latest = {drift.metric: drift for drift in since_then(old)}
     worse = [drift for drift in since if drift.drifted]
     visible = [d for d in worse if d.metric in latest and latest[d.metric].drifted]
     hidden = [drift for drift in worse if drift not in visible]
-    day = origin.recorded
-    notes = []
     moves = bool(visible) and not (
-        hidden or any(drift.drifted for drift in since_then(origin, recorded(old)))
+        hidden or any(drift.drifted for drift in since_then(origin, old))
     )
+    notes = []
     if visible:
-        in_this = _moved(latest[d.metric] for d in visible)
         follows = (
             "later ones are held against these samples"
             if moves
@@ -169,24 +187,25 @@ def creep_since(
         )
         notes.append(
             f"worse since the baseline's origin of {day}: {_listed(visible)}; it is visible: "
-            f"{in_this} in this very change, so {follows}"
+            f"{_moved(latest[d.metric] for d in visible)} in this very change, so {follows}"
         )
-    missing = [name for name in step.samples if metrics[name].gated and name not in origin.samples]
+    step = recorded(new).samples
+    missing = [name for name in step if metrics[name].gated and name not in origin.samples]
     if missing:
         notes.append(
             f"the baseline's origin of {day} has no {', '.join(missing)}, so creep of it is not "
             "seen: --new-origin starts over with these samples"
         )
-    objection = None
+    objections = []
     if hidden:
         shown = _moved(latest[d.metric] for d in hidden if d.metric in latest) or "nothing"
-        objection = Objection(
-            f"creep: {_moved(hidden)}",
+        text = (
             f"creep since the baseline's origin of {day}: {_listed(hidden)}, of which this change "
             f"shows {shown}. Find where it came in, the log `accepted` has the steps; when it is "
-            "intended or was accepted before, --new-origin starts over with these samples",
+            "intended or was accepted before, --new-origin starts over with these samples"
         )
-    return Creep(since, objection, tuple(notes), moves)
+        objections.append(Objection(f"creep: {_moved(hidden)}", text))
+    return Creep(None if moves else origin, since, tuple(objections), tuple(notes))
 
 
 def recorded(entry: Entry | Origin) -> Recorded:

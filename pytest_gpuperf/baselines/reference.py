@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -127,16 +126,18 @@ def is_gone(test: str, collected: Collection[str], root: Path) -> bool:
     return not (root / file).exists() or any(one.split("::")[0] == file for one in collected)
 
 
-def forerunners(
+def forerunner(
     measurement: Measurement, baselines: Path, collected: Collection[str], root: Path
-) -> list[str]:
-    """Tests that are gone, and whose entries are of the same as this measurement.
+) -> str:
+    """Which test that is gone this one may have been, by node id; "" where several may, or none.
 
-    Of the same name, configuration and workload, on the same device, in any suite. Raises BadFile.
+    Its entry is of the same name, configuration and workload, on the same device, in any suite. Of
+    several it is the one whose name is the same in another file, or else whose parameters are.
+    Raises BadFile.
     """
     file = baseline_files.path_for(baselines, measurement.fingerprint.device, measurement.suite)
     known = (baseline_files.load(suite) for suite in sorted(file.parent.glob("*.yaml")))
-    return [
+    found = [
         test
         for one in known
         for test, entries in (one.tests if one else {}).items()
@@ -145,35 +146,12 @@ def forerunners(
         and dict(entry.workload) == dict(measurement.workload)
         and is_gone(test, collected, root)
     ]
-
-
-def namesakes(found: Mapping[str, Collection[str]]) -> dict[str, str]:
-    """Which of the tests that are gone each new one was, by node ids; `found` are its forerunners.
-
-    Those of equal names in another file, then of equal parameters in its file, then anywhere. A
-    pair is one only where neither of both has another choice.
-    """
-    pairs: dict[str, str] = {}
-    for kind in range(3):
-        left = {
-            new: [
-                old
-                for old in olds
-                if old not in pairs.values() and _likeness(old)[kind] == _likeness(new)[kind]
-            ]
-            for new, olds in found.items()
-            if new not in pairs
-        }
-        claims = Counter(old for olds in left.values() for old in olds)
-        pairs |= {new: olds[0] for new, olds in left.items() if [claims[o] for o in olds] == [1]}
-    return pairs
-
-
-def _likeness(test: str) -> tuple[str, str, str]:
-    """What a test has in common with what it was called before, the surest first."""
-    file, _, name = test.partition("::")
-    parameters = name.partition("[")[2]
-    return name, f"{file}[{parameters}", parameters
+    for part in ("::", "["):
+        own = measurement.test.partition(part)[2]
+        alike = [test for test in found if test.partition(part)[2] == own]
+        if alike:
+            return alike[0] if len(alike) == 1 else ""
+    return ""
 
 
 def _manner(settings: Mapping[str, Scalar]) -> str:

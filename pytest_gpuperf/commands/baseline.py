@@ -6,29 +6,20 @@ import argparse
 from collections.abc import Iterator
 from pathlib import Path
 
-from pytest_gpuperf.baselines import acceptance, reference
+from pytest_gpuperf.baselines import acceptance
 from pytest_gpuperf.catalogue.units import counted
-from pytest_gpuperf.commands import complain, confirmed, say
+from pytest_gpuperf.commands import complain, say
 from pytest_gpuperf.commands.flags import add_baselines, baselines_folder
 from pytest_gpuperf.errors import FAILED, OK, UsageFailure, meant
-from pytest_gpuperf.measure import fresh_process
 from pytest_gpuperf.model.entry import BaselineFile
 from pytest_gpuperf.model.measurement import STEP
 from pytest_gpuperf.storage import baseline_files, files, run_files
 
-USAGE = (
-    "gpuperf baseline list [PATTERN ...]\n"
-    "       gpuperf baseline rename OLD NEW\n"
-    "       gpuperf baseline prune [--yes] -- PYTEST-ARGS"
-)
+USAGE = "gpuperf baseline list [PATTERN ...]\n       gpuperf baseline rename OLD NEW"
 EXAMPLES = (
     "gpuperf baseline list",
     "gpuperf baseline rename tests/perf/test_old.py tests/perf/test_step.py",
-    "gpuperf baseline prune -- tests/perf",
 )
-
-_NO_TESTS = 5
-"""pytest's exit code where it collected none."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,12 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     renamed = words.add_parser("rename", help="give the entries of a test, or of a file, another")
     renamed.add_argument("old", metavar="OLD", help="a node id, or the path of a file of tests")
     renamed.add_argument("new", metavar="NEW", help="the same of what it is called now")
-    pruned = words.add_parser(
-        "prune", help="remove the entries of tests that pytest does not collect any more"
-    )
-    pruned.add_argument("--yes", action="store_true", help="do not ask")
-    pruned.add_argument("pytest_args", nargs="*", metavar="PYTEST-ARGS", help="that collect all")
-    for word in (shown, renamed, pruned):
+    for word in (shown, renamed):
         add_baselines(word)
 
 
@@ -56,15 +42,12 @@ def act(options: argparse.Namespace) -> int:
         raise UsageFailure(f"no baseline file under {folder}")
     if options.what == "list":
         return _list(known, options.patterns)
-    if options.what == "rename":
-        return _rename(known, options.old, options.new)
-    return _prune(known, options.pytest_args, yes=options.yes)
+    return _rename(known, options.old, options.new)
 
 
 def _files(folder: Path) -> Iterator[tuple[Path, BaselineFile]]:
     """Those of every architecture, device and suite, in order."""
     for file in sorted(folder.glob("*/*/*.yaml")):
-        files.check_inside(file, folder)
         loaded = baseline_files.load(file)
         if loaded is not None:
             yield file, loaded
@@ -113,42 +96,3 @@ def _rename(known: dict[Path, BaselineFile], old: str, new: str) -> int:
     close = meant(old, every, most=3)
     complain(f"{old} has no entry.{close} `gpuperf baseline list` shows those that there are")
     return FAILED
-
-
-def _prune(known: dict[Path, BaselineFile], pytest_args: list[str], *, yes: bool) -> int:
-    here = run_files.project(Path.cwd())
-    collected = _collected(pytest_args)
-    gone = {
-        file: [test for test in loaded.tests if reference.is_gone(test, collected, here)]
-        for file, loaded in known.items()
-    }
-    count = sum(map(len, gone.values()))
-    if not count:
-        say(f"nothing to remove: of {counted(len(collected), 'test')} none has left a baseline")
-        return OK
-    for file, tests in gone.items():
-        say(*(f"{file}: {test}" for test in tests))
-    if not (yes or confirmed(f"remove {counted(count, 'baseline')}?")):
-        say("nothing was removed")
-        return FAILED
-    for file, tests in gone.items():
-        if tests:
-            acceptance.remove(file, tests)
-    say(f"removed: {counted(count, 'baseline')}")
-    return OK
-
-
-def _collected(pytest_args: list[str]) -> set[str]:
-    """The node ids of all tests that pytest finds. Raises UsageFailure where it fails at it."""
-    finished = fresh_process.run_pytest(
-        ["--collect-only", "-q", *pytest_args], folder=run_files.project(Path.cwd())
-    )
-    if finished.code not in (0, _NO_TESTS):
-        said = f"pytest could not collect (exit code {finished.code}):"
-        raise UsageFailure(f"{said}\n{finished.output.rstrip()}")
-    found = {line.strip() for line in finished.output.splitlines() if "::" in line}
-    if not found:
-        raise UsageFailure(
-            "pytest collected no test, so nothing is removed: name the folders of all tests"
-        )
-    return found

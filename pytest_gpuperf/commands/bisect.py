@@ -21,9 +21,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from pytest_gpuperf.catalogue.metric_catalogue import catalogue, no_metric
 from pytest_gpuperf.commands import ab, complain, interleaved, say
-from pytest_gpuperf.commands.flags import add_tests
 from pytest_gpuperf.commands.interleaved import Ended, Interleaved, PairState, Revision
 from pytest_gpuperf.commands.worktrees import Repository, Tree, repository, worktrees
 from pytest_gpuperf.errors import FAILED, NotInstalled, UsageFailure
@@ -33,12 +31,11 @@ from pytest_gpuperf.model.result import Outcome
 from pytest_gpuperf.storage import files, run_files
 
 USAGE = (
-    "gpuperf bisect {GOOD BAD | --package NAME=OLD..NEW ...} [--test PATTERN ...] [--metric NAME]\n"
-    "                      [--processes K] [--time-limit SECONDS] [--install CMD] -- PYTEST-ARGS"
+    "gpuperf bisect {GOOD BAD | --package NAME=OLD..NEW ...} [--processes K]\n"
+    "                      [--time-limit SECONDS] [--install CMD] -- PYTEST-ARGS"
 )
 EXAMPLES = (
     "gpuperf bisect v1.2 main -- tests/perf",
-    "gpuperf bisect HEAD~20 HEAD --test 'test_step' --metric cycles -- tests/perf",
     "gpuperf bisect --package torch=2.8.0..2.10.0 --package triton=3.4.0..3.6.0 -- tests/perf",
 )
 PREFIX = "gpuperf-environments-"
@@ -52,8 +49,8 @@ _SAID = {
 """Git's words for an answer, and ours."""
 _ANSWERS = Path(".gpuperf") / "bisect" / "answers.json"
 _ASKED = re.compile(r"^\[?([0-9a-f]{40,64})\b", re.MULTILINE)
-_ONLY_SKIPPED, _NO_SOLUTION = 2, 1
-"""With which git bisect ends where all others were skipped, and uv where nothing fits."""
+_ONLY_SKIPPED = 2
+"""With which git bisect ends where all others were skipped."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -68,8 +65,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=OLD..NEW",
         help="releases of a package in place of revisions; may be repeated, to learn which it was",
     )
-    add_tests(parser, "only tests that match, by the rules of update-baseline")
-    parser.add_argument("--metric", metavar="NAME", help="only what this metric says")
     interleaved.add_limits(parser, "a comparison of two revisions")
     parser.set_defaults(outputs=[])
 
@@ -82,8 +77,6 @@ def act(options: argparse.Namespace) -> int:
     UsageFailure for revisions or releases that are none, or where the bad one is not slower.
     """
     interleaved.check_limits(options)
-    if options.metric and options.metric not in catalogue().metrics:
-        raise UsageFailure(f"--metric {options.metric}: {no_metric(options.metric)}")
     with ExitStack() as opened:
         opened.enter_context(interleaved.ended_by_sigterm())
         return (_Releases if options.packages else _Commits)(options, opened).searched()
@@ -96,23 +89,24 @@ class _Commits:
     """What git says of one."""
 
     def __init__(self, options: argparse.Namespace, opened: ExitStack) -> None:
-        if not options.bad:
-            raise UsageFailure("name GOOD and BAD, two revisions, or --package NAME=OLD..NEW")
-        here = repository(Path.cwd())
-        self.good, self.bad = here.commit(options.good), here.commit(options.bad)
-        self._place = opened.enter_context(worktrees(here))
-        self._asking = self._place.add("asked", self.good).top
-        self._begin(options, opened, here, self._place.folder)
-
-    def _begin(
-        self, options: argparse.Namespace, opened: ExitStack, tested: Repository, folder: Path
-    ) -> None:
         self._options, self._prepared = options, cache(self._prepare)
-        self._environment = opened.enter_context(interleaved.device_held(tested, folder))
+        place = self._begin(opened)
+        self._environment = opened.enter_context(interleaved.device_held(self._here, place))
         self._file = run_files.project(Path.cwd()) / _ANSWERS
         self._answers: Any = {}
         with suppress(FileNotFoundError):
             self._answers = files.read_json(self._file, "Remove it: the search begins anew")
+
+    def _begin(self, opened: ExitStack) -> Path:
+        """Says what is good and bad, and where git is asked; a folder that goes in the end."""
+        good, bad = self._options.good, self._options.bad
+        if not bad:
+            raise UsageFailure("name GOOD and BAD, two revisions, or --package NAME=OLD..NEW")
+        self._here = repository(Path.cwd())
+        self.good, self.bad = self._here.commit(good), self._here.commit(bad)
+        self._place = opened.enter_context(worktrees(self._here))
+        self._asking = self._place.add("asked", self.good).top
+        return self._place.folder
 
     def _title(self, commit: str) -> str:
         return Repository(self._asking, self._asking).title(commit, self._FORM)
@@ -131,7 +125,7 @@ class _Commits:
         if (answer := self._answer(self.bad)) != "bad":
             raise UsageFailure(
                 f"{self._title(self.bad)} is not slower than {self._title(self.good)}: "
-                f"{_SAID[answer]}. Name another pair, or the --test and --metric that are"
+                f"{_SAID[answer]}. Name another pair, or the tests that are"
             )
         while said.startswith(b"Bisecting"):
             (asked,) = _ASKED.findall(said.decode(errors="replace"))
@@ -147,9 +141,7 @@ class _Commits:
 
     def _answer(self, commit: str) -> str:
         """Git's word for it, measured where that is not known; "" where time ran out."""
-        options = self._options
-        words = [commit, self.good, options.tests, options.metric, *options.pytest_args]
-        question = json.dumps(words)
+        question = json.dumps([commit, self.good, *self._options.pytest_args])
         if self._answers.get(question) not in _SAID:
             say(self._title(commit))
             answer = self._measured(commit)
@@ -169,7 +161,7 @@ class _Commits:
                 raise  # without it, nothing can be said
             complain(error)
             return "skip"
-        outcomes = trial.pairs.outcomes(self._options.metric)
+        outcomes = trial.pairs.outcomes
         if Outcome.REGRESSED in outcomes:
             return "bad"
         if outcomes and not outcomes & {*interleaved.UNDECIDED}:
@@ -183,8 +175,7 @@ class _Commits:
         packages = [f"--package={one}" for one in options.packages]
         words = ["bisect", *packages] if packages else ["ab", *(side.name for side in sides)]
         command = run_files.command_line(["gpuperf", *words, "--", *options.pytest_args])
-        pairs = PairState(sides, options.tests)
-        trial = Interleaved(options, pairs, self._environment, command)
+        trial = Interleaved(options, PairState(sides), self._environment, command)
         trial.measure()
         return trial
 
@@ -197,24 +188,22 @@ class _Releases(_Commits):
 
     _FORM = "%s"
 
-    def __init__(self, options: argparse.Namespace, opened: ExitStack) -> None:
-        if options.good or options.install:
+    def _begin(self, opened: ExitStack) -> Path:
+        if self._options.good or self._options.install:
             raise UsageFailure("--package takes the place of GOOD, BAD and --install: drop them")
         if sys.prefix == sys.base_prefix:
             raise UsageFailure(
                 f"--package copies an environment, and {sys.prefix} is none: run this from one "
                 "that venv or uv has made"
             )
-        self._here = Repository(Path.cwd(), Path.cwd())
-        with suppress(UsageFailure):  # none is needed
-            self._here = repository(Path.cwd())
+        self._here = Repository(Path.cwd(), Path.cwd())  # whether it is one or not
         place, beside = Path(tempfile.gettempdir()), Path(sys.prefix).parent
         if os.access(beside, os.W_OK) and place.stat().st_dev != beside.stat().st_dev:
             place = beside  # one can link only within a file system
         files.sweep(place, PREFIX)
         self._asking = opened.enter_context(files.staging(place, PREFIX))
-        self.bad, self.good = _as_commits(self._asking, options.packages)
-        self._begin(options, opened, self._here, self._asking)
+        self.bad, self.good = _as_commits(self._asking, self._options.packages)
+        return self._asking
 
     def _prepare(self, commit: str) -> Revision:
         copy = self._asking / f"of-{commit}"
@@ -222,8 +211,7 @@ class _Releases(_Commits):
         wanted, python = self._title(commit), str(copy / "bin" / "python")
         code, said = _uv("pip", "install", "--quiet", f"--python={python}", *wanted.split())
         if code:
-            error = NotInstalled if code == _NO_SOLUTION else UsageFailure
-            raise error(f"{wanted} cannot be installed: {said}")
+            raise NotInstalled(f"{wanted} cannot be installed: {said}")
         return Revision("", wanted, wanted, Tree(self._here, self._here.top), python)
 
 

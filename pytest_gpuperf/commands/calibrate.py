@@ -6,11 +6,14 @@ import argparse
 from pathlib import Path
 
 from pytest_gpuperf.baselines import calibration
-from pytest_gpuperf.baselines.calibration import Estimate, Finding, Trials
+from pytest_gpuperf.baselines.calibration import Finding, alarms_at_most
 from pytest_gpuperf.catalogue.units import counted
 from pytest_gpuperf.commands import say, say_lines, terminal_width
 from pytest_gpuperf.commands.flags import add_baselines, baselines_folder
 from pytest_gpuperf.errors import OK
+from pytest_gpuperf.judge.tolerance import LEAST_SHARE, default_scale
+from pytest_gpuperf.model.entry import Spread
+from pytest_gpuperf.model.metric import MetricClass
 from pytest_gpuperf.report.text.table import NOTHING, Line, column_lines, wrapped_lines
 from pytest_gpuperf.storage import run_files
 from pytest_gpuperf.storage.files import utc_now
@@ -61,11 +64,11 @@ def lines(finding: Finding, width: int) -> list[Line]:
         f"{counted(calibration.allocations, 'allocation')} (a GPU on a day), "
         f"{counted(calibration.gpus, 'GPU')}"
     )
-    rows = [_cells(kind.value, estimate) for kind, estimate in finding.estimates.items()]
+    rows = [_cells(name, spread) for name, spread in calibration.classes.items()]
     return [
         *wrapped_lines(heading, width, "heading"),
         *column_lines(_HEADINGS, rows, width, left=(0,)),
-        *_false_alarms(finding.trials, width),
+        *_false_alarms(finding, width),
         *(line for note in _notes(finding) for line in wrapped_lines(note, width, "doubtful")),
     ]
 
@@ -81,23 +84,26 @@ def share(number: float | None) -> str:
     return f"{millionths:.0f} ppm" if millionths >= 99.95 else f"{millionths + 0:.3g} ppm"
 
 
-def _cells(name: str, estimate: Estimate) -> tuple[str, ...]:
-    spread = estimate.spread
+def _cells(name: str, spread: Spread) -> tuple[str, ...]:
+    default = default_scale(MetricClass(name))
+    # As the judge takes it: a campaign that was quiet by luck would make alarms of a louder day.
+    scale = max(spread.processes, LEAST_SHARE * default)
     known = (spread.rounds, spread.processes, spread.allocations, spread.gpus)
-    return (name, *map(share, (*known, estimate.default, estimate.scale)))
+    return (name, *map(share, (*known, default, scale)))
 
 
-def _false_alarms(trials: Trials, width: int) -> list[Line]:
-    if trials.at_most is None:
+def _false_alarms(finding: Finding, width: int) -> list[Line]:
+    trials, alarms = finding.calibration.trials, finding.calibration.false_alarms
+    if not trials:
         text = "false alarms: not measured, since no test has 6 processes or more"
         return wrapped_lines(text, width, "doubtful")
     text = (
-        f"false alarms: {trials.false_alarms} of {counted(trials.count, 'A/A trial')} "
-        f"(at most {trials.at_most * 100:.1f} % with 95 % confidence)"
+        f"false alarms: {alarms} of {counted(trials, 'A/A trial')} "
+        f"(at most {alarms_at_most(alarms, trials) * 100:.1f} % with 95 % confidence)"
     )
-    if trials.inconclusive:
-        text += f"; {trials.inconclusive} stayed inconclusive"
-    tone = "bad" if trials.false_alarms else "doubtful" if trials.inconclusive else "good"
+    if finding.inconclusive:
+        text += f"; {finding.inconclusive} stayed inconclusive"
+    tone = "bad" if alarms else "doubtful" if finding.inconclusive else "good"
     return wrapped_lines(text, width, tone)
 
 
@@ -105,16 +111,11 @@ def _notes(finding: Finding) -> list[str]:
     calibration = finding.calibration
     notes = [f"warning: {text}" for text in finding.warnings]
     notes += [
-        f"note: {kind.value}: days differ more than processes: more processes on one day do not "
+        f"note: {name}: days differ more than processes: more processes on one day do not "
         "help; the judge uses the error between allocations"
-        for kind, estimate in finding.estimates.items()
-        if estimate.days_dominate
+        for name, spread in calibration.classes.items()
+        if (spread.allocations or 0.0) > spread.processes
     ]
-    if finding.apart:
-        notes.append(
-            f"note: {counted(len(finding.apart), 'process')} more than 5 SD from the others of the "
-            "same allocation, and counted all the same"
-        )
     enough = calibration.processes >= ENOUGH_PROCESSES
     if not enough or calibration.allocations < ENOUGH_ALLOCATIONS:
         notes.append(

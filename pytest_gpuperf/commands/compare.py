@@ -15,7 +15,7 @@ from pytest_gpuperf.catalogue import kernel_families
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.commands import say, say_json, say_lines, terminal_width
 from pytest_gpuperf.commands.flags import JSON, MARKDOWN, TEXT, add_format, add_tests
-from pytest_gpuperf.errors import UsageFailure, meant, printable
+from pytest_gpuperf.errors import UsageFailure, meant
 from pytest_gpuperf.judge import comparison as judge
 from pytest_gpuperf.judge.attribution import Naming
 from pytest_gpuperf.judge.comparison import Comparison, Source, Unpaired
@@ -34,8 +34,6 @@ EXAMPLES = (
 
 SCHEMA = 1
 """Of what `--format json` prints."""
-_LISTED = 10
-"""No more measurements than this are listed in an error; a suite may have hundreds."""
 
 Key = tuple[str, str]
 """A test, perhaps without its configuration, and the measurement's name."""
@@ -91,7 +89,12 @@ def act(options: argparse.Namespace) -> int:
     if options.kernels < 0:
         raise UsageFailure(f"--kernels {options.kernels}: a whole number from 0 on is needed")
     a, b = _sides(options.a, options.b, options.configurations)
-    a, b = _only(a, b, options.tests)
+    matching = run_files.matching([*a.measurements, *b.measurements], options.tests)
+    tests = {measurement.test for measurement in matching}
+    a, b = (
+        replace(side, measurements=tuple(m for m in side.measurements if m.test in tests))
+        for side in (a, b)
+    )
     comparison = compare(a, b, kernels=options.kernels > 0)
     _print(comparison, options.format, options.kernels)
     return 0
@@ -163,17 +166,6 @@ def _configurations(side: Chosen) -> list[str]:
     return [*dict.fromkeys(m.configuration for m in side.measurements if m.configuration)]
 
 
-def _only(a: Chosen, b: Chosen, patterns: Sequence[str]) -> tuple[Chosen, Chosen]:
-    """Both sides without the tests that match none of the patterns. Raises NoMatch."""
-    matching = run_files.matching([*a.measurements, *b.measurements], patterns)
-    tests = {measurement.test for measurement in matching}
-
-    def of(side: Chosen) -> Chosen:
-        return replace(side, measurements=tuple(m for m in side.measurements if m.test in tests))
-
-    return of(a), of(b)
-
-
 def _grouped(side: Chosen, *, without: bool) -> dict[Key, list[Measurement]]:
     """The measurements of one side by what they are paired by, those of all processes together."""
     grouped: dict[Key, list[Measurement]] = {}
@@ -219,9 +211,7 @@ def _listing(label: str, side: Chosen) -> str:
     named = dict.fromkeys(
         m.test if m.name == STEP else f"{m.test}, {m.name}" for m in side.measurements
     )
-    shown = [f"\n  {printable(text)}" for text in named][:_LISTED]
-    more = f"\n  and {len(named) - len(shown)} more" if len(named) > len(shown) else ""
-    return f"\n{label}, {side.run}, has{''.join(shown) or ' none'}{more}"
+    return f"\n{label}, {side.run}, has{run_files.listing([*named]) or ' none'}"
 
 
 def _print(comparison: Comparison, form: str, kernels: int) -> None:

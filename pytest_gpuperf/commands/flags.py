@@ -55,6 +55,17 @@ def add_new_run(parser: argparse._ActionsContainer) -> None:
     )
 
 
+def new_run(options: argparse.Namespace) -> Path:
+    """The file of `--run`, or one where runs are."""
+    return options.run or run_files.new_file(run_files.project(Path.cwd()))
+
+
+def check_new(file: Path) -> None:
+    """Raises UsageFailure for a file that is there: it is not written over."""
+    if file.exists():
+        raise UsageFailure(f"{file} exists: name another file, or remove it")
+
+
 def run_of(options: argparse.Namespace) -> Path:
     """The file of the run that was named, or the newest. Raises UsageFailure for none."""
     return options.run or run_files.newest(Path.cwd())

@@ -16,7 +16,7 @@ from pathlib import Path
 from pytest_gpuperf.catalogue import architectures
 from pytest_gpuperf.catalogue.units import counted
 from pytest_gpuperf.commands import say
-from pytest_gpuperf.commands.flags import add_new_run
+from pytest_gpuperf.commands.flags import add_new_run, check_new, new_run
 from pytest_gpuperf.errors import UsageFailure
 from pytest_gpuperf.measure.ncu import profiled_step
 from pytest_gpuperf.measure.ncu.profiled_step import ProfiledStep, Report
@@ -39,9 +39,6 @@ class ImportRequest:
 
     test: str = ""
     """The node id; "" for one made of the file's name."""
-    suite: str = ""
-    """ "" for the one that a test of this id would have: the folder of its file."""
-    configuration: str = ""
     device_name: str = ""
     """The device's name where the report has none: "NVIDIA H200"."""
     executions: int = 1
@@ -66,10 +63,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NODEID",
         help="the test that it is a measurement of; default: imported/<file>::step",
     )
-    parser.add_argument(
-        "--suite", default="", metavar="NAME", help="default: the folder of the test's file"
-    )
-    parser.add_argument("--configuration", default="", metavar="NAME", help="default: none")
     parser.add_argument(
         "--device-name",
         default="",
@@ -96,17 +89,8 @@ def act(options: argparse.Namespace) -> int:
 
     Raises UsageFailure, and writes nothing, for reports that cannot be imported.
     """
-    out: Path = options.run or run_files.new_file(run_files.project(Path.cwd()))
-    request = ImportRequest(
-        options.test,
-        options.suite,
-        options.configuration,
-        options.device_name,
-        options.steps,
-        options.ncu,
-    )
-    if out.exists():
-        raise UsageFailure(f"{out} exists: name another file, or remove it")
+    check_new(out := new_run(options))
+    request = ImportRequest(options.test, options.device_name, options.steps, options.ncu)
     imported = imported_run(options.files, request)
     run_files.save(imported, out)
     for measurement in imported.measurements:
@@ -129,7 +113,10 @@ def imported_run(reports: Sequence[Path], request: ImportRequest) -> Run:
             "--test tests/perf/test_step.py::test_step. Import reports of different tests one by "
             "one"
         )
-    _check_names(request)
+    if request.test and not (suite_of(request.test) and request.test.partition("::")[2]):
+        raise UsageFailure(
+            f"--test {request.test}: not the id of a test, such as tests/perf/test_a.py::test_b"
+        )
     by_process: dict[str, Measurement] = {}
     for file in reports:
         measurement = _measurement(file, request)
@@ -157,9 +144,9 @@ def _measurement(file: Path, request: ImportRequest) -> Measurement:
     return Measurement(
         test=test,
         name=STEP,
-        suite=request.suite or suite_of(test),
+        suite=suite_of(test),
         process=_digest(file),
-        configuration=request.configuration,
+        configuration="",
         workload={},
         samples=step.samples,
         unsupported=step.unsupported,
@@ -182,18 +169,6 @@ def _settings(report: Report, step: ProfiledStep, executions: int) -> dict[str, 
     if executions > 1:
         settings["rounds"] = executions
     return settings
-
-
-def _check_names(request: ImportRequest) -> None:
-    """Raises UsageFailure for names that no test and no suite can have."""
-    if request.test and not (suite_of(request.test) and request.test.partition("::")[2]):
-        raise UsageFailure(
-            f"--test {request.test}: not the id of a test, such as tests/perf/test_a.py::test_b"
-        )
-    suite = request.suite or (suite_of(request.test) if request.test else "")
-    if suite and (problem := files.name_problem(suite)):
-        given = f"--suite {suite}" if request.suite else f"--test {request.test}"
-        raise UsageFailure(f"{given}: a suite is one folder's name, and {problem}")
 
 
 def _digest(file: Path) -> str:

@@ -72,9 +72,10 @@ class Revision:
     failed: int = 0
     """pytest's exit code where a process had failing tests."""
 
-    def measured(self, number: int) -> dict[Key, Measurement]:
-        """What its process of this number, from 0 on, measured."""
-        return {(m.test, m.name): m for m in self.runs[number].measurements}
+    @property
+    def measured(self) -> dict[Key, Measurement]:
+        """What its last process measured."""
+        return {(m.test, m.name): m for m in self.runs[-1].measurements}
 
 
 class Ended(GpuperfError):
@@ -120,21 +121,15 @@ def check_limits(options: argparse.Namespace) -> None:
 
 
 class PairState:
-    """What two revisions have measured, pair by pair, and what is said of it.
+    """What two revisions have measured, pair by pair, and what is said of it."""
 
-    Tests that match none of the `patterns`, where there are any, are left out.
-    """
-
-    def __init__(self, sides: tuple[Revision, Revision], patterns: Sequence[str] = ()) -> None:
-        self.sides, self._patterns = sides, patterns
+    def __init__(self, sides: tuple[Revision, Revision]) -> None:
+        self.sides = sides
         self.results: dict[Key, Result] = {}
         """Of the last look at each."""
         self._pairs: dict[Key, list[Pair]] = {}
-        self._alone: dict[Key, Revision] = {}
-        """What only one side has measured."""
-        self._other: dict[Key, str] = {}
-        """What both have, and cannot be compared: why."""
-        self._left_out: set[str] = set()
+        self._apart: dict[Key, str] = {}
+        """What only one side has measured, or both and it cannot be compared: why."""
 
     @property
     def count(self) -> int:
@@ -157,10 +152,11 @@ class PairState:
         """What regressed, or failed otherwise."""
         return [key for key, result in self.results.items() if is_slower(result)]
 
-    def outcomes(self, metric: str | None) -> set[Outcome]:
-        """What is said of whole steps, by one metric or by all."""
+    @property
+    def outcomes(self) -> set[Outcome]:
+        """What is said of whole steps."""
         verdicts = (verdict for result in self.results.values() for verdict in result.verdicts)
-        return {v.outcome for v in verdicts if v.phase == STEP and metric in (None, v.metric)}
+        return {verdict.outcome for verdict in verdicts if verdict.phase == STEP}
 
     @property
     def skipped(self) -> dict[str, str]:
@@ -169,8 +165,7 @@ class PairState:
         What both sides skip for the same reason is not there.
         """
         said: dict[str, list[str]] = {}
-        whys = {key: f"only in {side.name}" for key, side in self._alone.items()}
-        for (test, name), why in [*whys.items(), *self._other.items()]:
+        for (test, name), why in self._apart.items():
             said.setdefault(test, []).append(why if name == STEP else f"{name}: {why}")
         old, new = ({e for r in side.runs[:1] for e in r.skipped.items()} for side in self.sides)
         for side, skipped in zip(self.sides, (old, new), strict=True):
@@ -186,24 +181,19 @@ class PairState:
 
         Raises UsageFailure for two devices.
         """
-        both = [side.measured(-1) for side in self.sides]
-        tests = {test for side in both for test, _ in side}
-        self._left_out |= {t for t in tests if not run_files.matches_any(t, self._patterns)}
-        old, new = (
-            {key: one for key, one in side.items() if key[0] not in self._left_out} for side in both
-        )
+        old, new = (side.measured for side in self.sides)
         # Of what a look has decided, a pair that had started with others is not judged.
         wanted = self.open if self.results else [*old]
         for key in [key for key in old if key in new]:
             _check_device(old[key], new[key])
             if dict(old[key].workload) != dict(new[key].workload):
                 differing = units.differences(old[key].workload, new[key].workload)
-                self._other[key] = f"not compared: its workload is {differing}"
+                self._apart[key] = f"not compared: its workload is {differing}"
             elif key in wanted:
                 self._pairs.setdefault(key, []).append((old[key], new[key]))
         if not self.results:
             for one, other, side in zip((old, new), (new, old), self.sides, strict=True):
-                self._alone |= {key: side for key in one if key not in other}
+                self._apart |= {key: f"only in {side.name}" for key in one if key not in other}
 
     def look(self, *, last: bool) -> None:
         """Judges what has as many pairs as a look takes, or what it has at the end."""
@@ -214,7 +204,7 @@ class PairState:
 
     def with_kernels(self, keys: Sequence[Key]) -> None:
         """Judges these again, with the kernels that the last process of each side counted."""
-        old, new = (side.measured(-1) for side in self.sides)
+        old, new = (side.measured for side in self.sides)
         for key in keys:
             if key in old and key in new:
                 (a, b), *others = self._pairs[key]
@@ -224,11 +214,10 @@ class PairState:
 
     def deselected(self, wanted: Sequence[Key] | None = None) -> list[str]:
         """Flags that leave out the tests of which nothing more has to be known."""
-        if not (self.results or self._left_out):
+        if not self.results:
             return []
         kept = {test for test, _ in (self.open if wanted is None else wanted)}
-        every = {test for test, _ in (*self._pairs, *self._alone, *self._other)}
-        every |= self._left_out
+        every = {test for test, _ in (*self._pairs, *self._apart)}
         # pytest leaves out whatever begins so.
         return [
             f"--deselect={test}"

@@ -12,8 +12,7 @@ from pathlib import Path
 
 from pytest_gpuperf.catalogue.architectures import ARCHITECTURES, CPU, validate
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue, hardware, hardware_names
-from pytest_gpuperf.commands import say_json, say_lines, terminal_width
-from pytest_gpuperf.commands.flags import JSON, TEXT, add_format
+from pytest_gpuperf.commands import say_lines, terminal_width
 from pytest_gpuperf.errors import CountersUnavailable, UsageFailure
 from pytest_gpuperf.model.measurement import Unsupported
 from pytest_gpuperf.model.metric import Direction, Metric
@@ -22,8 +21,6 @@ from pytest_gpuperf.report.text.table import Line
 
 USAGE: str | None = None
 EXAMPLES = ("gpuperf metrics --gpu-arch sm90 --set core",)
-SCHEMA = 1
-"""Of what `--format json` prints."""
 _OFFLINE = "nvidia-cuda-cupti==13.0.*"
 """The newest wheel whose CUPTI answers without a driver."""
 _HEADINGS = ("metric", "unit", "better", "class", "")
@@ -84,7 +81,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="PATH",
         help="the libcupti that is asked for the passes; default: the one that measuring would use",
     )
-    add_format(parser, (TEXT, JSON))
 
 
 def act(options: argparse.Namespace) -> int:
@@ -94,10 +90,7 @@ def act(options: argparse.Namespace) -> int:
     be used.
     """
     listed = listing(options.architectures, options.wanted, options.library)
-    if options.format == JSON:
-        say_json(as_json(listed))
-    else:
-        say_lines(lines(listed, terminal_width()))
+    say_lines(lines(listed, terminal_width()))
     return 0
 
 
@@ -118,33 +111,6 @@ def listing(
     else:
         metrics, sets = everything.selected(wanted), (wanted,)
     return Listing(names, metrics, sets, _known_passes(names, sets, library))
-
-
-def as_json(listed: Listing) -> dict[str, object]:
-    """The listing as `--format json` prints it."""
-    passes = listed.passes
-    return {
-        "schema": SCHEMA,
-        "metrics": [
-            {
-                "name": metric.name,
-                "unit": metric.unit,
-                "better": metric.direction.value,
-                "class": metric.metric_class.value,
-                "gated": metric.gated,
-                "summary": metric.summary,
-                "sets": [name for name, of in catalogue().sets.items() if metric.name in of],
-                "hardware": {name: hardware(metric, name) for name in listed.architectures}
-                if metric.hardware
-                else None,
-            }
-            for metric in listed.metrics
-        ],
-        "cupti": None if isinstance(passes, str) else passes.release,
-        "passes": None
-        if isinstance(passes, str)
-        else {name: passes.counts.get(name) for name in listed.architectures},
-    }
 
 
 def lines(listed: Listing, width: int) -> list[Line]:

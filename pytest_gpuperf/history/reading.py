@@ -253,7 +253,6 @@ def _read(place: Path) -> _SlimRun | None:
     from pydantic import ValidationError
 
     text = files.decoded(files.read_bytes(place), place, _REMEDY)
-    files.check_values(text, place, _REMEDY)
     try:
         slim = files.adapter(_SlimRun).validate_json(text)
     except ValidationError as error:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from pytest_gpuperf.baselines import acceptance, judgement
 from pytest_gpuperf.baselines.judgement import RECORDABLE
-from pytest_gpuperf.baselines.reference import forerunners, namesakes
+from pytest_gpuperf.baselines.reference import forerunner
 from pytest_gpuperf.errors import GpuperfError
 from pytest_gpuperf.model.measurement import title_of
 from pytest_gpuperf.model.result import (
@@ -258,19 +258,17 @@ class Ledger:
     def _moved(self) -> Iterator[str]:
         """Of tests without an entry: which of those that are gone has one of the same."""
         settings = self._settings
-        found = {
-            result.test: forerunners(
-                result.first, settings.baselines, self.collected, settings.root
-            )
-            for result in self._results
-            if any(verdict.reason in RECORDABLE for verdict in result.verdicts)
-        }
-        for new, old in namesakes(found).items():
-            yield (
-                f"note: {title_of(new)} has no baseline, and {old}, which is gone, has one of "
-                "the same configuration and workload. Where it was renamed:"
-            )
-            yield f"  {shlex.join(('gpuperf', 'baseline', 'rename', old, new))}"
+        for result in self._results:
+            if not any(verdict.reason in RECORDABLE for verdict in result.verdicts):
+                continue
+            new = result.test
+            old = forerunner(result.first, settings.baselines, self.collected, settings.root)
+            if old:
+                yield (
+                    f"note: {title_of(new)} has no baseline, and {old}, which is gone, has one of "
+                    "the same configuration and workload. Where it was renamed:"
+                )
+                yield f"  {shlex.join(('gpuperf', 'baseline', 'rename', old, new))}"
 
     def _saved_in(self, folder: Path) -> str:
         """The run's file as one would type it in `folder`; "" where none was written."""

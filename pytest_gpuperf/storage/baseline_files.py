@@ -26,7 +26,6 @@ from pytest_gpuperf.judge.verdict import samples_by_phase
 from pytest_gpuperf.model.entry import (
     Acceptance,
     BaselineFile,
-    Calibration,
     CanarySeries,
     Entry,
     KernelFile,
@@ -104,12 +103,9 @@ def load(file: Path) -> BaselineFile | None:
     of known classes, none negative. Units are the catalogue's, and values can have been measured.
     """
     try:
-        text = files.read_bytes(file).decode()
+        return parsed(file, files.decoded(files.read_bytes(file), file, _REMEDY))
     except FileNotFoundError:
         return None
-    except UnicodeDecodeError as error:
-        raise BadFile(file, f"byte {error.start}", "not UTF-8 text", _REMEDY) from None
-    return parsed(file, text)
 
 
 def check_place(
@@ -127,17 +123,14 @@ def check_place(
 
 
 def save(baselines: BaselineFile, file: Path) -> None:
-    """Writes the file atomically. Call under `files.changing` when it was loaded to be changed.
-
-    A symbolic link stays one: see `files.check_inside`.
-    """
-    files.write_atomically(files.target(file), to_text(baselines, file))
+    """Writes the file atomically. Call under `files.changing` when it was loaded to be changed."""
+    files.write_atomically(file, to_text(baselines, file))
 
 
 def to_text(baselines: BaselineFile, file: Path) -> str:
     """What `file` is to hold: these baselines, with the comments that people wrote into it.
 
-    What it holds now is a baseline file, where it is there. Raises BadFile for more than is read.
+    What it holds now is a baseline file, where it is there.
     """
     import yaml
 
@@ -151,7 +144,7 @@ def to_text(baselines: BaselineFile, file: Path) -> str:
     old = file.read_text(encoding="utf-8") if file.exists() else ""
     whole = _HEADER + with_comments(_ANY_HEADER.sub("", old, count=1), text)
     # What could not be read again is not put in the place of what can be.
-    files.parse_yaml(whole, file, "Nothing was written: share the tests out to several suites")
+    files.parse_yaml(whole, file, "Nothing was written")
     return whole
 
 
@@ -355,7 +348,7 @@ def with_tests(
     known = {**baselines.machines, **(machines or {})}
     return replace(
         baselines,
-        machines={key: known[key] for key in sorted(named - {""})},
+        machines={key: known[key] for key in sorted(named & known.keys())},
         metric_units=_units(tests),
         tests={key: tests[key] for key in sorted(tests)},
     )
@@ -437,73 +430,59 @@ def _dumper() -> type[yaml.SafeDumper]:
 
 def _problems(baselines: BaselineFile) -> Iterator[Problem]:
     """What the types of a baseline file cannot say."""
-    for key, name in (("arch", baselines.arch), ("suite", baselines.suite)):
-        if problem := files.name_problem(name):
-            yield key, problem
     for name, problem in other_units(baselines.metric_units):
         yield f"metric_units/{name}", problem
     yield from _tolerances(baselines.tolerance)
-    if baselines.calibration:
-        yield from _spreads(baselines.calibration)
     for test, entries in baselines.tests.items():
         for name, entry in entries.items():
             where = f"tests/{test}/{name}"
-            for phase, series in entry.samples.items():
-                yield from _samples(series, entry, phase, f"{where}/samples/{phase}")
-            yield from _of_processes(entry, baselines.machines, where)
-            for number, row in enumerate(entry.kernels.launches if entry.kernels else ()):
-                if row[-1] < 1:
-                    yield f"{where}/kernels/launches/{number}", f"{row[-1]} launches"
+            phases = {f"samples/{phase}": series for phase, series in entry.samples.items()}
+            yield from ((f"{where}/{at}", why) for at, why in _of_processes(entry, phases))
             if entry.origin:
-                origin = entry.origin
-                yield from _samples(origin.samples, origin, STEP, f"{where}/anchor/samples")
+                of_origin = _of_processes(entry.origin, {"samples": entry.origin.samples})
+                yield from ((f"{where}/anchor/{at}", why) for at, why in of_origin)
 
 
-def _samples(
-    series: Mapping[str, Processes], entry: Entry | Origin, phase: str, where: str
+def _of_processes(
+    entry: Entry | Origin, samples: Mapping[str, Mapping[str, Processes]]
 ) -> Iterator[Problem]:
+    """What is wrong with samples, or is there for another number of processes than they are."""
     known = catalogue().metrics
-    for metric, processes in series.items():
-        here = f"{where}/{metric}"
-        if metric not in known:
-            yield here, "no such metric in the catalogue"
-        if not processes or not all(processes):
-            yield here, "a process without values"
-        for name, per_process in (("units", entry.gpus), ("days", entry.days)):
-            fewer = len(processes) < len(per_process) and _is_count(metric)
-            if per_process and len(processes) != len(per_process) and not fewer:
-                yield here, f"{len(processes)} processes, and {name} has {len(per_process)}"
-    values = {name: [*chain.from_iterable(processes)] for name, processes in series.items()}
-    for metric, problem in impossible(phase, values):
-        yield f"{where}/{metric}", problem
+    count = max((len(one) for series in samples.values() for one in series.values()), default=0)
+    for at, series in samples.items():
+        for metric, processes in series.items():
+            if metric not in known:
+                yield f"{at}/{metric}", "no such metric in the catalogue"
+            elif not processes or not all(processes):
+                yield f"{at}/{metric}", "a process without values"
+            elif len(processes) != count and not _is_count(metric):
+                yield f"{at}/{metric}", f"{len(processes)} processes, and others have {count}"
+        values = {name: [*chain.from_iterable(processes)] for name, processes in series.items()}
+        phase = at.partition("/")[2] or STEP  # an origin has the samples of the step
+        for metric, problem in impossible(phase, values):
+            yield f"{at}/{metric}", problem
+    for name, length in _lengths(entry):
+        if count and length != count:
+            yield name, f"{length} values, and there are {count} processes"
+
+
+def _lengths(entry: Entry | Origin) -> Iterator[tuple[str, int]]:
+    """Of what there is per process beside samples, its name and for how many of them."""
+    optional = {"units": entry.gpus, "days": entry.days}
+    if isinstance(entry, Entry):
+        optional["machines"] = entry.machines
+        if entry.canary:
+            yield "canary/codes", len(entry.canary.codes)
+            for moment in ("before", "after"):
+                for reading, values in getattr(entry.canary, moment).items():
+                    yield f"canary/{moment}/{reading}", len(values)
+    yield from ((name, len(values)) for name, values in optional.items() if values)
 
 
 def _is_count(name: str) -> bool:
     """Whether a metric is an exact count of what the host did, on any GPU and any day the same."""
     metric = catalogue().metrics.get(name)
     return bool(metric and metric.traced and metric.metric_class is MetricClass.DETERMINISTIC)
-
-
-def _of_processes(entry: Entry, machines: Mapping[str, Machine], where: str) -> Iterator[Problem]:
-    """Of what an entry has per process beside samples: as many as processes, and known machines."""
-    for number, key in enumerate(entry.machines):
-        if key and key not in machines:
-            yield f"{where}/machines/{number}", f'no "{key}" among the machines of the file'
-    lengths = {"machines": len(entry.machines)} if entry.machines else {}
-    if entry.canary:
-        lengths["canary/codes"] = len(entry.canary.codes)
-        for moment, series in (("before", entry.canary.before), ("after", entry.canary.after)):
-            lengths |= {f"canary/{moment}/{name}": len(values) for name, values in series.items()}
-    processes = {
-        len(rounds)
-        for series in entry.samples.values()
-        for metric, rounds in series.items()
-        if not _is_count(metric)
-    }
-    for name, length in lengths.items():
-        if processes - {length}:
-            count = max(processes)
-            yield f"{where}/{name}", f"{length} values, and the entry has {count} processes"
 
 
 def _tolerances(written: Mapping[str, str]) -> Iterator[Problem]:
@@ -514,21 +493,3 @@ def _tolerances(written: Mapping[str, str]) -> Iterator[Problem]:
             yield f"tolerance/{name}", f'no such metric: write one of {gated}, as in cycles: "1%"'
     for name, problem in tolerance.unreadable(written, known):
         yield f"tolerance/{name}", problem
-
-
-def _spreads(calibration: Calibration) -> Iterator[Problem]:
-    classes = [metric_class.value for metric_class in MetricClass]
-    for name, spread in calibration.classes.items():
-        where = f"calibration/classes/{name}"
-        if name not in classes:
-            yield where, f"no such class of metrics: one of {', '.join(classes)}"
-        parts = {
-            "rounds": spread.rounds,
-            "processes": spread.processes,
-            "allocations": spread.allocations,
-            "units": spread.gpus,
-        }
-        for part, value in parts.items():
-            # Zero is one: counts that never vary, or days that explain nothing.
-            if value is not None and value < 0:
-                yield f"{where}/{part}", f"{value:g} is no spread, which cannot be negative"

@@ -18,7 +18,6 @@ import shutil
 import subprocess
 import tempfile
 import time
-import unicodedata
 import zlib
 from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -36,6 +35,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Problem = tuple[str, str]
 """The path of an entry that cannot be true, and why."""
+_YAML = "tag:yaml.org,2002:"
+_YAML_NUMBERS: dict[str, Callable[[str], object]] = {f"{_YAML}int": int, f"{_YAML}float": float}
+_USUAL_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]*)?(?:e[-+][0-9]+)?")
+"""What Python reads as YAML does, which has numbers of base 8 and 60 too."""
 
 PATIENCE = 300.0
 """Seconds that who changes baselines waits for another who does; one takes a second or two."""
@@ -45,29 +48,13 @@ _POLL = 0.05
 """Seconds between two looks whether it is free."""
 
 MOST_BYTES = 64 * 2**20
-"""Of a file that is read, and of what is compressed in it; the largest committed run has 11 MB."""
-MOST_VALUES = 4_000_000
-"""Values of a file, which take some hundred bytes of memory each; that run has 0.6 million."""
-DEEPEST = 200
-"""Levels of mappings and lists that pydantic's parser of JSON follows; our files have 9."""
-MOST_YAML = 8 * 2**20
-"""The largest committed file has 0.7 MB, and a megabyte takes about a second."""
-DEEPEST_YAML = 50
-"""Levels of mappings and lists; ours have 9."""
-_LONGEST_NUMBER = 400
-"""Characters of a number, of which Python's longest float has 325. YAML's numbers of base 60 take
-the square of their length."""
-
-_YAML_TEXT = "tag:yaml.org,2002:str"
-_YAML_INTEGER = re.compile(r"-?[1-9][0-9]{0,17}|0")
-_YAML_FLOAT = re.compile(r"-?[0-9]{1,20}\.[0-9]{1,30}(e[-+][0-9]{1,3})?")
-"""Nearly all that there is; what else YAML takes for a number is for yaml to read."""
-_MOST_LISTED = 10_000
-"""Wrong entries of a file, of which the first is named."""
-_MEMORY_OF_XZ = 100 * 2**20
-"""Bytes for decompressing, which a file asks for; `xz -9` makes files that ask for 65 MiB."""
+"""Of a file that is read, and of what is compressed in it; the largest committed run has 11 MB.
+What is larger is another program's: a trace in a folder of runs."""
+_TOO_LARGE = f"larger than {MOST_BYTES // 2**20} MiB, which is the most that is read"
 LONGEST_NAME = 200
 """Bytes of a suite's name: file systems allow 255, with our endings."""
+_NAME = re.compile(r"[\w+-](?:[\w.+ -]*[\w.+-])?")
+"""Letters are those of any language."""
 
 COMPRESSED = ".xz"
 """A file whose name ends so is compressed: campaigns and kernel tables are kept for long."""
@@ -95,8 +82,7 @@ def read_bytes(file: Path) -> bytes:
     except OSError as error:
         raise UsageFailure(f"{file}: cannot be read ({error.strerror})") from None
     if len(content) > MOST_BYTES:
-        problem = f"larger than {MOST_BYTES // 2**20} MiB, which is the most that is read"
-        raise BadFile(file, "", problem, "Name another file, or record fewer tests into one")
+        raise BadFile(file, "", _TOO_LARGE, "Name another file")
     return content
 
 
@@ -106,181 +92,74 @@ def parse_json(content: bytes, file: Path, remedy: str) -> object:
     Raises BadFile; the `remedy` ends its message.
     """
     text = decoded(content, file, remedy)
-    check_values(text, file, remedy)
     try:
-        return json.loads(text, object_pairs_hook=_without_twins)
+        return json.loads(text)
     except json.JSONDecodeError as error:
         where = f"line {error.lineno} column {error.colno}"
         raise BadFile(file, where, f"not JSON: {error.msg}", remedy) from None
-    except RecursionError:
-        raise BadFile(file, "", _TOO_DEEP, remedy) from None
-    except MemoryError:
-        raise BadFile(file, "", _TOO_LARGE, remedy) from None
-    except ValueError as error:
+    except (RecursionError, ValueError) as error:
         raise BadFile(file, "", f"cannot be read: {error}", remedy) from None
 
 
 def decoded(content: bytes, file: Path, remedy: str) -> str:
     """The text of `content`, read from `file`: compressed for a name in .xz. Raises BadFile."""
     try:
-        return (_unpacked(content) if file.suffix == COMPRESSED else content).decode()
+        if file.suffix == COMPRESSED:
+            unpacking = lzma.LZMADecompressor()
+            content = unpacking.decompress(content, MOST_BYTES + 1)
+            if len(content) > MOST_BYTES:
+                raise BadFile(file, "", _TOO_LARGE, remedy)
+            if not unpacking.eof:
+                raise lzma.LZMAError("it ends too early")
+        return content.decode()
     except lzma.LZMAError as error:
         raise BadFile(file, "", f"not compressed by xz: {error}", remedy) from None
     except UnicodeDecodeError as error:
         raise BadFile(file, f"byte {error.start}", "not UTF-8 text", remedy) from None
-    except _Oversized as error:
-        raise BadFile(file, "", str(error), remedy) from None
-
-
-class _Oversized(Exception):
-    """What is compressed is larger than anything of ours."""
-
-
-_TOO_LARGE = "takes more memory than there is here"
-_TOO_DEEP = f"nested deeper than {DEEPEST} levels"
-
-
-def _unpacked(content: bytes) -> bytes:
-    """What xz compressed, a little more than MOST_BYTES at most. Raises LZMAError, _Oversized."""
-    unpacking = lzma.LZMADecompressor(memlimit=_MEMORY_OF_XZ)
-    unpacked = unpacking.decompress(content, MOST_BYTES + 1)
-    if len(unpacked) > MOST_BYTES:
-        raise _Oversized(f"more than {MOST_BYTES // 2**20} MiB are compressed in it")
-    if not unpacking.eof:
-        raise lzma.LZMAError("it ends too early")
-    return unpacked
-
-
-def check_values(text: str, file: Path, remedy: str) -> None:
-    """Raises BadFile for JSON of more text or values than are read, before any is made."""
-    if len(text) > MOST_BYTES:
-        problem = f"{len(text):,} characters, and at most {MOST_BYTES:,} are read"
-        raise BadFile(file, "", problem, remedy)
-    values = sum(map(text.count, ",[{"))
-    if values > MOST_VALUES:
-        problem = f"about {values:,} values, and at most {MOST_VALUES:,} are read"
-        raise BadFile(file, "", problem, remedy)
-
-
-def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """The mapping of these pairs. Raises ValueError for a key that is there twice."""
-    mapping: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in mapping:
-            raise ValueError(f'the key "{key}" is there twice')
-        mapping[key] = value
-    return mapping
-
-
-class _Unread(Exception):
-    """What YAML has and these files have not."""
-
-    def __init__(self, problem: str, event: Any) -> None:
-        self.problem, self.mark = problem, event.start_mark
 
 
 def parse_yaml(text: str, file: Path, remedy: str) -> object:
     """What the YAML `text`, read from `file`, says. Raises BadFile; `remedy` ends its message.
 
-    Event by event, which takes two thirds of the time of yaml's own composer. That follows nesting
-    with the stack of C, which ends the process at some 20,000 levels, and its aliases make
-    gigabytes of a few hundred bytes. Refused are aliases, tags, keys that are no text or there
-    twice, and what is beyond the bounds.
+    Refused are keys that are no text or there twice, as a merge of two branches leaves them.
     """
     import yaml
 
-    if len(text) > MOST_YAML:
-        problem = f"{len(text):,} characters, and at most {MOST_YAML:,} are read"
-        raise BadFile(file, "", problem, remedy)
-    loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    events = loader(text)
+    loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)(text)
     try:
-        return _document(events)
-    except _Unread as error:
-        raise BadFile(file, _marked(error.mark), error.problem, remedy) from None
+        node = loader.get_single_node()
+        return None if node is None else _plain(node, loader)
     except yaml.MarkedYAMLError as error:
-        where = _marked(error.problem_mark)
+        mark = error.problem_mark
+        where = f"line {mark.line + 1} column {mark.column + 1}" if mark else ""
         raise BadFile(file, where, f"not YAML: {error.problem}", remedy) from None
-    except (yaml.YAMLError, ValueError) as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         # ValueError: a number or a date that Python does not have, such as 2026-13-01.
         raise BadFile(file, "", f"not YAML: {str(error).splitlines()[0]}", remedy) from None
     finally:
-        events.dispose()
+        loader.dispose()
 
 
-def _marked(mark: Any) -> str:
-    return f"line {mark.line + 1} column {mark.column + 1}" if mark else ""
-
-
-def _document(events: Any) -> object:
-    """The only document of these events; None where there is none.
-
-    Raises _Unread and what yaml raises.
-    """
+def _plain(node: Any, loader: Any) -> object:
+    """What a node of YAML says, in half of the time that yaml's own constructors take."""
     import yaml
 
-    events.get_event()  # the stream's begin
-    if isinstance(events.get_event(), yaml.StreamEndEvent):
-        return None
-    value = _value(events, events.get_event(), 1)
-    events.get_event()  # the document's end
-    if not isinstance(more := events.get_event(), yaml.StreamEndEvent):
-        raise _Unread("a second document", more)
-    return value
-
-
-def _value(events: Any, event: Any, depth: int) -> object:
-    """What begins with this event, `depth` levels deep."""
-    import yaml
-
-    if isinstance(event, yaml.AliasEvent):
-        raise _Unread("an alias: write what it stands for", event)
-    if event.tag is not None:
-        raise _Unread(f"the tag {event.tag}: values are plain here", event)
-    if isinstance(event, yaml.ScalarEvent):
-        return _scalar(event, events)
-    if depth > DEEPEST_YAML:
-        raise _Unread(f"nested deeper than {DEEPEST_YAML} levels", event)
-    if isinstance(event, yaml.SequenceStartEvent):
-        items = []
-        while not isinstance(item := events.get_event(), yaml.SequenceEndEvent):
-            items.append(_value(events, item, depth + 1))
-        return items
+    if isinstance(node, yaml.ScalarNode):
+        if node.tag == f"{_YAML}str":
+            return node.value
+        kind = _YAML_NUMBERS.get(node.tag)
+        is_usual = kind and _USUAL_NUMBER.fullmatch(node.value)
+        return kind(node.value) if kind and is_usual else loader.construct_object(node)
+    if isinstance(node, yaml.SequenceNode):
+        return [_plain(item, loader) for item in node.value]
     mapping: dict[str, object] = {}
-    while not isinstance(begin := events.get_event(), yaml.MappingEndEvent):
-        if not (isinstance(begin, yaml.ScalarEvent) and _is_text(begin, events)):
-            raise _Unread("a key that is not text", begin)
-        key: str = begin.value
-        if key in mapping:
-            raise _Unread(f'the key "{key}" is there twice', begin)
-        mapping[key] = _value(events, events.get_event(), depth + 1)
+    for key, value in node.value:
+        if key.tag != f"{_YAML}str" or key.value in mapping:
+            is_text = key.tag == f"{_YAML}str"
+            what = f'the key "{key.value}" is there twice' if is_text else "a key, no text"
+            raise yaml.constructor.ConstructorError(None, None, what, key.start_mark)
+        mapping[key.value] = _plain(value, loader)
     return mapping
-
-
-def _is_text(event: Any, events: Any) -> bool:
-    import yaml
-
-    tag = event.tag or events.resolve(yaml.ScalarNode, event.value, event.implicit)
-    return bool(tag == _YAML_TEXT)
-
-
-def _scalar(event: Any, events: Any) -> object:
-    """What a scalar says: text, a number, a truth, a date, or nothing."""
-    import yaml
-
-    text: str = event.value
-    if not event.implicit[0]:
-        return text
-    if _YAML_INTEGER.fullmatch(text):
-        return int(text)
-    if _YAML_FLOAT.fullmatch(text):
-        return float(text)
-    tag = events.resolve(yaml.ScalarNode, text, event.implicit)
-    if tag == _YAML_TEXT:
-        return text
-    if len(text) > _LONGEST_NUMBER:
-        raise _Unread(f"a number of {len(text):,} characters", event)
-    return events.construct_object(yaml.ScalarNode(tag, text, event.start_mark, event.end_mark))
 
 
 def validate(data: object, expected: type[T], file: Path, schema: int, remedy: str) -> T:
@@ -303,22 +182,12 @@ def validate(data: object, expected: type[T], file: Path, schema: int, remedy: s
         raise BadFile(file, "schema", problem, remedy)
     try:
         # Through JSON, so that strict validation treats YAML and JSON alike (lists are tuples).
-        text = json.dumps(data, default=str)
-    except (ValueError, RecursionError):
-        raise BadFile(file, "", _TOO_DEEP, remedy) from None
-    try:
-        return adapter(expected).validate_json(text, strict=True)
-    except MemoryError:
-        raise BadFile(file, "", _TOO_LARGE, remedy) from None
+        return adapter(expected).validate_json(json.dumps(data, default=str), strict=True)
     except ValidationError as error:
-        if error.error_count() > _MOST_LISTED:
-            # Each takes a kilobyte as pydantic lists them, and it lists them all.
-            problem = f"{error.error_count():,} entries are not what they have to be"
-            raise BadFile(file, "", problem, remedy) from None
         entry, problem = _first_problem(error.errors(include_url=False, include_input=False), data)
-        if "recursion limit" in problem:
-            entry, problem = "", _TOO_DEEP
-        raise BadFile(file, entry, problem, remedy) from None
+    except (ValueError, RecursionError) as error:
+        entry, problem = "", f"cannot be read: {error}"
+    raise BadFile(file, entry, problem, remedy)
 
 
 def check(problems: Iterator[Problem], file: Path, remedy: str) -> None:
@@ -398,7 +267,13 @@ def writable(text: str) -> str:
 
 
 def packed(content: bytes, file: Path, *, quickly: bool = False) -> bytes:
-    """What `file` holds: compressed for a name in .xz, `quickly` at the cost of size."""
+    """What `file` is to hold: compressed for a name in .xz, `quickly` at the cost of size.
+
+    Raises BadFile for more than is ever read: it is not put in the place of what can be.
+    """
+    if len(content) > MOST_BYTES:
+        remedy = "Nothing was written: record, or accept, fewer tests at once"
+        raise BadFile(file, "", _TOO_LARGE, remedy)
     if file.suffix != COMPRESSED:
         return content
     return lzma.compress(content, preset=0 if quickly else lzma.PRESET_DEFAULT)
@@ -417,9 +292,11 @@ def check_writable(file: Path) -> None:
 def write_atomically(file: Path, content: str | bytes) -> None:
     """Replaces `file` by `content` in one step: a reader sees the old content or the new, whole.
 
-    Raises UsageFailure where the file cannot be written; the old one is then as it was.
+    A symbolic link stays one. Raises UsageFailure where the file cannot be written; the old one is
+    then as it was.
     """
     data = content.encode() if isinstance(content, str) else content
+    file = Path(os.path.realpath(file)) if file.is_symlink() else file
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         sweep(file.parent)
@@ -507,41 +384,48 @@ def staging(parent: Path, prefix: str = _STAGING) -> Iterator[Path]:
     """
     while True:
         folder = Path(tempfile.mkdtemp(dir=parent, prefix=prefix))
-        with held(folder) as free:
-            if not (free and folder.exists()):
-                continue  # another writer swept it away before it was held
+        with ExitStack() as opened:
             try:
+                opened.enter_context(locked(folder, patience=0))
+            except (FileNotFoundError, Locked):
+                continue  # another writer sweeps it away before it is held
+            except UsageFailure:
+                pass  # some file systems lock nothing; then nobody sweeps there either
+            opened.callback(shutil.rmtree, folder, ignore_errors=True)
+            if folder.exists():
                 (folder / ".gitignore").write_text("*\n", encoding="utf-8")
                 yield folder
-            finally:
-                shutil.rmtree(folder, ignore_errors=True)
-            return
-
-
-@contextmanager
-def held(folder: Path) -> Iterator[bool]:
-    """Holds a folder against other processes; whether that was possible, and it is there."""
-    try:
-        handle = os.open(folder, os.O_RDONLY)
-    except FileNotFoundError:
-        yield False
-        return
-    try:
-        try:
-            free = _flocked(handle)
-        except OSError:
-            free = True  # some file systems lock nothing; then nobody sweeps there either
-        yield free
-    finally:
-        os.close(handle)
+                return
 
 
 def sweep(parent: Path, prefix: str = _STAGING) -> None:
     """Removes what writers left in `parent` that were killed: nobody holds it any more."""
     for left in parent.glob(f"{prefix}*"):
-        with suppress(OSError), held(left) as free:
-            if free:
-                shutil.rmtree(left, ignore_errors=True)
+        with suppress(OSError, UsageFailure), locked(left, patience=0):
+            shutil.rmtree(left, ignore_errors=True)
+
+
+@contextmanager
+def reserved(file: Path) -> Iterator[None]:
+    """Keeps everybody else from reserving `file`, for hours, whether it is there yet or not.
+
+    By a folder beside it, as that of what is being written: it goes with who reserved it, or with
+    the next writer. Raises UsageFailure where another has it, and where nothing can be written.
+    """
+    place = Path(os.path.realpath(file))
+    check_writable(place)
+    digest = hashlib.sha256(place.name.encode(errors="surrogateescape")).hexdigest()[:16]
+    prefix = f"{_STAGING}{digest}-"
+    _made(place.parent)
+    sweep(place.parent, prefix)
+    with staging(place.parent, prefix) as own:
+        # Of two who begin at one moment, both are refused.
+        if {*place.parent.glob(f"{prefix}*")} != {own}:
+            raise UsageFailure(
+                f"{file} is being written by another process: wait until that has ended, or name "
+                "another file"
+            )
+        yield
 
 
 def _umask() -> int:
@@ -553,37 +437,16 @@ def _umask() -> int:
 def name_problem(name: str) -> str:
     """Why `name`, of a suite, a device or an architecture, names no file of ours; "" if it does.
 
-    These come out of files, and paths are made of them. Letters are those of any language.
+    These come out of files, and paths are made of them.
     """
-    if not name or name.startswith((".", " ")) or name.endswith(" "):
-        return f'"{printable(name)}" does not begin with a letter or a digit'
-    odd = [c for c in name if unicodedata.category(c)[0] not in "LMN" and c not in "._-+ "]
-    if odd:
-        listed = printable("".join(dict.fromkeys(odd)))
+    if not _NAME.fullmatch(name):
         return (
-            f'"{printable(name)}" has "{listed}", and only letters, digits and " ._-+" make a name'
+            f'"{printable(name)}" is no name: letters, digits and " ._-+" make one, which begins '
+            "with neither a blank nor a dot"
         )
     if len(name.encode()) > LONGEST_NAME:
         return f"{len(name.encode())} bytes long, and a name has {LONGEST_NAME} at most"
     return ""
-
-
-def target(file: Path) -> Path:
-    """What `file` leads to where it is a symbolic link, there yet or not; else itself."""
-    return Path(os.path.realpath(file)) if file.is_symlink() else file
-
-
-def check_inside(file: Path, folder: Path) -> None:
-    """Raises UsageFailure where `file`, made of names in `folder`, would be written outside of it.
-
-    That is where a symbolic link on the way leads out; `folder` itself may be one.
-    """
-    real, inside = Path(os.path.realpath(file)), folder.resolve()
-    if not real.is_relative_to(inside):
-        raise UsageFailure(
-            f"{file}: would be written into {real.parent}, outside of {inside}: a symbolic "
-            "link leads there. Remove it, or name the folder it leads to with --baselines"
-        )
 
 
 def remove(file: Path) -> None:
@@ -675,30 +538,6 @@ def changing(folder: Path) -> Iterator[None]:
     _made(folder)
     with locked(folder):
         yield
-
-
-@contextmanager
-def reserved(file: Path) -> Iterator[None]:
-    """Keeps everybody else from reserving `file`, for hours, whether it is there yet or not.
-
-    By a folder beside it, as that of what is being written: it goes with who reserved it, or with
-    the next writer. Raises Locked after a second, and UsageFailure where nothing can be written.
-    """
-    place = Path(os.path.realpath(file))
-    digest = hashlib.sha256(place.name.encode(errors="surrogateescape")).hexdigest()[:16]
-    folder = place.parent / f"{_STAGING}{digest}"
-    while True:
-        _made(folder)
-        # A writer that sweeps here holds for a moment what a killed process left, and removes it.
-        with ExitStack() as held:
-            try:
-                held.enter_context(locked(folder, patience=_TICK))
-                (folder / ".gitignore").write_text("*\n", encoding="utf-8")
-            except FileNotFoundError:
-                continue
-            held.callback(shutil.rmtree, folder, ignore_errors=True)
-            yield
-            return
 
 
 def _made(folder: Path) -> None:

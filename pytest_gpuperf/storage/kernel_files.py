@@ -69,9 +69,6 @@ def content(tables: Tables, device: Device, suite: str, replaced: Tables | None 
     kept = KernelFile(SCHEMA, device.arch, device.name, suite, tables, replaced or {})
     absent = None if replaced else {"replaced"}
     text = files.adapter(KernelFile).dump_json(kept, by_alias=True, exclude=absent).decode()
-    files.check_values(
-        text, Path(suite + SUFFIX), "Nothing was written: accept fewer tests at once"
-    )
     return files.packed(text.encode(), Path(suite + SUFFIX))
 
 
@@ -160,39 +157,31 @@ def _problems(loaded: KernelFile) -> Iterator[Problem]:
 
 def problems(table: KernelTable) -> Iterator[Problem]:
     """What the types of a table cannot say."""
+    for what, length, expected in (
+        ("site_of", len(table.site_of) or len(table.launches), len(table.launches)),
+        ("idles", len(table.idles), len(table.busy)),
+    ):
+        if length != expected:
+            yield what, f"{length}, and there are {expected}"
+    places = len(table.sites)
+    for what, indices, there in (
+        ("launches", [launch.name for launch in table.launches], len(table.names)),
+        ("site_of", table.site_of, places),
+        ("calls", [call.site for call in table.calls], places),
+        ("idle_at", [entry.site for entry in table.idle_at], places),
+    ):
+        for number, index in enumerate(indices):
+            if not 0 <= index < there:
+                yield f"{what}/{number}", f"{index}, and there are {there}"
     for number, launch in enumerate(table.launches):
-        where = f"launches/{number}"
-        if not 0 <= launch.name < len(table.names):
-            yield f"{where}/name", f"{launch.name}, and there are {len(table.names)} names"
-        if launch.duration < 0:
-            yield f"{where}/duration", f"{launch.duration:g} ns, which is no time"
-        if any(value is not None and value < 0 for value in launch.values):
-            yield f"{where}/values", "a count below zero"
         if launch.values and len(launch.values) != len(table.metrics):
-            yield f"{where}/values", f"{len(launch.values)}, of {len(table.metrics)} metrics"
-    if table.site_of and len(table.site_of) != len(table.launches):
-        yield "site_of", f"{len(table.site_of)}, and there are {len(table.launches)} launches"
-    for number, site in enumerate(table.site_of):
-        if not 0 <= site < len(table.sites):
-            yield f"site_of/{number}", f"{site}, and there are {len(table.sites)} sites"
-    sites = {
-        "calls": [call.site for call in table.calls],
-        "idle_at": [entry.site for entry in table.idle_at],
-    }
-    for what, places in sites.items():
-        for number, site in enumerate(places):
-            if not 0 <= site < len(table.sites):
-                yield f"{what}/{number}", f"site {site}, and there are {len(table.sites)}"
-    for number, call in enumerate(table.calls):
-        if call.count < 1:
-            yield f"calls/{number}/count", f"{call.count}, and it was seen"
-    if len(table.busy) != len(table.idles):
-        yield "idles", f"{len(table.idles)} traces, and `busy` has {len(table.busy)}"
-    times = {"busy": table.busy, "idles": table.idles}
-    times["idle_at"] = tuple(entry.idle for entry in table.idle_at)
-    for what, series in times.items():
-        for number, time in enumerate(series):
+            yield f"launches/{number}/values", f"{len(launch.values)}, of {len(table.metrics)}"
+    for what, times in (
+        ("launches", [launch.duration for launch in table.launches]),
+        ("busy", table.busy),
+        ("idles", (*table.idles, table.idle)),
+        ("idle_at", [entry.idle for entry in table.idle_at]),
+    ):
+        for number, time in enumerate(times):
             if time < 0:
                 yield f"{what}/{number}", f"{time:g} ns, which is no time"
-    if table.idle < 0:
-        yield "idle", f"{table.idle:g} ns, which is no time"

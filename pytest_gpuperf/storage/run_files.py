@@ -32,7 +32,6 @@ RETIRED = ("timeline",)
 """Fields of a measurement that earlier versions have written, and that are no more."""
 _LISTED = 10
 """No more tests than this are listed; a suite may have hundreds."""
-_SMALLER = "Nothing was written: record fewer tests into one run, or count kernels in one process"
 _REMEDY = "Measure again, or use another run; nothing was changed"
 
 
@@ -171,8 +170,6 @@ def save(run: Run, file: Path) -> None:
     Raises BadFile, and leaves what is there, for more than is ever read.
     """
     text = json.dumps(files.to_plain(with_units(run)), indent=1, ensure_ascii=False) + "\n"
-    # What could not be read again is not put in the place of what can be.
-    files.check_values(text, file, _SMALLER)
     _write(file, files.packed(text.encode(), file))
 
 
@@ -253,14 +250,19 @@ def matching(measurements: Sequence[Measurement], patterns: Sequence[str]) -> li
     tests = list(dict.fromkeys(measurement.test for measurement in measurements))
     for pattern in patterns:
         if not any(matches(test, pattern) for test in tests):
-            listed = [f"\n  {printable(test)}" for test in tests[:_LISTED]]
-            if more := len(tests) - len(listed):
-                listed.append(f"\n  and {more} more")
             raise NoMatch(
                 f'no test of the run matches "{pattern}".{meant_of(pattern, tests)} It has '
-                f"measurements of{''.join(listed)}"
+                f"measurements of{listing(tests)}"
             )
     return [measurement for measurement in measurements if matches_any(measurement.test, patterns)]
+
+
+def listing(names: Sequence[str]) -> str:
+    """The first of these names, for the end of an error: a line each."""
+    listed = [f"\n  {printable(name)}" for name in names[:_LISTED]]
+    if more := len(names) - len(listed):
+        listed.append(f"\n  and {more} more")
+    return "".join(listed)
 
 
 def meant_of(pattern: str, tests: Iterable[str]) -> str:
@@ -349,9 +351,6 @@ def _measurement_problems(measurement: Measurement) -> Iterator[Problem]:
     if measurement.window:
         for where, problem in _impossible(measurement.window.samples):
             yield f"window/{where}", problem
-    for number, peer in enumerate(measurement.peers):
-        for where, problem in _unknown("samples", peer.samples):
-            yield f"peers/{number}/{where}", problem
     for name, problem in unreadable(measurement.tolerance, catalogue().metrics):
         yield f"tolerance/{name}", problem
     if measurement.kernels:

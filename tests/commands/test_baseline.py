@@ -1,4 +1,4 @@
-"""`gpuperf baseline`: what is listed, renamed and removed; what a session says of renamed tests."""
+"""`gpuperf baseline`: what is listed and renamed; what a session says of renamed tests."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ import pytest
 
 from pytest_gpuperf import __main__, errors
 from pytest_gpuperf.baselines import acceptance, reference
-from pytest_gpuperf.measure import fresh_process
-from pytest_gpuperf.measure.fresh_process import Finished
 from pytest_gpuperf.model.entry import BaselineFile
 from pytest_gpuperf.model.result import Outcome
 from pytest_gpuperf.storage import baseline_files, kernel_files
@@ -133,48 +131,6 @@ def test_what_is_not_there_or_would_be_written_over_is_refused(
 
 
 # Gone
-
-
-def collects(monkeypatch: pytest.MonkeyPatch, *tests: str, code: int = 0) -> list[list[str]]:
-    """Has pytest find these; what it is given."""
-    given: list[list[str]] = []
-
-    def run(arguments: Sequence[str], *, folder: Path) -> Finished:
-        assert folder == Path.cwd()
-        given.append(list(arguments))
-        return Finished(None, code, "\n".join([*tests, "", f"{len(tests)} tests collected"]), 1.0)
-
-    monkeypatch.setattr(fresh_process, "run_pytest", run)
-    return given
-
-
-def test_what_pytest_does_not_collect_any_more_is_removed(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    touch(B)
-    given = collects(monkeypatch, SECOND)
-    assert gpuperf("prune", "--", "-k", "step") == errors.FAILED  # nobody to ask
-    assert "no terminal to ask at" in capsys.readouterr().err
-    assert gpuperf("prune", "--yes", "--", "-k", "step") == errors.OK
-    assert given == [["--collect-only", "-q", "-k", "step"]] * 2
-    # Of b.py, which is there, nobody knows: it was not collected.
-    assert list(baselines().tests) == [SECOND, OTHER]
-    assert not kernel_files.path_beside(FILE).exists()
-    assert gpuperf("prune", "--yes") == errors.OK
-    assert "of 1 test none has left a baseline" in capsys.readouterr().out
-
-
-def test_where_pytest_fails_nothing_is_removed(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for tests, code, said in (
-        ((), 2, "pytest could not collect (exit code 2)"),
-        ((), 5, "pytest collected no test, so nothing is removed"),
-    ):
-        collects(monkeypatch, *tests, code=code)
-        assert gpuperf("prune", "--yes") == errors.BAD_CONFIGURATION
-        assert said in capsys.readouterr().err
-    assert len(baselines().tests) == 3
 
 
 def test_a_test_is_gone_with_its_file_or_where_that_was_collected_without_it() -> None:

@@ -11,49 +11,31 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_gpuperf import __main__, errors
-from pytest_gpuperf.baselines.calibration import Estimate, Finding, Trials
+from pytest_gpuperf.baselines.calibration import Finding
 from pytest_gpuperf.commands import calibrate
 from pytest_gpuperf.model.entry import Calibration, Spread
-from pytest_gpuperf.model.metric import MetricClass
 from pytest_gpuperf.storage import baseline_files, run_files
 from tests.examples import H200, processes, run
 
-CYCLE, DETERMINISTIC, RATIO = MetricClass.CYCLE, MetricClass.DETERMINISTIC, MetricClass.RATIO
-ESTIMATES = {
-    DETERMINISTIC: Estimate(Spread(0.0, 1.234e-6, 4.01e-7, 0.0), 2e-5),
-    CYCLE: Estimate(Spread(2.98e-4, 9.48e-4, 6.62e-4, 0.00614), 1e-3),
-    RATIO: Estimate(Spread(7.19e-4, 0.0023, None, None), 1.5e-3),
+CLASSES = {
+    "deterministic": Spread(0.0, 1.234e-6, 4.01e-7, 0.0),
+    "cycle": Spread(2.98e-4, 9.48e-4, 6.62e-4, 0.00614),
+    "ratio": Spread(7.19e-4, 0.0023, None, None),
 }
-QUIET = Trials(76, 0, 0)
 
 
 def finding(
-    estimates: Mapping[MetricClass, Estimate] = ESTIMATES,
+    classes: Mapping[str, Spread] = CLASSES,
     *,
-    trials: Trials = QUIET,
+    trials: tuple[int, int, int] = (76, 0, 0),
     processes: int = 36,
     allocations: int = 6,
-    apart: frozenset[str] = frozenset(),
     warnings: tuple[str, ...] = (),
 ) -> Finding:
-    """A sound finding of 36 processes unless told otherwise."""
-    return Finding(
-        suite="meddpm",
-        device=H200,
-        estimates=estimates,
-        trials=trials,
-        apart=apart,
-        calibration=Calibration(
-            date="2026-03-01",
-            processes=processes,
-            allocations=allocations,
-            gpus=3,
-            trials=trials.count,
-            false_alarms=trials.false_alarms,
-            classes={kind.value: estimate.spread for kind, estimate in estimates.items()},
-        ),
-        warnings=warnings,
-    )
+    """A sound finding of 36 processes unless told otherwise; trials, alarms and inconclusive."""
+    count, alarms, inconclusive = trials
+    calibration = Calibration("2026-03-01", processes, allocations, 3, count, alarms, classes)
+    return Finding("meddpm", H200, calibration, inconclusive, warnings)
 
 
 def shown(one: Finding, width: int = 100) -> list[str]:
@@ -77,7 +59,7 @@ def test_a_sound_finding() -> None:
 @settings(max_examples=30)
 @given(st.integers(20, 120))
 def test_no_line_is_too_wide_and_no_number_is_lost(width: int) -> None:
-    noisy = finding(processes=4, allocations=2, apart=frozenset({"a"}), warnings=("what " * 30,))
+    noisy = finding(processes=4, allocations=2, warnings=("what " * 30,))
     lines = shown(noisy, width)
     assert all(len(line) <= width for line in lines)
     text = " ".join(" ".join(lines).split())
@@ -94,14 +76,14 @@ def test_shares_are_short_and_never_rounded_to_nothing() -> None:
 
 def test_false_alarms() -> None:
     for trials, text, tone in (
-        (Trials(1, 0, 0), "0 of 1 A/A trial (at most 95.0 % with 95 % confidence)", "good"),
+        ((1, 0, 0), "0 of 1 A/A trial (at most 95.0 % with 95 % confidence)", "good"),
         (
-            Trials(76, 0, 2),
+            (76, 0, 2),
             "0 of 76 A/A trials (at most 3.9 % with 95 % confidence); 2 stayed inconclusive",
             "doubtful",
         ),
-        (Trials(76, 3, 0), "3 of 76 A/A trials (at most 9.9 % with 95 % confidence)", "bad"),
-        (Trials(0, 0, 0), "not measured, since no test has 6 processes or more", "doubtful"),
+        ((76, 3, 0), "3 of 76 A/A trials (at most 9.9 % with 95 % confidence)", "bad"),
+        ((0, 0, 0), "not measured, since no test has 6 processes or more", "doubtful"),
     ):
         lines = calibrate.lines(finding(trials=trials), 100)
         (line,) = [line for line in lines if line.text.startswith("false alarms")]
@@ -110,16 +92,13 @@ def test_false_alarms() -> None:
 
 def test_what_is_lacking_or_odd_is_noted() -> None:
     enough = ": a sound estimate needs 20 processes or more, of 3 allocations or more"
-    days = {CYCLE: Estimate(Spread(1e-4, 1e-3, 2e-3, None), 1e-3), RATIO: ESTIMATES[RATIO]}
+    days = {"cycle": Spread(1e-4, 1e-3, 2e-3, None), "ratio": CLASSES["ratio"]}
     for one, expected in (
         (finding(processes=20, allocations=3), []),
         (finding(processes=19), ["note: 19 processes of 6 allocations" + enough]),
         (finding(allocations=1), ["note: 36 processes of 1 allocation" + enough]),
         (finding(days), ["note: cycle: days differ more than processes"]),
-        (
-            finding(apart=frozenset({"a", "b"}), warnings=("2 revisions of the code",)),
-            ["warning: 2 revisions", "note: 2 processes more than 5 SD from the others"],
-        ),
+        (finding(warnings=("2 revisions of the code",)), ["warning: 2 revisions"]),
     ):
         notes = [line for line in shown(one, 300) if line.startswith(("note:", "warning:"))]
         assert len(notes) == len(expected)

@@ -134,10 +134,10 @@ def test_where_it_comes_from() -> None:
 def test_several_reports_are_several_processes_a_copy_is_the_same(tmp_path: Path) -> None:
     copy = written(tmp_path, KERNELS.read_text(encoding="utf-8"), "copy.ncu-rep")
     assert imported(KERNELS).process == imported(copy).process
-    request = ImportRequest(test="a.py::b", configuration="tf32")
+    request = ImportRequest(test="a.py::b")
     run = import_ncu.imported_run([KERNELS, written(tmp_path, page(KERNEL))], request)
     assert len({measurement.process for measurement in run.measurements}) == 2
-    assert {(m.test, m.configuration) for m in run.measurements} == {("a.py::b", "tf32")}
+    assert {m.test for m in run.measurements} == {"a.py::b"}
 
 
 def test_the_suite_is_that_of_the_test() -> None:
@@ -146,7 +146,6 @@ def test_the_suite_is_that_of_the_test() -> None:
         ("test_a.py::test_b", "test_a"),
     ):
         assert imported(KERNELS, test=test).suite == suite
-        assert imported(KERNELS, test=test, suite="other").suite == "other"
 
 
 # What is refused
@@ -174,10 +173,9 @@ def test_several_reports_are_different_ones_of_one_test_on_one_device(tmp_path: 
     assert "NVIDIA H200 (sm90) and NVIDIA A100 (sm80)" in refused(KERNELS, other, test="a.py::b")
 
 
-def test_a_test_has_an_id_and_a_suite_is_no_path() -> None:
+def test_a_test_has_an_id() -> None:
     for test in ("test_b", "test_a.py::", "::test_b", "tests/"):
         assert f"--test {test}: not the id" in refused(KERNELS, test=test)
-    assert "--suite ../../other" in refused(KERNELS, suite="../../other")
 
 
 def test_what_is_not_one_step(tmp_path: Path) -> None:

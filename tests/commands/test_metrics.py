@@ -1,11 +1,9 @@
-"""`gpuperf metrics`: the catalogue as text and JSON, with the scripted CUPTI and without any."""
+"""`gpuperf metrics`: the catalogue as text, with the scripted CUPTI and without any."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -153,20 +151,6 @@ def test_what_the_library_denies_is_noted(ask: Ask, fake: Fake) -> None:
     ]
 
 
-def test_as_json(ask: Ask) -> None:
-    printed: dict[str, Any] = json.loads(ask("--format", "json", "--gpu-arch", "sm90", "sm75"))
-    assert (printed["schema"], printed["cupti"]) == (1, "13.0.1")
-    assert printed["passes"] == {"sm90": dict.fromkeys(catalogue().counter_sets, 1), "sm75": None}
-    entries = {entry["name"]: entry for entry in printed["metrics"]}
-    assert list(entries) == list(catalogue().metrics)
-    assert entries["pipe_tma"]["hardware"] == {
-        "sm90": "sm__inst_executed_pipe_tma.sum",
-        "sm75": None,
-    }
-    assert entries["pipe_tma"]["sets"] == ["paper", "full"]
-    assert entries["step_time"]["hardware"] is None
-
-
 def test_without_cupti_the_catalogue_is_printed_all_the_same(
     bare: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -175,10 +159,6 @@ def test_without_cupti_the_catalogue_is_printed_all_the_same(
     printed = capsys.readouterr().out
     assert "sm__cycles_elapsed.max" in printed
     assert "passes: not known here: CUPTI (libcupti) was not found." in printed
-
-    assert __main__.main(["metrics", "--format", "json"]) == errors.OK
-    data = json.loads(capsys.readouterr().out)
-    assert (data["cupti"], data["passes"]) == (None, None)
 
 
 def test_bad_arguments_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_gpuperf import __main__, errors
-from pytest_gpuperf.commands.record import Order, check_same
+from pytest_gpuperf.commands.record import check_same
 from pytest_gpuperf.errors import INTERRUPTED, UsageFailure
 from pytest_gpuperf.measure import fresh_process
 from pytest_gpuperf.measure.fresh_process import Finished
@@ -94,7 +94,7 @@ def one(process: str, *, kernels: bool = False, device: Device = A100, **changes
 def recorded(processes: int, *, of: int, command: str | None = None, **changes: Any) -> Run:
     """A recording of so many processes `of` so many, as the scripted A100 would have made it."""
     parts = [one(f"p{number}", **changes).measurements[0] for number in range(processes)]
-    return replace(examples.run(parts), command=command or Order(of).command)
+    return replace(examples.run(parts), command=command or f"gpuperf record --processes {of} --")
 
 
 def saved(run: Run) -> bytes:
@@ -152,25 +152,34 @@ def test_an_interruption_keeps_what_it_has_and_can_be_gone_on_with(
 ) -> None:
     """On a terminal, where a line says what is done; meanwhile nobody else may have the file."""
     project.device()
-    project.tests("def test_step(gpuperf): gpuperf.measure(lambda: None)")
+    project.tests(
+        """
+        import pathlib, signal
+        def test_step(gpuperf):
+            gpuperf.measure(lambda: None)
+            if pathlib.Path("once").exists():
+                signal.alarm(60)
+                signal.pause()
+            pathlib.Path("once").touch()
+        """
+    )
     monkeypatch.setenv("TERM", "xterm")
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "pytest_gpuperf", "record", "--processes", "2"]
     # A shell has its background jobs ignore Ctrl-C, and what they start inherits that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     with subprocess.Popen(
-        [*command, "--pause", "3600", "--run", "run.json", "--", "-x"],
+        [*command, "--run", "run.json", "--", "-x"],
         stdout=theirs,
         stderr=subprocess.PIPE,
         text=True,
     ) as process:
         os.close(theirs)
-        shown = shown_on(ours, until=b"pausing for 60 min")
+        shown = shown_on(ours, until=b"process 2 of 2: measuring")
         for arguments in (["--run", "./run.json"], ["--continue", "run.json"]):
             assert record(*arguments) == errors.BAD_CONFIGURATION
             said = capsys.readouterr().err
-            who = f"another `gpuperf record`, process {process.pid}: wait until it has ended"
-            assert f"run.json is being recorded by {who}" in said
+            assert "run.json is being written by another process: wait until" in said
         assert len(project.saved("run.json").measurements) == 1  # it may also be killed
         process.send_signal(signal.SIGINT)
         shown += shown_on(ours)
@@ -179,14 +188,14 @@ def test_an_interruption_keeps_what_it_has_and_can_be_gone_on_with(
     assert process.returncode == INTERRUPTED
     assert said == (
         "gpuperf: interrupted after 1 of 2 processes, kept in run.json; go on with:  "
-        "gpuperf record --continue run.json -- -x\n"
+        "gpuperf record --continue run.json --processes 2 -- -x\n"
     )
     assert shown.startswith(b"\rprocess 1 of 2: measuring\x1b[K")
     assert b"\r\x1b[Kprocess 1 of 2: 1 measurement in" in shown
-    assert b", about 60 min left\r\n\rprocess 2 of 2: pausing for 60 min" in shown
+    assert b" left\r\n\rprocess 2 of 2: measuring" in shown
     assert shown.endswith(b"\r\x1b[K")
     monkeypatch.setattr(fresh_process, "run_pytest", Children())
-    assert record("--continue", "run.json", "--pause", "0", "--", "-x") == errors.OK
+    assert record("--continue", "run.json", "--processes", "2", "--", "-x") == errors.OK
     assert "process 2 of 2: 1 measurement in" in capsys.readouterr().out
     run = project.saved("run.json")
     assert len(run.measurements) == 2
@@ -194,15 +203,6 @@ def test_an_interruption_keeps_what_it_has_and_can_be_gone_on_with(
 
 
 # What it records
-
-
-def test_the_command_is_kept_as_one_would_type_it() -> None:
-    for order, command in (
-        (Order(), "gpuperf record --processes 5 --"),
-        (Order(3, ("-k", "a b")), "gpuperf record --processes 3 -- -k 'a b'"),
-        (Order(2, (), 0.5), "gpuperf record --processes 2 --pause 0.5 --"),
-    ):
-        assert order.command == command
 
 
 def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
@@ -213,25 +213,23 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return capsys.readouterr().err
 
 
-def test_numbers_that_cannot_be_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    for flag, number, said in (
-        ("--processes", "0", "--processes 0: at least 1 is needed"),
-        ("--pause", "-0.1", "--pause -0.1: give the seconds between two processes, 0 or more"),
-        ("--pause", "nan", "--pause nan: give"),
-        ("--pause", "inf", "--pause inf: give"),
-    ):
-        assert said in refused(capsys, flag, number)
+def test_a_number_that_cannot_be_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    saved(recorded(1, of=2))
+    for place in ("--run=new.json", "--continue=run.json"):
+        assert "--processes 0: at least 1" in refused(capsys, place, "--processes", "0")
+    both = refused(capsys, "--continue", "run.json", "--run", "other.json")
+    assert "--run: not allowed with argument --continue" in both
 
 
 def test_a_file_that_exists_is_not_written_over(capsys: pytest.CaptureFixture[str]) -> None:
     FILE.write_text("not a run", encoding="utf-8")
-    assert "run.json exists: name another, or go on" in refused(capsys, "--run", "run.json")
+    assert "run.json exists: name another file" in refused(capsys, "--run", "run.json")
 
 
 def test_the_time_left_is_told_but_not_of_the_last_process(
     children: Children, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert record("--processes", "2", "--pause", "0.01") == errors.OK
+    assert record("--processes", "2") == errors.OK
     (file,) = (folder / run_files.FOLDER).glob("*.json")
     assert run_files.newest(folder) == file  # where update-baseline looks
     assert capsys.readouterr().out.splitlines() == [  # no terminal, no line that is written over
@@ -241,7 +239,7 @@ def test_the_time_left_is_told_but_not_of_the_last_process(
         "to accept it:",
         f'  gpuperf update-baseline .gpuperf/runs/{file.name} --reason "..."',
     ]
-    assert run_files.load(file).command == "gpuperf record --processes 2 --pause 0.01 --"
+    assert run_files.load(file).command == "gpuperf record --processes 2 --"
     assert children.started == [[ALWAYS, "-q"], ["-q"]]
 
 
@@ -260,7 +258,7 @@ def test_the_first_process_counts_kernels_unless_its_arguments_say_otherwise(
 
 def test_going_on_counts_kernels_where_none_were_counted(children: Children) -> None:
     saved(recorded(1, of=3))  # as by an earlier version
-    assert record("--continue", "run.json") == errors.OK
+    assert record("--continue", "run.json", "--processes", "3") == errors.OK
     assert with_kernels() == [False, True, False]
     children.started.append([])
     assert record("--continue", "run.json", "--processes", "4") == errors.OK
@@ -313,7 +311,7 @@ def test_what_a_process_measured_before_it_broke_is_kept_and_can_be_gone_on_with
     assert lines[1:] == [
         "run saved: run.json",
         "to go on:",
-        "  gpuperf record --continue run.json",
+        "  gpuperf record --continue run.json --processes 3",
     ]
     assert len(run_files.load(FILE).measurements) == 1
 
@@ -337,7 +335,7 @@ def test_a_complete_recording_is_left_as_it_is_or_extended(
 ) -> None:
     before = saved(recorded(2, of=2, command="gpuperf record --processes 2 -- -k step"))
     words = ["--", "-k", "step"]
-    assert record("--continue", "run.json", *words) == errors.OK
+    assert record("--continue", "run.json", "--processes", "2", *words) == errors.OK
     assert capsys.readouterr().out.splitlines() == [
         "nothing to do: run.json has 2 processes of 2; a larger --processes adds to it",
         "to accept it:",
@@ -357,8 +355,8 @@ def test_the_workers_of_one_process_count_as_one(capsys: pytest.CaptureFixture[s
         examples.measurement(process=process, test=test)
         for process, test in (("gw0", "a"), ("gw1", "b"), ("gw2", "b"), ("gw3", "a"))
     ]
-    saved(replace(examples.run(parts), command=Order(2).command))
-    assert record("--continue", "run.json") == errors.OK
+    saved(replace(examples.run(parts), command="gpuperf record --processes 2 --"))
+    assert record("--continue", "run.json", "--processes", "2") == errors.OK
     assert "run.json has 2 processes of 2" in capsys.readouterr().out
 
 
@@ -371,7 +369,8 @@ def test_arguments_are_never_taken_out_of_a_run_but_have_to_be_typed_again(
     said = refused(capsys, "--continue", "run.json", *typed)
     assert "`gpuperf record --continue run.json -- -k 'a b'` goes on with it" in said
     assert children.started == []
-    assert record("--continue", "run.json", "--", "-k", "a b") == errors.OK
+    typed = ["--processes", "2", "--", "-k", "a b"]
+    assert record("--continue", "run.json", *typed) == errors.OK
 
 
 def test_a_token_is_given_to_pytest_and_kept_nowhere(
@@ -387,18 +386,6 @@ def test_a_token_is_given_to_pytest_and_kept_nowhere(
     assert b"s3cr3t" not in FILE.read_bytes()
     assert "goes on with it" in refused(capsys, *more, "-x")
     assert "s3cr3t" not in "".join(capsys.readouterr())
-
-
-def test_going_on_takes_no_other_file_and_no_odd_numbers(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    saved(recorded(1, of=2))
-    for arguments, said in (
-        (["--run", "other.json"], "--run: not allowed with argument --continue"),
-        (["--processes", "0"], "--processes 0: at least 1"),
-        (["--pause", "-1"], "--pause -1: give"),
-    ):
-        assert said in refused(capsys, "--continue", "run.json", *arguments)
 
 
 def test_the_run_of_a_session_gets_the_processes_that_it_lacks(children: Children) -> None:
@@ -421,10 +408,7 @@ def test_the_run_of_a_session_gets_the_processes_that_it_lacks(children: Childre
     ("command", "why"),
     [
         ("gpuperf import report.ncu-rep", "does not run pytest"),
-        ("gpuperf record --processes two -- -x", "invalid int value: 'two'"),
-        ("gpuperf record --processes 0 -- -x", "--processes 0: at least 1"),
         ("gpuperf record -- 'open", "its command is `gpuperf record -- 'open` (No closing quot"),
-        ("gpuperf record --often -- -x", "its command has --often"),
     ],
 )
 def test_what_did_not_run_pytest_cannot_be_continued(
@@ -439,10 +423,11 @@ def test_what_did_not_run_pytest_cannot_be_continued(
 @pytest.mark.usefixtures("children")
 def test_a_process_on_another_device_is_not_added(capsys: pytest.CaptureFixture[str]) -> None:
     saved(recorded(1, of=2, device=examples.H200))
+    said = refused(capsys, "--continue", "run.json")
     assert (
-        "run.json was recorded on NVIDIA H200 (sm90), and this process measured on "
-        "NVIDIA A100-SXM4-80GB (sm80). Nothing was added to run.json: begin a new recording"
-    ) in refused(capsys, "--continue", "run.json")
+        "this process measured test_step on NVIDIA A100-SXM4-80GB (sm80), of which run.json has "
+        "nothing. Nothing was added to run.json: begin a new recording"
+    ) in said
 
 
 HELD = recorded(1, of=2)
@@ -457,18 +442,13 @@ def test_what_measures_the_same_is_added() -> None:
 
 
 def test_what_measures_something_else_is_refused() -> None:
-    of_nothing = "this process measured test_other, of which run.json has nothing."
+    on = "on NVIDIA A100-SXM4-80GB (sm80)"
     smaller = recorded(1, of=2, workload={"size": 64})
     for held, measured, partly, said in (
-        (HELD, BOTH, False, of_nothing),
-        (HELD, BOTH, True, of_nothing),
-        (BOTH, HELD, False, "run.json has test_other, of which this process measured nothing."),
-        (HELD, smaller, False, "test_step: the workload in run.json is size unset, here 64."),
-        (
-            *(HELD, recorded(1, of=2, device=replace(A100, arch="sm90")), False),
-            "run.json was recorded on NVIDIA A100-SXM4-80GB (sm80), and this process measured on "
-            "NVIDIA A100-SXM4-80GB (sm90).",
-        ),
+        (HELD, BOTH, False, f"this process measured test_other {on}, of which run.json has"),
+        (HELD, BOTH, True, f"this process measured test_other {on}, of which run.json has"),
+        (BOTH, HELD, False, f"run.json has test_other {on}, of which this process has nothing."),
+        (HELD, smaller, True, f"this process measured test_step {on}, size 64, of which"),
     ):
         with pytest.raises(UsageFailure) as caught:
             check_same(held, measured, Path("run.json"), partly=partly)

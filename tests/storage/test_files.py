@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import yaml
 
 from pytest_gpuperf.errors import BadFile, UsageFailure
 from pytest_gpuperf.model.measurement import Scalar
@@ -90,9 +91,6 @@ def test_of_several_bad_entries_the_first_is_named_and_the_rest_counted() -> Non
     caught = refusal({"schema": 3, "leaves": {"a": bad}})
     assert caught.entry == "leaves/a/0/number"
     assert caught.problem.endswith("(2 more)")
-    leaves: dict[str, object] = {}
-    leaves["a"] = leaves
-    assert "nested deeper than 200 levels" in refusal({"schema": 3, "leaves": leaves}).problem
 
 
 def test_text_that_no_file_can_hold_is_escaped() -> None:
@@ -311,23 +309,23 @@ def test_what_cannot_be_held_is_refused(tmp_path: Path) -> None:
             pytest.fail("nothing can be held")
 
 
-def test_who_reserves_a_file_keeps_others_from_it_and_leaves_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_reserves_a_file_keeps_others_from_it_and_leaves_nothing(tmp_path: Path) -> None:
     """Not from writing beside it, nor from reserving another; through a link it is the same."""
-    monkeypatch.setattr(files, "_TICK", 0.01)
     file, link = tmp_path / "runs" / "run.json", tmp_path / "link.json"
     link.symlink_to(file)
     with files.reserved(file):
         for same in (file, link):
-            with pytest.raises(files.Locked, match="held by process"), files.reserved(same):
+            with pytest.raises(UsageFailure, match="by another process"), files.reserved(same):
                 pytest.fail("two have reserved one file")
         with files.reserved(tmp_path / "runs" / "other.json"):
             files.write_atomically(file, "{}")
-            files.write_atomically(file, "[]")
+            files.write_atomically(link, "[]")
     assert [*file.parent.iterdir()] == [file]
+    assert link.is_symlink()
     with files.reserved(file):
         pass
+    with pytest.raises(UsageFailure, match="cannot be written"), files.reserved(file / "inside"):
+        pytest.fail("nothing can be written there")
 
 
 def test_paths_below_the_root_are_short() -> None:
@@ -335,73 +333,57 @@ def test_paths_below_the_root_are_short() -> None:
     assert files.short(Path("/elsewhere/b.yaml"), Path("/root")) == "/elsewhere/b.yaml"
 
 
-# Bounds
+# Reading
 
 
-def test_what_is_too_large_to_be_ours_is_refused_before_it_is_read(
+def test_what_is_too_large_to_be_ours_is_refused_read_packed_and_unpacked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(files, "MOST_BYTES", 2**20)
-    file = tmp_path / "run.json"
-    file.write_bytes(b" " * 2**20)
-    assert len(files.read_bytes(file)) == 2**20
-    file.write_bytes(b" " * (2**20 + 1))
-    with pytest.raises(BadFile, match="larger than 1 MiB, which is the most that is read"):
-        files.read_bytes(file)
+    file, packed = tmp_path / "run.json", tmp_path / "run.json.xz"
+    for size in (2**20, 2**20 + 1):
+        content = b"[]".rjust(size)
+        file.write_bytes(content)
+        packed.write_bytes(lzma.compress(content, preset=0))
+        if size == 2**20:
+            assert files.read_json(file, "") == files.read_json(packed, "") == []
+            assert files.packed(content, file) == content
+            continue
+        for place in (file, packed):
+            with pytest.raises(BadFile, match="larger than 64 MiB"):
+                files.read_json(place, "")
+            with pytest.raises(BadFile, match="Nothing was written"):
+                files.packed(content, place)
 
 
-def test_compressed_bytes_are_bounded_by_what_comes_out_of_them() -> None:
-    """A gigabyte of spaces takes 156 kB of xz; it took 2 GB of memory."""
-    packing = lzma.LZMACompressor()
-    bomb = b"".join([*(packing.compress(b" " * 2**20) for _ in range(80)), packing.flush()])
-    assert len(bomb) < 20_000
-    file = Path("bomb.json.xz")
-    with pytest.raises(BadFile, match="more than 64 MiB are compressed in it"):
-        files.parse_json(bomb, file, "Mend it")
-    # What asks for a dictionary of a gigabyte has it before the first byte.
-    wide = [{"id": lzma.FILTER_LZMA2, "preset": 0, "dict_size": 2**30}]
-    asking = lzma.compress(b"{}", filters=wide)
-    with pytest.raises(BadFile, match="not compressed by xz: Memory usage limit"):
-        files.parse_json(asking, file, "Mend it")
-    assert files.parse_json(lzma.compress(b"{}", preset=9), file, "") == {}
-
-
-def test_json_is_bounded_in_values_and_in_depth(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "MOST_VALUES", 4)
-    assert files.parse_json(b"[1, 2, 3, 4]", FILE, "") == [1, 2, 3, 4]
-    with pytest.raises(BadFile, match="about 5 values, and at most 4 are read"):
-        files.parse_json(b"[1, 2, 3, [4]]", FILE, "")
-    deep: object = 1.0
-    for _ in range(files.DEEPEST):
-        deep = [deep]
-    with pytest.raises(BadFile, match="nested deeper than 200 levels"):
-        validated({"schema": 3, "leaves": deep})
-
-
-def test_of_very_many_wrong_entries_none_is_listed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pydantic lists all of them: 4 million took 8 GB."""
-    monkeypatch.setattr(files, "_MOST_LISTED", 2)
-    data = {"schema": 3, "leaves": {"a": [{"number": "x"}] * 2}}
-    assert refusal(data).entry == "leaves/a/0/number"
-    data = {"schema": 3, "leaves": {"a": [{"number": "x"}] * 3}}
-    assert refusal(data).problem == "3 entries are not what they have to be"
-
-
-# Names
-
-
-def test_a_path_made_of_names_stays_in_its_folder(tmp_path: Path) -> None:
-    kept, outside = tmp_path / "kept", tmp_path / "outside"
-    outside.mkdir()
-    (kept / "sm90").mkdir(parents=True)
-    (kept / "sm80").symlink_to("sm90")
-    (kept / "sm70").symlink_to(outside)
-    (tmp_path / "link").symlink_to(kept)
-    for folder in (kept, tmp_path / "link"):
-        for inside in ("sm90", "sm80", "sm75"):
-            files.check_inside(folder / inside / "h200" / "a.yaml", folder)
-        with pytest.raises(UsageFailure, match=r"outside, outside of .*symbolic link"):
-            files.check_inside(folder / "sm70" / "a.yaml", folder)
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        (
+            "a: [1, 0x1f, 012, 0, -0, -3, +1, 1_0, 1:30, 1., 1.5, -1.5e+3, 1.5e-3, 1e3, .inf, ~, "
+            "yes, no, 2026-01-01, '1', \"1\"]",
+            None,
+        ),
+        ("", None),
+        ("a: 1\nb: {a: 2, c: 3}\na: 2", 'line 3 column 1: not YAML: the key "a" is there twice'),
+        ("a: {b: 2, b: 3}", 'line 1 column 11: not YAML: the key "b" is there twice'),
+        ("a: {1: 2}", "line 1 column 5: not YAML: a key, no text"),
+        ("a: [1", "line 2 column 1: not YAML: "),
+        ("a: 2026-13-01", "not YAML: month must be in 1..12"),
+        ("a: 1\n---\nb: 2", "line 2 column 1: not YAML: but found another document"),
+        ("a: !!python/name:os.system", "not YAML: could not determine a constructor"),
+    ],
+)
+def test_yaml_is_read_as_yaml_reads_it_but_for_keys_that_are_no_text_or_twice(
+    text: str, read: str | None
+) -> None:
+    file = Path("meddpm.yaml")
+    if read is None:
+        assert files.parse_yaml(text, file, "Mend it") == yaml.safe_load(text)
+        return
+    with pytest.raises(BadFile) as refused:
+        files.parse_yaml(text, file, "Mend it")
+    assert read in str(refused.value)
 
 
 # What a killed writer leaves
