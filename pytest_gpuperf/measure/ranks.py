@@ -129,11 +129,11 @@ class OtherRanks:
         self.rank = rank
         self.owed: Progress | None = None
         """That of a measurement whose verdict is to come, which all ranks wait for."""
-        self.held = Rendezvous(rank.meeting, rank.count, time_limit) if rank.leads else None
+        self.held = (
+            Rendezvous(rank.meeting, rank.count, time_limit, tell=tell) if rank.leads else None
+        )
         try:
-            self.client = RankClient(
-                rank.meeting, rank.number, time_limit, None if rank.launched else tell
-            )
+            self.client = RankClient(rank.meeting, rank.number, time_limit)
         except MeasurementError as error:
             raise UsageFailure(str(error)) from None
 
@@ -147,7 +147,7 @@ class OtherRanks:
             yield
             return
         try:
-            self.client.arrive(f"the entry of {name} of {test}", enters=True)
+            self.client.arrive(f"the entry of {name} of {test}")
         except MeasurementError as error:
             raise UnsoundStep(f"{STOPPED}: {error}") from None
         try:
@@ -168,8 +168,8 @@ class OtherRanks:
     @property
     def stopped(self) -> bool:
         """Whether they have stopped for one of them: no test after that one can be measured."""
-        over = self.client.why in ("", ENDED)  # the session of the leading one is over
-        return not (over or self.rank.launched)
+        # ENDED: the session of the leading one is over
+        return not self.rank.launched and self.client.stops() not in ("", ENDED)
 
     def close(self) -> None:
         """The session ends. torchrun ends all ranks with the first that failed: so wait for it."""
@@ -390,7 +390,7 @@ class _Announced(Progress):
 
     def arrive(self) -> None:
         """Returns when all ranks are about to execute the step."""
-        self._client.arrive(f'"{self._stage}" of {self._what}', enters=True)
+        self._client.arrive(f'"{self._stage}" of {self._what}')
 
 
 def read(said: Sequence[str]) -> list[Measurement]:

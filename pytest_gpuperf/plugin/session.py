@@ -158,7 +158,8 @@ class Session:
 
     def _told_to_end(self, number: int, _: object) -> None:
         """Goes on where a rank has failed: torchrun ends all then, and this one says which."""
-        why = self.others.client.stops() if self.others is not None else ""
+        held = self.others.held if self.others is not None else None
+        why = held.stops() if held is not None else ""
         if not why:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
@@ -171,10 +172,9 @@ class Session:
 
     def _tell(self, why: str) -> None:
         """Says why this process ends at once, which all ranks do."""
-        if not self.follows:
-            from pytest_gpuperf.measure.barrier import STOPPED
+        from pytest_gpuperf.measure.barrier import STOPPED
 
-            self.say(f"{STOPPED}: {why}")
+        self.say(f"{STOPPED}: {why}")
 
     def close(self) -> None:
         """The session ends."""

@@ -128,8 +128,8 @@ def test_ranks_count_the_same_work_outside_of_collectives(tmp_path: Path) -> Non
     [
         pytest.param("os.kill(os.getpid(), signal.SIGKILL)", "was ended by SIGKILL", id="killed"),
         pytest.param("assert False, 'boom'", "AssertionError: boom", id="raises"),
-        pytest.param("time.sleep(600)", "does not come out, last in", id="hangs"),
-        pytest.param("return", "rank 1 is waiting for the others before", id="leaves early"),
+        pytest.param("time.sleep(600)", "rank 1 did not come out for", id="hangs"),
+        pytest.param("return", ": waiting for the others before", id="leaves early"),
     ],
 )
 def test_a_rank_at_fault_is_named_and_nothing_is_left(

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_gpuperf.errors import UsageFailure
-from pytest_gpuperf.measure import barrier, rank_states
+from pytest_gpuperf.measure import barrier
 from pytest_gpuperf.measure.barrier import Rendezvous
 from pytest_gpuperf.measure.collector import Phases, Plan, Progress, Work
 from pytest_gpuperf.measure.instrument import DeviceInstrument, Subject
@@ -119,8 +119,7 @@ def test_who_has_skipped_in_the_entry_misses_nobody_who_leaves(
 ) -> None:
     """All of them did, and the other tests of one may take longer."""
     monkeypatch.setattr(barrier, "_TICK", 0.01)
-    for name, seconds in (("SETTLING", 0.05), ("_GRACE", 0.0)):
-        monkeypatch.setattr(rank_states, name, seconds)
+    monkeypatch.setattr(barrier, "_SETTLING", 0.05)
     place = f"gpuperf-test-{uuid.uuid4().hex}"
     settings = replace(default_settings(tmp_path), time_limit=20.0)
 
@@ -130,7 +129,7 @@ def test_who_has_skipped_in_the_entry_misses_nobody_who_leaves(
         with closing(others):
             with suppress(pytest.skip.Exception), others.entering("step", "test_a"):
                 pytest.skip("not on this device")
-            return others.client.stops() if number == 0 else ""
+            return others.client.stops(0.2) if number == 0 else ""
 
     with ThreadPoolExecutor(2) as threads:
         assert list(threads.map(ends, range(2))) == ["", ""]
