@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-
 RankState = Enum("RankState", "ABSENT IDLE WAITING INSIDE FAILED LEFT GONE")
 """What a rank does, as far as it has said. The others do not wait for one that is idle."""
 ABSENT, IDLE, WAITING, INSIDE, FAILED, LEFT, GONE = RankState

@@ -100,7 +100,7 @@ class GpuPerf:
         meanwhile. Empty without a GPU, and where a recorded run is judged.
         """
         self.used = True
-        return self._session.gpus or (self._session.gpus_here or ())[:1]
+        return tuple(self._session.held) or (self._session.gpus_here or ())[:1]
 
     def phase(self, name: str) -> AbstractContextManager[None]:
         """Marks a part of the step: `with gpuperf.phase("backward"): ...`.
@@ -182,7 +182,8 @@ class GpuPerf:
         """
         asked = (name, workload, repetitions, reproducible)
         check_count("ranks", ranks)
-        own = self._session.rank
+        role = self._session.role
+        own = role.rank if role is not None else None
         # What a session of ours has started was counted there: here is one GPU to see.
         if own is not None and not own.launched and own.count != ranks:
             self.used = True
@@ -196,7 +197,7 @@ class GpuPerf:
             return self._measured(self._instrument, step, reset, None, *asked)
         if own is not None or isinstance(self._instrument, RecordedRun):
             return self._measured(self._instrument, _NOT_HERE, None, None, *asked)
-        given = gpus or self._session.gpus or self._session.gpus_here or ()
+        given = gpus or self._session.held or self._session.gpus_here or ()
         given = () if self.torch_device == "cpu" else given
         if self.torch_device != "cpu" and len(given) < ranks:
             _skip(f"gpuperf: {ranks} ranks need {ranks} GPUs, and {len(given)} can be had here")
