@@ -22,6 +22,7 @@ from pytest_gpuperf.baselines.judgement import (
     fails,
     not_collected,
 )
+from pytest_gpuperf.baselines.reference import Baseline
 from pytest_gpuperf.catalogue import architectures
 from pytest_gpuperf.catalogue.metric_catalogue import ALWAYS, catalogue, no_metric
 from pytest_gpuperf.errors import (
@@ -425,16 +426,14 @@ class GpuPerf:
     def _result(self, measurer: Measurer, subject: Subject, work: Work, plan: Plan) -> Result:
         """What is measured of `subject`, all that the settings ask for, and said of it."""
         measurements = measurer.measure(subject, work, plan)
-        result, baseline = Result(subject.test, subject.name, measurements), None
         with_kernels = cache(lambda: measurer.with_kernels(measurements[0], work, plan))
         judging, traits = self._session.judging, self._traits
-        if not self._settings.judge:
-            result = self._with_tolerance(result)
-            measurements = result.measurements
-        else:
-            baseline = judging.baseline(measurements[0])
-            tolerance = judgement.tolerated(baseline, traits.tolerance)
-            measurements = tuple(replace(one, tolerance=tolerance) for one in measurements)
+        baseline, notes = self._baseline(measurements[0])
+        of_suite = {} if baseline is None else baseline.tolerance
+        tolerance = {**of_suite, **traits.tolerance}
+        measurements = tuple(replace(one, tolerance=tolerance) for one in measurements)
+        result = Result(subject.test, subject.name, measurements, notes=notes)
+        if baseline is not None and self._settings.judge:
             # By then the counts of a regression's kernels are there, and else nobody wants them.
             meanwhile = with_kernels if self._settings.kernels == "on-regression" else None
             result = judging.settle(
@@ -445,7 +444,7 @@ class GpuPerf:
             first = with_kernels()
         notes = (*result.notes, *judgement.slower_ranks(first))
         result = replace(result, measurements=(first, *others), notes=notes)
-        if baseline is not None:
+        if baseline is not None and self._settings.judge:
             result = attributed(result, baseline)
         if self._settings.protocol == PAPER_WINDOW:
             try:
@@ -454,19 +453,17 @@ class GpuPerf:
                 return replace(result, notes=(*result.notes, f"no paper window: {error}"))
         return replace(result, measurements=(first, *others))
 
-    def _with_tolerance(self, result: Result) -> Result:
-        """The same with what a verdict would go by: `gpuperf ab` will judge what is only measured.
+    def _baseline(self, measured: Measurement) -> tuple[Baseline | None, tuple[str, ...]]:
+        """The baseline, and notes on it. Where nothing is judged, only its tolerance is needed.
 
-        A baseline that cannot be read is nobody's business here but for that.
+        By that `gpuperf ab` will judge. Raises UsageFailure for one that cannot be read.
         """
         try:
-            baseline = self._session.judging.baseline(result.first)
+            return self._session.judging.baseline(measured), ()
         except UsageFailure as error:
-            note = f"what the suite's baseline tolerates is not known: {error}"
-            return replace(result, notes=(*result.notes, note))
-        tolerance = judgement.tolerated(baseline, self._traits.tolerance)
-        measured = tuple(replace(one, tolerance=tolerance) for one in result.measurements)
-        return replace(result, measurements=measured)
+            if self._settings.judge:
+                raise
+            return None, (f"what the suite's baseline tolerates is not known: {error}",)
 
     def _wants_kernels(self, result: Result) -> bool:
         if self._settings.kernels != "on-regression":
@@ -523,18 +520,12 @@ def _check_text(subject: Subject) -> None:
             f"the measurement's name is {_quoted(subject.name)}: give a text, "
             'gpuperf.measure(step, name="...")'
         )
-    texts: list[tuple[str, object]] = [
-        ("the test's id", subject.test),
-        ("the measurement's name", subject.name),
-        ("the name of the optimization", subject.configuration),
-        *(("a key of the workload", key) for key in subject.workload),
-        *(("a value of the workload", value) for value in subject.workload.values()),
-    ]
-    for what, text in texts:
-        if isinstance(text, str) and files.writable(text) != text:
+    named = (subject.test, subject.name, subject.configuration)
+    for text in (*named, *subject.workload, *map(str, subject.workload.values())):
+        if files.writable(text) != text:
             raise UsageFailure(
-                f'{files.writable(subject.test)}: {what}, "{files.writable(text)}", has half of a '
-                "surrogate pair, which no file can hold. Nothing was measured: write it otherwise"
+                f'{files.writable(subject.test)}: "{files.writable(text)}" has half of a surrogate '
+                "pair, which no file can hold. Nothing was measured: write it otherwise"
             )
     if problem := files.name_problem(subject.suite):
         raise UsageFailure(

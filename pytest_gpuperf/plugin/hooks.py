@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from pytest_gpuperf.measure.collector import Collector
     from pytest_gpuperf.model.measurement import Measurement
-    from pytest_gpuperf.model.result import Result, Verdict
+    from pytest_gpuperf.model.result import Verdict
     from pytest_gpuperf.plugin.fixture import GpuPerf
     from pytest_gpuperf.plugin.ledger import Ledger
 
@@ -382,7 +382,7 @@ class _Gatherer:
 
     @pytest.hookimpl(trylast=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Notes the measurements of one test; says at once that it got worse, if others follow."""
+        """Notes the measurements of one test."""
         self._ran.add(report.nodeid)
         # What pytest-rerunfailures runs again is measured again: the last of it counts, once.
         again = report.outcome == "rerun"  # type: ignore[comparison-overlap]
@@ -397,12 +397,9 @@ class _Gatherer:
             ledger.locate(report.nodeid, *report.location[:2], _spared(report))
             ledger.skipped = self._skipped
             told = report.__dict__.get("gpuperf_told", False)
-            results = ledger.add(texts, refusal, failed=report.failed, told=told)
-            if len(self._ran) == self._collected:
-                return  # the run itself and the summary follow
-            ledger.save_draft(len(self._ran), self._collected or len(self._order))
-            if report.failed:
-                self._say_at_once(results)
+            ledger.add(texts, refusal, failed=report.failed, told=told)
+            if len(self._ran) != self._collected:  # else the run itself follows
+                ledger.save_draft(len(self._ran), self._collected or len(self._order))
 
     @property
     def _lost(self) -> bool:
@@ -422,20 +419,6 @@ class _Gatherer:
             settings, typed = self._session.settings, self._session.config.invocation_params.args
             self._ledger = Ledger(settings, command_line(within(settings.root, typed)))
         return self._ledger
-
-    def _say_at_once(self, results: Sequence[Result]) -> None:
-        config = self._session.config
-        reporter = config.pluginmanager.getplugin("terminalreporter")
-        if reporter is None or config.get_verbosity() < 0 or not reporter.isatty:
-            return
-        from pytest_gpuperf.errors import printable
-        from pytest_gpuperf.model.result import Outcome
-        from pytest_gpuperf.report.text.failure import brief
-
-        for result in [result for result in results if result.outcome is Outcome.REGRESSED]:
-            for line in brief(result, reporter._tw.fullwidth):
-                reporter.ensure_newline()
-                reporter.write_line(printable(line))
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Saves the run, the reports, and baselines that were asked to be recorded.
@@ -545,19 +528,13 @@ def _fixtures(item: pytest.Item) -> tuple[str, ...]:
 
 def _gpus(item: pytest.Item) -> int:
     """How many GPUs nobody else of the session may use while a test runs."""
-    if item.get_closest_marker("skip") or any(map(_holds, item.iter_markers("skipif"))):
+    if item.get_closest_marker("skip"):
         return 0
     if not _concerns_us(item):
         return 1 if item.get_closest_marker("gpu") else 0
     from pytest_gpuperf.plugin import markers
 
     return markers.gpus_of(item)
-
-
-def _holds(skipif: pytest.Mark) -> bool:
-    """Whether one of its conditions does; of a text, which pytest evaluates, nobody knows."""
-    conditions = skipif.args or (skipif.kwargs.get("condition"),)
-    return any(bool(condition) for condition in conditions if not isinstance(condition, str))
 
 
 def _concerns_us(item: pytest.Item) -> bool:
