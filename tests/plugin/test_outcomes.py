@@ -427,21 +427,6 @@ def test_what_was_measured_before_the_session_was_ended_is_kept(
 # The summary
 
 
-def test_of_many_tests_those_that_are_unchanged_have_a_line_each(project: Project) -> None:
-    project.device()
-    tests = [f"def test_{n:02d}(gpuperf): gpuperf.measure(lambda: None)" for n in range(21)]
-    project.tests("\n".join(tests))
-    project.accept_processes(*[1.0] * 5)
-    project.device(factors={"test_17": {"cycles": 0.5}})
-    undecided = "test_17 on NVIDIA A100-SXM4-80GB (sm80)"
-    for arguments, tables in (([], 1), (["-v"], 21)):
-        result = project.run("--gpuperf-processes=1", "--gpuperf-inconclusive=warn", *arguments)
-        lines = result.outlines[result.outlines.index(undecided) :]  # it is the first
-        assert len([line for line in lines if "metric  " in line]) == tables
-        brief = "  test_00: cycles 0 %, instructions 0 %, step_time 0 %" in lines
-        assert brief == (tables == 1)
-
-
 # Garbage
 
 

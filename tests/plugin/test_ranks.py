@@ -293,27 +293,6 @@ def test_who_has_died_is_said_though_the_next_test_is_a_long_one(a100: Project) 
     assert "1 failed in" in result.stdout
 
 
-@AT_NIGHT
-def test_what_all_ranks_skip_under_torchrun_keeps_none_from_the_next_test(a100: Project) -> None:
-    a100.tests(
-        """
-        import pytest
-
-        def cannot(rank):
-            pytest.skip("not on this device")
-
-        def test_skipped(gpuperf):
-            gpuperf.measure_ranks(cannot, 2)
-
-        def test_step(gpuperf):
-            gpuperf.measure_ranks(lambda rank: lambda: None, 2)
-        """
-    )
-    first, other = torchrun(a100, "--gpuperf-missing=record", "-p", "no:randomly")
-    assert (first.returncode, other.returncode) == (0, 0)
-    assert "1 passed, 1 skipped" in first.stdout
-
-
 def test_a_rank_that_skips_before_the_entry_leaves_nobody_in_it(a100: Project) -> None:
     """Where the others open a process group, each of them waits for all."""
     a100.tests(

@@ -161,9 +161,8 @@ def test_a_worker_that_dies_loses_one_test(
     result.assert_outcomes(passed=6 - failed, failed=failed)
 
 
-@pytest.mark.parametrize("flag", ["--dist=load", "--dist=loadgroup"])
 def test_tests_of_a_group_meet_and_have_the_names_that_baselines_know(
-    project: Project, monkeypatch: pytest.MonkeyPatch, flag: str
+    project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A claim about two measurements is judged where both were made."""
     has_gpus(project)
@@ -192,8 +191,8 @@ def test_tests_of_a_group_meet_and_have_the_names_that_baselines_know(
         """
     )
     monkeypatch.delenv(STAND_IN, raising=False)
-    flags = ("-n2", "-rs", "--gpuperf-missing=warn", "--gpuperf-processes=1")
-    project.run_apart(flag, *flags).assert_outcomes(passed=7)
+    flags = ("-n2", "--dist=loadgroup", "--gpuperf-missing=warn", "--gpuperf-processes=1")
+    project.run_apart(*flags).assert_outcomes(passed=7)
     alone = [f"alone[{number}]" for number in range(4)]
     assert [measurement.test for measurement in project.saved().measurements] == [
         f"test_steps.py::test_{name}" for name in ("one", *alone, "other")
