@@ -145,7 +145,7 @@ class Rendezvous:
                 line.send_bytes(json.dumps(answer).encode())
 
     def _end_stuck(self) -> None:
-        stuck = {rank.pid for rank in self.known.ranks if rank.state is INSIDE}
+        stuck = {r.pid for r in self.known.ranks if r.enters and r.state is INSIDE}
         if stuck and self._tell is not None:
             self._tell(self.problem)
         for pid in stuck - {os.getpid()}:
@@ -169,12 +169,15 @@ class RankClient:
         with suppress(OSError):
             self._line.send_bytes(json.dumps([event, fields]).encode())
 
-    def arrive(self, place: str, own: Any = None, *, last: bool = False) -> Any:
+    def arrive(
+        self, place: str, own: Any = None, *, last: bool = False, enters: bool = False
+    ) -> Any:
         """Returns what rank 0 brings to this barrier, when all have come there.
 
-        Raises MeasurementError where not all come.
+        A rank that `enters` the step may be stuck in it from then on. Raises MeasurementError where
+        not all come.
         """
-        self.says("arrive", at=place, phase="", value=own, last=last)
+        self.says("arrive", at=place, phase="", value=own, last=last, enters=enters)
         while not self.why:
             answer = self._heard()
             if "value" in answer:

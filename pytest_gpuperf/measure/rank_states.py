@@ -39,6 +39,7 @@ class KnownRank:
     phase: str = ""
     value: Any = None
     last: bool = False
+    enters: bool = False
     why: str = ""
 
     def happens(self, event: str, **fields: Any) -> None:

@@ -147,7 +147,7 @@ class OtherRanks:
             yield
             return
         try:
-            self.client.arrive(f"the entry of {name} of {test}")
+            self.client.arrive(f"the entry of {name} of {test}", enters=True)
         except MeasurementError as error:
             raise UnsoundStep(f"{STOPPED}: {error}") from None
         try:
@@ -390,7 +390,7 @@ class _Announced(Progress):
 
     def arrive(self) -> None:
         """Returns when all ranks are about to execute the step."""
-        self._client.arrive(f'"{self._stage}" of {self._what}')
+        self._client.arrive(f'"{self._stage}" of {self._what}', enters=True)
 
 
 def read(said: Sequence[str]) -> list[Measurement]:

@@ -150,7 +150,7 @@ def test_a_rank_that_is_stuck_in_the_step_when_all_stop_is_ended(
     told: list[str] = []
 
     def stuck() -> None:
-        RankClient(table.name, 1, PATIENCE).arrive("round 1")
+        RankClient(table.name, 1, PATIENCE).arrive("round 1", enters=True)
         threading.Event().wait()
 
     process = multiprocessing.get_context("fork").Process(target=stuck)
