@@ -46,14 +46,13 @@ from pytest_gpuperf.model.measurement import (
 )
 from pytest_gpuperf.model.result import Expectation, Outcome, Result, Verdict
 from pytest_gpuperf.plugin.markers import MarkerOptions, allowed_distance, check_count
+from pytest_gpuperf.plugin.rank_role import FOLLOWED
 from pytest_gpuperf.plugin.session import Session
 from pytest_gpuperf.report.text import expectation_lines, failure
 from pytest_gpuperf.storage import files
 
 _NOT_HERE = no_reset
 """A step that other processes execute."""
-FOLLOWED = "rank 0 has judged the measurement"
-"""What tests of the other ranks say, for which nobody has to read them."""
 
 
 class GpuPerf:

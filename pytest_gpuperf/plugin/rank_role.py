@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from pytest_gpuperf.measure.replica import Replicas
     from pytest_gpuperf.model.settings import Settings
 
+FOLLOWED = "rank 0 has judged the measurement"
+"""What tests of the other ranks say, for which nobody has to read them."""
+
 
 def role_of(config: pytest.Config, settings: Settings) -> RankRole | None:
     """The role of this process, by torchrun's variables; None where it is none of several.
@@ -141,8 +144,6 @@ class Follower:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Nobody else knows what has failed here only; the leading rank says what stops all."""
-        from pytest_gpuperf.plugin.fixture import FOLLOWED
-
         said = report.longreprtext
         told = FOLLOWED in said or (STOPPED in said and ENDED not in said)
         if report.failed and not told:

@@ -37,7 +37,7 @@ _OF_PYTHON = 1000
 
 
 @dataclass(frozen=True)
-class Origin:
+class ProcessOrigin:
     """Who has started this process, and for what."""
 
     is_worker: bool = False
@@ -54,9 +54,9 @@ class Origin:
     """Its GPUs, where it is a worker that was given them, or works for such a one."""
 
 
-def origin_of(config: pytest.Config) -> Origin:
+def origin_of(config: pytest.Config) -> ProcessOrigin:
     """Reads who has started this process. One that we started ends with who did that."""
-    origin = Origin(is_worker=hasattr(config, "workerinput"))
+    origin = ProcessOrigin(is_worker=hasattr(config, "workerinput"))
     if "GPUPERF_ALLOTMENT" in os.environ:
         from pytest_gpuperf.plugin import workers
 
@@ -103,7 +103,7 @@ class Session:
 
     config: pytest.Config
     settings: Settings
-    origin: Origin
+    origin: ProcessOrigin
     role: RankRole | None = None
     """What it is among ranks, where torchrun or another session has started several."""
     refused: Exception | None = None
