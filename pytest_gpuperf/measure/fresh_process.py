@@ -136,7 +136,7 @@ def run_pytest(
 
     Raises UsageFailure when `folder` is none, and BadFile for a run that was saved but is damaged.
     """
-    with _Child(Start(arguments, folder, environment or {}), under) as child:
+    with FreshProcess(Start(arguments, folder, environment or {}), under) as child:
         return child.finished(time_limit, tick)
 
 
@@ -175,7 +175,7 @@ def run_in_turn(
     loaded = [name for name in _IMPORTED_AHEAD if name in sys.modules]
     modules = list(dict.fromkeys((*loaded, *ahead)))
     with ExitStack() as started:
-        children = [started.enter_context(_Child(start, ahead=modules)) for start in starts]
+        children = [started.enter_context(FreshProcess(start, ahead=modules)) for start in starts]
         if meanwhile:
             meanwhile()
         for child in children:
@@ -188,41 +188,19 @@ def run_in_turn(
 @contextmanager
 def together(
     arguments: Sequence[str], environments: Sequence[Mapping[str, str]], *, folder: Path
-) -> Iterator[Together]:
+) -> Iterator[list[FreshProcess]]:
     """The same pytest in a process for each of these environments, at once.
 
     Leaving the block ends them and all that they have started. For the rest see `run_pytest`.
     """
     with ExitStack() as started:
-        yield Together(
-            [
-                started.enter_context(_Child(Start(arguments, folder, environment)))
-                for environment in environments
-            ]
-        )
+        yield [
+            started.enter_context(FreshProcess(Start(arguments, folder, environment)))
+            for environment in environments
+        ]
 
 
-class Together:
-    """Processes that run at the same time."""
-
-    def __init__(self, children: Sequence[_Child]) -> None:
-        self._children = children
-
-    def ended(self, number: int) -> str:
-        """How this one has ended, as a predicate; "" while it runs."""
-        code = self._children[number].code()
-        if code is None:
-            return ""
-        if code < 0:
-            return f"was ended by {signal.Signals(-code).name}"
-        return f"has ended with exit code {code}"
-
-    def finished(self, number: int, time_limit: float) -> Finished:
-        """Waits for this one, and ends it where it takes longer."""
-        return self._children[number].finished(time_limit, None)
-
-
-class _Child:
+class FreshProcess:
     """A pytest in a process of its own. Leaving the block ends it, and all that it has started."""
 
     def __init__(
@@ -260,7 +238,7 @@ class _Child:
             for descriptor in theirs:
                 os.close(descriptor)
 
-    def __enter__(self) -> _Child:
+    def __enter__(self) -> FreshProcess:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -270,9 +248,14 @@ class _Child:
             self._process.poll()  # nothing of it is left
             self._close()
 
-    def code(self) -> int | None:
-        """How it has ended; None while it runs."""
-        return _code(self._process)
+    def ended(self) -> str:
+        """How it has ended, as a predicate; "" while it runs."""
+        code = _code(self._process)
+        if code is None:
+            return ""
+        if code < 0:
+            return f"was ended by {signal.Signals(-code).name}"
+        return f"has ended with exit code {code}"
 
     def prepared(self, time_limit: float, tick: Callable[[float], None]) -> None:
         """Returns when it waits for its turn, or has ended before.
@@ -285,7 +268,9 @@ class _Child:
                 return
         self._late = True
 
-    def finished(self, time_limit: float | None, tick: Callable[[float], None] | None) -> Finished:
+    def finished(
+        self, time_limit: float | None, tick: Callable[[float], None] | None = None
+    ) -> Finished:
         """Gives it its turn, and waits until it has ended."""
         if self._late:
             time_limit = 0.0

@@ -36,7 +36,7 @@ from pytest_gpuperf.model.metric import Direction
 from pytest_gpuperf.storage import files
 
 if TYPE_CHECKING:
-    from pytest_gpuperf.measure.fresh_process import Together
+    from pytest_gpuperf.measure.fresh_process import FreshProcess
     from pytest_gpuperf.model.settings import Settings
 
 VARIABLE = "GPUPERF_RANKS"
@@ -323,16 +323,16 @@ class RankLauncher(Measurer):
             }
             for number in range(self._count)
         ]
-        started: list[Together] = []
+        started: list[FreshProcess] = []
 
         def ended(number: int) -> str:
-            return started[0].ended(number) if started else ""
+            return started[number].ended() if started else ""
 
         held = Rendezvous(name, self._count, self._replicas.time_limit, ended)
         task = Task(test, RANKS, only)
         try:
             with self._replicas.together(task, environments) as processes:
-                started.append(processes)
+                started += processes
                 try:
                     brought = held.brought(tick)
                 except UnsoundStep as problem:
@@ -342,11 +342,11 @@ class RankLauncher(Measurer):
         return joined(read(brought))
 
 
-def _written(processes: Together, known: RankGroup) -> str:
+def _written(processes: Sequence[FreshProcess], known: RankGroup) -> str:
     """The last that ranks at fault wrote; of those that hang where they stood when told to end."""
     said = []
     for number in known.at_fault:
-        finished = processes.finished(number, 0.0 if known.hang else _ENDING)
+        finished = processes[number].finished(0.0 if known.hang else _ENDING)
         hung = known.hang and finished.timed_out
         lines = finished.standing() if hung else finished.last_lines()
         kept = [line for line in lines.splitlines() if _OURS not in line]

@@ -49,7 +49,7 @@ class ProcessOrigin:
     task: Task | None = None
     """What another session has started it for."""
     turn: Turn | None = None
-    """What a replica waits for before its test."""
+    """What it waits for before its tests, where several were started together."""
     allotment: Allotment | None = None
     """Its GPUs, where it is a worker that was given them, or works for such a one."""
 
@@ -66,11 +66,11 @@ def origin_of(config: pytest.Config) -> ProcessOrigin:
     from pytest_gpuperf.measure import fresh_process, replica
 
     parent, task = fresh_process.follow_parent(), replica.own_task()
+    origin = replace(origin, is_fresh=True, task=task, turn=fresh_process.own_turn())
     if task is None:
-        return replace(origin, is_fresh=True)
+        return origin
     fresh_process.say_where_it_ends()
-    turn = fresh_process.own_turn()
-    return replace(origin, is_fresh=True, parent=parent, task=task, turn=turn)
+    return replace(origin, parent=parent)
 
 
 def session_of(config: pytest.Config) -> Session:
