@@ -126,60 +126,6 @@ def launched(project: Project, *arguments: str) -> subprocess.CompletedProcess[s
 
 
 def test_a_test_starts_its_ranks_and_judges_them_as_one(a100: Project) -> None:
-    a100.tests(OVER_RANKS.replace("FAULT", "pass"))
-    result = a100.run_apart("--gpuperf-missing=record")
-    assert result.ret == 0
-    (measured,) = a100.saved().measurements
-    assert [peer.name for peer in measured.peers] == ["rank 0", "rank 1"]
-    assert measured.workload == {"ranks": 2}
-    of_step = {sample.metric for sample in measured.samples if sample.phase == STEP}
-    assert of_step == {"step_time", "wall_time"}  # counters are each rank's own
-    assert "cycles" in {sample.metric for sample in measured.peers[1].samples}
-    assert a100.has_baseline()
-    assert left_running(a100) == []
-
-
-def test_under_torchrun_the_first_rank_writes_prints_and_judges_for_all(a100: Project) -> None:
-    a100.tests(UNDER_TORCHRUN)
-    first, other = torchrun(a100, "--gpuperf-missing=record", "-p", "no:randomly")
-    assert (first.returncode, other.returncode) == (0, 0)
-    assert "baseline recorded" in first.stdout
-    assert (other.stdout, other.stderr) == ("", "")
-    (file,) = a100.run_files()
-    (measured,) = run_files.load(file).measurements
-    assert [peer.name for peer in measured.peers] == ["rank 0", "rank 1"]
-    executed = [(a100.root / f"executions-{rank}").read_text() for rank in (0, 1)]
-    assert executed == ["x", "x"]
-
-
-def test_torchruns_ranks_measure_every_test_of_as_many(a100: Project) -> None:
-    a100.tests(
-        """
-        import os
-        import pytest
-
-        ENTERED = []
-
-        def entry(rank):
-            ENTERED.append(rank)
-            return lambda: None
-
-        @pytest.mark.parametrize("ranks", [2, 4, 2])
-        def test_step(gpuperf, ranks):
-            gpuperf.measure_ranks(entry, ranks)
-
-        def test_entered():
-            assert ENTERED == [int(os.environ["RANK"])] * 2
-        """
-    )
-    first, other = torchrun(a100, "--gpuperf-missing=warn", "-p", "no:randomly", "-rs")
-    assert (first.returncode, other.returncode) == (0, 0)
-    assert "3 passed, 1 skipped" in first.stdout
-    said = " ".join(first.stdout.split())
-    assert "ranks measured here: 4, and torchrun has started 2: torchrun --nproc-per-node 4" in said
-
-
-def test_how_many_ranks_a_session_has_started_is_not_counted_in_them(a100: Project) -> None:
     """Each sees one GPU: `measure_ranks(entry, torch.cuda.device_count())` says 1 there."""
     a100.tests(
         """
@@ -191,9 +137,50 @@ def test_how_many_ranks_a_session_has_started_is_not_counted_in_them(a100: Proje
             gpuperf.measure_ranks(lambda rank: lambda: None, 3, name="three")
         """
     )
-    assert a100.run_apart("--gpuperf-missing=warn").ret == 0
-    two, three = a100.saved().measurements
-    assert (len(two.peers), len(three.peers)) == (2, 3)
+    assert a100.run_apart("--gpuperf-missing=record").ret == 0
+    measured, three = a100.saved().measurements
+    assert [peer.name for peer in measured.peers] == ["rank 0", "rank 1"]
+    assert measured.workload == {"ranks": 2}
+    of_step = {sample.metric for sample in measured.samples if sample.phase == STEP}
+    assert of_step == {"step_time", "wall_time"}  # counters are each rank's own
+    assert "cycles" in {sample.metric for sample in measured.peers[1].samples}
+    assert len(three.peers) == 3
+    assert a100.has_baseline()
+    assert left_running(a100) == []
+
+
+def test_under_torchrun_the_first_rank_writes_prints_and_judges_for_all(a100: Project) -> None:
+    a100.tests(
+        f"""{UNDER_TORCHRUN}
+    import pytest
+
+    ENTERED = []
+
+    def entry(rank):
+        ENTERED.append(rank)
+        return lambda: None
+
+    @pytest.mark.parametrize("ranks", [2, 4, 2])
+    def test_ranks(gpuperf, ranks):
+        gpuperf.measure_ranks(entry, ranks)
+
+    def test_entered():
+        assert ENTERED == [int(os.environ["RANK"])] * 2
+"""
+    )
+    first, other = torchrun(a100, "--gpuperf-missing=record", "-p", "no:randomly", "-rs")
+    assert (first.returncode, other.returncode) == (0, 0)
+    assert "4 passed, 1 skipped" in first.stdout
+    said = " ".join(first.stdout.split())
+    assert "ranks measured here: 4, and torchrun has started 2: torchrun --nproc-per-node 4" in said
+    assert "baseline recorded" in first.stdout
+    assert (other.stdout, other.stderr) == ("", "")
+    (file,) = a100.run_files()
+    measured, *others = run_files.load(file).measurements
+    assert [peer.name for peer in measured.peers] == ["rank 0", "rank 1"]
+    assert len(others) == 2
+    executed = [(a100.root / f"executions-{rank}").read_text() for rank in (0, 1)]
+    assert executed == ["x", "x"]
 
 
 SEVERAL_HOSTS = {
