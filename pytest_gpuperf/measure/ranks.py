@@ -25,6 +25,7 @@ from pytest_gpuperf.measure.instrument import Instrument, Measurer, Subject
 from pytest_gpuperf.measure.rank_states import RankGroup
 from pytest_gpuperf.measure.replica import RANKS, Replicas, Task
 from pytest_gpuperf.model.measurement import (
+    PAPER_WINDOW,
     RANK_COUNT,
     STEP,
     Device,
@@ -182,7 +183,7 @@ class RankInstrument(Instrument):
     """Measures on this rank what all execute.
 
     On the leading rank the measurement is that of all of them, on the others their own. Raises
-    UsageFailure for a collector that replays.
+    UsageFailure for a collector that replays, and for a window, which is of one process.
     """
 
     def __init__(
@@ -192,6 +193,11 @@ class RankInstrument(Instrument):
             raise UsageFailure(
                 "--gpuperf-collector ncu replays kernels, and a collective that one rank replays "
                 "waits for the others forever: measure ranks with --gpuperf-collector cupti"
+            )
+        if settings.protocol == PAPER_WINDOW:
+            raise UsageFailure(
+                "--gpuperf-protocol paper-window counts the launches of one process: leave it out "
+                "under torchrun"
             )
         self._own = own
         self.others = OtherRanks(rank, settings.time_limit, tell)
@@ -240,13 +246,6 @@ class RankInstrument(Instrument):
         self.others.owed = None if rank.launched else shown
         held = self.others.held
         return (joined(read(held.brought())) if held is not None else measured,)
-
-    def check_window(self) -> None:
-        """Raises UsageFailure: a window is of one process."""
-        raise UsageFailure(
-            "--gpuperf-protocol paper-window counts the launches of one process: leave it out "
-            "under torchrun"
-        )
 
 
 class RankLauncher(Measurer):

@@ -163,9 +163,7 @@ class Session:
             gpus=lambda: self.held,
         )
         if self.role is not None and settings.replay is None:
-            instrument = self.role.instrument(instrument)
-        if settings.protocol == "paper-window":
-            instrument.check_window()
+            return self.role.instrument(instrument)
         return instrument
 
     @cached_property

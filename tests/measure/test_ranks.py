@@ -53,11 +53,12 @@ def test_torchruns_variables_say_which_rank_this_is() -> None:
 def test_a_collector_that_replays_is_refused_before_ranks_meet(tmp_path: Path) -> None:
     """A collective that one rank repeats waits for the others; whoever joined would too."""
     own = DeviceInstrument(ScriptedCollector(), tmp_path)
-    settings = replace(default_settings(tmp_path), collector="ncu")
     zero = own_rank({**TORCHRUN, "RANK": "0"})
     assert zero is not None
-    with pytest.raises(UsageFailure, match="measure ranks with --gpuperf-collector cupti"):
-        RankInstrument(own, zero, settings, str)
+    for setting, value in (("collector", "ncu"), ("protocol", "paper-window")):
+        settings = replace(default_settings(tmp_path), **{setting: value})
+        with pytest.raises(UsageFailure, match=value):
+            RankInstrument(own, zero, settings, str)
     Rendezvous(zero.meeting, 2, 1.0).close()  # nobody has the name
 
 
