@@ -181,7 +181,7 @@ def pytest_runtestloop(session: pytest.Session) -> Generator[None, object, objec
     """A fresh process waits for its turn, with all tests imported; xdist's workers with it."""
     turn = session.config.stash[_SESSION].origin.turn
     if turn is not None:
-        turn.wait()
+        turn()
     return (yield)
 
 

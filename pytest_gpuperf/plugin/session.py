@@ -8,7 +8,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -22,7 +22,6 @@ from pytest_gpuperf.plugin import options
 if TYPE_CHECKING:
     from pytest_gpuperf.baselines.judgement import Judging
     from pytest_gpuperf.measure.device.guard import Siblings
-    from pytest_gpuperf.measure.fresh_process import Turn
     from pytest_gpuperf.measure.instrument import Instrument
     from pytest_gpuperf.measure.ranks import OtherRanks
     from pytest_gpuperf.measure.replica import Replicas, Task
@@ -48,7 +47,7 @@ class ProcessOrigin:
     """The pid of a session that waits, and may hold the device; `gpuperf record` holds none."""
     task: Task | None = None
     """What another session has started it for."""
-    turn: Turn | None = None
+    turn: Callable[[], None] | None = None
     """What it waits for before its tests, where several were started together."""
     allotment: Allotment | None = None
     """Its GPUs, where it is a worker that was given them, or works for such a one."""
