@@ -14,6 +14,7 @@ import os
 import select
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -21,6 +22,7 @@ import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -38,7 +40,7 @@ PARENT = "GPUPERF_PARENT"
 """The environment variable that tells the child the process id of who started it."""
 
 TURN = "GPUPERF_TURN"
-"""The environment variable with the pipes of a process that waits for its turn, and its imports."""
+"""The environment variable of a process that waits for its turn: its socket, and its imports."""
 
 _IMPORTED_AHEAD = ("torch", "torch._dynamo", "torch._inductor.compile_fx", "triton")
 """What takes seconds to import; torch itself imports some of it in the first step only."""
@@ -136,7 +138,7 @@ def run_pytest(
 
     Raises UsageFailure when `folder` is none, and BadFile for a run that was saved but is damaged.
     """
-    with _Child(Start(arguments, folder, environment or {}), under) as child:
+    with FreshProcess(Start(arguments, folder, environment or {}), under) as child:
         return child.finished(time_limit, tick)
 
 
@@ -175,7 +177,7 @@ def run_in_turn(
     loaded = [name for name in _IMPORTED_AHEAD if name in sys.modules]
     modules = list(dict.fromkeys((*loaded, *ahead)))
     with ExitStack() as started:
-        children = [started.enter_context(_Child(start, ahead=modules)) for start in starts]
+        children = [started.enter_context(FreshProcess(start, ahead=modules)) for start in starts]
         if meanwhile:
             meanwhile()
         for child in children:
@@ -188,41 +190,19 @@ def run_in_turn(
 @contextmanager
 def together(
     arguments: Sequence[str], environments: Sequence[Mapping[str, str]], *, folder: Path
-) -> Iterator[Together]:
+) -> Iterator[list[FreshProcess]]:
     """The same pytest in a process for each of these environments, at once.
 
     Leaving the block ends them and all that they have started. For the rest see `run_pytest`.
     """
     with ExitStack() as started:
-        yield Together(
-            [
-                started.enter_context(_Child(Start(arguments, folder, environment)))
-                for environment in environments
-            ]
-        )
+        yield [
+            started.enter_context(FreshProcess(Start(arguments, folder, environment)))
+            for environment in environments
+        ]
 
 
-class Together:
-    """Processes that run at the same time."""
-
-    def __init__(self, children: Sequence[_Child]) -> None:
-        self._children = children
-
-    def ended(self, number: int) -> str:
-        """How this one has ended, as a predicate; "" while it runs."""
-        code = self._children[number].code()
-        if code is None:
-            return ""
-        if code < 0:
-            return f"was ended by {signal.Signals(-code).name}"
-        return f"has ended with exit code {code}"
-
-    def finished(self, number: int, time_limit: float) -> Finished:
-        """Waits for this one, and ends it where it takes longer."""
-        return self._children[number].finished(time_limit, None)
-
-
-class _Child:
+class FreshProcess:
     """A pytest in a process of its own. Leaving the block ends it, and all that it has started."""
 
     def __init__(
@@ -238,29 +218,26 @@ class _Child:
         # Unbuffered, or what stdout says would come after all that stderr says.
         command = [*under, start.python, "-u", "-m", "pytest", *with_flags(start.arguments, flags)]
         added = dict(start.environment)
-        self._turn = self._ready = -1
         self._late = False
-        theirs: tuple[int, ...] = ()
+        self._waits = ahead is not None
+        self._line, theirs = socket.socketpair()
+        self._kept.enter_context(self._line)
         if ahead is not None:
-            turn, self._turn = os.pipe()
-            self._ready, ready = os.pipe()
-            theirs = turn, ready
-            added[TURN] = " ".join(map(str, (*theirs, *ahead)))
+            added[TURN] = " ".join((str(theirs.fileno()), *ahead))
         self._begun = time.monotonic()
         # A file in a pipe's place: a grandchild that keeps it open is not waited for.
         output = self._kept.enter_context(self._said.open("wb"))
         try:
-            self._process = _started(
-                command, start.folder, _environment(added), output.fileno(), pass_fds=theirs
-            )
+            with theirs:
+                passed_on = [theirs.fileno()] if self._waits else []
+                self._process = _started(
+                    command, start.folder, _environment(added), output.fileno(), *passed_on
+                )
         except BaseException:
-            self._close()
+            self._kept.close()
             raise
-        finally:
-            for descriptor in theirs:
-                os.close(descriptor)
 
-    def __enter__(self) -> _Child:
+    def __enter__(self) -> FreshProcess:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -268,11 +245,16 @@ class _Child:
             _end(self._process)
         finally:
             self._process.poll()  # nothing of it is left
-            self._close()
+            self._kept.close()
 
-    def code(self) -> int | None:
-        """How it has ended; None while it runs."""
-        return _code(self._process)
+    def ended(self) -> str:
+        """How it has ended, as a predicate; "" while it runs."""
+        code = _code(self._process)
+        if code is None:
+            return ""
+        if code < 0:
+            return f"was ended by {signal.Signals(-code).name}"
+        return f"has ended with exit code {code}"
 
     def prepared(self, time_limit: float, tick: Callable[[float], None]) -> None:
         """Returns when it waits for its turn, or has ended before.
@@ -281,18 +263,20 @@ class _Child:
         """
         while (passed := time.monotonic() - self._begun) < time_limit:
             tick(passed)
-            if select.select([self._ready], [], [], min(_TICK, time_limit - passed))[0]:
+            if select.select([self._line], [], [], min(_TICK, time_limit - passed))[0]:
                 return
         self._late = True
 
-    def finished(self, time_limit: float | None, tick: Callable[[float], None] | None) -> Finished:
+    def finished(
+        self, time_limit: float | None, tick: Callable[[float], None] | None = None
+    ) -> Finished:
         """Gives it its turn, and waits until it has ended."""
         if self._late:
             time_limit = 0.0
-        elif self._turn >= 0:
+        elif self._waits:
             self._begun = time.monotonic()
-            with suppress(BrokenPipeError):  # it has ended before; its output says why
-                os.write(self._turn, b".")
+            with suppress(OSError):  # it has ended before; its output says why
+                self._line.send(b".")
         try:
             in_time = _waited(self._process, time_limit, tick)
         finally:
@@ -307,47 +291,28 @@ class _Child:
             timed_out=not in_time,
         )
 
-    def _close(self) -> None:
-        for descriptor in (self._turn, self._ready):
-            if descriptor >= 0:
-                os.close(descriptor)
-        self._turn = self._ready = -1
-        self._kept.close()
 
-
-class Turn:
-    """The side of a process that `run_in_turn` has started."""
-
-    def __init__(self, turn: int, ready: int, modules: Sequence[str]) -> None:
-        self._turn = turn
-        self._ready = ready
-        self._modules = modules
-
-    def wait(self) -> None:
-        """Imports what will be needed, says so, and returns when the turn has come."""
-        if self._ready < 0:
-            return
-        for name in self._modules:
-            # What cannot be imported ahead says so where it is needed.
-            with suppress(Exception):
-                importlib.import_module(name)
-        os.write(self._ready, b".")
-        os.close(self._ready)
-        os.read(self._turn, 1)
-        os.close(self._turn)
-        self._ready = -1
-
-
-def own_turn() -> Turn | None:
-    """What this process has to wait for; None where nothing.
+def own_turn() -> Callable[[], None] | None:
+    """What returns when this process may run its tests; None where it need not wait.
 
     Takes it out of the environment: processes that a test starts are not meant.
     """
     text = os.environ.pop(TURN, None)
     if text is None:
         return None
-    turn, ready, *modules = text.split()
-    return Turn(int(turn), int(ready), modules)
+    line, *modules = text.split()
+    return partial(_await_turn, socket.socket(fileno=int(line)), modules)
+
+
+def _await_turn(line: socket.socket, modules: Sequence[str]) -> None:
+    """Imports what will be needed, says so, and returns when the turn has come."""
+    with line:
+        for name in modules:
+            # What cannot be imported ahead says so where it is needed.
+            with suppress(Exception):
+                importlib.import_module(name)
+        line.send(b".")
+        line.recv(1)
 
 
 def with_flags(arguments: Sequence[str], flags: Sequence[str]) -> list[str]:
@@ -415,7 +380,7 @@ def _started(
     folder: Path,
     environment: Mapping[str, str],
     output: int,
-    pass_fds: Sequence[int] = (),
+    *passed_on: int,
 ) -> subprocess.Popen[bytes]:
     # A path is that of a file beside the child, as its other relative arguments are.
     program = str(folder / command[0]) if os.sep in command[0] else command[0]
@@ -433,7 +398,7 @@ def _started(
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            pass_fds=pass_fds,
+            pass_fds=passed_on,
         )
     except OSError as error:
         raise UsageFailure(

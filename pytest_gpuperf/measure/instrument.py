@@ -37,6 +37,7 @@ from pytest_gpuperf.measure.device import canary, fingerprint, guard, memory, nv
 from pytest_gpuperf.measure.execution import Stopwatch
 from pytest_gpuperf.measure.replica import RANKS, WINDOW, Replicas, Task, TaskRunner
 from pytest_gpuperf.model.measurement import (
+    PAPER_WINDOW,
     STEP,
     Canary,
     Conditions,
@@ -142,9 +143,6 @@ class Instrument(Measurer):
     @abstractmethod
     def torch_device(self) -> str:
         """Where the step's tensors belong: "cuda" or "cpu"."""
-
-    def check_window(self) -> None:
-        """Raises UsageFailure where the paper's window cannot be counted."""
 
     def begin(self) -> None:
         """A test begins: for what counts from there on. Raises CountersUnavailable."""
@@ -276,14 +274,6 @@ class DeviceInstrument(Instrument):
                 f"{finished.code}:\n{finished.last_lines()}"
             )
         return replace(measurement, window=counted.window)
-
-    def check_window(self) -> None:
-        """Raises UsageFailure where the paper's window cannot be counted."""
-        if self._windows is None:
-            raise UsageFailure(
-                "--gpuperf-protocol paper-window counts the launches of a GPU, and the collector "
-                f"here is {self._collector.name}: leave the flag out, or measure on a GPU"
-            )
 
     def begin(self) -> None:
         """A test begins: for what counts from there on."""
@@ -485,6 +475,11 @@ def instrument_for(
     collector = collector_for(settings, replicas, offered)
     if task is None or task.is_replica or task.kind == RANKS:
         own = offered is None and collector.device().arch != architectures.CPU
+        if settings.protocol == PAPER_WINDOW and not own:
+            raise UsageFailure(
+                "--gpuperf-protocol paper-window counts the launches of a GPU, and the collector "
+                f"here is {collector.name}: leave the flag out, or measure on a GPU"
+            )
         return DeviceInstrument(
             collector,
             settings.root,

@@ -25,6 +25,7 @@ from pytest_gpuperf.measure.instrument import Instrument, Measurer, Subject
 from pytest_gpuperf.measure.rank_states import RankGroup
 from pytest_gpuperf.measure.replica import RANKS, Replicas, Task
 from pytest_gpuperf.model.measurement import (
+    PAPER_WINDOW,
     RANK_COUNT,
     STEP,
     Device,
@@ -36,7 +37,7 @@ from pytest_gpuperf.model.metric import Direction
 from pytest_gpuperf.storage import files
 
 if TYPE_CHECKING:
-    from pytest_gpuperf.measure.fresh_process import Together
+    from pytest_gpuperf.measure.fresh_process import FreshProcess
     from pytest_gpuperf.model.settings import Settings
 
 VARIABLE = "GPUPERF_RANKS"
@@ -129,11 +130,11 @@ class OtherRanks:
         self.rank = rank
         self.owed: Progress | None = None
         """That of a measurement whose verdict is to come, which all ranks wait for."""
-        self.held = Rendezvous(rank.meeting, rank.count, time_limit) if rank.leads else None
+        self.held = (
+            Rendezvous(rank.meeting, rank.count, time_limit, tell=tell) if rank.leads else None
+        )
         try:
-            self.client = RankClient(
-                rank.meeting, rank.number, time_limit, None if rank.launched else tell
-            )
+            self.client = RankClient(rank.meeting, rank.number, time_limit)
         except MeasurementError as error:
             raise UsageFailure(str(error)) from None
 
@@ -168,8 +169,8 @@ class OtherRanks:
     @property
     def stopped(self) -> bool:
         """Whether they have stopped for one of them: no test after that one can be measured."""
-        over = self.client.why in ("", ENDED)  # the session of the leading one is over
-        return not (over or self.rank.launched)
+        # ENDED: the session of the leading one is over
+        return not self.rank.launched and self.client.stops() not in ("", ENDED)
 
     def close(self) -> None:
         """The session ends. torchrun ends all ranks with the first that failed: so wait for it."""
@@ -182,7 +183,7 @@ class RankInstrument(Instrument):
     """Measures on this rank what all execute.
 
     On the leading rank the measurement is that of all of them, on the others their own. Raises
-    UsageFailure for a collector that replays.
+    UsageFailure for a collector that replays, and for a window, which is of one process.
     """
 
     def __init__(
@@ -192,6 +193,11 @@ class RankInstrument(Instrument):
             raise UsageFailure(
                 "--gpuperf-collector ncu replays kernels, and a collective that one rank replays "
                 "waits for the others forever: measure ranks with --gpuperf-collector cupti"
+            )
+        if settings.protocol == PAPER_WINDOW:
+            raise UsageFailure(
+                "--gpuperf-protocol paper-window counts the launches of one process: leave it out "
+                "under torchrun"
             )
         self._own = own
         self.others = OtherRanks(rank, settings.time_limit, tell)
@@ -240,13 +246,6 @@ class RankInstrument(Instrument):
         self.others.owed = None if rank.launched else shown
         held = self.others.held
         return (joined(read(held.brought())) if held is not None else measured,)
-
-    def check_window(self) -> None:
-        """Raises UsageFailure: a window is of one process."""
-        raise UsageFailure(
-            "--gpuperf-protocol paper-window counts the launches of one process: leave it out "
-            "under torchrun"
-        )
 
 
 class RankLauncher(Measurer):
@@ -323,16 +322,16 @@ class RankLauncher(Measurer):
             }
             for number in range(self._count)
         ]
-        started: list[Together] = []
+        started: list[FreshProcess] = []
 
         def ended(number: int) -> str:
-            return started[0].ended(number) if started else ""
+            return started[number].ended() if started else ""
 
         held = Rendezvous(name, self._count, self._replicas.time_limit, ended)
         task = Task(test, RANKS, only)
         try:
             with self._replicas.together(task, environments) as processes:
-                started.append(processes)
+                started += processes
                 try:
                     brought = held.brought(tick)
                 except UnsoundStep as problem:
@@ -342,11 +341,11 @@ class RankLauncher(Measurer):
         return joined(read(brought))
 
 
-def _written(processes: Together, known: RankGroup) -> str:
+def _written(processes: Sequence[FreshProcess], known: RankGroup) -> str:
     """The last that ranks at fault wrote; of those that hang where they stood when told to end."""
     said = []
     for number in known.at_fault:
-        finished = processes.finished(number, 0.0 if known.hang else _ENDING)
+        finished = processes[number].finished(0.0 if known.hang else _ENDING)
         hung = known.hang and finished.timed_out
         lines = finished.standing() if hung else finished.last_lines()
         kept = [line for line in lines.splitlines() if _OURS not in line]

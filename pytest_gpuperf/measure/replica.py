@@ -23,7 +23,7 @@ from typing import Any
 from pytest_gpuperf.errors import MeasurementError
 from pytest_gpuperf.measure import fresh_process
 from pytest_gpuperf.measure.collector import Collected, Collector, Plan, Progress, Work, each
-from pytest_gpuperf.measure.fresh_process import Finished
+from pytest_gpuperf.measure.fresh_process import Finished, FreshProcess
 from pytest_gpuperf.model.measurement import Device, Measurement
 
 VARIABLE = "GPUPERF_TASK"
@@ -228,7 +228,7 @@ class Replicas:
     @contextmanager
     def together(
         self, task: Task, environments: Sequence[Mapping[str, str]]
-    ) -> Iterator[fresh_process.Together]:
+    ) -> Iterator[list[FreshProcess]]:
         """A fresh process for each environment, at once, all with this task."""
         _release_memory()
         with self.progress.aside(), tempfile.TemporaryDirectory(prefix="gpuperf-") as folder:

@@ -22,6 +22,7 @@ from pytest_gpuperf.baselines.judgement import (
     fails,
     not_collected,
 )
+from pytest_gpuperf.baselines.reference import Baseline
 from pytest_gpuperf.catalogue import architectures
 from pytest_gpuperf.catalogue.metric_catalogue import ALWAYS, catalogue, no_metric
 from pytest_gpuperf.errors import (
@@ -45,14 +46,13 @@ from pytest_gpuperf.model.measurement import (
 )
 from pytest_gpuperf.model.result import Expectation, Outcome, Result, Verdict
 from pytest_gpuperf.plugin.markers import MarkerOptions, allowed_distance, check_count
+from pytest_gpuperf.plugin.rank_role import FOLLOWED
 from pytest_gpuperf.plugin.session import Session
 from pytest_gpuperf.report.text import expectation_lines, failure
 from pytest_gpuperf.storage import files
 
 _NOT_HERE = no_reset
 """A step that other processes execute."""
-FOLLOWED = "rank 0 has judged the measurement"
-"""What tests of the other ranks say, for which nobody has to read them."""
 
 
 class GpuPerf:
@@ -100,7 +100,7 @@ class GpuPerf:
         meanwhile. Empty without a GPU, and where a recorded run is judged.
         """
         self.used = True
-        return self._session.gpus or (self._session.gpus_here or ())[:1]
+        return tuple(self._session.held) or (self._session.gpus_here or ())[:1]
 
     def phase(self, name: str) -> AbstractContextManager[None]:
         """Marks a part of the step: `with gpuperf.phase("backward"): ...`.
@@ -182,7 +182,8 @@ class GpuPerf:
         """
         asked = (name, workload, repetitions, reproducible)
         check_count("ranks", ranks)
-        own = self._session.rank
+        role = self._session.role
+        own = role.rank if role is not None else None
         # What a session of ours has started was counted there: here is one GPU to see.
         if own is not None and not own.launched and own.count != ranks:
             self.used = True
@@ -196,7 +197,7 @@ class GpuPerf:
             return self._measured(self._instrument, step, reset, None, *asked)
         if own is not None or isinstance(self._instrument, RecordedRun):
             return self._measured(self._instrument, _NOT_HERE, None, None, *asked)
-        given = gpus or self._session.gpus or self._session.gpus_here or ()
+        given = gpus or self._session.held or self._session.gpus_here or ()
         given = () if self.torch_device == "cpu" else given
         if self.torch_device != "cpu" and len(given) < ranks:
             _skip(f"gpuperf: {ranks} ranks need {ranks} GPUs, and {len(given)} can be had here")
@@ -424,16 +425,14 @@ class GpuPerf:
     def _result(self, measurer: Measurer, subject: Subject, work: Work, plan: Plan) -> Result:
         """What is measured of `subject`, all that the settings ask for, and said of it."""
         measurements = measurer.measure(subject, work, plan)
-        result, baseline = Result(subject.test, subject.name, measurements), None
         with_kernels = cache(lambda: measurer.with_kernels(measurements[0], work, plan))
         judging, traits = self._session.judging, self._traits
-        if not self._settings.judge:
-            result = self._with_tolerance(result)
-            measurements = result.measurements
-        else:
-            baseline = judging.baseline(measurements[0])
-            tolerance = judgement.tolerated(baseline, traits.tolerance)
-            measurements = tuple(replace(one, tolerance=tolerance) for one in measurements)
+        baseline, notes = self._baseline(measurements[0])
+        of_suite = {} if baseline is None else baseline.tolerance
+        tolerance = {**of_suite, **traits.tolerance}
+        measurements = tuple(replace(one, tolerance=tolerance) for one in measurements)
+        result = Result(subject.test, subject.name, measurements, notes=notes)
+        if baseline is not None and self._settings.judge:
             # By then the counts of a regression's kernels are there, and else nobody wants them.
             meanwhile = with_kernels if self._settings.kernels == "on-regression" else None
             result = judging.settle(
@@ -444,7 +443,7 @@ class GpuPerf:
             first = with_kernels()
         notes = (*result.notes, *judgement.slower_ranks(first))
         result = replace(result, measurements=(first, *others), notes=notes)
-        if baseline is not None:
+        if baseline is not None and self._settings.judge:
             result = attributed(result, baseline)
         if self._settings.protocol == PAPER_WINDOW:
             try:
@@ -453,19 +452,17 @@ class GpuPerf:
                 return replace(result, notes=(*result.notes, f"no paper window: {error}"))
         return replace(result, measurements=(first, *others))
 
-    def _with_tolerance(self, result: Result) -> Result:
-        """The same with what a verdict would go by: `gpuperf ab` will judge what is only measured.
+    def _baseline(self, measured: Measurement) -> tuple[Baseline | None, tuple[str, ...]]:
+        """The baseline, and notes on it. Where nothing is judged, only its tolerance is needed.
 
-        A baseline that cannot be read is nobody's business here but for that.
+        By that `gpuperf ab` will judge. Raises UsageFailure for one that cannot be read.
         """
         try:
-            baseline = self._session.judging.baseline(result.first)
+            return self._session.judging.baseline(measured), ()
         except UsageFailure as error:
-            note = f"what the suite's baseline tolerates is not known: {error}"
-            return replace(result, notes=(*result.notes, note))
-        tolerance = judgement.tolerated(baseline, self._traits.tolerance)
-        measured = tuple(replace(one, tolerance=tolerance) for one in result.measurements)
-        return replace(result, measurements=measured)
+            if self._settings.judge:
+                raise
+            return None, (f"what the suite's baseline tolerates is not known: {error}",)
 
     def _wants_kernels(self, result: Result) -> bool:
         if self._settings.kernels != "on-regression":
@@ -522,18 +519,12 @@ def _check_text(subject: Subject) -> None:
             f"the measurement's name is {_quoted(subject.name)}: give a text, "
             'gpuperf.measure(step, name="...")'
         )
-    texts: list[tuple[str, object]] = [
-        ("the test's id", subject.test),
-        ("the measurement's name", subject.name),
-        ("the name of the optimization", subject.configuration),
-        *(("a key of the workload", key) for key in subject.workload),
-        *(("a value of the workload", value) for value in subject.workload.values()),
-    ]
-    for what, text in texts:
-        if isinstance(text, str) and files.writable(text) != text:
+    named = (subject.test, subject.name, subject.configuration)
+    for text in (*named, *subject.workload, *map(str, subject.workload.values())):
+        if files.writable(text) != text:
             raise UsageFailure(
-                f'{files.writable(subject.test)}: {what}, "{files.writable(text)}", has half of a '
-                "surrogate pair, which no file can hold. Nothing was measured: write it otherwise"
+                f'{files.writable(subject.test)}: "{files.writable(text)}" has half of a surrogate '
+                "pair, which no file can hold. Nothing was measured: write it otherwise"
             )
     if problem := files.name_problem(subject.suite):
         raise UsageFailure(

@@ -6,7 +6,6 @@ it travels with the test's report to the controller, the only one that writes fi
 
 from __future__ import annotations
 
-import io
 import warnings
 from collections.abc import Callable, Generator, Sequence
 from contextlib import nullcontext
@@ -17,18 +16,21 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_gpuperf.plugin import options
-from pytest_gpuperf.plugin.session import Session
+from pytest_gpuperf.plugin.session import Session, session_of
 
 if TYPE_CHECKING:
     from xdist.scheduler import Scheduling
 
     from pytest_gpuperf.measure.collector import Collector
     from pytest_gpuperf.model.measurement import Measurement
-    from pytest_gpuperf.model.result import Result, Verdict
+    from pytest_gpuperf.model.result import Verdict
     from pytest_gpuperf.plugin.fixture import GpuPerf
+    from pytest_gpuperf.plugin.ledger import Ledger
 
 _SESSION: pytest.StashKey[Session] = pytest.StashKey()
 _FIXTURE: pytest.StashKey[GpuPerf] = pytest.StashKey()
+_REFUSAL: pytest.StashKey[Exception] = pytest.StashKey()
+"""What keeps the tests of a worker from running: they say it."""
 
 _PACKAGE = __name__.partition(".")[0]
 _MARKERS = (
@@ -84,19 +86,22 @@ def pytest_configure(config: pytest.Config) -> None:
     """Reads the settings; checks a `--gpu-arch` from the command line before anything runs."""
     for marker in _MARKERS:
         config.addinivalue_line("markers", marker)
-    session = config.stash[_SESSION] = Session(config)
-    config.add_cleanup(session.thaw)  # cleanups run in reverse: after pytest's, which collects
-    if session.allotment is not None:
+    session = config.stash[_SESSION] = session_of(config)
+    config.add_cleanup(session.at_last.close)  # cleanups run in reverse: after pytest's
+    origin, role = session.origin, session.role
+    if origin.allotment is not None:
         # The controller is told of groups: in the ids of tests, by which baselines know them, none
         # is looked for.
         config.option.loadgroup = False
-    if session.follows:
-        config.pluginmanager.register(_Follower(session), "gpuperf-follower")
-    elif not session.is_worker:
+    if role is not None and role.follows:
+        from pytest_gpuperf.plugin.rank_role import Follower
+
+        config.pluginmanager.register(Follower(role, config), "gpuperf-follower")
+    elif not origin.is_worker:
         config.pluginmanager.register(_Gatherer(session), "gpuperf-gatherer")
     # An ini setting waits until a test needs it: unit tests run anywhere. A flag was typed.
     typed = session.settings.arch_is_flag or session.settings.replay
-    if typed and not session.is_worker:
+    if typed and not origin.is_worker:
         _or_usage_error(lambda: session.instrument)
 
 
@@ -138,23 +143,23 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling |
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Validates markers, skips what cannot run here, and reads the baselines once, before all."""
     session = config.stash[_SESSION]
-    if session.task is not None:
-        test = session.task.test
+    if session.origin.task is not None:
+        test = session.origin.task.test
         config.hook.pytest_deselected(items=[item for item in items if item.nodeid != test])
         items[:] = [item for item in items if item.nodeid == test]
     concerned = [item for item in items if _concerns_us(item)]
-    if session.is_worker:
+    if session.origin.is_worker:
         # A worker that stops here would take its controller along; its tests say it instead.
         from pytest_gpuperf.errors import UsageFailure
         from pytest_gpuperf.plugin import workers
 
         try:
-            if session.allotment is not None:
-                workers.tell(Path(session.allotment.folder), items)
+            if session.origin.allotment is not None:
+                workers.tell(Path(session.origin.allotment.folder), items)
             if concerned:
                 _prepare(session, concerned)
         except UsageFailure as refusal:
-            session.refusal = refusal
+            config.stash[_REFUSAL] = refusal
     elif concerned:
         _or_usage_error(lambda: _prepare(session, concerned))
 
@@ -162,21 +167,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.hookimpl(tryfirst=True, optionalhook=True)
 def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> None:
     """Hears of pytest-timeout's timer; that plugin sets it."""
-    item.config.stash[_SESSION].timer.begins(item, settings)
+    item.config.stash[_SESSION].timeout.running = {"item": item, "settings": settings}
 
 
 @pytest.hookimpl(tryfirst=True, optionalhook=True)
 def pytest_timeout_cancel_timer(item: pytest.Item) -> None:
     """Hears that it runs no more."""
-    item.config.stash[_SESSION].timer.ends()
+    item.config.stash[_SESSION].timeout.running = {}
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtestloop(session: pytest.Session) -> Generator[None, object, object]:
     """A fresh process waits for its turn, with all tests imported; xdist's workers with it."""
-    turn = session.config.stash[_SESSION].turn
+    turn = session.config.stash[_SESSION].origin.turn
     if turn is not None:
-        turn.wait()
+        turn()
     return (yield)
 
 
@@ -187,10 +192,10 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
     After one for which the ranks have stopped none begins, on any of them.
     """
     session = item.config.stash[_SESSION]
-    wanted = 0 if session.refusal else _gpus(item)
+    wanted = 0 if _REFUSAL in item.config.stash else _gpus(item)
     with session.holding(wanted) if wanted else nullcontext():
         done = yield
-    if session.stopped:
+    if session.role is not None and session.role.stopped:
         from pytest_gpuperf.measure.barrier import STOPPED
 
         item.session.shouldfail = STOPPED
@@ -202,7 +207,8 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     """A rank says goodbye; garbage is looked for once, before pytest does."""
     session = config.stash.get(_SESSION, None)
     if session is not None:
-        session.close()
+        if session.role is not None:
+            session.role.close()
         session.collect()
 
 
@@ -213,14 +219,10 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     here.
     """
     session = item.config.stash[_SESSION]
-    if _concerns_us(item):
-        if session.refusal is not None:
-            raise session.refusal
-        # Not before: tests of others may look for what is garbage.
-        session.freeze_imports()
-    else:
-        session.others_ran = True
-    if session.task is not None and not session.task.is_replica:
+    if _REFUSAL in item.config.stash and _concerns_us(item):
+        raise item.config.stash[_REFUSAL]
+    task = session.origin.task
+    if task is not None and not task.is_replica:
         session.instrument.begin()
 
 
@@ -335,7 +337,7 @@ def _message(item: pytest.Item, raised: pytest.ExceptionInfo[BaseException]) -> 
         return ""
     if item.config.option.tbstyle == "line":
         return text.split("\n")[0]
-    if raised.value is item.config.stash[_SESSION].refusal:  # no line of the test has run
+    if raised.value is item.config.stash.get(_REFUSAL, None):  # no line of the test has run
         file, line, _ = item.reportinfo()
     else:
         its = raised.traceback.filter(raised)
@@ -345,48 +347,13 @@ def _message(item: pytest.Item, raised: pytest.ExceptionInfo[BaseException]) -> 
     return "\n".join([*within(text, item.config.stash[_SESSION].width), f"{place}: Failed"])
 
 
-class _Follower:
-    """Keeps a rank quiet that another one leads; what fails on it alone it says."""
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_sessionstart(self) -> None:
-        """The leading rank prints."""
-        reporter: Any = self._session.config.pluginmanager.getplugin("terminalreporter")
-        if reporter is not None:
-            reporter._tw._file = io.StringIO()
-        option = self._session.config.option
-        if option.tbstyle == "auto":
-            # All of them may fail alike, in a function of a library's that is pages long.
-            option.tbstyle = "short"
-
-    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        """Says what cannot be collected here."""
-        if report.failed:
-            self._session.say(f"{report.nodeid}: {report.longreprtext}")
-
-    def pytest_internalerror(self, excrepr: object) -> None:
-        """Says what has gone wrong in pytest, or in a plugin."""
-        self._session.say(str(excrepr))
-
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Nobody else knows what has failed here only; the leading rank says what stops all."""
-        from pytest_gpuperf.measure.barrier import ENDED, STOPPED
-        from pytest_gpuperf.plugin.fixture import FOLLOWED
-
-        said = report.longreprtext
-        told = FOLLOWED in said or (STOPPED in said and ENDED not in said)
-        if report.failed and not told:
-            self._session.say(f"{report.nodeid}: {said}")
-
-
 class _Gatherer:
     """Takes what reports bring, in the process that writes: the controller, or the only one."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
+        self._ledger: Ledger | None = None
+        """What was measured, once something was."""
         self._collected = 0
         """Tests that are to run; none are collected here where xdist's workers do that."""
         self._ran: set[str] = set()
@@ -415,7 +382,7 @@ class _Gatherer:
 
     @pytest.hookimpl(trylast=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Notes the measurements of one test; says at once that it got worse, if others follow."""
+        """Notes the measurements of one test."""
         self._ran.add(report.nodeid)
         # What pytest-rerunfailures runs again is measured again: the last of it counts, once.
         again = report.outcome == "rerun"  # type: ignore[comparison-overlap]
@@ -425,17 +392,14 @@ class _Gatherer:
         if "gpuperf_skipped" in report.__dict__ and not again:
             self._skipped[report.nodeid] = report.__dict__["gpuperf_skipped"]
         if texts or refusal:
-            ledger = self._session.gathered()
+            ledger = self._gathered()
             ledger.collected = self._found
             ledger.locate(report.nodeid, *report.location[:2], _spared(report))
             ledger.skipped = self._skipped
             told = report.__dict__.get("gpuperf_told", False)
-            results = ledger.add(texts, refusal, failed=report.failed, told=told)
-            if len(self._ran) == self._collected:
-                return  # the run itself and the summary follow
-            ledger.save_draft(len(self._ran), self._collected or len(self._order))
-            if report.failed:
-                self._say_at_once(results)
+            ledger.add(texts, refusal, failed=report.failed, told=told)
+            if len(self._ran) != self._collected:  # else the run itself follows
+                ledger.save_draft(len(self._ran), self._collected or len(self._order))
 
     @property
     def _lost(self) -> bool:
@@ -446,26 +410,22 @@ class _Gatherer:
 
         return workers.dealt(self._session.config)
 
-    def _say_at_once(self, results: Sequence[Result]) -> None:
-        config = self._session.config
-        reporter = config.pluginmanager.getplugin("terminalreporter")
-        if reporter is None or config.get_verbosity() < 0 or not reporter.isatty:
-            return
-        from pytest_gpuperf.errors import printable
-        from pytest_gpuperf.model.result import Outcome
-        from pytest_gpuperf.report.text.failure import brief
+    def _gathered(self) -> Ledger:
+        """The ledger, made at its first use."""
+        if self._ledger is None:
+            from pytest_gpuperf.plugin.ledger import Ledger
+            from pytest_gpuperf.storage.run_files import command_line, within
 
-        for result in [result for result in results if result.outcome is Outcome.REGRESSED]:
-            for line in brief(result, reporter._tw.fullwidth):
-                reporter.ensure_newline()
-                reporter.write_line(printable(line))
+            settings, typed = self._session.settings, self._session.config.invocation_params.args
+            self._ledger = Ledger(settings, command_line(within(settings.root, typed)))
+        return self._ledger
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Saves the run, the reports, and baselines that were asked to be recorded.
 
         A session fails of which nothing was judged that should have been.
         """
-        ledger = self._session.ledger
+        ledger = self._ledger
         if ledger is None:
             if self._lost and session.exitstatus == pytest.ExitCode.OK:
                 session.exitstatus = pytest.ExitCode.TESTS_FAILED
@@ -486,7 +446,7 @@ class _Gatherer:
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Prints one row per test and metric, the next command to type, and what was judged."""
-        ledger, config = self._session.ledger, self._session.config
+        ledger, config = self._ledger, self._session.config
         if ledger is None:
             if self._lost:
                 terminalreporter.write_line("gpuperf: the workers died before any test ran")
@@ -500,7 +460,7 @@ class _Gatherer:
             traceback=config.option.tbstyle,
         )
         # A fresh process measures only: who started it judges.
-        lines += [] if self._session.is_fresh else ledger.closing(width, quiet=verbosity < 0)
+        lines += [] if self._session.origin.is_fresh else ledger.closing(width, quiet=verbosity < 0)
         if not (lines or ledger.annotations):
             return
         terminalreporter.write_sep("=", "gpuperf")
@@ -568,19 +528,13 @@ def _fixtures(item: pytest.Item) -> tuple[str, ...]:
 
 def _gpus(item: pytest.Item) -> int:
     """How many GPUs nobody else of the session may use while a test runs."""
-    if item.get_closest_marker("skip") or any(map(_holds, item.iter_markers("skipif"))):
+    if item.get_closest_marker("skip"):
         return 0
     if not _concerns_us(item):
         return 1 if item.get_closest_marker("gpu") else 0
     from pytest_gpuperf.plugin import markers
 
     return markers.gpus_of(item)
-
-
-def _holds(skipif: pytest.Mark) -> bool:
-    """Whether one of its conditions does; of a text, which pytest evaluates, nobody knows."""
-    conditions = skipif.args or (skipif.kwargs.get("condition"),)
-    return any(bool(condition) for condition in conditions if not isinstance(condition, str))
 
 
 def _concerns_us(item: pytest.Item) -> bool:

@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 _LOOKED_THROUGH = 3
 """Earlier runs that are read to find one to compare a regression with."""
 
-_NO_JUDGE = "--gpuperf-no-judge"
 _DRAFTS_S, _DRAFTS_SHARE = 1.0, 0.02
 """Drafts of the run take no more than so many seconds and this share of a session: they grow with
 each of a thousand measurements."""
@@ -106,8 +105,8 @@ class Ledger:
         *,
         failed: bool = False,
         told: bool = False,
-    ) -> Sequence[Result]:
-        """Takes the results of one test, as JSON, and returns them.
+    ) -> None:
+        """Takes the results of one test, as JSON.
 
         `told`: a message of ours says all of the last of them, by which the test has failed.
         """
@@ -120,7 +119,6 @@ class Ledger:
         if refusal:
             self.refusals.append(refusal)
             self._said.add(refusal)
-        return results
 
     def arrange(self, order: Sequence[str]) -> None:
         """Puts the results into this order of their tests.
@@ -223,17 +221,15 @@ class Ledger:
         """The summary's last lines: whether nothing was judged that should have been, and how many
         of how many measurements were; `quiet`: if not all.
         """
-        asked = _NO_JUDGE in os.environ.get("PYTEST_ADDOPTS", "").split()
-        why = f"{_NO_JUDGE} in PYTEST_ADDOPTS" if asked else _NO_JUDGE
-        said = view.coverage(self._results, "" if self._settings.judge else why)
-        # Left in the environment it is easily forgotten there.
-        meant = not (self._settings.judge or asked)
+        said = view.coverage(self._results, "" if self._settings.judge else "--gpuperf-no-judge")
         lacks = any(lack for _, lack in judgement.lacking(self._results))
-        lacking = not meant and lacks
-        said = "" if quiet and not lacks else said
         return [
             *wrapped_lines(self.nothing_judged, width, "bad"),
-            *wrapped_lines(said, width, "doubtful" if lacking else ""),
+            *wrapped_lines(
+                "" if quiet and not lacks else said,
+                width,
+                "doubtful" if lacks and self._settings.judge else "",
+            ),
         ]
 
     @cached_property

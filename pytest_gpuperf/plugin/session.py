@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import gc
 import os
-import signal
 import sys
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import replace
-from functools import cached_property, partial
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,216 +22,132 @@ from pytest_gpuperf.plugin import options
 if TYPE_CHECKING:
     from pytest_gpuperf.baselines.judgement import Judging
     from pytest_gpuperf.measure.device.guard import Siblings
-    from pytest_gpuperf.measure.fresh_process import Turn
     from pytest_gpuperf.measure.instrument import Instrument
-    from pytest_gpuperf.measure.ranks import OtherRanks, Rank
+    from pytest_gpuperf.measure.ranks import OtherRanks
     from pytest_gpuperf.measure.replica import Replicas, Task
     from pytest_gpuperf.model.settings import Settings
-    from pytest_gpuperf.plugin.ledger import Ledger
+    from pytest_gpuperf.plugin.rank_role import RankRole
     from pytest_gpuperf.plugin.workers import Allotment
     from pytest_gpuperf.report.text.next_command import CommandContext
-    from pytest_gpuperf.report.text.progress import Display, Outlet
-
+    from pytest_gpuperf.report.text.progress import Display
 
 _OF_PYTHON = 1000
 """Objects that Python may set aside by itself: 3.12 begins with 375. Of torch there are 200,000."""
 
 
-class Session:
-    """One invocation of pytest in this process, which may be a worker's of pytest-xdist."""
+@dataclass(frozen=True)
+class ProcessOrigin:
+    """Who has started this process, and for what."""
 
-    def __init__(self, config: pytest.Config) -> None:
-        self.config = config
-        self.settings = options.read_settings(config)
-        self.task: Task | None = None
-        """What this process was started for by another session."""
-        self.refusal: Exception | None = None
-        """What keeps the tests of this worker from running: they say it."""
-        self.ledger: Ledger | None = None
-        """What was measured, once something was; in the process that writes."""
-        self.turn: Turn | None = None
-        """What a replica waits for before its test."""
-        self.timer = Timer(config)
-        """pytest-timeout's, of the test that runs."""
-        self._stderr = -1
-        self._rank_gpus: tuple[str, ...] = ()
-        """Those of all ranks that torchrun has started, where this process has taken one."""
-        self.rank: Rank | None = None
-        """Which of several that torchrun, or another session, has started."""
-        self._no_rank: Exception | None = None
-        """Why it is none where there are several: that concerns only who measures."""
-        self._parent: int | None = None
-        self._frozen: bool | None = None
-        """Whether the tests' imports are out of collections; None before that was a question."""
-        self.others_ran = False
-        """Whether a test has run that does not concern us."""
-        self.gpus: tuple[str, ...] = ()
-        """UUIDs of those that the test which runs holds; see `holding`."""
-        self.allotment: Allotment | None = None
-        """Its GPU, where it is a worker that was given one, or works for such a one."""
-        if "GPUPERF_ALLOTMENT" in os.environ:
-            from pytest_gpuperf.plugin import workers
+    is_worker: bool = False
+    """Whether pytest-xdist has, whose workers write no files."""
+    is_fresh: bool = False
+    """Whether `gpuperf record` or another session has: then it only measures."""
+    parent: int | None = None
+    """The pid of a session that waits, and may hold the device; `gpuperf record` holds none."""
+    task: Task | None = None
+    """What another session has started it for."""
+    turn: Callable[[], None] | None = None
+    """What it waits for before its tests, where several were started together."""
+    allotment: Allotment | None = None
+    """Its GPUs, where it is a worker that was given them, or works for such a one."""
 
-            self.allotment = workers.own()
-        self.is_fresh = "GPUPERF_PARENT" in os.environ
-        """Whether `gpuperf record` or another session started this process, which only measures."""
-        if self.is_fresh:
-            self._follow_the_parent()
-        elif not self.is_worker:  # its controller has been asked
-            options.check_verdicts(config, self.settings)
-        if "RANK" in os.environ:
-            self._join_ranks()
-        if not self.settings.judge:
-            # Fresh processes, and their workers, have the flags of who started them.
-            self.settings = replace(self.settings, require_judged=False)
 
-    def _follow_the_parent(self) -> None:
-        """A process that `gpuperf record` or another session started ends with who started it."""
-        from pytest_gpuperf.measure import fresh_process, replica
+def origin_of(config: pytest.Config) -> ProcessOrigin:
+    """Reads who has started this process. One that we started ends with who did that."""
+    origin = ProcessOrigin(is_worker=hasattr(config, "workerinput"))
+    if "GPUPERF_ALLOTMENT" in os.environ:
+        from pytest_gpuperf.plugin import workers
 
-        parent = fresh_process.follow_parent()
-        self.task = replica.own_task()
-        self.turn = fresh_process.own_turn()
-        if self.task is not None:
-            # `gpuperf record` waits too, and holds no device.
-            self._parent = parent
-            fresh_process.say_where_it_ends()
-            # The session that sent this process looks at kernels itself.
-            self.settings = replace(self.settings, kernels="never", protocol="whole-step")
+        origin = replace(origin, allotment=workers.own())
+    if "GPUPERF_PARENT" not in os.environ:
+        return origin
+    from pytest_gpuperf.measure import fresh_process, replica
 
-    def _join_ranks(self) -> None:
-        """One of several ranks has the leading one judge, write and print."""
+    parent, task = fresh_process.follow_parent(), replica.own_task()
+    origin = replace(origin, is_fresh=True, task=task, turn=fresh_process.own_turn())
+    if task is None:
+        return origin
+    fresh_process.say_where_it_ends()
+    return replace(origin, parent=parent)
+
+
+def session_of(config: pytest.Config) -> Session:
+    """The session of this process. Raises pytest.UsageError for a bad setting."""
+    settings, origin = options.read_settings(config), origin_of(config)
+    if origin.task is not None:
+        # The session that sent this process looks at kernels itself.
+        settings = replace(settings, kernels="never", protocol="whole-step")
+    if not (origin.is_fresh or origin.is_worker):  # who has started those was asked
+        options.check_verdicts(config, settings)
+    role = refused = None
+    if "RANK" in os.environ:
         from pytest_gpuperf.errors import UsageFailure
-        from pytest_gpuperf.measure import ranks
+        from pytest_gpuperf.plugin import rank_role
 
         try:
-            rank = ranks.own_rank()
+            role = rank_role.role_of(config, settings)
         except UsageFailure as error:
-            self._no_rank = error
-            return
-        if rank is not None and self.is_worker:
-            self._no_rank = UsageFailure(
-                "under torchrun each rank runs its tests itself, and -n has pytest-xdist run them "
-                "in other processes: leave it out"
-            )
-            return
-        self.rank = rank
-        if self.rank is None:
-            return
-        self._stderr = os.dup(2)  # before tests run: pytest takes theirs
-        if self.rank.leads:
-            signal.signal(signal.SIGTERM, self._told_to_end)
-        if not self.rank.launched and "cpu" not in (self.settings.arch, self.settings.collector):
-            from pytest_gpuperf.measure.device import nvml
+            refused = error
+    settings = settings if role is None else role.settings
+    if not settings.judge:
+        # Fresh processes, and their workers, have the flags of who started them.
+        settings = replace(settings, require_judged=False)
+    return Session(config, settings, origin, role, refused)
 
-            visible = [gpu.uuid for gpu in nvml.visible_gpus()]
-            self._rank_gpus = ranks.take_gpu(self.rank, visible, os.environ)
-        if not self.rank.leads:
-            self.settings = replace(self.settings, judge=False, missing="warn", github="never")
-        if self.follows:
-            self.settings = replace(self.settings, reports=(), run=None)
 
-    @property
-    def follows(self) -> bool:
-        """Whether another rank judges, writes and prints what this one measures."""
-        return self.rank is not None and not (self.rank.leads or self.rank.launched)
+@dataclass(frozen=True)
+class Session:
+    """One invocation of pytest in this process."""
 
-    def say(self, what: str) -> None:
-        """Says something of a rank past pytest's capture."""
-        from pytest_gpuperf.errors import printable_lines
-
-        number = self.rank.number if self.rank else 0
-        text = printable_lines(f"\ngpuperf: rank {number}: {what}\n")
-        os.write(self._stderr, text.encode(errors="replace"))
+    config: pytest.Config
+    settings: Settings
+    origin: ProcessOrigin
+    role: RankRole | None = None
+    """What it is among ranks, where torchrun or another session has started several."""
+    refused: Exception | None = None
+    """Why it is none where there are several: that concerns only who measures."""
+    held: list[str] = field(default_factory=list)
+    """UUIDs of the GPUs that the test which runs holds; see `holding`."""
+    at_last: ExitStack = field(default_factory=ExitStack)
+    """Left when pytest has collected garbage for the last time."""
 
     @property
     def others(self) -> OtherRanks | None:
         """The ranks that this process measures with, once it has an instrument."""
-        return getattr(self.__dict__.get("instrument"), "others", None)
-
-    @property
-    def stopped(self) -> bool:
-        """Whether the ranks have stopped for one of them: no test after that one is measured."""
-        return self.others is not None and self.others.stopped
-
-    def _told_to_end(self, number: int, _: object) -> None:
-        """Goes on where a rank has failed: torchrun ends all then, and this one says which."""
-        why = self.others.client.stops() if self.others is not None else ""
-        if not why:
-            signal.signal(number, signal.SIG_DFL)
-            os.kill(os.getpid(), number)
-        # torchrun waits for 30 s and no longer: a test may take more, and so may those after it.
-        self._tell(why)
-        running: Any = self.config.pluginmanager.getplugin("session")
-        from pytest_gpuperf.measure.barrier import STOPPED
-
-        running.shouldfail = STOPPED
-
-    def _tell(self, why: str) -> None:
-        """Says why this process ends at once, which all ranks do."""
-        if not self.follows:
-            from pytest_gpuperf.measure.barrier import STOPPED
-
-            self.say(f"{STOPPED}: {why}")
-
-    def close(self) -> None:
-        """The session ends."""
-        if self.others is not None:
-            self.others.close()
+        return self.role.others if self.role is not None else None
 
     @property
     def decides(self) -> bool:
         """Whether a verdict is what this process measures for, and not a baseline of many."""
-        if self.rank is not None and self.rank.launched:
-            return self.rank.decides
-        if self.task is not None:
-            return self.task.is_replica
+        rank = self.role.rank if self.role is not None else None
+        if rank is not None and rank.launched:
+            return rank.decides
+        if self.origin.task is not None:
+            return self.origin.task.is_replica
         return self.settings.judge and self.settings.missing != "record"
-
-    def freeze_imports(self) -> None:
-        """Takes what the tests import, torch above all, out of collections, once.
-
-        Each collection takes 0.1 to 0.3 s otherwise, or 0.7 on a slow host, and a measurement
-        begins with one.
-        """
-        if self._frozen is not None or "torch" not in sys.modules:
-            return
-        self._frozen = gc.get_freeze_count() < _OF_PYTHON  # a server that forks sets more aside
-        if self._frozen:
-            if self.others_ran:  # what they left may hold memory of a GPU
-                gc.collect()
-            gc.freeze()
 
     def collect(self) -> None:
         """Collects the session's garbage once, and sets aside what is left: pytest collects again.
 
-        Five times, each through all of torch: 0.7 s on a slow host.
+        Five times, each through all of torch: 0.7 s on a slow host. A server that forks has set
+        aside its own.
         """
-        if self._frozen:
-            gc.unfreeze()
+        measured = "instrument" in self.__dict__ and "torch" in sys.modules
+        if measured and gc.get_freeze_count() < _OF_PYTHON:
             gc.collect()
             gc.freeze()
-
-    def thaw(self) -> None:
-        """Puts it back: a file that is open in it has its last lines when Python ends."""
-        if self._frozen:
-            gc.unfreeze()
-            self._frozen = None
-
-    @property
-    def is_worker(self) -> bool:
-        """Whether pytest-xdist started this process, which then writes no files."""
-        return hasattr(self.config, "workerinput")
+            # A file that is open in it has its last lines when Python ends.
+            self.at_last.callback(gc.unfreeze)
 
     @cached_property
     def instrument(self) -> Instrument:
         """What measures in this process. Raises UsageFailure."""
         from pytest_gpuperf.measure.instrument import instrument_for
 
-        settings = self.settings
-        if self._no_rank is not None:
-            raise self._no_rank
-        offered = None
+        settings, offered = self.settings, None
+        if self.refused is not None:
+            raise self.refused
         if settings.replay is None:
             offered = self.config.hook.pytest_gpuperf_collector(
                 config=self.config, arch=settings.arch, name=settings.collector
@@ -242,17 +156,13 @@ class Session:
             settings,
             self.replicas,
             offered=offered,
-            parent=self._parent,
-            task=self.task,
+            parent=self.origin.parent,
+            task=self.origin.task,
             siblings=self._siblings,
-            gpus=lambda: self.gpus,
+            gpus=lambda: self.held,
         )
-        if self.rank is not None and settings.replay is None:
-            from pytest_gpuperf.measure.ranks import RankInstrument
-
-            instrument = RankInstrument(instrument, self.rank, settings, self._tell)
-        if settings.protocol == "paper-window":
-            instrument.check_window()
+        if self.role is not None and settings.replay is None:
+            return self.role.instrument(instrument)
         return instrument
 
     @cached_property
@@ -278,20 +188,22 @@ class Session:
 
     def _passed_on(self) -> dict[str, str]:
         """What the environment of a fresh process has of this session's GPUs."""
-        if self.allotment is None:
+        allotment = self.origin.allotment
+        if allotment is None:
             return {}
         from pytest_gpuperf.plugin import workers
 
-        return {workers.VARIABLE: self.allotment.passed_on(self.gpus).to_text()}
+        return {workers.VARIABLE: allotment.passed_on(self.held).to_text()}
 
     @property
     def _siblings(self) -> Siblings | None:
         """The other workers of this session; None where there are none on our GPUs."""
-        if self.allotment is None:
+        allotment = self.origin.allotment
+        if allotment is None:
             return None
         from pytest_gpuperf.measure.device.guard import Siblings
 
-        return Siblings(self.allotment.controller, self.allotment.beside)
+        return Siblings(allotment.controller, allotment.beside)
 
     @cached_property
     def gpus_here(self) -> tuple[str, ...] | None:
@@ -299,30 +211,31 @@ class Session:
 
         None where nobody asks: what measured a recorded run had what it needed.
         """
-        if self.settings.replay is not None or self.rank is not None:
+        if self.settings.replay is not None or self.role is not None:
             return None  # a rank has its own
-        if self.allotment is not None:
-            return self.allotment.gpus
+        if self.origin.allotment is not None:
+            return self.origin.allotment.gpus
         if self.instrument.device.arch == "cpu":
             return ()
         from pytest_gpuperf.plugin import workers
 
         found = workers.fitting(self.instrument.device.arch)
         # Workers that nobody has given GPUs do not know of each other.
-        return found[:1] if self.is_worker else found
+        return found[:1] if self.origin.is_worker else found
 
     @contextmanager
     def holding(self, count: int) -> Iterator[None]:
         """Holds so many GPUs against the other workers of the session; see `Allotment.holding`."""
-        with ExitStack() as held:
-            if self.allotment is None:
-                self.gpus = (self.gpus_here or ())[:count] if count > 1 else ()
-            elif count <= len(self.allotment.gpus):  # with fewer the test is skipped
-                self.gpus = held.enter_context(self.allotment.holding(count))
+        allotment = self.origin.allotment
+        with ExitStack() as holds:
+            if allotment is None:
+                self.held.extend((self.gpus_here or ())[:count] if count > 1 else ())
+            elif count <= len(allotment.gpus):  # with fewer the test is skipped
+                self.held.extend(holds.enter_context(allotment.holding(count)))
             try:
                 yield
             finally:
-                self.gpus = ()
+                self.held.clear()
 
     def _written(self) -> tuple[str, ...]:
         # A setting of a plugin that is switched off is an unknown one under --strict-config.
@@ -336,50 +249,36 @@ class Session:
         """Judges what this process measures."""
         from pytest_gpuperf.baselines.judgement import Judging
 
-        if self.settings.replay is not None or self.rank is None:
-            return Judging(self.settings, None if self.settings.replay else self.replicas)
-        from pytest_gpuperf.measure.ranks import RankLauncher
+        if self.settings.replay is not None:
+            return Judging(self.settings, None)
+        if self.role is None:
+            return Judging(self.settings, self.replicas)
+        return Judging(self.settings, self.role.launcher(self.replicas, decides=self.decides))
 
-        launcher = RankLauncher(
-            self.replicas,
-            self.rank.count,
-            self._rank_gpus,
-            decides=self.decides,
-            waits=self._keeps_waiting,
-        )
-        return Judging(self.settings, launcher)
-
-    def _keeps_waiting(self) -> None:
-        """Says that this rank does something by itself, for which the others have to wait."""
-        if self.others is not None:
-            self.others.client.says("go on")
+    @cached_property
+    def timeout(self) -> Timeout:
+        """pytest-timeout's, of the test that runs."""
+        return Timeout(self.config)
 
     @cached_property
     def display(self) -> Display:
         """Shows what is being measured."""
+        from pytest_gpuperf.plugin import terminal
         from pytest_gpuperf.report.text.progress import Display, Outlet
 
-        # What a process prints that we started, nobody reads.
+        # Nobody reads what a process prints that we started.
         return Display(
-            lambda: outlet(self.config) if self.task is None else Outlet(),
-            aside=self.timer.stopped,
+            lambda: terminal.outlet(self.config) if self.origin.task is None else Outlet(),
+            aside=self.timeout.stopped,
         )
 
     @cached_property
     def width(self) -> int:
         """The columns of the terminal that shows what tests say."""
+        from pytest_gpuperf.plugin import terminal
+
         told: int | None = getattr(self.config, "workerinput", {}).get("gpuperf_width")
-        return columns(self.config) if told is None else told
-
-    def gathered(self) -> Ledger:
-        """The ledger, made at its first use."""
-        if self.ledger is None:
-            from pytest_gpuperf.plugin.ledger import Ledger
-            from pytest_gpuperf.storage.run_files import within
-
-            words = within(self.settings.root, self.config.invocation_params.args)
-            self.ledger = Ledger(self.settings, typed(words))
-        return self.ledger
+        return terminal.columns(self.config) if told is None else told
 
     def context(self, saved: Path | None = None) -> CommandContext:
         """What the commands to type next depend on; `saved` is the run's file."""
@@ -388,8 +287,9 @@ class Session:
         parameters = self.config.invocation_params
         words = selection(parameters.args)
         context = context_of(self.settings, typed(words), parameters.dir, saved)
-        if self.rank is not None and self.rank.leads and self.settings.replay is None:
-            context = replace(context, ranks=self.rank.count)
+        rank = self.role.rank if self.role is not None else None
+        if rank is not None and rank.leads and self.settings.replay is None:
+            context = replace(context, ranks=rank.count)
         if parameters.dir != self.settings.root:
             return context  # tests are named from there
         # Not those of `known_args_namespace`: there the value of a flag is one, where a conftest
@@ -398,41 +298,29 @@ class Session:
         return replace(context, flags=typed([word for word in words if word not in named]))
 
 
-class Timer:
-    """pytest-timeout's, which stands still while a test waits for other processes.
+class Timeout:
+    """pytest-timeout's timer, which does not run while a test waits for other processes.
 
-    Fresh ones have a time limit of their own, and no test knows how many the judge asks for; nor
-    does it know who measures on the device.
+    Fresh ones have a time limit of their own, and no test knows how many the judge asks for. After
+    that it begins anew.
     """
 
     def __init__(self, config: pytest.Config) -> None:
         self._hook = config.hook
-        self._test: tuple[pytest.Item, Any] | None = None
-        self._end = 0.0
-
-    def begins(self, item: pytest.Item, settings: Any) -> None:
-        """Notes when the timer of this test, with these settings of pytest-timeout, ends."""
-        self._test = item, settings
-        self._end = time.monotonic() + settings.timeout
-
-    def ends(self) -> None:
-        """Notes that no timer runs."""
-        self._test = None
+        self.running: dict[str, Any] = {}
+        """The test and pytest-timeout's settings for it; empty where no timer runs."""
 
     @contextmanager
     def stopped(self) -> Iterator[None]:
-        """Lets no time pass for the timer; what was left is left after that."""
-        if self._test is None:
-            yield
-            return
-        item, settings = self._test
-        # Of a timer that is about to end something is left: 0 would switch it off.
-        left = max(self._end - time.monotonic(), 0.001)
-        self._hook.pytest_timeout_cancel_timer(item=item)
+        """Lets no time pass for the timer."""
+        running = self.running
+        if running:
+            self._hook.pytest_timeout_cancel_timer(item=running["item"])
         try:
             yield
         finally:
-            self._hook.pytest_timeout_set_timer(item=item, settings=settings._replace(timeout=left))
+            if running:
+                self._hook.pytest_timeout_set_timer(**running)
 
 
 def context_of(
@@ -463,55 +351,3 @@ def typed(arguments: Sequence[str]) -> str:
     from pytest_gpuperf.storage.run_files import command_line
 
     return command_line(arguments)
-
-
-def outlet(config: Any) -> Outlet:
-    """Where progress appears in the session of this pytest.Config, past the capture of output.
-
-    None under -q, and in a worker of xdist, which has no reporter.
-    """
-    from pytest_gpuperf.report.text.progress import Below, Occasional, Outlet, obeys
-
-    reporter = config.pluginmanager.getplugin("terminalreporter")
-    if reporter is None or config.get_verbosity() < 0:
-        return Outlet()
-
-    def write(text: str) -> None:
-        with _uncaptured(config):
-            sys.stdout.write(text)
-            sys.stdout.flush()
-
-    def say(text: str) -> None:
-        with _uncaptured(config):
-            reporter.ensure_newline()
-            reporter.write_line(text)
-
-    if obeys(reporter.isatty) and not _others_print(config):
-        return Below(
-            write, partial(columns, config), lambda: int(reporter._tw.width_of_current_line)
-        )
-    return Occasional(say, partial(columns, config))
-
-
-def columns(config: Any) -> int:
-    """How wide the terminal of the session of this pytest.Config is, past the capture of output."""
-    reporter = config.pluginmanager.getplugin("terminalreporter")
-    if reporter is None:
-        from pytest_gpuperf.report.text.failure import WIDTH
-
-        return WIDTH
-    with _uncaptured(config):  # the size is asked of stdout
-        return int(reporter._tw.fullwidth)
-
-
-def _uncaptured(config: Any) -> AbstractContextManager[None]:
-    capture: Any = config.pluginmanager.getplugin("capturemanager")
-    return capture.global_and_fixture_disabled() if capture else nullcontext()
-
-
-def _others_print(config: Any) -> bool:
-    """Whether what tests print, or log, appears while they run: then no line can be erased."""
-    logged = config.pluginmanager.hasplugin("logging") and (
-        config.getini("log_cli") or config.getoption("log_cli_level") is not None
-    )
-    return bool(logged) or config.getoption("capture", "no") not in ("fd", "sys")

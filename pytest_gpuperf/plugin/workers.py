@@ -14,7 +14,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from fnmatch import fnmatch
 from functools import cached_property
-from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -279,29 +278,10 @@ def _files(config: pytest.Config) -> Iterator[Path]:
         if file.name == "conftest.py":
             yield file
     ignored = (*config.getini("norecursedirs"), "__pycache__")
-    seen = set()  # links may lead in a circle
     for argument in config.args:
-        named = argument.partition("::")[0]
-        path = config.invocation_params.dir / named
-        if config.option.pyargs and not path.exists():
-            path = _package(named.partition(".")[0]) or path
+        path = config.invocation_params.dir / argument.partition("::")[0]
         if path.is_file():
             yield path
-        for folder, below, names in os.walk(path, followlinks=True):
-            real = os.path.realpath(folder)
-            if real in seen:
-                below.clear()
-                continue
-            seen.add(real)
+        for folder, below, names in os.walk(path):
             below[:] = [name for name in below if not any(fnmatch(name, of) for of in ignored)]
             yield from (Path(folder, name) for name in names if name.endswith(".py"))
-
-
-def _package(name: str) -> Path | None:
-    """The folder of a package, or the file of a module, which is not imported for it."""
-    try:
-        spec = find_spec(name)
-    except ValueError:  # no name of a module, or one that was made by hand
-        return None
-    places = [] if spec is None else [*(spec.submodule_search_locations or ()), spec.origin]
-    return Path(places[0]) if places and places[0] else None

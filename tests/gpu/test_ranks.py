@@ -132,10 +132,10 @@ AT_FAULT_ARE: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         ("the ranks stopped", "was ended by SIGKILL"),
     ),
     "raises": ({"fault": "assert False, 'boom'"}, ("the ranks stopped", "AssertionError: boom")),
-    "hangs": ({"fault": HANGS}, ("the ranks stopped", " come out")),
+    "hangs": ({"fault": HANGS}, ("the ranks stopped", "rank 1 did not come out for")),
     "leaves early": (
         {"fault": "return"},
-        ("the ranks stopped", "waiting for the others before"),
+        ("the ranks stopped", ": waiting for the others before"),
     ),
     "another profiler": ({"before": PROFILED}, ("rank 1 failed", "torch.profiler is recording")),
     # NCCL ends the process that waits, which is not the one that did not come.

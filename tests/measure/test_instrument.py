@@ -456,7 +456,6 @@ def test_the_window_is_that_of_a_fresh_process_which_is_quoted_where_it_fails(
     made = measurement(test=TEST)
     counted = replace(made, window=WINDOW)
     instrument = DeviceInstrument(Able(node), tmp_path, windows=Windows(node, counted))
-    instrument.check_window()
     assert instrument.with_window(made, work(test=TEST)) == counted
     for brought in (None, made):
         instrument = DeviceInstrument(Able(node), tmp_path, windows=Windows(node, brought))
@@ -469,8 +468,6 @@ def test_who_cannot_do_more_says_so_or_leaves_it(tmp_path: Path) -> None:
     (made,) = instrument.measure(SUBJECT, work(), PLAN)
     assert instrument.with_kernels(made, work(), PLAN) is made
     assert instrument.with_window(made, work()) is made
-    with pytest.raises(UsageFailure, match="the collector here is scripted: leave the flag out"):
-        instrument.check_window()
 
 
 def test_the_extremes_of_wall_times_are_reported_by_themselves(tmp_path: Path) -> None:
@@ -507,7 +504,6 @@ def test_all_processes_of_a_test_are_replayed_without_running_the_step(tmp_path:
     assert source.measure(replace(SUBJECT, name="sampling"), never, PLAN) == (SAMPLING,)
     assert source.with_kernels(ONE, never, PLAN) is ONE
     assert source.with_window(ONE, never) is ONE
-    source.check_window()
 
 
 def test_what_was_not_recorded_or_not_on_one_device_is_a_usage_failure(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_gpuperf.errors import UsageFailure
-from pytest_gpuperf.measure import barrier, rank_states
+from pytest_gpuperf.measure import barrier
 from pytest_gpuperf.measure.barrier import Rendezvous
 from pytest_gpuperf.measure.collector import Phases, Plan, Progress, Work
 from pytest_gpuperf.measure.instrument import DeviceInstrument, Subject
@@ -54,11 +54,12 @@ def test_torchruns_variables_say_which_rank_this_is() -> None:
 def test_a_collector_that_replays_is_refused_before_ranks_meet(tmp_path: Path) -> None:
     """A collective that one rank repeats waits for the others; whoever joined would too."""
     own = DeviceInstrument(ScriptedCollector(), tmp_path)
-    settings = replace(default_settings(tmp_path), collector="ncu")
     zero = own_rank({**TORCHRUN, "RANK": "0"})
     assert zero is not None
-    with pytest.raises(UsageFailure, match="measure ranks with --gpuperf-collector cupti"):
-        RankInstrument(own, zero, settings, str)
+    plain = default_settings(tmp_path)
+    for settings in (replace(plain, collector="ncu"), replace(plain, protocol="paper-window")):
+        with pytest.raises(UsageFailure, match="ncu|paper-window"):
+            RankInstrument(own, zero, settings, str)
     Rendezvous(zero.meeting, 2, 1.0).close()  # nobody has the name
 
 
@@ -120,8 +121,7 @@ def test_who_has_skipped_in_the_entry_misses_nobody_who_leaves(
 ) -> None:
     """All of them did, and the other tests of one may take longer."""
     monkeypatch.setattr(barrier, "_TICK", 0.01)
-    for name, seconds in (("SETTLING", 0.05), ("_GRACE", 0.0)):
-        monkeypatch.setattr(rank_states, name, seconds)
+    monkeypatch.setattr(barrier, "_SETTLING", 0.05)
     place = f"gpuperf-test-{uuid.uuid4().hex}"
     settings = replace(default_settings(tmp_path), time_limit=20.0)
 
@@ -131,7 +131,7 @@ def test_who_has_skipped_in_the_entry_misses_nobody_who_leaves(
         with closing(others):
             with suppress(pytest.skip.Exception), others.entering("step", "test_a"):
                 pytest.skip("not on this device")
-            return others.client.stops() if number == 0 else ""
+            return others.client.stops(0.2) if number == 0 else ""
 
     with ThreadPoolExecutor(2) as threads:
         assert list(threads.map(ends, range(2))) == ["", ""]

@@ -40,11 +40,11 @@ def imported(project: Project, *arguments: str) -> tuple[list[str], list[str]]:
 
 
 def test_a_project_that_does_not_use_us_imports_nothing_heavy(plain: Project) -> None:
-    for arguments in ((), ("-n1",)):
+    for arguments, beside in (((), ()), (("-n1",), ("terminal", "workers"))):
         heavy, ours = imported(plain, *arguments)
         assert heavy == []
         assert {*ours} == {
-            *(["pytest_gpuperf.plugin.workers"] if arguments else []),
+            *(f"pytest_gpuperf.plugin.{of_xdist}" for of_xdist in beside),
             "pytest_gpuperf",
             "pytest_gpuperf.model",
             "pytest_gpuperf.model.settings",

@@ -151,16 +151,6 @@ def test_verdicts_cannot_be_required_and_not_asked_for(a100: Project, form: str)
 # The last line
 
 
-def test_that_nobody_asked_is_said_louder_where_it_was_left_in_the_environment(
-    a100: Project, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PYTEST_ADDOPTS", "--gpuperf-no-judge --color=yes")
-    lines = a100.run().stdout.str().splitlines()
-    line = next(line for line in lines if "judged: none" in line)
-    assert "compared with nothing (--gpuperf-no-judge in PYTEST_ADDOPTS)" in line
-    assert line.startswith("\x1b[33m")  # yellow
-
-
 def test_it_comes_after_the_commands_to_type_and_what_was_refused(a100: Project) -> None:
     a100.tests(
         """

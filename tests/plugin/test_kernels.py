@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-
 import pytest
 
 from tests.plugin.projects import Project
@@ -50,40 +48,6 @@ def test_by_default_those_of_a_regression_are_counted_and_named(a100: Project) -
             "*ampere_sgemm_128x64_tn  slower x2 (memory, cache or clocks), 1 launch",
         ]
     )
-
-
-def test_a_regression_is_said_at_once_where_somebody_looks_and_other_tests_follow(
-    a100: Project, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    said = "test_slow regressed on NVIDIA A100-SXM4-80GB (sm80): cycles x2"
-    monkeypatch.setenv("TERM", "dumb")
-    a100.pytester.syspathinsert()
-    a100.tests(TESTS + "    def test_after(): pass\n")
-    a100.tests(
-        """
-        import pytest
-
-        @pytest.hookimpl(trylast=True)
-        def pytest_configure(config):
-            config.pluginmanager.getplugin("terminalreporter").isatty = lambda: True
-        """,
-        name="watched",
-    )
-    for arguments, times in (
-        (("--gpuperf-run=run.json", "-p", "watched"), 1),
-        (("--gpuperf-replay=run.json",), 0),  # as in the log of a CI service
-        (("--gpuperf-replay=run.json", "-p", "watched", "-k", "slow"), 0),
-        (("--gpuperf-replay=run.json", "-p", "watched", "-q"), 0),
-    ):
-        result = a100.run(*arguments)
-        assert result.ret == pytest.ExitCode.TESTS_FAILED
-        lines = result.outlines
-        assert lines.count(said) == times, arguments
-        if times:
-            assert lines.index(said) < next(n for n, line in enumerate(lines) if "FAILURES" in line)
-    shutil.rmtree(a100.root / "baselines")
-    missing = a100.run("--gpuperf-replay=run.json", "-p", "watched").outlines
-    assert not any(line.startswith("test_slow has no baseline") for line in missing)
 
 
 def test_they_are_counted_always_or_never_where_that_is_asked_for(a100: Project) -> None:

@@ -8,9 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import settings as hypothesis_settings
-from hypothesis import strategies as st
 
 from pytest_gpuperf.errors import BadFile, UsageFailure
 from pytest_gpuperf.judge.attribution import attribute
@@ -226,17 +223,6 @@ def test_refusals_are_said_once_and_in_full_where_no_test_has_said_them(settings
         lines = ledger.summary(80, context, settings.root, traceback=traceback)
         assert [line.text.strip() for line in lines if line.tone == "bad"] == said
     assert ledger.refusals == ["first line\n  second line"] * 2
-
-
-@given(width=st.integers(20, 200), refused=st.text(max_size=300))
-@hypothesis_settings(max_examples=30)
-def test_no_line_of_the_summary_is_too_wide(width: int, refused: str) -> None:
-    settings = default_settings(Path("/root"))
-    for results in ((PASSED, MISSING, OTHER_WORKLOAD), (UNFIT, MISSING)):
-        ledger = ledger_of(settings, *results)
-        ledger.add([], refused)
-        for line in shown(ledger, settings, width):
-            assert len(line) <= width or line.startswith("  gpuperf ")
 
 
 @pytest.mark.parametrize(

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import gc
 import html
 import re
 
 import pytest
 
 from pytest_gpuperf.model.result import TEST_FAILED, Outcome, Unfinished
-from pytest_gpuperf.plugin.session import Session
 from pytest_gpuperf.storage import run_files
 from tests.plugin.projects import Project
 
@@ -209,7 +207,7 @@ def test_a_file_name_that_is_no_text_is_refused_and_may_be_typed(a100: Project) 
     )
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.assert_outcomes(passed=1, failed=1)
-    assert 'the test\'s id, "test_\\udcff.py::test_step", has half' in result.stdout.str()
+    assert '"test_\\udcff.py::test_step" has half' in result.stdout.str()
     saved = a100.saved()
     assert [m.test for m in saved.measurements] == ["test_steps.py::test_step"]
     assert "test_\\udcff.py" in saved.command
@@ -429,61 +427,12 @@ def test_what_was_measured_before_the_session_was_ended_is_kept(
 # The summary
 
 
-def test_of_many_tests_those_that_are_unchanged_have_a_line_each(project: Project) -> None:
-    project.device()
-    tests = [f"def test_{n:02d}(gpuperf): gpuperf.measure(lambda: None)" for n in range(21)]
-    project.tests("\n".join(tests))
-    project.accept_processes(*[1.0] * 5)
-    project.device(factors={"test_17": {"cycles": 0.5}})
-    undecided = "test_17 on NVIDIA A100-SXM4-80GB (sm80)"
-    for arguments, tables in (([], 1), (["-v"], 21)):
-        result = project.run("--gpuperf-processes=1", "--gpuperf-inconclusive=warn", *arguments)
-        lines = result.outlines[result.outlines.index(undecided) :]  # it is the first
-        assert len([line for line in lines if "metric  " in line]) == tables
-        brief = "  test_00: cycles 0 %, instructions 0 %, step_time 0 %" in lines
-        assert brief == (tables == 1)
-
-
 # Garbage
-
-
-def test_what_the_tests_import_is_no_more_looked_through_for_garbage(a100: Project) -> None:
-    """A collection looks at all that torch consists of, otherwise, at each measurement."""
-    gc.unfreeze()  # as it is outside these tests
-    a100.tests(
-        """
-        import gc
-
-        left = []
-
-        class Ring(list):
-            def __del__(self):
-                left.append(self)
-
-        def test_of_others():
-            assert gc.get_freeze_count() < 1000
-            ring = Ring()
-            ring.append(ring)
-
-        def test_first(gpuperf):
-            assert gc.get_freeze_count() > 100_000
-            assert left  # what others leave is not set aside
-            gpuperf.measure(lambda: None)
-
-        def test_second():
-            ring = []
-            ring.append(ring)
-            del ring
-            assert gc.collect() > 0
-        """
-    )
-    a100.run("--gpuperf-no-judge").assert_outcomes(passed=3)
-    assert gc.get_freeze_count() == 0
-    gc.freeze()
 
 
 def test_at_the_end_garbage_is_looked_for_and_found(project: Project) -> None:
     """By pytest what tests leave, and by Python what their modules do."""
+    project.device(torch=True)
     project.tests(
         """
         import pytest
@@ -508,30 +457,15 @@ def test_at_the_end_garbage_is_looked_for_and_found(project: Project) -> None:
             return made
 
         def test_first(gpuperf, ring):
-            gpuperf.measure(lambda: torch.ones(1))
+            gpuperf.measure(lambda: None)
         """
     )
-    result = project.run_apart("--gpu-arch=cpu", "--gpuperf-no-judge", "-s")
+    result = project.run_apart("--gpuperf-no-judge", "-s")
     result.assert_outcomes(passed=1)
-    assert "RuntimeError: found at the end" in result.stdout.str() + result.stderr.str()
+    said = result.stdout.str() + result.stderr.str()
+    assert "PytestUnraisableExceptionWarning" in said
+    assert "RuntimeError: found at the end" in said
     assert (project.root / "log.txt").read_text("utf-8") == "written"
-
-
-@pytest.mark.parametrize(("aside", "freezes"), [(0, True), (375, True), (200_000, False)])
-def test_what_python_sets_aside_by_itself_is_nobody_elses(
-    aside: int, freezes: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Python 3.12 begins with 375 objects; a server that forks has set aside its whole heap."""
-    import torch  # noqa: F401 -- without it there is nothing that would take long
-
-    frozen: list[bool] = []
-    monkeypatch.setattr(gc, "get_freeze_count", lambda: aside)
-    monkeypatch.setattr(gc, "freeze", lambda: frozen.append(True))
-    session = object.__new__(Session)
-    session._frozen, session.others_ran = None, False
-    for _ in range(2):
-        session.freeze_imports()
-    assert len(frozen) == freezes
 
 
 # Where a test fails

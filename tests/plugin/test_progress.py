@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from pytest_gpuperf.measure.instrument import STAND_IN
-from pytest_gpuperf.plugin.session import outlet
+from pytest_gpuperf.plugin.terminal import outlet
 from pytest_gpuperf.report.text import progress as progress_module
 from pytest_gpuperf.report.text.progress import Below, Occasional, Outlet
 from tests.plugin.projects import Project

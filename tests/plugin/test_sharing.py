@@ -97,28 +97,6 @@ def test_all_reports_of_a_test_hold_the_same_texts() -> None:
     assert dict(said)["gpuperf.cycles.measured"] == "500000000"
 
 
-def test_a_test_that_is_run_again_has_each_property_once(a100: Project) -> None:
-    conftest = a100.root / "conftest.py"
-    conftest.write_text(
-        conftest.read_text(encoding="utf-8")
-        + """
-from _pytest.runner import runtestprotocol
-
-def pytest_runtest_protocol(item, nextitem):
-    runtestprotocol(item, nextitem=nextitem, log=False)
-    item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
-    for report in runtestprotocol(item, nextitem=nextitem, log=False):
-        item.ihook.pytest_runtest_logreport(report=report)
-    return True
-""",
-        encoding="utf-8",
-    )
-    a100.run("--junitxml=junit.xml", "--gpuperf-missing=warn")
-    names = [name for name, _ in properties(a100, "test_step")]
-    assert "gpuperf.cycles" in names
-    assert len(names) == len(set(names))
-
-
 def test_hostile_names_leave_the_xml_well_formed(a100: Project) -> None:
     names = ["]]>", "a\nb", "<x y='\"'>", "&amp;", "\x00\x1b[31m", "a::b%", "größe"]
     a100.tests(

@@ -46,14 +46,8 @@ def test_an_unsound_step_fails_and_the_next_test_is_measured(project: Project) -
 
 
 def test_how_far_losses_may_be_apart_can_be_said(project: Project) -> None:
-    for number, (marker, argument) in enumerate(
-        (
-            ("", ", reproducible=0.02"),
-            ("", ", reproducible=False"),
-            ("@pytest.mark.gpuperf(reproducible=0.02)", ""),
-            ("@pytest.mark.gpuperf(reproducible=0)", ", reproducible=0.02"),
-        )
-    ):
+    wide, exact = (f"@pytest.mark.gpuperf(reproducible={distance})" for distance in (0.02, 0))
+    for number, (marker, argument) in enumerate(((wide, ""), (exact, ", reproducible=0.02"))):
         name = f"run-{number}.json"
         project.tests(DRIFTING.format(marker=marker, argument=argument))
         assert project.run(*CPU, f"--gpuperf-run={name}").ret == 0

@@ -63,29 +63,6 @@ def test_a_corrupted_baseline_is_named_with_its_entry_and_kept(a100: Project) ->
 # Others
 
 
-def test_blocked_by_name_a_plain_project_is_as_without_us(project: Project) -> None:
-    settings = ("markers = gpu: theirs", "addopts = --strict-markers -p no:asyncio")
-    project.pytester.makeini("\n".join(("[pytest]", *settings)))
-    project.tests(
-        """
-        import pytest
-
-        @pytest.mark.gpu
-        def test_plain(): pass
-        """
-    )
-    project.run("-p", "no:gpuperf").assert_outcomes(passed=1)
-    help_text = str(project.run("-p", "no:gpuperf", "--help").stdout)
-    assert "--gpuperf" not in help_text
-    assert "--gpu-arch" not in help_text
-    project.tests(STEP)
-    text = refused(project.run("-p", "no:gpuperf", "--gpu-arch=sm80"))
-    assert "unrecognized arguments: --gpu-arch=sm80" in text
-    result = project.run("-p", "no:gpuperf")
-    result.assert_outcomes(errors=1)
-    result.stdout.fnmatch_lines(["*fixture 'gpuperf' not found"])
-
-
 def test_in_a_plain_checkout_its_conftest_file_brings_us(
     a100: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:

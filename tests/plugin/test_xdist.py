@@ -129,17 +129,3 @@ def test_another_architecture_in_the_ini_file_is_refused_by_the_workers_tests(
     )
     result.stdout.no_fnmatch_line("refused: *")
     assert "asks for sm90" in (a100.root / "junit.xml").read_text(encoding="utf-8")
-
-
-def test_workers_of_a_config_that_nobody_configured_are_started(pytester: pytest.Pytester) -> None:
-    """As pytest-xdist's own tests do it."""
-    workers = pytest.importorskip("xdist.workermanage")
-    config = pytester.parseconfig("--tx", "popen")
-    assert config.pluginmanager.has_plugin("gpuperf")
-    manager = workers.NodeManager(config)
-    manager.EXIT_TIMEOUT = 0  # the worker waits for tests, and is killed
-    try:
-        (node,) = manager.setup_nodes(lambda _: None)
-        assert "gpuperf_invocation" in node.workerinput
-    finally:
-        manager.teardown_nodes()

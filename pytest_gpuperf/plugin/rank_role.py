@@ -1,0 +1,150 @@
+"""The role of a process that is one of several ranks: one of them judges, writes and prints."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_gpuperf.errors import UsageFailure, printable_lines
+from pytest_gpuperf.measure import ranks
+from pytest_gpuperf.measure.barrier import ENDED, STOPPED
+
+if TYPE_CHECKING:
+    from pytest_gpuperf.measure.instrument import Instrument
+    from pytest_gpuperf.measure.ranks import OtherRanks, Rank, RankLauncher
+    from pytest_gpuperf.measure.replica import Replicas
+    from pytest_gpuperf.model.settings import Settings
+
+FOLLOWED = "rank 0 has judged the measurement"
+"""What tests of the other ranks say, for which nobody has to read them."""
+
+
+def role_of(config: pytest.Config, settings: Settings) -> RankRole | None:
+    """The role of this process, by torchrun's variables; None where it is none of several.
+
+    Raises UsageFailure where ranks cannot be measured like this.
+    """
+    rank = ranks.own_rank()
+    if rank is not None and hasattr(config, "workerinput"):
+        raise UsageFailure(
+            "under torchrun each rank runs its tests itself, and -n has pytest-xdist run them "
+            "in other processes: leave it out"
+        )
+    return None if rank is None else RankRole(config, settings, rank)
+
+
+class RankRole:
+    """One of several ranks, which torchrun or another session has started."""
+
+    def __init__(self, config: pytest.Config, settings: Settings, rank: Rank) -> None:
+        self.rank = rank
+        self.others: OtherRanks | None = None
+        """The ranks that this process measures with, once it has an instrument."""
+        self._config = config
+        self._gpus: tuple[str, ...] = ()
+        """Those of all ranks that torchrun has started, where this process has taken one."""
+        self._stderr = os.dup(2)  # before tests run: pytest takes theirs
+        if rank.leads:
+            signal.signal(signal.SIGTERM, self._told_to_end)
+        if not rank.launched and "cpu" not in (settings.arch, settings.collector):
+            from pytest_gpuperf.measure.device import nvml
+
+            visible = [gpu.uuid for gpu in nvml.visible_gpus()]
+            self._gpus = ranks.take_gpu(rank, visible, os.environ)
+        if not rank.leads:
+            settings = replace(settings, judge=False, missing="warn", github="never")
+        if self.follows:
+            settings = replace(settings, reports=(), run=None)
+        self.settings = settings
+
+    @property
+    def follows(self) -> bool:
+        """Whether another rank judges, writes and prints what this one measures."""
+        return not (self.rank.leads or self.rank.launched)
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the ranks have stopped for one of them: no test after that one is measured."""
+        return self.others is not None and self.others.stopped
+
+    def instrument(self, own: Instrument) -> Instrument:
+        """Measures what all ranks execute, on this one by `own`. Raises UsageFailure."""
+        made = ranks.RankInstrument(own, self.rank, self.settings, self._tell)
+        self.others = made.others
+        return made
+
+    def launcher(self, replicas: Replicas, *, decides: bool) -> RankLauncher:
+        """Starts as many ranks again, in the place of `replicas`."""
+        return ranks.RankLauncher(
+            replicas, self.rank.count, self._gpus, decides=decides, waits=self._keeps_waiting
+        )
+
+    def say(self, what: str) -> None:
+        """Says something of this rank past pytest's capture."""
+        text = printable_lines(f"\ngpuperf: rank {self.rank.number}: {what}\n")
+        os.write(self._stderr, text.encode(errors="replace"))
+
+    def close(self) -> None:
+        """The session ends."""
+        if self.others is not None:
+            self.others.close()
+
+    def _keeps_waiting(self) -> None:
+        """Says that this rank does something by itself, for which the others have to wait."""
+        if self.others is not None:
+            self.others.client.says("go on")
+
+    def _tell(self, why: str) -> None:
+        self.say(f"{STOPPED}: {why}")
+
+    def _told_to_end(self, number: int, _: object) -> None:
+        """Goes on where a rank has failed: torchrun ends all then, and this one says which."""
+        held = self.others.held if self.others is not None else None
+        why = held.stops() if held is not None else ""
+        if not why:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+        # torchrun waits for 30 s and no longer: a test may take more, and so may those after it.
+        self._tell(why)
+        running: Any = self._config.pluginmanager.getplugin("session")
+        running.shouldfail = STOPPED
+
+
+class Follower:
+    """Keeps a rank quiet that another one leads; what fails on it alone it says."""
+
+    def __init__(self, role: RankRole, config: pytest.Config) -> None:
+        self._role = role
+        self._config = config
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionstart(self) -> None:
+        """The leading rank prints."""
+        reporter: Any = self._config.pluginmanager.getplugin("terminalreporter")
+        if reporter is not None:
+            reporter._tw._file = io.StringIO()
+        option = self._config.option
+        if option.tbstyle == "auto":
+            # All of them may fail alike, in a function of a library's that is pages long.
+            option.tbstyle = "short"
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """Says what cannot be collected here."""
+        if report.failed:
+            self._role.say(f"{report.nodeid}: {report.longreprtext}")
+
+    def pytest_internalerror(self, excrepr: object) -> None:
+        """Says what has gone wrong in pytest, or in a plugin."""
+        self._role.say(str(excrepr))
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Nobody else knows what has failed here only; the leading rank says what stops all."""
+        said = report.longreprtext
+        told = FOLLOWED in said or (STOPPED in said and ENDED not in said)
+        if report.failed and not told:
+            self._role.say(f"{report.nodeid}: {said}")
