@@ -50,10 +50,9 @@ def report_text(
     say, which is not in JSON.
     """
     if report.suffix == ".html":
-        from pytest_gpuperf.report.html.night_drawings import nights_of_run
         from pytest_gpuperf.report.html.page import page
 
-        return page(run, file, context, nights_of_run(past, run) if past else None)
+        return page(run, file, context, past)
     if report.suffix == ".md":
         from pytest_gpuperf.report.markdown import markdown, nights
 

@@ -42,8 +42,8 @@ _LISTED = 20
 """So many are named before the tables, the worst of them; all of them have tables."""
 _RESERVE = 200
 """Bytes for what is said of tables that are left out."""
-_EVENTS, _MOVES, _SUSPECTS = 5, 3, 3
-"""Nights that something got worse on; metrics and suspects of each."""
+_EVENTS = 5
+"""Nights that something got worse on."""
 _FILES = 5
 """Files that are named of those that are partial, and of those that were left out."""
 _NIGHTS = ("test", "device", "last 30 days", "now", "last change")
@@ -85,39 +85,30 @@ def nights(past: History) -> str:
 
     Then what differs since the night before, and a sparkline per test.
     """
-    from pytest_gpuperf.report.text import night_lines
+    from pytest_gpuperf.report.text.night_lines import night_view, sparkline
 
-    worse = night_lines.night_events(past, night_lines.worse_lately(past))
-    creeping = night_lines.creeping(past)
-    heading = "Worse since" if worse else night_lines.calm(creeps=bool(creeping))
-    lines = [f"## {heading}", ""]
-    source = past.source
-    lines += [f"- {cell(said)}" for said in (*source.partial[:_FILES], *source.problems[:_FILES])]
-    for event in worse[:_EVENTS]:
+    told = night_view(past)
+    lines = [f"## {told.heading}", ""]
+    lines += [f"- {cell(said)}" for said in (*told.partial[:_FILES], *told.left_out[:_FILES])]
+    for event in told.worse[:_EVENTS]:
         lines += [f"- **{cell(f'{event.day}, {event.where}')}**: {event.what}"]
-        lines += [f"  - {cell(f'{title}: {said}')}" for title, said, _ in event.moves[:_MOVES]]
-        more = len(event.moves) - _MOVES
-        lines += [f"  - and {more} more"] if more > 0 else []
-        lines += [f"  - {cell(said)}" for said in (*event.elsewhere, *event.suspects[:_SUSPECTS])]
+        lines += [f"  - {cell(said)}" for said in event.said]
         lines += [f"  - `{code(command)}`" for command in event.commands]
         lines += [f"  - [what changed in the code](<{event.compared}>)"] if event.compared else []
-    if len(worse) > _EVENTS:
-        lines += [f"- and {len(worse) - _EVENTS} more nights"]
-    lines += [f"- {cell(said)}" for said in night_lines.spoken(past)]
-    if waiting := night_lines.waiting(past):
-        lines += [f"- {waiting}"]
-    lines += [f"- creep: {cell(title)}: {cell(said)}" for _, title, said in creeping]
-    rows = night_lines.night_rows(past)
-    if rows:
+    if len(told.worse) > _EVENTS:
+        lines += [f"- and {len(told.worse) - _EVENTS} more nights"]
+    lines += [f"- {cell(said)}" for said in told.last]
+    lines += [f"- creep: {cell(title)}: {cell(said)}" for title, said in told.creeping]
+    if told.rows:
         lines += ["", row(_NIGHTS), row(["---"] * len(_NIGHTS))]
-    for shown in rows[:_LISTED]:
-        main = shown.main
-        spark = night_lines.sparkline(main, night_lines.first_recent(past), past.days[-1])
+    for shown in told.rows[:_LISTED]:
+        name = f"{shown.label}: {shown.main.metric.name}"
         changed = f"{shown.change} since {shown.since}" if shown.since else ""
-        name = f"{shown.label}: {main.metric.name}"
+        spark = sparkline(shown.main, told.span)
         lines += [row([name, shown.device, spark, shown.now, changed])]
-    if len(rows) > _LISTED:
-        lines += ["", f"and {len(rows) - _LISTED} more tests: `gpuperf history --output FILE.html`"]
+    if len(told.rows) > _LISTED:
+        more = len(told.rows) - _LISTED
+        lines += ["", f"and {more} more tests: `gpuperf history --output FILE.html`"]
     return "\n".join([*lines, ""])
 
 

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from jinja2 import Template
 
     from pytest_gpuperf.history.nights import History
-    from pytest_gpuperf.report.html.night_drawings import NightsOfRun
 
 _FOLDER = Path(__file__).parent
 _PAGE, _HISTORY = "page.html.j2", "history.html.j2"
@@ -44,6 +43,8 @@ _MOST_ROWS = 400
 """Rows of a figure's table in the page; its CSV file has them all."""
 _MOST_PLAIN = 20_000
 """Characters of a CSV file that is in the page as it is."""
+_MOST_EVENTS = 120
+"""Events on the page of a history."""
 _MOST_VALUES = 6
 """Values of one fact that are shown."""
 
@@ -52,13 +53,17 @@ def page(
     run: Run,
     file: str = "",
     context: CommandContext | None = None,
-    nights: NightsOfRun | None = None,
+    past: History | None = None,
 ) -> str:
     """The report of `run` as HTML. `file` is where the run is saved, for the commands to type.
 
-    `context` is what these depend on; None where only the run is known. `nights` is what other runs
+    `context` is what these depend on; None where only the run is known. `past` is what other runs
     say of its tests, where there is a history.
     """
+    from pytest_gpuperf.report.html import night_drawings
+    from pytest_gpuperf.report.text.night_lines import night_view
+
+    nights = night_view(past, run) if past else None
     measured = subjects(run)
     figures = all_figures(measured)
     drawings = ((one.key, chart.drawing(one)) for one in figures)
@@ -75,6 +80,11 @@ def page(
         data=in_script(_neutral(list(charts.values()))),
         overview=overview(run, measured, file, context),
         nights=nights,
+        sparks={
+            one.main.key: night_drawings.spark(nights, one.main)
+            for one in (nights.rows if nights else ())
+        },
+        drawings=night_drawings,
         value=units.value,
         lost=kernel_lines.duration,
         strip=(STRIP_WIDTH, STRIP_HEIGHT),
@@ -95,25 +105,16 @@ def history_page(past: History) -> str:
     """The history as HTML. It has no script: series are drawn as SVG."""
     from pytest_gpuperf.history.nights import date
     from pytest_gpuperf.report.html import night_drawings
-    from pytest_gpuperf.report.text import night_lines
+    from pytest_gpuperf.report.text.night_lines import night_view
 
-    events = night_drawings.drawn_events(past, past.events)
-    creeping = night_lines.creeping(past)
     text = template(_HISTORY).render(
         version=__version__,
         policy=policy(style(), ()),
         style=style(),
-        past=past,
+        nights=night_view(past),
+        drawings=night_drawings,
         span=(date(past.days[0]), date(past.days[-1])) if past.days else ("", ""),
-        headline=night_lines.headline(past),
-        worse=night_lines.night_events(past, night_lines.worse_lately(past)),
-        yesterday=list(night_lines.spoken(past)),
-        waiting=night_lines.waiting(past),
-        events=events,
-        left_out=len(night_lines.night_events(past, past.events)) - len(events),
-        creeping=[(title, said) for _, title, said in creeping],
-        calm=night_lines.calm(creeps=bool(creeping)),
-        rows=[(row, night_drawings.spark(past, row.main)) for row in night_lines.night_rows(past)],
+        most_events=_MOST_EVENTS,
     )
     return text.encode("utf-8", "replace").decode()
 
