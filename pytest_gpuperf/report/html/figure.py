@@ -80,11 +80,11 @@ class Plot:
     """Columns of quantities: a series each for bars; x and y for points."""
     series: str = ""
     """The column of text that divides rows into series, each with its colour."""
-    panel: str = ""
-    """The column of text that divides rows into charts side by side."""
+    panels: tuple[str, ...] = ()
+    """The columns of text that divide rows into charts side by side."""
     published: tuple[str, ...] = ()
     """Which of `values` somebody else measured: drawn hollow."""
-    logarithmic: tuple[bool, bool] = (False, False)
+    logarithmic: Sequence[bool] = (False, False)
     """For points: the axes of x and y."""
     most: float | None = None
     """Where the axis of values ends; None where the values decide."""

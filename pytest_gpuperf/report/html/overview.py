@@ -477,12 +477,6 @@ def _notes(run: Run, subjects: Sequence[FigureSubject]) -> Iterator[str]:
         windows = [m for m in subject.measurements if m.window]
         if windows:
             yield f"{subject.label}: {step_tables.window_line(windows[0])}"
-        if subject.left_out:
-            kept = len(subject.kernels.launches) if subject.kernels else 0
-            yield (
-                f"Figures of the kernels of {subject.label} are of its {kept:,} longest launches: "
-                f"{subject.left_out:,} shorter ones are left out"
-            )
     yield from view.unsupported(run.verdicts)
 
 

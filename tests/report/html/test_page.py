@@ -31,7 +31,6 @@ from pytest_gpuperf.model.result import (
     Outcome,
 )
 from pytest_gpuperf.report.html.page import in_script, page
-from pytest_gpuperf.report.html.subject import MOST_LAUNCHES
 from tests.examples import kernels_changed, measurement, run, verdict
 from tests.kernel_steps import NAMING, table
 from tests.report.html.pages import COMMITTED, full, rendered
@@ -223,7 +222,6 @@ def test_a_run_of_forty_thousand_hostile_kernels_stays_small() -> None:
     kernels = KernelTable(names, ("active_cycles", "instructions"), launches, 0.0)
     text = page(run([measurement(kernels=kernels)]))
     assert len(text) < 1_500_000
-    assert f"{count - MOST_LAUNCHES:,} shorter ones are left out" in text
     assert shape(text).count("script") == 3
 
 
