@@ -116,10 +116,7 @@ def _head(results: Sequence[Result], run: Run, context: CommandContext) -> Itera
     """How many stand how, what is incomplete, what failed, what to do next, what was run, and how
     much was judged.
     """
-    ended = f"{run.unfinished}; " if run.unfinished else ""
-    incomplete = f", {len(run.skipped)} incomplete" if run.skipped else ""
-    stand = view.tally(results) or "nothing was measured"
-    yield from (f"# gpuperf: {ended}{stand}{incomplete}", "")
+    yield from (f"# gpuperf: {view.headline(run)}", "")
     for why, tests in [*run.incomplete().items()][:_LISTED]:
         more = f" and {len(tests) - _LISTED} more" if len(tests) > _LISTED else ""
         yield f"- incomplete, **{cell(why).strip()}**: {cell(', '.join(tests[:_LISTED]))}{more}"

@@ -30,7 +30,7 @@ from pytest_gpuperf.report.html.figures import all_figures
 from pytest_gpuperf.report.html.overview import STRIP_HEIGHT, STRIP_WIDTH, overview
 from pytest_gpuperf.report.html.subject import KERNELS, FigureSubject, subjects
 from pytest_gpuperf.report.text import kernel_lines, table
-from pytest_gpuperf.report.text.next_command import CommandContext
+from pytest_gpuperf.report.text.next_command import CommandContext, typed
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -86,7 +86,8 @@ def page(
         },
         drawings=night_drawings,
         value=units.value,
-        lost=kernel_lines.duration,
+        causes=kernel_lines,
+        command=typed(run.command),
         strip=(STRIP_WIDTH, STRIP_HEIGHT),
         figures=[one for one in figures if one not in lacking],
         charted=charts.keys(),

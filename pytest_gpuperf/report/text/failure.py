@@ -76,10 +76,10 @@ def _in_short(result: Result, worst: Outcome, failing: Sequence[Verdict | Expect
     """Why it failed in a few words: "cycles +2.52 %: regressed on NVIDIA H200 (sm90)"."""
     says = view.SAYS[worst].removeprefix("is ").removeprefix("has ")
     those = [entry for entry in failing if entry.outcome is worst]
-    changes = view.moved([entry for entry in those if isinstance(entry, Verdict)])
+    changes = view.moves([entry for entry in those if isinstance(entry, Verdict)])
     limits = map(expectation_lines.in_short, (e for e in those if isinstance(e, Expectation)))
     named = result.name if result.name != STEP else ""
-    said = [named, ", ".join(filter(None, [changes, *limits])), says]
+    said = [named, ", ".join(filter(None, [*changes, *limits])), says]
     device = result.first.fingerprint.device
     return printable(f"{': '.join(filter(None, said))} on {device.name} ({device.arch})")
 
@@ -90,7 +90,7 @@ def brief(result: Result, width: int) -> list[str]:
     if worst not in view.SAYS:
         return []
     of = [e for e in result.said if isinstance(e, Verdict) and e.outcome is worst]
-    changes = view.moved(of)
+    changes = ", ".join(view.moves(of))
     return table.wrapped(
         [view.standing(result, worst) + (f": {changes}" if changes else "")], width, ""
     )
