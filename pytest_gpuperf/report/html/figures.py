@@ -35,18 +35,15 @@ from pytest_gpuperf.report.html.figure import (
     told,
 )
 from pytest_gpuperf.report.html.subject import (
-    NO_GPU,
     FigureSubject,
     family,
     missing_kernels,
     missing_metrics,
-    portable,
     short_name,
 )
-from pytest_gpuperf.report.text.step_tables import COPY_TIMES, OUTSIDE
+from pytest_gpuperf.report.text.step_tables import OUTSIDE
 
 _FOLDER = Path(__file__).parent
-_ACTIVITY = "--gpuperf-metrics activity"
 _STEP = "the whole step"
 _MOST = 15
 """Kernels that are shown by themselves, per configuration."""
@@ -59,18 +56,6 @@ _NAME = 300
 
 _SPENT = ("cycles", "flops")
 """What a phase takes its part of: without a GPU nobody counts cycles."""
-_TIMES = {
-    "kernel_time": "kernels",
-    "copy_time_h2d": "copies to the device",
-    "copy_time_d2h": "copies to the host",
-    "copy_time_d2d": "copies on the device",
-}
-_SHARES = {"gpu_idle": "idle", "copy_overlap": "copies under kernels"}
-_BYTES = {
-    "copy_time_h2d": ("copy_bytes_h2d_pinned", "copy_bytes_h2d_pageable"),
-    "copy_time_d2h": ("copy_bytes_d2h_pinned", "copy_bytes_d2h_pageable"),
-    "copy_time_d2d": ("copy_bytes_d2d",),
-}
 _FLOP = (*(name for weights in OPCODES.values() for name in weights), *TENSOR.values(), DRAM_BYTES)
 
 PAPER_SUITE = "meddpm"
@@ -141,9 +126,8 @@ def _missing(key: str, known: _Table, subjects: Sequence[FigureSubject], *, ther
         return WITHOUT[key](subjects)
     if key in COUNTED:
         return missing_metrics(subjects, COUNTED[key], per_kernel=True)
-    if key in SOURCES:
-        return ""
-    return missing_metrics(subjects, known["wanted"])
+    wanted = () if key in WITHOUT else known["wanted"]
+    return missing_metrics(subjects, wanted) if wanted else ""
 
 
 def _plot(
@@ -235,23 +219,23 @@ def _phases(known: _Table, subject: FigureSubject, _: Sequence[FigureSubject]) -
 # What a trace has shown
 
 
-def _transfers(_: _Table, subject: FigureSubject, subjects: Sequence[FigureSubject]) -> Found:
+def _transfers(known: _Table, subject: FigureSubject, subjects: Sequence[FigureSubject]) -> Found:
     """Kernels, each direction of copies in which anything is copied, overlap and idleness."""
     found, span = Found(), subject.value("gpu_span")
-    for metric, name in _TIMES.items():
+    for metric, name in known["times"].items():
         value = subject.value(metric)
         if value is not None and any(one.value(metric) for one in subjects):
-            sizes = {size: subject.value(size) for size in _BYTES.get(metric, ())}
-            known = [size for size in sizes.values() if size is not None]
+            sizes = {size: subject.value(size) for size in known["bytes"].get(metric, ())}
+            counted = [size for size in sizes.values() if size is not None]
             ends = [size.rpartition("_")[2] for size, count in sizes.items() if count]
             found.rows.append(
                 (
                     *(name, quantity(value, catalogue().metrics[metric].unit), share(value, span)),
-                    quantity(sum(known) if known else None, "bytes"),
+                    quantity(sum(counted) if counted else None, "bytes"),
                     " and ".join(end for end in ends if end != "d2d") or None,
                 )
             )
-    for metric, name in _SHARES.items():
+    for metric, name in known["shares"].items():
         value = subject.value(metric)
         if value is not None:
             found.rows.append((name, quantity(value, "%"), None, None, None))
@@ -260,52 +244,17 @@ def _transfers(_: _Table, subject: FigureSubject, subjects: Sequence[FigureSubje
     return found
 
 
-def _without_trace(subjects: Sequence[FigureSubject]) -> str:
-    """Why there is no trace, or what takes one."""
-    reasons = dict.fromkeys(
-        entry.reason
-        for subject in subjects
-        for measurement in subject.measurements
-        for entry in measurement.unsupported
-        if entry.metric in ("kernel_time", *COPY_TIMES)
-    )
-    if reasons:
-        return f"Not available here: {'; '.join(reasons)}"
-    if portable(subjects):
-        return f"{NO_GPU} there is nothing to trace"
-    return f"This run has no trace of the step: {_ACTIVITY} takes one"
-
-
-def _components(_: _Table, subject: FigureSubject, subjects: Sequence[FigureSubject]) -> Found:
-    """Its components, the longest first, where anything was launched in one."""
-    listed, inside = subject.components, _inside(subject)
-    # Where all are graphs, in which nothing can be told apart, that is what there is to see.
-    if listed is None or (not inside and any(map(_inside, subjects))):
-        return Found()
-    found = Found(said=inside[0] if inside else "")
-    found.notes += [f"{subject.label}: {note}" for note in listed.notes]
-    others = [one.label for one in subjects if one.components and not _inside(one)]
-    if inside and others:
-        why = "left out here, since nothing was launched in a component"
-        found.notes.append(f"{', '.join(others)}: {why}")
-    for entry in listed.entries:
+def _components(_: _Table, subject: FigureSubject, __: Sequence[FigureSubject]) -> Found:
+    """Its components, the longest first."""
+    listed, found = subject.components, Found()
+    for entry in listed.entries if listed else ():
         time, part = (None, None) if entry.empty else (entry.time, entry.share)
-        cells = quantity(time, listed.unit), quantity(part, "%")
+        cells = quantity(time, listed.unit if listed else ""), quantity(part, "%")
         found.rows.append((entry.name, *cells, entry.launches, entry.copy_time))
+        if entry.name != OUTSIDE and not entry.empty:
+            found.said = found.said or entry.name
+    found.notes += [f"{subject.label}: {note}" for note in (listed.notes if listed else ())]
     return found
-
-
-def _inside(subject: FigureSubject) -> list[str]:
-    """The components in which something was launched, the longest first."""
-    entries = subject.components.entries if subject.components else ()
-    return [entry.name for entry in entries if entry.name != OUTSIDE and not entry.empty]
-
-
-def _without_components(subjects: Sequence[FigureSubject]) -> str:
-    """What the run lacks: the set that hears components, or their marks."""
-    traced = any(subject.value("launches") is not None for subject in subjects)
-    by = "" if traced or portable(subjects) else f", and is measured with {_ACTIVITY}"
-    return f"This run has no components: a step names them by `with gpuperf.component(...)`{by}"
 
 
 # Kernels
@@ -486,8 +435,10 @@ SOURCES: dict[str, Callable[[_Table, FigureSubject, Sequence[FigureSubject]], Fo
 """Who finds the rows of a figure, by its key in `figures.yaml`; of the others it names metrics."""
 WITHOUT: dict[str, Callable[[Sequence[FigureSubject]], str]] = {
     "phases": lambda _: "This run has no phases: a step names them by `with gpuperf.phase(...)`",
-    "transfers": _without_trace,
-    "components": _without_components,
+    "components": lambda _: (
+        "This run has no components: a step names them by `with gpuperf.component(...)`; on a GPU "
+        "--gpuperf-metrics activity measures them"
+    ),
     "kernel-mix": missing_kernels,
     "kernels": missing_kernels,
 }

@@ -71,17 +71,25 @@ class Strip:
 class VerdictRow:
     """One verdict, as the cells of a table and a drawing."""
 
-    metric: str = ""
-    baseline: str = table.NOTHING
-    measured: str = table.NOTHING
-    change: str = table.NOTHING
-    tolerance: str = table.NOTHING
-    detectable: str = table.NOTHING
-    outcome: str = ""
-    tone: str = ""
-    """bad, doubtful, good or ""."""
-    strip: Strip | None = None
     verdict: Verdict | None = None
+    """None where nothing was judged."""
+
+    @property
+    def cells(self) -> dict[str, str]:
+        """Its cells by the headings of a table of verdicts."""
+        if self.verdict is None:
+            return dict.fromkeys(table.HEADINGS, table.NOTHING) | {"metric": ""}
+        return dict(zip(table.HEADINGS, table.cells(self.verdict), strict=True))
+
+    @property
+    def tone(self) -> str:
+        """bad, doubtful, good or ""."""
+        return _TONES.get(self.verdict.outcome, "") if self.verdict else ""
+
+    @property
+    def strip(self) -> Strip | None:
+        """The drawing of its interval; None where there is none."""
+        return _strip(self.verdict) if self.verdict else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,22 +243,13 @@ def _row(subject: FigureSubject, place: int, unique: bool) -> TestRow:
         result,
         time=None if time is None else time if unit == "ns" else time * 1e6,
         cost=view.cost(result),
-        decides=_verdict_row(decides) if decides else VerdictRow(),
+        decides=VerdictRow(decides),
         besides=_besides(told, decides),
-        told=tuple(map(_verdict_row, told)),
+        told=tuple(map(VerdictRow, told)),
         cause=kernel_lines.sentence(blamed) if blamed else "",
         tree=kernel_lines.module_tree(blamed) if blamed else None,
     )
     return row if unique else replace(row, label=row.test)
-
-
-def _verdict_row(verdict: Verdict) -> VerdictRow:
-    return VerdictRow(
-        *table.cells(verdict),
-        tone=_TONES.get(verdict.outcome, ""),
-        strip=_strip(verdict),
-        verdict=verdict,
-    )
 
 
 def _rank(verdict: Verdict) -> tuple[int, bool]:

@@ -80,10 +80,9 @@ def page(
         data=in_script(_neutral(list(charts.values()))),
         overview=overview(run, measured, file, context),
         nights=nights,
-        sparks={
-            one.main.key: night_drawings.spark(nights, one.main)
-            for one in (nights.rows if nights else ())
-        },
+        sparks={one.main.key: night_drawings.spark(nights, one.main) for one in nights.rows}
+        if nights
+        else {},
         drawings=night_drawings,
         value=units.value,
         causes=kernel_lines,
@@ -162,7 +161,7 @@ def _collecting(figures: Sequence[Figure], measured: Sequence[FigureSubject]) ->
     tests = list(dict.fromkeys(subject.result.test for subject in measured))
     if len(tests) > 1:
         tests = list(dict.fromkeys(test.partition("::")[0] for test in tests))
-    flags = f"--gpuperf-metrics paper {KERNELS} --gpuperf-report report.html"
+    flags = f"--gpuperf-metrics paper,activity {KERNELS} --gpuperf-report report.html"
     return f"pytest {shlex.join(tests)} {flags}"
 
 

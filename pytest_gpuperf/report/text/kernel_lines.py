@@ -52,8 +52,6 @@ class ChangeRow:
 
     change: float
     """Nanoseconds."""
-    before: float
-    after: float
     share: float | None
     what: str
     """A kernel's short name, or a family."""
@@ -480,8 +478,6 @@ def _row(entries: Sequence[KernelChange], kernels: int = 0) -> ChangeRow:
     summed = f"{first.kind.value}: {kernels} kernels, {launches:,} launches"
     return ChangeRow(
         change=fsum(entry.change for entry in entries),
-        before=before,
-        after=after,
         share=fsum(shares) if shares else None,
         what=first.family if kernels else first.short,
         how=summed if kernels else _how(first, before, after, launches),

@@ -86,7 +86,7 @@ def test_what_got_worse_is_not_said_without_what_got_better() -> None:
     assert said.lead.startswith("test_training_step[tf32] regressed on NVIDIA H200 (sm90): peak_")
     assert "; improved: step_time -6.00 % (" in said.lead
     (row,) = said.rows
-    assert (row.decides.metric, row.decides.change) == ("peak_memory", "+0.03 %")
+    assert (row.decides.cells["metric"], row.decides.cells["change"]) == ("peak_memory", "+0.03 %")
     assert row.besides == "step_time -6.00 % improved"
     assert row.cost == pytest.approx(-6e6)
 
@@ -96,21 +96,18 @@ def test_a_row_has_the_time_of_a_step_and_what_decides() -> None:
     cycles = moved("cycles", Outcome.REGRESSED, 0.5)
     row = row_of(cycles, time, moved("instructions", Outcome.UNCHANGED, 0.0))
     # Of what is as bad, the time.
-    assert (row.decides.metric, row.decides.change, row.decides.tolerance) == (
-        "step_time",
-        "+2.00 %",
-        "0.5 %",
-    )
-    assert row.decides.detectable == "1.1 %"
+    cells = row.decides.cells
+    shown = [cells[name] for name in ("metric", "change", "tolerance", "MDE")]
+    assert shown == ["step_time", "+2.00 %", "0.5 %", "1.1 %"]
     assert row.besides == "cycles +50.00 % regressed; 1 unchanged"
-    assert [one.metric for one in row.told] == ["step_time", "cycles", "instructions"]
+    assert [one.cells["metric"] for one in row.told] == ["step_time", "cycles", "instructions"]
 
 
 def test_without_a_time_the_metric_decides_that_is_furthest_out() -> None:
     near, far = (
         moved(m, Outcome.UNCHANGED, c) for m, c in (("flops", 0.001), ("operators", 0.004))
     )
-    assert row_of(near, far).decides.metric == "operators"
+    assert row_of(near, far).decides.cells["metric"] == "operators"
 
 
 def test_the_interval_is_drawn_against_its_tolerance() -> None:

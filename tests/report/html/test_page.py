@@ -258,8 +258,7 @@ def test_the_commands_name_the_run() -> None:
     assert "gpuperf update-baseline 'runs/my run.json' --reason" in words
 
 
-def test_what_a_trace_would_give_is_not_urged() -> None:
-    text = rendered("h200-paper.json.xz")
-    assert "--gpuperf-metrics activity takes one" in text
-    assert "To fill those that can be" not in text
-    assert "To fill those that can be" in rendered("h200-meddpm.json")
+def test_what_fills_the_figures_is_one_command() -> None:
+    words = re.sub("<[^>]*>", "", rendered("h200-meddpm.json"))
+    assert "--gpuperf-metrics paper,activity --gpuperf-kernels always" in words
+    assert "To fill those that can be" not in rendered("cpu-meddpm.json")
