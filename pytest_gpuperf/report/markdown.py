@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.catalogue import units
+from pytest_gpuperf.catalogue.units import counted
 from pytest_gpuperf.errors import printable
 from pytest_gpuperf.model.measurement import STEP
 from pytest_gpuperf.model.result import (
@@ -36,8 +37,6 @@ from pytest_gpuperf.report.text.next_command import (
 if TYPE_CHECKING:
     from pytest_gpuperf.history.nights import History
 
-_WIDTH = 96
-"""Of the kernels' lines, which are not wrapped by who shows them."""
 _LISTED = 20
 """So many are named before the tables, the worst of them; all of them have tables."""
 _RESERVE = 200
@@ -74,10 +73,13 @@ def markdown(run: Run, limit: int | None = None, context: CommandContext | None 
     room = limit - _size(head) - _size(_folded(folded, [""])) - _RESERVE
     if room < 0:
         return ""
-    fitting = _fitting([*above, *below], room)
+    fitting = table.fitting(list(map(_size, [*above, *below])), room)
     text = head + "".join(above[:fitting]) + _folded(folded, below[: max(0, fitting - len(above))])
-    missing = len(above) + len(below) - fitting
-    return text + (_left_out(missing, limit) if missing else "")
+    missing = counted(len(above) + len(below) - fitting, "table")
+    if fitting == len(above) + len(below):
+        return text
+    said = f"{missing} left out, to stay below {limit:,} bytes; the run's file has everything."
+    return f"{text}{said}\n"
 
 
 def nights(past: History) -> str:
@@ -174,7 +176,7 @@ def _blamed(attribution: Attribution) -> Iterator[str]:
     cause = kernel_lines.sentence(attribution)
     if cause:
         yield from (f"**{cell(cause).strip()}**", "")
-    said = kernel_lines.lines(attribution, _WIDTH, told=True)
+    said = kernel_lines.lines(attribution, table.WIDTH, told=True)
     if said:
         yield from ("```", *map(code, said), "```", "")
     modules = kernel_lines.changed_modules(attribution)
@@ -224,20 +226,6 @@ def _folded(results: Sequence[Result], sections: Sequence[str]) -> str:
     # The empty lines: what is between them is read as Markdown.
     body = "".join(sections)
     return f"<details>\n<summary>{title}</summary>\n\n{body}</details>\n\n"
-
-
-def _fitting(sections: Sequence[str], room: int) -> int:
-    """How many sections fit into so many bytes, from the first on."""
-    for number, section in enumerate(sections):
-        room -= _size(section)
-        if room < 0:
-            return number
-    return len(sections)
-
-
-def _left_out(count: int, limit: int) -> str:
-    tables = f"{count} table{'s' if count != 1 else ''}"
-    return f"{tables} left out, to stay below {limit:,} bytes; the run's file has everything.\n"
 
 
 def _size(text: str) -> int:

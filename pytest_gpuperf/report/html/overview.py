@@ -108,7 +108,7 @@ class TestRow:
     cost: float | None
     """What it takes longer than the baseline's, in ns."""
     decides: VerdictRow
-    """Of the worst verdicts that on time, else the one furthest out."""
+    """The worst of them."""
     besides: str
     """What else was judged, in a few words."""
     told: tuple[VerdictRow, ...]
@@ -233,7 +233,7 @@ def _row(subject: FigureSubject, place: int, unique: bool) -> TestRow:
     result = subject.result
     step = [v for v in result.verdicts if v.phase == STEP]
     told = sorted((v for v in step if v.outcome not in _UNTOLD), key=_rank)
-    decides = _deciding(told)
+    decides = next((v for v in told if v.outcome is not Outcome.KERNELS_CHANGED), None)
     times = ((subject.value(name), catalogue().metrics[name].unit) for name in view.TIMES)
     time, unit = next(((t, unit) for t, unit in times if t is not None), (None, ""))
     blamed = result.attribution
@@ -252,26 +252,15 @@ def _row(subject: FigureSubject, place: int, unique: bool) -> TestRow:
     return row if unique else replace(row, label=row.test)
 
 
-def _rank(verdict: Verdict) -> tuple[int, bool]:
-    """The worst first; of what is as bad the time, which all of it is about."""
-    return WORST_FIRST.index(verdict.outcome), verdict.metric not in view.TIMES
-
-
-def _deciding(told: Sequence[Verdict]) -> Verdict | None:
-    """The verdict that the row shows: of the worst, that on time; else the one furthest out."""
-    worst = [v for v in told if v.outcome is not Outcome.KERNELS_CHANGED]
-    worst = [v for v in worst if v.outcome is worst[0].outcome]
-    timed = min((v for v in worst if v.metric in view.TIMES), key=_best_time, default=None)
-    return timed or max(worst, key=_tolerances, default=None)
-
-
-def _best_time(verdict: Verdict) -> int:
-    return view.TIMES.index(verdict.metric)
-
-
-def _tolerances(verdict: Verdict) -> float:
-    """How many tolerances a metric moved."""
-    return abs(verdict.change or 0.0) / verdict.tolerance if verdict.tolerance else 0.0
+def _rank(verdict: Verdict) -> tuple[int, int, float]:
+    """The worst first; of what is as bad the time, which all of it is about; then by tolerances."""
+    known = verdict.metric in view.TIMES
+    furthest = abs(verdict.change or 0.0) / verdict.tolerance if verdict.tolerance else 0.0
+    return (
+        WORST_FIRST.index(verdict.outcome),
+        view.TIMES.index(verdict.metric) if known else len(view.TIMES),
+        -furthest,
+    )
 
 
 def _strip(verdict: Verdict) -> Strip | None:

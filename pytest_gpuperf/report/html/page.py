@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from pytest_gpuperf.history.nights import History
 
 _FOLDER = Path(__file__).parent
-_PAGE, _HISTORY = "page.html.j2", "history.html.j2"
 _MOST_ROWS = 400
 """Rows of a figure's table in the page; its CSV file has them all."""
 _MOST_PLAIN = 20_000
@@ -70,13 +69,10 @@ def page(
     charts = {key: drawing for key, drawing in drawings if drawing is not None}
     # A table of half of what a figure is about is none: the first screen has it.
     lacking = [one for one in figures if one.key not in charts and (one.missing or not one.rows)]
-    css, scripts = style(), _scripts()
-    text = template(_PAGE).render(
+    return _rendered(
+        "page.html.j2",
+        ("vendor/echarts.common.min.js", "page.js"),
         run=run,
-        version=__version__,
-        policy=policy(css, scripts),
-        style=css,
-        scripts=scripts,
         data=in_script(_neutral(list(charts.values()))),
         overview=overview(run, measured, file, context),
         nights=nights,
@@ -97,8 +93,6 @@ def page(
         collect=_collecting(figures, measured),
         facts=_facts(measured),
     )
-    # A name may hold half a surrogate pair, which is no text that a file can have.
-    return text.encode("utf-8", "replace").decode()
 
 
 def history_page(past: History) -> str:
@@ -107,16 +101,13 @@ def history_page(past: History) -> str:
     from pytest_gpuperf.report.html import night_drawings
     from pytest_gpuperf.report.text.night_lines import night_view
 
-    text = template(_HISTORY).render(
-        version=__version__,
-        policy=policy(style(), ()),
-        style=style(),
+    return _rendered(
+        "history.html.j2",
         nights=night_view(past),
         drawings=night_drawings,
         span=(date(past.days[0]), date(past.days[-1])) if past.days else ("", ""),
         most_events=_MOST_EVENTS,
     )
-    return text.encode("utf-8", "replace").decode()
 
 
 def in_script(data: object) -> str:
@@ -203,8 +194,18 @@ def _scalar(value: Scalar) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
+def _rendered(name: str, files: Sequence[str] = (), **content: object) -> str:
+    """One of our templates with this content, our style and these scripts."""
+    css, *scripts = ((_FOLDER / file).read_text(encoding="utf-8") for file in ("page.css", *files))
+    text = _template(name).render(
+        version=__version__, policy=_policy(css, scripts), style=css, scripts=scripts, **content
+    )
+    # A name may hold half a surrogate pair, which is no text that a file can have.
+    return text.encode("utf-8", "replace").decode()
+
+
 @lru_cache(maxsize=2)
-def template(name: str) -> Template:
+def _template(name: str) -> Template:
     """One of our templates: what comes from outside is escaped."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
@@ -224,18 +225,7 @@ def _shown_text(value: object) -> object:
     return printable_lines(value) if type(value) is str else value
 
 
-def style() -> str:
-    """The style of all our pages."""
-    return (_FOLDER / "page.css").read_text(encoding="utf-8")
-
-
-def _scripts() -> tuple[str, ...]:
-    """The plotting library and our own, which draws by it."""
-    files = (_FOLDER / "vendor" / "echarts.common.min.js", _FOLDER / "page.js")
-    return tuple(file.read_text(encoding="utf-8") for file in files)
-
-
-def policy(css: str, scripts: Sequence[str]) -> str:
+def _policy(css: str, scripts: Sequence[str]) -> str:
     """Our own style and scripts, by what they are; images that are in the page; nothing else."""
     run = " ".join(_hash(script) for script in scripts) or "'none'"
     return (

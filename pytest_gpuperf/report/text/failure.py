@@ -25,8 +25,6 @@ from pytest_gpuperf.report.text.next_command import CommandContext
 
 _LEAST_PART = 0.05
 """The part of the largest change of a phase below which another's is not said."""
-WIDTH = 96
-"""The width of a message that no terminal shows."""
 _MISSING = (Lack.NO_BASELINE, Lack.OTHER_WORKLOAD, Lack.OTHER_COLLECTOR, Lack.OTHER_METRICS)
 """For want of a baseline that applies."""
 _BY_OUTCOME = {Lack.UNFIT: Outcome.UNFIT, Lack.MACHINE: Outcome.MACHINE}
@@ -36,7 +34,7 @@ def failure(
     result: Result,
     failing: Sequence[Verdict | Expectation],
     context: CommandContext,
-    width: int = WIDTH,
+    width: int = table.WIDTH,
 ) -> str:
     """Why a test failed: configuration, device, the failing rows, and what to do next.
 

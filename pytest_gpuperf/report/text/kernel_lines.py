@@ -296,11 +296,11 @@ def _details(attribution: Attribution, width: int, most: int) -> list[str]:
     below = [line for note in notes(attribution) for line in table.wrapped([note], width, INDENT)]
     room = most - len(head) - len(below)
     blocks = laid_out(changes, width)
-    shown = _fitting([len(block) for block in blocks], room)
+    shown = table.fitting([len(block) for block in blocks], room)
     more: list[str] = []
     if shown < len(blocks):
         # Room for what is left out: it belongs to the sum.
-        shown = _fitting([len(block) for block in blocks], room - 1)
+        shown = table.fitting([len(block) for block in blocks], room - 1)
         rest = changes[shown:]
         total = duration(fsum(row.change for row in rest))
         where = "one kernel or gap" if len(rest) == 1 else f"{len(rest)} kernels and gaps"
@@ -434,9 +434,9 @@ def _of_operators(attribution: Attribution, width: int, most: int) -> list[str]:
         return []
     said = [table.wrapped([heading(attribution)], width, "")]
     said += [table.wrapped([printable(f"{at}: {what}")], width, INDENT) for at, what in code]
-    shown = _fitting(list(map(len, said)), most)
+    shown = table.fitting(list(map(len, said)), most)
     if shown < len(said):
-        shown = _fitting(list(map(len, said)), most - 1)
+        shown = table.fitting(list(map(len, said)), most - 1)
         said[shown:] = [[f"{INDENT}and {len(said) - shown} more lines of code"]]
     return [line for block in said for line in block]
 
@@ -504,14 +504,3 @@ def _grouped(items: Sequence[_T], key: Callable[[_T], Hashable]) -> list[list[_T
     for item in items:
         groups.setdefault(key(item), []).append(item)
     return list(groups.values())
-
-
-def _fitting(heights: Sequence[int], room: int) -> int:
-    """How many blocks of these heights fit, from the first on."""
-    shown = 0
-    for height in heights:
-        room -= height
-        if room < 0:
-            break
-        shown += 1
-    return shown

@@ -167,15 +167,11 @@ def headline(past: History) -> str:
     """How much it is that is looked back at."""
     span = f"{date(past.days[0])} to {date(past.days[-1])}" if past.days else "no night"
     worse = sum(event.worse for event in past.events)
-    tests = _many(len({one.seen.test for one in past.series}), "test")
-    devices, runs = _many(len(past.devices), "device"), _many(len(past.source.files), "run")
-    times = f"Levels changed {_many(len(past.events), 'time')}, {worse} of them for the worse"
+    tests = counted(len({one.seen.test for one in past.series}), "test")
+    devices, runs = counted(len(past.devices), "device"), counted(len(past.source.files), "run")
+    times = f"Levels changed {counted(len(past.events), 'time')}, {worse} of them for the worse"
     changed = times if past.events else "No level changed"
-    return f"{_many(len(past.days), 'night')}, {span}: {tests} on {devices}, {runs}. {changed}"
-
-
-def _many(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+    return f"{counted(len(past.days), 'night')}, {span}: {tests} on {devices}, {runs}. {changed}"
 
 
 def title(past: History, one: MetricHistory, *, device: bool = True) -> str:
@@ -255,7 +251,7 @@ def _what(event: LevelChange) -> str:
     said = [f", {len(worse)} worse"] if worse else []
     said += [f", {len(better)} better"] if better else []
     tests = len({move.series.seen.test for move in event.moves})
-    return f"{_many(tests, 'test')} changed{''.join(said)}"
+    return f"{counted(tests, 'test')} changed{''.join(said)}"
 
 
 def _suspected(event: LevelChange) -> Iterator[str]:

@@ -23,7 +23,6 @@ from pytest_gpuperf.report.html.figure import (
     Shape,
     cell_text,
     csv_text,
-    of_each,
     quantity,
     ratio,
     share,
@@ -391,15 +390,11 @@ def test_zero_has_no_place_on_a_logarithmic_axis() -> None:
     assert chart.drawing(Figure("k", "t", "c.", ("n", "x", "y"), rows, plot)) is None
 
 
-def test_findings_that_are_alike_are_said_once() -> None:
-    said = [("gemm", "a"), ("conv", "b"), ("gemm", "c")]
-    assert of_each(said) == "gemm in a and c; conv in b"
-    many = [("gemm", label) for label in "abcdef"]
-    assert of_each(many) == "gemm in a, b, c and 3 others"
-    assert of_each([(str(n), str(n)) for n in range(5)]).endswith("; and 2 more in the table")
-    assert of_each([]) == told([], "Most is ") == ""
-    assert told(said[1:2]) == "conv in b. "
-    assert told(said[1:2], "Most is ") == "Most is conv in b. "
+def test_findings_are_a_sentence_of_which_the_table_has_the_rest() -> None:
+    said = [("gemm", "a"), ("conv", "b")]
+    assert told(said, "Most is ") == "Most is gemm in a; conv in b. "
+    assert told([(str(n), str(n)) for n in range(5)]).endswith("2 in 2; and 2 more in the table. ")
+    assert told([], "Most is ") == ""
 
 
 def _panels(figure: Figure) -> list[Any]:
