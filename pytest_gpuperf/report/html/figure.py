@@ -20,7 +20,7 @@ _MICROSECONDS = 1e5
 _FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 """What a spreadsheet takes for the beginning of a formula, in its wide forms too."""
 _MOST = 3
-"""So many findings are named; the table has the others."""
+"""So many findings are named, and so many configurations of one; the table has the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,9 +199,12 @@ def _inert(text: str) -> str:
 def told(findings: Sequence[tuple[str, str]], before: str = "") -> str:
     """Findings and the configuration of each as a sentence that begins with `before`; "" of none.
 
-    "Most time goes to: gemm (31 %) in tf32; layout (40 %) in channels_last. ".
+    "Most time goes to: gemm (31 %) in tf32, bf16 and 2 others; layout (40 %) in channels_last. ".
     """
-    parts = [f"{what} in {label}" for what, label in findings]
+    groups: dict[str, list[str]] = {}
+    for what, label in findings:
+        groups.setdefault(what, []).append(label)
+    parts = [f"{what} in {units.few(of, _MOST, 'others')}" for what, of in groups.items()]
     more = len(parts) - _MOST
     said = "; ".join(parts[:_MOST]) + (f"; and {more} more in the table" if more > 0 else "")
     # A name is written as it is, at the beginning of a sentence too.

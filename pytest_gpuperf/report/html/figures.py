@@ -244,17 +244,29 @@ def _transfers(known: _Table, subject: FigureSubject, subjects: Sequence[FigureS
     return found
 
 
-def _components(_: _Table, subject: FigureSubject, __: Sequence[FigureSubject]) -> Found:
-    """Its components, the longest first."""
-    listed, found = subject.components, Found()
-    for entry in listed.entries if listed else ():
+def _components(_: _Table, subject: FigureSubject, subjects: Sequence[FigureSubject]) -> Found:
+    """Its components, the longest first, where anything was launched in one."""
+    listed, inside = subject.components, _inside(subject)
+    # Where all are graphs, in which nothing can be told apart, that is what there is to see.
+    if listed is None or (not inside and any(map(_inside, subjects))):
+        return Found()
+    found = Found(said=inside[0] if inside else "")
+    found.notes += [f"{subject.label}: {note}" for note in listed.notes]
+    others = [one.label for one in subjects if one.components and not _inside(one)]
+    if inside and others:
+        why = "left out here, since nothing was launched in a component"
+        found.notes.append(f"{', '.join(others)}: {why}")
+    for entry in listed.entries:
         time, part = (None, None) if entry.empty else (entry.time, entry.share)
-        cells = quantity(time, listed.unit if listed else ""), quantity(part, "%")
+        cells = quantity(time, listed.unit), quantity(part, "%")
         found.rows.append((entry.name, *cells, entry.launches, entry.copy_time))
-        if entry.name != OUTSIDE and not entry.empty:
-            found.said = found.said or entry.name
-    found.notes += [f"{subject.label}: {note}" for note in (listed.notes if listed else ())]
     return found
+
+
+def _inside(subject: FigureSubject) -> list[str]:
+    """The components in which something was launched, the longest first."""
+    entries = subject.components.entries if subject.components else ()
+    return [entry.name for entry in entries if entry.name != OUTSIDE and not entry.empty]
 
 
 # Kernels

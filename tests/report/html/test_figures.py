@@ -370,6 +370,24 @@ def test_components_are_stacked_by_configuration_the_longest_first() -> None:
     assert "--gpuperf-metrics activity" in missing
 
 
+def test_a_step_that_launches_nothing_in_a_component_is_left_out_beside_one_that_does() -> None:
+    """A graph of a hundred steps would leave the others no room."""
+
+    def step(name: str, launches: float) -> Measurement:
+        part = {"kernel_time": [4e5 * launches], "launches": [launches]}
+        whole = {"kernel_time": [4e6], "launches": [10.0]}
+        made = measurement(whole, phases={"conv2d": part}, test=f"t[{name}]", configuration=name)
+        return replace(made, components=("conv2d",))
+
+    eager, graph = step("eager", 4), step("graph", 0)
+    figure = figures(run([eager, graph]))["components"]
+    assert {row[0] for row in figure.rows} == {"eager"}
+    assert figure.notes == ("graph: left out here, since nothing was launched in a component",)
+    figure = figures(run([graph]))["components"]
+    assert [row[:2] for row in figure.rows] == [("graph", "conv2d"), ("graph", "(outside)")]
+    assert (figure.notes, figure.missing) == ((), "")
+
+
 def test_of_many_series_the_largest_have_a_colour() -> None:
     rows = tuple(("a", f"part{at}", Quantity(float(at), "ms")) for at in range(12))
     plot = Plot(Shape.STACK, "name", ("v",), series="part")
@@ -391,8 +409,8 @@ def test_zero_has_no_place_on_a_logarithmic_axis() -> None:
 
 
 def test_findings_are_a_sentence_of_which_the_table_has_the_rest() -> None:
-    said = [("gemm", "a"), ("conv", "b")]
-    assert told(said, "Most is ") == "Most is gemm in a; conv in b. "
+    said = [*(("gemm", label) for label in "acdef"), ("conv", "b")]
+    assert told(said, "Most is ") == "Most is gemm in a, c, d and 2 others; conv in b. "
     assert told([(str(n), str(n)) for n in range(5)]).endswith("2 in 2; and 2 more in the table. ")
     assert told([], "Most is ") == ""
 
