@@ -1,7 +1,7 @@
 """Mixes: the instructions of a step, a family or a kernel by their kind.
 
 Twice: by the pipe that executed them (warp instructions) and by SASS class (thread instructions
-whose predicates were true), as counted, and in the classes of the paper's figures 4, 7 and 9. Those
+whose predicates were true), in the classes of the paper's figures 4, 7 and 9. Those
 are the headings of the instruction set reference in NVIDIA's CUDA Binary Utilities. The paper
 counted opcodes; counters know pipes and SASS classes, which are not the same thing.
 `instruction_classes.yaml` says what each class is made of here, and which have no counter.
@@ -76,7 +76,7 @@ class Part:
     """One kind of instructions in a mix."""
 
     name: str
-    """A metric of the catalogue, REST, or a class of the paper."""
+    """A class of the paper."""
     value: float
     """In the mix's unit."""
     share: float | None
@@ -93,7 +93,7 @@ class Mix:
     """Of `total` and of every part's value."""
     total: float
     parts: tuple[Part, ...]
-    """In the order of PIPES, SASS or of the classes; empty where nothing was collected."""
+    """In the order of the classes; empty where nothing was collected."""
     missing: tuple[str, ...]
 
 
@@ -105,22 +105,17 @@ class InstructionMix:
     """STEP, the family, or the kernel's name."""
     ipc: float | None
     """instructions/cycle, of these launches together."""
-    pipes: Mix
-    """Warp instructions by pipe."""
-    sass: Mix
-    """Thread instructions by SASS class. Part by part an IPC stack only as far as all warps have
-    equally many active threads."""
     pipe_classes: Mix
-    """`pipes` in the paper's classes."""
+    """Warp instructions by pipe, in the paper's classes."""
     sass_classes: Mix
-    """`sass` in the paper's classes."""
+    """Thread instructions by SASS class, in the paper's classes. An IPC stack only as far as all
+    warps have equally many active threads."""
 
 
 @dataclass(frozen=True, slots=True)
 class MixBreakdown:
     """The instruction mixes of a step's kernels."""
 
-    step: InstructionMix
     families: tuple[InstructionMix, ...]
     """Those that take longest first."""
     dominant: InstructionMix | None
@@ -142,15 +137,13 @@ def instruction_mix(values: Mapping[str, float], arch: str, of: str = STEP) -> I
     return InstructionMix(
         of=of,
         ipc=rate,
-        pipes=_mix(_WARPS, *pipes, rate),
-        sass=_mix(_THREADS, *sass, rate),
         pipe_classes=_classes(_WARPS, *pipes, rate, {c.name: c.pipes for c in paper_classes()}),
         sass_classes=_classes(_THREADS, *sass, rate, {c.name: c.sass for c in paper_classes()}),
     )
 
 
 def instruction_mixes(table: KernelTable, family: Family, arch: str) -> MixBreakdown:
-    """The instruction mixes of a table: of all kernels, of each family, of the dominant kernel.
+    """The instruction mixes of a table: of each family, and of the dominant kernel.
 
     By `instruction_mix`, of counts added up over launches. The dominant kernel's `pipe_classes` are
     its IPC stack (figure 4).
@@ -168,7 +161,6 @@ def instruction_mixes(table: KernelTable, family: Family, arch: str) -> MixBreak
     dominant = max(counters.by_kernel(family), key=_time, default=None)
     families = sorted(counters.by_family(family), key=_time, reverse=True)
     return MixBreakdown(
-        step=instruction_mix(step.values, arch),
         families=tuple(mix(group) for group in families),
         dominant=None if dominant is None else mix(dominant),
         missing=(
@@ -222,14 +214,10 @@ def _classes(
     said = [*notes]
     if counts:
         said.append(f"no counter tells {', '.join(uncounted)} from the other classes")
-    return _mix(unit, classes, said, rate)
-
-
-def _mix(unit: str, counts: Mapping[str, float], notes: Sequence[str], rate: float | None) -> Mix:
-    whole = total(counts.values())
+    whole = total(classes.values())
     parts = []
-    for name, value in counts.items():
+    for name, value in classes.items():
         share = ratio(value, whole)
         stacked = None if share is None or rate is None else share * rate
         parts.append(Part(name, value, share, stacked))
-    return Mix(unit, whole, tuple(parts), tuple(notes))
+    return Mix(unit, whole, tuple(parts), tuple(said))

@@ -51,7 +51,7 @@ SCHEMA = 1
 _SUFFIXES = (".html", ".md")
 _EVENTS = 10
 """So many are printed; the others are in the report and in JSON."""
-_MOVES, _SUSPECTS, _PROBLEMS, _CREEPS, _PARTIAL = 5, 3, 10, 10, 5
+_PROBLEMS, _CREEPS, _PARTIAL = 10, 10, 5
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -124,40 +124,25 @@ def _lines(past: History, *, detailed: bool) -> Iterator[str]:
     if not past.series:
         yield "no measurements in these runs"
         return
-    yield night_lines.headline(past)
-    yield from past.source.partial[:_PARTIAL]
-    events = night_lines.night_events(past, past.events)
-    for event in events[:_EVENTS]:
-        yield ""
-        yield from _event_lines(event)
-    if len(events) > _EVENTS:
-        yield ""
-        yield f"and {len(events) - _EVENTS} earlier nights: --output FILE.html has them all"
-    creeping = night_lines.creeping(past)
-    if creeping:
-        yield ""
-        yield "Creep: worse than accepted, and no night did it"
-        yield from (f"  {title}: {said}" for _, title, said in creeping[:_CREEPS])
-        if len(creeping) > _CREEPS:
-            yield f"  and {len(creeping) - _CREEPS} more"
+    told = night_lines.night_view(past)
+    yield told.headline
+    yield from told.partial[:_PARTIAL]
+    for event in told.events[:_EVENTS]:
+        yield from ("", f"{event.day}  {event.where}: {event.what}")
+        yield from (f"  {said}" for said in (*event.said, *event.commands))
+    if len(told.events) > _EVENTS:
+        earlier = len(told.events) - _EVENTS
+        yield from ("", f"and {earlier} earlier nights: --output FILE.html has them all")
+    if told.creeping:
+        yield from ("", "Creep: worse than accepted, and no night did it")
+        yield from (f"  {title}: {said}" for title, said in told.creeping[:_CREEPS])
+        if len(told.creeping) > _CREEPS:
+            yield f"  and {len(told.creeping) - _CREEPS} more"
     yield ""
-    yield from night_lines.spoken(past)
-    if waiting := night_lines.waiting(past):
-        yield waiting
+    yield from told.last
     if detailed:
         yield ""
         yield from (_trend_line(past, one) for one in past.series)
-
-
-def _event_lines(event: night_lines.NightEvent) -> Iterator[str]:
-    yield f"{event.day}  {event.where}: {event.what}"
-    yield from (f"  {title}: {said}" for title, said, _ in event.moves[:_MOVES])
-    if len(event.moves) > _MOVES:
-        yield f"  and {counted(len(event.moves) - _MOVES, 'other test')}"
-    yield from (f"  {said}" for said in (*event.elsewhere, *event.suspects[:_SUSPECTS]))
-    if not event.suspects:
-        yield f"  nothing that runs record differs from {event.before}"
-    yield from (f"  {command}" for command in event.commands)
 
 
 def _trend_line(past: History, one: MetricHistory) -> str:

@@ -43,7 +43,7 @@ def columns(config: Any) -> int:
     """How wide the terminal of the session of this pytest.Config is, past the capture of output."""
     reporter = config.pluginmanager.getplugin("terminalreporter")
     if reporter is None:
-        from pytest_gpuperf.report.text.failure import WIDTH
+        from pytest_gpuperf.report.text.table import WIDTH
 
         return WIDTH
     with _uncaptured(config):  # the size is asked of stdout

@@ -25,8 +25,6 @@ from pytest_gpuperf.report.text.table import INDENT, NOTHING, Line
 _METRICS = ("metric", "a", "b", "change")
 _INTERVAL = "99.5 % interval"
 _CPU = "cpu"
-_WIDTH = 96
-"""Of the lines about kernels in Markdown, which nothing wraps."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +73,7 @@ def markdown(comparison: Comparison, *, kernels: int = 10) -> str:
     """
     shared = _shared_notes(comparison, kernels)
     parts = ["# gpuperf compare", *_listed(_sources(comparison)), *_listed(shared)]
-    for section in _sections(comparison, kernels, _WIDTH):
+    for section in _sections(comparison, kernels, table.WIDTH):
         parts += ["", f"## {cell(section.title)}", *_listed(section.notes)]
         parts += ["", row(section.headings)]
         parts += [f"| --- |{' ---: |' * (len(section.headings) - 1)}"]

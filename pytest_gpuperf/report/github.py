@@ -14,13 +14,12 @@ from pytest_gpuperf.errors import printable_lines
 from pytest_gpuperf.model.result import DOUBTS, FAULTS, Result, Run
 from pytest_gpuperf.report import view
 from pytest_gpuperf.report.markdown import markdown
-from pytest_gpuperf.report.text import kernel_lines
+from pytest_gpuperf.report.text import kernel_lines, table
 from pytest_gpuperf.report.text.next_command import CommandContext
 from pytest_gpuperf.storage import files
 
 SUMMARY_LIMIT = 1024 * 1024
 """Bytes of a step's job summary; GitHub drops one that is longer as a whole."""
-_WIDTH = 96
 _KERNELS = 6
 """Lines about kernels: an annotation is read beside code."""
 
@@ -107,7 +106,7 @@ def workflow_commands(
 def _command(level: str, result: Result, place: Place | None, why: str = "") -> str:
     said = [*([why] if why else []), *view.reasons(result)]
     if result.attribution:
-        said += kernel_lines.lines(result.attribution, _WIDTH, _KERNELS)
+        said += kernel_lines.lines(result.attribution, table.WIDTH, _KERNELS)
     properties = {"file": place.file if place else "", "line": ""}
     if place and place.line is not None:
         properties["line"] = str(place.line)

@@ -1,5 +1,5 @@
-"""A run in other forms: reports by their files' suffix, JUnit's properties, pytest-benchmark's, and
-the records that services collect.
+"""A run in other forms: reports by their files' suffix, the properties of JUnit, the extra_info of
+pytest-benchmark, and the records that services collect.
 
 Other programs get a handful of short texts per test. Samples and kernels are for the run file.
 """
@@ -16,12 +16,11 @@ from pytest_gpuperf.baselines import judgement
 from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import printable
-from pytest_gpuperf.model.measurement import STEP, Fingerprint, title_of
+from pytest_gpuperf.model.measurement import STEP
 from pytest_gpuperf.model.metric import Direction, Metric
 from pytest_gpuperf.model.result import Outcome, Result, Run, Verdict
 from pytest_gpuperf.report.text import expectation_lines, step_tables, table
 from pytest_gpuperf.report.text.next_command import CommandContext, of_run
-from pytest_gpuperf.report.view import TIMES
 from pytest_gpuperf.storage import files
 
 if TYPE_CHECKING:
@@ -33,7 +32,6 @@ PREFIX = "gpuperf."
 """Of all properties here."""
 KEY = "gpuperf"
 """Under which pytest-benchmark's `extra_info` has what we add."""
-_SECONDS = {"ms": 1e-3, "ns": 1e-9}
 _BENCHMARK = "benchmark"
 """The fixture of pytest-benchmark."""
 
@@ -52,10 +50,9 @@ def report_text(
     say, which is not in JSON.
     """
     if report.suffix == ".html":
-        from pytest_gpuperf.report.html.night_drawings import nights_of_run
         from pytest_gpuperf.report.html.page import page
 
-        return page(run, file, context, nights_of_run(past, run) if past else None)
+        return page(run, file, context, past)
     if report.suffix == ".md":
         from pytest_gpuperf.report.markdown import markdown, nights
 
@@ -155,68 +152,9 @@ def extra_info(result: Result) -> dict[str, Any]:
     }
 
 
-def exported(run: Run) -> tuple[dict[str, Any], list[str]]:
-    """`run` in the format of `--benchmark-json`, and the measurements without a time in it.
-
-    Every round of every process is one of a benchmark's. The statistics are pytest-benchmark's own,
-    so that they mean what they mean there. Raises ImportError where it is not installed.
-    """
-    import pytest_benchmark
-
-    measured = [result for result in run.results() if result.measurements]
-    times = [_time(result) for result in measured]
-    first = run.measurements[0].fingerprint if run.measurements else None
-    data = {
-        "machine_info": _machine(first) if first else {},
-        "commit_info": _commit(first.revision if first else ""),
-        "benchmarks": [
-            _benchmark(result, time) for result, time in zip(measured, times, strict=True) if time
-        ],
-        "datetime": run.created,
-        "version": pytest_benchmark.__version__,
-    }
-    timeless = [
-        _named(result.test, result.name)
-        for result, time in zip(measured, times, strict=True)
-        if not time
-    ]
-    return data, timeless
-
-
-def _benchmark(result: Result, time: str) -> dict[str, Any]:
-    """One entry of `benchmarks`; times are in seconds."""
-    from pytest_benchmark import stats
-
-    _, bracket, parameters = result.test.partition("[")
-    statistics: Any = stats.Stats  # it has no types
-    collected = statistics()
-    scale = _SECONDS[catalogue().metrics[time].unit]
-    for value in _values(time, result):
-        collected.update(value * scale)
-    return {
-        "group": None,
-        "name": _named(title_of(result.test), result.name),
-        "fullname": _named(result.test, result.name),
-        "params": None,
-        "param": parameters.removesuffix("]") if bracket else None,
-        "extra_info": {KEY: {result.name: {"time": time, **extra_info(result)}}},
-        "options": {"timer": time},
-        "stats": {**collected.as_dict(), "data": collected.data, "iterations": 1},
-    }
-
-
 def _on_step(result: Result) -> dict[str, Verdict]:
     """The verdicts on the whole step, by metric."""
     return {verdict.metric: verdict for verdict in result.verdicts if verdict.phase == STEP}
-
-
-def _time(result: Result) -> str:
-    """The first of TIMES that all processes have; "" where there is none."""
-    having = [
-        {sample.metric for sample in measurement.samples if sample.phase == STEP and sample.values}
-        for measurement in result.measurements
-    ]
-    return next((time for time in TIMES if all(time in metrics for metrics in having)), "")
 
 
 def _values(metric: str, result: Result) -> Iterator[float]:
@@ -231,16 +169,6 @@ def _named(test: str, name: str) -> str:
     return printable(test if name == STEP else f"{test}/{name}")
 
 
-def _machine(fingerprint: Fingerprint) -> dict[str, Any]:
-    device = fingerprint.device
-    return {"gpu": device.name, "arch": device.arch, "software": dict(fingerprint.software)}
-
-
-def _commit(revision: str) -> dict[str, Any]:
-    """What is known of the commit, under pytest-benchmark's names."""
-    return {"id": revision.removesuffix("+dirty") or None, "dirty": revision.endswith("+dirty")}
-
-
 # Records that services collect: of each metric of the whole step the median over processes
 
 
@@ -250,67 +178,6 @@ def _series(run: Run) -> Iterator[tuple[Result, Metric, float, list[float]]]:
         if result.measurements:
             for name, value in step_tables.step_values(result.measurements).items():
                 yield result, catalogue().metrics[name], value, [*_values(name, result)]
-
-
-def pytorch_records(run: Run) -> list[dict[str, Any]]:
-    """One record per metric, of PyTorch's benchmark database (its table oss_ci_benchmark_v3).
-
-    https://github.com/pytorch/pytorch/wiki/PyTorch-OSS-benchmark-infra#benchmark-results-format
-    """
-    records = []
-    for result, metric, _, rounds in _series(run):
-        first = result.first
-        device, software = first.fingerprint.device, first.fingerprint.software
-        records.append(
-            {
-                "benchmark": {
-                    "name": "pytest-gpuperf",
-                    "mode": "",
-                    "dtype": "",
-                    "extra_info": {"suite": first.suite, "revision": first.fingerprint.revision},
-                },
-                "model": {
-                    "name": _named(result.test, result.name),
-                    "type": first.suite,
-                    "backend": first.configuration,
-                    "origins": [],
-                },
-                "runners": [
-                    {"name": device.slug, "type": device.arch, "gpu_info": [{"name": device.name}]}
-                ],
-                "dependencies": {
-                    name: {"repo": name, "version": version, "extra_info": {}}
-                    for name, version in software.items()
-                },
-                "metric": {
-                    "name": metric.name,
-                    "benchmark_values": rounds,
-                    "target_value": 0.0,
-                    "extra_info": {"unit": metric.unit, "direction": metric.direction.value},
-                },
-            }
-        )
-    return records
-
-
-def bencher_metrics(run: Run) -> dict[str, dict[str, dict[str, float]]]:
-    """Bencher Metric Format: per test and measure the value, and the range of its rounds.
-
-    The format has neither unit nor direction, so that the measure's name has: 64 characters at
-    most. https://bencher.dev/docs/reference/bencher-metric-format
-    """
-    metrics: dict[str, dict[str, dict[str, float]]] = {}
-    for result, metric, value, rounds in _series(run):
-        direction = metric.direction
-        better = "" if direction is Direction.NEUTRAL else f", {direction.value} is better"
-        measure = f"{metric.name} [{metric.unit or 'count'}{better}]"[:64]
-        of_test = metrics.setdefault(_named(result.test, result.name)[-1024:], {})
-        of_test[measure] = {
-            "value": value,
-            "lower_value": min(rounds),
-            "upper_value": max(rounds),
-        }
-    return metrics
 
 
 def action_benchmarks(run: Run, direction: Direction) -> list[dict[str, Any]]:

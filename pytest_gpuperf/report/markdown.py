@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.catalogue import units
+from pytest_gpuperf.catalogue.units import counted
 from pytest_gpuperf.errors import printable
 from pytest_gpuperf.model.measurement import STEP
 from pytest_gpuperf.model.result import (
@@ -36,14 +37,12 @@ from pytest_gpuperf.report.text.next_command import (
 if TYPE_CHECKING:
     from pytest_gpuperf.history.nights import History
 
-_WIDTH = 96
-"""Of the kernels' lines, which are not wrapped by who shows them."""
 _LISTED = 20
 """So many are named before the tables, the worst of them; all of them have tables."""
 _RESERVE = 200
 """Bytes for what is said of tables that are left out."""
-_EVENTS, _MOVES, _SUSPECTS = 5, 3, 3
-"""Nights that something got worse on; metrics and suspects of each."""
+_EVENTS = 5
+"""Nights that something got worse on."""
 _FILES = 5
 """Files that are named of those that are partial, and of those that were left out."""
 _NIGHTS = ("test", "device", "last 30 days", "now", "last change")
@@ -74,10 +73,13 @@ def markdown(run: Run, limit: int | None = None, context: CommandContext | None 
     room = limit - _size(head) - _size(_folded(folded, [""])) - _RESERVE
     if room < 0:
         return ""
-    fitting = _fitting([*above, *below], room)
+    fitting = table.fitting(list(map(_size, [*above, *below])), room)
     text = head + "".join(above[:fitting]) + _folded(folded, below[: max(0, fitting - len(above))])
-    missing = len(above) + len(below) - fitting
-    return text + (_left_out(missing, limit) if missing else "")
+    missing = counted(len(above) + len(below) - fitting, "table")
+    if fitting == len(above) + len(below):
+        return text
+    said = f"{missing} left out, to stay below {limit:,} bytes; the run's file has everything."
+    return f"{text}{said}\n"
 
 
 def nights(past: History) -> str:
@@ -85,39 +87,30 @@ def nights(past: History) -> str:
 
     Then what differs since the night before, and a sparkline per test.
     """
-    from pytest_gpuperf.report.text import night_lines
+    from pytest_gpuperf.report.text.night_lines import night_view, sparkline
 
-    worse = night_lines.night_events(past, night_lines.worse_lately(past))
-    creeping = night_lines.creeping(past)
-    heading = "Worse since" if worse else night_lines.calm(creeps=bool(creeping))
-    lines = [f"## {heading}", ""]
-    source = past.source
-    lines += [f"- {cell(said)}" for said in (*source.partial[:_FILES], *source.problems[:_FILES])]
-    for event in worse[:_EVENTS]:
+    told = night_view(past)
+    lines = [f"## {told.heading}", ""]
+    lines += [f"- {cell(said)}" for said in (*told.partial[:_FILES], *told.left_out[:_FILES])]
+    for event in told.worse[:_EVENTS]:
         lines += [f"- **{cell(f'{event.day}, {event.where}')}**: {event.what}"]
-        lines += [f"  - {cell(f'{title}: {said}')}" for title, said, _ in event.moves[:_MOVES]]
-        more = len(event.moves) - _MOVES
-        lines += [f"  - and {more} more"] if more > 0 else []
-        lines += [f"  - {cell(said)}" for said in (*event.elsewhere, *event.suspects[:_SUSPECTS])]
+        lines += [f"  - {cell(said)}" for said in event.said]
         lines += [f"  - `{code(command)}`" for command in event.commands]
         lines += [f"  - [what changed in the code](<{event.compared}>)"] if event.compared else []
-    if len(worse) > _EVENTS:
-        lines += [f"- and {len(worse) - _EVENTS} more nights"]
-    lines += [f"- {cell(said)}" for said in night_lines.spoken(past)]
-    if waiting := night_lines.waiting(past):
-        lines += [f"- {waiting}"]
-    lines += [f"- creep: {cell(title)}: {cell(said)}" for _, title, said in creeping]
-    rows = night_lines.night_rows(past)
-    if rows:
+    if len(told.worse) > _EVENTS:
+        lines += [f"- and {len(told.worse) - _EVENTS} more nights"]
+    lines += [f"- {cell(said)}" for said in told.last]
+    lines += [f"- creep: {cell(title)}: {cell(said)}" for title, said in told.creeping]
+    if told.rows:
         lines += ["", row(_NIGHTS), row(["---"] * len(_NIGHTS))]
-    for shown in rows[:_LISTED]:
-        main = shown.main
-        spark = night_lines.sparkline(main, night_lines.first_recent(past), past.days[-1])
+    for shown in told.rows[:_LISTED]:
+        name = f"{shown.label}: {shown.main.metric.name}"
         changed = f"{shown.change} since {shown.since}" if shown.since else ""
-        name = f"{shown.label}: {main.metric.name}"
+        spark = sparkline(shown.main, told.span)
         lines += [row([name, shown.device, spark, shown.now, changed])]
-    if len(rows) > _LISTED:
-        lines += ["", f"and {len(rows) - _LISTED} more tests: `gpuperf history --output FILE.html`"]
+    if len(told.rows) > _LISTED:
+        more = len(told.rows) - _LISTED
+        lines += ["", f"and {more} more tests: `gpuperf history --output FILE.html`"]
     return "\n".join([*lines, ""])
 
 
@@ -125,10 +118,7 @@ def _head(results: Sequence[Result], run: Run, context: CommandContext) -> Itera
     """How many stand how, what is incomplete, what failed, what to do next, what was run, and how
     much was judged.
     """
-    ended = f"{run.unfinished}; " if run.unfinished else ""
-    incomplete = f", {len(run.skipped)} incomplete" if run.skipped else ""
-    stand = view.tally(results) or "nothing was measured"
-    yield from (f"# gpuperf: {ended}{stand}{incomplete}", "")
+    yield from (f"# gpuperf: {view.headline(run)}", "")
     for why, tests in [*run.incomplete().items()][:_LISTED]:
         more = f" and {len(tests) - _LISTED} more" if len(tests) > _LISTED else ""
         yield f"- incomplete, **{cell(why).strip()}**: {cell(', '.join(tests[:_LISTED]))}{more}"
@@ -186,7 +176,7 @@ def _blamed(attribution: Attribution) -> Iterator[str]:
     cause = kernel_lines.sentence(attribution)
     if cause:
         yield from (f"**{cell(cause).strip()}**", "")
-    said = kernel_lines.lines(attribution, _WIDTH, told=True)
+    said = kernel_lines.lines(attribution, table.WIDTH, told=True)
     if said:
         yield from ("```", *map(code, said), "```", "")
     modules = kernel_lines.changed_modules(attribution)
@@ -236,20 +226,6 @@ def _folded(results: Sequence[Result], sections: Sequence[str]) -> str:
     # The empty lines: what is between them is read as Markdown.
     body = "".join(sections)
     return f"<details>\n<summary>{title}</summary>\n\n{body}</details>\n\n"
-
-
-def _fitting(sections: Sequence[str], room: int) -> int:
-    """How many sections fit into so many bytes, from the first on."""
-    for number, section in enumerate(sections):
-        room -= _size(section)
-        if room < 0:
-            return number
-    return len(sections)
-
-
-def _left_out(count: int, limit: int) -> str:
-    tables = f"{count} table{'s' if count != 1 else ''}"
-    return f"{tables} left out, to stay below {limit:,} bytes; the run's file has everything.\n"
 
 
 def _size(text: str) -> int:

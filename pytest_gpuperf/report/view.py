@@ -21,6 +21,7 @@ from pytest_gpuperf.model.result import (
     Expectation,
     Outcome,
     Result,
+    Run,
     Verdict,
 )
 from pytest_gpuperf.report.text import expectation_lines
@@ -109,11 +110,17 @@ def standing(result: Result, outcome: Outcome | None = None) -> str:
     return printable(f"{result.title} {says} on {device.name} ({device.arch})")
 
 
-def moved(verdicts: Sequence[Verdict]) -> str:
-    """Their changes in one line: "cycles x4.83, step_time x4.63"; "" where there are none."""
+def moves(verdicts: Sequence[Verdict]) -> list[str]:
+    """Their changes, as "cycles x4.83" and "step_time x4.63"; of those that are known."""
     known = [v for v in verdicts if v.change is not None or v.baseline == 0]
-    changes = units.changes(known)
-    return ", ".join(f"{v.metric} {change}" for v, change in zip(known, changes, strict=True))
+    return [f"{v.metric} {c}" for v, c in zip(known, units.changes(known), strict=True)]
+
+
+def headline(run: Run) -> str:
+    """How the run went in one line: "1 regressed, 2 unchanged, 3 incomplete"."""
+    ended = f"{run.unfinished}; " if run.unfinished else ""
+    incomplete = f", {len(run.skipped)} incomplete" if run.skipped else ""
+    return f"{ended}{tally(run.results()) or 'nothing was measured'}{incomplete}"
 
 
 def tally(results: Sequence[Result]) -> str:

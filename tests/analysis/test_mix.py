@@ -56,16 +56,6 @@ def shares(mixed: mix.Mix) -> dict[str, float | None]:
     return {part.name: part.share for part in mixed.parts}
 
 
-def test_pipes_and_what_is_left() -> None:
-    mixed = mix.instruction_mix(COUNTS, "sm100").pipes
-    # The pipes have 960 of the 1000 instructions.
-    assert (mixed.unit, mixed.total, mixed.missing) == ("instructions", 1000, ())
-    assert [part.name for part in mixed.parts] == [*PIPES, REST]
-    assert shares(mixed)["pipe_fma"] == pytest.approx(0.4)
-    assert shares(mixed)["pipe_alu"] == pytest.approx(0.15)
-    assert shares(mixed)[REST] == pytest.approx(0.04)
-
-
 def test_the_papers_classes_by_pipe_are_an_ipc_stack() -> None:
     mixed = mix.instruction_mix(COUNTS, "sm100")
     assert mixed.ipc == 2
@@ -88,8 +78,8 @@ def test_the_papers_classes_by_pipe_are_an_ipc_stack() -> None:
 
 def test_the_papers_classes_by_sass_class() -> None:
     mixed = mix.instruction_mix(SASS_COUNTS, "sm100")
-    assert (mixed.sass.unit, mixed.sass.total) == ("thread instructions", 10_000)
-    assert shares(mixed.sass)["sass_fp32"] == pytest.approx(0.4)
+    classes = mixed.sass_classes
+    assert (classes.unit, classes.total) == ("thread instructions", 10_000)
     assert shares(mixed.sass_classes) == pytest.approx(
         {
             "FP": 0.5,  # 4000 + 500 + 300 + 150 + 50 of 10,000
@@ -109,29 +99,30 @@ def test_the_papers_classes_by_sass_class() -> None:
 def test_pipes_that_were_not_collected_are_named() -> None:
     some = {"pipe_fma": 30.0, "pipe_alu": 10.0}
     mixed = mix.instruction_mix(some, "sm80")
-    assert shares(mixed.pipes) == {"pipe_fma": 0.75, "pipe_alu": 0.25}
-    (missing,) = mixed.pipes.missing
+    assert shares(mixed.pipe_classes) == {"FP": 0.75, "INT": 0.25}
+    missing, uncounted = mixed.pipe_classes.missing
+    assert uncounted == UNCOUNTED
     assert missing.startswith("not collected: pipe_fp16, pipe_fp64, pipe_lsu, pipe_tex")
     assert missing.endswith("pipe_xu, instructions")
-    assert mixed.pipe_classes.missing == (missing, UNCOUNTED)
 
 
 def test_instructions_that_pass_through_two_pipes() -> None:
-    mixed = mix.instruction_mix({**COUNTS, "instructions": 800.0}, "sm100").pipes
+    mixed = mix.instruction_mix({**COUNTS, "instructions": 800.0}, "sm100").pipe_classes
     # 960 in pipes, a fifth more than the 800 executed
     assert mixed.total == 960
-    assert shares(mixed)["pipe_fma"] == pytest.approx(400 / 960)
-    assert REST not in shares(mixed)
+    assert shares(mixed)["FP"] == pytest.approx(500 / 960)
     assert mixed.missing == (
         "the parts have more instructions than the whole by 20.0%: shares are of their sum",
+        UNCOUNTED,
     )
     # What is rounded is not said.
-    assert mix.instruction_mix({**COUNTS, "instructions": 959.9}, "sm100").pipes.missing == ()
+    rounded = mix.instruction_mix({**COUNTS, "instructions": 959.9}, "sm100").pipe_classes
+    assert rounded.missing == (UNCOUNTED,)
 
 
 def test_nothing_counted_is_no_mix_and_says_so() -> None:
     mixed = mix.instruction_mix({"instructions": 1000.0}, "sm90")
-    for one, some in ((mixed.pipes, "pipe_fma"), (mixed.sass, "sass_fp32")):
+    for one, some in ((mixed.pipe_classes, "pipe_fma"), (mixed.sass_classes, "sass_fp32")):
         assert (one.parts, one.total) == ((), 0)
         assert one.missing[0].startswith(f"not collected: {some}, ")
 
@@ -154,7 +145,7 @@ def counted(alu: float, fma: float, cycles: float) -> dict[str, float]:
     return {**both, "instructions": alu + fma, "active_cycles": cycles}
 
 
-def test_mixes_of_step_families_and_dominant_kernel() -> None:
+def test_mixes_of_families_and_dominant_kernel() -> None:
     mixed = mix.instruction_mixes(
         table(
             ("norm", 20.0, counted(30, 10, 80)),
@@ -174,10 +165,6 @@ def test_mixes_of_step_families_and_dominant_kernel() -> None:
         ("conv", pytest.approx(120 / 70)),
         ("norm", 0.5),
     ]
-    assert mixed.step.of == "step"
-    assert shares(mixed.step.pipes) == pytest.approx(
-        {"pipe_fma": 0.6, "pipe_alu": 0.4, REST: 0}  # 120 and 80 of 200
-    )
     assert mixed.missing == ()
 
 
@@ -185,13 +172,14 @@ def test_launches_without_counters_are_left_out_of_mixes() -> None:
     mixed = mix.instruction_mixes(
         table(("a", 1.0, counted(10, 30, 20)), ("a", 9.0)), family, "sm90"
     )
-    assert shares(mixed.step.pipes) == pytest.approx({"pipe_fma": 0.75, "pipe_alu": 0.25, REST: 0})
+    (one,) = mixed.families
+    assert shares(one.pipe_classes) == pytest.approx({"FP": 0.75, "INT": 0.25, "MISC": 0})
     assert mixed.missing == ("1 of 2 launches left out: they lack counters",)
 
 
 def test_an_empty_table_has_no_dominant_kernel() -> None:
     mixed = mix.instruction_mixes(table(), family, "sm90")
-    assert (mixed.dominant, mixed.families, mixed.step.pipes.parts) == (None, (), ())
+    assert (mixed.dominant, mixed.families) == (None, ())
 
 
 # Whatever the numbers
@@ -203,7 +191,7 @@ amounts = st.floats(0, 1e15)
 @given(st.fixed_dictionaries(dict.fromkeys((*PIPES, *SASS, "instructions"), amounts)))
 def test_shares_add_up_to_one(values: dict[str, float]) -> None:
     mixed = mix.instruction_mix({**values, "active_cycles": 1.0}, "sm90")
-    for one in (mixed.pipes, mixed.sass, mixed.pipe_classes, mixed.sass_classes):
+    for one in (mixed.pipe_classes, mixed.sass_classes):
         known = [part.share for part in one.parts if part.share is not None]
         assert math.fsum(known) == pytest.approx(1) or one.total == 0
         if known and mixed.ipc is not None:
@@ -215,8 +203,8 @@ def test_shares_add_up_to_one(values: dict[str, float]) -> None:
 @given(hostile((*PIPES[:4], *SASS[:3], "instructions", "active_cycles")))
 def test_no_table_is_too_odd(mixed: KernelTable) -> None:
     mixes = mix.instruction_mixes(mixed, family, "sm90")
-    for one in (mixes.step, *mixes.families, *([mixes.dominant] if mixes.dominant else [])):
-        for parts in (one.pipes.parts, one.sass.parts, one.pipe_classes.parts):
+    for one in (*mixes.families, *([mixes.dominant] if mixes.dominant else [])):
+        for parts in (one.pipe_classes.parts, one.sass_classes.parts):
             assert all(part.share is None or math.isfinite(part.share) for part in parts)
 
 

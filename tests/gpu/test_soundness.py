@@ -76,7 +76,7 @@ def test_running_out_while_counting_leaves_the_device_as_it_was() -> None:
         return work
 
     before = torch.cuda.memory_allocated()
-    with pytest.raises(UnsoundStep, match="ran out of memory: .*Tried to allocate"):
+    with pytest.raises(UnsoundStep, match=r"ran out of memory: .*Tried to allocate"):
         with suffices():
             collect(step, PLAN)
     assert torch.cuda.memory_allocated() == before

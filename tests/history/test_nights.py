@@ -229,7 +229,7 @@ def test_the_page_is_one_file_without_a_script(
     assert "script-src 'none'" in html.unescape(text)
     assert "<script" not in text
     assert text.count("<polyline") >= 3  # the gaps divide the line
-    assert "<strong>driver</strong> 570 -&gt; 580" in text
+    assert "<li>suspect, driver 570 -&gt; 580</li>" in text
     capsys.readouterr()
 
 
@@ -358,7 +358,7 @@ def test_where_the_code_is_suspected_the_commit_is_one_command_or_one_click_away
     assert f"  - `{bisect}`\n  - [what changed in the code](<{web}>)\n" in told
     assert __main__.main(["history", str(by_code), "--output", "night.html"]) == 0
     page = (tmp_path / "night.html").read_text(encoding="utf-8")
-    assert f'<a href="{web}" rel="noopener noreferrer">r14..r15</a>' in page
+    assert f'<a href="{web}" rel="noopener noreferrer">what changed in the code</a>' in page
     capsys.readouterr()
     assert [event["compare"] for event in said(capsys, str(by_code))["events"]] == [web]
 

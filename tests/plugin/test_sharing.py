@@ -8,8 +8,10 @@ from xml.etree import ElementTree
 
 import pytest
 
+from pytest_gpuperf.model.result import Outcome
+from pytest_gpuperf.report.interchange import extra_info as extra_info_of
 from pytest_gpuperf.report.interchange import share
-from tests.examples import measurement, result
+from tests.examples import measurement, result, verdict
 from tests.plugin.projects import Project
 
 
@@ -168,3 +170,20 @@ def test_a_fixture_of_that_name_that_is_another_is_left_alone(a100: Project) -> 
         """
     )
     a100.run("--gpuperf-missing=warn").assert_outcomes(passed=1)
+
+
+def test_extra_info_says_what_was_measured_and_what_is_not_of_the_step() -> None:
+    one = measurement({"cycles": [4e8, 5e8, 6e8]}, phases={"forward": {"cycles": [1.0]}})
+    said = verdict("ipc", Outcome.REPORTED), verdict(), verdict(phase="forward")
+    assert extra_info_of(result(one, *said)) == {
+        "device": "NVIDIA H200",
+        "arch": "sm90",
+        "gpus": ["aaaa00000001"],
+        "configuration": "tf32",
+        "workload": {"size": 128},
+        "revision": "0123456789ab",
+        "processes": 1,
+        "metrics": {
+            "cycles": {"value": 5e8, "unit": "cycles", "outcome": "regressed", "change": 0.02517}
+        },
+    }

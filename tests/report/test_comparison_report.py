@@ -14,11 +14,7 @@ from pytest_gpuperf.report.comparison_report import markdown, text_lines
 from tests.comparisons import ALONE, compared
 from tests.examples import measurement, processes
 from tests.kernel_steps import counted, table, traced
-
-A = measurement({"cycles": [437e6, 438e6, 439e6], "tensor_utilization": [30.0]})
-B = measurement({"cycles": [600e6, 601e6, 602e6], "tensor_utilization": [22.0]})
-THREE = processes("cycles", [[437.8e6], [438e6], [438.2e6]])
-FIVE = processes("cycles", [[441.6e6], [441.8e6], [442e6], [442.2e6], [442.4e6]])
+from tests.report.golden import FIVE, THREE, A, B
 
 
 def with_kernels(said: Measurement, kernels: KernelTable) -> Measurement:

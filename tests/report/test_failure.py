@@ -12,9 +12,8 @@ from pytest_gpuperf.report.text.next_command import CommandContext
 from pytest_gpuperf.report.view import coverage
 from tests.examples import measurement, result, verdict
 from tests.kernel_steps import NAMING, table
+from tests.report.golden import SESSION
 
-COMMAND = "--gpu-arch sm90 suites/meddpm"
-SESSION = CommandContext(COMMAND)
 NO_BASELINE = verdict(
     outcome=Outcome.NO_BASELINE,
     baseline=None,

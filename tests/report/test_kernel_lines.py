@@ -130,13 +130,6 @@ def test_other_launches_in_some_executions_are_mentioned() -> None:
     assert said[-1] == "  1 of 4 executions launched other kernels than the rest"
 
 
-def test_layout_copies_of_channels_last() -> None:
-    said = text(traced("tf32_channels_last"), traced("tf32"), 120)
-    assert said[0] == "kernels: +99.8 ms (+42.89 %) in a step, 100 % of it explained:"
-    assert "added (called more often)" in said[1]
-    assert said[-1].startswith("  and ")
-
-
 def test_instructions_corroborate() -> None:
     new = table(("add", 400.0, 6e6), ("wgrad", 900.0, 1e6))
     old = table(("add", 300.0, 5e6), ("wgrad", 900.0, 1e6))
@@ -152,11 +145,6 @@ def test_at_most_twelve_lines_and_none_too_wide(measured: str, baseline: str, wi
     said = text(traced(measured), traced(baseline), width)
     assert 1 <= len(said) <= MOST
     assert max(map(len, said)) <= width
-
-
-def test_fewer_lines_where_fewer_are_wanted() -> None:
-    said = attribute(traced("tf32"), traced("baseline"), NAMING)
-    assert len(lines(said, 80, most=4)) <= 4
 
 
 def test_where_no_kernel_has_room_none_is_called_smaller() -> None:

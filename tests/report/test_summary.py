@@ -10,59 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
-from pytest_gpuperf.model.measurement import Conditions, Reading
 from pytest_gpuperf.model.result import Outcome, Result
 from pytest_gpuperf.report.text.next_command import CommandContext
 from pytest_gpuperf.report.text.step_tables import configurations
 from pytest_gpuperf.report.text.summary import summary
 from pytest_gpuperf.report.text.table import Line
 from tests import ROOT
-from tests.examples import TEST, kernels_changed, measurement, recorded_run, result, verdict
-
-COMMAND = "--gpu-arch sm90 suites/meddpm"
-SESSION = CommandContext(COMMAND)
+from tests.examples import TEST, measurement, recorded_run, result, verdict
+from tests.report.golden import SCENARIOS, SESSION
 
 REGRESSED = result(measurement(), verdict())
-IMPROVED = result(measurement(), verdict(outcome=Outcome.IMPROVED, measured=430e6, change=-0.016))
-MISSING = result(
-    measurement(),
-    verdict(
-        outcome=Outcome.NO_BASELINE,
-        reason="no-file",
-        baseline=None,
-        change=None,
-        tolerance=None,
-        detail="baselines/sm90/nvidia-h200/meddpm.yaml does not exist",
-    ),
-)
-UNSUPPORTED = result(
-    measurement({"step_time": [232.0]}),
-    verdict("step_time", Outcome.UNCHANGED, unit="ms", baseline=232.0, measured=232.1, change=4e-4),
-    *(
-        verdict(
-            metric, Outcome.UNSUPPORTED, baseline=None, measured=None, change=None, tolerance=None,
-            detail="CUPTI may not read counters here",
-        )
-        for metric in ("cycles", "instructions")
-    ),
-)  # fmt: skip
-BEFORE = Reading(sm_clock_mhz=1980)
-AFTER = Reading(
-    sm_clock_mhz=1410, throttle_reasons=("software power cap",), other_processes=(4711,)
-)
-THROTTLED = result(
-    measurement(conditions=Conditions(BEFORE, AFTER)), verdict(outcome=Outcome.UNCHANGED)
-)
-SEVERAL = result(
-    [measurement(process=f"p{number}") for number in range(3)],
-    replace(verdict(outcome=Outcome.UNCHANGED), processes=3),
-)
-CHANGED = result(
-    [measurement(process=f"p{number}", name="sampling") for number in range(3)],
-    kernels_changed("12 added, 3 removed, 4 replaced"),
-    replace(verdict(outcome=Outcome.UNCHANGED), processes=3),
-)
-ALL = (REGRESSED, IMPROVED, MISSING, UNSUPPORTED, THROTTLED, SEVERAL, CHANGED)
+ALL = [one for results in SCENARIOS.values() for one in results]
+IMPROVED, MISSING = SCENARIOS["improved"][0], SCENARIOS["no baseline"][0]
 AGAIN = (
     "to measure it again by itself:",
     "  pytest --gpu-arch sm90 'suites/meddpm/test_training.py::test_training_step[tf32]'",
@@ -86,25 +45,6 @@ def looked_at(test: str, processes: int, name: str = "step") -> Result:
         [measurement(test=f"a.py::{test}", name=name, process=f"p{n}") for n in range(processes)],
         *[replace(row, processes=processes) for row in rows],
     )
-
-
-# Names
-
-
-def test_where_tests_of_two_files_have_one_name_the_file_is_said() -> None:
-    for tests in (
-        {"a.py::test_x": "test_x", "b.py::test_y": "test_y"},
-        {"a.py::test_x": "a.py::test_x", "b.py::test_x": "b.py::test_x", "b.py::test_y": "test_y"},
-        {"s/a/t.py::C::test_x": "a/t.py::C::test_x", "s/b/t.py::C::test_x": "b/t.py::C::test_x"},
-        {"t.py::A::test_x": "t.py::A::test_x", "t.py::B::test_x": "t.py::B::test_x"},
-        {
-            "x/t.py::test_x[a/b]": "x/t.py::test_x[a/b]",
-            "y/t.py::test_x[a/b]": "y/t.py::test_x[a/b]",
-        },
-    ):
-        judged = [result(measurement(test=test), verdict()) for test in tests]
-        headings = [line.text for line in summary(judged, 100, SESSION) if line.tone == "heading"]
-        assert [heading.split(" on ")[0] for heading in headings] == [*tests.values()]
 
 
 # What was said already
@@ -169,20 +109,10 @@ def test_without_counters_it_is_said_what_decides_and_what_is_lost() -> None:
         assert ("What is lost: smaller slowdowns" in text) == bool(said)
 
 
-# The order
-
-
-def named(name: str, outcome: Outcome, change: float = 0.02, **changes: object) -> Result:
-    """A test of this name with one verdict beside an unchanged one."""
-    page = verdict(outcome=outcome, change=change)
-    calm = verdict("instructions", Outcome.UNCHANGED, change=1e-5)
-    return result(measurement(test=f"a.py::{name}", **changes), calm, page)  # type: ignore[arg-type]
-
-
 # Many
 
 
-MANY = [named(f"test_{n:02d}", Outcome.UNCHANGED, n / 1e4) for n in range(20)]
+MANY = [looked_at(f"test_{n:02d}", 1) for n in range(20)]
 
 
 def test_a_line_holds_as_much_as_fits() -> None:
@@ -242,13 +172,6 @@ def test_no_line_is_too_wide(width: int, judged: list[Result], name: str, comman
     assert all("\n" not in line.text for line in lines)
 
 
-@given(st.integers(20, 200))
-def test_every_number_of_a_failure_is_there_at_any_width(width: int) -> None:
-    text = " ".join(shown(*ALL, width=width).split())
-    for number in ("437.00 M", "448.00 M", "+2.52 %", "0.5 %", "regressed", "no-baseline"):
-        assert number in text
-
-
 def test_no_committed_run_is_too_wide() -> None:
     """Also with names that are as long as some are, and with many tests."""
     for file in RUNS:
@@ -279,15 +202,11 @@ def configured(name: str, **series: float) -> Result:
     return result(measurement(values, test=test, configuration=name))
 
 
-SIDE_BY_SIDE = [
-    configured("baseline", cycles=400e6, tensor_utilization=10.0, operators=0.0),
-    configured("tf32", cycles=200e6, tensor_utilization=50.0, operators=7.0),
-    configured("channels_last", cycles=2000e6),
-]
+SIDE_BY_SIDE = SCENARIOS["configurations"]
 
 
 def test_one_configuration_or_another_test_is_no_comparison() -> None:
-    other = result(measurement(test="suites/x.py::test_sampling[tf32]"))
+    other = result(measurement(test="x.py::test_sampling[tf32]"))
     unnamed = result(measurement(configuration=""))
     for judged in (SIDE_BY_SIDE[:1], [], [REGRESSED, unnamed], [SIDE_BY_SIDE[0], other]):
         assert configurations(judged, 100) == []

@@ -27,31 +27,6 @@ widths = st.integers(20, 200)
 words = st.text(st.characters(codec="utf-8", exclude_categories=["Cc"]), max_size=60)
 
 
-def test_what_was_not_compared_has_dashes() -> None:
-    assert ROWS[0] == ("cycles", "437.00 M", "448.00 M", "+2.52 %", "0.5 %", "0.78 %", "regressed")
-    assert ROWS[1][5] == "-"
-    assert ROWS[2][4:] == ("-", "-", "reported")
-    assert ROWS[3] == ("step_time", "-", "232.40 ms", "-", "-", "-", "no-baseline")
-
-
-def test_columns_where_they_fit() -> None:
-    assert table.lines(ROWS, 100) == [
-        "  metric              baseline   measured    change  tolerance     MDE  verdict",
-        "  cycles              437.00 M   448.00 M   +2.52 %      0.5 %  0.78 %  regressed",
-        "  instructions        437.00 M   448.00 M  -0.000 %      0.1 %       -  unchanged",
-        "  tensor_utilization   93.10 %    91.00 %  -2.10 pt          -       -  reported",
-        "  step_time                  -  232.40 ms         -          -       -  no-baseline",
-    ]
-
-
-def test_stacked_lines_where_they_do_not() -> None:
-    assert table.lines(ROWS[:1], 50) == [
-        "  cycles: regressed",
-        "    437.00 M -> 448.00 M, change +2.52 %,",
-        "    tolerance 0.5 %, MDE 0.78 %",
-    ]
-
-
 def test_the_columns_are_used_as_soon_as_they_fit() -> None:
     needed = max(len(line) for line in table.lines(ROWS, 200))
     assert table.lines(ROWS, needed) == table.lines(ROWS, 200)

@@ -44,7 +44,7 @@ def drawing(figure: Figure) -> Plain | None:
         "shape": plot.shape.value,
         "most": plot.most,
         # Charts of configurations are held against each other; those of metrics have other units.
-        "shared": plot.panel == _CONFIGURATION,
+        "shared": plot.panels[:1] == (_CONFIGURATION,),
         "roofs": [{"name": roof.name, "slope": roof.slope, "top": roof.top} for roof in plot.roofs],
         "axes": [
             {"title": column, "unit": figure.unit(column), "logarithmic": logarithmic}
@@ -74,7 +74,7 @@ def _items(figure: Figure, plot: Plot) -> list[_Item]:
             several = [column] if len(columns) > 1 else []
             items.append(
                 {
-                    "panel": cell_text(cells[plot.panel]) if plot.panel else "",
+                    "panel": ", ".join(cell_text(cells[panel]) for panel in plot.panels),
                     "name": cell_text(cells[plot.name]),
                     "series": ", ".join(
                         [*([cell_text(cells[plot.series])] if plot.series else []), *several]

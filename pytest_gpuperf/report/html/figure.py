@@ -80,11 +80,11 @@ class Plot:
     """Columns of quantities: a series each for bars; x and y for points."""
     series: str = ""
     """The column of text that divides rows into series, each with its colour."""
-    panel: str = ""
-    """The column of text that divides rows into charts side by side."""
+    panels: tuple[str, ...] = ()
+    """The columns of text that divide rows into charts side by side."""
     published: tuple[str, ...] = ()
     """Which of `values` somebody else measured: drawn hollow."""
-    logarithmic: tuple[bool, bool] = (False, False)
+    logarithmic: Sequence[bool] = (False, False)
     """For points: the axes of x and y."""
     most: float | None = None
     """Where the axis of values ends; None where the values decide."""
@@ -196,27 +196,16 @@ def _inert(text: str) -> str:
     return f"'{text}" if text.lstrip().startswith(_FORMULA) else text
 
 
-def of_each(findings: Sequence[tuple[str, str]]) -> str:
-    """Findings and the configuration of each, those that are alike together; "" of none.
+def told(findings: Sequence[tuple[str, str]], before: str = "") -> str:
+    """Findings and the configuration of each as a sentence that begins with `before`; "" of none.
 
-    "gemm takes 31 % in tf32, bf16 and 2 others; layout takes 40 % in channels_last".
+    "Most time goes to: gemm (31 %) in tf32, bf16 and 2 others; layout (40 %) in channels_last. ".
     """
     groups: dict[str, list[str]] = {}
     for what, label in findings:
         groups.setdefault(what, []).append(label)
-    parts = [f"{what} in {_listed(labels)}" for what, labels in groups.items()]
+    parts = [f"{what} in {units.few(of, _MOST, 'others')}" for what, of in groups.items()]
     more = len(parts) - _MOST
-    return "; ".join(parts[:_MOST]) + (f"; and {more} more in the table" if more > 0 else "")
-
-
-def told(findings: Sequence[tuple[str, str]], before: str = "") -> str:
-    """The same as a sentence that begins with `before`, with a blank behind it; "" of none."""
+    said = "; ".join(parts[:_MOST]) + (f"; and {more} more in the table" if more > 0 else "")
     # A name is written as it is, at the beginning of a sentence too.
-    return f"{before}{of_each(findings)}. " if findings else ""
-
-
-def _listed(labels: Sequence[str]) -> str:
-    more = len(labels) - _MOST
-    if more > 1:
-        return f"{', '.join(labels[:_MOST])} and {more} others"
-    return " and ".join(filter(None, [", ".join(labels[:-1]), labels[-1]]))
+    return f"{before}{said}. " if findings else ""

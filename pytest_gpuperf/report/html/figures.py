@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ from pytest_gpuperf.analysis import launch_totals, priority
 from pytest_gpuperf.analysis.mix import (
     PIPES,
     SASS,
-    InstructionMix,
     Mix,
     instruction_mix,
     paper_classes,
@@ -37,19 +35,15 @@ from pytest_gpuperf.report.html.figure import (
     told,
 )
 from pytest_gpuperf.report.html.subject import (
-    NO_GPU,
     FigureSubject,
     family,
     missing_kernels,
     missing_metrics,
-    name_sums,
-    portable,
     short_name,
 )
-from pytest_gpuperf.report.text.step_tables import COPY_TIMES, OUTSIDE
+from pytest_gpuperf.report.text.step_tables import OUTSIDE
 
 _FOLDER = Path(__file__).parent
-_ACTIVITY = "--gpuperf-metrics activity"
 _STEP = "the whole step"
 _MOST = 15
 """Kernels that are shown by themselves, per configuration."""
@@ -60,39 +54,8 @@ _UNDER_ROOFS = 40
 _NAME = 300
 """Characters of a whole name that are kept; ATen's have up to 5,000."""
 
-_WORK = ("step_time", "cycles", "instructions", "ipc")
-_COUNTS = (
-    *("flops", "operators", "layout_copies"),
-    *("layout_copy_bytes", "saved_bytes", "peak_memory"),
-)
-_NO_COUNTS = "This run has none: they are counted on a CPU, and memory on a GPU too"
-_UTILISATION = (
-    *("tensor_utilization", "fma_utilization", "int_alu_utilization", "sm_throughput"),
-    *("l1_hit_rate", "l2_hit_rate", "dram_throughput"),
-)
-_STALLS = (
-    "active_warps",
-    *("stall_long_scoreboard", "stall_math_pipe_throttle", "stall_branch_resolving"),
-)
-_PHASES = (
-    *("cycles", "instructions", "ipc", "tensor_utilization", "dram_throughput", "flops"),
-    *("operators", "layout_copies", "layout_copy_bytes", "saved_bytes"),
-)
-"""What is shown of each phase, where it was measured."""
 _SPENT = ("cycles", "flops")
 """What a phase takes its part of: without a GPU nobody counts cycles."""
-_TIMES = {
-    "kernel_time": "kernels",
-    "copy_time_h2d": "copies to the device",
-    "copy_time_d2h": "copies to the host",
-    "copy_time_d2d": "copies on the device",
-}
-_SHARES = {"gpu_idle": "idle", "copy_overlap": "copies under kernels"}
-_BYTES = {
-    "copy_time_h2d": ("copy_bytes_h2d_pinned", "copy_bytes_h2d_pageable"),
-    "copy_time_d2h": ("copy_bytes_d2h_pinned", "copy_bytes_d2h_pageable"),
-    "copy_time_d2d": ("copy_bytes_d2d",),
-}
 _FLOP = (*(name for weights in OPCODES.values() for name in weights), *TENSOR.values(), DRAM_BYTES)
 
 PAPER_SUITE = "meddpm"
@@ -117,28 +80,18 @@ class Found:
     roofs: list[Roof] = field(default_factory=list)
 
 
-@dataclass(frozen=True)
-class Recipe:
-    """How a figure of `figures.yaml` gets its rows, and what is said where it has none."""
-
-    rows: Callable[[FigureSubject, Sequence[FigureSubject]], Found]
-    """Of one subject, among all; relative to the first of them."""
-    missing: Callable[[Sequence[FigureSubject]], str]
-    """What no subject has, and which flag collects it; "" where nothing is missing."""
-    beside: bool = False
-    """Whether something may be missing that is said beside what is there."""
+_Table = dict[str, Any]
+"""What `figures.yaml` says of a figure."""
 
 
 def all_figures(subjects: Sequence[FigureSubject]) -> list[Figure]:
     """Every figure; one whose metrics the run lacks says which, and what collects them."""
-    described = yaml_table(_FOLDER / "figures.yaml")
-    return [_figure(key, known, RECIPES[key], subjects) for key, known in described.items()]
+    return [_figure(key, of, subjects) for key, of in yaml_table(_FOLDER / "figures.yaml").items()]
 
 
-def _figure(
-    key: str, known: dict[str, Any], recipe: Recipe, subjects: Sequence[FigureSubject]
-) -> Figure:
-    found = [(subject, recipe.rows(subject, subjects)) for subject in subjects]
+def _figure(key: str, known: _Table, subjects: Sequence[FigureSubject]) -> Figure:
+    source = SOURCES.get(key, _metrics)
+    found = [(subject, source(known, subject, subjects)) for subject in subjects]
     columns, unit = known["columns"], known.get("units", {})
     rows = [
         (subject.label, *(_cell(v, unit.get(c, "")) for c, v in zip(columns[1:], row, strict=True)))
@@ -163,12 +116,22 @@ def _figure(
         plot=_plot(known["plot"], shown, subjects, tuple(roofs.values())),
         source=known.get("source", ""),
         notes=tuple(dict.fromkeys(notes)),
-        missing=recipe.missing(subjects) if recipe.beside or not rows else "",
+        missing=_missing(key, known, subjects, there=bool(rows)),
     )
 
 
+def _missing(key: str, known: _Table, subjects: Sequence[FigureSubject], *, there: bool) -> str:
+    """What no subject has, and which flag collects it; "" where nothing is missing."""
+    if key in WITHOUT and not there:
+        return WITHOUT[key](subjects)
+    if key in COUNTED:
+        return missing_metrics(subjects, COUNTED[key], per_kernel=True)
+    wanted = () if key in WITHOUT else known["wanted"]
+    return missing_metrics(subjects, wanted) if wanted else ""
+
+
 def _plot(
-    known: dict[str, Any],
+    known: _Table,
     columns: Sequence[str],
     subjects: Sequence[FigureSubject],
     roofs: tuple[Roof, ...],
@@ -180,16 +143,15 @@ def _plot(
     if len(values) < (2 if known["shape"] == Shape.POINTS.value else 1):
         return None
     return Plot(
-        Shape(known["shape"]),
-        known["name"],
-        (*values, *published),
-        series=known.get("series", ""),
-        panel=known.get("panel", ""),
+        **{
+            **known,
+            "shape": Shape(known["shape"]),
+            "values": (*values, *published),
+            "panels": tuple(known.get("panels", ())),
+            "sizes": known["sizes"] if known.get("sizes") in columns else "",
+        },
         published=published,
-        logarithmic=tuple(known.get("logarithmic", (False, False))),
-        most=known.get("most"),
         roofs=roofs,
-        sizes=known["sizes"] if known.get("sizes") in columns else "",
     )
 
 
@@ -203,29 +165,21 @@ def _cell(value: Cell | float, unit: str) -> Cell:
 # Metrics of the step
 
 
-def _metrics(
-    names: Sequence[str], *, relative: bool = False, others: str = ""
-) -> Callable[[FigureSubject, Sequence[FigureSubject]], Found]:
-    """A row per metric, what the paper gives beside it; then those that begin with `others`.
-
-    `relative` to the first subject, where there are several.
-    """
-
-    def rows(subject: FigureSubject, subjects: Sequence[FigureSubject]) -> Found:
-        found, compared = Found(), relative and len(subjects) > 1
-        more = [n for n in catalogue().metrics if others and n.startswith(others)]
-        for metric in dict.fromkeys([*names, *more]):
-            value = subject.value(metric)
-            if value is None:
-                continue
-            here = quantity(value, catalogue().metrics[metric].unit)
-            beside = ratio(value, subjects[0].value(metric)) if compared else None
-            paper = [_of_the_paper(metric, subject, gpu, compared) for gpu in PAPER_GPUS.values()]
-            found.rows.append((metric, here, beside, *paper))
-            found.notes += [_PROTOCOL] if any(paper) else []
-        return found
-
-    return rows
+def _metrics(known: _Table, subject: FigureSubject, subjects: Sequence[FigureSubject]) -> Found:
+    """A row per metric, what the paper gives beside it; relative to the first of the subjects."""
+    found, compared = Found(), known.get("relative", False) and len(subjects) > 1
+    others = known.get("others", "-")
+    more = [name for name in catalogue().metrics if name.startswith(others)]
+    for metric in dict.fromkeys([*known["wanted"], *known.get("besides", ()), *more]):
+        value = subject.value(metric)
+        if value is None:
+            continue
+        here = quantity(value, catalogue().metrics[metric].unit)
+        beside = ratio(value, subjects[0].value(metric)) if compared else None
+        paper = [_of_the_paper(metric, subject, gpu, compared) for gpu in PAPER_GPUS.values()]
+        found.rows.append((metric, here, beside, *paper))
+        found.notes += [_PROTOCOL] if any(paper) else []
+    return found
 
 
 def _paper_column(gpu: str) -> str:
@@ -245,16 +199,16 @@ def _of_the_paper(metric: str, subject: FigureSubject, gpu: str, relative: bool)
     return Quantity(value, RATIO if relative else "%") if isinstance(value, float) else value
 
 
-def _phases(subject: FigureSubject, _: Sequence[FigureSubject]) -> Found:
+def _phases(known: _Table, subject: FigureSubject, _: Sequence[FigureSubject]) -> Found:
     found = Found()
-    for metric in _PHASES:
-        known = catalogue().metrics[metric]
+    for metric in known["wanted"]:
+        of = catalogue().metrics[metric]
         values = {phase: subject.value(metric, phase) for phase in subject.phases}
-        whole = subject.value(metric) if known.additive else None
+        whole = subject.value(metric) if of.additive else None
         # Of what occurs nowhere there is no chart.
         for phase, value in values.items() if any(values.values()) else ():
             if value is not None:
-                cells = quantity(value, known.unit), share(value, whole)
+                cells = quantity(value, of.unit), share(value, whole)
                 found.rows.append((metric, phase, *cells))
         if metric in _SPENT and whole and any(values.values()) and not found.said:
             value, phase = max((value or 0.0, phase) for phase, value in values.items())
@@ -262,30 +216,26 @@ def _phases(subject: FigureSubject, _: Sequence[FigureSubject]) -> Found:
     return found
 
 
-def _without_phases(_: Sequence[FigureSubject]) -> str:
-    return "This run has no phases: a step names them by `with gpuperf.phase(...)`"
-
-
 # What a trace has shown
 
 
-def _transfers(subject: FigureSubject, subjects: Sequence[FigureSubject]) -> Found:
+def _transfers(known: _Table, subject: FigureSubject, subjects: Sequence[FigureSubject]) -> Found:
     """Kernels, each direction of copies in which anything is copied, overlap and idleness."""
     found, span = Found(), subject.value("gpu_span")
-    for metric, name in _TIMES.items():
+    for metric, name in known["times"].items():
         value = subject.value(metric)
         if value is not None and any(one.value(metric) for one in subjects):
-            sizes = {size: subject.value(size) for size in _BYTES.get(metric, ())}
-            known = [size for size in sizes.values() if size is not None]
+            sizes = {size: subject.value(size) for size in known["bytes"].get(metric, ())}
+            counted = [size for size in sizes.values() if size is not None]
             ends = [size.rpartition("_")[2] for size, count in sizes.items() if count]
             found.rows.append(
                 (
                     *(name, quantity(value, catalogue().metrics[metric].unit), share(value, span)),
-                    quantity(sum(known) if known else None, "bytes"),
+                    quantity(sum(counted) if counted else None, "bytes"),
                     " and ".join(end for end in ends if end != "d2d") or None,
                 )
             )
-    for metric, name in _SHARES.items():
+    for metric, name in known["shares"].items():
         value = subject.value(metric)
         if value is not None:
             found.rows.append((name, quantity(value, "%"), None, None, None))
@@ -294,23 +244,7 @@ def _transfers(subject: FigureSubject, subjects: Sequence[FigureSubject]) -> Fou
     return found
 
 
-def _without_trace(subjects: Sequence[FigureSubject]) -> str:
-    """Why there is no trace, or what takes one."""
-    reasons = dict.fromkeys(
-        entry.reason
-        for subject in subjects
-        for measurement in subject.measurements
-        for entry in measurement.unsupported
-        if entry.metric in ("kernel_time", *COPY_TIMES)
-    )
-    if reasons:
-        return f"Not available here: {'; '.join(reasons)}"
-    if portable(subjects):
-        return f"{NO_GPU} there is nothing to trace"
-    return f"This run has no trace of the step: {_ACTIVITY} takes one"
-
-
-def _components(subject: FigureSubject, subjects: Sequence[FigureSubject]) -> Found:
+def _components(_: _Table, subject: FigureSubject, subjects: Sequence[FigureSubject]) -> Found:
     """Its components, the longest first, where anything was launched in one."""
     listed, inside = subject.components, _inside(subject)
     # Where all are graphs, in which nothing can be told apart, that is what there is to see.
@@ -335,13 +269,6 @@ def _inside(subject: FigureSubject) -> list[str]:
     return [entry.name for entry in entries if entry.name != OUTSIDE and not entry.empty]
 
 
-def _without_components(subjects: Sequence[FigureSubject]) -> str:
-    """What the run lacks: the set that hears components, or their marks."""
-    traced = any(subject.value("launches") is not None for subject in subjects)
-    by = "" if traced or portable(subjects) else f", and is measured with {_ACTIVITY}"
-    return f"This run has no components: a step names them by `with gpuperf.component(...)`{by}"
-
-
 # Kernels
 
 
@@ -362,13 +289,13 @@ class LaunchedGroup:
 def groups(table: KernelTable, *, families: bool = False) -> list[LaunchedGroup]:
     """Kernels, copies and fills by how they read, or by family; the longest in all first."""
     added: dict[tuple[str, str], LaunchedGroup] = {}
-    launches, duration = name_sums(table)
-    for index, full in enumerate(table.names):
+    for launch in table.launches:
+        full = table.names[launch.name]
         of = family(full)
         name = of if families else short_name(full)
         one = added.setdefault((name, of), LaunchedGroup(name, of, full))
-        one.launches += launches[index]
-        one.duration += duration[index]
+        one.launches += 1
+        one.duration += launch.duration
     return sorted(added.values(), key=lambda one: -one.duration)
 
 
@@ -380,20 +307,32 @@ def _longest(one: LaunchedGroup, total: float) -> str:
     return f"{one.name} ({100 * one.duration / total:.0f} %)" if total else ""
 
 
-def _families(subject: FigureSubject, _: Sequence[FigureSubject]) -> Found:
+def _families(_: _Table, subject: FigureSubject, __: Sequence[FigureSubject]) -> Found:
+    """Time by family, and its priority score: time times estimated speedup (equations 1 and 2)."""
     if subject.kernels is None:
         return Found()
     every = groups(subject.kernels, families=True)
     total = sum(one.duration for one in every)
+    scores = priority.priorities(subject.kernels, family)
+    by_name = {one.family: one for one in scores.families}
     idle = units.value(subject.kernels.idle, "ns")
-    return Found(
-        [(one.name, *_times(one, total)) for one in every if one.duration],
-        _longest(every[0], total) if every else "",
-        [f"{subject.label}: nothing ran on the GPU for {idle}, which is no part of it."],
+    found = Found(said=_longest(every[0], total) if every else "")
+    found.notes.append(
+        f"{subject.label}: nothing ran on the GPU for {idle}, which is no part of it."
     )
+    if scores.families:
+        most = scores.families[0].family
+        found.notes += [f"{subject.label}: most could be gained from {most}.", *scores.missing]
+    for one in every:
+        of = by_name.get(one.name)
+        gain: tuple[Cell | float, ...] = (None,) * 5
+        if of is not None:
+            gain = of.score, of.share, of.speedup, of.bottleneck, of.throughput
+        found.rows += [(one.name, *_times(one, total), *gain)] if one.duration else []
+    return found
 
 
-def _kernels(subject: FigureSubject, _: Sequence[FigureSubject]) -> Found:
+def _kernels(_: _Table, subject: FigureSubject, __: Sequence[FigureSubject]) -> Found:
     every = groups(subject.kernels) if subject.kernels else []
     total = sum(one.duration for one in every)
     found = Found(said=_longest(every[0], total) if every else "")
@@ -407,7 +346,7 @@ def _kernels(subject: FigureSubject, _: Sequence[FigureSubject]) -> Found:
     return found
 
 
-def _rates(subject: FigureSubject, _: Sequence[FigureSubject]) -> Found:
+def _rates(_: _Table, subject: FigureSubject, __: Sequence[FigureSubject]) -> Found:
     """The IPC of each kernel."""
     if subject.kernels is None:
         return Found()
@@ -421,57 +360,35 @@ def _rates(subject: FigureSubject, _: Sequence[FigureSubject]) -> Found:
     return found
 
 
-def _priorities(subject: FigureSubject, _: Sequence[FigureSubject]) -> Found:
-    """Time times estimated speedup by family (the paper's equations 1 and 2)."""
-    if subject.kernels is None:
-        return Found()
-    scores = priority.priorities(subject.kernels, family)
-    rows: list[tuple[Cell | float, ...]] = [
-        (
-            *(one.family, one.score, one.share, one.nanoseconds),
-            *(one.speedup, one.bottleneck, one.throughput, one.launches),
-        )
-        for one in scores.families
-    ]
-    return Found(rows, scores.families[0].family if rows else "", [*scores.missing])
+def _instructions(_: _Table, subject: FigureSubject, __: Sequence[FigureSubject]) -> Found:
+    """Instructions in the paper's classes: of the step, of each family, and of what takes longest.
 
-
-def _stack(subject: FigureSubject, _: Sequence[FigureSubject]) -> Found:
-    """The IPC of the kernel that takes longest, by the class of its instructions."""
+    What a class has of the IPC is known by pipe alone: SASS classes count threads.
+    """
     mixes = subject.instructions
-    if mixes is None or mixes.dominant is None:
-        return Found()
-    dominant, classes = mixes.dominant, mixes.dominant.pipe_classes
-    kernel, largest = short_name(dominant.of), _largest(classes)
-    return Found(
-        [(kernel, part.name, part.share, part.ipc) for part in classes.parts],
-        f"{kernel} at IPC {dominant.ipc:.3g}, mostly {largest},"
-        if largest and dominant.ipc
-        else "",
-        [*_meanings([classes]), *mixes.missing, *classes.missing],
-    )
-
-
-def _instructions(of: Callable[[InstructionMix], Mix], subject: FigureSubject) -> Found:
-    """Instructions of the step and of each family, in the paper's classes."""
-    whole = instruction_mix(subject.values, subject.device.arch)
-    mixes = subject.instructions
-    parts = {_STEP: of(whole)}
-    parts |= {one.of: of(one) for one in mixes.families} if mixes else {}
-    found = Found(notes=[*_meanings(parts.values()), *(mixes.missing if mixes else ())])
-    for name, classes in parts.items():
-        found.said = found.said or _largest(classes)
-        found.notes += classes.missing if classes.parts else ()
-        found.rows += [(name, part.name, part.share, part.value) for part in classes.parts]
+    parts = {_STEP: instruction_mix(subject.values, subject.device.arch)}
+    parts |= {one.of: one for one in mixes.families} if mixes else {}
+    found = Found(notes=[*mixes.missing] if mixes else [])
+    dominant = mixes.dominant if mixes else None
+    if dominant and (largest := _largest(dominant.pipe_classes)):
+        kernel = short_name(dominant.of)
+        parts[f"longest kernel, {kernel}"] = dominant
+        found.said = f"{kernel} at IPC {dominant.ipc or 0:.3g}, mostly {largest},"
+    for name, one in parts.items():
+        for kind, mix in (("by pipe", one.pipe_classes), ("by SASS class", one.sass_classes)):
+            found.notes += [*_meanings(mix), *mix.missing] if mix.parts else []
+            for part in mix.parts:
+                ipc = part.ipc if mix is one.pipe_classes else None
+                count = quantity(part.value, mix.unit)
+                found.rows.append((name, kind, part.name, part.share, ipc, count))
     return found
 
 
-def _meanings(mixes: Iterable[Mix]) -> Iterator[str]:
+def _meanings(mix: Mix) -> Iterator[str]:
     """What the classes are, of those that are there."""
-    there = {part.name for one in mixes for part in one.parts}
+    there = {part.name for part in mix.parts}
     meanings = [f"{one.name} {one.meaning}" for one in paper_classes() if one.name in there]
-    if meanings:
-        yield f"Classes: {', '.join(meanings)}."
+    yield f"Classes: {', '.join(meanings)}."
 
 
 def _largest(classes: Mix) -> str:
@@ -482,7 +399,7 @@ def _largest(classes: Mix) -> str:
     return f"{name} ({100 * part:.0f} %)"
 
 
-def _under_roofs(subject: FigureSubject, _: Sequence[FigureSubject]) -> Found:
+def _under_roofs(_: _Table, subject: FigureSubject, __: Sequence[FigureSubject]) -> Found:
     """Kernels under the roofs of the device; areas are their times."""
     if subject.kernels is None:
         return Found()
@@ -517,37 +434,31 @@ def _roofs(points: Roofline) -> Iterator[Roof]:
             yield Roof(kind, points.peaks.bytes_per_second, top)
 
 
-def _lacking(
-    names: Sequence[str], *, per_kernel: bool = False
-) -> Callable[[Sequence[FigureSubject]], str]:
-    return lambda subjects: missing_metrics(subjects, names, per_kernel=per_kernel)
-
-
-RECIPES = {
-    "work": Recipe(_metrics(_WORK, relative=True), _lacking(_WORK), beside=True),
-    "counts": Recipe(_metrics(_COUNTS), lambda _: _NO_COUNTS),
-    "utilisation": Recipe(_metrics(_UTILISATION), _lacking(_UTILISATION), beside=True),
-    "stalls": Recipe(
-        _metrics(_STALLS, relative=True, others="stall_"), _lacking(_STALLS), beside=True
-    ),
-    "phases": Recipe(_phases, _without_phases),
-    "transfers": Recipe(_transfers, _without_trace),
-    "components": Recipe(_components, _without_components),
-    "kernel-mix": Recipe(_families, missing_kernels),
-    "kernels": Recipe(_kernels, missing_kernels),
-    "kernel-ipc": Recipe(_rates, _lacking(launch_totals.COUNTS, per_kernel=True), beside=True),
-    "priority": Recipe(_priorities, _lacking(priority.THROUGHPUTS, per_kernel=True), beside=True),
-    "ipc-stack": Recipe(_stack, _lacking(PIPES, per_kernel=True), beside=True),
-    "instruction-mix": Recipe(
-        lambda subject, _: _instructions(attrgetter("pipe_classes"), subject),
-        _lacking(PIPES, per_kernel=True),
-        beside=True,
-    ),
-    "sass-mix": Recipe(
-        lambda subject, _: _instructions(attrgetter("sass_classes"), subject),
-        _lacking(SASS, per_kernel=True),
-        beside=True,
-    ),
-    "roofline": Recipe(_under_roofs, _lacking(_FLOP, per_kernel=True), beside=True),
+SOURCES: dict[str, Callable[[_Table, FigureSubject, Sequence[FigureSubject]], Found]] = {
+    "phases": _phases,
+    "transfers": _transfers,
+    "components": _components,
+    "kernel-mix": _families,
+    "kernels": _kernels,
+    "kernel-ipc": _rates,
+    "instruction-mix": _instructions,
+    "roofline": _under_roofs,
 }
-"""The figures by their keys in `figures.yaml`."""
+"""Who finds the rows of a figure, by its key in `figures.yaml`; of the others it names metrics."""
+WITHOUT: dict[str, Callable[[Sequence[FigureSubject]], str]] = {
+    "phases": lambda _: "This run has no phases: a step names them by `with gpuperf.phase(...)`",
+    "components": lambda _: (
+        "This run has no components: a step names them by `with gpuperf.component(...)`; on a GPU "
+        "--gpuperf-metrics activity measures them"
+    ),
+    "kernel-mix": missing_kernels,
+    "kernels": missing_kernels,
+}
+"""What is said of a figure that has no rows."""
+COUNTED = {
+    "kernel-mix": priority.THROUGHPUTS,
+    "kernel-ipc": launch_totals.COUNTS,
+    "instruction-mix": (*PIPES, *SASS),
+    "roofline": _FLOP,
+}
+"""The metrics of each kernel that a figure is made of: those that the run lacks are named."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from pytest_gpuperf.catalogue import units
@@ -12,7 +12,6 @@ from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.model.measurement import STEP
 from pytest_gpuperf.model.result import (
     WORST_FIRST,
-    Attribution,
     Outcome,
     Result,
     Run,
@@ -26,8 +25,8 @@ from pytest_gpuperf.report.text import (
     step_tables,
     table,
 )
-from pytest_gpuperf.report.text.kernel_lines import MOST, ModuleBranch
-from pytest_gpuperf.report.text.next_command import CommandContext, of_run, typed, wanted
+from pytest_gpuperf.report.text.kernel_lines import ModuleBranch
+from pytest_gpuperf.report.text.next_command import CommandContext, of_run, wanted
 
 _UNTOLD = (Outcome.UNSUPPORTED, Outcome.REPORTED)
 """What the first screen has no rows of."""
@@ -39,14 +38,10 @@ _TONES = table.TONES | {
     Outcome.HOLDS: "good",
     Outcome.UNCHANGED: "good",
 }
-NOT_JUDGED = "not judged"
-INCOMPLETE = "incomplete"
+_NOT_JUDGED = "not judged"
+_INCOMPLETE = "incomplete"
 _SOFTWARE = {"driver": "driver", "cuda": "CUDA", "torch": "torch", "cpu": ""}
 """What the first screen names of the software; all of it stands at the end of the page."""
-_NONE = 100.0
-"""So many times as much, and no slowdown is found that anybody could have."""
-_STANDS_OUT = 5e-4
-"""A module whose time changed by less of the step is neither good nor bad."""
 _FEW = 3
 """So many values of a fact, and so many metrics of a sentence, are named."""
 
@@ -76,37 +71,25 @@ class Strip:
 class VerdictRow:
     """One verdict, as the cells of a table and a drawing."""
 
-    metric: str = ""
-    baseline: str = table.NOTHING
-    measured: str = table.NOTHING
-    change: str = table.NOTHING
-    tolerance: str = table.NOTHING
-    detectable: str = table.NOTHING
-    outcome: str = ""
-    tone: str = ""
-    """bad, doubtful, good or ""."""
-    strip: Strip | None = None
     verdict: Verdict | None = None
+    """None where nothing was judged."""
 
+    @property
+    def cells(self) -> dict[str, str]:
+        """Its cells by the headings of a table of verdicts."""
+        if self.verdict is None:
+            return dict.fromkeys(table.HEADINGS, table.NOTHING) | {"metric": ""}
+        return dict(zip(table.HEADINGS, table.cells(self.verdict), strict=True))
 
-@dataclass(frozen=True, slots=True)
-class Blame:
-    """Where the change of a test comes from."""
+    @property
+    def tone(self) -> str:
+        """bad, doubtful, good or ""."""
+        return _TONES.get(self.verdict.outcome, "") if self.verdict else ""
 
-    moved: str = ""
-    kernels: tuple[tuple[str, str, str, str], ...] = ()
-    """Change, share, kernel, and what happened to it: the worst first."""
-    tree: ModuleBranch | None = None
-    """What changed by module; None where nobody knows them, or none changed."""
-    opened: tuple[ModuleBranch, ...] = ()
-    """The way through the tree to what changed most: one sees at once what is inside."""
-    of_operators: bool = False
-    least: float = 0.0
-    """A module whose time changed by less, in ns, is neither good nor bad."""
-    code: tuple[tuple[str, str], ...] = ()
-    """Lines of code that launch other kernels, or the same for longer, or that the GPU waits at:
-    the worst first."""
-    notes: tuple[str, ...] = ()
+    @property
+    def strip(self) -> Strip | None:
+        """The drawing of its interval; None where there is none."""
+        return _strip(self.verdict) if self.verdict else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,16 +108,15 @@ class TestRow:
     cost: float | None
     """What it takes longer than the baseline's, in ns."""
     decides: VerdictRow
-    """Of the worst verdicts that on time, else the one furthest out."""
+    """The worst of them."""
     besides: str
     """What else was judged, in a few words."""
-    says: str
-    """Everything that is not as it was, in a few words."""
     told: tuple[VerdictRow, ...]
     """Verdicts that could fail the test, worst first."""
     cause: str
     """What made it worse, in a sentence; "" where nobody knows."""
-    blame: Blame
+    tree: ModuleBranch | None
+    """What changed by module; None where nobody knows them, or none changed."""
 
     @property
     def test(self) -> str:
@@ -152,7 +134,7 @@ class TestRow:
     def outcome(self) -> str:
         """The worst of what was judged."""
         outcome = self.result.outcome
-        return NOT_JUDGED if outcome is None or outcome in _UNTOLD else outcome.value
+        return _NOT_JUDGED if outcome is None or outcome in _UNTOLD else outcome.value
 
     @property
     def tone(self) -> str:
@@ -174,6 +156,14 @@ class TestRow:
         return bool(outcomes) and all(outcome in _CALM for outcome in outcomes)
 
     @property
+    def opened(self) -> list[ModuleBranch]:
+        """The way through the tree to what changed most: one sees at once what is inside."""
+        way = [self.tree] if self.tree else []
+        while way and way[-1].branches:
+            way.append(max(way[-1].branches, key=ModuleBranch.size))
+        return way
+
+    @property
     def details(self) -> tuple[str, ...]:
         """What the judge says beside the numbers."""
         details = (row.verdict.detail for row in self.told if row.verdict)
@@ -186,25 +176,21 @@ class Overview:
 
     headline: str
     lead: str
-    """The worst of it, where the headline has only counts."""
+    """The worst of it."""
     cause: str
     """Why the worst of it is so bad, in a sentence; "" where nobody knows."""
     tone: str
     about: tuple[tuple[str, str], ...]
     """What the numbers are of: the run, its commit, the baseline, the device."""
-    command: str
-    """What was typed."""
     totals: tuple[tuple[int, str, str], ...]
     """How many stand so, and its tone."""
     judged: str
     """How many of how many have a verdict, and what the others lack; "" where none lacks it."""
     rows: tuple[TestRow, ...]
-    incomplete: Mapping[str, Sequence[str]]
-    """Reasons, each with its tests."""
     expected: tuple[tuple[tuple[str, ...], str], ...]
     """Cells (metric, subject, bounds, measured, outcome) and tone."""
     notes: tuple[str, ...]
-    steps: tuple[tuple[str, tuple[str, ...]], ...]
+    steps: tuple[tuple[str, Sequence[str]], ...]
     """What to do next, and the commands that do it."""
 
 
@@ -219,26 +205,25 @@ def overview(
     by_result = {id(subject.result): subject for subject in subjects}
     ranked = [by_result[id(one)] for one in view.worst_first(s.result for s in subjects)]
     rows = [_row(one, at, titles[one.result.title] == 1) for at, one in enumerate(ranked, 1)]
-    expected = sorted(run.expectations, key=lambda entry: WORST_FIRST.index(entry.outcome))
-    headline, lead, tone = _headline(rows, run)
-    if run.unfinished:
-        headline, tone = f"{run.unfinished}. {headline}", "bad"
+    expected = [
+        (expectation_lines.row(entry), _TONES.get(entry.outcome, ""))
+        for entry in sorted(run.expectations, key=lambda entry: WORST_FIRST.index(entry.outcome))
+    ]
+    tones = {row.tone for row in rows} | {tone for _, tone in expected if tone == "bad"}
+    tone = next((t for t in ("bad", "doubtful", "good") if t in tones), "")
     measured = [subject.result for subject in subjects]
     judged = view.coverage(measured)
+    worst = next((r for r in view.worst_first(run.results()) if view.reasons(r)), None)
     return Overview(
-        headline=headline,
-        lead=lead,
+        headline=view.headline(run),
+        lead=f"{view.standing(worst)}: {'; '.join(view.reasons(worst))}" if worst else "",
         cause=rows[0].cause if rows else "",
-        tone=tone,
+        tone="bad" if run.unfinished else tone if rows else "doubtful",
         about=tuple(_about(run, measured)),
-        command=typed(run.command),
         totals=tuple(_totals(rows, run)),
         judged=judged if ";" in judged else "",
         rows=tuple(rows),
-        incomplete=run.incomplete(),
-        expected=tuple(
-            (expectation_lines.row(entry), _TONES.get(entry.outcome, "")) for entry in expected
-        ),
+        expected=tuple(expected),
         notes=tuple(dict.fromkeys(_notes(run, subjects))),
         steps=tuple(_steps(run, context or of_run(run, file), file)),
     )
@@ -248,7 +233,7 @@ def _row(subject: FigureSubject, place: int, unique: bool) -> TestRow:
     result = subject.result
     step = [v for v in result.verdicts if v.phase == STEP]
     told = sorted((v for v in step if v.outcome not in _UNTOLD), key=_rank)
-    decides = _deciding(told)
+    decides = next((v for v in told if v.outcome is not Outcome.KERNELS_CHANGED), None)
     times = ((subject.value(name), catalogue().metrics[name].unit) for name in view.TIMES)
     time, unit = next(((t, unit) for t, unit in times if t is not None), (None, ""))
     blamed = result.attribution
@@ -258,46 +243,24 @@ def _row(subject: FigureSubject, place: int, unique: bool) -> TestRow:
         result,
         time=None if time is None else time if unit == "ns" else time * 1e6,
         cost=view.cost(result),
-        decides=_verdict_row(decides) if decides else VerdictRow(),
+        decides=VerdictRow(decides),
         besides=_besides(told, decides),
-        says=_says(told),
-        told=tuple(map(_verdict_row, told)),
+        told=tuple(map(VerdictRow, told)),
         cause=kernel_lines.sentence(blamed) if blamed else "",
-        blame=_blame(blamed) if blamed else Blame(),
+        tree=kernel_lines.module_tree(blamed) if blamed else None,
     )
     return row if unique else replace(row, label=row.test)
 
 
-def _verdict_row(verdict: Verdict) -> VerdictRow:
-    metric, baseline, measured, change, tolerance, _, outcome = table.cells(verdict)
-    return VerdictRow(
-        *(metric, baseline, measured, change, tolerance, _detectable(verdict), outcome),
-        tone=_TONES.get(verdict.outcome, ""),
-        strip=_strip(verdict),
-        verdict=verdict,
+def _rank(verdict: Verdict) -> tuple[int, int, float]:
+    """The worst first; of what is as bad the time, which all of it is about; then by tolerances."""
+    known = verdict.metric in view.TIMES
+    furthest = abs(verdict.change or 0.0) / verdict.tolerance if verdict.tolerance else 0.0
+    return (
+        WORST_FIRST.index(verdict.outcome),
+        view.TIMES.index(verdict.metric) if known else len(view.TIMES),
+        -furthest,
     )
-
-
-def _rank(verdict: Verdict) -> tuple[int, bool]:
-    """The worst first; of what is as bad the time, which all of it is about."""
-    return WORST_FIRST.index(verdict.outcome), verdict.metric not in view.TIMES
-
-
-def _deciding(told: Sequence[Verdict]) -> Verdict | None:
-    """The verdict that the row shows: of the worst, that on time; else the one furthest out."""
-    worst = [v for v in told if v.outcome is not Outcome.KERNELS_CHANGED]
-    worst = [v for v in worst if v.outcome is worst[0].outcome]
-    timed = min((v for v in worst if v.metric in view.TIMES), key=_best_time, default=None)
-    return timed or max(worst, key=_tolerances, default=None)
-
-
-def _best_time(verdict: Verdict) -> int:
-    return view.TIMES.index(verdict.metric)
-
-
-def _tolerances(verdict: Verdict) -> float:
-    """How many tolerances a metric moved."""
-    return abs(verdict.change or 0.0) / verdict.tolerance if verdict.tolerance else 0.0
 
 
 def _strip(verdict: Verdict) -> Strip | None:
@@ -326,124 +289,26 @@ def _strip(verdict: Verdict) -> Strip | None:
     )
 
 
-def _detectable(verdict: Verdict) -> str:
-    """The smallest slowdown that would be found, as a multiple where it is more than a doubling."""
-    smallest = verdict.minimum_detectable_effect
-    if smallest is None or verdict.points or smallest < 1:
-        return units.minimum_detectable_effect(verdict)
-    return f"x{1 + smallest:.2g}" if smallest < _NONE else "none"
-
-
 def _besides(told: Sequence[Verdict], decides: Verdict | None) -> str:
-    """What else was judged: first what is as the row says, the rest with its outcome."""
+    """What else was judged, by outcome; of what passed how many."""
     said: dict[Outcome, list[Verdict]] = {}
     for verdict in told:
         if verdict.outcome is not Outcome.KERNELS_CHANGED and verdict is not decides:
             said.setdefault(verdict.outcome, []).append(verdict)
-    same = decides.outcome if decides else None
     parts = []
     for outcome, some in said.items():
-        # Of what passed, what moved at all is worth a word where the whole test passed.
-        named = [v for v in some if outcome not in _CALM or (outcome is same and _moved_at_all(v))]
-        if named:
-            ending = "" if outcome is same else f" {outcome.value}"
-            parts.append(units.few(list(map(_in_short, named)), _FEW) + ending)
-        if len(named) < len(some):
-            parts.append(f"{len(some) - len(named)} {outcome.value}")
+        moves = [] if outcome in _CALM else view.moves(some)
+        parts.append(f"{units.few(moves, _FEW) if moves else len(some)} {outcome.value}")
     # Where they come from stands below.
     changed = [v.detail.partition(";")[0] for v in told if v.outcome is Outcome.KERNELS_CHANGED]
     return "; ".join([*parts, *(f"kernels: {detail}" for detail in changed)])
-
-
-def _moved_at_all(verdict: Verdict) -> bool:
-    return verdict.change is not None and units.change(verdict) != "0 %"
-
-
-def _in_short(verdict: Verdict) -> str:
-    known = verdict.change is not None
-    return f"{verdict.metric} {units.change(verdict)}" if known else verdict.metric
-
-
-def _says(told: Sequence[Verdict]) -> str:
-    """All that is not as it was: "peak_memory +0.03 %, but step_time -6.00 %"."""
-    worst = [v for v in told if v.outcome not in (*_CALM, Outcome.KERNELS_CHANGED)]
-    better = [v for v in worst if v.outcome is Outcome.IMPROVED]
-    others = [v for v in worst if v.outcome is not Outcome.IMPROVED]
-    if not worst and told:  # the largest change of what passed
-        return units.few([_in_short(v) for v in told if v.change is not None], _FEW)
-    parts = [units.few(list(map(_in_short, some)), _FEW) for some in (others, better) if some]
-    # What nobody knows yet stands against nothing.
-    lost = any(v.outcome is not Outcome.INCONCLUSIVE for v in others)
-    return (", but " if lost else ", ").join(parts)
-
-
-def _blame(attribution: Attribution) -> Blame:
-    of_operators = attribution.of_operators
-    changes = kernel_lines.rows([entry for entry in attribution.entries if entry.significant])
-    lines, waits = kernel_lines.code_lines(attribution), kernel_lines.waiting(attribution)
-    tree = kernel_lines.module_tree(attribution)
-    tree = tree if kernel_lines.changed_modules(attribution) else None
-    return Blame(
-        _moved(attribution),
-        kernels=tuple(
-            (kernel_lines.duration(row.change), kernel_lines.share(row.share), row.what, row.how)
-            for row in ([] if of_operators else changes[:MOST])
-        ),
-        tree=tree,
-        opened=_way(tree, of_operators) if tree else (),
-        of_operators=of_operators,
-        least=_STANDS_OUT * attribution.before,
-        code=(*lines[:MOST], *waits[:MOST]),
-        notes=tuple(kernel_lines.notes(attribution)),
-    )
-
-
-def _moved(attribution: Attribution) -> str:
-    if attribution.of_operators:
-        return f"Operators: {kernel_lines.operators(attribution)}"
-    relative = "" if attribution.relative is None else f" ({units.moved(attribution.relative)})"
-    where = "a step" if attribution.reliable else "a trace that the time of the step contradicts"
-    return f"Kernels and gaps: {kernel_lines.duration(attribution.change)}{relative} in {where}"
-
-
-def _way(root: ModuleBranch, of_operators: bool) -> tuple[ModuleBranch, ...]:
-    """A branch, in it the one that changed most, and so on."""
-
-    def size(branch: ModuleBranch) -> float:
-        more = branch.launches_after - branch.launches_before
-        return abs(more if of_operators else branch.change)
-
-    inside = max(root.branches, key=size, default=None)
-    return (root, *(_way(inside, of_operators) if inside else ()))
-
-
-def _headline(rows: Sequence[TestRow], run: Run) -> tuple[str, str, str]:
-    """One sentence on the whole run, the worst of it where that has only counts, and its tone."""
-    if not rows:
-        return "The run has no measurements", "", "doubtful"
-    broken = [entry for entry in run.expectations if entry.outcome is Outcome.BROKEN]
-    counts = Counter(row.outcome for row in rows)
-    parts = [f"{count} {outcome}" for outcome, count in counts.items()]
-    parts += [f"{len(broken)} expectation{'s' if len(broken) > 1 else ''} broken"] if broken else []
-    tones = {row.tone for row in rows} | ({"bad"} if broken else set())
-    tone = next((t for t in ("bad", "doubtful", "good") if t in tones), "")
-    worst = rows[0]
-    lead = "" if worst.calm or not worst.says else f"{worst.label}: {worst.says}"
-    skipped = f"; {len(run.skipped)} {INCOMPLETE}" if run.skipped else ""
-    if len(rows) == 1 and not broken:
-        return f"{worst.label} {worst.outcome}{skipped}", worst.says, tone
-    if len(parts) == 1:
-        return f"All {parts[0]}{skipped}", lead, tone
-    of = f"of {len(rows)} measurement{'s' if len(rows) > 1 else ''}"
-    many = f"{', '.join(parts)}, {of}{skipped}"
-    return many, lead or (expectation_lines.line(broken[0]) if broken else ""), tone
 
 
 def _totals(rows: Sequence[TestRow], run: Run) -> Iterator[tuple[int, str, str]]:
     counts = Counter((row.outcome, row.tone) for row in rows)
     yield from ((count, outcome, tone) for (outcome, tone), count in counts.items())
     if run.skipped:
-        yield len(run.skipped), INCOMPLETE, ""
+        yield len(run.skipped), _INCOMPLETE, ""
 
 
 def _about(run: Run, results: Sequence[Result]) -> Iterator[tuple[str, str]]:
@@ -477,16 +342,10 @@ def _notes(run: Run, subjects: Sequence[FigureSubject]) -> Iterator[str]:
         windows = [m for m in subject.measurements if m.window]
         if windows:
             yield f"{subject.label}: {step_tables.window_line(windows[0])}"
-        if subject.left_out:
-            kept = len(subject.kernels.launches) if subject.kernels else 0
-            yield (
-                f"Figures of the kernels of {subject.label} are of its {kept:,} longest launches: "
-                f"{subject.left_out:,} shorter ones are left out"
-            )
     yield from view.unsupported(run.verdicts)
 
 
-def _steps(run: Run, context: CommandContext, file: str) -> Iterator[tuple[str, tuple[str, ...]]]:
+def _steps(run: Run, context: CommandContext, file: str) -> Iterator[tuple[str, Sequence[str]]]:
     """What to do and the commands for it, the most urgent first."""
     known = {(entry.test, entry.name) for entry in run.attributions}
     unknown = dict.fromkeys(
@@ -498,7 +357,7 @@ def _steps(run: Run, context: CommandContext, file: str) -> Iterator[tuple[str, 
     if unknown and any(m.fingerprint.device.arch != "cpu" for m in run.measurements):
         yield "To find the kernels:", (f"pytest {shlex.join(unknown)} {KERNELS}",)
     for what, commands in wanted(run.results(), context):
-        yield f"{what[0].upper()}{what[1:]}", tuple(commands)
+        yield f"{what[0].upper()}{what[1:]}", commands
     if run.measurements and not run.verdicts and file:
         command = f"gpuperf report {shlex.quote(file)} --baselines baselines"
         yield "To judge this run against a folder of baselines:", (command,)

@@ -30,20 +30,20 @@ from pytest_gpuperf.report.html.figures import all_figures
 from pytest_gpuperf.report.html.overview import STRIP_HEIGHT, STRIP_WIDTH, overview
 from pytest_gpuperf.report.html.subject import KERNELS, FigureSubject, subjects
 from pytest_gpuperf.report.text import kernel_lines, table
-from pytest_gpuperf.report.text.next_command import CommandContext
+from pytest_gpuperf.report.text.next_command import CommandContext, typed
 
 if TYPE_CHECKING:
     from jinja2 import Template
 
     from pytest_gpuperf.history.nights import History
-    from pytest_gpuperf.report.html.night_drawings import NightsOfRun
 
 _FOLDER = Path(__file__).parent
-_PAGE, _HISTORY = "page.html.j2", "history.html.j2"
 _MOST_ROWS = 400
 """Rows of a figure's table in the page; its CSV file has them all."""
 _MOST_PLAIN = 20_000
 """Characters of a CSV file that is in the page as it is."""
+_MOST_EVENTS = 120
+"""Events on the page of a history."""
 _MOST_VALUES = 6
 """Values of one fact that are shown."""
 
@@ -52,31 +52,37 @@ def page(
     run: Run,
     file: str = "",
     context: CommandContext | None = None,
-    nights: NightsOfRun | None = None,
+    past: History | None = None,
 ) -> str:
     """The report of `run` as HTML. `file` is where the run is saved, for the commands to type.
 
-    `context` is what these depend on; None where only the run is known. `nights` is what other runs
+    `context` is what these depend on; None where only the run is known. `past` is what other runs
     say of its tests, where there is a history.
     """
+    from pytest_gpuperf.report.html import night_drawings
+    from pytest_gpuperf.report.text.night_lines import night_view
+
+    nights = night_view(past, run) if past else None
     measured = subjects(run)
     figures = all_figures(measured)
     drawings = ((one.key, chart.drawing(one)) for one in figures)
     charts = {key: drawing for key, drawing in drawings if drawing is not None}
     # A table of half of what a figure is about is none: the first screen has it.
     lacking = [one for one in figures if one.key not in charts and (one.missing or not one.rows)]
-    css, scripts = style(), _scripts()
-    text = template(_PAGE).render(
+    return _rendered(
+        "page.html.j2",
+        ("vendor/echarts.common.min.js", "page.js"),
         run=run,
-        version=__version__,
-        policy=policy(css, scripts),
-        style=css,
-        scripts=scripts,
         data=in_script(_neutral(list(charts.values()))),
         overview=overview(run, measured, file, context),
         nights=nights,
+        sparks={one.main.key: night_drawings.spark(nights, one.main) for one in nights.rows}
+        if nights
+        else {},
+        drawings=night_drawings,
         value=units.value,
-        lost=kernel_lines.duration,
+        causes=kernel_lines,
+        command=typed(run.command),
         strip=(STRIP_WIDTH, STRIP_HEIGHT),
         figures=[one for one in figures if one not in lacking],
         charted=charts.keys(),
@@ -87,35 +93,21 @@ def page(
         collect=_collecting(figures, measured),
         facts=_facts(measured),
     )
-    # A name may hold half a surrogate pair, which is no text that a file can have.
-    return text.encode("utf-8", "replace").decode()
 
 
 def history_page(past: History) -> str:
     """The history as HTML. It has no script: series are drawn as SVG."""
     from pytest_gpuperf.history.nights import date
     from pytest_gpuperf.report.html import night_drawings
-    from pytest_gpuperf.report.text import night_lines
+    from pytest_gpuperf.report.text.night_lines import night_view
 
-    events = night_drawings.drawn_events(past, past.events)
-    creeping = night_lines.creeping(past)
-    text = template(_HISTORY).render(
-        version=__version__,
-        policy=policy(style(), ()),
-        style=style(),
-        past=past,
+    return _rendered(
+        "history.html.j2",
+        nights=night_view(past),
+        drawings=night_drawings,
         span=(date(past.days[0]), date(past.days[-1])) if past.days else ("", ""),
-        headline=night_lines.headline(past),
-        worse=night_lines.night_events(past, night_lines.worse_lately(past)),
-        yesterday=list(night_lines.spoken(past)),
-        waiting=night_lines.waiting(past),
-        events=events,
-        left_out=len(night_lines.night_events(past, past.events)) - len(events),
-        creeping=[(title, said) for _, title, said in creeping],
-        calm=night_lines.calm(creeps=bool(creeping)),
-        rows=[(row, night_drawings.spark(past, row.main)) for row in night_lines.night_rows(past)],
+        most_events=_MOST_EVENTS,
     )
-    return text.encode("utf-8", "replace").decode()
 
 
 def in_script(data: object) -> str:
@@ -160,7 +152,7 @@ def _collecting(figures: Sequence[Figure], measured: Sequence[FigureSubject]) ->
     tests = list(dict.fromkeys(subject.result.test for subject in measured))
     if len(tests) > 1:
         tests = list(dict.fromkeys(test.partition("::")[0] for test in tests))
-    flags = f"--gpuperf-metrics paper {KERNELS} --gpuperf-report report.html"
+    flags = f"--gpuperf-metrics paper,activity {KERNELS} --gpuperf-report report.html"
     return f"pytest {shlex.join(tests)} {flags}"
 
 
@@ -202,8 +194,18 @@ def _scalar(value: Scalar) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
+def _rendered(name: str, files: Sequence[str] = (), **content: object) -> str:
+    """One of our templates with this content, our style and these scripts."""
+    css, *scripts = ((_FOLDER / file).read_text(encoding="utf-8") for file in ("page.css", *files))
+    text = _template(name).render(
+        version=__version__, policy=_policy(css, scripts), style=css, scripts=scripts, **content
+    )
+    # A name may hold half a surrogate pair, which is no text that a file can have.
+    return text.encode("utf-8", "replace").decode()
+
+
 @lru_cache(maxsize=2)
-def template(name: str) -> Template:
+def _template(name: str) -> Template:
     """One of our templates: what comes from outside is escaped."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
@@ -223,18 +225,7 @@ def _shown_text(value: object) -> object:
     return printable_lines(value) if type(value) is str else value
 
 
-def style() -> str:
-    """The style of all our pages."""
-    return (_FOLDER / "page.css").read_text(encoding="utf-8")
-
-
-def _scripts() -> tuple[str, ...]:
-    """The plotting library and our own, which draws by it."""
-    files = (_FOLDER / "vendor" / "echarts.common.min.js", _FOLDER / "page.js")
-    return tuple(file.read_text(encoding="utf-8") for file in files)
-
-
-def policy(css: str, scripts: Sequence[str]) -> str:
+def _policy(css: str, scripts: Sequence[str]) -> str:
     """Our own style and scripts, by what they are; images that are in the page; nothing else."""
     run = " ".join(_hash(script) for script in scripts) or "'none'"
     return (

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from dataclasses import dataclass
+from functools import cache, cached_property
 
 from pytest_gpuperf.analysis.mix import MixBreakdown, instruction_mixes
 from pytest_gpuperf.catalogue import kernel_families, units
@@ -20,21 +20,14 @@ from pytest_gpuperf.report.text.step_tables import (
     measured_values,
 )
 
-MOST_NAMES = 2000
-"""So many names of a table are told apart, those that took most time: a step has about a hundred,
-and reading names takes time."""
-MOST_LAUNCHES = 30_000
-"""So many launches of a table are in figures, the longest: a step has some thousand."""
 _MOST_NAMED = 4
 """So many metrics that a figure lacks are named."""
-OTHERS = "others"
-"""The name of the rest, whose family is "other"."""
 KERNELS = "--gpuperf-kernels always"
 NO_GPU = "Not available here: without a GPU"
 
-family: Callable[[str], str] = lru_cache(maxsize=1 << 14)(kernel_families.family)
+family: Callable[[str], str] = cache(kernel_families.family)
 """`kernels.family`, each name read once."""
-short_name: Callable[[str], str] = lru_cache(maxsize=1 << 14)(kernel_families.short_name)
+short_name: Callable[[str], str] = cache(kernel_families.short_name)
 """`kernels.short_name`, the same way."""
 
 
@@ -77,15 +70,16 @@ class FigureSubject:
 
     @cached_property
     def kernels(self) -> KernelTable | None:
-        """What the step launched, as far as figures take it (`bounded`); None without a table."""
-        return None if self._table is None else bounded(self._table)
-
-    @property
-    def left_out(self) -> int:
-        """Launches that are in no figure, since there are too many."""
-        if self._table is None or self.kernels is None:
-            return 0
-        return len(self._table.launches) - len(self.kernels.launches)
+        """What the step launched, of the first process with counters, else of the first with a
+        table; None without one.
+        """
+        tables = [
+            m.kernels
+            for m in self.measurements
+            if m.kernels is not None and not m.kernels.of_operators
+        ]
+        counted = [table for table in tables if table.metrics and not table.mismatch]
+        return next(iter([*counted, *tables]), None)
 
     @cached_property
     def instructions(self) -> MixBreakdown | None:
@@ -98,17 +92,6 @@ class FigureSubject:
     def components(self) -> ComponentTable | None:
         """The components of its step; None where it has none."""
         return component_table(self.measurements)
-
-    @property
-    def _table(self) -> KernelTable | None:
-        """That of the first process with counters, else of the first with a table."""
-        tables = [
-            m.kernels
-            for m in self.measurements
-            if m.kernels is not None and not m.kernels.of_operators
-        ]
-        counted = [table for table in tables if table.metrics and not table.mismatch]
-        return next(iter([*counted, *tables]), None)
 
 
 def subjects(run: Run) -> list[FigureSubject]:
@@ -143,41 +126,6 @@ def _unique(choices: Sequence[Sequence[str]]) -> list[str]:
         )
         for entry in choices
     ]
-
-
-def bounded(table: KernelTable) -> KernelTable:
-    """The same with MOST_LAUNCHES launches and MOST_NAMES names at most.
-
-    The shortest launches are left out; of the names that took least time, the last is OTHERS.
-    """
-    launches = table.launches
-    if len(launches) > MOST_LAUNCHES:
-        longest = sorted(range(len(launches)), key=lambda at: -launches[at].duration)
-        launches = tuple(launches[at] for at in sorted(longest[:MOST_LAUNCHES]))
-        table = replace(table, launches=launches)
-    if len(table.names) <= MOST_NAMES:
-        return table
-    _, duration = name_sums(table)
-    order = sorted(range(len(table.names)), key=lambda index: -duration[index])
-    kept = order[: MOST_NAMES - 1]
-    places = {index: place for place, index in enumerate(kept)}
-    return replace(
-        table,
-        names=(*(table.names[index] for index in kept), OTHERS),
-        launches=tuple(
-            replace(launch, name=places.get(launch.name, len(kept))) for launch in launches
-        ),
-    )
-
-
-def name_sums(table: KernelTable) -> tuple[list[int], list[float]]:
-    """Launches and nanoseconds per name."""
-    launches = [0] * len(table.names)
-    duration = [0.0] * len(table.names)
-    for launch in table.launches:
-        launches[launch.name] += 1
-        duration[launch.name] += launch.duration
-    return launches, duration
 
 
 def portable(subjects: Sequence[FigureSubject]) -> bool:

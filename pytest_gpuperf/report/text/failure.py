@@ -25,8 +25,6 @@ from pytest_gpuperf.report.text.next_command import CommandContext
 
 _LEAST_PART = 0.05
 """The part of the largest change of a phase below which another's is not said."""
-WIDTH = 96
-"""The width of a message that no terminal shows."""
 _MISSING = (Lack.NO_BASELINE, Lack.OTHER_WORKLOAD, Lack.OTHER_COLLECTOR, Lack.OTHER_METRICS)
 """For want of a baseline that applies."""
 _BY_OUTCOME = {Lack.UNFIT: Outcome.UNFIT, Lack.MACHINE: Outcome.MACHINE}
@@ -36,7 +34,7 @@ def failure(
     result: Result,
     failing: Sequence[Verdict | Expectation],
     context: CommandContext,
-    width: int = WIDTH,
+    width: int = table.WIDTH,
 ) -> str:
     """Why a test failed: configuration, device, the failing rows, and what to do next.
 
@@ -76,10 +74,10 @@ def _in_short(result: Result, worst: Outcome, failing: Sequence[Verdict | Expect
     """Why it failed in a few words: "cycles +2.52 %: regressed on NVIDIA H200 (sm90)"."""
     says = view.SAYS[worst].removeprefix("is ").removeprefix("has ")
     those = [entry for entry in failing if entry.outcome is worst]
-    changes = view.moved([entry for entry in those if isinstance(entry, Verdict)])
+    changes = view.moves([entry for entry in those if isinstance(entry, Verdict)])
     limits = map(expectation_lines.in_short, (e for e in those if isinstance(e, Expectation)))
     named = result.name if result.name != STEP else ""
-    said = [named, ", ".join(filter(None, [changes, *limits])), says]
+    said = [named, ", ".join(filter(None, [*changes, *limits])), says]
     device = result.first.fingerprint.device
     return printable(f"{': '.join(filter(None, said))} on {device.name} ({device.arch})")
 
@@ -90,7 +88,7 @@ def brief(result: Result, width: int) -> list[str]:
     if worst not in view.SAYS:
         return []
     of = [e for e in result.said if isinstance(e, Verdict) and e.outcome is worst]
-    changes = view.moved(of)
+    changes = ", ".join(view.moves(of))
     return table.wrapped(
         [view.standing(result, worst) + (f": {changes}" if changes else "")], width, ""
     )

@@ -52,8 +52,6 @@ class ChangeRow:
 
     change: float
     """Nanoseconds."""
-    before: float
-    after: float
     share: float | None
     what: str
     """A kernel's short name, or a family."""
@@ -75,6 +73,20 @@ class ModuleBranch:
     change: float
     branches: tuple[ModuleBranch, ...] = ()
     """What it is made of, the worst first: their sums are its own."""
+
+    @property
+    def more(self) -> int:
+        """So many launches more than before."""
+        return self.launches_after - self.launches_before
+
+    def size(self) -> tuple[float, int]:
+        """How much changed: time, and launches where nobody knows a time."""
+        return abs(self.change), abs(self.more)
+
+
+def least(attribution: Attribution) -> float:
+    """Nanoseconds below which a module has not changed."""
+    return _CHANGED * attribution.before
 
 
 def lines(
@@ -100,14 +112,12 @@ def sentence(attribution: Attribution) -> str:
         together = _together(attribution) if step and step.slower else ""
         if not (step and together):
             return ""
-        relative = "" if step.relative is None else f" ({units.moved(step.relative)})"
-        return f"{duration(step.change)}{relative}: {together}"
+        return f"{duration(step.change)}{_relative(step.relative)}: {together}"
     if cause.change is None and not cause.line and (cause.family or not cause.what):
         return ""
     if cause.change is None:
         return printable(_cause(cause, attribution))
-    relative = "" if cause.relative is None else f" ({units.moved(cause.relative)})"
-    said = f"{duration(cause.change)}{relative}: {_cause(cause, attribution)}"
+    said = f"{duration(cause.change)}{_relative(cause.relative)}: {_cause(cause, attribution)}"
     if cause.kind is CauseKind.UNKNOWN or not cause.traced:
         return printable(said)
     if not cause.change / _FAR <= cause.traced <= cause.change * _FAR:
@@ -213,11 +223,11 @@ def _direction(copy: str) -> str:
 
 
 def module_tree(attribution: Attribution) -> ModuleBranch | None:
-    """What changed by module, each with all that is inside it; None where nobody knows modules.
+    """What changed by module, each with all that is inside it; None where none changed.
 
     Modules that contain one other and launch nothing themselves are one with it.
     """
-    if not attribution.modules:
+    if not changed_modules(attribution):
         return None
     return _branch(
         _STEP, [(m.module.split(".") if m.module else [], m) for m in attribution.modules]
@@ -262,11 +272,11 @@ def _summed(
 
 def changed_modules(attribution: Attribution, most: int = MOST) -> list[ModuleChange]:
     """Those that launch more or less than before, or take another time: the worst first."""
-    least = _CHANGED * attribution.before
     changed = [
         module
         for module in attribution.modules
-        if module.launches_before != module.launches_after or abs(module.change) > least
+        if module.launches_before != module.launches_after
+        or abs(module.change) > least(attribution)
     ]
     changed.sort(key=lambda m: (-abs(m.change), -abs(m.launches_after - m.launches_before)))
     return changed[:most]
@@ -276,8 +286,8 @@ def _details(attribution: Attribution, width: int, most: int) -> list[str]:
     """The lines of code and the kernels."""
     if attribution.of_operators:
         return _of_operators(attribution, width, most)
-    changes = rows([entry for entry in attribution.entries if entry.significant])
-    head = table.wrapped([_heading(attribution, bool(changes))], width, "")
+    changes = rows(attribution)
+    head = table.wrapped([heading(attribution)], width, "")
     for change in attribution.lines[:_LINES] if changes else ():
         said = f"{duration(change.change)} at {_place(change)}: {_what(change)}"
         head += table.wrapped([printable(said)], width, INDENT)
@@ -286,11 +296,11 @@ def _details(attribution: Attribution, width: int, most: int) -> list[str]:
     below = [line for note in notes(attribution) for line in table.wrapped([note], width, INDENT)]
     room = most - len(head) - len(below)
     blocks = laid_out(changes, width)
-    shown = _fitting([len(block) for block in blocks], room)
+    shown = table.fitting([len(block) for block in blocks], room)
     more: list[str] = []
     if shown < len(blocks):
         # Room for what is left out: it belongs to the sum.
-        shown = _fitting([len(block) for block in blocks], room - 1)
+        shown = table.fitting([len(block) for block in blocks], room - 1)
         rest = changes[shown:]
         total = duration(fsum(row.change for row in rest))
         where = "one kernel or gap" if len(rest) == 1 else f"{len(rest)} kernels and gaps"
@@ -299,14 +309,15 @@ def _details(attribution: Attribution, width: int, most: int) -> list[str]:
     return [*head, *(line for block in blocks[:shown] for line in block), *more, *below][:most]
 
 
-def rows(entries: Sequence[KernelChange], small: float = _SMALL) -> list[ChangeRow]:
-    """Entries as rows, the worst first.
+def rows(attribution: Attribution) -> list[ChangeRow]:
+    """The entries that stand out as rows, the worst first.
 
     Those that read the same (one kernel in several shapes) are one row; of those that are less than
-    `small` of all that moved, those of one family that had the same thing happen to them.
+    _SMALL of all that moved, those of one family that had the same thing happen to them.
     """
+    entries = [entry for entry in attribution.entries if entry.significant]
     alike = _grouped(entries, lambda e: (e.kind, e.cause, e.short, e.formerly, e.family))
-    limit = small * fsum(abs(entry.change) for entry in entries)
+    limit = _SMALL * fsum(abs(entry.change) for entry in entries)
     sums = [abs(fsum(entry.change for entry in group)) for group in alike]
     minor = [group for group, moved in zip(alike, sums, strict=True) if moved < limit]
     made = [_row(group) for group, moved in zip(alike, sums, strict=True) if moved >= limit]
@@ -364,12 +375,11 @@ def notes(attribution: Attribution) -> list[str]:
     """What holds for many kernels, or for the tables that were compared, as sentences."""
     texts = []
     if not attribution.reliable and attribution.step:
-        step, relative = attribution.step, attribution.step.relative
-        told = "" if relative is None else f" ({units.moved(relative)})"
-        texts.append(
-            f"the trace is not to be trusted: it has {duration(attribution.change)}"
-            f"{_relative(attribution)}, the step without it {duration(step.change)}{told}"
+        trace, step = (
+            f"{duration(one.change)}{_relative(one.relative)}"
+            for one in (attribution, attribution.step)
         )
+        texts.append(f"the trace is not to be trusted: it has {trace}, the step without it {step}")
     if (together := _together(attribution)) and together not in sentence(attribution):
         texts.append(together)
     if attribution.odd_tables:
@@ -378,15 +388,6 @@ def notes(attribution: Attribution) -> list[str]:
             f"{attribution.odd_tables} of {tables} executions launched other kernels than the rest"
         )
     return texts
-
-
-def operators(attribution: Attribution) -> str:
-    """How many operators a step on a CPU has, as in "302 -> 448 in a step"."""
-    before, after = (
-        sum(getattr(family, f"launches_{when}") for family in attribution.families)
-        for when in ("before", "after")
-    )
-    return f"{before:,} -> {after:,} in a step"
 
 
 def code_lines(attribution: Attribution) -> list[tuple[str, str]]:
@@ -428,33 +429,44 @@ def _what(change: LineChange) -> str:
 
 def _of_operators(attribution: Attribution, width: int, most: int) -> list[str]:
     """The same for operators on a CPU, which have no times."""
-    rows = code_lines(attribution)
-    if not rows:
+    code = code_lines(attribution)
+    if not code:
         return []
-    said = [table.wrapped([f"operators: {operators(attribution)}"], width, "")]
-    said += [table.wrapped([printable(f"{at}: {what}")], width, INDENT) for at, what in rows]
-    shown = _fitting(list(map(len, said)), most)
+    said = [table.wrapped([heading(attribution)], width, "")]
+    said += [table.wrapped([printable(f"{at}: {what}")], width, INDENT) for at, what in code]
+    shown = table.fitting(list(map(len, said)), most)
     if shown < len(said):
-        shown = _fitting(list(map(len, said)), most - 1)
+        shown = table.fitting(list(map(len, said)), most - 1)
         said[shown:] = [[f"{INDENT}and {len(said) - shown} more lines of code"]]
     return [line for block in said for line in block]
 
 
-def _relative(attribution: Attribution) -> str:
-    return "" if attribution.relative is None else f" ({units.moved(attribution.relative)})"
+def heading(attribution: Attribution) -> str:
+    """How much the kernels changed, or the operators of a step on a CPU, and how much is explained.
 
-
-def _heading(attribution: Attribution, anything: bool) -> str:
+    As in "operators: 302 -> 448 in a step".
+    """
+    if attribution.of_operators:
+        before, after = (
+            sum(getattr(family, f"launches_{when}") for family in attribution.families)
+            for when in ("before", "after")
+        )
+        return f"operators: {before:,} -> {after:,} in a step"
+    anything = any(entry.significant for entry in attribution.entries)
     if not attribution.reliable:
         stands = "what moved:" if anything else "no kernel stands out from the noise"
         return f"kernels, by a trace that the step's time contradicts: {stands}"
-    moved = f"kernels: {duration(attribution.change)}{_relative(attribution)} in a step"
+    moved = f"kernels: {duration(attribution.change)}{_relative(attribution.relative)} in a step"
     if not anything:
         return f"{moved}; no kernel stands out from the noise"
     # Where faster and slower ones cancel, or the rest went the other way, a share says nothing.
     if attribution.explained is None or not 0 <= attribution.explained <= _SENSIBLE:
         return f"{moved}; what moved:"
     return f"{moved}, {share(attribution.explained)} of it explained:"
+
+
+def _relative(change: float | None) -> str:
+    return "" if change is None else f" ({units.moved(change)})"
 
 
 def _row(entries: Sequence[KernelChange], kernels: int = 0) -> ChangeRow:
@@ -466,8 +478,6 @@ def _row(entries: Sequence[KernelChange], kernels: int = 0) -> ChangeRow:
     summed = f"{first.kind.value}: {kernels} kernels, {launches:,} launches"
     return ChangeRow(
         change=fsum(entry.change for entry in entries),
-        before=before,
-        after=after,
         share=fsum(shares) if shares else None,
         what=first.family if kernels else first.short,
         how=summed if kernels else _how(first, before, after, launches),
@@ -494,14 +504,3 @@ def _grouped(items: Sequence[_T], key: Callable[[_T], Hashable]) -> list[list[_T
     for item in items:
         groups.setdefault(key(item), []).append(item)
     return list(groups.values())
-
-
-def _fitting(heights: Sequence[int], room: int) -> int:
-    """How many blocks of these heights fit, from the first on."""
-    shown = 0
-    for height in heights:
-        room -= height
-        if room < 0:
-            break
-        shown += 1
-    return shown

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
@@ -115,17 +115,21 @@ def selection(arguments: Sequence[str]) -> list[str]:
 
     Leaves out the flags of ours that say what becomes of the numbers.
     """
-    kept: list[str] = []
-    skip = False
-    for argument in arguments:
-        flag, _, value = argument.partition("=")
-        if skip:
-            skip = False
-        elif flag in _ABOUT_THE_RUN:
-            skip = not value and _ABOUT_THE_RUN[flag]
-        else:
-            kept.append(argument)
-    return kept
+    return [word for words in _split(arguments, _ABOUT_THE_RUN)[1] for word in words]
+
+
+def _split(
+    words: Sequence[str], flags: Mapping[str, bool]
+) -> tuple[list[list[str]], list[list[str]]]:
+    """The arguments that are these flags, each with its value where it has one; and the others."""
+    ours: list[list[str]] = []
+    others: list[list[str]] = []
+    rest = iter(words)
+    for word in rest:
+        flag, equals, _ = word.partition("=")
+        valued = flags.get(flag, False) and not equals
+        (ours if flag in flags else others).append([word, *([next(rest, "")] if valued else [])])
+    return ours, others
 
 
 def alone(command: str, tests: Sequence[str]) -> str:
@@ -145,16 +149,9 @@ def alone(command: str, tests: Sequence[str]) -> str:
 
 def measuring(words: Sequence[str]) -> list[str]:
     """Those arguments of pytest that only say how something is measured."""
-    kept: list[str] = []
-    flags = iter(words)
-    for word in flags:
-        if word == "--":
-            break
-        flag, equals, _ = word.partition("=")
-        if flag in _MEASURING:
-            kept.append(word)
-            kept += [next(flags, "")] if _MEASURING[flag] and not equals else []
-    return kept
+    words = list(words)
+    words = words[: words.index("--")] if "--" in words else words
+    return [word for flag in _split(words, _MEASURING)[0] for word in flag]
 
 
 def of_run(run: Run, file: str) -> CommandContext:

@@ -14,20 +14,24 @@ from pytest_gpuperf.catalogue.units import counted
 from pytest_gpuperf.history.nights import (
     DeviceKey,
     History,
-    LastNight,
     LevelChange,
     MetricHistory,
     Move,
     date,
 )
 from pytest_gpuperf.history.suspects import SuspectKind
+from pytest_gpuperf.model.result import Run
 
+SeriesKey = tuple[str, str, str, str]
+"""Test, measurement, architecture and device: `MetricHistory.key`."""
 RECENT_DAYS = 30
 """What a sparkline shows, and so long something that got worse is news."""
 _MAIN = ("step_time", "wall_time", "cycles", "duration")
 """What a test's row is about: the first of these that was measured; else its first gated metric."""
 _OTHERS = 2
 """Metrics of a test that are named beside the one that changed most."""
+_MOVES, _SUSPECTS = 5, 3
+"""Tests and suspects of one event that are named."""
 _BARS = "▁▂▃▄▅▆▇█"
 _GAP, _CHANGED = "·", "│"
 
@@ -48,11 +52,91 @@ class NightRow:
     gaps: str
 
 
-def night_rows(past: History) -> list[NightRow]:
+@dataclass(frozen=True, slots=True)
+class NightEvent:
+    """One change as it is told, however many devices show it: by the first of them."""
+
+    day: str
+    where: str
+    """As in "NVIDIA H100 and NVIDIA H200"."""
+    what: str
+    worse: bool
+    said: tuple[str, ...]
+    """What changed of each test, the largest first, and what differs between the two nights."""
+    commands: tuple[str, ...]
+    """What one types next; where the code is suspected first, how to find the commit."""
+    compared: str
+    """Where the revisions are compared in a browser; "" where that is not known."""
+    series: MetricHistory
+    """What changed most."""
+    drawn_of: str
+    """Its title and metric."""
+
+
+@dataclass(frozen=True, slots=True)
+class NightView:
+    """What many nights say, in the words of every writer."""
+
+    headline: str
+    """How much it is that is looked back at."""
+    heading: str
+    """Whether anything got worse lately."""
+    partial: tuple[str, ...]
+    left_out: tuple[str, ...]
+    worse: tuple[NightEvent, ...]
+    """What got worse in the last 30 days, the latest first."""
+    events: tuple[NightEvent, ...]
+    """All that changed."""
+    last: tuple[str, ...]
+    """What differs between the last two nights of each device, and what the next will tell."""
+    creeping: tuple[tuple[str, str], ...]
+    """What creeps, the worst first: its title, and how far."""
+    rows: tuple[NightRow, ...]
     """Every test on every device, what got worse lately first."""
-    by_test: dict[tuple[str, str, str, str], dict[str, MetricHistory]] = {}
+    days: tuple[int, ...]
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """The first and the last day of what sparklines show."""
+        return max(self.days[0], self.days[-1] - RECENT_DAYS + 1), self.days[-1]
+
+
+def night_view(past: History, run: Run | None = None) -> NightView:
+    """What the nights say; of the tests and devices of `run` alone, where it is given."""
+    keys = {one.key for one in past.series} if run is None else {*_keys(run)}
+    devices = {key[2:] for key in keys} if run else {*past.devices}
+    events = _night_events(past, [one for one in past.events if one.device in devices])
+    since = past.days[-1] - RECENT_DAYS if past.days else 0
+    worse = tuple(told for event, told in events if event.worse and event.day > since)
+    creeping = tuple(_creeping(past, keys))
+    calm = f"Nothing got worse in the last {RECENT_DAYS} days"
+    if creeping:
+        calm = f"Creep, which no single one of the last {RECENT_DAYS} days shows"
+    return NightView(
+        headline=headline(past),
+        heading="Worse since" if worse else calm,
+        partial=past.source.partial,
+        left_out=past.source.problems,
+        worse=worse,
+        events=tuple(told for _, told in events),
+        last=(*_spoken(past, devices), *_waiting(past)),
+        creeping=creeping,
+        rows=tuple(_night_rows(past, keys)),
+        days=past.days,
+    )
+
+
+def _keys(run: Run) -> Iterator[SeriesKey]:
+    for one in run.measurements:
+        device = one.fingerprint.device
+        yield one.test, one.name, device.arch, device.slug
+
+
+def _night_rows(past: History, keys: Collection[SeriesKey]) -> list[NightRow]:
+    by_test: dict[SeriesKey, dict[str, MetricHistory]] = {}
     for one in past.series:
-        by_test.setdefault(one.key, {})[one.metric.name] = one
+        if one.key in keys:
+            by_test.setdefault(one.key, {})[one.metric.name] = one
     rows = []
     for metrics in by_test.values():
         gated = (one for one in metrics.values() if one.metric.gated)
@@ -79,61 +163,15 @@ def _row(past: History, main: MetricHistory) -> NightRow:
     )
 
 
-def first_recent(past: History) -> int:
-    """The first of the days that sparklines show."""
-    return max(past.days[0], past.days[-1] - RECENT_DAYS + 1)
-
-
-def worse_lately(past: History, devices: Collection[DeviceKey] | None = None) -> list[LevelChange]:
-    """What got worse in the last 30 days, the latest first; of these devices alone, if named."""
-    if not past.days:
-        return []
-    return [
-        event
-        for event in past.events
-        if event.worse
-        and event.day > past.days[-1] - RECENT_DAYS
-        and (devices is None or event.device in devices)
-    ]
-
-
-@dataclass(frozen=True, slots=True)
-class NightEvent:
-    """One change as it is told, however many devices show it: by the first of them."""
-
-    event: LevelChange
-    day: str
-    before: str
-    """The night before it."""
-    where: str
-    """As in "NVIDIA H100 and NVIDIA H200"."""
-    what: str
-    moves: tuple[tuple[str, str, bool | None], ...]
-    """What changed of each test, the largest first: its title, as in "cycles +2.04 % (805.21 M ->
-    821.95 M), step_time +1.97 %", and whether that is for the worse."""
-    elsewhere: tuple[str, ...]
-    """What changed most on each of the other devices, as "on NVIDIA H200 kernel_time +2.22 %"."""
-    suspects: tuple[str, ...]
-    """As in "suspect, driver 570 -> 580", or that only the revision differs."""
-    commands: tuple[str, ...]
-    """What one types next; where the code is suspected first, how to find the commit."""
-    compared: str
-    """Where the revisions are compared in a browser; "" where that is not known."""
-
-
 def headline(past: History) -> str:
     """How much it is that is looked back at."""
     span = f"{date(past.days[0])} to {date(past.days[-1])}" if past.days else "no night"
     worse = sum(event.worse for event in past.events)
-    tests = _many(len({one.seen.test for one in past.series}), "test")
-    devices, runs = _many(len(past.devices), "device"), _many(len(past.source.files), "run")
-    times = f"Levels changed {_many(len(past.events), 'time')}, {worse} of them for the worse"
+    tests = counted(len({one.seen.test for one in past.series}), "test")
+    devices, runs = counted(len(past.devices), "device"), counted(len(past.source.files), "run")
+    times = f"Levels changed {counted(len(past.events), 'time')}, {worse} of them for the worse"
     changed = times if past.events else "No level changed"
-    return f"{_many(len(past.days), 'night')}, {span}: {tests} on {devices}, {runs}. {changed}"
-
-
-def _many(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+    return f"{counted(len(past.days), 'night')}, {span}: {tests} on {devices}, {runs}. {changed}"
 
 
 def title(past: History, one: MetricHistory, *, device: bool = True) -> str:
@@ -152,31 +190,23 @@ def gap_text(one: MetricHistory) -> str:
     return f"{len(one.gaps)} of {len({*one.gaps, *one.seen.days})} nights: {said}"
 
 
-def creeping(past: History) -> list[tuple[MetricHistory, str, str]]:
-    """What creeps, the worst first: the series, its title, and how far.
-
-    As in "cycles +3.10 % since the first nights, 2026-01-02, of which +1.20 % in steps".
-    """
-    told = []
+def _creeping(past: History, keys: Collection[SeriesKey]) -> Iterator[tuple[str, str]]:
+    """As in "cycles +3.10 % since the first nights, 2026-01-02, of which +1.20 % in steps"."""
     for one, creep in past.creeping:
+        if one.key not in keys:
+            continue
         points = creep.drift.points
         change = units.from_zero_or(creep.drift.change, points=points)
         origin = "the baseline's origin of" if creep.of_baseline else "the first nights,"
         said = f"{one.metric.name} {change} since {origin} {creep.since}"
         if creep.steps and math.isfinite(creep.steps):
             said += f", of which {units.moved(creep.steps, points=points)} in steps"
-        told.append((one, title(past, one), said))
-    return told
+        yield title(past, one), said
 
 
-def calm(*, creeps: bool) -> str:
-    """The heading where no level got worse lately."""
-    if creeps:
-        return f"Creep, which no single one of the last {RECENT_DAYS} days shows"
-    return f"Nothing got worse in the last {RECENT_DAYS} days"
-
-
-def night_events(past: History, events: Iterable[LevelChange]) -> list[NightEvent]:
+def _night_events(
+    past: History, events: Iterable[LevelChange]
+) -> list[tuple[LevelChange, NightEvent]]:
     """These events, of which those that are one change are told once.
 
     One change is on the same day, of the same tests, with the same first suspect.
@@ -186,25 +216,26 @@ def night_events(past: History, events: Iterable[LevelChange]) -> list[NightEven
         tests = frozenset(move.series.seen.test for move in event.moves)
         alike = event.suspects[0] if event.suspects else number
         groups.setdefault((event.day, event.worse, alike, tests), []).append(event)
-    return [_told(past, *group) for group in groups.values()]
+    return [(group[0], _told(past, *group)) for group in groups.values()]
 
 
 def _told(past: History, event: LevelChange, *others: LevelChange) -> NightEvent:
+    elsewhere = (
+        f"on {past.devices[one.device]} {title(past, one.moves[0].series, device=False)}: "
+        f"{_in_short(one.moves[0])}"
+        for one in others
+    )
+    first = event.moves[0].series
     return NightEvent(
-        event=event,
         day=date(event.day),
-        before=date(event.before),
         where=_and([past.devices[one.device] for one in (event, *others)]),
         what=_what(event),
-        moves=tuple(_moved(past, event)),
-        elsewhere=tuple(
-            f"on {past.devices[one.device]} {title(past, one.moves[0].series, device=False)}: "
-            f"{_in_short(one.moves[0])}"
-            for one in others
-        ),
-        suspects=tuple(_suspected(event)),
+        worse=event.worse,
+        said=(*_moved(past, event), *elsewhere, *_suspected(event)),
         commands=tuple(_commands(event)),
         compared=comparison(past, event),
+        series=first,
+        drawn_of=f"{title(past, first)}, {first.metric.name}",
     )
 
 
@@ -220,25 +251,31 @@ def _what(event: LevelChange) -> str:
     said = [f", {len(worse)} worse"] if worse else []
     said += [f", {len(better)} better"] if better else []
     tests = len({move.series.seen.test for move in event.moves})
-    return f"{_many(tests, 'test')} changed{''.join(said)}"
+    return f"{counted(tests, 'test')} changed{''.join(said)}"
 
 
 def _suspected(event: LevelChange) -> Iterator[str]:
-    if [one.kind for one in event.suspects] == [SuspectKind.CODE]:
+    """As in "suspect, driver 570 -> 580", or that only the revision differs."""
+    if not event.suspects:
+        yield f"nothing that runs record differs from {date(event.before)}"
+    elif [one.kind for one in event.suspects] == [SuspectKind.CODE]:
         yield f"only the revision differs, {event.suspects[0].what}"
     else:
-        yield from (f"suspect, {one}" for one in event.suspects)
+        yield from (f"suspect, {one}" for one in event.suspects[:_SUSPECTS])
 
 
-def _moved(past: History, event: LevelChange) -> Iterator[tuple[str, str, bool | None]]:
+def _moved(past: History, event: LevelChange) -> Iterator[str]:
+    """A line per test: "t: cycles +2.04 % (805.21 M -> 821.95 M), step_time +1.97 %"."""
     by_test: dict[str, list[Move]] = {}
     for move in event.moves:
         by_test.setdefault(title(past, move.series, device=False), []).append(move)
-    for name, (first, *others) in by_test.items():
+    for name, (first, *others) in [*by_test.items()][:_MOVES]:
         said = [_at_length(first), *map(_in_short, others[:_OTHERS])]
         more = len(others) - _OTHERS
         ending = f" and {counted(more, 'other metric')}" if more > 0 else ""
-        yield name, ", ".join(said) + ending, first.change.worse
+        yield f"{name}: {', '.join(said)}{ending}"
+    if len(by_test) > _MOVES:
+        yield f"and {counted(len(by_test) - _MOVES, 'other test')}"
 
 
 def _in_short(move: Move) -> str:
@@ -279,56 +316,53 @@ def _revisions(event: LevelChange) -> tuple[str, str] | None:
     return (old, new) if old and new and old != new else None
 
 
-def since_last_night(one: LastNight) -> str:
-    """As in "last night, 2026-03-23, against 2026-03-22: code r20..r21; driver 570 -> 580"."""
-    said = "; ".join(map(str, one.differences))
-    nights = f"{date(one.day)}, against {date(one.before)}"
-    return f"last night, {nights}: {said or 'nothing that runs record differs'}"
+def _spoken(past: History, devices: Collection[DeviceKey]) -> Iterator[str]:
+    """What differs between the last two nights of these devices.
 
-
-def waiting(past: History) -> str:
-    """What the next night will tell; "" for nothing."""
-    apart = [one for one in past.series if one.trend.pending is not None and one.metric.gated]
-    if not apart:
-        return ""
-    what = counted(len(apart), "metric")
-    return f"{what} stood apart in the last night: the next will tell whether that stays"
-
-
-def sparkline(one: MetricHistory, first: int, last: int) -> str:
-    """A character a night: a bar, "·" for one without a value, "│" before one that began a level.
-
-    No series looks wilder than its tolerance.
-    """
-    seen, trend = one.seen, one.trend
-    values = {day: v for day, v in zip(seen.days, seen.values, strict=True) if first <= day <= last}
-    if not values:
-        return ""
-    low, high = min(values.values()), max(values.values())
-    room = trend.tolerance if trend.points else abs(high) * trend.tolerance
-    half = max((high - low) / 2, room, 1e-300)
-    least = (low + high) / 2 - half
-    began = {seen.days[change.at] for change in trend.changes if change.matters}
-    drawn = []
-    for day in sorted({*values, *(day for day in one.gaps if first <= day <= last)}):
-        if day not in values:
-            drawn.append(_GAP)
-            continue
-        height = int((values[day] - least) / (2 * half) * len(_BARS))
-        mark = _CHANGED if day in began else ""
-        drawn.append(mark + _BARS[min(height, len(_BARS) - 1)])
-    return "".join(drawn)
-
-
-def spoken(past: History, devices: Collection[DeviceKey] | None = None) -> Iterator[str]:
-    """What differs between the last two nights of each device, or of these.
-
-    A sentence each; one for those of which the same is said.
+    As in "last night, 2026-03-23, against 2026-03-22: code r20..r21; driver 570 -> 580"; a sentence
+    for those of which the same is said.
     """
     said: dict[str, list[str]] = {}
     for one in past.last_nights:
-        if devices is None or one.device in devices:
-            said.setdefault(since_last_night(one), []).append(past.devices[one.device])
+        if one.device in devices:
+            differs = "; ".join(map(str, one.differences)) or "nothing that runs record differs"
+            told = f"last night, {date(one.day)}, against {date(one.before)}: {differs}"
+            said.setdefault(told, []).append(past.devices[one.device])
     several = len(past.devices) > 1
-    for sentence, names in said.items():
-        yield (f"{_and(names)}, " if several else "") + sentence
+    for told, names in said.items():
+        yield (f"{_and(names)}, " if several else "") + told
+
+
+def _waiting(past: History) -> Iterator[str]:
+    apart = [one for one in past.series if one.trend.pending is not None and one.metric.gated]
+    if apart:
+        what = counted(len(apart), "metric")
+        yield f"{what} stood apart in the last night: the next will tell whether that stays"
+
+
+def bounds(one: MetricHistory, values: Collection[float]) -> tuple[float, float]:
+    """The lowest and the highest of what is drawn: no series looks wilder than its tolerance."""
+    trend, low, high = one.trend, min(values, default=0.0), max(values, default=1.0)
+    room = trend.tolerance if trend.points else abs(high) * trend.tolerance
+    middle, half = (low + high) / 2, max((high - low) / 2, room, 1e-300)
+    return middle - half, middle + half
+
+
+def sparkline(one: MetricHistory, span: tuple[int, int]) -> str:
+    """A character a night: a bar, "·" for none of its values, "│" before one that began a level."""
+    seen, trend = one.seen, one.trend
+    days = range(span[0], span[1] + 1)
+    values = {day: v for day, v in zip(seen.days, seen.values, strict=True) if day in days}
+    if not values:
+        return ""
+    least, most = bounds(one, values.values())
+    began = {seen.days[change.at] for change in trend.changes if change.matters}
+    drawn = []
+    for day in sorted({*values, *(day for day in one.gaps if day in days)}):
+        if day not in values:
+            drawn.append(_GAP)
+            continue
+        height = int((values[day] - least) / (most - least) * len(_BARS))
+        mark = _CHANGED if day in began else ""
+        drawn.append(mark + _BARS[min(height, len(_BARS) - 1)])
+    return "".join(drawn)

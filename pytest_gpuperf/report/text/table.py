@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.errors import printable
@@ -13,6 +14,8 @@ from pytest_gpuperf.model.result import Outcome, Verdict
 HEADINGS = ("metric", "baseline", "measured", "change", "tolerance", "MDE", "verdict")
 """Of a table of verdicts."""
 NOTHING = "-"
+WIDTH = 96
+"""Of lines that nothing wraps: those of messages, of Markdown and of annotations."""
 INDENT = "  "
 GAP = "  "
 _LEFT_OUT = "..."
@@ -218,6 +221,11 @@ def wrapped(parts: Sequence[str], width: int, indent: str) -> list[str]:
 def wrapped_lines(text: str, width: int, tone: str = "", indent: str = "") -> list[Line]:
     """`text` as lines of at most `width`, all of one tone."""
     return [Line(part, tone) for part in wrapped([text], width, indent)]
+
+
+def fitting(sizes: Sequence[int], room: int) -> int:
+    """How many blocks of these sizes fit, from the first on."""
+    return sum(total <= room for total in accumulate(sizes))
 
 
 def within(text: str, width: int) -> list[str]:

@@ -21,7 +21,6 @@ from pytest_gpuperf.commands.history import looked_back
 from pytest_gpuperf.history.nights import History
 from pytest_gpuperf.model.result import Outcome, Run
 from pytest_gpuperf.report.html.figures import all_figures
-from pytest_gpuperf.report.html.night_drawings import nights_of_run
 from pytest_gpuperf.report.html.page import history_page, page
 from pytest_gpuperf.report.html.subject import subjects
 from tests.examples import measurement, run, verdict
@@ -162,7 +161,7 @@ def reports(
         "full": page(full(3), "run.json"),
         "hostile": hostile(ATTACK),
         BROKEN: rendered(BROKEN),
-        "many": page(many(), "run.json", nights=nights_of_run(past, many())),
+        "many": page(many(), "run.json", past=past),
         "modules": page(with_modules(), "run.json"),
     }
     opened = {}

@@ -23,28 +23,20 @@ from pytest_gpuperf.report.html.figure import (
     Shape,
     cell_text,
     csv_text,
-    of_each,
     quantity,
     ratio,
     share,
     told,
 )
-from pytest_gpuperf.report.html.figures import all_figures, groups
-from pytest_gpuperf.report.html.subject import (
-    MOST_LAUNCHES,
-    MOST_NAMES,
-    bounded,
-    missing_metrics,
-    subjects,
-)
+from pytest_gpuperf.report.html.figures import all_figures
+from pytest_gpuperf.report.html.subject import missing_metrics, subjects
 from tests.examples import H200, measurement, run
 from tests.kernel_steps import table
 from tests.report.html.pages import COMMITTED, committed, full
 
 KEYS = [
-    "work", "counts", "utilisation", "stalls", "phases", "transfers", "components", "kernel-mix",
-    "kernels", "kernel-ipc", "priority", "ipc-stack", "instruction-mix", "sass-mix",
-    "roofline",
+    "work", "utilisation", "stalls", "phases", "transfers", "components", "kernel-mix", "kernels",
+    "kernel-ipc", "instruction-mix", "roofline",
 ]  # fmt: skip
 
 
@@ -93,7 +85,7 @@ def test_every_figure_is_there_with_data_or_with_what_is_missing() -> None:
             assert figure.rows or (figure.missing and not drawn), (name, figure.key)
             assert name != "full" or (drawn and not figure.missing), figure.key
     lacking = [key for key, figure in figures_of("h200-paper.json.xz").items() if figure.missing]
-    assert lacking == ["counts", "transfers", "components"]
+    assert lacking == ["transfers", "components"]
 
 
 def test_what_is_drawn_is_what_the_table_has() -> None:
@@ -258,19 +250,28 @@ def test_families_share_the_time_of_the_kernels_whose_longest_have_rows() -> Non
     assert column(said, "launches")[-1] == Quantity(5.0, "launches")
 
 
-def test_a_huge_table_is_bounded_and_keeps_what_took_longest() -> None:
-    names = tuple(f"kernel_{number}" for number in range(MOST_LAUNCHES + 500))
-    launches = tuple(
-        Launch(number, "kernel", (1, 1, 1), (32, 1, 1), float(number))
-        for number in range(len(names))
+def test_a_family_has_its_time_and_what_could_be_gained_from_it() -> None:
+    figure = figures_of("h200-paper.json.xz")["kernel-mix"]
+    (one,) = (row for row in figure.rows if row[:2] == ("tf32", "elementwise"))
+    assert [cell_text(cell) for cell in one[2:]] == [
+        *("17.528 ms", "7.68 %", "309", "4.8081 ms", "3.15 %", "27.43 %", "l2_throughput"),
+        "80.47 %",
+    ]
+    # Where no throughput was counted, the time is all that is known, and it says so.
+    made = figures_of("h200-tf32-broken.json.xz")["kernel-mix"]
+    assert made.columns[2:] == ("time", "share of kernel time", "launches")
+    assert "sm_throughput" in made.missing
+
+
+def test_the_longest_kernel_has_the_parts_of_its_ipc_by_pipe() -> None:
+    figure = figures_of("h200-paper.json.xz")["instruction-mix"]
+    longest = [row for row in figure.rows if str(row[1]).startswith("longest kernel, ")]
+    parts = [row[figure.at("IPC")] for row in longest if row[:3:2] == ("tf32", "by pipe")]
+    assert sum(part.value for part in parts if isinstance(part, Quantity)) == pytest.approx(
+        0.5817, abs=1e-4
     )
-    said = bounded(KernelTable(names, (), launches, 0.0))
-    assert len(said.launches) == MOST_LAUNCHES
-    assert min(launch.duration for launch in said.launches) == 500
-    assert len(said.names) == MOST_NAMES
-    longest, *_ = groups(said)
-    assert longest.name == "others"
-    assert sum(one.launches for one in groups(said)) == MOST_LAUNCHES
+    assert {row[2] for row in longest} == {"by pipe", "by SASS class"}
+    assert all(row[figure.at("IPC")] is None for row in longest if row[2] == "by SASS class")
 
 
 def test_bars_of_one_name_stand_beside_each_other_and_lone_ones_have_the_row() -> None:
@@ -304,21 +305,22 @@ def test_charts_of_configurations_share_their_axes_and_those_of_metrics_do_not()
         if (drawing := chart.drawing(figure)) and drawing["shared"]
     }
     assert shared == {
-        *("kernels", "kernel-ipc", "priority", "instruction-mix", "sass-mix"),
-        "roofline",
+        *("kernels", "kernel-ipc", "instruction-mix", "roofline"),
     }
 
 
 def test_on_a_cpu_there_are_its_six_metrics_and_nothing_that_a_flag_would_not_give() -> None:
     said = figures_of("cpu-meddpm.json")
-    assert list(dict.fromkeys(column(said["counts"], "metric"))) == [
+    assert list(dict.fromkeys(column(said["work"], "metric"))) == [
         *("flops", "operators", "layout_copies", "layout_copy_bytes", "saved_bytes", "peak_memory")
     ]
     assert "layout_copies" in column(said["phases"], "metric")
     assert "of flops) in baseline" in said["phases"].conclusion
     lacking = {key: figure.missing for key, figure in said.items() if figure.missing}
-    assert {*KEYS} - {*lacking} == {"counts", "phases"}
-    assert all("without a GPU" in said for key, said in lacking.items() if key != "components")
+    assert {*KEYS} - {*lacking} == {"phases"}
+    assert "step_time" in lacking["work"]
+    assert "on a GPU --gpuperf-metrics activity" in lacking.pop("components")
+    assert all("without a GPU" in said for said in lacking.values())
     assert "--gpuperf" not in "".join(lacking.values())
 
 
@@ -346,7 +348,7 @@ def test_transfers_have_a_row_for_each_kind_that_occurs() -> None:
 def test_without_a_trace_it_says_why_or_what_takes_one() -> None:
     refused = "another profiler watches"
     for measured, said in (
-        (measurement(), "--gpuperf-metrics activity takes one"),
+        (measurement(), "measure with --gpuperf-metrics activity"),
         (measurement(unsupported={"kernel_time": refused}), refused),
         (measurement(device=portable_device()), "without a GPU"),
     ):
@@ -366,11 +368,11 @@ def test_components_are_stacked_by_configuration_the_longest_first() -> None:
     missing = figures(run([measurement()]))["components"].missing
     assert "gpuperf.component(...)" in missing
     assert "--gpuperf-metrics activity" in missing
-    traced = figures(run([measurement({"launches": [3.0]})]))["components"].missing
-    assert "--gpuperf-metrics" not in traced
 
 
 def test_a_step_that_launches_nothing_in_a_component_is_left_out_beside_one_that_does() -> None:
+    """A graph of a hundred steps would leave the others no room."""
+
     def step(name: str, launches: float) -> Measurement:
         part = {"kernel_time": [4e5 * launches], "launches": [launches]}
         whole = {"kernel_time": [4e6], "launches": [10.0]}
@@ -396,7 +398,7 @@ def test_of_many_series_the_largest_have_a_colour() -> None:
 
 
 def test_no_name_of_a_kernel_is_written_otherwise_at_the_beginning_of_a_sentence() -> None:
-    said = figures_of("h200-paper.json.xz")["ipc-stack"].conclusion
+    said = figures_of("h200-paper.json.xz")["instruction-mix"].conclusion
     assert said.startswith("The kernel that takes longest: sm80_xmma_wgrad f32 32x32x8 idx at IPC")
 
 
@@ -406,15 +408,11 @@ def test_zero_has_no_place_on_a_logarithmic_axis() -> None:
     assert chart.drawing(Figure("k", "t", "c.", ("n", "x", "y"), rows, plot)) is None
 
 
-def test_findings_that_are_alike_are_said_once() -> None:
-    said = [("gemm", "a"), ("conv", "b"), ("gemm", "c")]
-    assert of_each(said) == "gemm in a and c; conv in b"
-    many = [("gemm", label) for label in "abcdef"]
-    assert of_each(many) == "gemm in a, b, c and 3 others"
-    assert of_each([(str(n), str(n)) for n in range(5)]).endswith("; and 2 more in the table")
-    assert of_each([]) == told([], "Most is ") == ""
-    assert told(said[1:2]) == "conv in b. "
-    assert told(said[1:2], "Most is ") == "Most is conv in b. "
+def test_findings_are_a_sentence_of_which_the_table_has_the_rest() -> None:
+    said = [*(("gemm", label) for label in "acdef"), ("conv", "b")]
+    assert told(said, "Most is ") == "Most is gemm in a, c, d and 2 others; conv in b. "
+    assert told([(str(n), str(n)) for n in range(5)]).endswith("2 in 2; and 2 more in the table. ")
+    assert told([], "Most is ") == ""
 
 
 def _panels(figure: Figure) -> list[Any]:

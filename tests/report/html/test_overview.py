@@ -23,7 +23,7 @@ from pytest_gpuperf.report.text.kernel_lines import module_tree
 from pytest_gpuperf.report.text.next_command import CommandContext
 from tests.examples import TEST, measurement, run, verdict
 from tests.kernel_steps import NAMING, Sited, operators, sited
-from tests.report.html.pages import committed
+from tests.report.html.pages import committed, rendered
 
 
 def of(said: Run, file: str = "run.json", context: CommandContext | None = None) -> Overview:
@@ -61,17 +61,15 @@ def test_the_worst_verdict_is_first_whatever_the_order_of_the_tests() -> None:
     assert [row.outcome for row in said.rows] == outcomes
     assert [row.place for row in said.rows] == [1, 2, 3, 4]
     assert said.tone == "bad"
-    assert said.headline == (
-        "1 regressed, 1 inconclusive, 1 improved, 1 unchanged, of 4 measurements"
-    )
+    assert said.headline == "1 regressed, 1 inconclusive, 1 improved, 1 unchanged"
 
 
 def test_the_headline_says_how_the_run_went() -> None:
     for outcomes, headline, tone in (
-        ([Outcome.UNCHANGED] * 3, "All 3 unchanged", "good"),
-        ([Outcome.REGRESSED], "test_step[0] regressed", "bad"),
-        ([Outcome.NO_BASELINE] * 2, "All 2 no-baseline", "doubtful"),
-        ([], "The run has no measurements", "doubtful"),
+        ([Outcome.UNCHANGED] * 3, "3 unchanged", "good"),
+        ([Outcome.REGRESSED], "1 regressed", "bad"),
+        ([Outcome.NO_BASELINE] * 2, "2 no-baseline", "doubtful"),
+        ([], "nothing was measured", "doubtful"),
     ):
         said = of(run_of(*outcomes))
         assert (said.headline, said.tone) == (headline, tone)
@@ -85,14 +83,12 @@ def test_what_got_worse_is_not_said_without_what_got_better() -> None:
     memory = moved("peak_memory", Outcome.REGRESSED, 0.0003)
     faster = moved("step_time", Outcome.IMPROVED, -0.06)
     said = of(run([measurement()], [faster, memory]))
-    assert said.lead == "peak_memory +0.03 %, but step_time -6.00 %"
+    assert said.lead.startswith("test_training_step[tf32] regressed on NVIDIA H200 (sm90): peak_")
+    assert "; improved: step_time -6.00 % (" in said.lead
     (row,) = said.rows
-    assert (row.decides.metric, row.decides.change) == ("peak_memory", "+0.03 %")
+    assert (row.decides.cells["metric"], row.decides.cells["change"]) == ("peak_memory", "+0.03 %")
     assert row.besides == "step_time -6.00 % improved"
     assert row.cost == pytest.approx(-6e6)
-    unsettled = moved("step_time", Outcome.INCONCLUSIVE, -0.05)
-    said = of(run([measurement()], [unsettled, moved("copies", Outcome.IMPROVED, -0.98)]))
-    assert said.lead == "step_time -5.00 %, copies -98.00 %"
 
 
 def test_a_row_has_the_time_of_a_step_and_what_decides() -> None:
@@ -100,42 +96,18 @@ def test_a_row_has_the_time_of_a_step_and_what_decides() -> None:
     cycles = moved("cycles", Outcome.REGRESSED, 0.5)
     row = row_of(cycles, time, moved("instructions", Outcome.UNCHANGED, 0.0))
     # Of what is as bad, the time.
-    assert (row.decides.metric, row.decides.change, row.decides.tolerance) == (
-        "step_time",
-        "+2.00 %",
-        "0.5 %",
-    )
-    assert row.decides.detectable == "1.1 %"
-    assert row.besides == "cycles +50.00 %; 1 unchanged"
-    assert [one.metric for one in row.told] == ["step_time", "cycles", "instructions"]
-
-
-def test_of_a_test_that_passed_besides_is_what_moved_at_all() -> None:
-    time, cycles, *others = (
-        moved(metric, Outcome.UNCHANGED, change)
-        for metric, change in (
-            *(("step_time", 0.001), ("cycles", 0.002)),
-            *(("instructions", 0.0), ("flops", 0.0)),
-        )
-    )
-    assert row_of(time, cycles, *others).besides == "cycles +0.20 %; 2 unchanged"
+    cells = row.decides.cells
+    shown = [cells[name] for name in ("metric", "change", "tolerance", "MDE")]
+    assert shown == ["step_time", "+2.00 %", "0.5 %", "1.1 %"]
+    assert row.besides == "cycles +50.00 % regressed; 1 unchanged"
+    assert [one.cells["metric"] for one in row.told] == ["step_time", "cycles", "instructions"]
 
 
 def test_without_a_time_the_metric_decides_that_is_furthest_out() -> None:
     near, far = (
         moved(m, Outcome.UNCHANGED, c) for m, c in (("flops", 0.001), ("operators", 0.004))
     )
-    assert row_of(near, far).decides.metric == "operators"
-
-
-@pytest.mark.parametrize(
-    ("smallest", "shown"), [(0.29, "29 %"), (0.99, "99 %"), (1.6, "x2.6"), (1000.0, "none")]
-)
-def test_what_would_be_found_is_a_multiple_where_it_is_more_than_a_doubling(
-    smallest: float, shown: str
-) -> None:
-    undecided = moved("step_time", Outcome.INCONCLUSIVE, 0.01, minimum_detectable_effect=smallest)
-    assert row_of(undecided).decides.detectable == shown
+    assert row_of(near, far).decides.cells["metric"] == "operators"
 
 
 def test_the_interval_is_drawn_against_its_tolerance() -> None:
@@ -173,11 +145,10 @@ def test_the_totals_have_the_skipped_and_the_unjudged_too() -> None:
         (1, "unchanged"),
         (2, "incomplete"),
     ]
-    assert said.headline == "1 no-baseline, 1 unchanged, of 2 measurements; 2 incomplete"
-    assert said.incomplete == {"needs a GPU": ["a.py::one"], "only on sm80": ["a.py::two"]}
+    assert said.headline == "1 no-baseline, 1 unchanged, 2 incomplete"
     assert said.judged == "judged: 1 of 2 measurements; 1 without a baseline"
     said = of(replace(run_of(Outcome.UNCHANGED), skipped=skipped))
-    assert said.headline == "test_step[0] unchanged; 2 incomplete"
+    assert said.headline == "1 unchanged, 2 incomplete"
 
 
 def test_it_says_which_commit_was_judged_by_which_baseline_on_what() -> None:
@@ -197,29 +168,16 @@ def test_it_says_which_commit_was_judged_by_which_baseline_on_what() -> None:
     assert dict(host.about)["CPU"] == "a CPU"
 
 
-@pytest.mark.parametrize(
-    ("kept", "shown"),
-    [
-        ("-k tf32 suites", "pytest -k tf32 suites"),
-        ("pytest suites", "pytest suites"),
-        ("gpuperf record -- suites", "gpuperf record -- suites"),
-        ("", ""),
-    ],
-)
-def test_the_command_is_shown_as_somebody_typed_it(kept: str, shown: str) -> None:
-    assert of(replace(run_of(Outcome.UNCHANGED), command=kept)).command == shown
-
-
 def test_a_regression_has_its_numbers_and_its_kernels() -> None:
     said = of(committed("h200-tf32-broken.json.xz"))
     (row,) = said.rows
-    assert said.lead == "step_time x4.61, cycles x4.82, instructions x8.44"
-    assert row.blame.moved == "Kernels and gaps: +834 ms (x4.6) in a step"
-    change, share, kernel, how = row.blame.kernels[0]
-    assert (change, share, kernel) == ("+302 ms", "36 %", "sm80_xmma_wgrad f32 32x32x8 idx")
-    assert how.startswith("replaced sm90_xmma_wgrad tf32")
+    assert "cycles x4.82 (436.39 M -> 2.1052 G, tolerance 2.43 %); " in said.lead
     assert [one.tone for one in row.told] == ["bad", "bad", "bad", "doubtful"]
     assert row.besides.endswith("kernels: 46 added, 342 removed, 240 replaced, 7 moved")
+    shown = " ".join(rendered("h200-tf32-broken.json.xz").split())
+    assert "kernels: +834 ms (x4.6) in a step, 100 % of it explained:" in shown
+    first = '<span class="change">+302 ms</span><span class="share">36 %</span>'
+    assert f'{first}<span class="what"><strong>sm80_xmma_wgrad f32 32x32x8 idx' in shown
 
 
 def test_a_regression_on_a_cpu_has_the_lines_of_code() -> None:
@@ -229,11 +187,9 @@ def test_a_regression_on_a_cpu_has_the_lines_of_code() -> None:
     attribution = attribute(after, before, NAMING)
     entries = (Attributed(one.test, one.name, attribution),)
     made = replace(run([one], [moved("operators", Outcome.REGRESSED, 1.0)]), attributions=entries)
-    (row,) = of(made).rows
-    assert row.blame.moved == "Operators: 1 -> 2 in a step"
-    assert row.blame.code == (("model.py:3 Net.attend (layers.0)", "mm 1 -> 2"),)
-    assert row.blame.kernels == ()
     shown = page(made, "run.json")
+    assert "operators: 1 -&gt; 2 in a step" in shown
+    assert '<ol class="blame">' not in shown
     assert "<code>model.py:3 Net.attend (layers.0)</code>: mm 1 -&gt; 2" in shown
 
 
@@ -255,17 +211,17 @@ def test_a_regression_has_its_cause_and_a_tree_of_its_modules() -> None:
     (row,) = said.rows
     assert row.cause == said.cause
     assert row.cause.startswith("+0.9 ms (+34.60 %): net.py:3 Net.forward takes longer with the")
-    tree = row.blame.tree
+    tree = row.tree
     assert tree is not None
     assert tree.name == "step"
     assert tree.change == pytest.approx(0.9e6)
     net, outside = tree.branches
     assert [node.name for node in net.branches] == ["downs.0", "ups.0.norm", "itself"]
     assert (outside.name, outside.change, outside.branches) == ("no module", 0.0, ())
-    assert row.blame.opened == (tree, net, net.branches[0])
+    assert row.opened == [tree, net, net.branches[0]]
     shown = page(made, "run.json")
     assert shown.count('<details open><summary class="node">') == 2
-    assert of(replace(made, attributions=())).rows[0].blame.tree is None
+    assert of(replace(made, attributions=())).rows[0].tree is None
 
 
 def test_of_many_modules_the_most_changed_are_in_the_tree() -> None:
@@ -286,8 +242,8 @@ def test_a_broken_expectation_is_bad_even_where_nothing_regressed() -> None:
     made = run_of(Outcome.UNCHANGED)
     said = of(Run(1, "", "", made.measurements, made.verdicts, (broken,)))
     assert said.tone == "bad"
-    assert "1 expectation broken" in said.headline
-    assert said.lead.startswith("expected of cycles: a / b below 0.5: 0.7")
+    assert said.headline == "1 broken, 1 unchanged"
+    assert "expected of cycles: a / b below 0.5: 0.7" in said.lead
     assert said.expected[0][0][-1] == "broken"
 
 
