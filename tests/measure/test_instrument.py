@@ -446,7 +446,7 @@ def test_kernels_that_could_not_be_read_back_are_an_error(
     instrument = DeviceInstrument(Able(node), tmp_path)
     (made,) = instrument.measure(SUBJECT, work(), PLAN)
     monkeypatch.setattr(Able, "kernels", lambda *_: replace(KERNELS, idle=-1.0))
-    with pytest.raises(MeasurementError, match="brought idle of the kernel table: -1 ns"):
+    with pytest.raises(MeasurementError, match="brought idles/0 of the kernel table: -1 ns"):
         instrument.with_kernels(made, work(), PLAN)
 
 

@@ -173,7 +173,7 @@ def _compiled(work: Work) -> dict[str, float]:
     """What torch.compile does in the step; it is executed for that where anything was compiled."""
     compilations = Compilations()
     if not compilations.any:
-        return compilations.counted(profile.Trace(()))
+        return compilations.counted(None)
     work.begin()
     return compilations.counted(profile.trace(work.step, lambda: None, host=True))
 

@@ -72,11 +72,16 @@ class Compilations:
         """Whether anything has been compiled in this process: only then traces are looked at."""
         return self._before > 0
 
-    def counted(self, trace: Trace) -> dict[str, float]:
-        """The metrics of the execution since this was made, by name, from its trace with `host`."""
-        since, until = trace.step
-        regions = trace.ranges(_COMPILED, OPERATOR)
-        graphs = [one.name.split()[0] for one in regions if since <= one.begin <= until]
+    def counted(self, trace: Trace | None) -> dict[str, float]:
+        """The metrics of the execution since this was made, by name, from its trace with `host`.
+
+        None is the trace of a step in which nothing compiled runs.
+        """
+        graphs: list[str] = []
+        if trace is not None:
+            since, until = trace.step
+            regions = trace.ranges(_COMPILED, OPERATOR)
+            graphs = [one.name.split()[0] for one in regions if since <= one.begin <= until]
         resumed = _resumed() if graphs else set()
         return {
             "compiled_graphs": float(len(graphs)),
