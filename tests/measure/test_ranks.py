@@ -58,7 +58,7 @@ def test_a_collector_that_replays_is_refused_before_ranks_meet(tmp_path: Path) -
     assert zero is not None
     plain = default_settings(tmp_path)
     for settings in (replace(plain, collector="ncu"), replace(plain, protocol="paper-window")):
-        with pytest.raises(UsageFailure, match="ncu|paper-window"):
+        with pytest.raises(UsageFailure, match=r"ncu|paper-window"):
             RankInstrument(own, zero, settings, str)
     Rendezvous(zero.meeting, 2, 1.0).close()  # nobody has the name
 
