@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from pytest_gpuperf.catalogue import kernel_families
@@ -18,9 +18,10 @@ from pytest_gpuperf.commands.flags import JSON, MARKDOWN, TEXT, add_format, add_
 from pytest_gpuperf.errors import UsageFailure, meant
 from pytest_gpuperf.judge import comparison as judge
 from pytest_gpuperf.judge.attribution import Naming
-from pytest_gpuperf.judge.comparison import Comparison, Source, Unpaired
+from pytest_gpuperf.judge.comparison import Chosen, Comparison, Measurements
 from pytest_gpuperf.model.measurement import STEP, Measurement
-from pytest_gpuperf.storage import files, run_files
+from pytest_gpuperf.report.comparison_report import markdown, plain, text_lines
+from pytest_gpuperf.storage import run_files
 
 USAGE = (
     "gpuperf compare RUN_A RUN_B [--config NAME] [--test PATTERN] [--kernels N]\n"
@@ -32,22 +33,8 @@ EXAMPLES = (
     "gpuperf compare run.json --config baseline --config tf32",
 )
 
-SCHEMA = 1
-"""Of what `--format json` prints."""
-
 Key = tuple[str, str]
 """A test, perhaps without its configuration, and the measurement's name."""
-
-
-@dataclass(frozen=True)
-class Chosen:
-    """The measurements of one side, and what was asked for."""
-
-    run: Path
-    created: str
-    measurements: tuple[Measurement, ...]
-    configuration: str | None = None
-    """None: all."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -96,7 +83,12 @@ def act(options: argparse.Namespace) -> int:
         for side in (a, b)
     )
     comparison = compare(a, b, kernels=options.kernels > 0)
-    _print(comparison, options.format, options.kernels)
+    if options.format == JSON:
+        say_json(plain(comparison))
+    elif options.format == MARKDOWN:
+        say(*markdown(comparison, kernels=options.kernels).rstrip("\n").split("\n"))
+    else:
+        say_lines(text_lines(comparison, kernels=options.kernels, width=terminal_width()))
     return 0
 
 
@@ -116,12 +108,11 @@ def compare(a: Chosen, b: Chosen, *, kernels: bool = True) -> Comparison:
             + "".join(_listing(label, side) for label, side in (("a", a), ("b", b)))
         )
     return Comparison(
-        schema=SCHEMA,
-        a=_source(a),
-        b=_source(b),
+        a,
+        b,
         pairs=tuple(judge.pair(old[key], new[key], catalogue().metrics, naming) for key in shared),
-        only_a=tuple(_unpaired(old[key]) for key in old if key not in new),
-        only_b=tuple(_unpaired(new[key]) for key in new if key not in old),
+        only_a=tuple(old[key] for key in old if key not in new),
+        only_b=tuple(new[key] for key in new if key not in old),
     )
 
 
@@ -166,7 +157,7 @@ def _configurations(side: Chosen) -> list[str]:
     return [*dict.fromkeys(m.configuration for m in side.measurements if m.configuration)]
 
 
-def _grouped(side: Chosen, *, without: bool) -> dict[Key, list[Measurement]]:
+def _grouped(side: Chosen, *, without: bool) -> dict[Key, Measurements]:
     """The measurements of one side by what they are paired by, those of all processes together."""
     grouped: dict[Key, list[Measurement]] = {}
     for measurement in side.measurements:
@@ -174,7 +165,7 @@ def _grouped(side: Chosen, *, without: bool) -> dict[Key, list[Measurement]]:
         if without and measurement.configuration:
             test = _without(test, measurement.configuration)
         grouped.setdefault((test, measurement.name), []).append(measurement)
-    return grouped
+    return {key: tuple(measurements) for key, measurements in grouped.items()}
 
 
 def _without(test: str, configuration: str) -> str:
@@ -187,40 +178,9 @@ def _without(test: str, configuration: str) -> str:
     return f"{test[:start]}*{test[end:]}"
 
 
-def _source(side: Chosen) -> Source:
-    fingerprints = [measurement.fingerprint for measurement in side.measurements]
-    devices = (f"{f.device.name} ({f.device.arch})" for f in fingerprints)
-    return Source(
-        run=str(side.run),
-        created=side.created,
-        configuration=side.configuration,
-        devices=tuple(dict.fromkeys(devices)),
-        revisions=tuple(dict.fromkeys(f.revision for f in fingerprints if f.revision)),
-        measured=min((f.measured for f in fingerprints if f.measured), default=""),
-    )
-
-
-def _unpaired(measurements: Sequence[Measurement]) -> Unpaired:
-    first = measurements[0]
-    processes = len({measurement.process for measurement in measurements})
-    return Unpaired(first.test, first.name, first.configuration, processes)
-
-
 def _listing(label: str, side: Chosen) -> str:
     """What one side has, for an error: a line each."""
     named = dict.fromkeys(
         m.test if m.name == STEP else f"{m.test}, {m.name}" for m in side.measurements
     )
     return f"\n{label}, {side.run}, has{run_files.listing([*named]) or ' none'}"
-
-
-def _print(comparison: Comparison, form: str, kernels: int) -> None:
-    """Prints the comparison in the format that was asked for."""
-    from pytest_gpuperf.report.comparison_report import markdown, text_lines
-
-    if form == JSON:
-        say_json(files.to_plain(comparison))
-    elif form == MARKDOWN:
-        say(*markdown(comparison, kernels=kernels).rstrip("\n").split("\n"))
-    else:
-        say_lines(text_lines(comparison, kernels=kernels, width=terminal_width()))

@@ -356,7 +356,9 @@ def _on(one: Measurement, device: Device) -> Measurement:
 
 PORTABLE = replace(portable_device(), name="portable")
 COMPARISONS: dict[str, Comparison] = {
-    "metrics": compared(([A], [B]), only_a=[ALONE], only_b=[replace(ALONE, name="one")]),
+    "metrics": compared(
+        ([A], [B]), only_a=[ALONE], only_b=[tuple(replace(one, name="one") for one in ALONE)]
+    ),
     "intervals": compared((THREE, FIVE)),
     "phases": compared(([PHASED], [BACKWARD]), ([BACKWARD], [PHASED])),
     "kernels": compared(
