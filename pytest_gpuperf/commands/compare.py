@@ -10,6 +10,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from pytest_gpuperf.catalogue import kernel_families
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
@@ -18,10 +19,11 @@ from pytest_gpuperf.commands.flags import JSON, MARKDOWN, TEXT, add_format, add_
 from pytest_gpuperf.errors import UsageFailure, meant
 from pytest_gpuperf.judge import comparison as judge
 from pytest_gpuperf.judge.attribution import Naming
-from pytest_gpuperf.judge.comparison import Chosen, Comparison, Measurements
+from pytest_gpuperf.judge.comparison import Chosen, Comparison, Measurements, Pair
 from pytest_gpuperf.model.measurement import STEP, Measurement
-from pytest_gpuperf.report.comparison_report import markdown, plain, text_lines
-from pytest_gpuperf.storage import run_files
+from pytest_gpuperf.model.result import Run
+from pytest_gpuperf.report.comparison_report import markdown, side_of, source, text_lines
+from pytest_gpuperf.storage import files, run_files
 
 USAGE = (
     "gpuperf compare RUN_A RUN_B [--config NAME] [--test PATTERN] [--kernels N]\n"
@@ -32,6 +34,9 @@ EXAMPLES = (
     "gpuperf compare before.json after.json",
     "gpuperf compare run.json --config baseline --config tf32",
 )
+
+SCHEMA = 1
+"""Of what `--format json` prints."""
 
 Key = tuple[str, str]
 """A test, perhaps without its configuration, and the measurement's name."""
@@ -84,7 +89,7 @@ def act(options: argparse.Namespace) -> int:
     )
     comparison = compare(a, b, kernels=options.kernels > 0)
     if options.format == JSON:
-        say_json(plain(comparison))
+        say_json(_plain(comparison))
     elif options.format == MARKDOWN:
         say(*markdown(comparison, kernels=options.kernels).rstrip("\n").split("\n"))
     else:
@@ -122,39 +127,34 @@ def _sides(a: Path, b: Path | None, configurations: Sequence[str]) -> tuple[Chos
         raise UsageFailure(
             f"--config is given {len(configurations)} times: two configurations can be compared"
         )
-    first = _loaded(a)
+    first = run_files.load(a)
     if b is None and len(configurations) < 2:
         raise UsageFailure(
             f"{a}: compare it with what? Name a second run, or two of its configurations "
             f"(--config A --config B); it has {', '.join(_configurations(first)) or 'none'}"
         )
-    second = first if b is None else _loaded(b)
-    if not configurations:
-        return first, second
-    return _of(first, configurations[0]), _of(second, configurations[-1])
+    second = first if b is None else run_files.load(b)
+    asked: Sequence[str | None] = configurations or [None]
+    return _of(a, first, asked[0]), _of(b or a, second, asked[-1])
 
 
-def _loaded(file: Path) -> Chosen:
-    run = run_files.load(file)
+def _of(file: Path, run: Run, configuration: str | None) -> Chosen:
+    """What was asked for of a run; None: all. Raises UsageFailure where that is nothing."""
+    chosen = tuple(m for m in run.measurements if configuration in (None, m.configuration))
     if not run.measurements:
         raise UsageFailure(f"{file} has no measurements to compare")
-    return Chosen(file, run.created, run.measurements)
-
-
-def _of(side: Chosen, configuration: str) -> Chosen:
-    chosen = tuple(m for m in side.measurements if m.configuration == configuration)
-    if not chosen:
-        known = _configurations(side)
+    if configuration is not None and not chosen:
+        known = _configurations(run)
         close = meant(configuration, known)
         raise UsageFailure(
-            f'{side.run} has no configuration "{configuration}"; it has '
+            f'{file} has no configuration "{configuration}"; it has '
             f"{', '.join(known) or 'none'}{close and f'.{close}'}"
         )
-    return replace(side, measurements=chosen, configuration=configuration)
+    return Chosen(file, run.created, chosen, configuration)
 
 
-def _configurations(side: Chosen) -> list[str]:
-    return [*dict.fromkeys(m.configuration for m in side.measurements if m.configuration)]
+def _configurations(run: Run) -> list[str]:
+    return [*dict.fromkeys(m.configuration for m in run.measurements if m.configuration)]
 
 
 def _grouped(side: Chosen, *, without: bool) -> dict[Key, Measurements]:
@@ -184,3 +184,32 @@ def _listing(label: str, side: Chosen) -> str:
         m.test if m.name == STEP else f"{m.test}, {m.name}" for m in side.measurements
     )
     return f"\n{label}, {side.run}, has{run_files.listing([*named]) or ' none'}"
+
+
+def _plain(comparison: Comparison) -> dict[str, Any]:
+    """The comparison for JSON, as docs/reports.md lists it."""
+    return {
+        "schema": SCHEMA,
+        "a": source(comparison.a),
+        "b": source(comparison.b),
+        "pairs": [_plain_pair(pair) for pair in comparison.pairs],
+        "only_a": [side_of(alone) for alone in comparison.only_a],
+        "only_b": [side_of(alone) for alone in comparison.only_b],
+    }
+
+
+def _plain_pair(pair: Pair) -> dict[str, Any]:
+    same = ("phase", "metric", "unit", "points", "change", "low", "high")
+    keys = ("what", "key", "a", "b")
+    blame = pair.result.attribution
+    return {
+        "a": side_of(pair.before),
+        "b": side_of(pair.result.measurements),
+        "devices": pair.devices.value,
+        "differing": [dict(zip(keys, entry, strict=True)) for entry in pair.differing],
+        "metrics": [
+            {"a": v.baseline, "b": v.measured, **{key: getattr(v, key) for key in same}}
+            for v in pair.result.verdicts
+        ],
+        "blame": blame and files.to_plain(blame),
+    }

@@ -1,4 +1,4 @@
-"""The report of a comparison, as text, Markdown and JSON: metric by metric, and its kernels."""
+"""The report of a comparison, as text and as Markdown: metric by metric, and its kernels."""
 
 from __future__ import annotations
 
@@ -21,10 +21,7 @@ from pytest_gpuperf.model.result import Verdict
 from pytest_gpuperf.report.markdown import cell, code, row
 from pytest_gpuperf.report.text import kernel_lines, table
 from pytest_gpuperf.report.text.table import INDENT, NOTHING, Line
-from pytest_gpuperf.storage.files import to_plain
 
-SCHEMA = 1
-"""Of the JSON."""
 _METRICS = ("metric", "a", "b", "change", "99.5 % interval")
 _CPU = "cpu"
 
@@ -78,19 +75,7 @@ def markdown(comparison: Comparison, *, kernels: int = 10) -> str:
     return "\n".join(parts) + "\n"
 
 
-def plain(comparison: Comparison) -> dict[str, Any]:
-    """The comparison for JSON, as docs/reports.md lists it."""
-    return {
-        "schema": SCHEMA,
-        "a": _source(comparison.a),
-        "b": _source(comparison.b),
-        "pairs": list(map(_plain_pair, comparison.pairs)),
-        "only_a": list(map(_side, comparison.only_a)),
-        "only_b": list(map(_side, comparison.only_b)),
-    }
-
-
-def _source(side: Chosen) -> dict[str, Any]:
+def source(side: Chosen) -> dict[str, Any]:
     """What one side was taken from."""
     fingerprints = [measurement.fingerprint for measurement in side.measurements]
     devices = (f"{f.device.name} ({f.device.arch})" for f in fingerprints)
@@ -104,7 +89,7 @@ def _source(side: Chosen) -> dict[str, Any]:
     }
 
 
-def _side(measurements: Measurements) -> dict[str, Any]:
+def side_of(measurements: Measurements) -> dict[str, Any]:
     """One measurement, of all processes that made it."""
     first, traced = measurements[0], tables(measurements)
     return {
@@ -120,23 +105,6 @@ def _side(measurements: Measurements) -> dict[str, Any]:
     }
 
 
-def _plain_pair(pair: Pair) -> dict[str, Any]:
-    same = ("phase", "metric", "unit", "points", "change", "low", "high")
-    return {
-        "a": _side(pair.before),
-        "b": _side(pair.result.measurements),
-        "devices": pair.devices.value,
-        "differing": [
-            dict(zip(("what", "key", "a", "b"), entry, strict=True)) for entry in pair.differing
-        ],
-        "metrics": [
-            {"a": v.baseline, "b": v.measured, **{key: getattr(v, key) for key in same}}
-            for v in pair.result.verdicts
-        ],
-        "blame": pair.result.attribution and to_plain(pair.result.attribution),
-    }
-
-
 def _processes(measurements: Measurements) -> int:
     return len({measurement.process for measurement in measurements})
 
@@ -147,7 +115,7 @@ def _kernels(pair: Pair, most: int, width: int) -> list[str]:
     if not (attribution and most):
         return []
     notes = []
-    for label, side in zip("ab", map(_side, pair.sides), strict=True):
+    for label, side in zip("ab", map(side_of, pair.sides), strict=True):
         notes += [f"{label} has no counters by kernel: {reason}" for reason in side["mismatches"]]
         of, every = side["tables"], side["processes"]
         notes += [f"kernels of {label} are of {of} of {every} processes"] if of < every else []
@@ -173,12 +141,12 @@ def _listed(texts: Sequence[str]) -> list[str]:
 def _sources(comparison: Comparison) -> Iterator[str]:
     """What each side is: file, configuration, device, code and time."""
     for label, side in (("a", comparison.a), ("b", comparison.b)):
-        source = _source(side)
+        about = source(side)
         asked = (
             "" if side.configuration is None else f"configuration {side.configuration or 'none'}"
         )
-        devices, revisions = (" and ".join(source[key]) for key in ("devices", "revisions"))
-        parts = [source["run"], asked, devices, revisions, source["measured"]]
+        devices, revisions = (" and ".join(about[key]) for key in ("devices", "revisions"))
+        parts = [about["run"], asked, devices, revisions, about["measured"]]
         yield f"{label}: {', '.join(filter(None, parts))}"
 
 
