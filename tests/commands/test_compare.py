@@ -20,7 +20,7 @@ from pytest_gpuperf.judge.comparison import Chosen, Comparison
 from pytest_gpuperf.model.measurement import Measurement
 from pytest_gpuperf.storage import run_files
 from tests import ROOT
-from tests.examples import A100, measurement, run
+from tests.examples import measurement, run
 from tests.kernel_steps import counted
 
 H200 = "docs/runs/h200-meddpm.json"
@@ -100,15 +100,6 @@ def test_by_test_and_name_in_the_order_of_a() -> None:
     assert paired(comparison) == [("two", "two"), ("one", "one")]
     assert [(e.test, e.name) for (e,) in comparison.only_a] == [(one.test, "sampling")]
     assert [(e.test, e.name) for (e,) in comparison.only_b] == [(elsewhere.test, "step")]
-
-
-def test_all_processes_of_a_test_are_one_measurement() -> None:
-    three = [of("x.py::one", process=name) for name in ("p1", "p2", "p3")]
-    lone = [of("x.py::lone", process=name) for name in ("p1", "p2")]
-    comparison = compare(side(*three, *lone), side(*three[:2]))
-    (pair,) = comparison.pairs
-    assert [*map(len, pair.sides)] == [3, 2]
-    assert [*map(len, comparison.only_a)] == [2]
 
 
 def test_tests_are_the_same_that_differ_by_their_two_configurations_only() -> None:
@@ -227,21 +218,6 @@ def test_all_kernels_are_in_the_json(gpuperf: Command, tables: Path) -> None:
     assert len(said["pairs"][0]["blame"]["entries"]) > 100
     without = json.loads(gpuperf.text(tables, *BOTH, "--format", "json", "--kernels", 0))
     assert without["pairs"][0]["blame"] is None
-
-
-def test_kernels_of_two_devices_or_of_one_side(
-    gpuperf: Command, tables: Path, tmp_path: Path
-) -> None:
-    recorded = loaded(tables)
-    measured = (
-        replace(m, fingerprint=replace(m.fingerprint, device=A100)) for m in recorded.measurements
-    )
-    run_files.save(replace(recorded, measurements=tuple(measured)), tmp_path / "a100.json")
-    lines = gpuperf.lines(tmp_path / "a100.json", tables, "--test", "*[tf32]")
-    assert any(line.startswith("kernels: ") for line in lines)
-    assert any("what changes is" in line for line in lines)
-    lines = gpuperf.lines(tables, H200)
-    assert lines.count("no kernels to compare: b was measured without them") == 1
 
 
 # Bad input

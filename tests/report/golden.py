@@ -391,7 +391,9 @@ COMPARISONS: dict[str, Comparison] = {
         ([measurement(configuration="other")], [measurement(name="sampling")]),
     ),
     "another GPU": compared(([_on(A, H200)], [_on(B, OTHER_H200)])),
-    "another kind": compared(([_on(A, A100)], [_on(B, H200)])),
+    "another kind": compared(
+        ([_with(_on(A, A100), *KERNELS)], [_with(_on(B, H200), *KERNELS[1:])])
+    ),
     "another machine": compared(
         ([_on(A, PORTABLE)], [_on(B, replace(PORTABLE, identity="another"))])
     ),
