@@ -3,32 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.judge import comparison
-from pytest_gpuperf.judge.comparison import Comparison, Source, Unpaired
+from pytest_gpuperf.judge.comparison import Chosen, Comparison, Measurements
 from pytest_gpuperf.model.measurement import Measurement
+from tests.examples import measurement, processes
 from tests.kernel_steps import NAMING
 
-ALONE = Unpaired("suites/meddpm/test_sampling.py::test_sampling_step", "step", "", 3)
-
-
-def source(run: str) -> Source:
-    return Source(run, "2026-03-01T12:00:00Z", None, ("NVIDIA H200 (sm90)",), ("0123456789ab",), "")
+ALONE = tuple(
+    replace(one, test="suites/meddpm/test_sampling.py::test_sampling_step")
+    for one in processes("cycles", [[1.0]] * 3)
+)
 
 
 def compared(
     *pairs: tuple[Sequence[Measurement], Sequence[Measurement]],
-    only_a: Sequence[Unpaired] = (),
-    only_b: Sequence[Unpaired] = (),
+    only_a: Sequence[Measurements] = (),
+    only_b: Sequence[Measurements] = (),
 ) -> Comparison:
     """The comparison of old.json with new.json, which have these measurements."""
     metrics = catalogue().metrics
     return Comparison(
-        schema=1,
-        a=source("old.json"),
-        b=source("new.json"),
-        pairs=tuple(comparison.pair(a, b, metrics, NAMING) for a, b in pairs),
-        only_a=tuple(only_a),
-        only_b=tuple(only_b),
+        Chosen(Path("old.json"), "2026-03-01T12:00:00Z", (measurement(),)),
+        Chosen(Path("new.json"), "2026-03-01T12:00:00Z", (measurement(),)),
+        tuple(comparison.pair(tuple(a), tuple(b), metrics, NAMING) for a, b in pairs),
+        tuple(only_a),
+        tuple(only_b),
     )

@@ -8,8 +8,9 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from pytest_gpuperf.catalogue import kernel_families
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
@@ -18,8 +19,10 @@ from pytest_gpuperf.commands.flags import JSON, MARKDOWN, TEXT, add_format, add_
 from pytest_gpuperf.errors import UsageFailure, meant
 from pytest_gpuperf.judge import comparison as judge
 from pytest_gpuperf.judge.attribution import Naming
-from pytest_gpuperf.judge.comparison import Comparison, Source, Unpaired
+from pytest_gpuperf.judge.comparison import Chosen, Comparison, Measurements, Pair
 from pytest_gpuperf.model.measurement import STEP, Measurement
+from pytest_gpuperf.model.result import Run
+from pytest_gpuperf.report.comparison_report import markdown, side_of, source, text_lines
 from pytest_gpuperf.storage import files, run_files
 
 USAGE = (
@@ -37,17 +40,6 @@ SCHEMA = 1
 
 Key = tuple[str, str]
 """A test, perhaps without its configuration, and the measurement's name."""
-
-
-@dataclass(frozen=True)
-class Chosen:
-    """The measurements of one side, and what was asked for."""
-
-    run: Path
-    created: str
-    measurements: tuple[Measurement, ...]
-    configuration: str | None = None
-    """None: all."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -96,7 +88,12 @@ def act(options: argparse.Namespace) -> int:
         for side in (a, b)
     )
     comparison = compare(a, b, kernels=options.kernels > 0)
-    _print(comparison, options.format, options.kernels)
+    if options.format == JSON:
+        say_json(_plain(comparison))
+    elif options.format == MARKDOWN:
+        say(*markdown(comparison, kernels=options.kernels).rstrip("\n").split("\n"))
+    else:
+        say_lines(text_lines(comparison, kernels=options.kernels, width=terminal_width()))
     return 0
 
 
@@ -116,12 +113,11 @@ def compare(a: Chosen, b: Chosen, *, kernels: bool = True) -> Comparison:
             + "".join(_listing(label, side) for label, side in (("a", a), ("b", b)))
         )
     return Comparison(
-        schema=SCHEMA,
-        a=_source(a),
-        b=_source(b),
+        a,
+        b,
         pairs=tuple(judge.pair(old[key], new[key], catalogue().metrics, naming) for key in shared),
-        only_a=tuple(_unpaired(old[key]) for key in old if key not in new),
-        only_b=tuple(_unpaired(new[key]) for key in new if key not in old),
+        only_a=tuple(old[key] for key in old if key not in new),
+        only_b=tuple(new[key] for key in new if key not in old),
     )
 
 
@@ -131,42 +127,37 @@ def _sides(a: Path, b: Path | None, configurations: Sequence[str]) -> tuple[Chos
         raise UsageFailure(
             f"--config is given {len(configurations)} times: two configurations can be compared"
         )
-    first = _loaded(a)
+    first = run_files.load(a)
     if b is None and len(configurations) < 2:
         raise UsageFailure(
             f"{a}: compare it with what? Name a second run, or two of its configurations "
             f"(--config A --config B); it has {', '.join(_configurations(first)) or 'none'}"
         )
-    second = first if b is None else _loaded(b)
-    if not configurations:
-        return first, second
-    return _of(first, configurations[0]), _of(second, configurations[-1])
+    second = first if b is None else run_files.load(b)
+    asked: Sequence[str | None] = configurations or [None]
+    return _of(a, first, asked[0]), _of(b or a, second, asked[-1])
 
 
-def _loaded(file: Path) -> Chosen:
-    run = run_files.load(file)
+def _of(file: Path, run: Run, configuration: str | None) -> Chosen:
+    """What was asked for of a run; None: all. Raises UsageFailure where that is nothing."""
+    chosen = tuple(m for m in run.measurements if configuration in (None, m.configuration))
     if not run.measurements:
         raise UsageFailure(f"{file} has no measurements to compare")
-    return Chosen(file, run.created, run.measurements)
-
-
-def _of(side: Chosen, configuration: str) -> Chosen:
-    chosen = tuple(m for m in side.measurements if m.configuration == configuration)
-    if not chosen:
-        known = _configurations(side)
+    if configuration is not None and not chosen:
+        known = _configurations(run)
         close = meant(configuration, known)
         raise UsageFailure(
-            f'{side.run} has no configuration "{configuration}"; it has '
+            f'{file} has no configuration "{configuration}"; it has '
             f"{', '.join(known) or 'none'}{close and f'.{close}'}"
         )
-    return replace(side, measurements=chosen, configuration=configuration)
+    return Chosen(file, run.created, chosen, configuration)
 
 
-def _configurations(side: Chosen) -> list[str]:
-    return [*dict.fromkeys(m.configuration for m in side.measurements if m.configuration)]
+def _configurations(run: Run) -> list[str]:
+    return [*dict.fromkeys(m.configuration for m in run.measurements if m.configuration)]
 
 
-def _grouped(side: Chosen, *, without: bool) -> dict[Key, list[Measurement]]:
+def _grouped(side: Chosen, *, without: bool) -> dict[Key, Measurements]:
     """The measurements of one side by what they are paired by, those of all processes together."""
     grouped: dict[Key, list[Measurement]] = {}
     for measurement in side.measurements:
@@ -174,7 +165,7 @@ def _grouped(side: Chosen, *, without: bool) -> dict[Key, list[Measurement]]:
         if without and measurement.configuration:
             test = _without(test, measurement.configuration)
         grouped.setdefault((test, measurement.name), []).append(measurement)
-    return grouped
+    return {key: tuple(measurements) for key, measurements in grouped.items()}
 
 
 def _without(test: str, configuration: str) -> str:
@@ -187,25 +178,6 @@ def _without(test: str, configuration: str) -> str:
     return f"{test[:start]}*{test[end:]}"
 
 
-def _source(side: Chosen) -> Source:
-    fingerprints = [measurement.fingerprint for measurement in side.measurements]
-    devices = (f"{f.device.name} ({f.device.arch})" for f in fingerprints)
-    return Source(
-        run=str(side.run),
-        created=side.created,
-        configuration=side.configuration,
-        devices=tuple(dict.fromkeys(devices)),
-        revisions=tuple(dict.fromkeys(f.revision for f in fingerprints if f.revision)),
-        measured=min((f.measured for f in fingerprints if f.measured), default=""),
-    )
-
-
-def _unpaired(measurements: Sequence[Measurement]) -> Unpaired:
-    first = measurements[0]
-    processes = len({measurement.process for measurement in measurements})
-    return Unpaired(first.test, first.name, first.configuration, processes)
-
-
 def _listing(label: str, side: Chosen) -> str:
     """What one side has, for an error: a line each."""
     named = dict.fromkeys(
@@ -214,13 +186,30 @@ def _listing(label: str, side: Chosen) -> str:
     return f"\n{label}, {side.run}, has{run_files.listing([*named]) or ' none'}"
 
 
-def _print(comparison: Comparison, form: str, kernels: int) -> None:
-    """Prints the comparison in the format that was asked for."""
-    from pytest_gpuperf.report.comparison_report import markdown, text_lines
+def _plain(comparison: Comparison) -> dict[str, Any]:
+    """The comparison for JSON, as docs/reports.md lists it."""
+    return {
+        "schema": SCHEMA,
+        "a": source(comparison.a),
+        "b": source(comparison.b),
+        "pairs": [_plain_pair(pair) for pair in comparison.pairs],
+        "only_a": [side_of(alone) for alone in comparison.only_a],
+        "only_b": [side_of(alone) for alone in comparison.only_b],
+    }
 
-    if form == JSON:
-        say_json(files.to_plain(comparison))
-    elif form == MARKDOWN:
-        say(*markdown(comparison, kernels=kernels).rstrip("\n").split("\n"))
-    else:
-        say_lines(text_lines(comparison, kernels=kernels, width=terminal_width()))
+
+def _plain_pair(pair: Pair) -> dict[str, Any]:
+    same = ("phase", "metric", "unit", "points", "change", "low", "high")
+    keys = ("what", "key", "a", "b")
+    blame = pair.result.attribution
+    return {
+        "a": side_of(pair.before),
+        "b": side_of(pair.result.measurements),
+        "devices": pair.devices.value,
+        "differing": [dict(zip(keys, entry, strict=True)) for entry in pair.differing],
+        "metrics": [
+            {"a": v.baseline, "b": v.measured, **{key: getattr(v, key) for key in same}}
+            for v in pair.result.verdicts
+        ],
+        "blame": blame and files.to_plain(blame),
+    }

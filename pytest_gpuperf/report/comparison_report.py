@@ -2,43 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.catalogue.units import counted
 from pytest_gpuperf.judge.comparison import (
+    Chosen,
     Comparison,
     DeviceRelation,
-    Differing,
-    MetricChange,
+    Measurements,
     Pair,
-    Side,
-    Source,
-    Unpaired,
+    gpus,
+    tables,
 )
 from pytest_gpuperf.model.measurement import STEP, title_of
+from pytest_gpuperf.model.result import Verdict
 from pytest_gpuperf.report.markdown import cell, code, row
 from pytest_gpuperf.report.text import kernel_lines, table
 from pytest_gpuperf.report.text.table import INDENT, NOTHING, Line
 
-_METRICS = ("metric", "a", "b", "change")
-_INTERVAL = "99.5 % interval"
+_METRICS = ("metric", "a", "b", "change", "99.5 % interval")
 _CPU = "cpu"
-
-
-@dataclass(frozen=True)
-class _Section:
-    """One measurement of both sides, as either report writes it."""
-
-    title: str
-    notes: Sequence[str]
-    """What all others do not have too."""
-    headings: tuple[str, ...]
-    rows: Mapping[str, Sequence[tuple[str, ...]]]
-    """By phase, the whole step first."""
-    kernels: Sequence[str]
-    """Lines, as under a failing test."""
 
 
 def text_lines(comparison: Comparison, *, kernels: int = 10, width: int = 80) -> list[Line]:
@@ -46,19 +31,22 @@ def text_lines(comparison: Comparison, *, kernels: int = 10, width: int = 80) ->
     lines: list[Line] = []
     for text in _sources(comparison):
         lines += table.wrapped_lines(text, width, "heading")
-    for note in _shared_notes(comparison, kernels):
+    shared = _shared_notes(comparison, kernels)
+    for note in shared:
         lines += table.wrapped_lines(note, width, "doubtful")
-    for section in _sections(comparison, kernels, width):
-        lines += [Line(""), *table.wrapped_lines(section.title, width, "heading")]
-        for note in section.notes:
-            lines += table.wrapped_lines(note, width, "doubtful")
-        rows: list[tuple[str, ...]] = []
-        for phase, own in section.rows.items():
-            below = ((INDENT + name, *others) for name, *others in own)
-            rows += own if phase == STEP else [(phase,), *below]
-        interval = len(_METRICS)
-        lines += table.column_lines(section.headings, rows, width, (0,), dispensable=interval)
-        lines += map(Line, section.kernels)
+    for pair in comparison.pairs:
+        lines += [Line(""), *table.wrapped_lines(_title(pair), width, "heading")]
+        for note in _notes(pair, kernels):
+            lines += table.wrapped_lines(note, width, "doubtful") if note not in shared else []
+        headings, *cells = _rows(pair)
+        rows: list[Sequence[str]] = []
+        for phase, *own in cells:
+            if phase != STEP and (phase,) not in rows:
+                rows.append((phase,))
+            rows.append(own if phase == STEP else (INDENT + own[0], *own[1:]))
+        interval = len(_METRICS) - 1
+        lines += table.column_lines(headings[1:], rows, width, (0,), dispensable=interval)
+        lines += map(Line, _kernels(pair, kernels, width))
     for title, alone in _alone(comparison):
         lines += [Line(""), Line(f"{title}:", "heading")]
         for text in alone:
@@ -72,94 +60,112 @@ def markdown(comparison: Comparison, *, kernels: int = 10) -> str:
     Everything from outside is escaped.
     """
     shared = _shared_notes(comparison, kernels)
-    parts = ["# gpuperf compare", *_listed(_sources(comparison)), *_listed(shared)]
-    for section in _sections(comparison, kernels, table.WIDTH):
-        parts += ["", f"## {cell(section.title)}", *_listed(section.notes)]
-        parts += ["", row(section.headings)]
-        parts += [f"| --- |{' ---: |' * (len(section.headings) - 1)}"]
-        for phase, rows in section.rows.items():
-            of = "" if phase == STEP else f" ({phase})"
-            parts += [row((f"{name}{of}", *others)) for name, *others in rows]
-        if section.kernels:
-            parts += ["", "```", *map(code, section.kernels), "```"]
+    parts = ["# gpuperf compare", *_listed([*_sources(comparison)]), *_listed(shared)]
+    for pair in comparison.pairs:
+        notes = [note for note in _notes(pair, kernels) if note not in shared]
+        parts += ["", f"## {cell(_title(pair))}", *_listed(notes)]
+        headings, *cells = _rows(pair)
+        parts += ["", row(headings[1:]), f"| --- |{' ---: |' * (len(headings) - 2)}"]
+        for phase, name, *others in cells:
+            parts += [row((name if phase == STEP else f"{name} ({phase})", *others))]
+        if said := _kernels(pair, kernels, table.WIDTH):
+            parts += ["", "```", *map(code, said), "```"]
     for title, alone in _alone(comparison):
         parts += ["", f"## {title.capitalize()}", *_listed(alone)]
     return "\n".join(parts) + "\n"
 
 
-def _sections(comparison: Comparison, kernels: int, width: int) -> Iterator[_Section]:
-    shared = _shared_notes(comparison, kernels)
-    for pair in comparison.pairs:
-        own = [note for note in _notes(pair, kernels) if note not in shared]
-        yield _Section(
-            _title(pair),
-            own,
-            _metric_headings(pair),
-            _metric_rows(pair),
-            _kernels(pair, kernels, width),
-        )
+def source(side: Chosen) -> dict[str, Any]:
+    """What one side was taken from."""
+    fingerprints = [measurement.fingerprint for measurement in side.measurements]
+    devices = (f"{f.device.name} ({f.device.arch})" for f in fingerprints)
+    return {
+        "run": str(side.run),
+        "created": side.created,
+        "configuration": side.configuration,
+        "devices": [*dict.fromkeys(devices)],
+        "revisions": [*dict.fromkeys(f.revision for f in fingerprints if f.revision)],
+        "measured": min((f.measured for f in fingerprints if f.measured), default=""),
+    }
+
+
+def side_of(measurements: Measurements) -> dict[str, Any]:
+    """One measurement, of all processes that made it."""
+    first, traced = measurements[0], tables(measurements)
+    return {
+        "test": first.test,
+        "name": first.name,
+        "configuration": first.configuration,
+        "device": first.fingerprint.device.name,
+        "arch": first.fingerprint.device.arch,
+        "gpus": gpus(measurements),
+        "processes": _processes(measurements),
+        "tables": len(traced),
+        "mismatches": [*dict.fromkeys(one.mismatch for one in traced if one.mismatch)],
+    }
+
+
+def _processes(measurements: Measurements) -> int:
+    return len({measurement.process for measurement in measurements})
 
 
 def _kernels(pair: Pair, most: int, width: int) -> list[str]:
     """What is said of the kernels, and of which processes and counters it is."""
-    if not (pair.attribution and most):
+    attribution = pair.result.attribution
+    if not (attribution and most):
         return []
-    lines = kernel_lines.lines(pair.attribution, width, most)
     notes = []
-    for label, side in (("a", pair.a), ("b", pair.b)):
-        notes += [f"{label} has no counters by kernel: {reason}" for reason in side.mismatches]
-        if side.tables < side.processes:
-            notes.append(f"kernels of {label} are of {side.tables} of {side.processes} processes")
+    for label, side in zip("ab", map(side_of, pair.sides), strict=True):
+        notes += [f"{label} has no counters by kernel: {reason}" for reason in side["mismatches"]]
+        of, every = side["tables"], side["processes"]
+        notes += [f"kernels of {label} are of {of} of {every} processes"] if of < every else []
+    lines = kernel_lines.lines(attribution, width, most)
     return [*lines, *(line for note in notes for line in table.wrapped([note], width, ""))]
 
 
 def _alone(comparison: Comparison) -> Iterator[tuple[str, list[str]]]:
+    """What has no partner, by its test's whole id."""
     for label, entries in (("a", comparison.only_a), ("b", comparison.only_b)):
-        if entries:
-            yield f"only in {label}", [_unpaired(entry) for entry in entries]
+        said = []
+        for one in entries:
+            name = "" if one[0].name == STEP else f", {one[0].name}"
+            said.append(f"{one[0].test}{name} ({counted(_processes(one), 'process')})")
+        if said:
+            yield f"only in {label}", said
 
 
 def _listed(texts: Sequence[str]) -> list[str]:
     return ["", *(f"- {cell(text)}" for text in texts)] if texts else []
 
 
-def _sources(comparison: Comparison) -> list[str]:
-    return [
-        f"{label}: {_source(side)}" for label, side in (("a", comparison.a), ("b", comparison.b))
-    ]
-
-
-def _source(side: Source) -> str:
-    """What one side is: file, configuration, device, code and time."""
-    configuration = (
-        "" if side.configuration is None else f"configuration {side.configuration or 'none'}"
-    )
-    devices, revisions = (" and ".join(names) for names in (side.devices, side.revisions))
-    return ", ".join(filter(None, [side.run, configuration, devices, revisions, side.measured]))
+def _sources(comparison: Comparison) -> Iterator[str]:
+    """What each side is: file, configuration, device, code and time."""
+    for label, side in (("a", comparison.a), ("b", comparison.b)):
+        about = source(side)
+        asked = (
+            "" if side.configuration is None else f"configuration {side.configuration or 'none'}"
+        )
+        devices, revisions = (" and ".join(about[key]) for key in ("devices", "revisions"))
+        parts = [about["run"], asked, devices, revisions, about["measured"]]
+        yield f"{label}: {', '.join(filter(None, parts))}"
 
 
 def _title(pair: Pair) -> str:
     """Which measurements are compared, and how many processes made each."""
-    one, other = _label(pair.a), _label(pair.b)
-    processes = f"{pair.a.processes} and {counted(pair.b.processes, 'process')}"
-    if pair.a.processes == pair.b.processes:
-        processes = f"{counted(pair.a.processes, 'process')} each"
+    one, other = map(_label, pair.sides)
+    old, new = map(_processes, pair.sides)
+    each = counted(new, "process")
+    processes = f"{each} each" if old == new else f"{old} and {each}"
     return f"{one if one == other else f'{one} -> {other}'} ({processes})"
 
 
-def _label(side: Side) -> str:
+def _label(measurements: Measurements) -> str:
     """A measurement by its test's name, and by what else it has."""
-    test = title_of(side.test)
-    parts = [test] if side.name == STEP else [test, side.name]
-    if side.configuration not in test:
-        parts.append(f"configuration {side.configuration}")
-    return ", ".join(parts)
-
-
-def _unpaired(alone: Unpaired) -> str:
-    """A measurement that has no partner, by its test's whole id."""
-    name = "" if alone.name == STEP else f", {alone.name}"
-    return f"{alone.test}{name} ({counted(alone.processes, 'process')})"
+    first = measurements[0]
+    title = title_of(first.test, first.name)
+    return (
+        title if first.configuration in title else f"{title}, configuration {first.configuration}"
+    )
 
 
 def _notes(pair: Pair, kernels: int) -> list[str]:
@@ -168,13 +174,12 @@ def _notes(pair: Pair, kernels: int) -> list[str]:
     Also that there are no kernels to compare, where these are asked for.
     """
     notes = [_on_devices(pair)] if pair.devices is not DeviceRelation.SAME else []
-    by_kind: dict[str, list[Differing]] = {}
-    for entry in pair.differing:
-        by_kind.setdefault(entry.what, []).append(entry)
-    for what, entries in by_kind.items():
-        moved = "; ".join(f"{e.key} {e.a or 'unset'} -> {e.b or 'unset'}" for e in entries)
-        notes.append(f"{what} {'differ' if what == 'settings' else 'differs'}: {moved}")
-    missing = [label for label, side in (("a", pair.a), ("b", pair.b)) if not side.tables]
+    by_kind: dict[str, list[str]] = {}
+    for what, key, old, new in pair.differing:
+        by_kind.setdefault(what, []).append(f"{key} {old or 'unset'} -> {new or 'unset'}")
+    for what, moved in by_kind.items():
+        notes.append(f"{what} {'differ' if what == 'settings' else 'differs'}: {'; '.join(moved)}")
+    missing = [label for label, side in zip("ab", pair.sides, strict=True) if not tables(side)]
     if missing and kernels:
         were = "was" if len(missing) == 1 else "were"
         notes.append(f"no kernels to compare: {' and '.join(missing)} {were} measured without them")
@@ -188,47 +193,32 @@ def _shared_notes(comparison: Comparison, kernels: int) -> list[str]:
 
 
 def _on_devices(pair: Pair) -> str:
-    a, b = (f"{side.device} ({side.arch})" for side in (pair.a, pair.b))
+    devices = [side[0].fingerprint.device for side in pair.sides]
     if pair.devices is DeviceRelation.KINDS:
+        a, b = (f"{device.name} ({device.arch})" for device in devices)
         return f"a is of {a}, b of {b}: what changes is the device, whatever the code"
-    if pair.a.arch == _CPU:
+    if devices[0].arch == _CPU:
         return "measured on two machines: times are their own, counts are the same everywhere"
     return "measured on other GPUs of one name: cycles differ by some per cent between such GPUs"
 
 
-def _metric_headings(pair: Pair) -> tuple[str, ...]:
-    """Intervals only where any metric has one."""
-    return (*_METRICS, _INTERVAL) if any(m.low is not None for m in pair.metrics) else _METRICS
+def _rows(pair: Pair) -> list[tuple[str, ...]]:
+    """The headings, and a row per metric, the whole step's first; each begins with its phase.
+
+    With intervals where any metric has one.
+    """
+    verdicts = [verdict for verdict in pair.result.verdicts if not table.is_zero(verdict)]
+    last = len(_METRICS) + any(verdict.low is not None for verdict in verdicts)
+    rows = [("", *_METRICS)]
+    for verdict, change in zip(verdicts, units.changes(verdicts), strict=True):
+        a, b = (units.value(v, verdict.unit) for v in (verdict.baseline, verdict.measured))
+        rows.append((verdict.phase, verdict.metric, a, b, change, _interval(verdict)))
+    return [row[:last] for row in rows]
 
 
-def _metric_rows(pair: Pair) -> dict[str, list[tuple[str, ...]]]:
-    """A row per metric, by phase; the whole step's first."""
-    columns = len(_metric_headings(pair))
-    by_phase: dict[str, list[tuple[str, ...]]] = {}
-    factors = units.in_factors(metric.change for metric in pair.metrics if not metric.points)
-    for metric in pair.metrics:
-        cells = (
-            metric.metric,
-            units.value(metric.a, metric.unit),
-            units.value(metric.b, metric.unit),
-            _change(metric, factors),
-            _interval(metric, factors),
-        )
-        by_phase.setdefault(metric.phase, []).append(cells[:columns])
-    return by_phase
-
-
-def _change(metric: MetricChange, factors: bool) -> str:
-    if metric.change is not None:
-        return units.moved(metric.change, points=metric.points, factors=factors)
-    return "from 0" if metric.a == 0 and metric.b is not None else NOTHING
-
-
-def _interval(metric: MetricChange, factors: bool) -> str:
+def _interval(verdict: Verdict) -> str:
     """As "+0.67 to +1.33 %": the unit once."""
-    if metric.low is None or metric.high is None:
+    if verdict.low is None or verdict.high is None:
         return NOTHING
-    low, high = (
-        units.moved(end, points=metric.points, factors=factors) for end in (metric.low, metric.high)
-    )
+    low, high = units.interval(verdict.low, verdict.high, points=verdict.points)
     return f"{low.removesuffix(' %').removesuffix(' pt')} to {high}"

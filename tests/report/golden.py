@@ -356,7 +356,9 @@ def _on(one: Measurement, device: Device) -> Measurement:
 
 PORTABLE = replace(portable_device(), name="portable")
 COMPARISONS: dict[str, Comparison] = {
-    "metrics": compared(([A], [B]), only_a=[ALONE], only_b=[replace(ALONE, name="one")]),
+    "metrics": compared(
+        ([A], [B]), only_a=[ALONE], only_b=[tuple(replace(one, name="one") for one in ALONE)]
+    ),
     "intervals": compared((THREE, FIVE)),
     "phases": compared(([PHASED], [BACKWARD]), ([BACKWARD], [PHASED])),
     "kernels": compared(
@@ -389,7 +391,9 @@ COMPARISONS: dict[str, Comparison] = {
         ([measurement(configuration="other")], [measurement(name="sampling")]),
     ),
     "another GPU": compared(([_on(A, H200)], [_on(B, OTHER_H200)])),
-    "another kind": compared(([_on(A, A100)], [_on(B, H200)])),
+    "another kind": compared(
+        ([_with(_on(A, A100), *KERNELS)], [_with(_on(B, H200), *KERNELS[1:])])
+    ),
     "another machine": compared(
         ([_on(A, PORTABLE)], [_on(B, replace(PORTABLE, identity="another"))])
     ),

@@ -13,7 +13,7 @@ from pytest_gpuperf.model.measurement import KernelTable, Measurement
 from pytest_gpuperf.report.comparison_report import markdown, text_lines
 from tests.comparisons import ALONE, compared
 from tests.examples import measurement, processes
-from tests.kernel_steps import counted, table, traced
+from tests.kernel_steps import table, traced
 from tests.report.golden import FIVE, THREE, A, B
 
 
@@ -23,10 +23,6 @@ def with_kernels(said: Measurement, kernels: KernelTable) -> Measurement:
 
 def shown(comparison: Comparison, *, kernels: int = 10, width: int = 80) -> list[str]:
     return [line.text for line in text_lines(comparison, kernels=kernels, width=width)]
-
-
-def text(a: Measurement, b: Measurement, *, kernels: int = 10, width: int = 80) -> list[str]:
-    return shown(compared(([a], [b])), kernels=kernels, width=width)
 
 
 def test_an_interval_has_one_unit_however_small_it_is() -> None:
@@ -47,19 +43,10 @@ def test_the_title_has_what_the_sides_differ_by() -> None:
         (other, A, "test_training_step[tf32], configuration other -> test_training_step[tf32]"),
         (sampling, sampling, "test_training_step[tf32], sampling"),
     ):
-        assert f"{title} (1 process each)" in text(a, b, width=200)
+        assert f"{title} (1 process each)" in shown(compared(([a], [b])), width=200)
 
 
-# Kernels
-
-
-def test_what_most_kernels_did_is_said() -> None:
-    old, new = counted("tf32-core"), counted("tf32-core-1")
-    slower = replace(
-        new, launches=tuple(replace(one, duration=1.03 * one.duration) for one in new.launches)
-    )
-    said = text(with_kernels(A, old), with_kernels(B, slower))
-    assert any(line.startswith("  most kernels moved by about +") for line in said)
+# Width
 
 
 REAL = ("baseline", "tf32", "tf32_channels_last")
