@@ -40,7 +40,7 @@ import numpy as np
 from scipy.stats import f
 
 from benchmarks.projects import ROOT, environment, project
-from pytest_gpuperf.baselines.judgement import Lack, lacking
+from pytest_gpuperf.baselines.judgement import Unjudged, lacking
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import BadFile, GpuperfError
 from pytest_gpuperf.judge.tolerance import LEAST_SHARE, default_scale, parse
@@ -340,7 +340,7 @@ def table(folder: Path, workers: int) -> tuple[str, bool]:
     otherwise = [key for key in alone if key in beside and alone[key] != beside[key]]
     alarms = sum(bool(ALARMS & said) for said in beside.values())
     lacks = Counter(lack for run in runs[BESIDE] for _, lack in lacking(run.results()) if lack)
-    unknown = lacks.pop(Lack.NO_BASELINE, 0)
+    unknown = lacks.pop(Unjudged.NO_BASELINE, 0)
     silent = lacks.total()
     measured = [len(run.measurements) for run in runs[BESIDE]]
     lines = [

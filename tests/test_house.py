@@ -44,12 +44,12 @@ MOST_LINES = {
 }
 """What somebody can know of each room. A line more is worth one that goes, or a reason."""
 STILL_MORE = {
-    "judge": 4864,
+    "judge": 4773,
     "baselines": 1839,
     "history": 1363,
-    "report": 5364,
+    "report": 5360,
     "plugin": 2655,
-    "commands": 3217,
+    "commands": 3206,
 }
 """Rooms that are being made smaller, as they are now; none of them grows."""
 

@@ -58,7 +58,7 @@ Processes = tuple[Measurement, ...]
 """One measurement, once per process that made it."""
 
 
-class Lack(str, Enum):
+class Unjudged(str, Enum):
     """Why a measurement has no verdict; in the order in which a summary counts them."""
 
     UNFIT = "unfit"
@@ -84,11 +84,11 @@ class Lack(str, Enum):
 
 
 _JUDGED = (Outcome.UNCHANGED, Outcome.IMPROVED, Outcome.REGRESSED, Outcome.INCONCLUSIVE)
-_IN_VAIN = (Lack.MACHINE, Lack.NOT_COLLECTED, Lack.NOT_GATED)
+_IN_VAIN = (Unjudged.MACHINE, Unjudged.NOT_COLLECTED, Unjudged.NOT_GATED)
 _BY_REASON = {
-    "other-workload": Lack.OTHER_WORKLOAD,
-    "other-collector": Lack.OTHER_COLLECTOR,
-    "no-metric": Lack.OTHER_METRICS,
+    "other-workload": Unjudged.OTHER_WORKLOAD,
+    "other-collector": Unjudged.OTHER_COLLECTOR,
+    "no-metric": Unjudged.OTHER_METRICS,
 }
 """Of a missing baseline; the other reasons are that there is none."""
 
@@ -397,37 +397,37 @@ def not_collected(metric: str, sides: Sequence[tuple[str, Measurement]]) -> str:
     return ""
 
 
-def lack(result: Result) -> Lack | None:
+def unjudged_reason(result: Result) -> Unjudged | None:
     """What keeps a measurement from being judged; None where it has a verdict."""
     if not result.verdicts:
-        return Lack.NOT_ASKED
+        return Unjudged.NOT_ASKED
     by_outcome = {verdict.outcome: verdict for verdict in result.verdicts}
     if Outcome.MACHINE in by_outcome and Outcome.REGRESSED not in by_outcome:
-        return Lack.MACHINE
+        return Unjudged.MACHINE
     if any(verdict.outcome in _JUDGED for verdict in result.verdicts):
         return None
     if Outcome.UNFIT in by_outcome:
-        return Lack.UNFIT
+        return Unjudged.UNFIT
     if Outcome.NO_BASELINE in by_outcome:
-        return _BY_REASON.get(by_outcome[Outcome.NO_BASELINE].reason, Lack.NO_BASELINE)
+        return _BY_REASON.get(by_outcome[Outcome.NO_BASELINE].reason, Unjudged.NO_BASELINE)
     if unread(result):
-        return Lack.NOT_COLLECTED
+        return Unjudged.NOT_COLLECTED
     tolerated = any(verdict.reason == TOLERATED for verdict in result.verdicts)
-    return Lack.TOLERATED if tolerated else Lack.NOT_GATED
+    return Unjudged.TOLERATED if tolerated else Unjudged.NOT_GATED
 
 
-def lacking(results: Iterable[Result]) -> list[tuple[Result, Lack | None]]:
+def lacking(results: Iterable[Result]) -> list[tuple[Result, Unjudged | None]]:
     """Every measurement of these results once, and what it lacks.
 
     One that was made again, as its test was, is judged where any of its executions was; else it is
     the last of them that counts. Ratios between measurements are none.
     """
-    last: dict[tuple[str, str], tuple[Result, Lack | None]] = {}
+    last: dict[tuple[str, str], tuple[Result, Unjudged | None]] = {}
     for result in results:
         if result.measurements:
             key = (result.test, result.name)
             if key not in last or last[key][1] is not None:
-                last[key] = result, lack(result)
+                last[key] = result, unjudged_reason(result)
     return list(last.values())
 
 
@@ -443,7 +443,7 @@ def unread(result: Result) -> list[Verdict]:
     ]
 
 
-def none_judged(results: Iterable[Result], settings: Settings) -> list[tuple[Result, Lack]]:
+def none_judged(results: Iterable[Result], settings: Settings) -> list[tuple[Result, Unjudged]]:
     """What was measured in vain where nothing of the session was judged, and what it lacks.
 
     Such a session must not end as one in which all is well. Empty where it was not to judge, or
@@ -457,7 +457,7 @@ def none_judged(results: Iterable[Result], settings: Settings) -> list[tuple[Res
         (result, lack)
         for result, lack in every
         if lack in _IN_VAIN
-        or (lack is Lack.UNFIT and (settings.missing == "fail" or _has_baseline(result)))
+        or (lack is Unjudged.UNFIT and (settings.missing == "fail" or _has_baseline(result)))
     ]
 
 

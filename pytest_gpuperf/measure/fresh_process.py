@@ -1,7 +1,7 @@
 """pytest in a fresh interpreter: started, waited for, ended, and what it measured brought back.
 
 The child gets a session of its own. So Ctrl-C reaches the parent alone, which then decides. Between
-the two stands a keeper: it ends with the parent, however that ends, and before it does, it ends the
+the two stands a reaper: it ends with the parent, however that ends, and before it does, it ends the
 child and all that this has started, wherever that has gone.
 """
 
@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from pytest_gpuperf.errors import UsageFailure
 
-if TYPE_CHECKING:  # a keeper, which needs none of it, is to be there at once
+if TYPE_CHECKING:  # a reaper, which needs none of it, is to be there at once
     from pytest_gpuperf.model.measurement import Measurement
     from pytest_gpuperf.model.result import Run
 
@@ -56,7 +56,7 @@ _POLL = 0.02
 _THREADS = 17
 """Where `_status` has the number of a process's threads."""
 _AT_ONCE = signal.SIGUSR1
-"""Tells a keeper to end everything without a grace; to end it, SIGTERM."""
+"""Tells a reaper to end everything without a grace; to end it, SIGTERM."""
 _PARENT_DEATH_SIGNAL, _CHILD_SUBREAPER = 1, 36
 """PR_SET_PDEATHSIG and PR_SET_CHILD_SUBREAPER of linux/prctl.h."""
 _KEEPING = """\
@@ -346,7 +346,7 @@ def follow_parent() -> int | None:
 
 
 def beside() -> set[int]:
-    """The keepers of processes that were started together with this one, by the same process.
+    """The reapers of processes that were started together with this one, by the same process.
 
     Those wait for their turn, and may hold memory of a device that their test modules allocated.
     """
@@ -388,10 +388,10 @@ def _started(
         raise UsageFailure(f"{command[0]}: cannot be run (No such program)")
     package = Path(__file__).parents[2]
     # Without the site's packages, for which it need not wait.
-    keeper = [sys.executable, "-I", "-S", "-c", _KEEPING, package, os.getpid(), GRACE, *command]
+    reaper = [sys.executable, "-I", "-S", "-c", _KEEPING, package, os.getpid(), GRACE, *command]
     try:
         return subprocess.Popen(
-            [str(argument) for argument in keeper],
+            [str(argument) for argument in reaper],
             cwd=folder,
             env=environment,
             stdin=subprocess.DEVNULL,
@@ -452,16 +452,16 @@ def _ends(child: subprocess.Popen[bytes], seconds: float = math.inf) -> bool:
     return True
 
 
-def _end(keeper: subprocess.Popen[bytes]) -> None:
-    """Has a keeper end all that it keeps, and itself."""
+def _end(reaper: subprocess.Popen[bytes]) -> None:
+    """Has a reaper end all that it keeps, and itself."""
     try:
-        if _code(keeper) is None:
-            keeper.send_signal(signal.SIGTERM)
-            _ends(keeper)
+        if _code(reaper) is None:
+            reaper.send_signal(signal.SIGTERM)
+            _ends(reaper)
     finally:
-        if _code(keeper) is None:  # Ctrl-C once more
-            keeper.send_signal(_AT_ONCE)
-            _ends(keeper)
+        if _code(reaper) is None:  # Ctrl-C once more
+            reaper.send_signal(_AT_ONCE)
+            _ends(reaper)
 
 
 def keep(parent: int, grace: float, command: list[str]) -> NoReturn:

@@ -57,7 +57,7 @@ class Rank:
 
     number: int
     count: int
-    meeting: str
+    rendezvous: str
     """The name of the meeting's socket."""
     launched: bool = False
     """Whether a session of ours has started it, which holds the meeting and judges."""
@@ -131,10 +131,10 @@ class OtherRanks:
         self.owed: Progress | None = None
         """That of a measurement whose verdict is to come, which all ranks wait for."""
         self.held = (
-            Rendezvous(rank.meeting, rank.count, time_limit, tell=tell) if rank.leads else None
+            Rendezvous(rank.rendezvous, rank.count, time_limit, tell=tell) if rank.leads else None
         )
         try:
-            self.client = RankClient(rank.meeting, rank.number, time_limit)
+            self.client = RankClient(rank.rendezvous, rank.number, time_limit)
         except MeasurementError as error:
             raise UsageFailure(str(error)) from None
 

@@ -328,7 +328,7 @@ class GpuPerf:
     def _conclude(self, result: Result) -> None:
         """Fails or skips the test, where what was said of its measurement does that."""
         context = self._session.context()
-        lack = judgement.lack(result)
+        lack = judgement.unjudged_reason(result)
         unfit = [verdict for verdict in result.verdicts if verdict.outcome is Outcome.UNFIT]
         if unfit and not self._settings.require_judged:
             _skip(f"gpuperf: nothing is judged, the device was {unfit[0].detail}")
@@ -338,7 +338,7 @@ class GpuPerf:
         failing = [entry for entry in said if fails(entry, self._settings)]
         if failing:
             _fail(failure.failure(result, failing, context, self._session.width))
-        if lack is judgement.Lack.MACHINE and not self._settings.require_judged:
+        if lack is judgement.Unjudged.MACHINE and not self._settings.require_judged:
             _skip(f"gpuperf: {failure.machine(result)}")
         if lack and self._settings.require_judged:
             _fail(failure.unjudged(result, lack, context))

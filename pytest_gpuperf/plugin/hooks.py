@@ -89,7 +89,7 @@ def pytest_configure(config: pytest.Config) -> None:
     session = config.stash[_SESSION] = session_of(config)
     config.add_cleanup(session.at_last.close)  # cleanups run in reverse: after pytest's
     origin, role = session.origin, session.role
-    if origin.allotment is not None:
+    if origin.assignment is not None:
         # The controller is told of groups: in the ids of tests, by which baselines know them, none
         # is looked for.
         config.option.loadgroup = False
@@ -154,8 +154,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         from pytest_gpuperf.plugin import workers
 
         try:
-            if session.origin.allotment is not None:
-                workers.tell(Path(session.origin.allotment.folder), items)
+            if session.origin.assignment is not None:
+                workers.tell(Path(session.origin.assignment.folder), items)
             if concerned:
                 _prepare(session, concerned)
         except UsageFailure as refusal:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pytest_gpuperf.measure.replica import Replicas, Task
     from pytest_gpuperf.model.settings import Settings
     from pytest_gpuperf.plugin.rank_role import RankRole
-    from pytest_gpuperf.plugin.workers import Allotment
+    from pytest_gpuperf.plugin.workers import GpuAssignment
     from pytest_gpuperf.report.text.next_command import CommandContext
     from pytest_gpuperf.report.text.progress import Display
 
@@ -49,7 +49,7 @@ class ProcessOrigin:
     """What another session has started it for."""
     turn: Callable[[], None] | None = None
     """What it waits for before its tests, where several were started together."""
-    allotment: Allotment | None = None
+    assignment: GpuAssignment | None = None
     """Its GPUs, where it is a worker that was given them, or works for such a one."""
 
 
@@ -59,7 +59,7 @@ def origin_of(config: pytest.Config) -> ProcessOrigin:
     if "GPUPERF_ALLOTMENT" in os.environ:
         from pytest_gpuperf.plugin import workers
 
-        origin = replace(origin, allotment=workers.own())
+        origin = replace(origin, assignment=workers.own())
     if "GPUPERF_PARENT" not in os.environ:
         return origin
     from pytest_gpuperf.measure import fresh_process, replica
@@ -188,22 +188,22 @@ class Session:
 
     def _passed_on(self) -> dict[str, str]:
         """What the environment of a fresh process has of this session's GPUs."""
-        allotment = self.origin.allotment
-        if allotment is None:
+        assignment = self.origin.assignment
+        if assignment is None:
             return {}
         from pytest_gpuperf.plugin import workers
 
-        return {workers.VARIABLE: allotment.passed_on(self.held).to_text()}
+        return {workers.VARIABLE: assignment.passed_on(self.held).to_text()}
 
     @property
     def _siblings(self) -> Siblings | None:
         """The other workers of this session; None where there are none on our GPUs."""
-        allotment = self.origin.allotment
-        if allotment is None:
+        assignment = self.origin.assignment
+        if assignment is None:
             return None
         from pytest_gpuperf.measure.device.guard import Siblings
 
-        return Siblings(allotment.controller, allotment.beside)
+        return Siblings(assignment.controller, assignment.beside)
 
     @cached_property
     def gpus_here(self) -> tuple[str, ...] | None:
@@ -213,8 +213,8 @@ class Session:
         """
         if self.settings.replay is not None or self.role is not None:
             return None  # a rank has its own
-        if self.origin.allotment is not None:
-            return self.origin.allotment.gpus
+        if self.origin.assignment is not None:
+            return self.origin.assignment.gpus
         if self.instrument.device.arch == "cpu":
             return ()
         from pytest_gpuperf.plugin import workers
@@ -225,13 +225,13 @@ class Session:
 
     @contextmanager
     def holding(self, count: int) -> Iterator[None]:
-        """Holds so many GPUs against the other workers of the session; see `Allotment.holding`."""
-        allotment = self.origin.allotment
+        """Holds so many GPUs against the session's other workers; see `GpuAssignment.holding`."""
+        assignment = self.origin.assignment
         with ExitStack() as holds:
-            if allotment is None:
+            if assignment is None:
                 self.held.extend((self.gpus_here or ())[:count] if count > 1 else ())
-            elif count <= len(allotment.gpus):  # with fewer the test is skipped
-                self.held.extend(holds.enter_context(allotment.holding(count)))
+            elif count <= len(assignment.gpus):  # with fewer the test is skipped
+                self.held.extend(holds.enter_context(assignment.holding(count)))
             try:
                 yield
             finally:

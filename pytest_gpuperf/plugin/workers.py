@@ -42,7 +42,7 @@ _US = b"gpuperf"
 
 
 @dataclass(frozen=True)
-class Allotment:
+class GpuAssignment:
     """What one worker has of its session's GPUs.
 
     A worker's test holds its GPU, or several, against the other workers, from before its fixtures
@@ -64,7 +64,7 @@ class Allotment:
         """As a variable of the environment holds it."""
         return json.dumps(asdict(self))
 
-    def passed_on(self, gpus: Sequence[str]) -> Allotment:
+    def passed_on(self, gpus: Sequence[str]) -> GpuAssignment:
         """That of a process which is started by a test that holds these."""
         return replace(self, gpus=tuple(gpus), held=True)
 
@@ -92,7 +92,7 @@ def place(folder: Path, name: str) -> Path:
     return folder / name.replace("/", "_")  # instances of MIG, before driver 470
 
 
-def own() -> Allotment | None:
+def own() -> GpuAssignment | None:
     """What this process was told; None where it shares its GPUs with no other worker.
 
     Takes it out of the environment: processes that a test starts are not meant.
@@ -101,10 +101,10 @@ def own() -> Allotment | None:
     if text is None:
         return None
     told = json.loads(text)
-    return Allotment(**{**told, "gpus": tuple(told["gpus"])})
+    return GpuAssignment(**{**told, "gpus": tuple(told["gpus"])})
 
 
-def allotments(gpus: Sequence[str], workers: int, folder: Path) -> list[Allotment]:
+def assignments(gpus: Sequence[str], workers: int, folder: Path) -> list[GpuAssignment]:
     """Those of so many workers: each has the next GPU, and after the last the first again.
 
     Makes the files in `folder` that they hold.
@@ -113,7 +113,7 @@ def allotments(gpus: Sequence[str], workers: int, folder: Path) -> list[Allotmen
         for name in (uuid, uuid + _NEXT):
             place(folder, name).touch()
     return [
-        Allotment(
+        GpuAssignment(
             # Tests of several GPUs begin with those that no worker has.
             gpus=tuple(dict.fromkeys((gpus[number % len(gpus)], *gpus[workers:], *gpus))),
             folder=str(folder),
@@ -173,7 +173,7 @@ def deal(config: pytest.Config, specs: Sequence[Any]) -> None:
         prefix="gpuperf-", ignore_cleanup_errors=True
     )
     config.add_cleanup(folder.cleanup)
-    for spec, own in zip(ours, allotments(found, len(ours), Path(folder.name)), strict=True):
+    for spec, own in zip(ours, assignments(found, len(ours), Path(folder.name)), strict=True):
         spec.env |= {_VISIBLE: own.gpus[0], VARIABLE: own.to_text()}
 
 

@@ -105,7 +105,7 @@ def _of_measurement(result: Result) -> Iterator[tuple[str, str]]:
     if first.configuration:
         yield f"{place}configuration", first.configuration
     yield f"{place}processes", str(len(result.measurements))
-    lack = judgement.lack(result)
+    lack = judgement.unjudged_reason(result)
     yield f"{place}judged", lack.value if lack else "yes"
     verdicts = _on_step(result)
     for verdict in verdicts.values():

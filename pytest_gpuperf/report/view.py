@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from pytest_gpuperf.baselines.judgement import Lack, lacking
+from pytest_gpuperf.baselines.judgement import Unjudged, lacking
 from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.catalogue.units import counted
 from pytest_gpuperf.errors import printable
@@ -37,16 +37,16 @@ SAYS = {
     Outcome.IMPROVED: "improved",
 }
 _WORDS = {
-    Lack.UNFIT: "unfit",
-    Lack.MACHINE: "on a machine that is not what it was",
-    Lack.NO_BASELINE: "without a baseline",
-    Lack.OTHER_WORKLOAD: "with a baseline of another workload",
-    Lack.OTHER_COLLECTOR: "with a baseline of another collector",
-    Lack.OTHER_METRICS: "with a baseline of other metrics",
-    Lack.NOT_COLLECTED: "whose gated metrics were not collected",
-    Lack.NOT_GATED: "without a gated metric",
-    Lack.TOLERATED: "of which any change is tolerated",
-    Lack.NOT_ASKED: "compared with nothing",
+    Unjudged.UNFIT: "unfit",
+    Unjudged.MACHINE: "on a machine that is not what it was",
+    Unjudged.NO_BASELINE: "without a baseline",
+    Unjudged.OTHER_WORKLOAD: "with a baseline of another workload",
+    Unjudged.OTHER_COLLECTOR: "with a baseline of another collector",
+    Unjudged.OTHER_METRICS: "with a baseline of other metrics",
+    Unjudged.NOT_COLLECTED: "whose gated metrics were not collected",
+    Unjudged.NOT_GATED: "without a gated metric",
+    Unjudged.TOLERATED: "of which any change is tolerated",
+    Unjudged.NOT_ASKED: "compared with nothing",
 }
 _TOLD = (*FAULTS, *DOUBTS, Outcome.IMPROVED)
 """Outcomes that are named before the tables."""
@@ -54,14 +54,14 @@ TIMES = ("step_time", "wall_time", "duration")
 """The time of a step, the best first."""
 _ANOTHER = "Use a collector that counts a metric that is gated: `gpuperf metrics` marks them"
 REMEDIES = {
-    Lack.UNFIT: "Measure again when the GPU is cool and nothing else uses it (`gpuperf doctor` "
+    Unjudged.UNFIT: "Measure again when the GPU is cool and nothing else uses it (`gpuperf doctor` "
     "says who does)",
-    Lack.MACHINE: "Measure again when the canary is back, or accept a run of this machine beside "
-    "the others",
-    Lack.NOT_COLLECTED: "`gpuperf doctor` says what is missing and what to do about it",
-    Lack.NOT_GATED: _ANOTHER,
-    Lack.TOLERATED: 'Give a gated metric of it another tolerance than "any"',
-    Lack.NOT_ASKED: _ANOTHER,
+    Unjudged.MACHINE: "Measure again when the canary is back, or accept a run of this machine "
+    "beside the others",
+    Unjudged.NOT_COLLECTED: "`gpuperf doctor` says what is missing and what to do about it",
+    Unjudged.NOT_GATED: _ANOTHER,
+    Unjudged.TOLERATED: 'Give a gated metric of it another tolerance than "any"',
+    Unjudged.NOT_ASKED: _ANOTHER,
 }
 """Of what is not for want of a baseline."""
 
@@ -189,33 +189,33 @@ def coverage(results: Iterable[Result], why: str = "") -> str:
     if judged == len(every):
         return f"judged: all {judged} measurements" if judged > 1 else "judged: the one measurement"
     parts = []
-    for lack in Lack:
+    for lack in Unjudged:
         those = [result for result, its in every if its is lack]
         if those:
-            reason = why if lack is Lack.NOT_ASKED else ", ".join(disturbances(those))
+            reason = why if lack is Unjudged.NOT_ASKED else ", ".join(disturbances(those))
             parts.append(f"{len(those)} {_WORDS[lack]}" + (f" ({reason})" if reason else ""))
     of = counted(len(every), "measurement")
     return f"judged: {judged or 'none'} of {of}; {', '.join(parts)}"
 
 
-def none_judged(in_vain: Sequence[tuple[Result, Lack]]) -> str:
+def none_judged(in_vain: Sequence[tuple[Result, Unjudged]]) -> str:
     """Why a session fails of which nothing was judged, by what it lacks, and what to do."""
-    every: dict[Lack, list[Result]] = {}
+    every: dict[Unjudged, list[Result]] = {}
     for result, lack in in_vain:
         every.setdefault(lack, []).append(result)
-    why = [_in_vain(lack, every[lack]) for lack in Lack if lack in every]
-    remedies = dict.fromkeys(REMEDIES[lack] for lack in Lack if lack in every)
+    why = [_in_vain(lack, every[lack]) for lack in Unjudged if lack in every]
+    remedies = dict.fromkeys(REMEDIES[lack] for lack in Unjudged if lack in every)
     return (
         f"nothing was judged, which fails the session: {', '.join(why)}, and no other has a "
         f"verdict. {'. '.join(remedies)}"
     )
 
 
-def _in_vain(lack: Lack, results: Sequence[Result]) -> str:
+def _in_vain(lack: Unjudged, results: Sequence[Result]) -> str:
     what = counted(len(results), "measurement")
-    if lack is Lack.UNFIT:
+    if lack is Unjudged.UNFIT:
         return f"the GPU was {' and '.join(disturbances(results))} in {what}"
-    if lack is Lack.NOT_COLLECTED:
+    if lack is Unjudged.NOT_COLLECTED:
         return f"no gated metric could be read in {what}"
     return f"{what} {_WORDS[lack]}"
 

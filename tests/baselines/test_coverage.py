@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_gpuperf.baselines.judgement import Lack, lack, lacking, none_judged
+from pytest_gpuperf.baselines.judgement import Unjudged, lacking, none_judged, unjudged_reason
 from pytest_gpuperf.model.result import Outcome, Result
 from tests.examples import default_settings, kernels_changed, measurement, result, verdict
 
@@ -40,28 +40,31 @@ def missing(reason: str) -> Result:
                 Outcome.INCONCLUSIVE,
             )
         ),
-        (result(measurement(), UNFIT, REPORTED, UNREAD), Lack.UNFIT),
+        (result(measurement(), UNFIT, REPORTED, UNREAD), Unjudged.UNFIT),
         # What else is unchanged says nothing of the metric that is left open; a loss does.
-        (result(measurement(), MACHINE, verdict("instructions", Outcome.UNCHANGED)), Lack.MACHINE),
+        (
+            result(measurement(), MACHINE, verdict("instructions", Outcome.UNCHANGED)),
+            Unjudged.MACHINE,
+        ),
         (result(measurement(), MACHINE, verdict("instructions", Outcome.REGRESSED)), None),
-        (missing("no-file"), Lack.NO_BASELINE),
-        (missing("no-entry"), Lack.NO_BASELINE),
-        (missing("other-workload"), Lack.OTHER_WORKLOAD),
-        (missing("other-collector"), Lack.OTHER_COLLECTOR),
-        (missing("no-metric"), Lack.OTHER_METRICS),
-        (result(measurement(), REPORTED, UNREAD), Lack.NOT_COLLECTED),
+        (missing("no-file"), Unjudged.NO_BASELINE),
+        (missing("no-entry"), Unjudged.NO_BASELINE),
+        (missing("other-workload"), Unjudged.OTHER_WORKLOAD),
+        (missing("other-collector"), Unjudged.OTHER_COLLECTOR),
+        (missing("no-metric"), Unjudged.OTHER_METRICS),
+        (result(measurement(), REPORTED, UNREAD), Unjudged.NOT_COLLECTED),
         # Other kernels explain a verdict, and what is not gated never has one.
-        (result(measurement(), kernels_changed(), REPORTED), Lack.NOT_GATED),
-        (result(measurement(), UNREAD_IPC), Lack.NOT_GATED),
-        (result(measurement(), REPORTED, TOLERATED), Lack.TOLERATED),
+        (result(measurement(), kernels_changed(), REPORTED), Unjudged.NOT_GATED),
+        (result(measurement(), UNREAD_IPC), Unjudged.NOT_GATED),
+        (result(measurement(), REPORTED, TOLERATED), Unjudged.TOLERATED),
         (result(measurement(), TOLERATED, verdict("launches")), None),
-        (result(measurement()), Lack.NOT_ASKED),
+        (result(measurement()), Unjudged.NOT_ASKED),
     ],
 )
 def test_a_measurement_is_judged_by_a_gated_metric_or_lacks_something(
-    judged: Result, expected: Lack | None
+    judged: Result, expected: Unjudged | None
 ) -> None:
-    assert lack(judged) is expected
+    assert unjudged_reason(judged) is expected
 
 
 @pytest.mark.parametrize(
@@ -69,11 +72,11 @@ def test_a_measurement_is_judged_by_a_gated_metric_or_lacks_something(
     [
         ([NOT_JUDGED, JUDGED], None),
         ([JUDGED, NOT_JUDGED], None),
-        ([missing("no-file"), NOT_JUDGED], Lack.UNFIT),
+        ([missing("no-file"), NOT_JUDGED], Unjudged.UNFIT),
     ],
 )
 def test_a_test_that_was_run_again_counts_once(
-    executions: list[Result], expected: Lack | None
+    executions: list[Result], expected: Unjudged | None
 ) -> None:
     assert [its for _, its in lacking(executions)] == [expected]
 

@@ -284,7 +284,7 @@ def test_where_an_interruption_leaves_a_lock_nobody_waits_for_it(
         process.poll()
 
 
-def test_a_keeper_whose_session_ended_before_it_begins_starts_nothing(tmp_path: Path) -> None:
+def test_a_reaper_whose_session_ended_before_it_begins_starts_nothing(tmp_path: Path) -> None:
     started = [sys.executable, "-c", "from pathlib import Path; Path('started').touch()"]
     ended = subprocess.Popen(["true"])
     ended.wait()

@@ -45,10 +45,10 @@ def test_torchruns_variables_say_which_rank_this_is() -> None:
     zero = own_rank({**TORCHRUN, "RANK": "0"})
     assert zero is not None
     assert zero.leads
-    assert zero.meeting == rank.meeting
+    assert zero.rendezvous == rank.rendezvous
     other = own_rank({**TORCHRUN, "MASTER_PORT": "29501"})
     assert other is not None
-    assert other.meeting != rank.meeting
+    assert other.rendezvous != rank.rendezvous
 
 
 def test_a_collector_that_replays_is_refused_before_ranks_meet(tmp_path: Path) -> None:
@@ -60,7 +60,7 @@ def test_a_collector_that_replays_is_refused_before_ranks_meet(tmp_path: Path) -
     for settings in (replace(plain, collector="ncu"), replace(plain, protocol="paper-window")):
         with pytest.raises(UsageFailure, match=r"ncu|paper-window"):
             RankInstrument(own, zero, settings, str)
-    Rendezvous(zero.meeting, 2, 1.0).close()  # nobody has the name
+    Rendezvous(zero.rendezvous, 2, 1.0).close()  # nobody has the name
 
 
 def test_names_of_any_length_name_a_socket() -> None:
@@ -68,10 +68,10 @@ def test_names_of_any_length_name_a_socket() -> None:
     long = {"MASTER_ADDR": f"{'host' * 40}.example.org", "TORCHELASTIC_RUN_ID": "job" * 40}
     rank = own_rank({**TORCHRUN, **long})
     assert rank is not None
-    Rendezvous(rank.meeting, 2, 1.0).close()
+    Rendezvous(rank.rendezvous, 2, 1.0).close()
     other = own_rank({**TORCHRUN, **long, "TORCHELASTIC_RUN_ID": "job" * 39})
     assert other is not None
-    assert other.meeting != rank.meeting
+    assert other.rendezvous != rank.rendezvous
 
 
 def test_where_nobody_leads_a_rank_is_refused_as_a_job_is(tmp_path: Path) -> None:

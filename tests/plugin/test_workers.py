@@ -199,9 +199,9 @@ def test_tests_of_a_group_meet_and_have_the_names_that_baselines_know(
     ]
 
 
-def dealt(gpus: int, count: int, folder: Path) -> list[workers.Allotment]:
+def dealt(gpus: int, count: int, folder: Path) -> list[workers.GpuAssignment]:
     """What so many workers have on a host with so many GPUs."""
-    return workers.allotments([f"GPU-{number}" for number in range(gpus)], count, folder)
+    return workers.assignments([f"GPU-{number}" for number in range(gpus)], count, folder)
 
 
 def test_each_worker_has_the_next_gpu_and_after_the_last_they_share(tmp_path: Path) -> None:
@@ -265,7 +265,7 @@ def test_what_a_test_holds_its_processes_have(tmp_path: Path) -> None:
 
 
 def test_names_of_old_drivers_name_no_folders(tmp_path: Path) -> None:
-    (own,) = workers.allotments(["MIG-GPU-1/2/0"], 1, tmp_path)
+    (own,) = workers.assignments(["MIG-GPU-1/2/0"], 1, tmp_path)
     with own.holding() as held:
         assert held == ("MIG-GPU-1/2/0",)
 
@@ -379,7 +379,7 @@ def test_a_fresh_process_has_what_the_test_holds_that_started_it(
     host: Project, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """It holds nothing itself: its session does."""
-    told = workers.Allotment(("GPU-b", "GPU-a"), str(tmp_path), os.getppid())
+    told = workers.GpuAssignment(("GPU-b", "GPU-a"), str(tmp_path), os.getppid())
     monkeypatch.setenv(workers.VARIABLE, told.passed_on(["GPU-b", "GPU-a"]).to_text())
     host.device()
     host.tests(

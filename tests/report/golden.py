@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from pytest_gpuperf.baselines.judgement import lack, lacking
+from pytest_gpuperf.baselines.judgement import lacking, unjudged_reason
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.judge.attribution import attribute
 from pytest_gpuperf.judge.comparison import Comparison
@@ -305,7 +305,7 @@ def _failures(results: Sequence[Result]) -> Iterator[str]:
             yield failure.failure(one, failing, SESSION)
         for entry in () if one.measurements else one.expectations:
             yield expectation_lines.failure(entry, H200)
-        missing = lack(one) if one.measurements else None
+        missing = unjudged_reason(one) if one.measurements else None
         if missing:
             yield failure.unjudged(one, missing, SESSION)
 

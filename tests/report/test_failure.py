@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pytest_gpuperf.baselines.judgement import Lack
+from pytest_gpuperf.baselines.judgement import Unjudged
 from pytest_gpuperf.judge.attribution import attribute
 from pytest_gpuperf.model.result import Outcome
 from pytest_gpuperf.report.text import failure
@@ -77,7 +77,7 @@ def test_it_says_why_nothing_was_to_be_judged() -> None:
 
 def test_of_a_replayed_run_a_baseline_is_made_by_accepting_it() -> None:
     context = CommandContext("suites/meddpm", run="run.json", replayed=True)
-    text = failure.unjudged(result(measurement(), NO_BASELINE), Lack.NO_BASELINE, context)
+    text = failure.unjudged(result(measurement(), NO_BASELINE), Unjudged.NO_BASELINE, context)
     assert text.endswith('  gpuperf update-baseline run.json --reason "first baseline"')
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 
-from pytest_gpuperf.baselines.judgement import NOT_AGAIN, Lack, unread
+from pytest_gpuperf.baselines.judgement import NOT_AGAIN, Unjudged, unread
 from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.catalogue.units import counted
 from pytest_gpuperf.errors import printable
@@ -25,9 +25,14 @@ from pytest_gpuperf.report.text.next_command import CommandContext
 
 _LEAST_PART = 0.05
 """The part of the largest change of a phase below which another's is not said."""
-_MISSING = (Lack.NO_BASELINE, Lack.OTHER_WORKLOAD, Lack.OTHER_COLLECTOR, Lack.OTHER_METRICS)
+_MISSING = (
+    Unjudged.NO_BASELINE,
+    Unjudged.OTHER_WORKLOAD,
+    Unjudged.OTHER_COLLECTOR,
+    Unjudged.OTHER_METRICS,
+)
 """For want of a baseline that applies."""
-_BY_OUTCOME = {Lack.UNFIT: Outcome.UNFIT, Lack.MACHINE: Outcome.MACHINE}
+_BY_OUTCOME = {Unjudged.UNFIT: Outcome.UNFIT, Unjudged.MACHINE: Outcome.MACHINE}
 
 
 def failure(
@@ -168,7 +173,7 @@ def machine(result: Result) -> str:
     return f"machine or code? {changes}; {left[0].detail}"
 
 
-def unjudged(result: Result, lack: Lack, context: CommandContext) -> str:
+def unjudged(result: Result, lack: Unjudged, context: CommandContext) -> str:
     """Why a test fails under --gpuperf-require-judged: what it lacks, and the remedy."""
     parts = [f"gpuperf: {view.standing(result, Outcome.UNFIT)}, which is required"]
     if result.first.configuration:
@@ -178,9 +183,9 @@ def unjudged(result: Result, lack: Lack, context: CommandContext) -> str:
     return "\n".join([*parts, *_remedy(lack, context)])
 
 
-def _reasons(result: Result, lack: Lack) -> Iterator[str]:
+def _reasons(result: Result, lack: Unjudged) -> Iterator[str]:
     """What the judge says of it, each thing once."""
-    if lack is Lack.NOT_COLLECTED:
+    if lack is Unjudged.NOT_COLLECTED:
         by_reason: dict[str, list[str]] = {}
         for verdict in unread(result):
             by_reason.setdefault(verdict.detail, []).append(verdict.metric)
@@ -188,8 +193,8 @@ def _reasons(result: Result, lack: Lack) -> Iterator[str]:
     elif lack in _BY_OUTCOME or lack in _MISSING:
         outcome = _BY_OUTCOME.get(lack, Outcome.NO_BASELINE)
         said = dict.fromkeys(v.detail for v in result.verdicts if v.outcome is outcome)
-        yield from (f"the device was {one}" if lack is Lack.UNFIT else one for one in said)
-    elif lack is Lack.TOLERATED:
+        yield from (f"the device was {one}" if lack is Unjudged.UNFIT else one for one in said)
+    elif lack is Unjudged.TOLERATED:
         metrics = [v.metric for v in result.verdicts if v.reason == TOLERATED]
         yield f"any change is tolerated of {', '.join(metrics)}"
     else:
@@ -197,13 +202,14 @@ def _reasons(result: Result, lack: Lack) -> Iterator[str]:
         yield f"{collector} counted no metric that may fail a test"
 
 
-def _remedy(lack: Lack, context: CommandContext) -> list[str]:
+def _remedy(lack: Unjudged, context: CommandContext) -> list[str]:
     if lack not in _MISSING:
         return [view.REMEDIES[lack]]
     first = {
-        Lack.OTHER_WORKLOAD: "Run the workload of the baseline, or make one of this workload:",
-        Lack.OTHER_COLLECTOR: "Measure by --gpuperf-collector as the baseline was, or make one:",
-        Lack.OTHER_METRICS: "Measure the metrics of the baseline, or make one of these:",
+        Unjudged.OTHER_WORKLOAD: "Run the workload of the baseline, or make one of this workload:",
+        Unjudged.OTHER_COLLECTOR: "Measure by --gpuperf-collector as the baseline was, or "
+        "make one:",
+        Unjudged.OTHER_METRICS: "Measure the metrics of the baseline, or make one of these:",
     }.get(lack, "Make a baseline on this device:")
     commands = [context.accept("first baseline")] if context.replayed else context.record()
     return [first, *(f"  {command}" for command in commands)]
