@@ -22,6 +22,8 @@ OVER_RANKS = """
     import os, signal, time
 
     def entry(rank):
+        ENTERED
+
         def step():
             FAULT
 
@@ -30,6 +32,8 @@ OVER_RANKS = """
     def test_step(gpuperf):
         gpuperf.measure_ranks(entry, 2)
 """
+SKIPS = "rank == 1 and __import__('pytest').skip('not here')"
+"""Before the step is made."""
 UNDER_TORCHRUN = """
     import os
 
@@ -399,29 +403,21 @@ def test_what_fails_on_all_ranks_has_its_whole_function_once(a100: Project) -> N
             ],
             marks=AT_NIGHT,
         ),
+        pytest.param(SKIPS, ["rank 1 failed: Skipped: not here"], marks=AT_NIGHT),
     ],
-    ids=["is killed", "raises", "hangs"],
+    ids=["is killed", "raises", "hangs", "skips"],
 )
 def test_a_rank_at_fault_is_named_and_leaves_nothing(
     a100: Project, fault: str, phrases: list[str]
 ) -> None:
-    a100.tests(OVER_RANKS.replace("FAULT", fault))
+    place, other = ("ENTERED", "FAULT") if fault == SKIPS else ("FAULT", "ENTERED")
+    a100.tests(OVER_RANKS.replace(place, fault).replace(other, "pass"))
     limit = 4 if "sleep" in fault else 600
     result = a100.run_apart(f"--gpuperf-time-limit={limit}")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     said = " ".join(str(result.stdout).split())
     assert [phrase for phrase in phrases if phrase not in said] == []
     assert left_running(a100) == []
-
-
-@AT_NIGHT
-def test_a_rank_that_skips_does_not_let_the_session_wait(a100: Project) -> None:
-    skips = "return step if rank == 0 else __import__('pytest').skip('not here')"
-    a100.tests(OVER_RANKS.replace("FAULT", "pass").replace("return step", skips))
-    result = a100.run_apart()
-    assert result.ret == pytest.ExitCode.TESTS_FAILED
-    said = " ".join(str(result.stdout).split())
-    assert "rank 1 failed: Skipped: not here" in said
 
 
 @AT_NIGHT
