@@ -329,21 +329,25 @@ def test_what_one_side_removed_skips_or_fails_stands_first_in_the_comment(
     assert [line.count("incomplete, **") for line in listed] == [0, 1, 1, 1, 1]
 
 
-def test_another_workload_is_not_compared(
-    processes: Scripted, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        (
+            {"workload": {"size": 64}},
+            "nothing to compare\n  test_one: not compared: its workload is size ",
+        ),
+        (
+            {"device": examples.OTHER_H200},
+            "two devices, NVIDIA H200 (aaaa00000001) and NVIDIA H200 (bbbb",
+        ),
+    ],
+)
+def test_another_workload_or_device_is_not_compared(
+    processes: Scripted, capsys: pytest.CaptureFixture[str], changes: dict[str, Any], says: str
 ) -> None:
-    processes.more = {"b": {"workload": {"size": 64}}}
+    processes.more = {"b": changes}
     assert ab("main", "--", "tests") == BAD_CONFIGURATION
-    said = capsys.readouterr().err
-    assert "nothing to compare\n  test_one: not compared: its workload is size " in said
-
-
-def test_two_devices_are_refused(processes: Scripted, capsys: pytest.CaptureFixture[str]) -> None:
-    processes.more = {"b": {"device": examples.OTHER_H200}}
-    assert ab("main", "--", "tests") == BAD_CONFIGURATION
-    assert "two devices, NVIDIA H200 (aaaa00000001) and NVIDIA H200 (bbbb" in (
-        capsys.readouterr().err
-    )
+    assert says in capsys.readouterr().err
 
 
 # The device

@@ -69,19 +69,6 @@ def test_what_is_the_same_or_better_passes_and_what_is_worse_fails(a100: Project
     result.stdout.no_fnmatch_line("*fixture.py*")  # no traceback into our code
 
 
-def test_what_is_inconclusive_fails_unless_that_or_judging_is_not_wanted(a100: Project) -> None:
-    a100.accept()
-    a100.device(factors={"": {"cycles": 2}})
-    result = a100.run("--gpuperf-processes=1")
-    assert result.ret == pytest.ExitCode.TESTS_FAILED
-    result.stdout.fnmatch_lines(["gpuperf: *inconclusive*", "*cycles*inconclusive"])
-    assert a100.run("--gpuperf-processes=1", "--gpuperf-inconclusive=warn").ret == 0
-    result = a100.run("--gpuperf-no-judge", "--gpuperf-run=run.json")
-    assert result.ret == 0
-    result.stdout.fnmatch_lines(["*cycles*800.00 M*reported"])
-    assert a100.saved("run.json").verdicts == ()
-
-
 def test_no_baseline_fails_with_the_two_commands_that_make_one(a100: Project) -> None:
     result = a100.run("--gpu-arch=sm80", "--gpuperf-run=run.json")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
