@@ -245,8 +245,10 @@ def test_a_token_on_the_command_line_is_in_no_file_and_no_output(a100: Project) 
 
 
 def test_a_session_leaves_a_run_reports_and_junit_s_file(a100: Project) -> None:
-    flags = ("--gpuperf-report=out/report.md", "--gpuperf-report=out/report.json")
-    result = a100.run(*flags, "--junitxml=junit.xml")
+    """What they advise is what the terminal does, but for the failure's own, of its test alone."""
+    reports = [f"--gpuperf-report=out/report.{suffix}" for suffix in ("md", "json", "html")]
+    flags = ("-k", "step", *reports, "--tb=no", "--junitxml=junit.xml")
+    result = a100.run(*flags)
     (file,) = a100.run_files()
     result.stdout.fnmatch_lines(
         [
@@ -262,27 +264,22 @@ def test_a_session_leaves_a_run_reports_and_junit_s_file(a100: Project) -> None:
     assert measurement.fingerprint.settings["collector"] == "scripted"
     outcomes = {verdict.metric: verdict.outcome for verdict in run.verdicts}
     assert (outcomes["cycles"], outcomes["ipc"]) == (Outcome.NO_BASELINE, Outcome.REPORTED)
-    assert run.command == " ".join((*flags, "--junitxml=junit.xml"))
+    assert run.command == " ".join(flags)
     assert a100.saved("out/report.json").verdicts == run.verdicts
     text = (a100.root / "out" / "report.md").read_text(encoding="utf-8")
     assert "| cycles |" in text
     xml = (a100.root / "junit.xml").read_text(encoding="utf-8")
     assert "gpuperf: no baseline on" in xml
     assert "fingerprint" not in xml
-    assert xml.count("<property ") == 3 + 2 * 3  # device, processes, judged; two per gated metric
-
-
-def test_the_report_has_the_commands_that_the_terminal_has(a100: Project) -> None:
-    # Without the failure's own, which names the test that it is of.
-    result = a100.run("-k", "step", "--gpuperf-report=a.html", "--tb=no")
     printed = [line.strip() for line in result.outlines if line.startswith("  gpuperf ")]
     assert printed == [
-        "gpuperf record --processes 5 -- -k step --tb=no",
+        "gpuperf record --processes 5 -- -k step --tb=no --junitxml=junit.xml",
         'gpuperf update-baseline --reason "first baseline"',
     ]
-    page = (a100.root / "a.html").read_text(encoding="utf-8")
+    page = (a100.root / "out" / "report.html").read_text(encoding="utf-8")
     text = html.unescape(re.sub("<[^>]*>", "", page))
     assert all(command in text for command in printed)
+    assert xml.count("<property ") == 3 + 2 * 3  # device, processes, judged; two per gated metric
 
 
 def test_a_run_says_what_was_skipped_or_failed_and_by_which_entry_it_was_judged(
