@@ -110,6 +110,11 @@ def test_drafts_take_a_second_and_a_fiftieth_of_the_session(
     ]
 
 
+def test_where_nothing_was_measured_nothing_is_written(settings: Settings) -> None:
+    saved(replace(settings, missing="record", reports=(settings.root / "x.md",)))
+    assert list(settings.root.iterdir()) == []
+
+
 def test_a_run_of_an_earlier_version_has_no_attribution(settings: Settings) -> None:
     saved(settings, PASSED)
     file = run_files.newest(settings.root)

@@ -231,9 +231,7 @@ def test_a_fixture_may_measure(a100: Project) -> None:
 
 
 def test_a_token_on_the_command_line_is_in_no_file_and_no_output(a100: Project) -> None:
-    conftest = a100.root / "conftest.py"
-    option = "\n\n\ndef pytest_addoption(parser):\n    parser.addoption('--api-token')\n"
-    conftest.write_text(conftest.read_text(encoding="utf-8") + option, encoding="utf-8")
+    a100.conftest("\n\n\ndef pytest_addoption(parser):\n    parser.addoption('--api-token')\n")
     reports = [f"--gpuperf-report=out/report.{suffix}" for suffix in ("md", "html", "json")]
     for token in (["--api-token=s3cr3t"], ["--api-token", "s3cr3t"]):
         result = a100.run(*token, *reports, "--junitxml=out/junit.xml", "--gpuperf-run=out/r.json")

@@ -7,7 +7,6 @@ import socket
 import subprocess
 import sys
 import uuid
-from textwrap import dedent
 
 import pytest
 
@@ -221,14 +220,14 @@ def test_under_torchrun_xdist_is_refused(a100: Project, monkeypatch: pytest.Monk
 @pytest.mark.parametrize("hook", ["pytest_collect_file", "pytest_collection_modifyitems"])
 def test_a_rank_says_what_keeps_it_from_its_tests(a100: Project, hook: str) -> None:
     a100.tests(UNDER_TORCHRUN)
-    conftest = a100.root / "conftest.py"
-    failing = f"""
+    a100.conftest(
+        f"""
         import os
 
         def {hook}():
             assert os.environ["RANK"] == "0", "not here"
         """
-    conftest.write_text(conftest.read_text() + dedent(failing))
+    )
     result = launched(a100, "--gpuperf-missing=record", "-p", "no:randomly")
     assert result.returncode == 1
     assert "gpuperf: rank 1: " in result.stderr
@@ -248,14 +247,14 @@ def test_an_error_between_measurement_and_verdict_is_no_fault_of_the_next_test(
             gpuperf.measure(lambda: None)
         """
     )
-    conftest = a100.root / "conftest.py"
-    failing = """
+    a100.conftest(
+        """
         import os
 
         def pytest_gpuperf_judged(measurement):
             assert os.environ["RANK"] == "1" or "test_next" in measurement.test, "in a hook"
         """
-    conftest.write_text(conftest.read_text() + dedent(failing))
+    )
     first, other = torchrun(a100, "--gpuperf-missing=warn", "-p", "no:randomly")
     assert (first.returncode, other.returncode) == (1, 1)
     assert "AssertionError: in a hook" in first.stdout
