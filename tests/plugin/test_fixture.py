@@ -98,13 +98,10 @@ def compared(
     return expected, said, claim
 
 
-QUARTER = [100e6] * 3
-
-
 @pytest.mark.parametrize(
     ("over", "outcome", "fails"),
     [
-        (QUARTER, Outcome.HOLDS, ()),
+        ([100e6] * 3, Outcome.HOLDS, ()),
         ([200e6] * 3, Outcome.BROKEN, ("fail", "warn")),
         ([200e6], Outcome.INCONCLUSIVE, ("fail",)),
     ],

@@ -126,16 +126,12 @@ def test_nothing_is_recorded_of_a_test_that_had_to_be_judged(a100: Project) -> N
     assert not a100.has_baseline()
 
 
-@pytest.mark.parametrize("form", ["flags", "ini"])
-def test_verdicts_cannot_be_required_and_not_asked_for(a100: Project, form: str) -> None:
-    if form == "ini":
+def test_verdicts_cannot_be_required_and_not_asked_for(a100: Project) -> None:
+    for flags, said in (([REQUIRED], REQUIRED), ([], "ini setting gpuperf_require_judged")):
+        text = refused(a100.run("--gpuperf-no-judge", *flags))
+        assert f"{said} fails every test without a verdict" in text
+        assert "--gpuperf-no-judge asks for none: leave one of them out" in text
         a100.ini("gpuperf_require_judged = true")
-        text = refused(a100.run("--gpuperf-no-judge"))
-        assert "ini setting gpuperf_require_judged fails every test without a verdict" in text
-    else:
-        text = refused(a100.run("--gpuperf-no-judge", REQUIRED))
-        assert f"{REQUIRED} fails every test without a verdict" in text
-    assert "--gpuperf-no-judge asks for none: leave one of them out" in text
 
 
 # The last line

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from pytest_gpuperf.errors import BadFile
 from pytest_gpuperf.judge.attribution import attribute
 from pytest_gpuperf.model.result import (
     Attributed,
@@ -22,6 +23,7 @@ from pytest_gpuperf.plugin.session import context_of
 from pytest_gpuperf.report.text.next_command import CommandContext
 from pytest_gpuperf.storage import baseline_files, run_files
 from pytest_gpuperf.storage.files import to_json
+from tests.corruption import refusal
 from tests.examples import A100, H200, TEST, default_settings, measurement, result, verdict
 from tests.kernel_steps import NAMING, table
 
@@ -148,6 +150,17 @@ def test_missing_baselines_are_recorded_when_asked_for(settings: Settings) -> No
     file.unlink()
     saved(settings, worse)
     assert not file.exists()
+
+
+def test_a_damaged_baseline_is_not_overwritten_by_recording(settings: Settings) -> None:
+    file = baseline_files.path_for(settings.baselines, H200, "meddpm")
+    file.parent.mkdir(parents=True)
+    file.write_text("schema: 1\ntests: {}\n")
+
+    def save(_: Path) -> None:
+        saved(replace(settings, missing="record"), MISSING)
+
+    assert "arch: Field required" in refusal(save, file, BadFile)
 
 
 # The summary
