@@ -5,6 +5,7 @@ What the processes bring is a script's, but for one test: what they really are i
 
 from __future__ import annotations
 
+import re
 import shlex
 import signal
 import sys
@@ -408,16 +409,17 @@ def test_pairs_on_a_throttled_gpu_do_not_count(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["mian"], '"mian" is no revision of '),
-        (["mian"], 'Did you mean "main"?'),
+        (["mian"], '"mian" is no revision of .*Did you mean "main"'),
         (["--upload-pack=x"], "usage: gpuperf"),
         (["main", "--processes", "0"], "--processes 0: give a number from 1 to 9"),
         (["main", "--processes", "10"], "--processes 10: give a number from 1 to 9"),
         (["main", "--time-limit", "0"], "--time-limit 0: give seconds, more than 0"),
         (["main", "--time-limit", "nan"], "--time-limit nan: give seconds, more than 0"),
         (["main", "--output", "ab.txt"], 'no report has the suffix ".txt"'),
-        (["main", "--install", "echo out; exit 3"], "`echo out; exit 3` ended with 3 in "),
-        (["main", "--install", "echo out; exit 3"], ":\nout\n"),
+        (
+            ["main", "--install", "echo out; exit 3"],
+            "`echo out; exit 3` ended with 3 .*:\nout\n",
+        ),
     ],
 )
 def test_bad_configuration_says_what_to_do(
@@ -428,7 +430,7 @@ def test_bad_configuration_says_what_to_do(
     said: str,
 ) -> None:
     assert ab(*words, "--", "tests") == BAD_CONFIGURATION
-    assert said in capsys.readouterr().err
+    assert re.search(said, capsys.readouterr().err)
     assert not processes.started
     assert not left(folder)
 
