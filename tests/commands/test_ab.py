@@ -5,6 +5,7 @@ What the processes bring is a script's, but for one test: what they really are i
 
 from __future__ import annotations
 
+import re
 import shlex
 import signal
 import sys
@@ -329,21 +330,25 @@ def test_what_one_side_removed_skips_or_fails_stands_first_in_the_comment(
     assert [line.count("incomplete, **") for line in listed] == [0, 1, 1, 1, 1]
 
 
-def test_another_workload_is_not_compared(
-    processes: Scripted, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        (
+            {"workload": {"size": 64}},
+            "nothing to compare\n  test_one: not compared: its workload is size ",
+        ),
+        (
+            {"device": examples.OTHER_H200},
+            "two devices, NVIDIA H200 (aaaa00000001) and NVIDIA H200 (bbbb",
+        ),
+    ],
+)
+def test_another_workload_or_device_is_not_compared(
+    processes: Scripted, capsys: pytest.CaptureFixture[str], changes: dict[str, Any], says: str
 ) -> None:
-    processes.more = {"b": {"workload": {"size": 64}}}
+    processes.more = {"b": changes}
     assert ab("main", "--", "tests") == BAD_CONFIGURATION
-    said = capsys.readouterr().err
-    assert "nothing to compare\n  test_one: not compared: its workload is size " in said
-
-
-def test_two_devices_are_refused(processes: Scripted, capsys: pytest.CaptureFixture[str]) -> None:
-    processes.more = {"b": {"device": examples.OTHER_H200}}
-    assert ab("main", "--", "tests") == BAD_CONFIGURATION
-    assert "two devices, NVIDIA H200 (aaaa00000001) and NVIDIA H200 (bbbb" in (
-        capsys.readouterr().err
-    )
+    assert says in capsys.readouterr().err
 
 
 # The device
@@ -404,16 +409,17 @@ def test_pairs_on_a_throttled_gpu_do_not_count(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["mian"], '"mian" is no revision of '),
-        (["mian"], 'Did you mean "main"?'),
+        (["mian"], '"mian" is no revision of .*Did you mean "main"'),
         (["--upload-pack=x"], "usage: gpuperf"),
         (["main", "--processes", "0"], "--processes 0: give a number from 1 to 9"),
         (["main", "--processes", "10"], "--processes 10: give a number from 1 to 9"),
         (["main", "--time-limit", "0"], "--time-limit 0: give seconds, more than 0"),
         (["main", "--time-limit", "nan"], "--time-limit nan: give seconds, more than 0"),
         (["main", "--output", "ab.txt"], 'no report has the suffix ".txt"'),
-        (["main", "--install", "echo out; exit 3"], "`echo out; exit 3` ended with 3 in "),
-        (["main", "--install", "echo out; exit 3"], ":\nout\n"),
+        (
+            ["main", "--install", "echo out; exit 3"],
+            "`echo out; exit 3` ended with 3 .*:\nout\n",
+        ),
     ],
 )
 def test_bad_configuration_says_what_to_do(
@@ -424,7 +430,7 @@ def test_bad_configuration_says_what_to_do(
     said: str,
 ) -> None:
     assert ab(*words, "--", "tests") == BAD_CONFIGURATION
-    assert said in capsys.readouterr().err
+    assert re.search(said, capsys.readouterr().err)
     assert not processes.started
     assert not left(folder)
 

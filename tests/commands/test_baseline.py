@@ -148,22 +148,8 @@ def test_a_test_is_gone_with_its_file_or_where_that_was_collected_without_it() -
 # In a session
 
 
-def test_a_session_says_what_the_entry_of_a_renamed_test_was_called(project: Project) -> None:
-    project.device()
-    project.tests("def test_old(gpuperf): gpuperf.measure(lambda: None)")
-    project.accept_processes(*[1.0] * 5)
-    project.tests("def test_new(gpuperf): gpuperf.measure(lambda: None)")
-    said = project.run("--gpuperf-missing=warn").stdout
-    said.fnmatch_lines(
-        [
-            "note: test_new has no baseline, and test_steps.py::test_old, which is gone, has one*",
-            "  gpuperf baseline rename test_steps.py::test_old test_steps.py::test_new",
-        ]
-    )
-    assert gpuperf("rename", "test_steps.py::test_old", "test_steps.py::test_new") == errors.OK
-    project.run("--gpuperf-run=run.json").assert_outcomes(passed=1)
-
-
+OLD = "def test_old(gpuperf): gpuperf.measure(lambda: None)\n"
+NEW = OLD.replace("old", "new")
 PARAMETERS = """
     import pytest
 
@@ -174,27 +160,35 @@ PARAMETERS = """
 
 
 def test_renamed_tests_are_told_by_their_parameters(project: Project) -> None:
+    """One without any is the only one of its kind."""
     sizes = {"host-half": 1.0, "host-full": 2.0, "card-half": 5.0, "card-full": 6.0}
     project.device(factors={of: {"cycles": factor} for of, factor in sizes.items()})
     project.tests(PARAMETERS.format(name="test_two"))
+    (project.root / "test_one.py").write_text(OLD, encoding="utf-8")
     project.accept_processes(*[1.0] * 5)
     project.tests(PARAMETERS.format(name="test_pair"))
+    (project.root / "test_one.py").write_text(NEW, encoding="utf-8")
     said = project.run("--gpuperf-missing=warn").stdout.str().splitlines()
+    (note,) = (line for line in said if line.startswith("note: test_new has no baseline, and "))
+    assert note.startswith(
+        ", and test_one.py::test_old, which is gone, has one", note.index(", and")
+    )
     commands = [
         shlex.split(line)[2:] for line in said if line.startswith("  gpuperf baseline rename")
     ]
     old, new = "test_steps.py::test_two", "test_steps.py::test_pair"
-    assert sorted(commands) == sorted(["rename", f"{old}[{of}]", f"{new}[{of}]"] for of in sizes)
+    pairs = [["rename", f"{old}[{of}]", f"{new}[{of}]"] for of in sizes]
+    plain = ["rename", "test_one.py::test_old", "test_one.py::test_new"]
+    assert sorted(commands) == sorted([*pairs, plain])
     for command in commands:
         assert gpuperf(*command) == errors.OK
-    project.run("--gpuperf-run=run.json").assert_outcomes(passed=4)
+    project.run("--gpuperf-run=run.json").assert_outcomes(passed=5)
     outcomes = {result.outcome for result in project.saved("run.json").results()}
     assert outcomes == {Outcome.UNCHANGED}
 
 
 BOTH = "".join(PARAMETERS.format(name=name) for name in ("test_a", "test_b"))
 C, C_AND_D = PARAMETERS.format(name="test_c"), BOTH.replace("_a", "_c").replace("_b", "_d")
-OLD = "def test_old(gpuperf): gpuperf.measure(lambda: None)\n"
 
 
 @pytest.mark.parametrize(
@@ -203,9 +197,9 @@ OLD = "def test_old(gpuperf): gpuperf.measure(lambda: None)\n"
         pytest.param(BOTH, "test_steps", C, (), 0, id="parameters of two do not tell"),
         pytest.param(BOTH, "test_steps", C_AND_D, (), 0, id="nor do those of two and two"),
         pytest.param(BOTH, "test_moved", BOTH, (), 8, id="names tell in a file that was moved"),
-        pytest.param(OLD, "test_steps", f"{OLD}{OLD.replace('old', 'new')}", ("-k", "new"), 0),
+        pytest.param(OLD, "test_steps", OLD + NEW, ("-k", "new"), 0),
         pytest.param(
-            *(OLD, "test_steps", f"{OLD}{OLD.replace('old', 'new')}"),
+            *(OLD, "test_steps", OLD + NEW),
             *(("test_steps.py::test_new",), 0),
             id="one that was named says nothing of the others",
         ),

@@ -433,8 +433,7 @@ def test_a_slow_release_is_named_by_processes_of_whole_environments(
     offered.release("tinydata", {f"2.{n}": "" for n in range(20)})
     project.device()
     project.tests("def test_step(gpuperf): gpuperf.measure(lambda: None)")
-    with (project.root / "conftest.py").open("a", encoding="utf-8") as conftest:
-        conftest.write(SCRIPTED_BY_RELEASES)
+    project.conftest(SCRIPTED_BY_RELEASES)
     spans = ("--package=tinydata=2.0..2.19", "--package=tinynet=1.0..1.19")
     assert bisect(*spans, "--", "-p", "no:randomly", "test_steps.py") == FAILED
     said = capsys.readouterr().out

@@ -53,8 +53,19 @@ def values(measurement: Measurement) -> dict[str, tuple[float, ...]]:
 # What the numbers are
 
 
-def test_counts_of_the_kernels_add_up() -> None:
+def test_counts_of_the_kernels_add_up_and_each_launch_is_kept() -> None:
     measurement = imported(KERNELS)
+    assert (measurement.test, measurement.name) == ("imported/kernel-replay::step", "step")
+    assert (measurement.suite, measurement.configuration) == ("imported", "")
+    assert imported(KERNELS, test="tests/perf/test_a.py::test_b[c]").suite == "perf"
+    device = measurement.fingerprint.device
+    assert (device.arch, device.name, device.slug) == ("sm90", "NVIDIA H200", "nvidia-h200")
+    assert measurement.fingerprint.settings == {
+        "collector": "ncu",
+        "imported": "kernel-replay.ncu-rep",
+        "replay": "kernel",
+        "kernels": 4,
+    }
     assert values(measurement) == {
         "cycles": (116_663.0 + 13_106 + 6_621 + 12_270,),
         "instructions": (41_498_112.0 + 2_318_336 + 200_704 + 609_185,),
@@ -65,6 +76,13 @@ def test_counts_of_the_kernels_add_up() -> None:
     reasons = {left_out.metric: left_out.reason for left_out in measurement.unsupported}
     assert set(reasons) == {"tensor_utilization", "l2_hit_rate"}
     assert "no counts" in reasons["l2_hit_rate"]
+    table = measurement.kernels
+    assert table is not None
+    assert (len(table.names), len(table.launches), table.mismatch) == (4, 4, "")
+    assert table.metrics[:3] == ("cycles", "instructions", "duration")
+    norm = table.launches[1]
+    assert (norm.kind, norm.grid, norm.block) == ("kernel", (1024, 1, 1), (32, 4, 1))
+    assert norm.values == (13_106, 2_318_336, norm.duration, 1.64, 99.29, 308_992)
 
 
 def test_a_range_is_the_step_itself(tmp_path: Path) -> None:
@@ -95,18 +113,6 @@ def test_executions_of_a_step_are_rounds(tmp_path: Path) -> None:
 # What goes with them
 
 
-def test_the_kernel_table_has_all_launches() -> None:
-    table = imported(KERNELS).kernels
-    assert table is not None
-    assert len(table.names) == len(table.launches) == 4
-    assert table.metrics[:3] == ("cycles", "instructions", "duration")
-    norm = table.launches[1]
-    assert (norm.kind, norm.grid, norm.block) == ("kernel", (1024, 1, 1), (32, 4, 1))
-    assert norm.duration == 6_720
-    assert norm.values == (13_106, 2_318_336, 6_720, 1.64, 99.29, 308_992)
-    assert table.mismatch == ""
-
-
 def test_a_table_has_each_name_once_and_durations(tmp_path: Path) -> None:
     file = written(tmp_path, page(KERNEL, LONGER, {**KERNEL, CYCLES: "nan"}))
     table = imported(file).kernels
@@ -117,20 +123,6 @@ def test_a_table_has_each_name_once_and_durations(tmp_path: Path) -> None:
     assert imported(written(tmp_path, untimed)).kernels is None
 
 
-def test_where_it_comes_from() -> None:
-    measurement = imported(KERNELS)
-    assert (measurement.test, measurement.name) == ("imported/kernel-replay::step", "step")
-    assert (measurement.suite, measurement.configuration) == ("imported", "")
-    device = measurement.fingerprint.device
-    assert (device.arch, device.name, device.slug) == ("sm90", "NVIDIA H200", "nvidia-h200")
-    assert measurement.fingerprint.settings == {
-        "collector": "ncu",
-        "imported": "kernel-replay.ncu-rep",
-        "replay": "kernel",
-        "kernels": 4,
-    }
-
-
 def test_several_reports_are_several_processes_a_copy_is_the_same(tmp_path: Path) -> None:
     copy = written(tmp_path, KERNELS.read_text(encoding="utf-8"), "copy.ncu-rep")
     assert imported(KERNELS).process == imported(copy).process
@@ -138,14 +130,6 @@ def test_several_reports_are_several_processes_a_copy_is_the_same(tmp_path: Path
     run = import_ncu.imported_run([KERNELS, written(tmp_path, page(KERNEL))], request)
     assert len({measurement.process for measurement in run.measurements}) == 2
     assert {m.test for m in run.measurements} == {"a.py::b"}
-
-
-def test_the_suite_is_that_of_the_test() -> None:
-    for test, suite in (
-        ("tests/perf/test_a.py::test_b[c]", "perf"),
-        ("test_a.py::test_b", "test_a"),
-    ):
-        assert imported(KERNELS, test=test).suite == suite
 
 
 # What is refused
@@ -205,7 +189,13 @@ def run_import(*words: str | Path) -> int:
     return __main__.main(["import", *map(str, words)])
 
 
-def test_the_run_is_saved_and_loads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_run_is_saved_and_loads(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a name with the other runs."""
+    monkeypatch.chdir(tmp_path)
+    assert run_import(KERNELS) == errors.OK
+    assert run_files.load(run_files.newest(tmp_path)).measurements
     out = tmp_path / "run.json"
     assert run_import(KERNELS, "--run", out) == errors.OK
     said = capsys.readouterr().out
@@ -220,14 +210,6 @@ def test_the_run_is_saved_and_loads(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert measurement == imported(KERNELS)
     order = [*catalogue().metrics].index
     assert [s.metric for s in measurement.samples] == sorted(values(measurement), key=order)
-
-
-def test_without_a_name_it_is_saved_with_the_other_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert run_import(KERNELS) == errors.OK
-    assert run_files.load(run_files.newest(tmp_path)).measurements
 
 
 def test_kernels_that_repeat_are_pointed_out(

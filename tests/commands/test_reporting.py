@@ -13,7 +13,6 @@ from pytest_gpuperf.commands import report
 from pytest_gpuperf.model.result import Outcome
 from pytest_gpuperf.report import interchange
 from pytest_gpuperf.storage import run_files
-from tests.plugin.projects import STEP, Project
 from tests.report.html.pages import DOCS
 
 ROOT = DOCS.parents[1]
@@ -87,12 +86,3 @@ def test_what_cannot_be_done_is_refused_and_nothing_is_written(
         assert __main__.main(["report", str(MEASURED), flag, word]) == errors.BAD_CONFIGURATION
         assert says in capsys.readouterr().err
         assert not list(tmp_path.iterdir())
-
-
-def test_pytest_writes_a_page_of_what_it_measured(project: Project) -> None:
-    project.tests(STEP)
-    result = project.run("--gpuperf-report=out.html", "--gpuperf-no-judge")
-    assert result.ret == 0
-    result.stdout.fnmatch_lines(["report written: out.html"])
-    text = (project.root / "out.html").read_text(encoding="utf-8")
-    assert "::test_step" in text

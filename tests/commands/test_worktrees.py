@@ -21,7 +21,9 @@ from pytest_gpuperf.commands.worktrees import (
 )
 from pytest_gpuperf.errors import UsageFailure
 from tests import ROOT
-from tests.commands.revisions import git
+from tests.commands.revisions import checkout, git, left
+
+__all__ = ["checkout"]
 
 KILLED = """
 import os, signal, sys
@@ -37,24 +39,13 @@ with worktrees(repository(Path.cwd())) as place:
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Repository:
-    """A repository of one commit; what is temporary is in a folder beside it."""
-    (tmp_path / "temporary").mkdir()
-    monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
-    monkeypatch.setattr("tempfile.tempdir", None)
-    checkout = tmp_path / "checkout"
-    (checkout / "inside").mkdir(parents=True)
+def here(checkout: Path) -> Repository:
+    """A repository of one commit."""
+    (checkout / "inside").mkdir()
     (checkout / "inside" / "step.py").write_text("LAYERS = 1\n", encoding="utf-8")
-    git(checkout, "init", "-q", "-b", "main")
     git(checkout, "add", "-A")
     git(checkout, "commit", "-q", "-m", "One layer")
     return repository(checkout / "inside")
-
-
-def left(of: Repository) -> list[str]:
-    listed = git(of.top, "worktree", "list", "--porcelain").split("\n\n")
-    temporary = of.top.parent / "temporary"
-    return [*listed[1:-1], *(path.name for path in temporary.glob(f"{PREFIX}*"))]
 
 
 def started(of: Repository, *words: str) -> subprocess.Popen[str]:
@@ -76,7 +67,7 @@ def test_a_worktree_is_of_its_commit_and_goes_with_the_block(here: Repository) -
         assert not tree.top.is_relative_to(here.top)
         (tree.top / "made").touch()
         assert git(tree.top, "status", "--porcelain", "--branch").startswith("## HEAD (no branch)")
-    assert not left(here)
+    assert not left(here.top)
     assert (here.top / ".git" / "index").read_bytes() == index
     assert git(here.top, "status", "--porcelain") == " M inside/step.py\n"
 
@@ -89,15 +80,15 @@ def test_what_was_killed_is_removed_by_the_next_and_who_lives_is_left_alone(
         its = living.stdout.readline().strip()
         with started(here) as killed:
             assert killed.wait() < 0
-        assert len(left(here)) == 4
+        assert len(left(here.top)) == 4
         sweep(here)
-        assert len(left(here)) == 2
+        assert len(left(here.top)) == 2
         assert Path(its, "inside", "step.py").exists()
         living.communicate("")
     with worktrees(here) as place:
         place.add("a", "HEAD")
-        assert len(left(here)) == 2
-    assert not left(here)
+        assert len(left(here.top)) == 2
+    assert not left(here.top)
 
 
 def test_one_whose_folder_is_gone_is_removed_and_other_people_s_stay(here: Repository) -> None:
@@ -110,7 +101,7 @@ def test_one_whose_folder_is_gone_is_removed_and_other_people_s_stay(here: Repos
     own.rmdir()
     subprocess.run(["rm", "-r", str(here.top.parent / f"{PREFIX}x")], check=True)
     sweep(here)
-    (theirs,) = left(here)
+    (theirs,) = left(here.top)
     assert f"worktree {own}\n" in theirs
 
 

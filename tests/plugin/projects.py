@@ -7,6 +7,7 @@ import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
 import numpy as np
@@ -67,6 +68,11 @@ class Project:
         """Puts a scripted device into the project: an A100, but for what `script` says."""
         self.pytester.makeconftest(CONFTEST)
         (self.root / "device.json").write_text(json.dumps(script), encoding="utf-8")
+
+    def conftest(self, more: str) -> None:
+        """Adds to the conftest file."""
+        with (self.root / "conftest.py").open("a", encoding="utf-8") as file:
+            file.write(dedent(more))
 
     def tests(self, source: str, name: str = "test_steps") -> None:
         """Writes a test file."""

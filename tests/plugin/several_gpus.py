@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from textwrap import dedent
 from typing import Any
 
 import pytest
@@ -48,8 +47,8 @@ VISIBLE = os.environ.get("CUDA_VISIBLE_DEVICES")
 def has_gpus(project: Project, more: str = "") -> None:
     """The project's device is several, as `HOST` has them; `more` of the conftest file follows."""
     project.device()
-    conftest = project.root / "conftest.py"
-    conftest.write_text(conftest.read_text("utf-8") + HOST + dedent(more), encoding="utf-8")
+    project.conftest(HOST)
+    project.conftest(more)
 
 
 def gpu(uuid: str, **others: Any) -> Gpu:

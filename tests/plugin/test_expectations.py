@@ -54,17 +54,11 @@ def test_a_ratio_that_holds(a100: Project, monkeypatch: pytest.MonkeyPatch) -> N
     assert "(not yet verified on sm80)" in " ".join(" ".join(ours).split())
 
 
-def test_of_several_tests_two_configurations_of_one_are_compared(project: Project) -> None:
-    project.device()
-    project.tests(claimed('"cycles", "tf32", "baseline", below=1.1'), name="test_steps")
-    project.tests(STEPS, name="test_more")
-    result = project.run(*ONE)
-    assert result.ret == 0  # each file in the root directory is a suite of its own
-
-    both = STEPS + STEPS.replace("test_step", "test_other").replace("import pytest", "")
-    project.tests(both + claimed('"cycles", "tf32", "baseline", below=1.1')[len(STEPS) :])
-    (project.root / "test_more.py").unlink()
-    result = project.run(*ONE)
+def test_of_several_tests_it_has_to_be_said_which_are_compared(a100: Project) -> None:
+    other = STEPS.replace("test_step", "test_other").replace("import pytest", "")
+    claim = claimed('"cycles", "tf32", "baseline", below=1.1').removeprefix(STEPS)
+    a100.tests(STEPS + other + claim)
+    result = a100.run(*ONE)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stdout.fnmatch_lines(
         ['gpuperf: *test_claim: which "tf32" and "baseline" are compared? There are *test_other*']

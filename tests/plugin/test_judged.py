@@ -121,52 +121,20 @@ def test_what_lacks_a_verdict_is_counted_and_fails_where_one_is_required(
     assert last_lines(result)[-1] == line
 
 
-def test_what_is_judged_passes_also_where_that_is_required(a100: Project) -> None:
-    a100.tests(TWO)
-    a100.accept()
-    a100.ini("gpuperf_require_judged = true")
-    result = a100.run("--junitxml=junit.xml")
-    assert result.ret == 0
-    assert last_lines(result)[-1] == "judged: all 2 measurements"
-    assert ("gpuperf.judged", "yes") in properties(a100, "test_one")
-
-
 def test_nothing_is_recorded_of_a_test_that_had_to_be_judged(a100: Project) -> None:
     a100.run("--gpuperf-missing=record", REQUIRED).assert_outcomes(failed=1)
     assert not a100.has_baseline()
 
 
-@pytest.mark.parametrize("form", ["flags", "ini"])
-def test_verdicts_cannot_be_required_and_not_asked_for(a100: Project, form: str) -> None:
-    if form == "ini":
+def test_verdicts_cannot_be_required_and_not_asked_for(a100: Project) -> None:
+    for flags, said in (([REQUIRED], REQUIRED), ([], "ini setting gpuperf_require_judged")):
+        text = refused(a100.run("--gpuperf-no-judge", *flags))
+        assert f"{said} fails every test without a verdict" in text
+        assert "--gpuperf-no-judge asks for none: leave one of them out" in text
         a100.ini("gpuperf_require_judged = true")
-        text = refused(a100.run("--gpuperf-no-judge"))
-        assert "ini setting gpuperf_require_judged fails every test without a verdict" in text
-    else:
-        text = refused(a100.run("--gpuperf-no-judge", REQUIRED))
-        assert f"{REQUIRED} fails every test without a verdict" in text
-    assert "--gpuperf-no-judge asks for none: leave one of them out" in text
 
 
 # The last line
-
-
-def test_it_comes_after_the_commands_to_type_and_what_was_refused(a100: Project) -> None:
-    a100.tests(
-        """
-        def test_step(gpuperf):
-            gpuperf.measure(lambda: None)
-
-        def test_refused(gpuperf):
-            gpuperf.measure(lambda: None, workload=["size"])
-        """
-    )
-    result = a100.run()
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stdout.fnmatch_lines(["gpuperf: workload is [[]'size'[]]*", "*= gpuperf =*"])
-    result.stdout.no_fnmatch_line("refused: *")  # the test's own message has said it
-    *_, last = last_lines(result)
-    assert last == "judged: none of 1 measurement; 1 without a baseline"
 
 
 def test_without_a_measurement_there_is_no_such_line(a100: Project) -> None:

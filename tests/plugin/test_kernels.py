@@ -1,12 +1,14 @@
-"""When every kernel of a step is counted by itself, and where the counts go."""
+"""When every kernel of a step is counted by itself, and which are named where it regressed."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.plugin.projects import Project
+from tests.plugin.projects import BASELINE, Project
 
 ADD, SLOWER_ADD = ["ampere_sgemm_128x64_tn", 400, 2e6], ["ampere_sgemm_128x64_tn", 800, 2e6]
+SOFTMAX = ["softmax_warp_forward", 200, 3e5]
+TABLES = BASELINE / "test_steps.kernels.json.xz"
 TESTS = """
     def test_fast(gpuperf): gpuperf.measure(lambda: None)
     def test_slow(gpuperf): gpuperf.measure(lambda: None)
@@ -81,3 +83,49 @@ def pytest_gpuperf_collector():
     result = project.run("--gpu-arch=cpu", "--gpuperf-kernels=always", "--gpuperf-missing=warn")
     assert result.ret == 0
     assert counted(project) == [("fast", False)]
+
+
+# Which are named
+
+
+def test_another_sequence_fails_no_test(a100: Project) -> None:
+    a100.device(kernels=[ADD, SOFTMAX, SOFTMAX])
+    result = a100.run("-k", "slow", "--gpuperf-kernels=always")
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(
+        ["*kernels *kernels-changed", "note: kernels of test_slow: 2 added"]
+    )
+    # Neither settles it another process, nor are kernels of what did not regress listed.
+    result.stdout.no_fnmatch_line("* processes)")
+    result.stdout.no_fnmatch_line("kernels: *")
+    assert len(a100.saved().attributions) == 1
+
+
+def test_bad_tables_stop_no_verdict_and_are_noted_once(a100: Project) -> None:
+    (a100.root / TABLES).write_bytes(b"damaged")
+    result = a100.replay(factor=2.0, kernels=[SLOWER_ADD])
+    result.assert_outcomes(failed=2)
+    result.stdout.fnmatch_lines(
+        [
+            "gpuperf: *: regressed on*",
+            f"  no kernel can be named: {TABLES}: *not compressed by xz: *. Restore it from git*",
+            "to accept what is intended:",
+        ]
+    )
+    assert result.stdout.str().count("  no kernel can be named") == 2  # each test's own
+    judged = a100.saved("judged.json")
+    assert judged.verdicts[0].metric == "cycles"
+    assert judged.attributions == ()
+
+
+def test_a_recorded_missing_baseline_has_kernels(project: Project) -> None:
+    project.device(kernels=[ADD])
+    project.tests(TESTS)
+    assert project.run("--gpuperf-missing=record").ret == 0
+    assert (project.root / TABLES).exists()
+    project.run_files()[0].unlink()
+    result = project.replay(factor=2.0, kernels=[SLOWER_ADD])
+    result.stdout.fnmatch_lines(["*ampere_sgemm_128x64_tn  slower x2 (memory, *), 1 launch"])
+    # What is there is not recorded, so nothing is counted for it.
+    assert project.run("--gpuperf-missing=record").ret == 0
+    assert counted(project) == [("fast", False), ("slow", False)]

@@ -9,14 +9,13 @@ from typing import Any
 
 import pytest
 
-from pytest_gpuperf.errors import BadFile, UsageFailure
+from pytest_gpuperf.errors import BadFile
 from pytest_gpuperf.judge.attribution import attribute
 from pytest_gpuperf.model.result import (
     Attributed,
     Outcome,
     Result,
     Run,
-    Unfinished,
 )
 from pytest_gpuperf.model.settings import Settings
 from pytest_gpuperf.plugin.ledger import Ledger
@@ -38,10 +37,6 @@ OTHER_WORKLOAD = result(
     measurement(), verdict(outcome=Outcome.NO_BASELINE, reason="other-workload")
 )
 REGRESSED = result(measurement(), verdict())
-UNFIT = result(
-    measurement(test="a.py::test_unfit"),
-    verdict(outcome=Outcome.UNFIT, detail="shared with 1 other process (pid 4711)"),
-)
 
 
 @pytest.fixture
@@ -68,9 +63,6 @@ def shown(ledger: Ledger, settings: Settings, width: int = 200) -> list[str]:
     """The lines of its summary, for somebody in the root directory."""
     lines = ledger.summary(width, CommandContext(COMMAND), settings.root)
     return [line.text for line in (*lines, *ledger.closing(width))]
-
-
-# The way from a worker
 
 
 # The run file, and reports
@@ -120,28 +112,7 @@ def test_drafts_take_a_second_and_a_fiftieth_of_the_session(
     ]
 
 
-def test_a_draft_says_how_far_pytest_had_come_and_a_run_does_not(settings: Settings) -> None:
-    file = settings.root / "x.json"
-    ledger = Ledger(replace(settings, run=file), COMMAND)
-    ledger.add([to_json(PASSED)])
-    ledger.save_draft(2, 7)
-    assert run_files.load(file).unfinished == Unfinished(ran=2, collected=7)
-    ledger.save()
-    assert run_files.load(file).unfinished is None
-
-
-def test_a_run_is_saved_where_it_was_asked_for_or_refused(settings: Settings) -> None:
-    file = settings.root / "folder" / "x.json"
-    saved(replace(settings, run=file), PASSED)
-    assert run_files.load(file).measurements == PASSED.measurements
-    assert not (settings.root / ".gpuperf").exists()
-    with pytest.raises(UsageFailure, match="cannot be written"):
-        saved(replace(settings, run=settings.root), PASSED)
-
-
-def test_a_replayed_run_is_not_saved_again_and_nothing_is_not_saved(settings: Settings) -> None:
-    ledger = saved(replace(settings, replay=settings.root / "run.json"), PASSED)
-    assert not any(text.startswith("run saved") for text in shown(ledger, settings))
+def test_where_nothing_was_measured_nothing_is_written(settings: Settings) -> None:
     saved(replace(settings, missing="record", reports=(settings.root / "x.md",)))
     assert list(settings.root.iterdir()) == []
 
@@ -173,19 +144,12 @@ def test_missing_baselines_are_recorded_when_asked_for(settings: Settings) -> No
     other = measurement(test="a.py::test_other")
     also = result(other, replace(MISSING.verdicts[0], test=other.test))
     assert not any("gpuperf record" in line for line in shown(saved(settings, also), settings))
-
-
-def test_otherwise_nothing_is_recorded(settings: Settings) -> None:
-    record = replace(settings, missing="record")
-    for missing in ("fail", "warn"):
-        saved(replace(settings, missing=missing), MISSING)
-    also = (*MISSING.verdicts, verdict(test="a.py::test_new"))
-    saved(record, replace(MISSING, verdicts=also))
-    failed = Ledger(record, COMMAND)
-    failed.add([to_json(MISSING)], failed=True)
-    failed.save()
-    assert not settings.baselines.exists()
-    assert run_files.load(run_files.newest(settings.root)).measurements == MISSING.measurements
+    # Nor is anything recorded of what has regressed beside it.
+    worse = replace(MISSING, verdicts=(*MISSING.verdicts, verdict(test="a.py::test_new")))
+    file = baseline_files.path_for(settings.baselines, H200, "meddpm")
+    file.unlink()
+    saved(settings, worse)
+    assert not file.exists()
 
 
 def test_a_damaged_baseline_is_not_overwritten_by_recording(settings: Settings) -> None:
@@ -223,24 +187,6 @@ def test_refusals_are_said_once_and_in_full_where_no_test_has_said_them(settings
         lines = ledger.summary(80, context, settings.root, traceback=traceback)
         assert [line.text.strip() for line in lines if line.tone == "bad"] == said
     assert ledger.refusals == ["first line\n  second line"] * 2
-
-
-@pytest.mark.parametrize(
-    ("results", "fails", "tones"),
-    [
-        ([PASSED], False, [""]),
-        ([PASSED, UNFIT], False, ["doubtful"]),
-        ([UNFIT, MISSING], True, ["bad", "doubtful"]),
-    ],
-)
-def test_the_last_lines_say_what_was_judged(
-    settings: Settings, results: list[Result], fails: bool, tones: list[str]
-) -> None:
-    ledger = ledger_of(settings, *results)
-    lines = ledger.closing(300)
-    assert [line.tone for line in lines] == tones
-    assert lines[-1].text.startswith("judged: ")
-    assert bool(ledger.nothing_judged) is fails
 
 
 # What to type next

@@ -8,7 +8,6 @@ import re
 import pytest
 
 from pytest_gpuperf.model.result import TEST_FAILED, Outcome, Unfinished
-from pytest_gpuperf.storage import run_files
 from tests.plugin.projects import Project
 
 TWO_COMMANDS = [
@@ -68,19 +67,6 @@ def test_what_is_the_same_or_better_passes_and_what_is_worse_fails(a100: Project
     )
     assert sum("update-baseline" in line for line in result.outlines) == 1
     result.stdout.no_fnmatch_line("*fixture.py*")  # no traceback into our code
-
-
-def test_what_is_inconclusive_fails_unless_that_or_judging_is_not_wanted(a100: Project) -> None:
-    a100.accept()
-    a100.device(factors={"": {"cycles": 2}})
-    result = a100.run("--gpuperf-processes=1")
-    assert result.ret == pytest.ExitCode.TESTS_FAILED
-    result.stdout.fnmatch_lines(["gpuperf: *inconclusive*", "*cycles*inconclusive"])
-    assert a100.run("--gpuperf-processes=1", "--gpuperf-inconclusive=warn").ret == 0
-    result = a100.run("--gpuperf-no-judge", "--gpuperf-run=run.json")
-    assert result.ret == 0
-    result.stdout.fnmatch_lines(["*cycles*800.00 M*reported"])
-    assert a100.saved("run.json").verdicts == ()
 
 
 def test_no_baseline_fails_with_the_two_commands_that_make_one(a100: Project) -> None:
@@ -198,34 +184,26 @@ def test_the_step_really_runs_after_its_reset_and_the_plugins_of_others_are_told
     assert (settings["known_afterwards"], settings["metrics"]) == (2, "core")
 
 
-def test_a_file_name_that_is_no_text_is_refused_and_may_be_typed(a100: Project) -> None:
+@pytest.mark.parametrize("judged", [(), ("--gpuperf-no-judge",)])
+def test_what_no_file_can_name_is_refused_by_its_test_and_the_others_go_on(
+    a100: Project, judged: tuple[str, ...]
+) -> None:
+    """A test's file whose name is no text, and a suite with a comma; either may be typed."""
     source = (a100.root / "test_steps.py").read_text(encoding="utf-8")
-    (a100.root / "test_\udcff.py").write_text(source, encoding="utf-8")
+    (a100.root / "a,b").mkdir()
+    odd = ("test_\udcff.py", "a,b/test_odd.py")
+    for name in odd:
+        (a100.root / name).write_text(source, encoding="utf-8")
     # pytest's own cache cannot hold such a test, either.
-    result = a100.run(
-        "test_steps.py", "test_\udcff.py", "--gpuperf-missing=warn", "-pno:cacheprovider"
-    )
+    flags = ("--gpuperf-missing=warn", "-pno:cacheprovider", *judged)
+    result = a100.run("test_steps.py", *odd, *flags)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.assert_outcomes(passed=1, failed=1)
+    result.assert_outcomes(passed=1, failed=2)
     assert '"test_\\udcff.py::test_step" has half' in result.stdout.str()
+    result.stdout.fnmatch_lines(['*test_odd.py::test_step: its suite*"a,b" is no name*'])
     saved = a100.saved()
     assert [m.test for m in saved.measurements] == ["test_steps.py::test_step"]
     assert "test_\\udcff.py" in saved.command
-
-
-def test_a_suite_that_names_no_file_is_refused_by_its_test_and_the_others_go_on(
-    a100: Project,
-) -> None:
-    source = (a100.root / "test_steps.py").read_text(encoding="utf-8")
-    (a100.root / "a,b").mkdir()
-    (a100.root / "a,b" / "test_odd.py").write_text(source, encoding="utf-8")
-    for judged in ((), ("--gpuperf-no-judge",)):
-        result = a100.run(".", "--gpuperf-missing=warn", *judged)
-        assert result.ret == pytest.ExitCode.USAGE_ERROR
-        result.assert_outcomes(passed=1, failed=1)
-        result.stdout.fnmatch_lines(['*test_odd.py::test_step: its suite*"a,b" is no name*'])
-    runs = [run_files.load(file) for file in a100.run_files()]
-    assert [m.suite for run in runs for m in run.measurements] == ["test_steps"] * 2
 
 
 def test_a_fixture_may_measure(a100: Project) -> None:
@@ -253,9 +231,7 @@ def test_a_fixture_may_measure(a100: Project) -> None:
 
 
 def test_a_token_on_the_command_line_is_in_no_file_and_no_output(a100: Project) -> None:
-    conftest = a100.root / "conftest.py"
-    option = "\n\n\ndef pytest_addoption(parser):\n    parser.addoption('--api-token')\n"
-    conftest.write_text(conftest.read_text(encoding="utf-8") + option, encoding="utf-8")
+    a100.conftest("\n\n\ndef pytest_addoption(parser):\n    parser.addoption('--api-token')\n")
     reports = [f"--gpuperf-report=out/report.{suffix}" for suffix in ("md", "html", "json")]
     for token in (["--api-token=s3cr3t"], ["--api-token", "s3cr3t"]):
         result = a100.run(*token, *reports, "--junitxml=out/junit.xml", "--gpuperf-run=out/r.json")
@@ -267,8 +243,10 @@ def test_a_token_on_the_command_line_is_in_no_file_and_no_output(a100: Project) 
 
 
 def test_a_session_leaves_a_run_reports_and_junit_s_file(a100: Project) -> None:
-    flags = ("--gpuperf-report=out/report.md", "--gpuperf-report=out/report.json")
-    result = a100.run(*flags, "--junitxml=junit.xml")
+    """What they advise is what the terminal does, but for the failure's own, of its test alone."""
+    reports = [f"--gpuperf-report=out/report.{suffix}" for suffix in ("md", "json", "html")]
+    flags = ("-k", "step", *reports, "--tb=no", "--junitxml=junit.xml")
+    result = a100.run(*flags)
     (file,) = a100.run_files()
     result.stdout.fnmatch_lines(
         [
@@ -284,60 +262,28 @@ def test_a_session_leaves_a_run_reports_and_junit_s_file(a100: Project) -> None:
     assert measurement.fingerprint.settings["collector"] == "scripted"
     outcomes = {verdict.metric: verdict.outcome for verdict in run.verdicts}
     assert (outcomes["cycles"], outcomes["ipc"]) == (Outcome.NO_BASELINE, Outcome.REPORTED)
-    assert run.command == " ".join((*flags, "--junitxml=junit.xml"))
+    assert run.command == " ".join(flags)
     assert a100.saved("out/report.json").verdicts == run.verdicts
     text = (a100.root / "out" / "report.md").read_text(encoding="utf-8")
     assert "| cycles |" in text
     xml = (a100.root / "junit.xml").read_text(encoding="utf-8")
     assert "gpuperf: no baseline on" in xml
     assert "fingerprint" not in xml
+    printed = [line.strip() for line in result.outlines if line.startswith("  gpuperf ")]
+    assert printed == [
+        "gpuperf record --processes 5 -- -k step --tb=no --junitxml=junit.xml",
+        'gpuperf update-baseline --reason "first baseline"',
+    ]
+    page = (a100.root / "out" / "report.html").read_text(encoding="utf-8")
+    text = html.unescape(re.sub("<[^>]*>", "", page))
+    assert all(command in text for command in printed)
     assert xml.count("<property ") == 3 + 2 * 3  # device, processes, judged; two per gated metric
 
 
-def test_the_report_has_the_commands_that_the_terminal_has(a100: Project) -> None:
-    # Without the failure's own, which names the test that it is of.
-    result = a100.run("-k", "step", "--gpuperf-report=a.html", "--tb=no")
-    printed = [line.strip() for line in result.outlines if line.startswith("  gpuperf ")]
-    assert printed == [
-        "gpuperf record --processes 5 -- -k step --tb=no",
-        'gpuperf update-baseline --reason "first baseline"',
-    ]
-    page = (a100.root / "a.html").read_text(encoding="utf-8")
-    text = html.unescape(re.sub("<[^>]*>", "", page))
-    assert all(command in text for command in printed)
-
-
-def test_a_run_says_what_was_skipped_and_by_which_entry_the_others_were_judged(
+def test_a_run_says_what_was_skipped_or_failed_and_by_which_entry_it_was_judged(
     a100: Project,
 ) -> None:
-    a100.tests("""
-        import pytest
-
-        def test_step(gpuperf): gpuperf.measure(lambda: None)
-
-        @pytest.mark.gpu_arch("sm90")
-        def test_elsewhere(gpuperf): gpuperf.measure(lambda: None)
-
-        def test_at_once(gpuperf):
-            pytest.skip("not today")
-
-        @pytest.mark.skip(reason="is none of ours")
-        def test_foreign(): pass
-    """)
-    a100.accept()
-    assert a100.run("--gpuperf-run=judged.json", "--gpuperf-report=a.html").ret == 0
-    run = a100.saved("judged.json")
-    assert {test.partition("::")[2]: why for test, why in run.skipped.items()} == {
-        "test_elsewhere": "only on sm90; this device is sm80",
-        "test_at_once": "not today",
-    }
-    (entry,) = run.judged_by
-    assert (entry.test, entry.name) == ("test_steps.py::test_step", "step")
-    assert entry.recorded
-    assert "2</b> incomplete" in (a100.root / "a.html").read_text(encoding="utf-8")
-
-
-def test_a_run_says_what_failed_but_for_its_verdict(a100: Project) -> None:
+    """But for tests that do not use us, and for what failed by its verdict."""
     a100.tests("""
         def test_step(gpuperf): gpuperf.measure(lambda: None)
         def test_late(gpuperf): gpuperf.measure(lambda: None)
@@ -345,6 +291,8 @@ def test_a_run_says_what_failed_but_for_its_verdict(a100: Project) -> None:
     a100.accept()
     a100.device(factors={"::test_step": {"cycles": 2.0}})
     a100.tests("""
+        import pytest
+
         def test_step(gpuperf): gpuperf.measure(lambda: None)
 
         def test_late(gpuperf):
@@ -353,11 +301,28 @@ def test_a_run_says_what_failed_but_for_its_verdict(a100: Project) -> None:
 
         def test_broken(gpuperf): assert False
 
+        @pytest.mark.gpu_arch("sm90")
+        def test_elsewhere(gpuperf): gpuperf.measure(lambda: None)
+
+        def test_at_once(gpuperf):
+            pytest.skip("not today")
+
         def test_foreign(): assert False
+
+        @pytest.mark.skip(reason="is none of ours")
+        def test_of_others(): pass
     """)
-    assert a100.run("--gpuperf-run=judged.json").ret == 1
-    failed = {f"test_steps.py::{test}": TEST_FAILED for test in ("test_late", "test_broken")}
-    assert a100.saved("judged.json").skipped == failed
+    assert a100.run("--gpuperf-run=judged.json", "--gpuperf-report=a.html").ret == 1
+    run = a100.saved("judged.json")
+    assert {test.partition("::test_")[2]: why for test, why in run.skipped.items()} == {
+        "late": TEST_FAILED,
+        "broken": TEST_FAILED,
+        "elsewhere": "only on sm90; this device is sm80",
+        "at_once": "not today",
+    }
+    judged_by = [(entry.test, entry.name) for entry in run.judged_by if entry.recorded]
+    assert judged_by == [(f"test_steps.py::test_{test}", "step") for test in ("step", "late")]
+    assert "4</b> incomplete" in (a100.root / "a.html").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("flag", ["--gpuperf-run", "--gpuperf-report"])
@@ -424,9 +389,6 @@ def test_what_was_measured_before_the_session_was_ended_is_kept(
     assert run.command.endswith("--gpuperf-missing=warn --gpuperf-run=run.json.xz")
 
 
-# The summary
-
-
 # Garbage
 
 
@@ -487,26 +449,25 @@ FAILING = """
 
     def test_refused(gpuperf):
         gpuperf.measure(lambda: None, workload={"a": None})
+
+    def test_skipped(gpuperf):
+        gpuperf.expect_ratio("cycles", "a", "b", below=1.0)
     """
 PLACES = {"slower": 7, "helped": 4, "raises": 13, "refused": 16}
 """The lines of FAILING at which they fail."""
 
 
-@pytest.fixture
-def failing(a100: Project) -> Project:
-    """A project whose tests fail, each in a way of its own."""
-    a100.tests(FAILING)
-    return a100
-
-
 @pytest.mark.parametrize("style", ["auto", "long", "short", "line", "native"])
-def test_a_failure_is_at_the_tests_own_line(failing: Project, style: str) -> None:
-    result = failing.run(f"--tb={style}", "--junitxml=junit.xml")
-    result.assert_outcomes(failed=4)
+def test_a_failure_is_at_the_tests_own_line(a100: Project, style: str) -> None:
+    """Without ours, but in a full trace; so is a skip."""
+    a100.tests(FAILING)
+    result = a100.run(f"--tb={style}", "-rfs", "--junitxml=junit.xml")
+    result.assert_outcomes(failed=4, skipped=1)
+    result.stdout.fnmatch_lines(["SKIPPED [[]1] test_steps.py:19: gpuperf: *"])
     text = "\n".join(result.outlines)
     for name, line in PLACES.items():
         assert re.search(rf"test_steps\.py(:|\", line ){line}(:|,|$)", text, re.MULTILINE), name
-    xml = (failing.root / "junit.xml").read_text(encoding="utf-8")
+    xml = (a100.root / "junit.xml").read_text(encoding="utf-8")
     for said in (text, xml):
         assert "fixture.py" not in said
         assert "outcomes.py" not in said
@@ -514,22 +475,9 @@ def test_a_failure_is_at_the_tests_own_line(failing: Project, style: str) -> Non
     result.stdout.fnmatch_lines(
         ["FAILED test_steps.py::test_slower - Failed: gpuperf: no baseline on*"]
     )
-
-
-def test_with_a_full_trace_our_lines_are_there_too(failing: Project) -> None:
-    result = failing.run("-k", "slower", "--full-trace")
-    result.stdout.fnmatch_lines(["*fixture.py:*", "*test_steps.py:7: Failed"])
-
-
-def test_a_skip_is_at_the_tests_own_line_too(a100: Project) -> None:
-    a100.tests(
-        """
-        def test_ratio(gpuperf):
-            gpuperf.expect_ratio("cycles", "a", "b", below=1.0)
-        """
-    )
-    result = a100.run("-rs")
-    result.stdout.fnmatch_lines(["SKIPPED [[]1] test_steps.py:2: gpuperf: *"])
+    if style == "auto":
+        result = a100.run("-k", "slower", "--full-trace")
+        result.stdout.fnmatch_lines(["*fixture.py:*", "*test_steps.py:7: Failed"])
 
 
 def test_what_is_run_again_is_measured_again_and_counts_once(a100: Project) -> None:

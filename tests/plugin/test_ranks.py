@@ -7,7 +7,6 @@ import socket
 import subprocess
 import sys
 import uuid
-from textwrap import dedent
 
 import pytest
 
@@ -22,6 +21,8 @@ OVER_RANKS = """
     import os, signal, time
 
     def entry(rank):
+        ENTERED
+
         def step():
             FAULT
 
@@ -30,6 +31,8 @@ OVER_RANKS = """
     def test_step(gpuperf):
         gpuperf.measure_ranks(entry, 2)
 """
+SKIPS = "rank == 1 and __import__('pytest').skip('not here')"
+"""Before the step is made."""
 UNDER_TORCHRUN = """
     import os
 
@@ -217,14 +220,14 @@ def test_under_torchrun_xdist_is_refused(a100: Project, monkeypatch: pytest.Monk
 @pytest.mark.parametrize("hook", ["pytest_collect_file", "pytest_collection_modifyitems"])
 def test_a_rank_says_what_keeps_it_from_its_tests(a100: Project, hook: str) -> None:
     a100.tests(UNDER_TORCHRUN)
-    conftest = a100.root / "conftest.py"
-    failing = f"""
+    a100.conftest(
+        f"""
         import os
 
         def {hook}():
             assert os.environ["RANK"] == "0", "not here"
         """
-    conftest.write_text(conftest.read_text() + dedent(failing))
+    )
     result = launched(a100, "--gpuperf-missing=record", "-p", "no:randomly")
     assert result.returncode == 1
     assert "gpuperf: rank 1: " in result.stderr
@@ -244,14 +247,14 @@ def test_an_error_between_measurement_and_verdict_is_no_fault_of_the_next_test(
             gpuperf.measure(lambda: None)
         """
     )
-    conftest = a100.root / "conftest.py"
-    failing = """
+    a100.conftest(
+        """
         import os
 
         def pytest_gpuperf_judged(measurement):
             assert os.environ["RANK"] == "1" or "test_next" in measurement.test, "in a hook"
         """
-    conftest.write_text(conftest.read_text() + dedent(failing))
+    )
     first, other = torchrun(a100, "--gpuperf-missing=warn", "-p", "no:randomly")
     assert (first.returncode, other.returncode) == (1, 1)
     assert "AssertionError: in a hook" in first.stdout
@@ -399,29 +402,21 @@ def test_what_fails_on_all_ranks_has_its_whole_function_once(a100: Project) -> N
             ],
             marks=AT_NIGHT,
         ),
+        pytest.param(SKIPS, ["rank 1 failed: Skipped: not here"], marks=AT_NIGHT),
     ],
-    ids=["is killed", "raises", "hangs"],
+    ids=["is killed", "raises", "hangs", "skips"],
 )
 def test_a_rank_at_fault_is_named_and_leaves_nothing(
     a100: Project, fault: str, phrases: list[str]
 ) -> None:
-    a100.tests(OVER_RANKS.replace("FAULT", fault))
+    place, other = ("ENTERED", "FAULT") if fault == SKIPS else ("FAULT", "ENTERED")
+    a100.tests(OVER_RANKS.replace(place, fault).replace(other, "pass"))
     limit = 4 if "sleep" in fault else 600
     result = a100.run_apart(f"--gpuperf-time-limit={limit}")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     said = " ".join(str(result.stdout).split())
     assert [phrase for phrase in phrases if phrase not in said] == []
     assert left_running(a100) == []
-
-
-@AT_NIGHT
-def test_a_rank_that_skips_does_not_let_the_session_wait(a100: Project) -> None:
-    skips = "return step if rank == 0 else __import__('pytest').skip('not here')"
-    a100.tests(OVER_RANKS.replace("FAULT", "pass").replace("return step", skips))
-    result = a100.run_apart()
-    assert result.ret == pytest.ExitCode.TESTS_FAILED
-    said = " ".join(str(result.stdout).split())
-    assert "rank 1 failed: Skipped: not here" in said
 
 
 @AT_NIGHT

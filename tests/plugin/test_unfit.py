@@ -26,9 +26,6 @@ COUNTED = """
 """
 
 
-# A recorded run
-
-
 # Machine or code
 
 

@@ -12,32 +12,21 @@ import pytest
 from tests import ROOT
 from tests.plugin.projects import BASELINE, STEP, Project, refused
 
-
-@pytest.fixture
-def without_gpu(project: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
-    """A project on a machine without a GPU, with one test."""
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    project.tests(STEP)
-    return project
-
-
 # Architectures
 
 
-def test_without_a_gpu_it_says_what_can_be_done_instead(without_gpu: Project) -> None:
+def test_without_a_gpu_it_says_what_can_be_done_instead(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    project.tests(STEP)
     says = "--gpu-arch sm90 asks for an sm90 GPU, and no NVIDIA GPU was found here"
-    text = refused(without_gpu.run("--gpu-arch=sm90"))
+    text = refused(project.run("--gpu-arch=sm90"))
     assert says in text
     assert "`gpuperf doctor` says what was looked for" in text
     # What is typed is checked although no test needs it.
-    without_gpu.tests("def test_nothing(): pass")
-    assert says in refused(without_gpu.run("--gpu-arch=sm90"))
-
-
-def test_an_ini_setting_leaves_tests_that_do_not_use_us_alone(without_gpu: Project) -> None:
-    without_gpu.ini("gpu_arch = sm90")
-    without_gpu.tests("def test_nothing(): pass")
-    assert without_gpu.run().ret == 0
+    project.tests("def test_nothing(): pass")
+    assert says in refused(project.run("--gpu-arch=sm90"))
 
 
 # Files

@@ -259,12 +259,10 @@ def test_a_test_of_several_gpus_has_its_turn_before_the_next_of_another_worker(
 
 
 def test_what_a_test_holds_its_processes_have(tmp_path: Path) -> None:
+    """Also where old drivers have slashes in a name: it names no folder."""
     (own,) = dealt(3, 1, tmp_path)
     with own.holding(2) as gpus, own.passed_on(gpus).holding(2) as passed_on:
         assert passed_on == gpus
-
-
-def test_names_of_old_drivers_name_no_folders(tmp_path: Path) -> None:
     (own,) = workers.assignments(["MIG-GPU-1/2/0"], 1, tmp_path)
     with own.holding() as held:
         assert held == ("MIG-GPU-1/2/0",)

@@ -43,9 +43,7 @@ def test_there_are_thirty_of_ten_kinds_half_of_them_in_steps_of_others() -> None
     assert {*SEVEN} < {*OURS}
     assert sum(cause.file.startswith("suites/") for cause in shaping) == 15
     assert {cause.step for cause in shaping} == {*steps.STEPS}
-
-
-def test_ten_more_shaped_no_rule() -> None:
+    # Ten more shaped no rule.
     held_out = [cause for cause in CAUSES.values() if cause.held_out]
     assert len(held_out) == 10
     assert len({cause.kinds[0] for cause in held_out}) >= 7

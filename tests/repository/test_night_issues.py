@@ -93,14 +93,6 @@ def test_a_night_of_both_suites_opens_nothing_and_closes_what_is_gone(
     assert [issue["state"] for issue in github.issues] == ["closed"]
 
 
-@pytest.mark.parametrize("outcome", [Outcome.UNCHANGED, Outcome.IMPROVED, Outcome.UNFIT])
-def test_where_nothing_got_worse_there_is_no_issue(
-    github: GitHub, night: Night, outcome: Outcome
-) -> None:
-    assert night(all_of(outcome)).code == 0
-    assert github.issues == []
-
-
 def test_another_kind_of_device_has_an_issue_of_its_own(github: GitHub, night: Night) -> None:
     first = RED.measurements[0].fingerprint
     device = replace(first.device, name="NVIDIA H100", slug="nvidia-h100")
