@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import sys
 import threading
 import time
@@ -26,6 +25,7 @@ from pytest_gpuperf.measure.trace.call_sites import (
 from pytest_gpuperf.measure.trace.profile import Spans, Trace
 from pytest_gpuperf.model.measurement import CallSite, KernelTable, Launch
 from tests import ROOT
+from tests.measure.stand_ins import line_of
 
 LAUNCHING = {"aten::mm": "gemm", "aten::relu": "relu", "aten::threshold_backward": "relu_backward"}
 """The kernel that these operators would launch on a GPU."""
@@ -80,14 +80,8 @@ def launches(*kernels: str) -> list[Launch]:
     return [Launch(names.index(name), "kernel", (1, 1, 1), (32, 1, 1), 100.0) for name in kernels]
 
 
-def line_of(text: str) -> str:
-    lines, first = inspect.getsourcelines(Net.forward)
-    number = next(number for number, line in enumerate(lines, first) if text in line)
-    return f"tests/measure/test_call_sites.py:{number}"
-
-
-GEMM = CallSite(line_of("self.layer"), "Net.forward")
-RELU = CallSite(line_of("relu"), "Net.forward")
+GEMM = CallSite(line_of(Net.forward, "self.layer"), "Net.forward")
+RELU = CallSite(line_of(Net.forward, "relu"), "Net.forward")
 
 
 def backward(site: CallSite) -> CallSite:

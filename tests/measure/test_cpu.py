@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import inspect
 import json
 import os
 import subprocess
@@ -29,6 +28,7 @@ from pytest_gpuperf.measure.cpu.dispatch import Memory, Operators, StepCounter
 from pytest_gpuperf.model.measurement import STEP, CallSite, KernelTable
 from tests import ROOT
 from tests.heard_progress import Heard
+from tests.measure.stand_ins import line_of, values
 
 PLAN = Plan(metrics=(), rounds=5, repetitions=2, warmup=1)
 FLOATS = 256
@@ -46,10 +46,6 @@ def backward(result: object) -> None:
     """The backward pass from the sum of `result`."""
     assert isinstance(result, Tensor)
     torch.autograd.backward(result.sum())
-
-
-def values(collected: Collected) -> dict[tuple[str, str], tuple[float, ...]]:
-    return {(sample.phase, sample.metric): sample.values for sample in collected.samples}
 
 
 # Floating-point operations
@@ -472,13 +468,6 @@ class Layers(nn.Module):
         for layer in self.layers:
             x = checkpoint(layer, x, use_reentrant=False) if self.again else layer(x)
         return x
-
-
-def line_of(function: Callable[..., object], text: str) -> str:
-    """The line of this file on which the function has this text."""
-    lines, first = inspect.getsourcelines(function)
-    number = next(number for number, line in enumerate(lines, first) if text in line)
-    return f"tests/measure/test_cpu.py:{number}"
 
 
 def operators(step: Callable[[], object]) -> KernelTable:

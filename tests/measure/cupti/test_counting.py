@@ -10,11 +10,11 @@ from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import MeasurementError
 from pytest_gpuperf.measure.collector import Phases, Plan, Rounds, Work
 from pytest_gpuperf.measure.cupti.counting import CountedStep, Counting, covering, phase_ranges
-from pytest_gpuperf.measure.device.memory import CudaMemory
 from pytest_gpuperf.measure.execution import Executions
 from pytest_gpuperf.model.measurement import STEP
 from pytest_gpuperf.model.metric import Metric
 from tests.measure.cupti.fake import Fake, FakeTimer
+from tests.measure.stand_ins import Memory
 
 METRICS = catalogue().metrics
 CYCLES, THREADS, ADDITIONS = (METRICS[n] for n in ("cycles", "thread_instructions", "sass_fadd"))
@@ -23,13 +23,6 @@ CYCLES, THREADS, ADDITIONS = (METRICS[n] for n in ("cycles", "thread_instruction
 def counting(fake: Fake, work: Work) -> Counting:
     """Counts executions of this work on a scripted H200."""
     return Counting("sm90", Executions(work, FakeTimer(fake), Memory()), fake.cupti, fake.cuda)
-
-
-class Memory(CudaMemory):
-    """Needs no device."""
-
-    def peak(self) -> int:
-        return 5_000_000_000
 
 
 class Step:
@@ -115,14 +108,6 @@ def test_a_metric_that_does_not_add_is_counted_over_the_step_itself(fake: Fake) 
     }
 
 
-def test_what_does_not_exist_on_the_architecture_opens_nothing(fake: Fake) -> None:
-    elsewhere = replace(CYCLES, hardware={"sm80": "sm__cycles_elapsed.max"})
-    counted = Step(fake).counted(elsewhere)
-    assert (counted.series, counted.settings) == ({}, {"passes": 0})
-    assert [entry.reason for entry in counted.unsupported] == ["does not exist on sm90"]
-    assert fake.log == []
-
-
 def test_nothing_between_phases_is_no_instruction(fake: Fake) -> None:
     # The fake has no number for a ratio over a range without work, as CUPTI for some of its sums.
     ratio = replace(THREADS, hardware={"default": "smsp__sass_inst_executed.per_second"})
@@ -149,12 +134,9 @@ def test_phases_that_change_are_an_error(
 
 
 def test_phases_have_the_same_ranges_in_those_that_cover_the_step() -> None:
-    for phases in (
-        [],
-        ["a"],
-        ["a", "b", "a"],
-        ["step#2", "a"],
-    ):
+    names = [entry.name for entry in phase_ranges(["b", "b", "b#2", "b"])]
+    assert names == ["b", "b#3", "b#2", "b#4"]
+    for phases in ([], ["a"], ["a", "b", "a"], ["step#2", "a"]):
         covered = covering(phase_ranges(phases))
         assert len({entry.name for entry in covered}) == len(covered) == 2 * len(phases) + 1
         assert [entry for entry in covered if entry.phase != "step"] == list(phase_ranges(phases))

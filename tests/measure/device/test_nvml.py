@@ -100,6 +100,9 @@ def test_a_device_has_its_architecture_its_name_and_a_slug(
 ) -> None:
     older = Library([Gpu(capability=(7, 0), mig=None)])
     monkeypatch.setattr(older, "nvmlDeviceGetName", lambda _: "Tesla V100-SXM2-16GB")
+    portable = nvml.portable_device()
+    assert (portable.arch, portable.name, portable.slug) == ("cpu", "portable", "portable")
+    assert portable.identity == nvml.portable_device().identity != ""
     for library, arch, name, slug in (
         (Library([H200]), "sm90", "NVIDIA H200", "nvidia-h200"),
         (Library([RTX]), "sm120", "NVIDIA GeForce RTX 5090", "nvidia-geforce-rtx-5090"),
@@ -132,12 +135,6 @@ def test_nothing_is_detected_without_a_gpu_its_driver_or_their_answer(install: I
         assert library.open_sessions == 0
     install(None)
     assert nvml.detect_device() is None
-
-
-def test_the_portable_device() -> None:
-    device = nvml.portable_device()
-    assert (device.arch, device.name, device.slug) == ("cpu", "portable", "portable")
-    assert device.identity == nvml.portable_device().identity != ""
 
 
 def test_a_machine_s_identity_does_not_tell_its_name(
