@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ from pytest_gpuperf.model.measurement import (
 )
 from pytest_gpuperf.storage import baseline_files, files
 from tests import ROOT, strategies
-from tests.corruption import changed, refusal
+from tests.corruption import Wrong, changed, is_named, refusal
 from tests.examples import A100, H200, OTHER_H200, TEST, measurement
 
 ENTRY = Entry(
@@ -261,10 +262,9 @@ def test_what_is_no_baseline_file_is_refused(file: Path) -> None:
         assert message in refusal(baseline_files.load, file, BadFile), content
 
 
-Where = tuple[str | int, ...]
 INFINITE, NAN = float("inf"), float("nan")
 CLASSES = ("calibration", "classes")
-WRONG: list[tuple[Where, object, Where | None, str]] = [
+WRONG: Wrong = [
     (("schema",), 2, None, "Install the version of pytest-gpuperf that wrote it"),
     (("extra",), 1, None, "Unexpected keyword"),
     ((*CYCLES, 1, 0), NAN, None, "finite number"),
@@ -290,15 +290,10 @@ WRONG: list[tuple[Where, object, Where | None, str]] = [
     (("tolerance", "l2_hit_rate"), "2%", None, 'in points: "2pt"'),
     ((*CLASSES, "cycle", "rounds"), INFINITE, None, "finite number"),
 ]
-"""Where, what is there instead, which entry is named where it is another, and what is said."""
 
 
 def test_a_wrong_entry_is_named(file: Path) -> None:
-    for path, value, entry, problem in WRONG:
-        written(file, changed(PLAIN, path, value))
-        message = refusal(baseline_files.load, file, BadFile)
-        assert message.startswith(f"{file}: {'/'.join(map(str, entry or path))}: "), (path, value)
-        assert problem in message, (path, value)
+    is_named(baseline_files.load, partial(written, file), PLAIN, WRONG)
 
 
 # Entries

@@ -23,7 +23,7 @@ from pytest_gpuperf.model.measurement import (
 from pytest_gpuperf.model.result import Expectation, Outcome, Run
 from pytest_gpuperf.storage import files, run_files
 from tests import strategies
-from tests.corruption import changed, refusal, unreadable
+from tests.corruption import Wrong, changed, is_named, refusal, unreadable
 from tests.examples import TEST, measurement, run, verdict
 
 SAVED = run(
@@ -148,9 +148,8 @@ def test_what_is_no_run_is_refused(file: Path) -> None:
         assert message in refusal(run_files.load, file, BadFile), content[:40]
 
 
-Where = tuple[str | int, ...]
 INFINITE, NAN = float("inf"), float("nan")
-WRONG: list[tuple[Where, object, Where | None, str]] = [
+WRONG: Wrong = [
     (("schema",), 2, None, "Install the version of pytest-gpuperf that wrote it"),
     (("extra",), 1, None, "Unexpected keyword"),
     ((*SAMPLES, 0, "values", 1), NAN, None, "finite number"),
@@ -173,15 +172,14 @@ WRONG: list[tuple[Where, object, Where | None, str]] = [
     ((*FIRST, "fingerprint", "device", "arch"), "sm90/../..", None, '"sm90/../.." is no name'),
     (("verdicts", 0, "change"), -INFINITE, None, "finite number"),
 ]
-"""Where, what is there instead, which entry is named where it is another, and what is said."""
 
 
 def test_a_wrong_entry_is_named(file: Path) -> None:
-    for path, value, entry, problem in WRONG:
-        file.write_text(json.dumps(changed(PLAIN, path, value)))
-        message = refusal(run_files.load, file, BadFile)
-        assert message.startswith(f"{file}: {'/'.join(map(str, entry or path))}: "), (path, value)
-        assert problem in message, (path, value)
+    def written(plain: object) -> Path:
+        file.write_text(json.dumps(plain))
+        return file
+
+    is_named(run_files.load, written, PLAIN, WRONG)
     file.write_text(json.dumps(PLAIN).replace("437000100.5", "1e400"))
     assert "measurements/0/samples/0/values/1: " in refusal(run_files.load, file, BadFile)
 
