@@ -108,6 +108,14 @@ def test_a_metric_that_does_not_add_is_counted_over_the_step_itself(fake: Fake) 
     }
 
 
+def test_what_does_not_exist_on_the_architecture_opens_nothing(fake: Fake) -> None:
+    elsewhere = replace(CYCLES, hardware={"sm80": "sm__cycles_elapsed.max"})
+    counted = Step(fake).counted(elsewhere)
+    assert (counted.series, counted.settings) == ({}, {"passes": 0})
+    assert [entry.reason for entry in counted.unsupported] == ["does not exist on sm90"]
+    assert fake.log == []
+
+
 def test_nothing_between_phases_is_no_instruction(fake: Fake) -> None:
     # The fake has no number for a ratio over a range without work, as CUPTI for some of its sums.
     ratio = replace(THREADS, hardware={"default": "smsp__sass_inst_executed.per_second"})
