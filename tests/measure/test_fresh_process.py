@@ -27,6 +27,7 @@ from pytest_gpuperf.measure.fresh_process import (
     PARENT,
     Finished,
     Start,
+    follow_parent,
     run_in_turn,
     run_pytest,
     with_flags,
@@ -473,18 +474,20 @@ print(fresh_process.follow_parent(), fresh_process.PARENT in os.environ)
 """
 
 
-def test_a_child_learns_who_waits_for_it_and_does_not_pass_it_on() -> None:
+def test_a_child_learns_who_waits_for_it_and_does_not_pass_it_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Also where a profiler stands between them; one whose parent is gone ends without a word."""
     profiler = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {SAYING!r}])"
     ended = subprocess.Popen(["true"])
     ended.wait()
-    nobody = {name: value for name, value in os.environ.items() if name != PARENT}
+    monkeypatch.delenv(PARENT, raising=False)
+    assert follow_parent() is None  # of a process that a user started
     for program, parent, code, says in (
-        (SAYING, {}, 0, "None False\n"),
-        (profiler, {PARENT: str(os.getpid())}, 0, f"{os.getpid()} False\n"),
-        (SAYING, {PARENT: str(ended.pid)}, 1, ""),
+        (profiler, os.getpid(), 0, f"{os.getpid()} False\n"),
+        (SAYING, ended.pid, 1, ""),
     ):
-        command, environment = [sys.executable, "-c", program], {**nobody, **parent}
+        command, environment = [sys.executable, "-c", program], {**os.environ, PARENT: str(parent)}
         child = subprocess.run(command, env=environment, capture_output=True, text=True)
         assert (child.returncode, child.stdout, child.stderr) == (code, says, "")
 

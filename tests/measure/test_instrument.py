@@ -33,6 +33,7 @@ from pytest_gpuperf.model.measurement import (
     KernelTable,
     Measurement,
     Sample,
+    Scalar,
     Unsupported,
     Window,
 )
@@ -65,11 +66,14 @@ def once(instrument: DeviceInstrument, plan: Plan = PLAN, **of_work: Any) -> Mea
 
 
 def test_a_measurement_says_what_was_measured_where_and_how(tmp_path: Path) -> None:
-    settings = {"passes": 1, "cost_s": 0.5}
+    settings: dict[str, Scalar] = {"passes": 1, "cost_s": 0.5}
     collector = ScriptedCollector(
         CYCLES, settings=settings, unsupported=(Unsupported("ipc", "no counters"),)
     )
-    made = measured(collector, tmp_path)
+    diary: list[str] = []
+    step, reset = (lambda word=word: diary.append(word) for word in ("step", "reset"))
+    made = measured(collector, tmp_path, step=step, reset=reset)
+    assert diary == ["reset", "step"]
     assert made.unsupported == (Unsupported("ipc", "no counters"),)
     assert (made.test, made.name, made.suite) == (TEST, "step", "meddpm")
     assert (made.configuration, made.workload) == ("tf32", {"size": 128})

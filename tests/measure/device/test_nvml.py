@@ -95,11 +95,12 @@ def test_of_a_partitioned_gpu_all_instances_are_visible(
 def test_a_mig_instance_is_a_device_of_its_own(install: Install) -> None:
     """Unless told which, CUDA takes the first; a driver may not name its profile."""
     name = "NVIDIA A100-SXM4-40GB"
-    for instances, slug in (
+    cases: tuple[tuple[list[Instance | None], str], ...] = (
         ([Instance("MIG-1111")], "nvidia-a100-sxm4-40gb-mig-1g-5gb"),
         ([None, Instance("2", "A MIG 2g.10gb"), Instance("1")], "a-mig-2g-10gb"),
         ([Instance("3", name, 3, 19968)], "nvidia-a100-sxm4-40gb-mig-3g-20gb"),
-    ):
+    )
+    for instances, slug in cases:
         install(Library([Gpu("GPU-aabb2222", name, (8, 0), mig=True, instances=instances)]))
         assert (detected().arch, detected().slug) == ("sm80", slug)
     install(Library([Gpu("GPU-aabb2222", name, (8, 0), mig=True, instances=[None])]))
