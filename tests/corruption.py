@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pytest_gpuperf.errors import UsageFailure
+from pytest_gpuperf.errors import BadFile, UsageFailure
 
 
 def changed(data: Any, path: Sequence[str | int], value: object) -> Any:
@@ -43,6 +43,22 @@ def refusal(load: Callable[[Path], object], file: Path, kind: type[UsageFailure]
     assert file.read_bytes() == before
     assert set(file.parent.iterdir()) == beside
     return str(caught.value)
+
+
+Where = tuple[str | int, ...]
+Wrong = list[tuple[Where, object, Where | None, str]]
+"""Where, what is there instead, which entry is named where it is another, and what is said."""
+
+
+def is_named(
+    load: Callable[[Path], object], write: Callable[[object], Path], plain: Any, wrong: Wrong
+) -> None:
+    """Whatever is wrong in a file of this plain data is named when it is loaded."""
+    for path, value, entry, problem in wrong:
+        file = write(changed(plain, path, value))
+        message = refusal(load, file, BadFile)
+        assert message.startswith(f"{file}: {'/'.join(map(str, entry or path))}: "), (path, value)
+        assert problem in message, (path, value)
 
 
 @contextmanager

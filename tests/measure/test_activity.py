@@ -106,20 +106,17 @@ def test_what_is_launched_belongs_to_the_innermost_open_component() -> None:
     assert in_components(traced) == list(moments.values())
 
 
-def test_backward_s_own_thread_launches_for_the_component_that_waits_for_it() -> None:
-    traced = [component(0, 50, "backward"), call(20, 1, thread=99), kernel(70, 5, 1)]
-    assert in_components(traced) == ["backward"]
-
-
-def test_a_graph_that_is_launched_in_a_component_belongs_to_it_with_all_its_kernels() -> None:
+def test_what_a_graph_or_backward_s_own_thread_launches_is_the_open_component_s() -> None:
     graph = [call(5, 1, "cudaGraphLaunch"), kernel(20, 2, 1), kernel(25, 2, 1)]
-    assert in_components([component(0, 9, "sampling"), *graph]) == ["sampling", "sampling"]
-
-
-def test_no_component_is_known_of_other_ranges_or_without_the_call_that_launched() -> None:
-    assert in_components([component(0, 50, "conv"), kernel(20, 5, 1)]) == [""]
     other = {**component(0, 50, ""), "name": "Optimizer.step#Adam.step"}
-    assert in_components([other, *launched(20, 5, 1, at=10)]) == [""]
+    for traced, found in (
+        ([component(0, 50, "backward"), call(20, 1, thread=99), kernel(70, 5, 1)], ["backward"]),
+        ([component(0, 9, "sampling"), *graph], ["sampling", "sampling"]),
+        # No component is known without the call that launched, nor of other ranges.
+        ([component(0, 50, "conv"), kernel(20, 5, 1)], [""]),
+        ([other, *launched(20, 5, 1, at=10)], [""]),
+    ):
+        assert in_components(traced) == found
 
 
 def test_what_torch_exports_on_a_cpu_can_be_read_whatever_a_component_is_called() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import sys
 import threading
 import time
@@ -26,6 +25,7 @@ from pytest_gpuperf.measure.trace.call_sites import (
 from pytest_gpuperf.measure.trace.profile import Spans, Trace
 from pytest_gpuperf.model.measurement import CallSite, KernelTable, Launch
 from tests import ROOT
+from tests.measure.stand_ins import line_of
 
 LAUNCHING = {"aten::mm": "gemm", "aten::relu": "relu", "aten::threshold_backward": "relu_backward"}
 """The kernel that these operators would launch on a GPU."""
@@ -43,6 +43,9 @@ class Net(nn.Module):
 
 NET = Net()
 FACTOR = torch.rand(3, 4)
+
+
+NONE = KernelTable((), (), (), 0.0)
 
 
 def step() -> None:
@@ -80,26 +83,16 @@ def launches(*kernels: str) -> list[Launch]:
     return [Launch(names.index(name), "kernel", (1, 1, 1), (32, 1, 1), 100.0) for name in kernels]
 
 
-def line_of(text: str) -> str:
-    lines, first = inspect.getsourcelines(Net.forward)
-    number = next(number for number, line in enumerate(lines, first) if text in line)
-    return f"tests/measure/test_call_sites.py:{number}"
-
-
-GEMM = CallSite(line_of("self.layer"), "Net.forward")
-RELU = CallSite(line_of("relu"), "Net.forward")
-
-
-def backward(site: CallSite) -> CallSite:
-    return CallSite(site.line, site.function, site.module, backward=True)
+GEMM = CallSite(line_of(Net.forward, "self.layer"), "Net.forward")
+RELU = CallSite(line_of(Net.forward, "relu"), "Net.forward")
 
 
 def test_each_launch_has_the_line_of_its_operator_or_of_the_one_whose_gradient_it_is() -> None:
     assert located(step, "gemm", "relu", "relu_backward", "gemm") == [
         GEMM,
         RELU,
-        backward(RELU),
-        backward(GEMM),
+        replace(RELU, backward=True),
+        replace(GEMM, backward=True),
     ]
 
 
@@ -124,13 +117,7 @@ def test_a_place_that_is_no_place_is_there_once(monkeypatch: pytest.MonkeyPatch)
     """Who adds call sites later counts on that."""
     monkeypatch.setattr(FrameFinder, "innermost", lambda *_, **__: CallSite("", ""))
     assert {*located(lambda: NET(FACTOR), "gemm", "relu")} == {CallSite("", "")}
-    made = with_call_sites(
-        KernelTable((), (), (), 0.0),
-        ROOT,
-        step,
-        lambda: None,
-        lambda run, *_, **__: run() or Trace(()),
-    )
+    made = with_call_sites(NONE, ROOT, step, lambda: None, lambda run, *_, **__: run() or Trace(()))
     assert len(made.sites) == len({*made.sites})
 
 
@@ -148,7 +135,7 @@ def test_a_wait_has_the_line_of_the_operator_that_waits() -> None:
         # The profiler's own, after the step.
         return Trace([*events, {**late, "name": "cudaDeviceSynchronize"}])
 
-    made = with_call_sites(KernelTable((), (), (), 0.0), ROOT, waiting, lambda: None, waits)
+    made = with_call_sites(NONE, ROOT, waiting, lambda: None, waits)
     (call,) = made.calls
     assert (call.name, call.count) == ("cudaStreamSynchronize", 1)
     assert made.sites[call.site].function == "waiting"
@@ -172,7 +159,7 @@ def test_waits_that_are_no_operators_have_their_lines(monkeypatch: pytest.Monkey
         call = {"cat": "cuda_runtime", "name": "cudaDeviceSynchronize"}
         return Trace([*events, *({**event, **call} for event in waited)])
 
-    made = with_call_sites(KernelTable((), (), (), 0.0), ROOT, step, lambda: None, waits)
+    made = with_call_sites(NONE, ROOT, step, lambda: None, waits)
     (call,) = made.calls
     assert (call.count, made.sites[call.site].function.rpartition(".")[2]) == (5, "wait")
 
@@ -206,7 +193,7 @@ def test_a_call_that_holds_the_interpreter_has_all_of_its_time_though_it_is_seen
         threading.Event().wait(0.01)
         sum(range(10_000_000))
 
-    made = with_idle_sites(KernelTable((), (), (), 0.0), ROOT, step, lambda: None, idle)
+    made = with_idle_sites(NONE, ROOT, step, lambda: None, idle)
     longest = max(made.idle_at, key=lambda part: part.idle)
     first = step.__code__.co_firstlineno
     assert made.sites[longest.site].line.endswith(f":{first + 2}")
@@ -221,7 +208,7 @@ def test_time_without_work_is_that_of_the_line_at_which_the_host_is_seen(
             sum(range(100))
 
     monkeypatch.setattr(sys, "_current_frames", variables_gone(sys._current_frames))
-    made = with_idle_sites(KernelTable((), (), (), 0.0), ROOT, busy, lambda: None, idle)
+    made = with_idle_sites(NONE, ROOT, busy, lambda: None, idle)
     functions = [made.sites[part.site].function for part in made.idle_at]
     assert any(function.endswith("busy") for function in functions)
     assert sum(part.idle for part in made.idle_at) >= 0.1e9

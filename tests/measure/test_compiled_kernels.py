@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 import sys
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from pytest_gpuperf.measure.trace import compiled_kernels
 from pytest_gpuperf.measure.trace.call_sites import FrameFinder
 from pytest_gpuperf.model.measurement import CallSite, KernelTable, Launch
 from tests import ROOT
+from tests.measure.stand_ins import line_of
 
 SILENT = CallSite("", "")
 OPERATOR = CallSite("model.py:3", "Net.forward")
@@ -26,12 +26,6 @@ class Net(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         y = x.sin()
         return (y + 1).relu()
-
-
-def line_of(text: str) -> str:
-    lines, first = inspect.getsourcelines(Net)
-    number = next(number for number, line in enumerate(lines, first) if text in line)
-    return f"{Path(__file__).relative_to(ROOT).as_posix()}:{number}"
 
 
 @pytest.fixture
@@ -56,8 +50,8 @@ def test_kernels_of_forward_and_backward_have_the_line_that_they_were_made_of() 
     found = compiled_kernels.sites(FrameFinder(ROOT))
     made = {name: site for name, site in found.items() if name.startswith("cpp_fused")}
     forward, backward = sorted(made.values(), key=lambda site: site.backward)
-    assert (forward.line, forward.function) == (line_of(".relu()"), "Net.forward")
-    assert (backward.line, backward.backward) == (line_of("x.sin()"), True)
+    assert (forward.line, forward.function) == (line_of(Net, ".relu()"), "Net.forward")
+    assert (backward.line, backward.backward) == (line_of(Net, "x.sin()"), True)
 
     names = (*made, "another")
     launches = tuple(Launch(n, "kernel", None, None, 1.0, ()) for n in (*range(len(names)), 0))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import inspect
 import json
 import os
 import subprocess
@@ -29,6 +28,7 @@ from pytest_gpuperf.measure.cpu.dispatch import Memory, Operators, StepCounter
 from pytest_gpuperf.model.measurement import STEP, CallSite, KernelTable
 from tests import ROOT
 from tests.heard_progress import Heard
+from tests.measure.stand_ins import line_of, values
 
 PLAN = Plan(metrics=(), rounds=5, repetitions=2, warmup=1)
 FLOATS = 256
@@ -46,10 +46,6 @@ def backward(result: object) -> None:
     """The backward pass from the sum of `result`."""
     assert isinstance(result, Tensor)
     torch.autograd.backward(result.sum())
-
-
-def values(collected: Collected) -> dict[tuple[str, str], tuple[float, ...]]:
-    return {(sample.phase, sample.metric): sample.values for sample in collected.samples}
 
 
 # Floating-point operations
@@ -177,13 +173,10 @@ def test_copies_that_change_the_order_of_strides() -> None:
         ("foreach", lambda: torch._foreach_copy_([torch.zeros(3, 3)], [torch.zeros(3, 3).t()]), 1),
     ):
         assert counted(step).step.layout_copies == copies, name
-
-
-def test_layout_copy_bytes_are_those_written() -> None:
+    # Their bytes are those written.
     half = torch.zeros(8, 16, dtype=torch.float32)
     written = counted(lambda: half.t().to(torch.float16, memory_format=torch.contiguous_format))
-    assert written.step.layout_copies == 1
-    assert written.step.layout_copy_bytes == 2 * 8 * 16
+    assert (written.step.layout_copies, written.step.layout_copy_bytes) == (1, 2 * 8 * 16)
 
 
 # Bytes saved for backward
@@ -445,7 +438,7 @@ class Attention(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.query = nn.Linear(8, 8)
-        self.twice = self.keeps = False
+        self.keeps = False
         self.kept: Tensor | None = None
 
     def attend(self, x: Tensor) -> Tensor:
@@ -454,8 +447,6 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         y = self.attend(x)
-        if self.twice:
-            y = y + self.attend(x)
         if self.keeps:
             self.kept = y
         return y
@@ -472,13 +463,6 @@ class Layers(nn.Module):
         for layer in self.layers:
             x = checkpoint(layer, x, use_reentrant=False) if self.again else layer(x)
         return x
-
-
-def line_of(function: Callable[..., object], text: str) -> str:
-    """The line of this file on which the function has this text."""
-    lines, first = inspect.getsourcelines(function)
-    number = next(number for number, line in enumerate(lines, first) if text in line)
-    return f"tests/measure/test_cpu.py:{number}"
 
 
 def operators(step: Callable[[], object]) -> KernelTable:
@@ -502,30 +486,19 @@ def training_of(model: nn.Module) -> Callable[[], None]:
 
 
 def test_every_operator_has_its_line_its_function_and_its_module() -> None:
-    step = training_of(Layers())
+    """In backward those whose backward it is, and computed again those where it was computed."""
+    model = Layers()
+    step = training_of(model)
     table = operators(step)
     assert len(table.launches) == len(table.site_of) == counted(step).step.operators
     assert table.of_operators
     line = line_of(Attention.attend, "softmax")
-    assert sites(table, "aten._softmax") == [
-        CallSite(line, "Attention.attend", f"layers.{number}") for number in (0, 1)
-    ]
-
-
-def test_backward_comes_from_the_line_whose_backward_it_is() -> None:
-    table = operators(training_of(Layers()))
-    line = line_of(Attention.attend, "softmax")
-    assert sites(table, "aten._softmax_backward_data") == [
-        CallSite(line, "Attention.attend", f"layers.{number}", backward=True) for number in (1, 0)
-    ]
-
-
-def test_what_is_computed_again_for_backward_comes_from_where_it_was_computed() -> None:
-    model = Layers()
+    first, second = (CallSite(line, "Attention.attend", f"layers.{n}") for n in (0, 1))
+    in_backward = [replace(second, backward=True), replace(first, backward=True)]
+    assert sites(table, "aten._softmax") == [first, second]
+    assert sites(table, "aten._softmax_backward_data") == in_backward
     model.again = True
-    first, second, *again = sites(operators(training_of(model)), "aten._softmax")
-    assert {first.backward, second.backward} == {False}
-    assert again == [replace(second, backward=True), replace(first, backward=True)]
+    assert sites(operators(step), "aten._softmax") == [first, second, *in_backward]
 
 
 def test_a_line_of_no_module_and_one_of_a_library() -> None:

@@ -72,9 +72,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return project
 
 
-def write(folder: Path, source: str) -> None:
-    """Makes this the folder's test file."""
+def write(folder: Path, source: str, *, measures: bool = False) -> None:
+    """Makes this the folder's test file; what `measures` has a scripted collector."""
     (folder / "test_steps.py").write_text(source, encoding="utf-8")
+    if measures:
+        conftest = Path(scripted.__file__).read_text(encoding="utf-8")
+        (folder / "conftest.py").write_text(conftest, encoding="utf-8")
+        (folder / "device.json").write_text("{}", encoding="utf-8")
 
 
 def living(folder: Path, *names: str) -> list[str]:
@@ -89,9 +93,6 @@ def test_what_was_measured_and_said_comes_back_and_no_file_stays(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In a session and with an environment of its own, with our flags and without an input."""
-    conftest = Path(scripted.__file__).read_text(encoding="utf-8")
-    (folder / "conftest.py").write_text(conftest, encoding="utf-8")
-    (folder / "device.json").write_text("{}", encoding="utf-8")
     write(
         folder,
         """
@@ -115,6 +116,7 @@ def test_step(gpuperf, pytestconfig):
     }
     Path("seen.json").write_text(json.dumps(seen))
 """,
+        measures=True,
     )
     temporary = tmp_path / "temporary"
     temporary.mkdir()
@@ -148,12 +150,8 @@ def test_step(gpuperf, pytestconfig):
 
     seen = json.loads((folder / "seen.json").read_text(encoding="utf-8"))
     environment = seen.pop("environment")
-    assert seen == {
-        "leads a session": True,
-        "at the end of its input": True,
-        "judges": False,
-        "run": "run.json",
-    }
+    assert seen.pop("run") == "run.json"
+    assert seen == {"leads a session": True, "at the end of its input": True, "judges": False}
     assert (environment["OF_OURS"], environment["ADDED"]) == ("kept", "too")
     assert not [name for name in environment if name.startswith(("PYTEST_C", "PYTEST_X"))]
     assert PARENT not in os.environ
@@ -175,28 +173,6 @@ def test_of_a_process_that_was_killed_comes_the_signal_and_its_children_are_ende
     finished = run_pytest(["-s"], folder=folder)
     assert (finished.run, finished.code, finished.timed_out) == (None, -signal.SIGKILL, False)
     assert finished.measurement("test_steps.py::test_it", "step") is None
-    assert living(folder) == []
-
-
-def test_an_exception_while_waiting_ends_pytest_and_all_that_it_started(folder: Path) -> None:
-    """It may tidy up; who does not go is killed."""
-    write(
-        folder,
-        f"""{STARTING}
-def test_it():
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(Path("tidied").write_text("")))
-    start()
-    time.sleep(600)
-""",
-    )
-
-    def tick(_: float) -> None:
-        if (folder / "child").exists() and (folder / "apart").exists():
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        run_pytest(["-q"], folder=folder, tick=tick)
-    assert (folder / "tidied").exists()
     assert living(folder) == []
 
 
@@ -222,6 +198,20 @@ def test_it():
     Path("begun").touch()
     time.sleep(600)
 """
+
+
+def test_an_exception_while_waiting_ends_pytest_and_all_that_it_started(folder: Path) -> None:
+    """It may tidy up; who does not go is killed."""
+    write(folder, TIDYING)
+
+    def tick(_: float) -> None:
+        if (folder / "begun").exists():
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_pytest(["-q"], folder=folder, tick=tick)
+    assert (folder / "tidied").exists()
+    assert living(folder) == []
 
 
 def session(folder: Path, grace: float, *under: str) -> subprocess.Popen[bytes]:
@@ -321,10 +311,8 @@ def copies_for_ever():
 def test_it(gpuperf):
     copies_for_ever()
 """,
+        measures=True,
     )
-    conftest = Path(scripted.__file__).read_text(encoding="utf-8")
-    (folder / "conftest.py").write_text(conftest, encoding="utf-8")
-    (folder / "device.json").write_text("{}", encoding="utf-8")
     jump = clock_that_jumps(monkeypatch)
     task = json.dumps(asdict(Task("test_steps.py::test_it")))
     finished = run_pytest(
@@ -358,35 +346,35 @@ def test_those_that_are_never_ready_for_their_turn_take_one_time_limit_together(
     assert [each.timed_out for each in finished] == [True, True]
 
 
-def test_a_folder_that_is_none_is_refused(tmp_path: Path) -> None:
-    for under in ((), ("no-such-profiler",)):
-        with pytest.raises(UsageFailure, match=r"nowhere: pytest cannot be started there \(No su"):
-            run_pytest([], folder=tmp_path / "nowhere", under=under)
-
-
-def test_a_profiler_that_cannot_be_run_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageFailure, match=r"^no-such-profiler: cannot be run \(No such"):
-        run_pytest([], folder=tmp_path, under=["no-such-profiler"])
+def test_what_cannot_be_started_is_refused(tmp_path: Path) -> None:
+    nowhere = tmp_path / "nowhere"
+    for folder, under, says in (
+        (nowhere, [], r"nowhere: pytest cannot be started there \(No su"),
+        (nowhere, ["no-such-profiler"], r"nowhere: pytest cannot be started there \(No su"),
+        (tmp_path, ["no-such-profiler"], r"^no-such-profiler: cannot be run \(No such"),
+    ):
+        with pytest.raises(UsageFailure, match=says):
+            run_pytest([], folder=folder, under=under)
 
 
 # Several
 
 
 def in_turn(
-    folder: Path, tick: Callable[[float], None] = lambda _: None
+    folder: Path, tick: Callable[[float], None] = lambda _: None, arguments: str = "-q"
 ) -> Generator[Finished, None, None]:
-    """Two processes, each of which notes in `diary` that its test runs."""
-    return run_in_turn(
-        [Start(["-q"], folder, {})] * 2,
-        time_limit=lambda: 600,
-        begins=lambda number: note(folder, f"{number} begins"),
-        tick=tick,
-    )
+    """Two processes; `diary` has when each begins, and what its test notes there."""
+
+    def begins(number: int) -> None:
+        with (folder / "diary").open("a", encoding="utf-8") as diary:
+            diary.write(f"{number} begins\n")
+
+    starts = [Start(arguments.split(), folder, {})] * 2
+    return run_in_turn(starts, time_limit=lambda: 600, begins=begins, tick=tick)
 
 
-def note(folder: Path, line: str) -> None:
-    with (folder / "diary").open("a", encoding="utf-8") as diary:
-        diary.write(f"{line}\n")
+def diary(folder: Path) -> list[str]:
+    return (folder / "diary").read_text(encoding="utf-8").splitlines()
 
 
 def test_processes_start_together_and_run_their_tests_in_turn(
@@ -413,8 +401,7 @@ def test_it():
     )
     assert [finished.code for finished in in_turn(folder)] == [0, 0]
     runs = "2 loaded, with ['wave'], None"
-    diary = (folder / "diary").read_text(encoding="utf-8").splitlines()
-    assert diary == ["1 begins", runs, "2 begins", runs]
+    assert diary(folder) == ["1 begins", runs, "2 begins", runs]
     assert fresh_process.TURN not in os.environ
 
 
@@ -453,16 +440,8 @@ def test_who_waits_for_its_turn_is_no_other_process_of_the_device(folder: Path) 
 def test_the_workers_of_a_process_wait_with_it(folder: Path) -> None:
     """The controller of xdist runs no test itself."""
     write(folder, "def test_it():\n    open('diary', 'a').write('runs\\n')")
-    starts = [Start(["-q", "-n", "1"], folder, {})] * 2
-    processes = run_in_turn(
-        starts,
-        time_limit=lambda: 600,
-        begins=lambda number: note(folder, f"{number} begins"),
-        tick=lambda _: None,
-    )
-    assert [finished.code for finished in processes] == [0, 0]
-    diary = (folder / "diary").read_text(encoding="utf-8").splitlines()
-    assert diary == ["1 begins", "runs", "2 begins", "runs"]
+    assert [finished.code for finished in in_turn(folder, arguments="-q -n 1")] == [0, 0]
+    assert diary(folder) == ["1 begins", "runs", "2 begins", "runs"]
 
 
 def test_a_process_that_ends_before_its_turn_says_why(folder: Path) -> None:
@@ -488,11 +467,6 @@ def test_those_that_wait_are_ended_with_who_waits_for_them(folder: Path) -> None
 # Whom a child ends with
 
 
-def test_nobody_waits_for_a_process_that_a_user_started(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(PARENT, raising=False)
-    assert follow_parent() is None
-
-
 SAYING = """
 import os
 from pytest_gpuperf.measure import fresh_process
@@ -500,27 +474,22 @@ print(fresh_process.follow_parent(), fresh_process.PARENT in os.environ)
 """
 
 
-def said(program: str, parent: int) -> tuple[int, str, str]:
-    """What a child says that is told of this parent, and how it ends."""
-    child = subprocess.run(
-        [sys.executable, "-c", program],
-        env={**os.environ, PARENT: str(parent)},
-        capture_output=True,
-        text=True,
-    )
-    return child.returncode, child.stdout, child.stderr
-
-
-def test_a_child_learns_who_waits_for_it_and_does_not_pass_it_on() -> None:
-    """Also where a profiler stands between them."""
+def test_a_child_learns_who_waits_for_it_and_does_not_pass_it_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also where a profiler stands between them; one whose parent is gone ends without a word."""
     profiler = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {SAYING!r}])"
-    assert said(profiler, os.getpid()) == (0, f"{os.getpid()} False\n", "")
-
-
-def test_a_child_whose_parent_is_gone_already_ends_without_a_word() -> None:
     ended = subprocess.Popen(["true"])
     ended.wait()
-    assert said(SAYING, ended.pid) == (1, "", "")
+    monkeypatch.delenv(PARENT, raising=False)
+    assert follow_parent() is None  # of a process that a user started
+    for program, parent, code, says in (
+        (profiler, os.getpid(), 0, f"{os.getpid()} False\n"),
+        (SAYING, ended.pid, 1, ""),
+    ):
+        command, environment = [sys.executable, "-c", program], {**os.environ, PARENT: str(parent)}
+        child = subprocess.run(command, env=environment, capture_output=True, text=True)
+        assert (child.returncode, child.stdout, child.stderr) == (code, says, "")
 
 
 FOLLOWED = """

@@ -13,12 +13,7 @@ from typing import Any
 
 import pytest
 
-from pytest_gpuperf.errors import (
-    BadFile,
-    MeasurementError,
-    UnsoundStep,
-    UsageFailure,
-)
+from pytest_gpuperf.errors import BadFile, MeasurementError, UnsoundStep, UsageFailure
 from pytest_gpuperf.measure import replica
 from pytest_gpuperf.measure.collector import Collected, Phases, Plan, Work
 from pytest_gpuperf.measure.device import canary, nvml
@@ -38,6 +33,7 @@ from pytest_gpuperf.model.measurement import (
     KernelTable,
     Measurement,
     Sample,
+    Scalar,
     Unsupported,
     Window,
 )
@@ -45,6 +41,7 @@ from pytest_gpuperf.storage import files, run_files
 from tests.corruption import refusal
 from tests.examples import A100, H200, OTHER_H200, TEST, measurement, run
 from tests.heard_progress import Heard
+from tests.measure.stand_ins import around
 from tests.scripted_collector import ScriptedCollector
 from tests.scripted_nvml import Gpu, Library
 
@@ -59,37 +56,31 @@ def work(step: Callable[[], object] = lambda: None, **others: Any) -> Work:
 
 def measured(collector: ScriptedCollector, root: Path, **of_work: Any) -> Measurement:
     """What one measurement of a step brings."""
-    (made,) = DeviceInstrument(collector, root).measure(SUBJECT, work(**of_work), PLAN)
+    return once(DeviceInstrument(collector, root), **of_work)
+
+
+def once(instrument: DeviceInstrument, plan: Plan = PLAN, **of_work: Any) -> Measurement:
+    """What one measurement through this instrument brings."""
+    (made,) = instrument.measure(SUBJECT, work(**of_work), plan)
     return made
 
 
 def test_a_measurement_says_what_was_measured_where_and_how(tmp_path: Path) -> None:
-    diary: list[str] = []
+    settings: dict[str, Scalar] = {"passes": 1, "cost_s": 0.5}
     collector = ScriptedCollector(
-        CYCLES,
-        settings={"passes": 1, "cost_s": 0.5},
-        unsupported=(Unsupported("ipc", "no counters"),),
-        during=lambda: diary.append("counted"),
+        CYCLES, settings=settings, unsupported=(Unsupported("ipc", "no counters"),)
     )
-    made = measured(
-        collector,
-        tmp_path,
-        step=lambda: diary.append("step"),
-        reset=lambda: diary.append("reset"),
-    )
-    assert diary == ["reset", "step", "counted"]
+    diary: list[str] = []
+    step, reset = (lambda word=word: diary.append(word) for word in ("step", "reset"))
+    made = measured(collector, tmp_path, step=step, reset=reset)
+    assert diary == ["reset", "step"]
     assert made.unsupported == (Unsupported("ipc", "no counters"),)
     assert (made.test, made.name, made.suite) == (TEST, "step", "meddpm")
     assert (made.configuration, made.workload) == ("tf32", {"size": 128})
     assert made.samples == (CYCLES,)
     assert made.process == PROCESS
     assert made.fingerprint.device == H200
-    assert made.fingerprint.settings == {
-        "collector": "scripted",
-        "metrics": "core",
-        "passes": 1,
-        "cost_s": 0.5,
-    }
+    assert made.fingerprint.settings == {"collector": "scripted", "metrics": "core", **settings}
     assert made.fingerprint.revision == ""
     assert {"python", "gpuperf", "torch", "cupti"} <= set(made.fingerprint.software)
     assert collector.plans == [PLAN]
@@ -191,10 +182,7 @@ def test_on_an_unfit_device_it_is_measured_once_more(
         monkeypatch.setitem(sys.modules, "pynvml", Moments(Gpu(), *bits))
         made = measured(Counting(), tmp_path)
         assert made.samples == (Sample("step", "cycles", (len(bits) / 2,)),), bits
-        conditions = made.fingerprint.conditions
-        assert conditions is not None
-        assert conditions.before.throttle_reasons == before, bits
-        assert conditions.after.throttle_reasons == after, bits
+        assert [one.throttle_reasons for one in around(made)] == [before, after], bits
 
 
 @pytest.mark.parametrize(("told", "attempts"), [(True, 1), (False, 2)])
@@ -206,10 +194,8 @@ def test_who_waits_for_this_process_does_not_make_the_device_unfit(
     library = Library([Gpu(processes=[os.getpid(), parent])])
     monkeypatch.setitem(sys.modules, "pynvml", library)
     collector = ScriptedCollector(CYCLES)
-    instrument = DeviceInstrument(collector, tmp_path, parent=parent if told else None)
-    (made,) = instrument.measure(SUBJECT, work(), PLAN)
-    assert made.fingerprint.conditions is not None
-    assert made.fingerprint.conditions.after.other_processes == (() if told else (parent,))
+    made = once(DeviceInstrument(collector, tmp_path, parent=parent if told else None))
+    assert around(made)[1].other_processes == (() if told else (parent,))
     assert len(collector.plans) == attempts
 
 
@@ -231,28 +217,25 @@ def test_the_canary_is_read_after_the_guard_before_and_after_each_attempt(
     monkeypatch.setattr(canary, "read", read)
     collector = ScriptedCollector(CYCLES, during=lambda: diary.append("counted"))
     instrument = DeviceInstrument(collector, tmp_path, has_canary=True)
-    (made,) = instrument.measure(SUBJECT, work(), PLAN)
-    seen = ["canary of sm90 at 41", "counted", "canary of sm90 at 60"]
-    assert diary == seen
-    conditions, machine = made.fingerprint.conditions, made.fingerprint.machine
-    assert conditions is not None
-    assert conditions.before.canary == Canary("sm90-1", {"host_ms": 1.0}, {"host_ms": 0.01})
-    assert conditions.after.canary == Canary("sm90-1", {"host_ms": 3.0}, {"host_ms": 0.01})
-    assert conditions.before.temperature_celsius == 41
-    assert machine is not None
-    assert machine.vbios == gpu.vbios
-    (second,) = instrument.measure(SUBJECT, work(), PLAN)
+    made = once(instrument)
+    before, after = around(made)
+    assert before.canary == Canary("sm90-1", {"host_ms": 1.0}, {"host_ms": 0.01})
+    assert after.canary == Canary("sm90-1", {"host_ms": 3.0}, {"host_ms": 0.01})
+    assert before.temperature_celsius == 41
+    assert made.fingerprint.machine is not None
+    assert made.fingerprint.machine.vbios == gpu.vbios
     # What was read after the one measurement was read before the next, where that comes at once.
-    assert diary[3:] == ["counted", "canary of sm90 at 60"]
-    assert second.fingerprint.conditions is not None
-    assert second.fingerprint.conditions.before.canary == conditions.after.canary
+    assert around(once(instrument))[0].canary == after.canary
     clock[0] += 5.1
-    instrument.measure(SUBJECT, work(), PLAN)
-    assert diary[5:] == ["canary of sm90 at 60", "counted", "canary of sm90 at 60"]
-    plain = measured(ScriptedCollector(CYCLES), tmp_path).fingerprint
-    assert plain.machine == machine
-    assert plain.conditions is not None
-    assert plain.conditions.before.canary is None
+    once(instrument)
+    assert diary == [
+        *("canary of sm90 at 41", "counted", "canary of sm90 at 60"),
+        *("counted", "canary of sm90 at 60"),
+        *("canary of sm90 at 60", "counted", "canary of sm90 at 60"),
+    ]
+    plain = measured(ScriptedCollector(CYCLES), tmp_path)
+    assert plain.fingerprint.machine == made.fingerprint.machine
+    assert around(plain)[0].canary is None
 
 
 @pytest.mark.parametrize(
@@ -272,13 +255,10 @@ def test_where_the_canary_moved_meanwhile_it_is_measured_again_once(
         canary, "read", lambda _: Canary("sm90-1", {"sm_clock_mhz": float(left.pop(0))})
     )
     collector = ScriptedCollector(CYCLES)
-    (made,) = DeviceInstrument(collector, tmp_path, has_canary=True).measure(SUBJECT, work(), PLAN)
+    made = once(DeviceInstrument(collector, tmp_path, has_canary=True))
     assert len(collector.plans) == attempts
     assert left == []
-    assert made.fingerprint.conditions is not None
-    after = made.fingerprint.conditions.after.canary
-    assert after is not None
-    assert after.readings["sm_clock_mhz"] == clocks[-1]
+    assert around(made)[1].canary == Canary("sm90-1", {"sm_clock_mhz": clocks[-1]})
 
 
 def held(place: Path) -> bool:
@@ -331,8 +311,7 @@ def test_with_a_tests_first_gpu_all_others_of_it_are_held_in_one_order(
     collector = ScriptedCollector(
         CYCLES, during=lambda: during.extend(map(held, [*nodes.values()]))
     )
-    instrument = DeviceInstrument(collector, tmp_path, gpus=lambda: ("GPU-0", "GPU-2", "GPU-1"))
-    instrument.measure(SUBJECT, work(), PLAN)
+    once(DeviceInstrument(collector, tmp_path, gpus=lambda: ("GPU-0", "GPU-2", "GPU-1")))
     assert during == [True] * 3
     assert opened[:3] == sorted(nodes.values())
     assert not any(map(held, nodes.values()))
@@ -357,9 +336,7 @@ def test_neither_a_cpu_nor_for_who_waits_a_gpu_is_held(tmp_path: Path, node: Pat
     for device, guarded in ((nvml.portable_device(), True), (H200, False)):
         during: list[bool] = []
         collector = ScriptedCollector(device=device, during=lambda: during.append(held(node)))  # noqa: B023
-        (made,) = DeviceInstrument(collector, tmp_path, guarded=guarded).measure(
-            SUBJECT, work(), PLAN
-        )
+        made = once(DeviceInstrument(collector, tmp_path, guarded=guarded))
         assert during == [False]
         assert made.fingerprint.conditions is None
         assert made.fingerprint.machine is None
@@ -386,7 +363,7 @@ def test_who_waits_for_the_device_says_for_whom(
     assert heard.said == [waiting, "goes on"]
 
 
-def test_a_device_that_is_never_free_is_waited_for_no_longer_than_an_hour(
+def test_a_device_that_is_gone_or_not_free_within_an_hour_is_not_measured(
     tmp_path: Path, node: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert PATIENCE == 3600
@@ -394,9 +371,6 @@ def test_a_device_that_is_never_free_is_waited_for_no_longer_than_an_hour(
     says = rf"alone: .*node: held by process {os.getpid()} after 0 s\. Wait until that has ended"
     with files.locked(node), pytest.raises(MeasurementError, match=says):
         measured(ScriptedCollector(CYCLES), tmp_path, step=lambda: 1 / 0)
-
-
-def test_a_device_that_is_gone_is_not_measured(tmp_path: Path, node: Path) -> None:
     node.rmdir()
     with pytest.raises(MeasurementError, match=r"cannot be measured alone: .*No such file"):
         measured(ScriptedCollector(CYCLES), tmp_path, step=lambda: 1 / 0)
@@ -432,19 +406,13 @@ class Windows(Replicas):
         return Finished(run([self._made]) if self._made else None, 3, "no GPU today", 1.0)
 
 
-def test_kernels_are_added_and_what_they_took(tmp_path: Path, node: Path) -> None:
-    instrument = DeviceInstrument(Able(node), tmp_path)
-    (made,) = instrument.measure(SUBJECT, work(), PLAN)
-    made = instrument.with_kernels(made, work(), PLAN)
-    assert made.kernels == KERNELS
-    assert "kernels_s" in made.fingerprint.settings
-
-
-def test_kernels_that_could_not_be_read_back_are_an_error(
+def test_kernels_are_added_and_what_they_took_or_it_is_said_that_they_cannot_be_true(
     tmp_path: Path, node: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     instrument = DeviceInstrument(Able(node), tmp_path)
-    (made,) = instrument.measure(SUBJECT, work(), PLAN)
+    made = instrument.with_kernels(once(instrument), work(), PLAN)
+    assert made.kernels == KERNELS
+    assert "kernels_s" in made.fingerprint.settings
     monkeypatch.setattr(Able, "kernels", lambda *_: replace(KERNELS, idle=-1.0))
     with pytest.raises(MeasurementError, match="brought idles/0 of the kernel table: -1 ns"):
         instrument.with_kernels(made, work(), PLAN)
@@ -465,22 +433,17 @@ def test_the_window_is_that_of_a_fresh_process_which_is_quoted_where_it_fails(
 
 def test_who_cannot_do_more_says_so_or_leaves_it(tmp_path: Path) -> None:
     instrument = DeviceInstrument(ScriptedCollector(CYCLES), tmp_path)
-    (made,) = instrument.measure(SUBJECT, work(), PLAN)
+    made = once(instrument)
     assert instrument.with_kernels(made, work(), PLAN) is made
     assert instrument.with_window(made, work()) is made
 
 
 def test_the_extremes_of_wall_times_are_reported_by_themselves(tmp_path: Path) -> None:
     collector = ScriptedCollector(Sample("step", "wall_time", (3.0, 1.0, 2.0)), CYCLES)
-    (made,) = DeviceInstrument(collector, tmp_path).measure(
-        SUBJECT, work(), Plan((), extremes=True)
-    )
+    made = once(DeviceInstrument(collector, tmp_path), Plan((), extremes=True))
     extremes = {s.metric: s.values for s in made.samples if s.metric.startswith("wall_time_")}
-    assert extremes == {
-        "wall_time_best": (1.0,),
-        "wall_time_worst": (3.0,),
-        "wall_time_mean": (2.0,),
-    }
+    names = ("wall_time_best", "wall_time_worst", "wall_time_mean")
+    assert extremes == dict(zip(names, ((1.0,), (3.0,), (2.0,)), strict=True))
 
 
 # A recorded run

@@ -20,7 +20,6 @@ from pytest_gpuperf.measure.collector import (
     Plan,
     Work,
 )
-from pytest_gpuperf.measure.execution import CudaTimer
 from pytest_gpuperf.measure.fresh_process import Finished
 from pytest_gpuperf.measure.ncu import ncu_command
 from pytest_gpuperf.measure.ncu.ncu_collector import NcuCollector
@@ -31,21 +30,11 @@ from pytest_gpuperf.model.measurement import STEP, Sample
 from tests.examples import H200, measurement, run
 from tests.heard_progress import Heard
 from tests.measure.ncu_reports import DATA, KERNEL, KERNELS, LONGER, RANGE, RANGES, page, read_here
+from tests.measure.stand_ins import Timer
 from tests.measure.traces import launched
 
 CORE = catalogue().hardware_set("core")
 TEST = "tests/test_a.py::test_step"
-
-
-class Timer(CudaTimer):
-    """Every run takes 5 ms on the device and 7 ms on the wall."""
-
-    def synchronize(self) -> None:
-        """Nothing to wait for."""
-
-    def timed(self, run: Callable[[], object]) -> tuple[float, float]:
-        run()
-        return 5.0, 7.0
 
 
 class Ncu(Replicas):

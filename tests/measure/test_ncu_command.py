@@ -82,10 +82,11 @@ def test_causes_are_told_before_consequences_each_with_a_remedy() -> None:
         assert str(error).partition(reason)[2], error  # what to do follows
 
 
-def test_nothing_is_made_of_a_success() -> None:
+def test_nothing_is_made_of_a_success_nor_in_long_of_a_long_line() -> None:
     # This version says nothing of a metric that it does not know, and leaves its column out.
     for name in ("bad-metric.txt", "kernel.txt", "range.txt"):
         assert ncu_command.recognized(said(name)) is None
+    assert ncu_command.recognized("x" * 100_000 + " 'Failed to" * 1000) is None
 
 
 def test_unknown_errors_are_quoted() -> None:
@@ -99,10 +100,6 @@ def test_unknown_errors_are_quoted() -> None:
         assert message.startswith(
             f"ncu failed with exit code {code}: {quoted}. Run the ncu command"
         )
-
-
-def test_a_long_line_takes_no_time() -> None:
-    assert ncu_command.recognized("x" * 100_000 + " 'Failed to" * 1000) is None
 
 
 def test_the_program_is_the_one_on_the_path_or_the_newest_installed(

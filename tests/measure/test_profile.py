@@ -51,11 +51,8 @@ def test_what_a_graph_launches_is_one_entry_that_was_launched_once() -> None:
     assert made.idle == 9000 + 9000  # what is between its kernels is not idle
 
 
-def test_kernels_that_run_at_once_are_no_idle_time() -> None:
+def test_kernels_that_run_at_once_are_no_idle_time_and_nothing_has_none() -> None:
     assert Trace([kernel(0, 10), kernel(2, 3), kernel(12, 1)]).idle == 2000
-
-
-def test_a_trace_without_a_gpu_is_empty() -> None:
     made = Trace([{"ph": "M", "name": "process_name", "args": {}}])
     assert (made.entries, made.counted, made.idle) == ((), (), 0.0)
 

@@ -38,24 +38,43 @@ PLAN = Plan(metrics=(), rounds=1)
 TORCHRUN = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
 
 
-def test_torchruns_variables_say_which_rank_this_is() -> None:
-    rank = own_rank(TORCHRUN)
+def under_torchrun(**variables: str) -> Rank:
+    """Which rank this is where torchrun has said so."""
+    rank = own_rank({**TORCHRUN, **variables})
     assert rank is not None
+    return rank
+
+
+def test_torchruns_variables_say_which_rank_this_is() -> None:
+    rank, zero = under_torchrun(), under_torchrun(RANK="0")
     assert (rank.number, rank.count, rank.leads, rank.launched) == (1, 2, False, False)
-    zero = own_rank({**TORCHRUN, "RANK": "0"})
-    assert zero is not None
     assert zero.leads
-    assert zero.rendezvous == rank.rendezvous
-    other = own_rank({**TORCHRUN, "MASTER_PORT": "29501"})
-    assert other is not None
-    assert other.rendezvous != rank.rendezvous
+    assert zero.rendezvous == rank.rendezvous != under_torchrun(MASTER_PORT="29501").rendezvous
+    # One rank alone is none.
+    assert own_rank({}) is None
+    assert own_rank({**TORCHRUN, "RANK": "0", "WORLD_SIZE": "1"}) is None
+    assert own_rank({name: TORCHRUN[name] for name in ("RANK", "WORLD_SIZE")}) is None
+    for variables, says in (
+        ({"WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2"}, "--nproc-per-node 2"),
+        ({"RANK": "first"}, "are numbers"),
+    ):
+        with pytest.raises(UsageFailure, match=says):
+            under_torchrun(**variables)
+
+
+def test_a_rank_that_a_session_started_never_leads_nor_starts_another() -> None:
+    """As of `measure_ranks(entry, 1)`."""
+    told = json.dumps({"meeting": "here", "decides": True, "only": "step"})
+    for count in (1, 2):
+        rank = under_torchrun(RANK="0", WORLD_SIZE=str(count), GPUPERF_RANKS=told)
+        assert rank == Rank(0, count, "here", True, decides=True, only="step")
+        assert not rank.leads
 
 
 def test_a_collector_that_replays_is_refused_before_ranks_meet(tmp_path: Path) -> None:
     """A collective that one rank repeats waits for the others; whoever joined would too."""
     own = DeviceInstrument(ScriptedCollector(), tmp_path)
-    zero = own_rank({**TORCHRUN, "RANK": "0"})
-    assert zero is not None
+    zero = under_torchrun(RANK="0")
     plain = default_settings(tmp_path)
     for settings in (replace(plain, collector="ncu"), replace(plain, protocol="paper-window")):
         with pytest.raises(UsageFailure, match=r"ncu|paper-window"):
@@ -66,19 +85,22 @@ def test_a_collector_that_replays_is_refused_before_ranks_meet(tmp_path: Path) -
 def test_names_of_any_length_name_a_socket() -> None:
     """One has 107 bytes."""
     long = {"MASTER_ADDR": f"{'host' * 40}.example.org", "TORCHELASTIC_RUN_ID": "job" * 40}
-    rank = own_rank({**TORCHRUN, **long})
-    assert rank is not None
+    rank = under_torchrun(**long)
     Rendezvous(rank.rendezvous, 2, 1.0).close()
-    other = own_rank({**TORCHRUN, **long, "TORCHELASTIC_RUN_ID": "job" * 39})
-    assert other is not None
+    other = under_torchrun(**{**long, "TORCHELASTIC_RUN_ID": "job" * 39})
     assert other.rendezvous != rank.rendezvous
 
 
 def test_where_nobody_leads_a_rank_is_refused_as_a_job_is(tmp_path: Path) -> None:
-    own = DeviceInstrument(ScriptedCollector(), tmp_path)
-    settings = replace(default_settings(tmp_path), time_limit=0.0)
     with pytest.raises(UsageFailure, match="nobody answered at the socket"):
-        RankInstrument(own, Rank(1, 2, f"gpuperf-test-{uuid.uuid4().hex}"), settings, str)
+        member(1, f"gpuperf-test-{uuid.uuid4().hex}", tmp_path, time_limit=0.0)
+
+
+def member(number: int, place: str, root: Path, time_limit: float = 20.0) -> RankInstrument:
+    """One of two ranks that meet there."""
+    own = DeviceInstrument(ScriptedCollector(), root)
+    settings = replace(default_settings(root), time_limit=time_limit)
+    return RankInstrument(own, Rank(number, 2, place), settings, str)
 
 
 class Aside(Progress):
@@ -98,14 +120,12 @@ class Aside(Progress):
 def test_a_verdict_is_that_of_the_leading_rank_and_is_waited_for_once(tmp_path: Path) -> None:
     """Without the time of the test: the leading rank may wait for fresh ranks meanwhile."""
     place = f"gpuperf-test-{uuid.uuid4().hex}"
-    settings = replace(default_settings(tmp_path), time_limit=20.0)
     subject = Subject("test_a", "step", "suite", "", {}, "core")
     shown = Aside(), Aside()
 
     def ends(number: int) -> list[str]:
-        own = DeviceInstrument(ScriptedCollector(), tmp_path)
         outcome = "failed" if number == 0 else "passed"
-        rank = RankInstrument(own, Rank(number, 2, place), settings, str)
+        rank = member(number, place, tmp_path)
         with closing(rank.others):
             before = rank.others.verdict("passed")  # nothing was measured: nobody waits
             rank.measure(subject, Work(lambda: None, Phases(), progress=shown[number]), PLAN)
@@ -123,11 +143,9 @@ def test_who_has_skipped_in_the_entry_misses_nobody_who_leaves(
     monkeypatch.setattr(barrier, "_TICK", 0.01)
     monkeypatch.setattr(barrier, "_SETTLING", 0.05)
     place = f"gpuperf-test-{uuid.uuid4().hex}"
-    settings = replace(default_settings(tmp_path), time_limit=20.0)
 
     def ends(number: int) -> str:
-        own = DeviceInstrument(ScriptedCollector(), tmp_path)
-        others = RankInstrument(own, Rank(number, 2, place), settings, str).others
+        others = member(number, place, tmp_path).others
         with closing(others):
             with suppress(pytest.skip.Exception), others.entering("step", "test_a"):
                 pytest.skip("not on this device")
@@ -135,19 +153,6 @@ def test_who_has_skipped_in_the_entry_misses_nobody_who_leaves(
 
     with ThreadPoolExecutor(2) as threads:
         assert list(threads.map(ends, range(2))) == ["", ""]
-
-
-def test_one_rank_alone_is_none() -> None:
-    assert own_rank({}) is None
-    assert own_rank({**TORCHRUN, "RANK": "0", "WORLD_SIZE": "1"}) is None
-    assert own_rank({name: TORCHRUN[name] for name in ("RANK", "WORLD_SIZE")}) is None
-
-
-def test_ranks_of_several_hosts_are_refused() -> None:
-    with pytest.raises(UsageFailure, match="--nproc-per-node 2"):
-        own_rank({**TORCHRUN, "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2"})
-    with pytest.raises(UsageFailure, match="are numbers"):
-        own_rank({**TORCHRUN, "RANK": "first"})
 
 
 def test_a_rank_under_torchrun_takes_a_gpu_of_its_own_where_there_is_one_for_each() -> None:
@@ -158,21 +163,6 @@ def test_a_rank_under_torchrun_takes_a_gpu_of_its_own_where_there_is_one_for_eac
     given = {"CUDA_VISIBLE_DEVICES": "GPU-b", "LOCAL_RANK": "1"}
     assert take_gpu(rank, ["GPU-b"], given) == ()
     assert given == {"CUDA_VISIBLE_DEVICES": "GPU-b", "LOCAL_RANK": "1"}
-
-
-def test_a_rank_that_a_session_started_never_leads() -> None:
-    told = json.dumps({"meeting": "here", "decides": True, "only": "step"})
-    rank = own_rank({**TORCHRUN, "RANK": "0", "GPUPERF_RANKS": told})
-    assert rank == Rank(0, 2, "here", True, decides=True, only="step")
-    assert rank is not None
-    assert not rank.leads
-
-
-def test_one_rank_that_a_session_started_is_one() -> None:
-    """`measure_ranks(entry, 1)`: else it would start another, which would start another."""
-    told = json.dumps({"meeting": "here", "decides": True, "only": "step"})
-    alone = {**TORCHRUN, "RANK": "0", "WORLD_SIZE": "1", "GPUPERF_RANKS": told}
-    assert own_rank(alone) == Rank(0, 1, "here", True, decides=True, only="step")
 
 
 def rank(series: dict[str, list[float]], *collectives: dict[str, tuple[float, ...]]) -> Measurement:
@@ -204,15 +194,19 @@ def test_what_a_rank_counts_while_it_waits_is_kept_for_each_rank_alone() -> None
     assert kept == [{"instructions", "cycles", "own_instructions"}] * 2
 
 
+def peer(**collectives: tuple[float, ...]) -> Peer:
+    """A rank in whose trace are these."""
+    return Peer("rank", H200, (), None, (collectives,))
+
+
 def test_the_rank_that_comes_last_has_not_waited() -> None:
-    early = Peer("rank 0", H200, (), None, ({"all_reduce": (50.0, 12.0), "gather": (3.0,)},))
-    late = Peer("rank 1", H200, (), None, ({"all_reduce": (10.0, 15.0), "gather": (3.0,)},))
+    early = peer(all_reduce=(50.0, 12.0), gather=(3.0,))
+    late = peer(all_reduce=(10.0, 15.0), gather=(3.0,))
     assert peer_waits([early, late]) == [[40.0], [3.0]]
 
 
 def test_other_collectives_on_another_rank_tell_nothing_of_waiting() -> None:
-    one = Peer("rank 0", H200, (), None, ({"all_reduce": (5.0,)},))
-    two = Peer("rank 1", H200, (), None, ({"all_reduce": (5.0, 5.0)},))
+    one, two = peer(all_reduce=(5.0,)), peer(all_reduce=(5.0, 5.0))
     assert peer_waits([one, two]) == []
     assert peer_waits([one, replace(two, collectives=())]) == []
     assert [s.metric for s in joined([rank({"launches": [1.0]})] * 2).samples] == ["launches"]
@@ -225,10 +219,7 @@ def test_nobody_waits_less_than_nothing_and_of_each_collective_one_not_at_all(
     durations: list[list[float]],
 ) -> None:
     for place in range(3):
-        peers = [
-            Peer("rank", H200, (), None, ({"all_reduce": (own[place],)},)) for own in durations
-        ]
-        waits = peer_waits(peers)
+        waits = peer_waits([peer(all_reduce=(own[place],)) for own in durations])
         assert min(own for (own,) in waits) == 0
         assert all(own >= 0 for (own,) in waits)
 
@@ -242,10 +233,8 @@ def test_gloos_collectives_are_those_that_it_annotates() -> None:
     ]
     taken, durations = host_collectives(Trace(events))
     assert taken == 55_000.0
-    assert durations == {
-        "gloo:all_reduce": (30_000.0, 10_000.0),
-        "gloo:all_gather": (25_000.0,),
-    }
+    reduced, gathered = (30_000.0, 10_000.0), (25_000.0,)
+    assert durations == {"gloo:all_reduce": reduced, "gloo:all_gather": gathered}
 
 
 def test_the_joined_measurement_comes_back_from_its_file_as_it_was() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -155,22 +156,38 @@ def test_a_replica_whose_test_fails_after_it_measured_counts(processes: Processe
     assert len(replicas().measurements(TEST, "step", 1)) == 1
 
 
-def test_a_fresh_process_has_the_sessions_arguments_and_a_cache_of_its_own(
-    processes: Processes,
+OWN = ("-o", "cache_dir=/...")
+
+
+@pytest.mark.parametrize(
+    ("typed", "more", "command"),
+    [
+        ("-n4 -- a.py", {"written": ("cache_dir",)}, ["-n4", *OWN, "--", "a.py"]),
+        (
+            "-n4 -- a.py",
+            {"written": ("cache_dir",), "distributed": True},
+            ["-n4", *OWN, "-n0", "--", "a.py"],
+        ),
+        ("-pno:cacheprovider", {}, ["-pno:cacheprovider"]),
+        ("--cov=a --cov-report xml", {}, ["--cov=a", "--cov-report="]),
+        # It draws the numbers that the session has drawn.
+        ("--randomly-seed=9 a.py", {"seed": 7}, ["--randomly-seed=9", "a.py", "--randomly-seed=7"]),
+        ("-x -- a.py", {"seed": 7}, ["-x", "--randomly-seed=7", "--", "a.py"]),
+        (
+            "a.py",
+            {"addopts": ("-ra", "--junitxml=x y.xml"), "written": ("log_file",)},
+            ["a.py", "-o", "log_file=/...", "-o", "addopts=-ra"],
+        ),
+    ],
+)
+def test_a_fresh_process_has_the_sessions_arguments_and_places_of_its_own(
+    processes: Processes, typed: str, more: dict[str, Any], command: list[str]
 ) -> None:
-    for distributed, more in ((False, []), (True, ["-n0"])):
-        written = ("cache_dir",)
-        made = replicas(None, "-n4", "--", "a.py", written=written, distributed=distributed)
-        made.measurements(TEST, "step", 1)
-        first, option, cache, *others = processes.commands[-1]
-        assert (first, option) == ("-n4", "-o")
-        assert cache.startswith("cache_dir=")
-        assert others == [*more, "--", "a.py"]
-
-
-def test_without_a_cache_it_is_told_of_none(processes: Processes) -> None:
-    replicas(None, "-pno:cacheprovider").measurements(TEST, "step", 1)
-    assert processes.commands == [["-pno:cacheprovider"]]
+    replicas(None, *typed.split(), **more).measurements(TEST, "step", 1)
+    assert [re.sub("=/.*", "=/...", word) for word in processes.commands[-1]] == command
+    (added,) = processes.added
+    assert [*added] == ["COVERAGE_FILE"] * ("--cov=a" in command)
+    assert all(Path(place).is_absolute() for place in added.values())
 
 
 @pytest.mark.parametrize(
@@ -196,29 +213,12 @@ def test_what_writes_for_the_session_or_leaves_out_the_test_is_not_inherited(
     assert unwritten(typed) == left
 
 
-def test_nor_is_it_from_the_ini_file_or_the_environment(
+def test_nor_is_it_from_the_environment(
     processes: Processes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTEST_ADDOPTS", "-q --log-file='a b'")
-    made = replicas(None, "a.py", addopts=("-ra", "--junitxml=x y.xml"), written=("log_file",))
-    made.measurements(TEST, "step", 1)
-    first, option, log, other, addopts = processes.commands[-1]
-    assert (first, option, other, addopts) == ("a.py", "-o", "-o", "addopts=-ra")
-    assert log.startswith("log_file=/")
-    assert processes.added[-1] == {"PYTEST_ADDOPTS": "-q"}
-
-
-def test_coverage_traces_there_too_and_goes_elsewhere(processes: Processes) -> None:
-    replicas(None, "--cov=a", "--cov-report", "xml").measurements(TEST, "step", 1)
-    assert processes.commands == [["--cov=a", "--cov-report="]]
-    (added,) = processes.added
-    assert Path(added.pop("COVERAGE_FILE")).is_absolute()
-    assert added == {}
-
-
-def test_it_draws_the_numbers_that_the_session_has_drawn(processes: Processes) -> None:
-    replicas(None, "--randomly-seed=last", "--", "a.py", seed=7).measurements(TEST, "step", 1)
-    assert processes.commands == [["--randomly-seed=last", "--randomly-seed=7", "--", "a.py"]]
+    replicas(None, "a.py").measurements(TEST, "step", 1)
+    assert processes.added == [{"PYTEST_ADDOPTS": "-q"}]
 
 
 def test_it_is_told_what_its_session_holds_for_it_when_it_starts(processes: Processes) -> None:

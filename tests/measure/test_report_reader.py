@@ -9,7 +9,6 @@ import pytest
 
 from pytest_gpuperf.errors import BadFile, UsageFailure
 from pytest_gpuperf.measure.ncu import ncu_command, profiled_step, report_reader
-from tests.corruption import refusal
 from tests.measure.ncu_reports import KERNEL, KERNELS, LONGER, RANGE, module, page, written
 
 
@@ -73,16 +72,14 @@ def test_a_toolkit_s_program_has_the_module_of_its_newest_nsight_compute(tmp_pat
     )
 
 
-def test_without_a_module_it_says_what_has_one() -> None:
-    said = refusal(profiled_step.read, KERNELS, UsageFailure)
-    assert "pip install 'ncu-report>=2026.2'" in said
-    assert "--ncu FILE" in said
-
-
-def test_files_that_are_no_reports(tmp_path: Path) -> None:
-    for name, says in (("step.csv", r"is no \.ncu-rep"), ("step.ncu-rep", "no such file")):
+def test_without_a_module_or_a_report_it_says_what_is_needed(tmp_path: Path) -> None:
+    for file, says in (
+        (KERNELS, r"pip install 'ncu-report>=2026\.2'.*--ncu FILE"),
+        (tmp_path / "step.csv", r"is no \.ncu-rep"),
+        (tmp_path / "step.ncu-rep", "no such file"),
+    ):
         with pytest.raises(UsageFailure, match=says):
-            profiled_step.read(tmp_path / name)
+            profiled_step.read(file)
 
 
 def test_a_module_that_fails_or_finds_nothing(

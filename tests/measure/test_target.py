@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,7 @@ from pytest_gpuperf.measure.cpu.cpu_collector import CpuCollector
 from pytest_gpuperf.measure.cupti.cupti_collector import CuptiCollector
 from pytest_gpuperf.measure.cupti.paper_window import WindowCounter
 from pytest_gpuperf.measure.device import nvml
-from pytest_gpuperf.measure.instrument import DeviceInstrument, Instrument
+from pytest_gpuperf.measure.instrument import DeviceInstrument
 from pytest_gpuperf.measure.ncu.ncu_collector import NcuCollector
 from pytest_gpuperf.measure.replica import PROFILED, WINDOW, Invocation, Replicas, Task, TaskRunner
 from pytest_gpuperf.model.settings import Settings
@@ -32,18 +33,18 @@ def wanted(arch: str = "auto", collector: str = "auto", replay: Path | None = No
     return replace(settings, arch=arch, collector=collector, replay=replay)
 
 
-def collector_for(settings: Settings, offered: Collector | None = None) -> Collector:
-    return target.collector_for(settings, REPLICAS, offered)
-
-
-def instrument_for(settings: Settings, offered: Collector | None = None) -> Instrument:
-    return target.instrument_for(settings, REPLICAS, offered=offered)
+def measures(settings: Settings, kind: type, **more: Any) -> DeviceInstrument:
+    """What measures so, with a collector of this kind."""
+    source = target.instrument_for(settings, REPLICAS, **more)
+    assert isinstance(source, DeviceInstrument)
+    assert isinstance(source._collector, kind), settings
+    return source
 
 
 def refuses(settings: Settings, *said: str, offered: Collector | None = None) -> None:
     """Measuring so is a usage error, which says all this."""
     with pytest.raises(UsageFailure) as caught:
-        instrument_for(settings, offered)
+        target.instrument_for(settings, REPLICAS, offered=offered)
     for part in said:
         assert part in str(caught.value), settings
 
@@ -84,14 +85,17 @@ PORTABLE = (wanted(collector="cpu"), wanted("cpu"), wanted("cpu", "cpu"))
 
 @pytest.mark.usefixtures("h200")
 def test_a_gpu_is_measured_through_cupti_unless_something_else_is_asked_for() -> None:
+    """And a canary is read on GPUs that we measure ourselves."""
     for settings in (wanted(), wanted("sm90"), wanted(collector="cupti"), wanted("sm90", "cupti")):
-        collector = collector_for(settings)
-        assert isinstance(collector, CuptiCollector), settings
-        assert (collector.device().arch, collector.device().name) == ("sm90", "NVIDIA H200")
-    assert isinstance(collector_for(wanted(collector="ncu")), NcuCollector)
+        source = measures(settings, CuptiCollector)
+        assert (source.device.arch, source.device.name) == ("sm90", "NVIDIA H200")
+        assert source._has_canary
+    assert measures(wanted(collector="ncu"), NcuCollector)._has_canary
     # A GPU keeps nobody from the portable counts.
     for settings in PORTABLE:
-        assert isinstance(collector_for(settings), CpuCollector), settings
+        assert not measures(settings, CpuCollector)._has_canary
+    offered = ScriptedCollector()
+    assert not measures(wanted(), ScriptedCollector, offered=offered)._has_canary
 
 
 @pytest.mark.usefixtures("h200")
@@ -114,23 +118,8 @@ def test_a_task_stands_in_the_collectors_place() -> None:
         (Task("a.py::test", PROFILED, "step"), TaskRunner),
         (Task("a.py::test", WINDOW, "step"), WindowCounter),
     ):
-        source = target.instrument_for(wanted(), REPLICAS, task=task)
-        assert isinstance(source, DeviceInstrument)
-        assert isinstance(source._collector, kind), task
+        source = measures(wanted(), kind, task=task)
         assert source._guarded is source._has_canary is (kind is CuptiCollector)
-
-
-@pytest.mark.usefixtures("h200")
-def test_a_canary_is_read_on_gpus_that_we_measure_ourselves() -> None:
-    for settings, offered, has_canary in (
-        (wanted(), None, True),
-        (wanted(collector="ncu"), None, True),
-        (wanted("cpu"), None, False),
-        (wanted(), ScriptedCollector(), False),
-    ):
-        source = instrument_for(settings, offered)
-        assert isinstance(source, DeviceInstrument)
-        assert source._has_canary is has_canary, settings
 
 
 # Without one
@@ -139,8 +128,7 @@ def test_a_canary_is_read_on_gpus_that_we_measure_ourselves() -> None:
 @pytest.mark.usefixtures("no_gpu")
 def test_without_a_gpu_the_portable_counts_are_taken() -> None:
     for settings in (wanted(), *PORTABLE):
-        collector = collector_for(settings)
-        assert isinstance(collector, CpuCollector), settings
+        collector = measures(settings, CpuCollector)._collector
         assert collector.device().arch == "cpu"
         assert collector.software()["cpu"]
 
@@ -177,9 +165,9 @@ def test_a_gpu_without_a_driver_is_no_cpu(
     if is_gpu:
         refuses(wanted(), "NVIDIA GPU in this machine (PCI 0000:41:00.0)", "--gpu-arch cpu")
     else:
-        assert isinstance(collector_for(wanted()), CpuCollector)
+        measures(wanted(), CpuCollector)
     for settings in PORTABLE:
-        assert isinstance(collector_for(settings), CpuCollector)
+        measures(settings, CpuCollector)
 
 
 @pytest.mark.usefixtures("h200")
@@ -189,7 +177,7 @@ def test_where_the_driver_speaks_of_gpus_none_visible_is_meant(
     pci(tmp_path, "0x10de", "0x030200")
     monkeypatch.setattr(nvml, "_PCI", tmp_path)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    assert isinstance(collector_for(wanted()), CpuCollector)
+    measures(wanted(), CpuCollector)
 
 
 # A collector that a hook brought
@@ -199,8 +187,8 @@ def test_where_the_driver_speaks_of_gpus_none_visible_is_meant(
 def test_an_offered_collector_goes_first_if_it_is_of_the_architecture() -> None:
     offered = ScriptedCollector(device=A100)
     for arch in ("auto", "sm80"):
-        assert collector_for(wanted(arch), offered) is offered
-        instrument = instrument_for(wanted(arch), offered)
+        instrument = measures(wanted(arch), ScriptedCollector, offered=offered)
+        assert instrument._collector is offered
         assert (instrument.device, instrument.torch_device) == (A100, "cuda")
     refuses(wanted("sm90"), "asks for sm90 baselines, but", "A100", "(sm80)", offered=offered)
     portable = ScriptedCollector(device=nvml.portable_device())
@@ -213,7 +201,7 @@ def test_an_offered_collector_goes_first_if_it_is_of_the_architecture() -> None:
 @pytest.mark.usefixtures("no_gpu")
 def test_a_recorded_run_needs_no_device_but_its_own_architecture(recorded: Path) -> None:
     for arch in ("auto", "sm90"):
-        instrument = instrument_for(wanted(arch, replay=recorded))
+        instrument = target.instrument_for(wanted(arch, replay=recorded), REPLICAS)
         assert (instrument.device, instrument.torch_device) == (H200, "cpu")
     refuses(
         wanted("sm80", replay=recorded),

@@ -91,10 +91,6 @@ def test_comments_stay_with_what_they_are_about() -> None:
     assert baseline_files.with_comments(KEPT, NEW) == KEPT
 
 
-def test_without_comments_nothing_is_added() -> None:
-    assert baseline_files.with_comments("tests:\n  'a # b': 1\n", NEW) == NEW
-    assert baseline_files.with_comments("", NEW) == NEW
-
-
-def test_without_entries_there_are_only_comments() -> None:
-    assert baseline_files.with_comments("# alone", NEW) == NEW + "# alone\n"
+def test_without_comments_nothing_is_added_and_without_entries_only_they_are() -> None:
+    for old, added in (("tests:\n  'a # b': 1\n", ""), ("", ""), ("# alone", "# alone\n")):
+        assert baseline_files.with_comments(old, NEW) == NEW + added

@@ -8,8 +8,9 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -84,21 +85,11 @@ def test_the_entry_is_named_and_what_is_wrong_with_it() -> None:
         assert (caught.file, caught.entry) == (FILE, entry)
         assert problem in caught.problem
         assert "more)" not in caught.problem
-
-
-def test_of_several_bad_entries_the_first_is_named_and_the_rest_counted() -> None:
+    # Of several the first is named and the rest are counted.
     bad = [{"number": "x"}, {"number": 1}, {"number": "y", "setting": []}]
     caught = refusal({"schema": 3, "leaves": {"a": bad}})
     assert caught.entry == "leaves/a/0/number"
     assert caught.problem.endswith("(2 more)")
-
-
-def test_text_that_no_file_can_hold_is_escaped() -> None:
-    assert files.writable("Größe \udc80") == "Größe \\udc80"
-
-
-def test_the_moment_is_utc_to_the_second() -> None:
-    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", files.utc_now())
 
 
 # Writing
@@ -114,28 +105,20 @@ def umask(mask: int) -> Iterator[None]:
         os.umask(before)
 
 
-def test_a_file_is_written_with_its_folders_and_nothing_beside_it(tmp_path: Path) -> None:
+def test_a_file_is_written_at_once_with_its_folders_and_the_permissions_of_any(
+    tmp_path: Path,
+) -> None:
     file = tmp_path / "a" / "b" / "file.yaml"
     files.write_atomically(file, "Größe\n")
-    assert file.read_text(encoding="utf-8") == "Größe\n"
-    assert list(file.parent.iterdir()) == [file]
-
-
-def test_the_permissions_are_those_of_any_new_file(tmp_path: Path) -> None:
-    for mask, mode in ((0o022, 0o644), (0o077, 0o600), (0o002, 0o664)):
-        with umask(mask):
-            files.write_atomically(tmp_path / "file", "x")
-            assert os.umask(mask) == mask
-        assert (tmp_path / "file").stat().st_mode & 0o777 == mode
-
-
-def test_the_old_content_is_gone_at_once(tmp_path: Path) -> None:
-    file = tmp_path / "file"
-    file.write_text("old and long")
-    with file.open() as reader:
-        files.write_atomically(file, "new")
-        assert reader.read() == "old and long"
+    with file.open(encoding="utf-8") as reader:
+        for mask, mode in ((0o022, 0o644), (0o077, 0o600), (0o002, 0o664)):
+            with umask(mask):
+                files.write_atomically(file, "new")
+                assert os.umask(mask) == mask
+            assert file.stat().st_mode & 0o777 == mode
+        assert reader.read() == "Größe\n"
     assert file.read_text() == "new"
+    assert list(file.parent.iterdir()) == [file]
 
 
 def test_a_write_that_fails_in_the_middle_leaves_the_old_file_alone(
@@ -155,29 +138,22 @@ def test_a_write_that_fails_in_the_middle_leaves_the_old_file_alone(
 
 
 def test_what_stands_in_a_file_s_place_is_a_usage_failure(tmp_path: Path) -> None:
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "file").write_text("a file")
-    with pytest.raises(UsageFailure, match=r"folder: cannot be written \(Is a directory\)"):
-        files.write_atomically(tmp_path / "folder", "x")
-    with pytest.raises(UsageFailure, match="cannot be written"):
-        files.write_atomically(tmp_path / "file" / "inside", "x")
-    with pytest.raises(UsageFailure, match=r"folder: cannot be removed \("):
-        files.remove(tmp_path / "folder")
-    assert (tmp_path / "file").read_text() == "a file"
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["file", "folder"]
-
-
-def test_whether_a_file_can_be_written_is_asked_before_the_work(tmp_path: Path) -> None:
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "file").write_text("a file")
-    for place, says in (
-        ("new/folder/x.json", ""),
-        ("file", ""),
-        ("folder", r"folder: cannot be written \(it is a folder\)"),
-        ("file/inside/x", r"x: cannot be written \(.*file is no folder\)"),
+    """And it is known before the work."""
+    folder, file = tmp_path / "folder", tmp_path / "file"
+    folder.mkdir()
+    file.write_text("a file")
+    for refuses, place, says in (
+        (partial(files.write_atomically, content="x"), folder, r"written \(Is a directory\)"),
+        (partial(files.write_atomically, content="x"), file / "inside", "cannot be written"),
+        (files.remove, folder, r"folder: cannot be removed \("),
+        (files.check_writable, folder, r"folder: cannot be written \(it is a folder\)"),
+        (files.check_writable, file / "inside/x", r"x: cannot be written \(.*file is no folder\)"),
     ):
-        with pytest.raises(UsageFailure, match=says) if says else nullcontext():
-            files.check_writable(tmp_path / place)
+        with pytest.raises(UsageFailure, match=says):
+            refuses(place)
+    files.check_writable(tmp_path / "new/folder/x.json")
+    files.check_writable(file)
+    assert file.read_text() == "a file"
     assert sorted(file.name for file in tmp_path.iterdir()) == ["file", "folder"]
 
 
@@ -259,15 +235,12 @@ def test_what_another_process_holds_is_refused_in_time_and_says_who_or_waited_fo
     assert child.returncode == 0
 
 
-def test_what_a_killed_process_held_is_free(tmp_path: Path) -> None:
+def test_it_is_free_after_an_error_an_end_and_whatever_was_forked_meanwhile(tmp_path: Path) -> None:
     with held_by_another(tmp_path) as child:
         child.kill()
         child.wait()
         with files.locked(tmp_path, patience=0):
             pass
-
-
-def test_it_is_free_after_an_error_and_whatever_was_forked_meanwhile(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError), files.locked(tmp_path):
         _ = 1 / 0
     ours, theirs = os.pipe()
@@ -300,12 +273,12 @@ def test_whoever_may_read_a_folder_holds_it_and_nothing_is_left_in_it(tmp_path: 
 
 def test_what_cannot_be_held_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(UsageFailure, match=r"x: cannot be made \(Not a directory"):
-        with files.changing(tmp_path / "file" / "x"):
-            pytest.fail("nothing can be held")
     (tmp_path / "loop").symlink_to("loop")
-    with pytest.raises(UsageFailure, match=r"loop: cannot be held \(Too many levels"):
-        with files.locked(tmp_path / "loop"):
+    for holds, says in (
+        (files.changing(tmp_path / "file" / "x"), r"x: cannot be made \(Not a directory"),
+        (files.locked(tmp_path / "loop"), r"loop: cannot be held \(Too many levels"),
+    ):
+        with pytest.raises(UsageFailure, match=says), holds:
             pytest.fail("nothing can be held")
 
 
@@ -328,7 +301,9 @@ def test_who_reserves_a_file_keeps_others_from_it_and_leaves_nothing(tmp_path: P
         pytest.fail("nothing can be written there")
 
 
-def test_paths_below_the_root_are_short() -> None:
+def test_texts_are_such_as_files_can_hold_and_people_read() -> None:
+    assert files.writable("Größe \udc80") == "Größe \\udc80"
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", files.utc_now())
     assert files.short(Path("/root/a/b.yaml"), Path("/root")) == "a/b.yaml"
     assert files.short(Path("/elsewhere/b.yaml"), Path("/root")) == "/elsewhere/b.yaml"
 
@@ -417,13 +392,10 @@ def test_what_is_put_away_is_taken_out_as_it_was_and_is_small(leaves: int) -> No
 @pytest.mark.parametrize(
     ("remote", "address"),
     [
-        ("https://github.com/lab/net.git", "https://github.com/lab/net"),
-        (
-            "https://somebody:secret@git.lab.org:8443/group/sub/net/",
-            "https://git.lab.org/group/sub/net",
-        ),
-        ("git@github.com:lab/net.git", "https://github.com/lab/net"),
-        ("ssh://git@git.lab.org:2222/lab/net", "https://git.lab.org/lab/net"),
+        ("https://github.com/lab/net.git", "github.com/lab/net"),
+        ("https://somebody:secret@git.lab.org:8443/group/sub/net/", "git.lab.org/group/sub/net"),
+        ("git@github.com:lab/net.git", "github.com/lab/net"),
+        ("ssh://git@git.lab.org:2222/lab/net", "git.lab.org/lab/net"),
         ("/srv/git/net.git", ""),
         ("file:///srv/git/net.git", ""),
         ("https://github.com/lab/<script>", ""),
@@ -437,4 +409,4 @@ def test_a_repository_is_read_where_it_comes_from(
     files.git(tmp_path, "init", "-q")
     if remote:
         files.git(tmp_path, "remote", "add", "origin", remote)
-    assert files.web_address(tmp_path) == address
+    assert files.web_address(tmp_path) == (f"https://{address}" if address else "")

@@ -121,13 +121,10 @@ def test_a_table_comes_back_the_same(
     baseline = tmp_path_factory.mktemp("tables") / "meddpm.yaml"
     content = kernel_files.content({TEST: {STEP: table}}, H200, "meddpm")
     assert content == kernel_files.content({TEST: {STEP: table}}, H200, "meddpm")
+    text = lzma.decompress(content).decode()
+    assert text.startswith('{"schema":1,"arch":"sm90","device":"NVIDIA H200","suite":"meddpm"')
     kernel_files.path_beside(baseline).write_bytes(content)
     assert accepted(baseline, kernel_files.listed(table)) == table
-
-
-def test_it_is_compressed_json(baseline: Path) -> None:
-    text = lzma.decompress(kernel_files.path_beside(baseline).read_bytes()).decode()
-    assert text.startswith('{"schema":1,"arch":"sm90","device":"NVIDIA H200","suite":"meddpm"')
 
 
 # What cannot be trusted
@@ -143,14 +140,7 @@ def test_what_was_accepted_is_there_or_it_is_said_how_to_get_it(baseline: Path) 
             accepted(baseline)
 
 
-def test_a_file_that_is_gone_says_how_to_get_it_back(baseline: Path) -> None:
-    kernel_files.path_beside(baseline).unlink()
-    assert kernel_files.load_for(baseline, H200, "meddpm") is None
-    with pytest.raises(BadFile, match=r"no such file\. Restore it from git, or delete it"):
-        accepted(baseline)
-
-
-def test_a_file_that_was_cut_short_is_refused(baseline: Path) -> None:
+def test_a_file_that_is_gone_or_was_cut_short_says_how_to_get_it_back(baseline: Path) -> None:
     beside = kernel_files.path_beside(baseline)
     content = beside.read_bytes()
     for size in (0, 1, 30, -1):
@@ -158,6 +148,10 @@ def test_a_file_that_was_cut_short_is_refused(baseline: Path) -> None:
         message = refusal(lambda _: accepted(baseline), beside, BadFile)
         assert "not compressed by xz" in message or "not JSON" in message
         assert "Restore it from git" in message
+    beside.unlink()
+    assert kernel_files.load_for(baseline, H200, "meddpm") is None
+    with pytest.raises(BadFile, match=r"no such file\. Restore it from git, or delete it"):
+        accepted(baseline)
 
 
 HERE = ("tests", TEST, STEP)

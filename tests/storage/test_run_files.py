@@ -23,8 +23,8 @@ from pytest_gpuperf.model.measurement import (
 from pytest_gpuperf.model.result import Expectation, Outcome, Run
 from pytest_gpuperf.storage import files, run_files
 from tests import strategies
-from tests.corruption import changed, refusal, unreadable
-from tests.examples import TEST, measurement, processes, run, verdict
+from tests.corruption import Wrong, changed, is_named, refusal, unreadable
+from tests.examples import TEST, measurement, run, verdict
 
 SAVED = run(
     [
@@ -80,13 +80,6 @@ def test_a_saved_run_is_readable_text_with_every_bit_in_the_place_of_the_old_one
     assert [value.hex() for value in loaded] == [value.hex() for value in values]
 
 
-@pytest.mark.parametrize("name", ["run.json", "run.json.xz"])
-def test_a_draft_says_the_same(name: str, tmp_path: Path) -> None:
-    whole = run(processes("cycles", [[1.0, 2.0], [3.0, 4.0]]))
-    run_files.save_draft(whole, tmp_path / name)
-    assert run_files.load(tmp_path / name) == whole
-
-
 @pytest.mark.parametrize(
     "recording", ["h200-meddpm.json", "h200-tf32-broken.json.xz", "h200-optimizations.json.xz"]
 )
@@ -95,23 +88,13 @@ def test_a_draft_of_what_was_recorded_says_the_same(recording: str, tmp_path: Pa
     whole = recorded.run(f"docs/runs/{recording}")
     for results in (whole.results(), ()):
         draft = whole.with_results(results)
-        run_files.save_draft(draft, tmp_path / "run.json")
-        assert run_files.load(tmp_path / "run.json") == draft
+        run_files.save_draft(draft, tmp_path / recording)
+        assert run_files.load(tmp_path / recording) == draft
 
 
-def test_the_timelines_of_an_older_run_are_dropped(file: Path) -> None:
-    data = files.to_plain(run([measurement()]))
-    for entry in data["measurements"]:
-        entry["timeline"] = {"samples": 2, "series": {"sm_active": [1.0, None]}}
-    file.write_text(json.dumps(data), encoding="utf-8")
-    assert run_files.load(file) == run([measurement()])
-
-
-def test_what_an_older_run_says_of_a_metric_that_is_measured_no_more_is_dropped(
-    file: Path,
-) -> None:
+def test_what_an_older_run_has_of_what_is_measured_no_more_is_dropped(file: Path) -> None:
     said = {"cpu_cycles": [1.0], "cpu_ipc": [2.0]}
-    one, two = measurement({"cycles": [1.0]}), measurement({"cycles": [1.0]}, process="p2")
+    held = (Outcome.HOLDS, "within")
     older = replace(
         SAVED,
         measurements=(
@@ -119,30 +102,28 @@ def test_what_an_older_run_says_of_a_metric_that_is_measured_no_more_is_dropped(
             measurement({"cycles": [1.0]}, process="p2", unsupported={"cpu_instructions": "none"}),
         ),
         verdicts=(verdict(), replace(verdict(), metric="cpu_ipc")),
-        expectations=(
-            Expectation(
-                TEST, "cpu_ipc", "instructions/cycle", "step", 1, None, Outcome.HOLDS, "within"
-            ),
-        ),
+        expectations=(Expectation(TEST, "cpu_ipc", "instructions/cycle", "step", 1, None, *held),),
     )
-    run_files.save(older, file)
-    assert run_files.load(file) == run([one, two], [verdict()])
+    data = files.to_plain(older)
+    data["measurements"][0]["timeline"] = {"samples": 2, "series": {"sm_active": [1.0, None]}}
+    file.write_text(json.dumps(data), encoding="utf-8")
+    kept = [measurement({"cycles": [1.0]}, process=process) for process in ("p1", "p2")]
+    assert run_files.load(file) == run(kept, [verdict()])
 
 
 # What is refused
 
 
 def test_what_cannot_be_read_is_named(tmp_path: Path, file: Path) -> None:
-    with pytest.raises(UsageFailure, match=re.escape(f"{file}: no such run file")):
-        run_files.load(file)
-    with pytest.raises(UsageFailure, match=re.escape(f"{tmp_path}: cannot be read (Is a dir")):
-        run_files.load(tmp_path)
+    def says(place: Path, problem: str) -> None:
+        with pytest.raises(UsageFailure, match=re.escape(f"{place}: {problem}")):
+            run_files.load(place)
+
+    says(file, "no such run file")
+    says(tmp_path, "cannot be read (Is a dir")
     run_files.save(SAVED, file)
-    with (
-        unreadable(file),
-        pytest.raises(UsageFailure, match=r"run.json: cannot be read \(Permission denied\)"),
-    ):
-        run_files.load(file)
+    with unreadable(file):
+        says(file, "cannot be read (Permission denied)")
 
 
 @settings(max_examples=25)
@@ -167,9 +148,8 @@ def test_what_is_no_run_is_refused(file: Path) -> None:
         assert message in refusal(run_files.load, file, BadFile), content[:40]
 
 
-Where = tuple[str | int, ...]
 INFINITE, NAN = float("inf"), float("nan")
-WRONG: list[tuple[Where, object, Where | None, str]] = [
+WRONG: Wrong = [
     (("schema",), 2, None, "Install the version of pytest-gpuperf that wrote it"),
     (("extra",), 1, None, "Unexpected keyword"),
     ((*SAMPLES, 0, "values", 1), NAN, None, "finite number"),
@@ -192,42 +172,38 @@ WRONG: list[tuple[Where, object, Where | None, str]] = [
     ((*FIRST, "fingerprint", "device", "arch"), "sm90/../..", None, '"sm90/../.." is no name'),
     (("verdicts", 0, "change"), -INFINITE, None, "finite number"),
 ]
-"""Where, what is there instead, which entry is named where it is another, and what is said."""
 
 
 def test_a_wrong_entry_is_named(file: Path) -> None:
-    for path, value, entry, problem in WRONG:
-        file.write_text(json.dumps(changed(PLAIN, path, value)))
-        message = refusal(run_files.load, file, BadFile)
-        assert message.startswith(f"{file}: {'/'.join(map(str, entry or path))}: "), (path, value)
-        assert problem in message, (path, value)
+    def written(plain: object) -> Path:
+        file.write_text(json.dumps(plain))
+        return file
+
+    is_named(run_files.load, written, PLAIN, WRONG)
     file.write_text(json.dumps(PLAIN).replace("437000100.5", "1e400"))
     assert "measurements/0/samples/0/values/1: " in refusal(run_files.load, file, BadFile)
 
 
-def test_counts_may_be_zero_where_a_step_can_have_none(file: Path) -> None:
+def test_counts_may_be_zero_where_a_step_can_have_none_and_shares_have_an_end(file: Path) -> None:
     step = {"cycles": [1.0], "launches": [0.0], "instructions": [0.0], "copies": [0.0, -0.0]}
     idle = run([measurement(step, phases={"optimizer": {"cycles": [0.0]}})])
     run_files.save(idle, file)
     assert run_files.load(file) == idle
-    for metric, launches, problem in (
-        ("instructions", 1.0, "instructions of step is 0 instructions"),
-        ("kernel_time", 1.0, "kernel_time of step is 0 ns"),
-        ("copy_overlap", 0.0, ""),
+    launching = {"cycles": [1.0], "launches": [1.0]}
+    for series, problem in (
+        ({**launching, "instructions": [1.0, 0.0]}, "instructions of step is 0 instructions"),
+        ({**launching, "kernel_time": [1.0, 0.0]}, "kernel_time of step is 0 ns"),
+        ({"cycles": [1.0], "launches": [0.0], "copy_overlap": [1.0, 0.0]}, ""),
+        ({"copy_overlap": [100.0]}, ""),
+        ({"copy_overlap": [101.0]}, "which is no percentage"),
+        ({"l2_hit_rate": [1000.0]}, ""),
+        ({"l2_hit_rate": [1001.0]}, "which is no percentage"),
     ):
-        series = {"cycles": [1.0], "launches": [launches], metric: [1.0, 0.0]}
         run_files.save(run([measurement(series)]), file)
         if problem:
             assert problem in refusal(run_files.load, file, BadFile)
         else:
             run_files.load(file)
-    for metric, most in (("copy_overlap", 100.0), ("l2_hit_rate", 1000.0)):
-        for value in (most, most + 1):
-            run_files.save(run([measurement({metric: [value]})]), file)
-            if value > most:
-                assert "which is no percentage" in refusal(run_files.load, file, BadFile)
-            else:
-                run_files.load(file)
 
 
 def test_what_could_not_be_read_again_is_not_written_over_what_can_be(
@@ -242,10 +218,10 @@ def test_what_could_not_be_read_again_is_not_written_over_what_can_be(
 
 
 def test_suites_may_be_called_as_folders_are(file: Path) -> None:
-    for suite in ("x", "test_a.b", "convnext_ddpm", "GPU tests", "c++", "größe", "日本語", "-x"):
-        named = run([measurement(suite=suite)])
-        run_files.save(named, file)
-        assert run_files.load(file) == named
+    names = ("x", "test_a.b", "convnext_ddpm", "GPU tests", "c++", "größe", "日本語", "-x")
+    named = run([measurement(suite=suite) for suite in names])
+    run_files.save(named, file)
+    assert run_files.load(file) == named
 
 
 @settings(max_examples=50)
@@ -294,35 +270,27 @@ def test_merged_runs_keep_every_measurement_and_no_verdict() -> None:
 
 
 def test_a_pattern_is_a_part_of_a_node_id_or_the_shell_s() -> None:
-    for pattern in (
-        TEST,  # pasted
-        "test_training_step[tf32]",  # its end, pasted
-        "[tf32]",
-        "meddpm",  # a part of it
-        "*",
-        "*tf32*",
-        "suites/*::test_training_step*",
-        "*::test_training_step[tf32]",  # brackets as they are written
-        "*step[[]tf32]",  # brackets as the shell has them
-        "*step?tf32?",
-    ):
-        assert run_files.matches(TEST, pattern), pattern
-    for pattern in (
-        "tf64",
-        "test_training_step[tf32_channels_last]",
-        "test_*",  # a pattern is about the whole node id
-        "*meddpm",
-        "TF32",
-        "step[channels]",
-    ):
-        assert not run_files.matches(TEST, pattern), pattern
     longer = TEST.replace("tf32", "tf32_channels_last")
-    for pattern, expected in (
-        ("test_training_step[tf32]", False),
-        ("*::test_training_step[tf32]", False),
-        ("*tf32*", True),
+    for pattern, matches, matches_longer in (
+        (TEST, True, False),  # pasted
+        ("test_training_step[tf32]", True, False),  # its end, pasted
+        ("[tf32]", True, False),
+        ("meddpm", True, True),  # a part of it
+        ("*", True, True),
+        ("*tf32*", True, True),
+        ("suites/*::test_training_step*", True, True),
+        ("*::test_training_step[tf32]", True, False),  # brackets as they are written
+        ("*step[[]tf32]", True, False),  # brackets as the shell has them
+        ("*step?tf32?", True, False),
+        ("tf64", False, False),
+        ("test_training_step[tf32_channels_last]", False, True),
+        ("test_*", False, False),  # a pattern is about the whole node id
+        ("*meddpm", False, False),
+        ("TF32", False, False),
+        ("step[channels]", False, False),
     ):
-        assert run_files.matches(longer, pattern) is expected
+        assert run_files.matches(TEST, pattern) is matches, pattern
+        assert run_files.matches(longer, pattern) is matches_longer, pattern
 
 
 @given(
@@ -342,13 +310,10 @@ def named(*tests: str) -> list[Measurement]:
     return [measurement(test=test) for test in tests]
 
 
-def test_all_are_meant_that_any_pattern_matches_in_their_order() -> None:
+def test_all_are_meant_that_any_pattern_matches_and_one_that_nothing_does_is_refused() -> None:
     four = named("a1", "b1", "c1", "a2")
     assert run_files.matching(four, []) == four
     assert [m.test for m in run_files.matching(four, ["c", "a*"])] == ["a1", "c1", "a2"]
-
-
-def test_a_pattern_that_nothing_matches_is_refused_with_what_there_is() -> None:
     ten = [f"t{number}" for number in range(10)]
     for tests, patterns, shown in (
         (["a", "b", "a"], ["x"], ["a", "b"]),
@@ -367,15 +332,16 @@ def test_a_pattern_that_nothing_matches_is_refused_with_what_there_is() -> None:
 
 def test_what_may_have_been_meant_is_a_part_of_a_node_id() -> None:
     tests = ["suites/meddpm/test_training.py::test_training_step[tf32]", "a.py::C::test_other"]
-    for pattern, says in (
-        ("trainin_step", '"test_training_step"'),
-        ("*test_trainingstep[tf32]", '"test_training_step[tf32]"'),
-        ("*tf23*", '"tf32"'),
-        ("suites/medpm/test_training.py", '"suites/meddpm/test_training.py"'),
-        ("test_othr", '"test_other"'),
+    for pattern, meant in (
+        ("trainin_step", "test_training_step"),
+        ("*test_trainingstep[tf32]", "test_training_step[tf32]"),
+        ("*tf23*", "tf32"),
+        ("suites/medpm/test_training.py", "suites/meddpm/test_training.py"),
+        ("test_othr", "test_other"),
+        ("zzz", ""),
     ):
-        assert run_files.meant_of(pattern, tests) == f" Did you mean {says}?"
-    assert run_files.meant_of("zzz", tests) == ""
+        said = f' Did you mean "{meant}"?' if meant else ""
+        assert run_files.meant_of(pattern, tests) == said
 
 
 # Several runs
@@ -449,34 +415,23 @@ def test_of_a_folder_that_is_none_of_the_repository_s_the_last_name_is_kept() ->
         (["--url=https://host/x?size=1&token=abc"], ["--url=https://host/x?size=1&token=***"]),
         (["--hub", "hf_abcdefghijklmnop"], ["--hub", "***"]),
         (["ghp_abcdefghijklmnopqrst"], ["***"]),
+        *(
+            ([*words], [*words])
+            for words in (
+                ("-k", "auth and not key", "tests/test_token.py::test_key[size=3]"),
+                ("tests/test_auth.py", "--gpuperf-run=out/run.json", "--junitxml=junit.xml"),
+                ("--gpuperf-metrics=core,activity", "--keep-going=yes", "--author=somebody"),
+                ("--monkeypatch=all", "https://host/x", "a@b"),
+            )
+        ),
     ],
 )
-def test_no_secret_of_a_command_line_is_kept(words: list[str], kept: list[str]) -> None:
+def test_no_secret_of_a_command_line_is_kept_and_all_else_is(
+    words: list[str], kept: list[str]
+) -> None:
     assert run_files.without_secrets(words) == kept
     assert run_files.without_secrets(kept) == kept
     assert run_files.command_line(words) == shlex.join(kept)
-
-
-@pytest.mark.parametrize(
-    "word",
-    [
-        "tests/test_token.py::test_key[size=3]",
-        "tests/test_auth.py",
-        "--gpuperf-run=out/run.json",
-        "--gpuperf-metrics=core,activity",
-        "--junitxml=junit.xml",
-        "--keep-going=yes",
-        "--author=somebody",
-        "--monkeypatch=all",
-        "https://host/x",
-        "a@b",
-    ],
-)
-def test_what_is_no_secret_stays(word: str) -> None:
-    assert run_files.without_secrets(["-k", "auth and not key", word]) == [
-        *("-k", "auth and not key"),
-        word,
-    ]
 
 
 def test_the_folder_of_runs_is_none_of_git_s(tmp_path: Path) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,25 +10,14 @@ import pytest
 from pytest_gpuperf.measure.cupti import library as library_module
 from pytest_gpuperf.measure.cupti.library import load
 from tests.measure.cupti.fake import Fake, FakeTimer
-
-SCRIPTED = Path(__file__).with_name("fake_cupti.c")
+from tests.measure.stand_ins import compiled
 
 
 @pytest.fixture(scope="session")
 def fake_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """fake_cupti.c, compiled."""
-    return compiled(tmp_path_factory.mktemp("cupti"))
-
-
-def compiled(folder: Path, source: Path = SCRIPTED) -> Path:
-    """fake_cupti.c, or another source of a libcupti, compiled."""
-    compiler = shutil.which("cc") or shutil.which("gcc")
-    if not compiler:
-        pytest.skip("needs a C compiler (cc or gcc)")
-    library = folder / "libcupti.so.13"
-    made = [compiler, "-shared", "-fPIC", "-o", str(library), str(source), "-lm"]
-    subprocess.run(made, check=True)
-    return library
+    source = Path(__file__).with_name("fake_cupti.c")
+    return compiled(source, tmp_path_factory.mktemp("cupti") / "libcupti.so.13", "-lm")
 
 
 @pytest.fixture(scope="session")

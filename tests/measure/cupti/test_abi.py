@@ -7,13 +7,7 @@ from pathlib import Path
 import pytest
 
 from pytest_gpuperf.measure.cupti import abi
-from tests.measure.cupti.headers import (
-    ABSENT,
-    LISTED,
-    WITHOUT_RANGES,
-    Release,
-    releases,
-)
+from tests.measure.cupti.headers import ABSENT, LISTED, WITHOUT_RANGES, Release, releases
 from tests.measure.cupti.layouts import compiled, expected, recorded
 
 RELEASES = releases()
@@ -46,11 +40,8 @@ def test_a_struct_is_as_long_as_the_version_knows_it() -> None:
     assert sizes == [32, 32, 32, 32, 36, 36]
     assert abi.HostInitialize.of(28).structSize == 48
     assert abi.HostInitialize.of(130200).structSize == 56
-
-
-def test_fields_that_are_not_given_are_zero() -> None:
     params = abi.RangePushRange.of(28, pRangeName=b"step")
-    assert (params.pPriv, params.structSize) == (None, 32)
+    assert (params.pPriv, params.structSize) == (None, 32)  # what is not given is zero
 
 
 def test_versions_and_results_have_names() -> None:

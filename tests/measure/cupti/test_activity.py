@@ -24,6 +24,7 @@ from pytest_gpuperf.model.measurement import STEP
 from pytest_gpuperf.model.metric import Metric
 from tests.heard_progress import Heard
 from tests.measure.cupti.fake import Fake, FakeTimer
+from tests.measure.stand_ins import values
 from tests.measure.traces import annotated, call, component, copy, kernel, launched
 
 METRICS = catalogue().metrics
@@ -95,10 +96,6 @@ class Step:
         )
         timer = FakeTimer(fake, wall_ms)
         return fake.collector(timer=timer, traced=self.traced).collect(work, plan)
-
-
-def values(collected: Collected) -> dict[tuple[str, str], tuple[float, ...]]:
-    return {(s.phase, s.metric): s.values for s in collected.samples}
 
 
 def test_the_step_and_each_component_have_a_value_per_trace(fake: Fake) -> None:

@@ -11,15 +11,14 @@ import pytest
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import CountersUnavailable
-from pytest_gpuperf.measure.collector import Collected, Collector, Phases, Plan, Work
+from pytest_gpuperf.measure.collector import Collector, Phases, Plan, Work
 from pytest_gpuperf.measure.cupti.abi import ResultCode
-from pytest_gpuperf.measure.cupti.counting import phase_ranges
 from pytest_gpuperf.measure.cupti.cupti_collector import CuptiCollector
-from pytest_gpuperf.measure.device.memory import CudaMemory
 from pytest_gpuperf.model.metric import Metric
 from tests.examples import H200
 from tests.heard_progress import Heard
 from tests.measure.cupti.fake import Fake, FakeTimer
+from tests.measure.stand_ins import Memory, values
 from tests.measure.traces import named, shows
 
 METRICS = catalogue().metrics
@@ -55,10 +54,6 @@ class Step:
     @property
     def work(self) -> Work:
         return Work(self, self.marks, self.reset)
-
-
-def values(collected: Collected) -> dict[tuple[str, str], tuple[float, ...]]:
-    return {(sample.phase, sample.metric): sample.values for sample in collected.samples}
 
 
 def plan(
@@ -109,26 +104,10 @@ def test_executions_are_as_many_as_planned(collector: CuptiCollector, fake: Fake
     )
 
 
-class Memory(CudaMemory):
-    """A device whose step takes 5 GB, and says when it was asked."""
-
-    def __init__(self, fake: Fake) -> None:
-        self._fake = fake
-
-    def clear(self) -> None:
-        self._fake.note("clear")
-
-    def begin(self) -> None:
-        self._fake.note("memory")
-
-    def peak(self) -> int:
-        return 5_000_000_000
-
-
 def test_the_peak_memory_is_that_of_the_executions_that_are_timed(
     fake: Fake, timer: FakeTimer
 ) -> None:
-    collector = fake.collector(timer=timer, memory=Memory(fake))
+    collector = fake.collector(timer=timer, memory=Memory(fake.note))
     collected = collector.collect(Step(fake).work, plan(rounds=3))
     assert values(collected)["step", "peak_memory"] == (5e9, 5e9, 5e9)
     assert [line for line in fake.log if line in {"clear", "reset", "memory", "step"}] == [
@@ -171,11 +150,6 @@ def test_a_metric_without_a_value_in_a_phase_is_left_out_there(
         assert (phase, "ipc") not in measured
         assert [entry.metric for entry in collected.unsupported] == ["ipc"]
         assert says in collected.unsupported[0].reason
-
-
-def test_range_names_are_unique() -> None:
-    names = [entry.name for entry in phase_ranges(["b", "b", "b#2", "b"])]
-    assert names == ["b", "b#3", "b#2", "b#4"]
 
 
 def test_what_the_step_raises_comes_out_unchanged(collector: CuptiCollector, fake: Fake) -> None:

@@ -10,11 +10,11 @@ from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import MeasurementError
 from pytest_gpuperf.measure.collector import Phases, Plan, Rounds, Work
 from pytest_gpuperf.measure.cupti.counting import CountedStep, Counting, covering, phase_ranges
-from pytest_gpuperf.measure.device.memory import CudaMemory
 from pytest_gpuperf.measure.execution import Executions
 from pytest_gpuperf.model.measurement import STEP
 from pytest_gpuperf.model.metric import Metric
 from tests.measure.cupti.fake import Fake, FakeTimer
+from tests.measure.stand_ins import Memory
 
 METRICS = catalogue().metrics
 CYCLES, THREADS, ADDITIONS = (METRICS[n] for n in ("cycles", "thread_instructions", "sass_fadd"))
@@ -23,13 +23,6 @@ CYCLES, THREADS, ADDITIONS = (METRICS[n] for n in ("cycles", "thread_instruction
 def counting(fake: Fake, work: Work) -> Counting:
     """Counts executions of this work on a scripted H200."""
     return Counting("sm90", Executions(work, FakeTimer(fake), Memory()), fake.cupti, fake.cuda)
-
-
-class Memory(CudaMemory):
-    """Needs no device."""
-
-    def peak(self) -> int:
-        return 5_000_000_000
 
 
 class Step:
@@ -149,12 +142,9 @@ def test_phases_that_change_are_an_error(
 
 
 def test_phases_have_the_same_ranges_in_those_that_cover_the_step() -> None:
-    for phases in (
-        [],
-        ["a"],
-        ["a", "b", "a"],
-        ["step#2", "a"],
-    ):
+    names = [entry.name for entry in phase_ranges(["b", "b", "b#2", "b"])]
+    assert names == ["b", "b#3", "b#2", "b#4"]
+    for phases in ([], ["a"], ["a", "b", "a"], ["step#2", "a"]):
         covered = covering(phase_ranges(phases))
         assert len({entry.name for entry in covered}) == len(covered) == 2 * len(phases) + 1
         assert [entry for entry in covered if entry.phase != "step"] == list(phase_ranges(phases))

@@ -258,23 +258,21 @@ def cycles(trace: Trace) -> list[float | None]:
 
 
 def test_graphs_and_kernels_that_are_alone_have_values() -> None:
-    cases: Sequence[tuple[str, list[float | None]]] = (
-        ("G", [100]),
-        ("GG", [100, 101]),
-        ("kGk", [0, 100, 1]),
-        ("kkGk", [None, None, 100, 1]),
-        ("GkkGk", [100, None, None, 101, 2]),
-        ("cGckGk", [None, 100, None, None, 101, 2]),
+    """And launching decides what is between what."""
+    cases: Sequence[tuple[str, str, list[float | None]]] = (
+        ("G", "", [100]),
+        ("GG", "", [100, 101]),
+        ("kGk", "", [0, 100, 1]),
+        ("kkGk", "", [None, None, 100, 1]),
+        ("GkkGk", "", [100, None, None, 101, 2]),
+        ("cGckGk", "", [None, 100, None, None, 101, 2]),
+        # On several streams: what was launched first ran last.
+        ("kGkG", "3210", [2, 101, 1, 100]),
+        # Both kernels were launched between the graphs, although one ran before them.
+        ("kGkG", "3201", [None, 101, None, 100]),
     )
-    for kinds, expected in cases:
-        assert cycles(ran(kinds)) == expected, kinds
-
-
-def test_launching_decides_what_is_between_what() -> None:
-    # On several streams: what was launched first ran last.
-    assert cycles(ran("kGkG", order="3210")) == [2, 101, 1, 100]
-    # Both kernels were launched between the graphs, although one ran before them.
-    assert cycles(ran("kGkG", order="3201")) == [None, 101, None, 100]
+    for kinds, order, expected in cases:
+        assert cycles(ran(kinds, order=order)) == expected, kinds
     # Where the time of one launch is not known, only graphs have values.
     unknown = [event for event in ran("kGk").events if event["args"]["correlation"] < 3]
     assert cycles(Trace([*unknown, kernel(9000, 1, 3)])) == [None, 100, None]

@@ -7,12 +7,13 @@ from collections.abc import Callable
 
 import pytest
 
-from pytest_gpuperf.errors import MeasurementError
+from pytest_gpuperf.errors import CountersUnavailable, MeasurementError
+from pytest_gpuperf.measure.cupti.abi import ResultCode
 from pytest_gpuperf.measure.cupti.range_session import RangeSession
 from tests.measure.cupti.fake import Fake
 
 CYCLES, INSTRUCTIONS = "sm__cycles_elapsed.max", "smsp__inst_executed.sum"
-IPC = "sm__inst_executed.avg.per_cycle_active"
+IPC, MISSING = "sm__inst_executed.avg.per_cycle_active", "sm__no_such.sum"
 
 
 def opened(fake: Fake, *metrics: str, max_ranges: int = 2, automatic: bool = False) -> RangeSession:
@@ -36,7 +37,10 @@ def marked(session: RangeSession, fake: Fake, **work: float) -> Callable[[], Non
 
 def test_the_order_of_calls(fake: Fake) -> None:
     with opened(fake) as session:
+        assert (session.chip, session.metrics, session.unsupported) == ("GH100", (CYCLES,), ())
         session.round(["step"], marked(session, fake, step=1), prepare=lambda: fake.note("prepare"))
+    session.close()  # which it is
+    assert fake.alive == 0
     assert fake.log == [
         "ProfilerInitialize",
         "DeviceGetChipName",
@@ -65,14 +69,10 @@ def test_the_order_of_calls(fake: Fake) -> None:
         "ProfilerHostDeinitialize",
         "ProfilerDeInitialize",
     ]
-
-
-def test_which_counters_there_are_is_asked_once_of_each_context(fake: Fake) -> None:
-    for _ in range(2):
-        with opened(fake) as session:
-            assert session.metrics
+    # Which counters there are is asked once of each context.
+    with opened(fake):
+        assert fake.log.count("RangeProfilerEnable") == 2
     assert fake.log.count("ProfilerGetCounterAvailability") == 2  # its size, and then it
-    assert fake.log.count("RangeProfilerEnable") == 2
 
 
 def test_rounds_share_a_session_and_not_their_values(fake: Fake) -> None:
@@ -87,15 +87,47 @@ def test_rounds_share_a_session_and_not_their_values(fake: Fake) -> None:
     assert fake.log.count("RangeProfilerEnable") == 1
 
 
-def test_a_session_is_usable_after_a_step_that_raised(fake: Fake) -> None:
+def test_a_metric_that_the_chip_lacks_costs_only_itself(fake: Fake) -> None:
+    fake.set("unknown", MISSING)
+    with opened(fake, CYCLES, MISSING, INSTRUCTIONS) as session:
+        assert session.round(["step"], marked(session, fake, step=1)) == {
+            "step": {CYCLES: 1, INSTRUCTIONS: 2}
+        }
+    (missing,) = session.unsupported
+    assert (missing.metric, missing.reason) == (MISSING, f"{MISSING} does not exist on GH100")
+    fake.reset()
+    fake.set("unknown", CYCLES)
+    with opened(fake) as session:
+        assert session.metrics == ()
+        with pytest.raises(MeasurementError, match="no metric"):
+            session.round(["step"], marked(session, fake, step=1))
+    assert not any(call.endswith("Enable") for call in fake.log)
+
+
+def test_after_an_exception_of_the_step_a_session_is_usable_and_is_closed(fake: Fake) -> None:
+    fake.set("passes", 3)
+    session, error = opened(fake), KeyboardInterrupt()
+
     def run() -> None:
         session.push("step")
-        raise KeyboardInterrupt
+        fake.note("run")
+        raise error
 
-    with opened(fake) as session:
-        with pytest.raises(KeyboardInterrupt):
+    def twice() -> None:
+        with session:
+            with pytest.raises(KeyboardInterrupt):
+                session.round(["step"], run)
+            assert session.round(["step"], marked(session, fake, step=4)) == {"step": {CYCLES: 4}}
             session.round(["step"], run)
-        assert session.round(["step"], marked(session, fake, step=4)) == {"step": {CYCLES: 4}}
+
+    with pytest.raises(KeyboardInterrupt) as caught:
+        twice()
+    assert caught.value is error
+    *_, last = (at for at, call in enumerate(fake.log) if call == "run")
+    assert fake.log[last + 1 :] == [
+        *("RangeProfilerPopRange", "RangeProfilerStop", "RangeProfilerDisable"),
+        *("ProfilerHostDeinitialize", "ProfilerDeInitialize"),
+    ]
 
 
 def test_ranges_that_are_dropped_or_missing_are_named(fake: Fake) -> None:
@@ -127,6 +159,34 @@ def test_passes_have_an_end(fake: Fake) -> None:
             session.round(["step"], marked(session, fake, step=1))
 
 
+# Where it does not open
+
+
+UNKNOWN = ResultCode.ERROR_UNKNOWN
+DENIED = ResultCode.ERROR_INSUFFICIENT_PRIVILEGES
+
+
+def test_where_it_cannot_begin_it_says_why_and_leaves_nothing(fake: Fake) -> None:
+    def fails(call: str, code: ResultCode) -> tuple[Callable[[], None], str]:
+        return lambda: fake.fail(f"cupti{call}", code), rf"cupti{call}.*CUPTI_{code.name}"
+
+    for script, says in (
+        fails("ProfilerInitialize", DENIED),
+        fails("ProfilerGetCounterAvailability", ResultCode.ERROR_HARDWARE_BUSY),
+        fails("RangeProfilerEnable", DENIED),
+        fails("RangeProfilerEnable", UNKNOWN),
+        fails("RangeProfilerGetCounterDataSize", ResultCode.ERROR_INVALID_PARAMETER),
+        (fails("ProfilerInitialize", UNKNOWN)[0], "^the range profiler cannot be opened: cuptiPr"),
+        (lambda: fake.set("context", 0), "no CUDA context is current in this thread"),
+        (lambda: fake.set("chip", ""), r"CUPTI [\d.]+ .*does not know the chip of this GPU"),
+    ):
+        script()
+        with pytest.raises(CountersUnavailable, match=says) as caught, opened(fake):
+            pytest.fail("opened")
+        assert caught.value.remedy
+        fake.reset()
+
+
 # Automatic ranges
 
 
@@ -134,20 +194,18 @@ def test_every_launch_has_its_values_in_the_order_of_launching(fake: Fake) -> No
     fake.set("passes", 3)
     prepared: list[str] = []
     with opened(fake, CYCLES, INSTRUCTIONS, max_ranges=8, automatic=True) as session:
-        assert session.passes == 3
         launches = session.launches(fake.launching(3, 5, 4), prepare=lambda: prepared.append("."))
-    assert [values[CYCLES] for values in launches] == [3, 5, 4]
-    assert [values[INSTRUCTIONS] for values in launches] == [6, 10, 8]
-    assert len(prepared) == 3
+    assert [(of[CYCLES], of[INSTRUCTIONS]) for of in launches] == [(3, 6), (5, 10), (4, 8)]
+    assert len(prepared) == session.passes == 3
 
 
-def test_more_launches_than_there_is_room_for_are_an_error(fake: Fake) -> None:
+def test_launches_without_room_are_an_error_and_a_ratio_without_a_value_is_no_number(
+    fake: Fake,
+) -> None:
     with opened(fake, automatic=True) as session:
         with pytest.raises(MeasurementError, match=r"dropped 1 of the launches: .* opened for 2"):
             session.launches(fake.launching(1, 2, 3))
-
-
-def test_a_ratio_without_a_value_is_no_number(fake: Fake) -> None:
+    fake.reset()
     with opened(fake, IPC, automatic=True) as session:
         (values,) = session.launches(fake.launching(0))
     assert math.isnan(values[IPC])

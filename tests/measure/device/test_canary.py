@@ -91,6 +91,7 @@ def test_every_reading_is_of_repeats_and_nothing_is_left_behind(gpu: FakeGpu) ->
     assert set(list(read.spreads.values())[:8]) == {0}
     assert (gpu.launches("arithmetic"), gpu.launches("dram")) == (8 + 17, 8)
     assert gpu.launches("nothing") == 1000
+    assert (gpu.launches("l2"), gpu.places("l2"), gpu.places("dram")) == (17, 17, 1)
     assert gpu.cuda.current_context() is None
     assert gpu.log[-1] == "release"
 
@@ -106,37 +107,26 @@ def test_the_l2_holds_what_is_read_of_it_and_dram_many_times_more(
     assert (gpu.reads("l2"), gpu.reads("dram")) == (read, 2**29)
 
 
-def test_one_slow_repeat_moves_nothing_and_what_warms_up_does_not_count(gpu: FakeGpu) -> None:
-    for launch in (1, 5):
+def test_what_moves_a_reading_and_what_does_not(gpu: FakeGpu) -> None:
+    cases: tuple[tuple[Callable[[], object], dict[str, float]], ...] = (
+        # What warms up does not count, and one slow repeat moves no median.
+        (lambda: gpu.slow(1, 1.5), {"dram_cycles": 4e6, "l2_cycles": 3e6}),
+        # Of 16 places in the L2 the mean is kept: readings of one place repeat in no other.
+        (lambda: gpu.slow(5, 1.5), {"dram_cycles": 4e6, "l2_cycles": 3e6 * (1 + 0.5 / 16)}),
+        # The second SM is another process's; the mean over the seven that are left shows it.
+        (gpu.shared, {"arithmetic_cycles": 8 / 7 * 1e6}),
+        # The GPU is another process's between our kernels, as a queue of them shows.
+        (
+            lambda: gpu.turns(2.5),
+            {"time_share": 0.4, "arithmetic_cycles": 1e6, "dram_ns": 2_000_070},
+        ),
+    )
+    for script, expected in cases:
         gpu.reset()
-        gpu.slow(launch, 1.5)
+        script()
         read = canary.read("sm90", load_driver=gpu.load)
-        assert read.readings["dram_cycles"] == 4e6, launch
-        assert read.spreads["dram_cycles"] == 0, launch
-
-
-def test_of_the_places_in_the_l2_the_mean_is_kept(gpu: FakeGpu) -> None:
-    """16 of them, after one that warms up; readings of one place would not repeat in another."""
-    gpu.slow(5, 1.5)
-    read = canary.read("sm90", load_driver=gpu.load)
-    assert read.readings["l2_cycles"] == 3e6 * (1 + 0.5 / 16)
-    assert (gpu.launches("l2"), gpu.places("l2"), gpu.places("dram")) == (17, 17, 1)
-
-
-def test_an_sm_with_two_blocks_is_one_that_takes_twice_as_long(gpu: FakeGpu) -> None:
-    """The second SM is another process's; the mean over the seven that are left shows it."""
-    gpu.shared()
-    read = canary.read("sm90", load_driver=gpu.load)
-    assert read.readings["arithmetic_cycles"] == pytest.approx(8 / 7 * 1e6)
-
-
-def test_a_gpu_that_is_another_processs_between_our_kernels_shows_in_a_queue_of_them(
-    gpu: FakeGpu,
-) -> None:
-    gpu.turns(2.5)
-    read = canary.read("sm90", load_driver=gpu.load)
-    assert read.readings["time_share"] == 0.4
-    assert (read.readings["arithmetic_cycles"], read.readings["dram_ns"]) == (1e6, 2_000_070)
+        assert {n: read.readings[n] for n in expected} == pytest.approx(expected, rel=1e-6)
+        assert read.spreads["dram_cycles"] == 0
 
 
 def test_what_cannot_be_read_is_left_out_with_the_reason(gpu: FakeGpu) -> None:
@@ -170,7 +160,5 @@ def test_without_a_driver_or_machine_code_nothing_is_read(gpu: FakeGpu) -> None:
     assert (read.readings, read.obstacle) == ({}, "no CUDA driver: not there")
     assert canary.read("sm121", load_driver=gpu.load).obstacle == "there is no canary for sm121"
     assert gpu.log == []
-
-
-def test_an_architecture_without_clusters_has_a_canary(gpu: FakeGpu) -> None:
+    # One without clusters has a canary.
     assert set(canary.read("sm75", load_driver=gpu.load).readings) == set(READINGS)

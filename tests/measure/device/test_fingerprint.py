@@ -66,30 +66,25 @@ KIND_A = Machine(
 )
 
 
-def test_a_machine_is_what_the_driver_says(install: Install) -> None:
+def test_a_machine_is_what_the_driver_says_and_what_it_does_not_is_absent(
+    install: Install,
+) -> None:
     install(Library([Gpu(limits=(700_000, 650_500))]))
     assert fingerprint.machine() == KIND_A
-
-
-def test_what_the_driver_does_not_say_is_absent(install: Install) -> None:
+    # In a MIG instance the memory is its own.
+    install(Library([Gpu(mig=True, instances=[Instance("MIG-1")])]))
+    machine = fingerprint.machine()
+    assert machine is not None
+    parted = (machine.mig, machine.memory_bytes, machine.vbios)
+    assert parted == (True, 4864 << 20, KIND_A.vbios)
     fields = ("vbios", "board_part", "inforom", "memory_mib", "ecc", "mig", "limits", "pcie")
-    silent = Gpu()
-    for name in fields:
-        setattr(silent, name, None)
+    silent = Gpu(**dict.fromkeys(fields))  # type: ignore[arg-type]
     install(Library([silent]))
     assert fingerprint.machine() is None
     silent.ecc = False
     assert fingerprint.machine() == Machine(ecc=False)
     install(None)
     assert fingerprint.machine() is None
-
-
-def test_in_a_mig_instance_the_memory_is_its_own(install: Install) -> None:
-    install(Library([Gpu(mig=True, instances=[Instance("MIG-1")])]))
-    machine = fingerprint.machine()
-    assert machine is not None
-    assert (machine.mig, machine.memory_bytes) == (True, 4864 << 20)
-    assert machine.vbios == KIND_A.vbios
 
 
 # The revision

@@ -92,6 +92,21 @@ def test_of_a_partitioned_gpu_all_instances_are_visible(
         assert nvml.detect_device() == (seen[0].device if seen else None), visible
 
 
+def test_a_mig_instance_is_a_device_of_its_own(install: Install) -> None:
+    """Unless told which, CUDA takes the first; a driver may not name its profile."""
+    name = "NVIDIA A100-SXM4-40GB"
+    cases: tuple[tuple[list[Instance | None], str], ...] = (
+        ([Instance("MIG-1111")], "nvidia-a100-sxm4-40gb-mig-1g-5gb"),
+        ([None, Instance("2", "A MIG 2g.10gb"), Instance("1")], "a-mig-2g-10gb"),
+        ([Instance("3", name, 3, 19968)], "nvidia-a100-sxm4-40gb-mig-3g-20gb"),
+    )
+    for instances, slug in cases:
+        install(Library([Gpu("GPU-aabb2222", name, (8, 0), mig=True, instances=instances)]))
+        assert (detected().arch, detected().slug) == ("sm80", slug)
+    install(Library([Gpu("GPU-aabb2222", name, (8, 0), mig=True, instances=[None])]))
+    assert nvml.detect_device() is None
+
+
 # What a device looks like
 
 
@@ -100,6 +115,9 @@ def test_a_device_has_its_architecture_its_name_and_a_slug(
 ) -> None:
     older = Library([Gpu(capability=(7, 0), mig=None)])
     monkeypatch.setattr(older, "nvmlDeviceGetName", lambda _: "Tesla V100-SXM2-16GB")
+    portable = nvml.portable_device()
+    assert (portable.arch, portable.name, portable.slug) == ("cpu", "portable", "portable")
+    assert portable.identity == nvml.portable_device().identity != ""
     for library, arch, name, slug in (
         (Library([H200]), "sm90", "NVIDIA H200", "nvidia-h200"),
         (Library([RTX]), "sm120", "NVIDIA GeForce RTX 5090", "nvidia-geforce-rtx-5090"),
@@ -134,12 +152,6 @@ def test_nothing_is_detected_without_a_gpu_its_driver_or_their_answer(install: I
     assert nvml.detect_device() is None
 
 
-def test_the_portable_device() -> None:
-    device = nvml.portable_device()
-    assert (device.arch, device.name, device.slug) == ("cpu", "portable", "portable")
-    assert device.identity == nvml.portable_device().identity != ""
-
-
 def test_a_machine_s_identity_does_not_tell_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -161,28 +173,6 @@ def test_a_machine_s_identity_does_not_tell_its_name(
         none.write_text(content, encoding="latin-1")
         assert nvml.this_machine([none]) == ""
         assert nvml.this_machine([none, known]) == identity
-
-
-# MIG
-
-
-def partitioned(*instances: Instance | None) -> Gpu:
-    return Gpu("GPU-aabb2222", "NVIDIA A100-SXM4-40GB", (8, 0), mig=True, instances=[*instances])
-
-
-def test_a_mig_instance_is_a_device_of_its_own(install: Install) -> None:
-    """Unless told which, CUDA takes the first; a driver may not name its profile."""
-    first, second = Instance("MIG-1111"), Instance("MIG-2222", "A MIG 2g.10gb")
-    unnamed = Instance("MIG-3333", "NVIDIA A100-SXM4-40GB", slices=3, memory_mib=19968)
-    for instances, slug in (
-        ([first], "nvidia-a100-sxm4-40gb-mig-1g-5gb"),
-        ([None, second, first], "a-mig-2g-10gb"),
-        ([unnamed], "nvidia-a100-sxm4-40gb-mig-3g-20gb"),
-    ):
-        install(Library([partitioned(*instances)]))
-        assert (detected().arch, detected().slug) == ("sm80", slug)
-    install(Library([partitioned(None)]))
-    assert nvml.detect_device() is None
 
 
 # Cost
