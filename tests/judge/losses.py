@@ -653,6 +653,9 @@ COPIES: Cases = {
     "transfer: no longer pinned": partial(unpinned, UP_PINNED, 1),
     "host synchronisation: waited for before as well": partial(unpinned, MANAGED, 1),
     "transfer: bytes of one function": partial(copies_at, ACROSS, 40.0),
+    "transfer: bytes where others copy too": partial(
+        copies_at, ACROSS, 40.0, (ACROSS, 30.0, TRAIN)
+    ),
     **{
         f"{kind.value}: {copy}, {us:g} us": partial(of, (*STEP_ROWS, *[(copy, us, ITEM)] * 2))
         for copy, us, kind in (
@@ -813,6 +816,7 @@ SAME_FUNCTION = "layers.py:79 ResidualBlock.forward blocks.0"
 
 CALLS: Cases = {
     "host synchronisation: a copy alone comes with them": partial(launching, 1, (DOWN, 900.0)),
+    "transfer: a kernel beside the copy": partial(launching, 3, (UP, 900.0), (MUL, 50.0)),
     "more launches: a kernel": partial(launching, 3, (MUL, 900.0)),
     "slower kernels: where kernels take longer": partial(
         in_blocks, lambda row: [(CONV, 5_500.0, row[2])]
