@@ -186,12 +186,6 @@ def test_without_call_sites_it_is_told_and_counted_by_the_family(
     ]
 
 
-def test_identical_steps_have_no_cause() -> None:
-    one, other = counted("tf32-core"), counted("tf32-core-1")
-    assert attribute(other, one, NAMING).cause is None
-    assert attribute(other, one, NAMING, [step_time(0.001)]).cause is None
-
-
 @pytest.mark.parametrize(
     ("share", "named"),
     # All kernels take a tenth more. What one of them takes besides is a share of that.

@@ -180,14 +180,6 @@ def test_where_the_baseline_leaves_it_undecided_a_larger_one_is_recorded() -> No
         assert "baseline of" not in "".join(lines([noisy, UNDECIDED], session, 300))
 
 
-def test_a_command_is_one_line_however_narrow_the_terminal() -> None:
-    """It is pasted whole; what is said of it is wrapped."""
-    for width in (20, 40, 80):
-        *said, record, accept = lines([MISSING], SESSION, width)
-        assert [record, accept] == RECORD[1:]
-        assert " ".join(said) == RECORD[0]
-
-
 def test_a_second_test_is_recorded_alone() -> None:
     named = replace(SESSION, flags="--gpu-arch sm80")
     new = result(

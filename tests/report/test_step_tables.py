@@ -35,10 +35,6 @@ def measured(parts: dict[str, Rounds] = PARTS, **changes: Any) -> Measurement:
     return replace(measurement(steps, phases=parts), components=tuple(parts))
 
 
-def copies(time: float) -> dict[str, list[float]]:
-    return {"copy_time_h2d": [time] * 3, "copy_time_d2h": [0.0] * 3}
-
-
 def shown(*measurements: Measurement, width: int = 80, **verdicts: Any) -> list[str]:
     told = list(verdicts.get("verdicts", ()))
     return [line.text for line in step_tables.component_lines(measurements, told, width)]
@@ -71,10 +67,3 @@ def test_with_graphs_it_says_whose_their_kernels_are() -> None:
         listed = step_tables.component_table([measured(graph_launches=[graphs])])
         assert listed is not None
         assert [note.startswith(said) for note in listed.notes] == [True]
-
-
-def test_it_fits_any_width() -> None:
-    parts = {name: {**part, **copies(2e6)} for name, part in PARTS.items()}
-    for width in (30, 50, 80, 120):
-        lines = shown(measured(parts, graph_launches=[4]), width=width)
-        assert max(map(len, lines)) <= width
