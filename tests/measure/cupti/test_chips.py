@@ -64,7 +64,8 @@ for name, architecture in arch.ARCHITECTURES.items():
             nulls.setdefault(name, []).append(metric.name)
 said |= {"nulls": nulls}
 if cupti.release == sys.argv[2]:
-    said["passes"] = listing.as_json(listing.listing(library=cupti.path))["passes"]
+    listed = listing.listing(library=cupti.path)
+    said["passes"] = {name: listed.passes.counts.get(name) for name in listed.architectures}
 print(json.dumps(said))
 """
 
