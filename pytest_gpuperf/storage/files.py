@@ -121,14 +121,15 @@ def decoded(content: bytes, file: Path, remedy: str) -> str:
 def parse_yaml(text: str, file: Path, remedy: str) -> object:
     """What the YAML `text`, read from `file`, says. Raises BadFile; `remedy` ends its message.
 
-    Refused are keys that are no text or there twice, as a merge of two branches leaves them.
+    Refused are keys that are no text or there twice, as a merge of two branches leaves them, and
+    aliases: a few hundred bytes of them stand for more than memory holds.
     """
     import yaml
 
     loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)(text)
     try:
         node = loader.get_single_node()
-        return None if node is None else _plain(node, loader)
+        return None if node is None else _plain(node, loader, set())
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         where = f"line {mark.line + 1} column {mark.column + 1}" if mark else ""
@@ -140,8 +141,11 @@ def parse_yaml(text: str, file: Path, remedy: str) -> object:
         loader.dispose()
 
 
-def _plain(node: Any, loader: Any) -> object:
-    """What a node of YAML says, in half of the time that yaml's own constructors take."""
+def _plain(node: Any, loader: Any, seen: set[int]) -> object:
+    """What a node of YAML says, in half of the time that yaml's own constructors take.
+
+    `seen` has the ids of the lists and mappings that were read: an alias is one of them again.
+    """
     import yaml
 
     if isinstance(node, yaml.ScalarNode):
@@ -150,15 +154,18 @@ def _plain(node: Any, loader: Any) -> object:
         kind = _YAML_NUMBERS.get(node.tag)
         is_usual = kind and _USUAL_NUMBER.fullmatch(node.value)
         return kind(node.value) if kind and is_usual else loader.construct_object(node)
+    if id(node) in seen:
+        raise yaml.constructor.ConstructorError(None, None, "an alias", node.start_mark)
+    seen.add(id(node))
     if isinstance(node, yaml.SequenceNode):
-        return [_plain(item, loader) for item in node.value]
+        return [_plain(item, loader, seen) for item in node.value]
     mapping: dict[str, object] = {}
     for key, value in node.value:
         if key.tag != f"{_YAML}str" or key.value in mapping:
             is_text = key.tag == f"{_YAML}str"
             what = f'the key "{key.value}" is there twice' if is_text else "a key, no text"
             raise yaml.constructor.ConstructorError(None, None, what, key.start_mark)
-        mapping[key.value] = _plain(value, loader)
+        mapping[key.value] = _plain(value, loader, seen)
     return mapping
 
 

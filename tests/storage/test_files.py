@@ -343,13 +343,15 @@ def test_what_is_too_large_to_be_ours_is_refused_read_packed_and_unpacked(
         ("a: 1\nb: {a: 2, c: 3}\na: 2", 'line 3 column 1: not YAML: the key "a" is there twice'),
         ("a: {b: 2, b: 3}", 'line 1 column 11: not YAML: the key "b" is there twice'),
         ("a: {1: 2}", "line 1 column 5: not YAML: a key, no text"),
+        ("a: &a [1]\nb: [*a, *a]", "line 1 column 4: not YAML: an alias"),
+        ("a: &a [*a]", "line 1 column 4: not YAML: an alias"),
         ("a: [1", "line 2 column 1: not YAML: "),
         ("a: 2026-13-01", "not YAML: month must be in 1..12"),
         ("a: 1\n---\nb: 2", "line 2 column 1: not YAML: but found another document"),
         ("a: !!python/name:os.system", "not YAML: could not determine a constructor"),
     ],
 )
-def test_yaml_is_read_as_yaml_reads_it_but_for_keys_that_are_no_text_or_twice(
+def test_yaml_is_read_as_yaml_reads_it_but_for_aliases_and_keys_that_are_no_text_or_twice(
     text: str, read: str | None
 ) -> None:
     file = Path("meddpm.yaml")
