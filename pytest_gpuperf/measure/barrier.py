@@ -21,7 +21,7 @@ from threading import Thread
 from typing import Any
 
 from pytest_gpuperf.errors import MeasurementError, UnsoundStep, UsageFailure
-from pytest_gpuperf.measure.rank_states import ABSENT, INSIDE, KnownRank, RankGroup
+from pytest_gpuperf.measure.rank_states import INSIDE, KnownRank, RankGroup
 
 ENDED = "the process that holds the ranks together has ended"
 STOPPED = "the ranks stopped"
@@ -36,8 +36,8 @@ _GRACE, _PATIENCE = 5.0, 600.0
 class Rendezvous:
     """Holds ranks together; when they are to stop, `problem` says why. See `RankGroup`.
 
-    One may then be stuck inside the step, where it waits for a process that is gone. With `tell`,
-    it is ended after a grace, once that was told why; without, whoever has started it does that.
+    A rank may then be stuck inside the step, waiting for a process that is gone. With `tell`, the
+    rendezvous tells why and ends that rank after a grace; without, its starter has to end it.
     Raises UsageFailure where the name is taken.
     """
 
@@ -121,9 +121,9 @@ class Rendezvous:
             event, said = json.loads(line.recv_bytes())
         except (EOFError, OSError):
             event, said = "end", {}
-        if event == "join" and self.known.ranks[said["number"]].state is ABSENT:
+        if event == "join" and self.known.awaits(said["number"]):
             self._lines[line] = self.known.ranks[said["number"]]
-        elif event in ("join", "end"):  # or the same rank of another job
+        elif event in ("join", "end"):  # or a rank of another job
             self._lines.pop(line).happens("end")
             line.close()
             return

@@ -22,6 +22,8 @@ _TRANSITIONS: dict[str, dict[RankState, RankState]] = {
     "end": {IDLE: LEFT, WAITING: GONE, INSIDE: GONE},
 }
 """A rank's state after an event. Of others, as "enter" and "go on", a rank stays in its state."""
+_GRACE = 5.0
+"""Seconds that others may take to come out of the step once a rank has left."""
 _APART = (
     "the ranks do not execute the step equally often. Let every rank measure the same step, with "
     "the same phases, and run tests in the same order: a plugin that shuffles them needs one seed "
@@ -73,6 +75,10 @@ class RankGroup:
         self._time_limit = time_limit
         self._moved = time.monotonic()
 
+    def awaits(self, number: int) -> bool:
+        """Whether this rank is one of them and has not joined yet."""
+        return number < len(self.ranks) and self.ranks[number].state is ABSENT
+
     def goes_on(self) -> None:
         """Notes that one of them has got on."""
         self._moved = time.monotonic()
@@ -105,7 +111,9 @@ class RankGroup:
         if rank.state is FAILED:
             return f"failed: {rank.why}"
         if rank.state is LEFT:
-            return "has ended its test without measuring" if self._waited() else ""
+            # Others in the step may wait there for the one that has left.
+            stuck = self._waited(INSIDE) and time.monotonic() > self._moved + _GRACE
+            return "has ended its test without measuring" if stuck or self._waited() else ""
         return how or ("has ended" if rank.state is GONE else "")
 
     def _waited(self, *besides: RankState) -> bool:

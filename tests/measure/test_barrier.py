@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from pytest_gpuperf.errors import MeasurementError, UnsoundStep, UsageFailure
-from pytest_gpuperf.measure import barrier
+from pytest_gpuperf.measure import barrier, rank_states
 from pytest_gpuperf.measure.barrier import ENDED, RankClient, Rendezvous
 from pytest_gpuperf.measure.rank_states import ABSENT
 from tests.waiting import wait_for
@@ -178,6 +178,25 @@ def test_a_rank_is_one_process(table: Table) -> None:
     wait_for(lambda: held.known.ranks[0].state is not ABSENT, "the first to come")
     second = RankClient(table.name, 0, PATIENCE)
     assert at_once("round 1", second, first) == [ENDED, None]
+
+
+def test_a_rank_that_leaves_while_another_is_in_the_step_is_named(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rank_states, "_GRACE", 0.05)
+    held = table.holds(2)
+    zero, one = table.ranks(2)
+    assert at_once("the first", zero, one) == [None] * 2
+    one.leaves(wait=False)
+    assert held.stops()
+    assert held.known.at_fault == [1]
+
+
+def test_a_rank_of_a_larger_job_is_sent_away_and_the_others_go_on(table: Table) -> None:
+    table.holds(2)
+    stranger = RankClient(table.name, 2, PATIENCE)
+    assert stranger.stops(PATIENCE) == ENDED
+    assert at_once("the first", *table.ranks(2)) == [None] * 2
 
 
 def test_a_rank_that_has_done_its_part_waits_for_the_end_of_the_session(table: Table) -> None:

@@ -147,7 +147,7 @@ class Counting:
     def _session(
         self, metrics: Sequence[Metric], most: int, counts: _Counts
     ) -> Iterator[tuple[RangeSession, dict[str, str]]]:
-        """A session with room for so many ranges, and NVIDIA's names of what it can count.
+        """Opens a session for `most` ranges; yields it with NVIDIA's names of what it counts.
 
         Without metrics it is not opened.
         """

@@ -33,7 +33,7 @@ def software() -> dict[str, str]:
 
 
 def machine() -> Machine | None:
-    """What the GPU that CUDA numbers 0 is beyond its name; None where nobody says.
+    """The VBIOS, board and limits of CUDA's device 0; None where NVML does not tell them.
 
     In a MIG instance the memory is that of the instance, and all else that of the whole GPU.
     """
