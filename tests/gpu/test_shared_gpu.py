@@ -63,6 +63,40 @@ while True:
         factor @ factor
     torch.cuda.synchronize()
 """
+WORKER = """
+import multiprocessing
+import torch
+
+
+def serve(asked, done):
+    x = torch.ones(2048, 2048, device="cuda")
+    while asked.get():
+        for _ in range(20):
+            x = torch.relu(x @ x)
+        torch.cuda.synchronize()
+        done.put(True)
+
+
+def test_worker(gpuperf):
+    spawn = multiprocessing.get_context("spawn")
+    asked, done = spawn.Queue(), spawn.Queue()
+    worker = spawn.Process(target=serve, args=(asked, done), daemon=True)
+    worker.start()
+    asked.put(True)
+    done.get()
+    x = torch.ones(8, device="cuda")
+
+    def step():
+        x.add_(0)
+        asked.put(True)
+        done.get()
+
+    try:
+        gpuperf.measure(step)
+    finally:
+        asked.put(False)
+        worker.join()
+"""
 COUNTING = """
 import torch
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
@@ -197,3 +231,9 @@ def test_memory_of_a_test_module_does_not_make_replicas_others_of_each_other(
     ended, printed = session(folder, "-k", "nested")
     assert ended == 1
     assert 'the step of "outer" calls gpuperf.measure itself' in printed
+
+
+def test_a_step_that_another_process_does_for_it_is_no_measurement(tmp_path: Path) -> None:
+    """Its counters are those of this process: what the worker launches is not in them."""
+    _, said = session(projects.project(tmp_path / "worker", WORKER), "--gpuperf-missing=warn")
+    assert "shared with 1 other process" in said
