@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from itertools import product
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar
 
@@ -47,6 +48,8 @@ if TYPE_CHECKING:
 
 RECORDABLE = ("no-file", "no-entry")
 """Reasons for which `--gpuperf-missing record` makes a baseline: there is none to be replaced."""
+OTHER_ALGORITHM = "other-algorithm"
+"""The reason code of what is inconclusive where a process chose other kernels for the same work."""
 NOT_AGAIN = "not-looked-again"
 """The reason code of what is inconclusive because a fresh process failed."""
 KERNELS = "kernels"
@@ -158,7 +161,7 @@ class Judging:
             except MeasurementError as error:
                 return _not_looked_again(result, error)
             result, meanwhile = _look(processes, baseline, tolerance, limit), None
-        return result
+        return _raced(result, baseline)
 
     def keep(self, measurements: Processes) -> None:
         """Takes a measurement for ratios, the latest where a test was run again."""
@@ -357,6 +360,17 @@ def slower_ranks(measurement: Measurement) -> tuple[str, ...]:
     )
 
 
+def compiling(measurement: Measurement) -> tuple[str, ...]:
+    """A note for a step that torch.compile compiles each time, or did until it gave up."""
+    often = measurement.fingerprint.settings.get("compiling")
+    said = (
+        f"{measurement.title} was compiled anew in {often} executions before any was measured: "
+        "TORCH_LOGS=recompiles says what changes. Pass a number that changes as a tensor, sizes to "
+        "torch.compile(dynamic=True), and compile outside of the step"
+    )
+    return (said,) if often else ()
+
+
 def fails(said: Verdict | Expectation, settings: Settings) -> bool:
     """Whether a verdict, or what came of an expectation, fails its test under these settings."""
     if said.outcome is Outcome.INCONCLUSIVE:
@@ -538,6 +552,51 @@ def _at_lines(attribution: Attribution) -> str:
     others = len(places) - 1
     more = f" and {others} other line{'s' if others > 1 else ''}" if others else ""
     return f"; at {places[0]}{more}"
+
+
+def _raced(result: Result, baseline: Baseline) -> Result:
+    """The same with the reason, where a process chose another kernel for the same work.
+
+    Where something is inconclusive, the baseline's may have; what regressed, the code may change.
+    """
+    doubtful = {
+        verdict: replace(verdict, reason=OTHER_ALGORITHM)
+        for verdict in result.verdicts
+        if verdict.outcome is Outcome.INCONCLUSIVE and not surely_no_loss(verdict)
+    }
+    first, *others = (one.launched for one in result.measurements)
+    sides = {f"process {number}": other for number, other in enumerate(others, 2)}
+    if doubtful and first:
+        sides["the baseline"] = _launched(baseline)
+    instead = [f"{who} {how}" for who, one in sides.items() if (how := _instead(first, one))]
+    if not instead:
+        return result
+    said = f"{result.first.title}: {instead[0]}; cudnn.benchmark and autotuning choose by a race"
+    verdicts = tuple(doubtful.get(verdict, verdict) for verdict in result.verdicts)
+    return replace(result, verdicts=verdicts, notes=(said, *result.notes))
+
+
+def _instead(here: Mapping[str, str], there: Mapping[str, str]) -> str:
+    """What was launched there otherwise than here, for the same work; "" where nobody can say."""
+    short, family = kernel_families.short_name, kernel_families.family
+    for name, other in product(sorted({*there} - {*here}), sorted({*here} - {*there})):
+        if family(name) == family(other):
+            return f"ran {short(name)} in place of {short(other)}"
+    for name in there:
+        if here.get(name, there[name]) != there[name]:
+            return f"launched {short(name)} with other blocks, or another number of times"
+    return ""
+
+
+def _launched(baseline: Baseline) -> Mapping[str, str]:
+    """What the baseline's kernel table has, as a measurement says it; nothing without a table."""
+    try:
+        table = baseline.kernels()
+    except UsageFailure:
+        return {}
+    launches = table.launches if table else ()
+    names = table.names if table else ()
+    return kernel_families.launched((names[k.name], k.grid, k.block) for k in launches if k.grid)
 
 
 def _place(measurements: Processes) -> tuple[str, str]:

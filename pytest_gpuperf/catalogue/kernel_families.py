@@ -9,9 +9,11 @@ each with its source). A name that no rule knows is "other", never an error.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
 from typing import Literal, get_args
+from zlib import crc32
 
 from pytest_gpuperf.catalogue import yaml_table
 
@@ -43,6 +45,8 @@ _HEAD = 2000
 """Characters of a name that are read. ATen repeats its template arguments in the signature (5,050
 characters for one random fill); what tells kernels apart stands far before this. The bound makes
 the cost of any name constant, whatever the patterns do."""
+_OWN, _TOLD = 30, 200
+"""Characters in which a kernel says that it is PyTorch's, and by which one is told from others."""
 _DATA = Path(__file__).with_suffix(".yaml")
 
 
@@ -74,6 +78,18 @@ def short_name(name: str) -> str:
         if short:
             return _cut(short)
     return _cut(head) or "(no name)"
+
+
+def launched(kernels: Iterable[tuple[str, object, object]]) -> dict[str, str]:
+    """How kernels of these names, blocks and threads were launched: a digest by name.
+
+    Without PyTorch's own, which are never chosen by a race.
+    """
+    sizes: dict[str, list[str]] = {}
+    for name, *size in kernels:
+        if "at::" not in name[:_OWN]:
+            sizes.setdefault(name[:_TOLD], []).append(str(size))
+    return {name: f"{crc32(repr(sorted(of)).encode()):08x}" for name, of in sizes.items()}
 
 
 def _plain(name: str) -> str:

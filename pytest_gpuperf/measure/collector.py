@@ -255,6 +255,8 @@ class Collected:
     """Which of the samples' phases are components."""
     collectives: tuple[Mapping[str, tuple[float, ...]], ...] = ()
     """Of a step of several ranks, see `Peer`."""
+    launched: Mapping[str, str] = field(default_factory=dict)
+    """See `Measurement`."""
 
 
 class Collector(Protocol):

@@ -19,6 +19,7 @@ from typing import Any
 from pytest_gpuperf.errors import MeasurementError, UnsoundStep
 from pytest_gpuperf.measure.collector import PhaseNames, Plan, Work, each, no_reset
 from pytest_gpuperf.measure.device.memory import CudaMemory
+from pytest_gpuperf.measure.trace.host_calls import Compilations
 from pytest_gpuperf.model.measurement import STEP, Scalar
 
 Series = dict[tuple[str, str], list[float]]
@@ -26,10 +27,23 @@ Series = dict[tuple[str, str], list[float]]
 
 REPETITIONS = 3
 """Executions for the times alone, where those that are counted have none."""
+MOST_COMPILED = 8
+"""Executions in which torch.compile compiles, in a row. It makes as many graphs of one function; in
+the next one it gives up, and the step runs without."""
+_LATE = 0.02
+"""The share of wall-clock time that is not the device's, from which on work may be on streams that
+nobody waits for."""
+_IDLE_MS = 0.05
+"""A device that is idle is waited for in some microseconds."""
 
 
 class CudaTimer:
     """Waits for the device, and times work on it."""
+
+    late = False
+    """Whether the last run ended later by the wall's clock than by the device's."""
+    unjoined_ms = 0.0
+    """How long the device worked on in the last run, `apart`, when its current stream was done."""
 
     def synchronize(self) -> None:
         """Returns when the device has done all its work, in all streams."""
@@ -37,10 +51,20 @@ class CudaTimer:
 
         torch.cuda.synchronize()
 
-    def timed(self, run: Callable[[], object]) -> tuple[float, float]:
+    def synchronize_all(self) -> None:
+        """The same of every GPU that has tensors; any other need not have a context."""
+        import torch
+
+        self.synchronize()
+        for number in range(1, torch.cuda.device_count()):
+            if torch.cuda.memory_allocated(number):
+                torch.cuda.synchronize(number)
+
+    def timed(self, run: Callable[[], object], *, apart: bool = False) -> tuple[float, float]:
         """Calls `run` and waits for the device: device time and wall-clock time, in ms.
 
-        The first is that between two events around `run`, the second up to synchronisation.
+        The first is that between two events around `run`, the second up to synchronisation. `apart`
+        waits for the current stream and then for all others, which takes waits of its own.
         """
         import torch
 
@@ -49,9 +73,18 @@ class CudaTimer:
         start.record()
         run()
         end.record()
+        if apart:
+            end.synchronize()
+        joined = time.perf_counter()
         torch.cuda.synchronize()
-        wall = time.perf_counter() - before
-        return float(start.elapsed_time(end)), wall * 1e3
+        done = time.perf_counter()
+        device, wall = float(start.elapsed_time(end)), 1e3 * (done - before)
+        self.late = wall - device > _LATE * wall
+        if apart:
+            torch.cuda.synchronize()  # what it takes where there is nothing to be waited for
+            idle = time.perf_counter() - done
+            self.unjoined_ms = 1e3 * (done - joined - idle)
+        return device, wall
 
 
 class Stopwatch:
@@ -99,17 +132,21 @@ class Executions:
         """Times in ms, and peaks in bytes, of those that count."""
         self.phases: tuple[str, ...] = ()
         """In the order in which they occur, repetitions included."""
+        self.warm_ups = 0
+        """Executions that were discarded."""
+        self._compiling: dict[str, Scalar] = {}
         self._memory = memory
         self._losses = Losses(work)
 
     def warm_up(self, plan: Plan) -> None:
-        """Executes the step `plan.warmup` times, at least once, on a device that was cleared.
+        """Executes the step as `warm_ups` has it, on a device that was cleared.
 
         Raises MeasurementError for phases that change from one execution to the next, and
         UnsoundStep for a loss that is no number or does.
         """
         self._memory.clear()
-        for number in each(self.work.progress, "warming up", max(plan.warmup, 1), after=None):
+        for number in warm_ups(self.work, plan, self._compiling, after=None):
+            self.warm_ups = number
             self.prepare()
             listener = PhaseNames()
             with self.work.phases.heard_by(listener):
@@ -154,6 +191,23 @@ class Executions:
             self.prepare()
             self.execute()
 
+    def end_with_all_streams(self) -> None:
+        """Has the step's times end when its kernels do, where its stream does not wait for all.
+
+        Where that may be so, one more execution tells, and another one that it was no interruption
+        of the host's; not on ranks, which execute equally often.
+        """
+        beside = 0.0
+        for _ in range(0 if self.work.together or not self.timer.late else 2):
+            self.prepare()
+            device, wall = self.timer.timed(self.work.step, apart=True)
+            if self.timer.unjoined_ms < _IDLE_MS:
+                return
+            beside = wall - device - self.timer.unjoined_ms
+        if beside:
+            walls = self.series[STEP, "wall_time"]
+            self.series[STEP, "step_time"] = [max(wall - beside, 0.0) for wall in walls]
+
     @property
     def wall_ms(self) -> float:
         """The median of the wall times so far; 0 without one."""
@@ -164,8 +218,31 @@ class Executions:
         return round(count * self.wall_ms / 1e3, 3)
 
     def settings(self) -> dict[str, Scalar]:
-        """The step's loss, where it returns one."""
-        return self._losses.settings()
+        """The step's loss, where it returns one, and how often it was compiled, where too often."""
+        return {**self._losses.settings(), **self._compiling}
+
+
+def warm_ups(work: Work, plan: Plan, said: dict[str, Scalar], after: int | None) -> Iterator[int]:
+    """The numbers from 1 of the executions that warm a step up: so many as planned, at least one.
+
+    More follow while torch.compile compiles in them, as for a number that changes in the second
+    one; not on ranks, which execute equally often. `said` gets in how many it compiled, where these
+    are too many. `after` is as in `each`.
+    """
+    planned = max(plan.warmup, 1)
+    most = planned if work.together else max(planned, MOST_COMPILED + 1)
+    compiled = number = 0
+    for number in range(1, most + 1):
+        left = None if after is None else max(planned - number, 0) + 1 + after
+        work.progress.begins("warming up", f"{number} of {max(planned, number)}", left)
+        compilations = Compilations()
+        yield number
+        anew = compilations.counted(None)["recompilations"] > 0
+        compiled += anew
+        if number >= planned and not anew:
+            break
+    if compiled > MOST_COMPILED / 2:  # a function may have had some of its graphs before
+        said["compiling"] = f"{compiled} of {number}"
 
 
 @contextmanager

@@ -233,6 +233,7 @@ class DeviceInstrument(Instrument):
             ),
             window=collected.window,
             components=collected.components,
+            launched=collected.launched,
             tolerance=subject.tolerance,
             peers=(
                 (Peer("rank", self.device, _ordered(samples), conditions, collected.collectives),)

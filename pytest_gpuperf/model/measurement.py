@@ -337,6 +337,9 @@ class Measurement:
     tolerance: Mapping[str, str] = field(default_factory=dict)
     """What is tolerated of it, by metric, as it was written: "1%". By the test's marker, and else
     by its suite's baseline."""
+    launched: Mapping[str, str] = field(default_factory=dict)
+    """Kernels that may have been chosen by a race, each with a digest of its launches; empty where
+    nobody traced it, and where executions differ."""
     peers: tuple[Peer, ...] = ()
     """Where several processes executed the step together, each of them. The samples are those of
     the step as a whole: what is worst of any of them in one execution."""

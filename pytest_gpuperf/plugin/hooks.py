@@ -6,6 +6,7 @@ it travels with the test's report to the controller, the only one that writes fi
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Callable, Generator, Sequence
 from contextlib import nullcontext
@@ -29,8 +30,9 @@ if TYPE_CHECKING:
 
 _SESSION: pytest.StashKey[Session] = pytest.StashKey()
 _FIXTURE: pytest.StashKey[GpuPerf] = pytest.StashKey()
-_REFUSAL: pytest.StashKey[Exception] = pytest.StashKey()
-"""What keeps the tests of a worker from running: they say it."""
+_REFUSAL: pytest.StashKey[BaseException] = pytest.StashKey()
+"""What keeps the tests of a worker from running, or those after one that lost the GPU: they say it.
+"""
 
 _PACKAGE = __name__.partition(".")[0]
 _MARKERS = (
@@ -269,6 +271,8 @@ def pytest_runtest_makereport(
             call.excinfo = _without_us(call.excinfo)
         said = _message(item, call.excinfo)
     report = yield
+    if call.when == "teardown":
+        _lose_gpu(item)
     if not _concerns_us(item):
         return report
     from pytest_gpuperf.errors import UsageFailure
@@ -298,6 +302,24 @@ def pytest_runtest_makereport(
 
         report.__dict__["gpuperf_skipped"] = TEST_FAILED
     return report
+
+
+def _lose_gpu(item: pytest.Item) -> None:
+    """Has all tests of ours say it that come after one in which this process has lost its GPU."""
+    session, stash = item.config.stash[_SESSION], item.config.stash
+    torch: Any = sys.modules.get("torch")
+    if torch is None or "instrument" not in session.__dict__ or _REFUSAL in stash:
+        return  # nobody measures here, or it was said
+    if session.instrument.torch_device == "cuda" and torch.cuda.is_initialized():
+        try:
+            torch.cuda.synchronize()
+        except RuntimeError as error:
+            told = f"{error}".split("\n")[0]
+            stash[_REFUSAL] = pytest.fail.Exception(
+                f"gpuperf: this process lost its GPU in {item.nodeid}: {told}. No test can use it "
+                "after that one: mend it, or leave it out",
+                pytrace=False,
+            )
 
 
 def _without_us(raised: pytest.ExceptionInfo[BaseException]) -> pytest.ExceptionInfo[BaseException]:

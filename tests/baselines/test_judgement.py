@@ -17,9 +17,11 @@ from pytest_gpuperf.baselines.judgement import (
     Processes,
     Ratio,
     attributed,
+    compiling,
     fails,
     not_collected,
 )
+from pytest_gpuperf.catalogue import kernel_families
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import MeasurementError, UsageFailure
 from pytest_gpuperf.judge.verdict import ABSENT
@@ -49,8 +51,11 @@ WILD = (-0.02, -0.02, 0.0, 0.02, 0.02)
 class ScriptedReplicas(Replicas):
     """Has these changes of the cycles, one per fresh process of a test; after them it fails."""
 
-    def __init__(self, scripts: Mapping[str, Sequence[float]]) -> None:
+    def __init__(
+        self, scripts: Mapping[str, Sequence[float]], kernels: Sequence[Mapping[str, str]] = ()
+    ) -> None:
         self._scripts = scripts
+        self._kernels = kernels
         self.asked: list[tuple[str, str, int]] = []
 
     def measurements(
@@ -66,7 +71,10 @@ class ScriptedReplicas(Replicas):
         script = self._scripts[test]
         if count > len(script):
             raise MeasurementError(f"fresh process {len(script) + 1} died:\nits last words")
-        return tuple(process(change, n, test) for n, change in enumerate(script[:count], 1))
+        made = [process(change, n, test) for n, change in enumerate(script[:count], 1)]
+        for n, launched in enumerate(self._kernels[:count]):
+            made[n] = replace(made[n], launched=launched)
+        return tuple(made)
 
 
 def process(change: float, number: int = 0, test: str = TEST) -> Measurement:
@@ -174,6 +182,57 @@ def test_what_a_regression_needs_is_taken_once_while_its_processes_start(
     measured = process(first)
     judging.settle((measured,), judging.baseline(measured), {}, {}, lambda: counted.append(1))
     assert len(counted) == taken
+
+
+# Processes that chose other kernels
+
+FAST, SLOW_ONE = "ampere_sgemm_128x64_nn", "ampere_sgemm_32x32_nn"
+
+
+@pytest.mark.parametrize(
+    ("further", "outcome", "said"),
+    [
+        ([{FAST: "a"}] * 8, "too-noisy", ""),
+        (
+            [{FAST: "a"}, {SLOW_ONE: "a"}, *[{FAST: "a"}] * 6],
+            "other-algorithm",
+            f"process 3 ran {SLOW_ONE} in place of {FAST}; cudnn.benchmark and ",
+        ),
+        (
+            [{FAST: "b"}] * 8,
+            "other-algorithm",
+            f"process 2 launched {FAST} with other blocks, or another number of times; ",
+        ),
+        ([{"flash_fwd_kernel": "a"}] * 8, "too-noisy", ""),  # of another family
+        ([{}] * 8, "too-noisy", ""),  # not known
+    ],
+)
+def test_another_algorithm_for_the_same_work_is_the_reason_of_what_is_inconclusive(
+    further: list[dict[str, str]], outcome: str, said: str, settings: Settings
+) -> None:
+    accept(settings, *WIDER)
+    replicas = ScriptedReplicas({TEST: [0.0] * 8}, further)
+    judging, first = Judging(settings, replicas), replace(process(0.0), launched={FAST: "a"})
+    judged = judging.settle((first,), judging.baseline(first), {}, {})
+    assert cycles(judged)[1] == outcome
+    assert [said in note for note in judged.notes] == [True] * bool(said)
+
+
+def test_where_one_process_is_inconclusive_the_baselines_may_have_chosen_otherwise(
+    settings: Settings,
+) -> None:
+    kernels = table(("ampere_sgemm_128x64_nn", 1.0), ("helper", 1.0))
+    made = [replace(process(change, n), kernels=kernels) for n, change in enumerate(WILD)]
+    request = acceptance.AcceptanceRequest(
+        settings.baselines, "first", "2026-03-01T12:00:00Z", force=True
+    )
+    acceptance.accept(acceptance.proposals(made, request))
+    for name, reason in (("32x32", "other-algorithm"), ("128x64", "baseline-too-noisy")):
+        one = kernels.launches[0]
+        launched = kernel_families.launched([(f"ampere_sgemm_{name}_nn", one.grid, one.block)])
+        judged, _ = settled(settings, replace(process(0.0), launched=launched))
+        assert cycles(judged)[:2] == ("inconclusive", reason)
+        assert ["the baseline ran" in note for note in judged.notes] == [True] * (name == "32x32")
 
 
 # What can go wrong
@@ -491,3 +550,10 @@ def test_processes_that_a_test_already_took_are_used_first(
     seen = expected(replace(settings, processes=most), over, under, replicas)
     assert [(test, count) for test, _, count in replicas.asked] == asked
     assert (seen.outcome, seen.processes) == (Outcome.INCONCLUSIVE, most)
+
+
+def test_a_step_that_is_compiled_each_time_is_said_with_what_to_do() -> None:
+    often = measurement({"cycles": [1.0]}, settings={"compiling": "8 of 9"})
+    (said,) = compiling(often)
+    assert said.startswith(f"{often.title} was compiled anew in 8 of 9 executions before any was")
+    assert compiling(measurement({"cycles": [1.0]})) == ()

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
+from pytest_gpuperf.errors import UnsoundStep
 from pytest_gpuperf.measure.collector import Collected, Components, Phases, Plan, Work
 from pytest_gpuperf.measure.cupti.cupti_collector import CuptiCollector
 from pytest_gpuperf.model.measurement import STEP
@@ -202,3 +203,37 @@ def test_counters_can_be_read_before_and_after_traces() -> None:
         assert medians(shown)["instructions"] > 0
         assert medians(shown)["launches"] > 0
     assert medians(first)["launches"] == medians(second)["launches"]
+
+
+def test_a_step_ends_when_its_kernels_do_on_whatever_stream() -> None:
+    side, here = cuda.Stream(), cuda.current_stream()
+
+    def beside(*, joined: bool) -> None:
+        side.wait_stream(here)
+        with cuda.stream(side):
+            cuda._sleep(LONG)
+        if joined:
+            here.wait_stream(side)
+
+    times = [
+        medians(collected(step))["step_time"]
+        for step in (
+            lambda: cuda._sleep(LONG),
+            lambda: beside(joined=True),
+            lambda: beside(joined=False),
+        )
+    ]
+    assert times == pytest.approx([times[0]] * 3, rel=0.02)
+
+
+def test_a_step_that_works_on_another_gpu_is_refused() -> None:
+    if torch.cuda.device_count() < 2:
+        pytest.skip("needs two GPUs")
+    here, there = (torch.ones(2048, 2048, device=f"cuda:{number}") for number in (0, 1))
+    for step in (
+        lambda: (there @ there).mean(),
+        lambda: there.mul_(1.0),  # nothing is allocated
+        lambda: ((here @ here).to("cuda:1") @ there).mean(),
+    ):
+        with pytest.raises(UnsoundStep, match="on cuda:1, and cuda:0 alone is measured"):
+            collected(step)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gc
 import math
+import sys
 from collections.abc import AsyncIterator, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,6 +22,7 @@ from pytest_gpuperf.measure.execution import (
     Stopwatch,
     garbage_kept,
 )
+from pytest_gpuperf.model.measurement import STEP
 from tests.heard_progress import Heard
 from tests.measure.stand_ins import Memory, Timer
 
@@ -180,28 +183,109 @@ def test_a_stopwatch_counts_from_the_last_lap_and_in_total(monkeypatch: pytest.M
     assert (watch.lap(), watch.lap(), watch.total()) == (1.5, 1.5, 3.0)
 
 
-class Event:
-    """A CUDA event; the device does one millisecond of work between two."""
+class Gpu:
+    """A GPU with a current stream and another one; the host's clock stands where nobody waits."""
 
-    count = 0
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = self.current = self.other = 0.0
+        self.executions = 0
+        gpu = self
 
-    def __init__(self, *, enable_timing: bool) -> None:
-        assert enable_timing
+        class Event:
+            def __init__(self, *, enable_timing: bool) -> None:
+                assert enable_timing
 
-    def record(self) -> None:
-        Event.count += 1
-        self.at = Event.count
+            def record(self) -> None:
+                self.at = max(gpu.now, gpu.current)
 
-    def elapsed_time(self, other: Event) -> float:
-        return float(other.at - self.at)
+            def synchronize(self) -> None:
+                gpu.now = max(gpu.now, self.at)
+
+            def elapsed_time(self, other: Event) -> float:
+                return 1e3 * (other.at - self.at)
+
+        monkeypatch.setattr(torch.cuda, "Event", Event)
+        monkeypatch.setattr(torch.cuda, "synchronize", self.synchronize)
+        monkeypatch.setattr("time.perf_counter", lambda: self.now)
+
+    def synchronize(self) -> None:
+        """Takes 10 us beside what there is to be waited for."""
+        self.now = max(self.now, self.current, self.other) + 1e-5
+
+    def step(self, launching_ms: float, current_ms: float, other_ms: float) -> None:
+        """Launches so much work on both streams."""
+        self.executions += 1
+        self.now += launching_ms / 1e3
+        self.current, self.other = self.now + current_ms / 1e3, self.now + other_ms / 1e3
 
 
-def test_cuda_events_tell_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    synchronized: list[str] = []
-    monkeypatch.setattr(torch.cuda, "Event", Event)
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda: synchronized.append("."))
-    timer = CudaTimer()
-    timer.synchronize()
-    device_ms, wall_ms = timer.timed(lambda: None)
-    assert (device_ms, wall_ms > 0) == (1.0, True)
-    assert len(synchronized) == 2
+@pytest.mark.parametrize(
+    ("ms", "together", "step_time", "executions"),
+    [
+        ((1.0, 10.0, 0.0), False, 11.0, 3),
+        ((1.0, 10.0, 9.9), False, 11.0, 3),
+        # One more tells; where the device is done when its stream is, the wait takes nothing.
+        ((1.0, 0.0, 0.0), False, 1.0, 3),
+        ((0.1, 0.1, 0.0), False, 0.2, 4),
+        # The step ends when its kernels do.
+        ((1.97, 0.0, 5.6), False, 7.57, 5),
+        ((1.0, 3.0, 8.0), False, 9.0, 5),
+        # Ranks execute it equally often.
+        ((1.0, 3.0, 8.0), True, 4.0, 3),
+    ],
+)
+def test_a_step_ends_when_its_kernels_do_on_whatever_stream(
+    ms: tuple[float, float, float],
+    together: bool,
+    step_time: float,
+    executions: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    gpu = Gpu(monkeypatch)
+    made = Executions(
+        Work(lambda: gpu.step(*ms), Phases(), together=together), CudaTimer(), Memory()
+    )
+    made.repeat(3)
+    made.end_with_all_streams()
+    assert made.series[STEP, "step_time"] == pytest.approx([step_time] * 3, abs=0.02)
+    assert gpu.executions == executions
+
+
+# Compilation
+
+
+@pytest.mark.parametrize(
+    ("compiles", "planned", "together", "warmed", "compiling"),
+    [
+        ([], 1, False, 1, ""),
+        ([1], 1, False, 2, ""),  # in the second nothing is compiled: that is seen
+        ([1, 2], 1, False, 3, ""),  # as for a number that changes
+        ([1, 2], 4, False, 4, ""),
+        ([*range(1, 5)], 1, False, 5, ""),  # as for a few shapes that take turns
+        ([*range(1, 7)], 1, False, 7, "6 of 7"),
+        ([*range(1, 9)], 1, False, 9, "8 of 9"),  # torch gives up
+        ([*range(1, 99)], 1, False, 9, "9 of 9"),
+        ([1, 2], 1, True, 1, ""),
+    ],
+)
+def test_it_is_warmed_up_until_nothing_is_compiled(
+    compiles: list[int],
+    planned: int,
+    together: bool,
+    warmed: int,
+    compiling: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: list[int] = []
+
+    def step() -> None:
+        made.append(len(made) + 1)
+        compiled = sum(number in compiles for number in made)
+        dynamo = SimpleNamespace(counters={"stats": {"unique_graphs": compiled}})
+        monkeypatch.setitem(sys.modules, "torch._dynamo.utils", dynamo)
+
+    monkeypatch.delitem(sys.modules, "torch._dynamo.utils", raising=False)
+    executions = Executions(Work(step, Phases(), together=together), Timer(), Memory())
+    executions.warm_up(Plan((), warmup=planned))
+    assert (executions.warm_ups, len(made)) == (warmed, warmed)
+    assert executions.settings() == ({"compiling": compiling} if compiling else {})

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import count
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ import torch
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.measure.collector import Phases, Plan, Work
 from pytest_gpuperf.measure.cpu.cpu_collector import CpuCollector
-from pytest_gpuperf.measure.trace.host_calls import Compilations, counted, plain
+from pytest_gpuperf.measure.trace.host_calls import Compilations, _compilations, counted, plain
 from pytest_gpuperf.measure.trace.profile import Trace
 
 
@@ -68,3 +69,23 @@ def test_calls_are_counted_whatever_the_version_of_the_api() -> None:
     made = counted(["cudaMallocHost", "cudaMalloc", "cuStreamSynchronize"])
     assert (made["driver_allocations"], made["stream_synchronizations"]) == (2, 1)
     assert made["device_synchronizations"] == 0
+
+
+def test_a_number_that_changes_is_compiled_before_anything_is_timed() -> None:
+    """Dynamo takes a float for a constant until it changes."""
+    compiled = torch.compile(lambda x, rate: x * rate, backend="eager")
+    for dynamic, compiling in ((None, None), (False, "8 of 9")):
+        torch._dynamo.reset()
+        lengths = count(10)
+        resized = torch.compile(lambda x: x * 2, backend="eager", dynamic=dynamic)
+        graphs: list[float] = []
+
+        def step(numbers: Iterator[int] = lengths) -> None:
+            number = next(numbers)
+            compiled(torch.ones(4), 1.0 / number)
+            resized(torch.ones(number))  # noqa: B023
+            graphs.append(_compilations())  # noqa: B023
+
+        collected = CpuCollector().collect(Work(step, Phases()), Plan((), rounds=1, repetitions=1))
+        assert (collected.settings or {}).get("compiling") == compiling
+        assert graphs[-1] == graphs[-2] == graphs[-3]

@@ -14,6 +14,11 @@ def kernel(begin: float, duration: float, call: int = 0, stream: int = 7, name: 
     return {**_event("kernel", name, begin, duration), "args": arguments}
 
 
+def on_gpu(number: int, event: Event) -> Event:
+    """The same on the GPU of this number."""
+    return {**event, "args": {**event["args"], "device": number}}
+
+
 def copy(begin: float, duration: float, name: str, size: int, call: int = 0) -> Event:
     """A copy of so many bytes; the name is what follows "Memcpy "."""
     return _event("gpu_memcpy", f"Memcpy {name}", begin, duration, correlation=call, bytes=size)

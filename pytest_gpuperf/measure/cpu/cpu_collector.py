@@ -20,11 +20,11 @@ from pytest_gpuperf.errors import MeasurementError
 from pytest_gpuperf.measure.collector import Collected, Plan, Work, each, samples_of
 from pytest_gpuperf.measure.device.fingerprint import cpu_model
 from pytest_gpuperf.measure.device.nvml import portable_device
-from pytest_gpuperf.measure.execution import Losses, garbage_kept
+from pytest_gpuperf.measure.execution import Losses, garbage_kept, warm_ups
 from pytest_gpuperf.measure.trace import profile
 from pytest_gpuperf.measure.trace.activity import Collectives, checked, host_collectives
 from pytest_gpuperf.measure.trace.host_calls import Compilations
-from pytest_gpuperf.model.measurement import STEP, Device, KernelTable, Unsupported
+from pytest_gpuperf.model.measurement import STEP, Device, KernelTable, Scalar, Unsupported
 from pytest_gpuperf.model.metric import Metric
 
 if TYPE_CHECKING:
@@ -91,7 +91,8 @@ class CpuCollector:
         losses = Losses(work)
         # At least once: the first execution makes gradients and optimizer state.
         repetitions = plan.repetitions or _REPETITIONS
-        for _ in each(work.progress, "warming up", max(1, plan.warmup), rounds + repetitions):
+        compiling: dict[str, Scalar] = {}
+        for _ in warm_ups(work, plan, compiling, rounds + repetitions):
             work.begin()
             losses.add(work.step())
         series: _Series = {}
@@ -125,6 +126,7 @@ class CpuCollector:
             unsupported,
             {
                 **losses.settings(),
+                **compiling,
                 "threads": torch.get_num_threads(),
                 "counted_rounds": rounds,
                 "cost_s": round(time.perf_counter() - started, 3),

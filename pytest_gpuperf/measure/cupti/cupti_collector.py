@@ -123,6 +123,7 @@ class CuptiCollector:
             if not executions.series:
                 executions.repeat(plan.repetitions)
                 watch.lap("times_s")
+            executions.end_with_all_streams()
             active = activity.measured(executions, plan, self._traced, alone=not counted.series)
             watch.lap("activity_s" if active.settings else "")
             own: Series = {}
@@ -131,19 +132,20 @@ class CuptiCollector:
                 own, lacking = OwnInstructions(self._kernels, self._traced).of(work)
                 watch.lap("own_instructions_s")
         passes = int(counted.settings.get("passes", 0))
-        least = max(plan.warmup, 1) + (LEAST_ROUNDS + bool(ranges)) * passes
+        least = executions.warm_ups + (LEAST_ROUNDS + bool(ranges)) * passes
         return Collected(
             samples=samples_of({**executions.series, **counted.series, **active.series, **own}),
             unsupported=(*counted.unsupported, *active.unsupported, *lacking),
             components=active.components,
             collectives=active.collectives,
+            launched=active.launched,
             settings={
                 **executions.settings(),
                 **counted.settings,
                 **active.settings,
                 **watch.laps,
                 "repetitions": len(executions.series[STEP, "wall_time"]),
-                "warmup": max(plan.warmup, 1),
+                "warmup": executions.warm_ups,
                 "cost_s": watch.total(),
                 "floor_s": executions.floor_s(least),
             },

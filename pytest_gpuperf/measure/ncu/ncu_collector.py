@@ -101,6 +101,7 @@ class NcuCollector:
         watch.lap("warmup_s")
         with garbage_kept():
             executions.repeat(plan.repetitions)
+            executions.end_with_all_streams()
             watch.lap("times_s")
             active = activity.measured(executions, plan, self._traced)
             watch.lap("activity_s" if active.settings else "")
@@ -117,7 +118,7 @@ class NcuCollector:
             "replay": self._replay,
             "rounds": 1,
             "repetitions": plan.repetitions or REPETITIONS,
-            "warmup": max(plan.warmup, 1),
+            "warmup": executions.warm_ups,
             **watch.laps,
             "cost_s": watch.total(),
             **profiled.settings,
@@ -127,6 +128,7 @@ class NcuCollector:
             (*profiled.unsupported, *active.unsupported),
             settings,
             components=active.components,
+            launched=active.launched,
         )
 
     def kernels(self, work: Work, metrics: Sequence[Metric]) -> KernelTable:

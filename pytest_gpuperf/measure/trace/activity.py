@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import median
 
+from pytest_gpuperf.catalogue import kernel_families
 from pytest_gpuperf.errors import CountersUnavailable, MeasurementError
 from pytest_gpuperf.measure.collector import PhaseNames, Plan, each
 from pytest_gpuperf.measure.execution import Executions, Series, prepare
@@ -72,6 +73,8 @@ class Active:
     settings: dict[str, Scalar] = field(default_factory=dict)
     collectives: tuple[Collectives, ...] = ()
     """Of a step of several ranks, per trace."""
+    launched: Mapping[str, str] = field(default_factory=dict)
+    """As `Measurement` has it."""
 
 
 @dataclass(frozen=True)
@@ -126,6 +129,11 @@ def measured(
         return _untraced(plan, str(error))
     if not all(values for values, _ in wholes):
         return _untraced(plan, NOTHING)
+    launched = [
+        kernel_families.launched((k.name, k.grid, k.block) for k in ran if k.kind == KERNEL)
+        for _, ran in wholes
+    ]
+    shared = [_by_name(one for one in ran if one.collective) for _, ran in wholes]
     wanted = {metric.name for metric in plan.activity}
     if together:
         wanted |= {"own_time", "collective_time"}
@@ -133,7 +141,8 @@ def measured(
         {**_series([values for values, _ in wholes], wanted), **_series(parts, wanted)},
         components=names,
         settings={"traces": len(wholes)},
-        collectives=tuple(collectives for _, collectives in wholes) if together else (),
+        collectives=tuple(shared) if together else (),
+        launched=launched[0] if all(one == launched[0] for one in launched) else {},
     )
 
 
@@ -184,7 +193,7 @@ class _Tracer:
             parts.append({name: values_of_part(of.get(number, ())) for name, number in numbers})
         return checked(heard, self.executions.phases), parts
 
-    def wholes(self, plan: TracePlan) -> list[tuple[Values, Collectives]]:
+    def wholes(self, plan: TracePlan) -> list[tuple[Values, Sequence[Activity]]]:
         """The whole step in each execution that is traced for it, without the discarded one."""
         stage, count = "tracing", plan.warmup + plan.count
         traced = [(reset_ms, self._whole()) for reset_ms in self._each(stage, count)]
@@ -202,7 +211,7 @@ class _Tracer:
             prepare(work, timer)
             yield 1e3 * (time.perf_counter() - before)
 
-    def _whole(self) -> tuple[Values, Collectives]:
+    def _whole(self) -> tuple[Values, Sequence[Activity]]:
         """The metrics of the step and its phases in one execution; none of a trace of nothing.
 
         torch's own ranges, which take the host time, are in it where something was compiled.
@@ -210,10 +219,12 @@ class _Tracer:
         work, timer = self.executions.work, self.executions.timer
         spans, compilations = Spans(PHASE), host_calls.Compilations()
         with work.phases.heard_by(spans):
-            trace = self.traced(work.step, timer.synchronize, host=compilations.any, spans=spans)
+            waits, host = timer.synchronize_all, compilations.any
+            trace = self.traced(work.step, waits, host=host, spans=spans)
+        profile.check_gpu(trace)
         ran, calls = trace.activities, host_calls.during(trace)
         if not (ran or trace.calls):
-            return {}, {}
+            return {}, ran
         values = {STEP: {**values_of_step(ran), **host_calls.counted(name for _, name in calls)}}
         values[STEP] |= compilations.counted(trace)
         marked = trace.ranges(PHASE)
@@ -227,7 +238,7 @@ class _Tracer:
         shared = [one for one in ran if one.collective]
         values[STEP]["own_time"] = length(union(one for one in ran if not one.collective))
         values[STEP]["collective_time"] = length(union(shared))
-        return values, _by_name(shared)
+        return values, ran
 
 
 def _enough(whole: Values, wall_ms: float) -> int:

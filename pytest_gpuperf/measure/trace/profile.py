@@ -19,7 +19,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
-from pytest_gpuperf.errors import CountersUnavailable
+from pytest_gpuperf.errors import CountersUnavailable, UnsoundStep
 from pytest_gpuperf.measure.collector import PhaseNames
 
 KERNEL, COPY, FILL, GRAPH, RANGE = "kernel", "copy", "fill", "graph", "range"
@@ -38,6 +38,8 @@ _COPY = re.compile(r"Memcpy (?P<from>\w)to(?P<to>\w)(?: \((?P<source>.*) -> (?P<
 H2D, D2H, D2D = DIRECTIONS = ("h2d", "d2h", "d2d")
 PINNED, PAGEABLE = "pinned", "pageable"
 
+MEASURED = 0
+"""The GPU whose state, canary and name a measurement has, as CUDA numbers those that it sees."""
 ANNOTATION = "user_annotation"
 """The category of ranges that a program opened by itself."""
 OPERATOR = "cpu_op"
@@ -72,6 +74,8 @@ class Activity:
     block: Size | None = None
     size: float = 0.0
     """Of a copy, in bytes."""
+    gpu: int = MEASURED
+    """The number of the GPU that it ran on."""
 
     @property
     def end(self) -> float:
@@ -217,6 +221,7 @@ class Trace:
             grid=_three(arguments.get("grid")),
             block=_three(arguments.get("block")),
             size=float(arguments.get("bytes", 0.0)),
+            gpu=int(arguments.get("device", MEASURED)),
         )
 
 
@@ -246,6 +251,19 @@ class Ranges:
     def _from(self, moment: float, name: str) -> None:
         self._moments.append(moment)
         self._names.append(name)
+
+
+def check_gpu(traced: Trace) -> None:
+    """Raises UnsoundStep where some of the step ran on another GPU than is measured."""
+    ran = Counter(one.gpu for one in traced.activities)
+    others = [f"{ran[gpu]:,} on cuda:{gpu}" for gpu in sorted(ran) if gpu != MEASURED]
+    if others:
+        raise UnsoundStep(
+            f"of {ran.total():,} kernels, copies and fills the step ran {' and '.join(others)}, "
+            f"and cuda:{MEASURED} alone is measured: counters would be of one GPU, times of all. "
+            f"Keep the step on cuda:{MEASURED} (CUDA_VISIBLE_DEVICES chooses which GPU that is), "
+            "or give each GPU a process: gpuperf.measure_ranks, or those of the marker gpus(n)"
+        )
 
 
 def is_collective(kernel: str) -> bool:

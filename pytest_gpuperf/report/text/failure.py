@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 
-from pytest_gpuperf.baselines.judgement import NOT_AGAIN, Unjudged, unread
+from pytest_gpuperf.baselines.judgement import NOT_AGAIN, OTHER_ALGORITHM, Unjudged, unread
 from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.catalogue.units import counted
 from pytest_gpuperf.errors import printable
@@ -138,6 +138,11 @@ def _undecided(failing: Sequence[Verdict | Expectation], *, recorded: bool) -> s
             "ones to decide: accept runs of more of them, "
             + (f"gpuperf record --processes {LOOKS[-1]}, " if recorded else "")
             + "tolerate more, or pass with a warning by --gpuperf-inconclusive warn"
+        )
+    if any(v.reason == OTHER_ALGORITHM for v in failing):
+        return (
+            "Fix the choice (torch.backends.cudnn.benchmark = False, one configuration of a Triton "
+            "kernel), or record a baseline of more processes, which has each of them"
         )
     return (
         "The noise hides whether the change is within tolerance: measure again, or pass "

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
-from pytest_gpuperf.errors import CountersUnavailable
+from pytest_gpuperf.errors import CountersUnavailable, UnsoundStep
 from pytest_gpuperf.measure.collector import Collected, Components, Phases, Plan, Work
 from pytest_gpuperf.measure.trace import activity
 from pytest_gpuperf.measure.trace.activity import (
@@ -25,7 +25,7 @@ from pytest_gpuperf.model.metric import Metric
 from tests.heard_progress import Heard
 from tests.measure.cupti.fake import Fake, FakeTimer
 from tests.measure.stand_ins import values
-from tests.measure.traces import annotated, call, component, copy, kernel, launched
+from tests.measure.traces import annotated, call, component, copy, kernel, launched, on_gpu
 
 METRICS = catalogue().metrics
 HOST = catalogue().sets["core"]
@@ -134,6 +134,23 @@ def test_components_are_traced_apart_since_their_borders_take_time(fake: Fake) -
         assert step.heard.said[-1] == f"tracing {traces} of {traces}"
         assert (collected.settings or {})["traces"] == traces
         assert values(collected)[STEP, "launches"] == (2.0,) * traces
+
+
+def test_a_step_that_works_on_another_gpu_is_refused_with_what_ran_there(fake: Fake) -> None:
+    """Whatever counters and times say of it: they are of one GPU and of all."""
+    here, there = kernel(0, 4, 1), on_gpu(1, kernel(10, 4, 2))
+    for events, said in (
+        ((here, there), "of 2 kernels, copies and fills the step ran 1 on cuda:1, and cuda:0 "),
+        ((there,), "of 1 kernels, copies and fills the step ran 1 on cuda:1, "),
+        (
+            (here, on_gpu(3, copy(5, 1, "HtoD", 8)), there),
+            "of 3 .* ran 1 on cuda:1 and 1 on cuda:3",
+        ),
+    ):
+        with pytest.raises(UnsoundStep, match=said):
+            Step(events=events).collected(fake)
+        assert fake.alive == 0
+    assert values(Step(events=(on_gpu(0, here),)).collected(fake))[STEP, "launches"] == (1.0,) * 3
 
 
 def test_only_what_was_asked_for_comes_back(fake: Fake) -> None:
@@ -248,3 +265,16 @@ def test_where_torch_cannot_trace_the_rest_is_measured(fake: Fake) -> None:
     assert {u.reason for u in collected.unsupported} == {
         "torch.profiler cannot record: busy. End it"
     }
+
+
+def test_what_was_launched_comes_back_where_all_executions_launch_it(fake: Fake) -> None:
+    step = Step(events=(kernel(0, 4, 1), kernel(10, 4, 2), copy(20, 1, "HtoD", 8)))
+    (name,), once = step.collected(fake).launched, Step(events=(kernel(0, 4, 1),)).collected(fake)
+    assert (name, name in once.launched) == ("k", True)
+    assert once.launched != step.collected(fake).launched
+    own = kernel(0, 4, 1, name="void at::native::vectorized_elementwise_kernel<4>()")
+    assert Step(events=(own,)).collected(fake).launched == {}
+    names = count()
+    with_other_names = Step()
+    with_other_names.traced = lambda *_, **__: Trace([kernel(0, 4, 1, name=f"k{next(names)}")])  # type: ignore[method-assign]
+    assert with_other_names.collected(fake).launched == {}
