@@ -579,9 +579,10 @@ def _raced(result: Result, baseline: Baseline) -> Result:
 def _instead(here: Mapping[str, str], there: Mapping[str, str]) -> str:
     """What was launched there otherwise than here, for the same work; "" where nobody can say."""
     short, family = kernel_families.short_name, kernel_families.family
-    for name, other in product(sorted({*there} - {*here}), sorted({*here} - {*there})):
-        if family(name) == family(other):
-            return f"ran {short(name)} in place of {short(other)}"
+    others = product(sorted({*there} - {*here}), sorted({*here} - {*there}))
+    pairs = [(short(one), short(other)) for one, other in others if family(one) == family(other)]
+    for ran, other in sorted(pairs, key=lambda pair: pair[0] == pair[1]):
+        return f"ran {ran} in place of " + (other if other != ran else "another of that name")
     for name in there:
         if here.get(name, there[name]) != there[name]:
             return f"launched {short(name)} with other blocks, or another number of times"

@@ -199,6 +199,11 @@ FAST, SLOW_ONE = "ampere_sgemm_128x64_nn", "ampere_sgemm_32x32_nn"
             f"process 3 ran {SLOW_ONE} in place of {FAST}; cudnn.benchmark and ",
         ),
         (
+            [{f"{FAST}(int)": "a"}] * 8,  # shown without its arguments
+            "other-algorithm",
+            f"process 2 ran {FAST} in place of another of that name; ",
+        ),
+        (
             [{FAST: "b"}] * 8,
             "other-algorithm",
             f"process 2 launched {FAST} with other blocks, or another number of times; ",

@@ -14,9 +14,9 @@ def kernel(begin: float, duration: float, call: int = 0, stream: int = 7, name: 
     return {**_event("kernel", name, begin, duration), "args": arguments}
 
 
-def on_gpu(number: int, event: Event) -> Event:
-    """The same on the GPU of this number."""
-    return {**event, "args": {**event["args"], "device": number}}
+def on_gpu(number: int, event: Event, context: int = 1) -> Event:
+    """The same kernel or copy on the GPU that CUDA gives that number, and in that context."""
+    return {**event, "args": {**event["args"], "device": number, "context": context}}
 
 
 def copy(begin: float, duration: float, name: str, size: int, call: int = 0) -> Event:

@@ -76,6 +76,8 @@ class Activity:
     """Of a copy, in bytes."""
     gpu: int = MEASURED
     """The number of the GPU that it ran on."""
+    context: int = 0
+    """CUPTI's number of the CUDA context that it was launched in."""
 
     @property
     def end(self) -> float:
@@ -222,6 +224,7 @@ class Trace:
             block=_three(arguments.get("block")),
             size=float(arguments.get("bytes", 0.0)),
             gpu=int(arguments.get("device", MEASURED)),
+            context=int(arguments.get("context", 0)),
         )
 
 
@@ -254,7 +257,7 @@ class Ranges:
 
 
 def check_gpu(traced: Trace) -> None:
-    """Raises UnsoundStep where some of the step ran on another GPU than is measured."""
+    """Raises UnsoundStep where some of the step ran on another GPU, or in another context."""
     ran = Counter(one.gpu for one in traced.activities)
     others = [f"{ran[gpu]:,} on cuda:{gpu}" for gpu in sorted(ran) if gpu != MEASURED]
     if others:
@@ -263,6 +266,14 @@ def check_gpu(traced: Trace) -> None:
             f"and cuda:{MEASURED} alone is measured: counters would be of one GPU, times of all. "
             f"Keep the step on cuda:{MEASURED} (CUDA_VISIBLE_DEVICES chooses which GPU that is), "
             "or give each GPU a process: gpuperf.measure_ranks, or those of the marker gpus(n)"
+        )
+    contexts = Counter(one.context for one in traced.activities if one.kind == KERNEL)
+    if len(contexts) > 1:
+        apart = contexts.total() - max(contexts.values())
+        raise UnsoundStep(
+            f"of {contexts.total():,} kernels of the step {apart:,} ran in another CUDA context "
+            "than the others, and counters are read of one: let the library that makes a context "
+            "of its own (cuCtxCreate) use the primary one, as torch, CuPy and Numba do"
         )
 
 

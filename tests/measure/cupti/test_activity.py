@@ -146,6 +146,10 @@ def test_a_step_that_works_on_another_gpu_is_refused_with_what_ran_there(fake: F
             (here, on_gpu(3, copy(5, 1, "HtoD", 8)), there),
             "of 3 .* ran 1 on cuda:1 and 1 on cuda:3",
         ),
+        (
+            (on_gpu(0, here), on_gpu(0, there, context=2)),
+            "of 2 kernels of the step 1 ran in another CUDA",
+        ),
     ):
         with pytest.raises(UnsoundStep, match=said):
             Step(events=events).collected(fake)
