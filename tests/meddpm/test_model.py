@@ -44,7 +44,10 @@ class TestPublished:
         loss = diffusion.loss_with(image, mask, published.TIMES, noise)
         answered = published.answers(diffusion, loss)
         for name in ("predicted", "loss", "sampled"):
-            assert answered[name] == pytest.approx(self.RECORDED[name], rel=1e-4), name
+            # Processors round sums otherwise: by 1.4e-5 where the largest element is 2.2.
+            expected = torch.tensor(self.RECORDED[name])
+            apart = (torch.tensor(answered[name]) - expected).abs().max()
+            assert apart <= 1e-4 * expected.abs().max(), name
         gradients = self.RECORDED["gradients"]
         assert answered["gradients"] == pytest.approx(gradients, rel=1e-2, abs=1e-6)
         coefficients = self.RECORDED["coefficients"]
