@@ -14,7 +14,7 @@ import time
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -63,6 +63,9 @@ take most of an hour."""
 STAND_IN = "GPUPERF_STAND_IN"
 """The environment variable with what is held in the device's place, in processes of who holds the
 device itself for all of them."""
+
+KERNELS_S = "kernels_s"
+"""The setting that has the seconds which looking at kernels took."""
 
 _WALL_TIME = "wall_time"
 _MOMENT_S = 5.0
@@ -249,14 +252,14 @@ class DeviceInstrument(Instrument):
         """
         if not isinstance(self._collector, KernelCollector):
             return measurement
-        with self._alone(work.progress), memory.suffices():
+        with self._held(work), memory.suffices():
             watch = Stopwatch()
             kernels = self._collector.kernels(work, plan.metrics)
-            took = {"kernels_s": watch.lap()}
+            took = {KERNELS_S: watch.lap()}
         for where, problem in kernel_files.problems(kernels):
             brought = f"the collector {self._collector.name} brought {where}"
             raise MeasurementError(f"{brought} of the kernel table: {problem}. Measure again")
-        return replace(measurement, kernels=kernels, fingerprint=_added(measurement, took))
+        return replace(measurement, kernels=kernels, fingerprint=added(measurement, took))
 
     def with_window(self, measurement: Measurement, work: Work) -> Measurement:
         """The same with the paper's window, which a fresh process counts itself.
@@ -285,10 +288,7 @@ class DeviceInstrument(Instrument):
         if self.device.arch == architectures.CPU or not self._guarded:
             with memory.suffices():
                 return self._collector.collect(work, plan), None
-        # Devices without a node of their own share one, as all do under `gpuperf ab`, which holds
-        # the GPU for them: ranks would wait for each other there.
-        shared = work.together and (STAND_IN in os.environ or self._node == nvml.ANY_NODE)
-        with nullcontext() if shared else self._alone(work.progress):
+        with self._held(work):
             if self._machine is None:
                 self._machine = fingerprint.machine()
             # All ranks execute equally often, and only one of them may be disturbed.
@@ -313,6 +313,13 @@ class DeviceInstrument(Instrument):
             self._canary = canary.read(self.device.arch)
             self._canary_at = time.monotonic()
         return replace(state, canary=self._canary)
+
+    def _held(self, work: Work) -> AbstractContextManager[None]:
+        """Holds the device, alone or with other ranks."""
+        # Devices without a node of their own share one, as all do under `gpuperf ab`, which holds
+        # the GPU for them: ranks would wait for each other there.
+        shared = work.together and (STAND_IN in os.environ or self._node == nvml.ANY_NODE)
+        return nullcontext() if shared else self._alone(work.progress)
 
     @contextmanager
     def _alone(self, progress: Progress) -> Iterator[None]:
@@ -410,7 +417,7 @@ class RecordedRun(Instrument):
         return recorded
 
 
-def _added(measurement: Measurement, settings: Mapping[str, Scalar]) -> Fingerprint:
+def added(measurement: Measurement, settings: Mapping[str, Scalar]) -> Fingerprint:
     """The fingerprint with more settings."""
     known = measurement.fingerprint
     return replace(known, settings={**known.settings, **settings})

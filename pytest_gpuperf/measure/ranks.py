@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import socket
 import uuid
@@ -21,14 +22,16 @@ from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import GpuperfError, MeasurementError, UnsoundStep, UsageFailure
 from pytest_gpuperf.measure.barrier import ENDED, STOPPED, RankClient, Rendezvous
 from pytest_gpuperf.measure.collector import Plan, Progress, Rounds, Work, each
-from pytest_gpuperf.measure.instrument import Instrument, Measurer, Subject
+from pytest_gpuperf.measure.instrument import KERNELS_S, Instrument, Measurer, Subject, added
 from pytest_gpuperf.measure.rank_states import RankGroup
 from pytest_gpuperf.measure.replica import RANKS, Replicas, Task
+from pytest_gpuperf.measure.trace.profile import is_collective
 from pytest_gpuperf.model.measurement import (
     PAPER_WINDOW,
     RANK_COUNT,
     STEP,
     Device,
+    KernelTable,
     Measurement,
     Peer,
     Sample,
@@ -44,6 +47,8 @@ VARIABLE = "GPUPERF_RANKS"
 """The environment variable with the name of the meeting that a session holds for its ranks, and
 whether that session judges."""
 
+_KERNELS = "kernels"
+"""What the leading rank says in a verdict's place where it needs kernels first."""
 _ENDING = 3.0
 """Seconds that a rank that has failed gets to say why."""
 _OURS = f"{os.sep}pytest_gpuperf{os.sep}"
@@ -65,6 +70,8 @@ class Rank:
     """Whether a verdict is what the ranks measure for."""
     only: str = ""
     """The measurement that they were started for; others of the test are passed over."""
+    kernels: bool = False
+    """Whether each brings its kernels along, which all of them look at in the same executions."""
 
     @property
     def leads(self) -> bool:
@@ -94,9 +101,7 @@ def own_rank(environment: Mapping[str, str] | None = None) -> Rank | None:
         )
     if VARIABLE in given:
         told = json.loads(given[VARIABLE])
-        return Rank(
-            number, count, told["meeting"], True, decides=told["decides"], only=told["only"]
-        )
+        return Rank(number, count, told.pop("meeting"), True, **told)
     job = [given.get(name, "") for name in ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT")]
     name = "-".join([given["MASTER_ADDR"], given["MASTER_PORT"], *job])
     # A host's name, and a job's, may be longer than the 107 bytes of a socket's.
@@ -119,6 +124,14 @@ def take_gpu(
     return tuple(gpus[: rank.count])
 
 
+@dataclass(frozen=True)
+class Owed:
+    """What a measurement still asks of all ranks: its verdict, and before that maybe kernels."""
+
+    progress: Progress
+    kernels: Callable[[], Measurement]
+
+
 class OtherRanks:
     """The ranks that this one executes with, from the session's start to its end.
 
@@ -128,8 +141,8 @@ class OtherRanks:
 
     def __init__(self, rank: Rank, time_limit: float, tell: Callable[[str], object]) -> None:
         self.rank = rank
-        self.owed: Progress | None = None
-        """That of a measurement whose verdict is to come, which all ranks wait for."""
+        self.owed: Owed | None = None
+        """What is to come of a measurement, which all ranks wait for."""
         self.held = (
             Rendezvous(rank.rendezvous, rank.count, time_limit, tell=tell) if rank.leads else None
         )
@@ -158,13 +171,28 @@ class OtherRanks:
 
     def verdict(self, outcome: str) -> str:
         """How the test of the measurement ends where that is judged, on every rank."""
-        progress, self.owed = self.owed, None
-        if progress is None:
+        owed, self.owed = self.owed, None
+        if owed is None:
             return outcome
-        with progress.aside():  # the leading rank may wait for fresh ranks
-            outcome = self.client.arrive("the verdict", outcome)
+        with owed.progress.aside():  # the leading rank may wait for fresh ranks
+            while (said := self.client.arrive("the verdict", outcome)) == _KERNELS:
+                owed.kernels()
         self.client.says("rest")
-        return outcome
+        return str(said)
+
+    def kernels(self) -> Measurement | None:
+        """The measurement with the kernels of all, who wait for the verdict; None on one of those.
+
+        Raises what `RankInstrument.measure` does.
+        """
+        owed, self.owed = self.owed, None
+        if owed is None or self.held is None:
+            self.owed = owed
+            return None
+        self.client.arrive("the verdict", _KERNELS)
+        counted = owed.kernels()
+        self.owed = owed
+        return counted
 
     @property
     def stopped(self) -> bool:
@@ -230,10 +258,34 @@ class RankInstrument(Instrument):
             return bool(client.arrive("the end of a round", decided(rounds)))
 
         plan = replace(plan, enough=enough)
+
+        def measured() -> Measurement:
+            (own,) = self._own.measure(subject, work, plan)
+            measurements.append(own)
+            return located() if rank.kernels else own
+
+        def located() -> Measurement:
+            return self._own.with_kernels(measurements[0], work, plan)
+
+        measurements: list[Measurement] = []
+        whole = self._of_all(measured, what, work)
+        if not rank.launched:
+            self.others.owed = Owed(
+                shown, lambda: self._of_all(located, f"the kernels of {what}", work)
+            )
+        return (whole,)
+
+    def with_kernels(self, measurement: Measurement, *_: object) -> Measurement:
+        """The same with the kernels of every rank, on the leading one. Raises UnsoundStep."""
+        return _with_kernels(measurement, self.others.kernels() or measurement)
+
+    def _of_all(self, make: Callable[[], Measurement], what: str, work: Work) -> Measurement:
+        """What all ranks `make`: on the leading one of all of them, on the others their own."""
+        rank, client = self.others.rank, self.others.client
         work.phases.entered = lambda phase: client.says("enter", phase=phase)
         try:
             client.arrive(f"the beginning of {what}")
-            (measured,) = self._own.measure(subject, work, plan)
+            measured = make()
             client.arrive(f"the end of {what}", files.to_json(measured), last=True)
         except BaseException as error:
             why = client.fails(error)
@@ -243,9 +295,8 @@ class RankInstrument(Instrument):
             raise
         finally:
             work.phases.entered = None
-        self.others.owed = None if rank.launched else shown
         held = self.others.held
-        return (joined(read(held.brought())) if held is not None else measured,)
+        return joined(read(held.brought())) if held is not None else measured
 
 
 class RankLauncher(Measurer):
@@ -263,8 +314,10 @@ class RankLauncher(Measurer):
         gpus: Sequence[str],
         *,
         decides: bool,
+        kernels: bool = False,
         waits: Callable[[], object] = str,
     ) -> None:
+        self._kernels = kernels
         self._replicas = replicas
         self._count = count
         self._gpus = gpus
@@ -275,7 +328,18 @@ class RankLauncher(Measurer):
     def measure(self, subject: Subject, work: Work, _: Plan) -> tuple[Measurement, ...]:
         """The measurement of all ranks. Raises UnsoundStep, with what the rank at fault wrote."""
         work.progress.begins(f"{self._count} ranks in fresh processes")
-        return (self._measured(subject.test, subject.name, work.progress.goes_on),)
+        tick = work.progress.goes_on
+        return (self._measured(subject.test, subject.name, tick, kernels=self._kernels),)
+
+    def with_kernels(self, measurement: Measurement, work: Work, _: Plan) -> Measurement:
+        """The same with the kernels of each rank, of fresh ones where these did not bring them."""
+        if measurement.kernels is not None:
+            return measurement
+        work.progress.begins(f"kernels of {self._count} ranks in fresh processes")
+        test, tick = measurement.test, work.progress.goes_on
+        return _with_kernels(
+            measurement, self._measured(test, measurement.name, tick, kernels=True)
+        )
 
     def measurements(
         self,
@@ -299,28 +363,15 @@ class RankLauncher(Measurer):
             known.append(self._measured(test, name, tick))
         return tuple(known[:count])
 
-    def _measured(self, test: str, only: str, tick: Callable[[], object]) -> Measurement:
+    def _measured(
+        self, test: str, only: str, tick: Callable[[], object], *, kernels: bool = False
+    ) -> Measurement:
         """The measurement `only` of this test; `tick` is called while it is awaited."""
         name = f"gpuperf-{os.getuid()}-{uuid.uuid4().hex}"
-        told = {"meeting": name, "decides": self._decides, "only": only}
-        shared = {
-            "WORLD_SIZE": str(self._count),
-            "LOCAL_WORLD_SIZE": str(self._count),
-            "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": str(_free_port()),
-            # What torchrun has started may be asked to start others, which have no agent.
-            "TORCHELASTIC_USE_AGENT_STORE": "False",
-            "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),  # as torchrun does
-            VARIABLE: json.dumps(told),
-        }
+        told = {"meeting": name, "decides": self._decides, "only": only, "kernels": kernels}
         environments = [
-            {
-                **shared,
-                "RANK": str(number),
-                "LOCAL_RANK": "0" if self._gpus else str(number),
-                **({"CUDA_VISIBLE_DEVICES": self._gpus[number]} if self._gpus else {}),
-            }
-            for number in range(self._count)
+            {**environment, VARIABLE: json.dumps(told)}
+            for environment in environments_of(self._count, self._gpus)
         ]
         started: list[FreshProcess] = []
 
@@ -353,6 +404,31 @@ def _written(processes: Sequence[FreshProcess], known: RankGroup) -> str:
         stood = f"\nWhere rank {number} stood, the innermost call first:"
         said += [stood if hung else ended, *kept] if any(kept) else []
     return "\n".join(said)
+
+
+def environments_of(count: int, gpus: Sequence[str] = ()) -> list[dict[str, str]]:
+    """What the environment of each of so many ranks says, as torchrun would; with a GPU for each.
+
+    They meet anew: who starts them may be a rank itself.
+    """
+    shared = {
+        "WORLD_SIZE": str(count),
+        "LOCAL_WORLD_SIZE": str(count),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(_free_port()),
+        # What torchrun has started may be asked to start others, which have no agent.
+        "TORCHELASTIC_USE_AGENT_STORE": "False",
+        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),  # as torchrun does
+    }
+    return [
+        {
+            **shared,
+            "RANK": str(number),
+            "LOCAL_RANK": "0" if gpus else str(number),
+            **({"CUDA_VISIBLE_DEVICES": gpus[number]} if gpus else {}),
+        }
+        for number in range(count)
+    ]
 
 
 def _free_port() -> int:
@@ -428,7 +504,45 @@ def joined(ranks: Sequence[Measurement]) -> Measurement:
     phases = [*dict.fromkeys(sample.phase for sample in samples)]
     samples.sort(key=lambda s: (phases.index(s.phase), names.index(s.metric)))
     workload = {**first.workload, RANK_COUNT: len(ranks)}
-    return replace(first, samples=tuple(samples), peers=peers, workload=workload)
+    kernels = joined_tables([one.kernels for one in ranks])
+    return replace(first, samples=tuple(samples), peers=peers, workload=workload, kernels=kernels)
+
+
+def _with_kernels(measurement: Measurement, counted: Measurement) -> Measurement:
+    took = {KERNELS_S: counted.fingerprint.settings.get(KERNELS_S, 0.0)}
+    return replace(measurement, kernels=counted.kernels, fingerprint=added(measurement, took))
+
+
+def joined_tables(tables: Sequence[KernelTable | None]) -> KernelTable | None:
+    """Rank 0's table with those of its peers; None where one has none.
+
+    A collective takes on each the time of the rank that came last: others waited inside it.
+    """
+    known = [table for table in tables if table is not None]
+    if len(known) < len(tables):
+        return None
+    shared = [
+        [(at, one) for at, one in enumerate(t.launches) if is_collective(t.names[one.name])]
+        for t in known
+    ]
+    names = {tuple(t.names[one.name] for _, one in of) for t, of in zip(known, shared, strict=True)}
+    if len(names) == 1:
+        least = [min(one.duration for _, one in of) for of in zip(*shared, strict=True)]
+        known = [
+            _unwaited(table, dict(zip([at for at, _ in of], least, strict=True)))
+            for table, of in zip(known, shared, strict=True)
+        ]
+    return replace(known[0], peers=tuple(known[1:]))
+
+
+def _unwaited(table: KernelTable, own: Mapping[int, float]) -> KernelTable:
+    """The table with these launches' own time."""
+    launches = tuple(
+        replace(one, duration=own.get(at, one.duration)) for at, one in enumerate(table.launches)
+    )
+    waited = math.fsum(table.launches[at].duration - time for at, time in own.items())
+    busy = tuple(max(0.0, one - waited) for one in table.busy)
+    return replace(table, launches=launches, busy=busy)
 
 
 def _waits(waits: Sequence[Sequence[float]], number: int) -> tuple[Sample, ...]:

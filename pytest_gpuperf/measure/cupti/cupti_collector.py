@@ -154,7 +154,8 @@ class CuptiCollector:
 
         Of a step that launches CUDA graphs, with those of every graph (`launch_ranges.py`). Runs
         the step in TRACES traces, once per pass, and twice to find the lines of code. Where
-        counters are refused, the table has names and times. Raises what the step raises.
+        counters are refused, and of a rank, the table has names and times. Raises what the step
+        raises.
         """
         with garbage_kept():
             traces = []
@@ -162,7 +163,12 @@ class CuptiCollector:
                 prepare(work, self._timer)
                 traces.append(self._traced(work.step, self._timer.synchronize))
             try:
-                table = self._kernels.of(work, metrics, traces[0])
+                # One that is counted ends before the next begins: collectives of several groups
+                # might wait for each other on two ranks.
+                if work.together:
+                    table = launch_ranges.uncounted(traces[0])
+                else:
+                    table = self._kernels.of(work, metrics, traces[0])
             except CountersUnavailable:
                 table = launch_ranges.uncounted(traces[0])
             except MeasurementError as error:
