@@ -64,9 +64,6 @@ STAND_IN = "GPUPERF_STAND_IN"
 """The environment variable with what is held in the device's place, in processes of who holds the
 device itself for all of them."""
 
-KERNELS_S = "kernels_s"
-"""The setting that has the seconds which looking at kernels took."""
-
 _WALL_TIME = "wall_time"
 _MOMENT_S = 5.0
 """A reading of the canary takes 0.07 s on an H200, and a session has a hundred measurements."""
@@ -255,11 +252,11 @@ class DeviceInstrument(Instrument):
         with self._held(work), memory.suffices():
             watch = Stopwatch()
             kernels = self._collector.kernels(work, plan.metrics)
-            took = {KERNELS_S: watch.lap()}
+            took = {"kernels_s": watch.lap()}
         for where, problem in kernel_files.problems(kernels):
             brought = f"the collector {self._collector.name} brought {where}"
             raise MeasurementError(f"{brought} of the kernel table: {problem}. Measure again")
-        return replace(measurement, kernels=kernels, fingerprint=added(measurement, took))
+        return replace(measurement, kernels=kernels, fingerprint=_added(measurement, took))
 
     def with_window(self, measurement: Measurement, work: Work) -> Measurement:
         """The same with the paper's window, which a fresh process counts itself.
@@ -315,7 +312,6 @@ class DeviceInstrument(Instrument):
         return replace(state, canary=self._canary)
 
     def _held(self, work: Work) -> AbstractContextManager[None]:
-        """Holds the device, alone or with other ranks."""
         # Devices without a node of their own share one, as all do under `gpuperf ab`, which holds
         # the GPU for them: ranks would wait for each other there.
         shared = work.together and (STAND_IN in os.environ or self._node == nvml.ANY_NODE)
@@ -417,7 +413,7 @@ class RecordedRun(Instrument):
         return recorded
 
 
-def added(measurement: Measurement, settings: Mapping[str, Scalar]) -> Fingerprint:
+def _added(measurement: Measurement, settings: Mapping[str, Scalar]) -> Fingerprint:
     """The fingerprint with more settings."""
     known = measurement.fingerprint
     return replace(known, settings={**known.settings, **settings})

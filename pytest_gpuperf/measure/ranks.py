@@ -16,13 +16,14 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import GpuperfError, MeasurementError, UnsoundStep, UsageFailure
 from pytest_gpuperf.measure.barrier import ENDED, STOPPED, RankClient, Rendezvous
 from pytest_gpuperf.measure.collector import Plan, Progress, Rounds, Work, each
-from pytest_gpuperf.measure.instrument import KERNELS_S, Instrument, Measurer, Subject, added
+from pytest_gpuperf.measure.instrument import Instrument, Measurer, Subject
 from pytest_gpuperf.measure.rank_states import RankGroup
 from pytest_gpuperf.measure.replica import RANKS, Replicas, Task
 from pytest_gpuperf.measure.trace.profile import is_collective
@@ -47,8 +48,8 @@ VARIABLE = "GPUPERF_RANKS"
 """The environment variable with the name of the meeting that a session holds for its ranks, and
 whether that session judges."""
 
-_KERNELS = "kernels"
-"""What the leading rank says in a verdict's place where it needs kernels first."""
+_VERDICT, _KERNELS = "the verdict", "kernels"
+"""The barrier that a measurement ends with, and what is said there where kernels are wanted."""
 _ENDING = 3.0
 """Seconds that a rank that has failed gets to say why."""
 _OURS = f"{os.sep}pytest_gpuperf{os.sep}"
@@ -71,7 +72,7 @@ class Rank:
     only: str = ""
     """The measurement that they were started for; others of the test are passed over."""
     kernels: bool = False
-    """Whether each brings its kernels along, which all of them look at in the same executions."""
+    """Whether they look at kernels as well, all of them in the same executions."""
 
     @property
     def leads(self) -> bool:
@@ -124,14 +125,6 @@ def take_gpu(
     return tuple(gpus[: rank.count])
 
 
-@dataclass(frozen=True)
-class Owed:
-    """What a measurement still asks of all ranks: its verdict, and before that maybe kernels."""
-
-    progress: Progress
-    kernels: Callable[[], Measurement]
-
-
 class OtherRanks:
     """The ranks that this one executes with, from the session's start to its end.
 
@@ -141,8 +134,10 @@ class OtherRanks:
 
     def __init__(self, rank: Rank, time_limit: float, tell: Callable[[str], object]) -> None:
         self.rank = rank
-        self.owed: Owed | None = None
-        """What is to come of a measurement, which all ranks wait for."""
+        self.owed: tuple[Progress, Callable[[], Measurement]] | None = None
+        """That of a measurement whose verdict is to come, which all ranks wait for; and what they
+        do if kernels are wanted first.
+        """
         self.held = (
             Rendezvous(rank.rendezvous, rank.count, time_limit, tell=tell) if rank.leads else None
         )
@@ -174,25 +169,12 @@ class OtherRanks:
         owed, self.owed = self.owed, None
         if owed is None:
             return outcome
-        with owed.progress.aside():  # the leading rank may wait for fresh ranks
-            while (said := self.client.arrive("the verdict", outcome)) == _KERNELS:
-                owed.kernels()
+        progress, kernels = owed
+        with progress.aside():  # the leading rank may wait for fresh ranks
+            while (said := self.client.arrive(_VERDICT, outcome)) == _KERNELS:
+                kernels()
         self.client.says("rest")
         return str(said)
-
-    def kernels(self) -> Measurement | None:
-        """The measurement with the kernels of all, who wait for the verdict; None on one of those.
-
-        Raises what `RankInstrument.measure` does.
-        """
-        owed, self.owed = self.owed, None
-        if owed is None or self.held is None:
-            self.owed = owed
-            return None
-        self.client.arrive("the verdict", _KERNELS)
-        counted = owed.kernels()
-        self.owed = owed
-        return counted
 
     @property
     def stopped(self) -> bool:
@@ -258,34 +240,36 @@ class RankInstrument(Instrument):
             return bool(client.arrive("the end of a round", decided(rounds)))
 
         plan = replace(plan, enough=enough)
+        made: list[Measurement] = []
 
-        def measured() -> Measurement:
-            (own,) = self._own.measure(subject, work, plan)
-            measurements.append(own)
-            return located() if rank.kernels else own
+        def own(*, kernels: bool) -> Measurement:
+            made.extend(() if made else self._own.measure(subject, work, plan))
+            return self._own.with_kernels(made[0], work, plan) if kernels else made[0]
 
-        def located() -> Measurement:
-            return self._own.with_kernels(measurements[0], work, plan)
-
-        measurements: list[Measurement] = []
-        whole = self._of_all(measured, what, work)
+        whole = self._of_all(partial(own, kernels=rank.kernels), what, work)
         if not rank.launched:
-            self.others.owed = Owed(
-                shown, lambda: self._of_all(located, f"the kernels of {what}", work)
-            )
+            kernels = partial(own, kernels=True)
+            self.others.owed = shown, lambda: self._of_all(kernels, f"the kernels of {what}", work)
         return (whole,)
 
     def with_kernels(self, measurement: Measurement, *_: object) -> Measurement:
-        """The same with the kernels of every rank, on the leading one. Raises UnsoundStep."""
-        return _with_kernels(measurement, self.others.kernels() or measurement)
+        """The same with the kernels of every rank, on the leading one. Raises as `measure`."""
+        owed = self.others.owed
+        if self.others.held is None or owed is None:
+            return measurement
+        self.others.owed = None  # after a failure nobody waits for a verdict
+        self.others.client.arrive(_VERDICT, _KERNELS)
+        counted = owed[1]()
+        self.others.owed = owed
+        return replace(measurement, kernels=counted.kernels)
 
-    def _of_all(self, make: Callable[[], Measurement], what: str, work: Work) -> Measurement:
-        """What all ranks `make`: on the leading one of all of them, on the others their own."""
+    def _of_all(self, own: Callable[[], Measurement], what: str, work: Work) -> Measurement:
+        """What each rank measures as its `own`: on the leading one that of all of them."""
         rank, client = self.others.rank, self.others.client
         work.phases.entered = lambda phase: client.says("enter", phase=phase)
         try:
             client.arrive(f"the beginning of {what}")
-            measured = make()
+            measured = own()
             client.arrive(f"the end of {what}", files.to_json(measured), last=True)
         except BaseException as error:
             why = client.fails(error)
@@ -303,8 +287,9 @@ class RankLauncher(Measurer):
     """Starts the ranks of one measurement, each a fresh process of this session's test.
 
     `gpus` are those that the ranks get, one each; where there are none, each sees what this process
-    sees. Where torchrun has started ranks, it starts as many again in the place of `Replicas`, and
-    `waits` tells those of the session that they have to wait.
+    sees. With `kernels` they look at these, too. Where torchrun has started ranks, it starts as
+    many again in the place of `Replicas`, and `waits` tells those of the session that they have to
+    wait.
     """
 
     def __init__(
@@ -328,18 +313,16 @@ class RankLauncher(Measurer):
     def measure(self, subject: Subject, work: Work, _: Plan) -> tuple[Measurement, ...]:
         """The measurement of all ranks. Raises UnsoundStep, with what the rank at fault wrote."""
         work.progress.begins(f"{self._count} ranks in fresh processes")
-        tick = work.progress.goes_on
-        return (self._measured(subject.test, subject.name, tick, kernels=self._kernels),)
+        tick, kernels = work.progress.goes_on, self._kernels
+        return (self._measured(subject.test, subject.name, tick, kernels=kernels),)
 
     def with_kernels(self, measurement: Measurement, work: Work, _: Plan) -> Measurement:
-        """The same with the kernels of each rank, of fresh ones where these did not bring them."""
+        """The same with the kernels of every rank, of fresh ones where these did not look."""
         if measurement.kernels is not None:
             return measurement
         work.progress.begins(f"kernels of {self._count} ranks in fresh processes")
-        test, tick = measurement.test, work.progress.goes_on
-        return _with_kernels(
-            measurement, self._measured(test, measurement.name, tick, kernels=True)
-        )
+        asked = measurement.test, measurement.name, work.progress.goes_on
+        return replace(measurement, kernels=self._measured(*asked, kernels=True).kernels)
 
     def measurements(
         self,
@@ -369,9 +352,24 @@ class RankLauncher(Measurer):
         """The measurement `only` of this test; `tick` is called while it is awaited."""
         name = f"gpuperf-{os.getuid()}-{uuid.uuid4().hex}"
         told = {"meeting": name, "decides": self._decides, "only": only, "kernels": kernels}
+        shared = {
+            "WORLD_SIZE": str(self._count),
+            "LOCAL_WORLD_SIZE": str(self._count),
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(_free_port()),
+            # What torchrun has started may be asked to start others, which have no agent.
+            "TORCHELASTIC_USE_AGENT_STORE": "False",
+            "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),  # as torchrun does
+            VARIABLE: json.dumps(told),
+        }
         environments = [
-            {**environment, VARIABLE: json.dumps(told)}
-            for environment in environments_of(self._count, self._gpus)
+            {
+                **shared,
+                "RANK": str(number),
+                "LOCAL_RANK": "0" if self._gpus else str(number),
+                **({"CUDA_VISIBLE_DEVICES": self._gpus[number]} if self._gpus else {}),
+            }
+            for number in range(self._count)
         ]
         started: list[FreshProcess] = []
 
@@ -404,31 +402,6 @@ def _written(processes: Sequence[FreshProcess], known: RankGroup) -> str:
         stood = f"\nWhere rank {number} stood, the innermost call first:"
         said += [stood if hung else ended, *kept] if any(kept) else []
     return "\n".join(said)
-
-
-def environments_of(count: int, gpus: Sequence[str] = ()) -> list[dict[str, str]]:
-    """What the environment of each of so many ranks says, as torchrun would; with a GPU for each.
-
-    They meet anew: who starts them may be a rank itself.
-    """
-    shared = {
-        "WORLD_SIZE": str(count),
-        "LOCAL_WORLD_SIZE": str(count),
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(_free_port()),
-        # What torchrun has started may be asked to start others, which have no agent.
-        "TORCHELASTIC_USE_AGENT_STORE": "False",
-        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),  # as torchrun does
-    }
-    return [
-        {
-            **shared,
-            "RANK": str(number),
-            "LOCAL_RANK": "0" if gpus else str(number),
-            **({"CUDA_VISIBLE_DEVICES": gpus[number]} if gpus else {}),
-        }
-        for number in range(count)
-    ]
 
 
 def _free_port() -> int:
@@ -504,45 +477,36 @@ def joined(ranks: Sequence[Measurement]) -> Measurement:
     phases = [*dict.fromkeys(sample.phase for sample in samples)]
     samples.sort(key=lambda s: (phases.index(s.phase), names.index(s.metric)))
     workload = {**first.workload, RANK_COUNT: len(ranks)}
-    kernels = joined_tables([one.kernels for one in ranks])
+    tables = [one.kernels for one in ranks if one.kernels is not None]
+    kernels = joined_tables(tables) if len(tables) == len(ranks) else None
     return replace(first, samples=tuple(samples), peers=peers, workload=workload, kernels=kernels)
 
 
-def _with_kernels(measurement: Measurement, counted: Measurement) -> Measurement:
-    took = {KERNELS_S: counted.fingerprint.settings.get(KERNELS_S, 0.0)}
-    return replace(measurement, kernels=counted.kernels, fingerprint=added(measurement, took))
+def joined_tables(tables: Sequence[KernelTable]) -> KernelTable:
+    """Rank 0's table with those of its peers.
 
-
-def joined_tables(tables: Sequence[KernelTable | None]) -> KernelTable | None:
-    """Rank 0's table with those of its peers; None where one has none.
-
-    A collective takes on each the time of the rank that came last: others waited inside it.
+    A collective takes its own time on the rank that comes last: what it took longer on another,
+    that one has waited.
     """
-    known = [table for table in tables if table is not None]
-    if len(known) < len(tables):
-        return None
-    shared = [
-        [(at, one) for at, one in enumerate(t.launches) if is_collective(t.names[one.name])]
-        for t in known
+    collectives = [
+        [(name, one.duration) for one in t.launches if is_collective(name := t.names[one.name])]
+        for t in tables
     ]
-    names = {tuple(t.names[one.name] for _, one in of) for t, of in zip(known, shared, strict=True)}
-    if len(names) == 1:
-        least = [min(one.duration for _, one in of) for of in zip(*shared, strict=True)]
-        known = [
-            _unwaited(table, dict(zip([at for at, _ in of], least, strict=True)))
-            for table, of in zip(known, shared, strict=True)
-        ]
-    return replace(known[0], peers=tuple(known[1:]))
+    if len({tuple(name for name, _ in of) for of in collectives}) == 1:
+        own = [min(took for _, took in of) for of in zip(*collectives, strict=True)]
+        tables = [_unwaited(table, iter(own)) for table in tables]
+    return replace(tables[0], peers=tuple(tables[1:]))
 
 
-def _unwaited(table: KernelTable, own: Mapping[int, float]) -> KernelTable:
-    """The table with these launches' own time."""
+def _unwaited(table: KernelTable, own: Iterator[float]) -> KernelTable:
+    """The table with the own times of its collectives."""
     launches = tuple(
-        replace(one, duration=own.get(at, one.duration)) for at, one in enumerate(table.launches)
+        replace(one, duration=next(own)) if is_collective(table.names[one.name]) else one
+        for one in table.launches
     )
-    waited = math.fsum(table.launches[at].duration - time for at, time in own.items())
-    busy = tuple(max(0.0, one - waited) for one in table.busy)
-    return replace(table, launches=launches, busy=busy)
+    pairs = zip(table.launches, launches, strict=True)
+    waited = math.fsum(before.duration - one.duration for before, one in pairs)
+    return replace(table, launches=launches, busy=tuple(max(0.0, b - waited) for b in table.busy))
 
 
 def _waits(waits: Sequence[Sequence[float]], number: int) -> tuple[Sample, ...]:

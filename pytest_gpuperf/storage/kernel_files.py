@@ -17,6 +17,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from pytest_gpuperf.errors import BadFile
+from pytest_gpuperf.judge.alignment import keys
 from pytest_gpuperf.model.entry import KernelFile, KernelList, Tables
 from pytest_gpuperf.model.measurement import Device, KernelTable, Measurement
 from pytest_gpuperf.storage import baseline_files, files
@@ -129,14 +130,10 @@ def chosen(measurements: Sequence[Measurement]) -> KernelTable | None:
 
 def _told_by(first: KernelTable, peer: KernelTable) -> KernelTable:
     """A rank's table, without the launches where rank 0 has the same: mostly all ranks have."""
-    if _sequence(first) != _sequence(peer):
+    if keys(first) != keys(peer):
         return peer
     busy = peer.busy or (math.fsum(launch.duration for launch in peer.launches),)
     return KernelTable((), (), (), peer.idle, busy=busy, idles=peer.idles or (peer.idle,))
-
-
-def _sequence(table: KernelTable) -> list[tuple[object, ...]]:
-    return [(table.names[one.name], one.kind, one.grid, one.block) for one in table.launches]
 
 
 def listed(table: KernelTable) -> KernelList:
