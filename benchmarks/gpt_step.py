@@ -62,8 +62,8 @@ class Block(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """The same shape."""
         x = x + self.attention(self.first(x))
-        x = x + self.mlp(self.second(x))
-        return x
+        out: torch.Tensor = x + self.mlp(self.second(x))
+        return out
 
 
 class GPT(nn.Module):

@@ -56,7 +56,7 @@ _SCALE = 0.01
 
 
 SHARED = 0.5
-"""Ranks that grew by more than this part of what the one grew that grew most changed like it."""
+"""A rank that grew by more than this part of what another grew changed like that one."""
 
 
 def changed_rank(
@@ -94,8 +94,8 @@ def of_rank(table: KernelTable, rank: int) -> KernelTable:
     own = math.fsum(launch.duration for launch in table.launches)
     longer = fmean(peer.busy) / own if own else 1.0
     launches = tuple(replace(one, duration=longer * one.duration) for one in table.launches)
-    own_times = replace(table, idle=peer.idle, busy=peer.busy, idles=peer.idles)
-    return replace(own_times, launches=launches, peers=())
+    idle, busy, idles = peer.idle, peer.busy, peer.idles
+    return replace(table, launches=launches, idle=idle, busy=busy, idles=idles, peers=())
 
 
 def _time(table: KernelTable) -> float:

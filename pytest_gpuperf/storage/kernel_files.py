@@ -132,8 +132,8 @@ def _told_by(first: KernelTable, peer: KernelTable) -> KernelTable:
     """A rank's table, without the launches where rank 0 has the same: mostly all ranks have."""
     if keys(first) != keys(peer):
         return peer
-    busy = peer.busy or (math.fsum(launch.duration for launch in peer.launches),)
-    return KernelTable((), (), (), peer.idle, busy=busy, idles=peer.idles or (peer.idle,))
+    busy = math.fsum(launch.duration for launch in peer.launches)
+    return KernelTable((), (), (), peer.idle, busy=(busy,), idles=(peer.idle,))
 
 
 def listed(table: KernelTable) -> KernelList:

@@ -459,9 +459,8 @@ def heading(attribution: Attribution) -> str:
     if not attribution.reliable:
         stands = "what moved:" if anything else "no kernel stands out from the noise"
         return f"kernels{of}, by a trace that the step's time contradicts: {stands}"
-    moved = (
-        f"kernels{of}: {duration(attribution.change)}{_relative(attribution.relative)} in a step"
-    )
+    change = f"{duration(attribution.change)}{_relative(attribution.relative)}"
+    moved = f"kernels{of}: {change} in a step"
     if not anything:
         return f"{moved}; no kernel stands out from the noise"
     # Where faster and slower ones cancel, or the rest went the other way, a share says nothing.
