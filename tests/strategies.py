@@ -123,7 +123,9 @@ def _tables(draw: st.DrawFn) -> KernelTable:
     return KernelTable(names, columns, draw(several(launch, 4)), draw(times), draw(texts))
 
 
-tables: Strategy = st.builds(lambda one, peers: replace(one, peers=peers), _tables(), several(_tables(), 2))
+tables: Strategy = st.builds(
+    lambda one, peers: replace(one, peers=peers), _tables(), several(_tables(), 2)
+)
 
 
 def _sign(metric: str) -> str:

@@ -127,7 +127,8 @@ class Trace:
 
         Which of several streams is ahead, chance decides; collectives have streams of their own.
         """
-        self.entries = tuple(sorted(self.entries, key=lambda one: one.launched or one.begin))
+        made = ((one.begin if one.launched is None else one.launched, one) for one in self.entries)
+        self.entries = tuple(one for _, one in sorted(made, key=lambda pair: pair[0]))
         return self
 
     @property
