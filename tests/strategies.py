@@ -110,6 +110,7 @@ _OF: dict[Any, Strategy] = {
     Scalar: scalars,
 }
 _OF[Device] = built(Device, arch=names, slug=names)
+_OF[KernelTable] = st.deferred(lambda: tables)
 
 
 @st.composite
@@ -122,7 +123,9 @@ def _tables(draw: st.DrawFn) -> KernelTable:
     return KernelTable(names, columns, draw(several(launch, 4)), draw(times), draw(texts))
 
 
-tables = _tables()
+tables: Strategy = st.builds(
+    lambda one, peers: replace(one, peers=peers), _tables(), several(_tables(), 2)
+)
 
 
 def _sign(metric: str) -> str:

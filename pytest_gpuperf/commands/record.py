@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import shlex
+import sys
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,7 +26,8 @@ from pytest_gpuperf.storage import files, run_files
 
 USAGE = (
     "gpuperf record [--processes K] [--run FILE] -- PYTEST-ARGS\n"
-    "       gpuperf record --continue RUN [--processes K] -- PYTEST-ARGS"
+    "       gpuperf record --continue RUN [--processes K] -- PYTEST-ARGS\n"
+    "       gpuperf record ... -- torchrun --nproc-per-node N -m pytest PYTEST-ARGS"
 )
 EXAMPLES = (
     "gpuperf record --processes 5 -- tests/perf",
@@ -63,8 +65,9 @@ def act(options: argparse.Namespace) -> int:
     """Runs pytest in one process after the other, and saves one merged run.
 
     Nothing is judged: what is recorded may become the baseline. The file is written after every
-    process. Prints a line per process. Returns 0; pytest's exit code when a process measured
-    nothing or had a failing test; 128 and the signal's number when one was killed; or INTERRUPTED.
+    process; where torchrun is to start pytest, that is one of each rank. Prints a line per process.
+    Returns 0; pytest's exit code when a process measured nothing or had a failing test; 128 and the
+    signal's number when one was killed; or INTERRUPTED.
     Raises UsageFailure for a file that exists, or that is being recorded at this moment; and of one
     to go on with, which it leaves as it is, when pytest was given something else, or when a process
     measures something else than those that are in it.
@@ -141,13 +144,17 @@ class _Recording:
 
     def _measure(self) -> int:
         worst = 0
+        launcher, arguments = run_files.launched(self._pytest_args)
+        torchrun = [sys.executable, "-m", "torch.distributed.run", *launcher[1:-1], "--no-python"]
+        under = torchrun if launcher else []
         for number in range(self._done + 1, self._processes + 1):
             name = f"process {number} of {self._processes}"
             with self._display.of(name):
                 self._display.begins("measuring")
                 finished = fresh_process.run_pytest(
-                    [*self._kernels(), "-q", *self._pytest_args],
+                    [*self._kernels(), "-q", *arguments],
                     folder=Path.cwd(),
+                    under=under,
                     tick=lambda _: self._display.goes_on(),
                 )
             self._took.append(finished.seconds)

@@ -39,6 +39,7 @@ from pytest_gpuperf.judge.alignment import (
 from pytest_gpuperf.judge.candidates import AS_BEFORE
 from pytest_gpuperf.judge.cause import cause_of
 from pytest_gpuperf.judge.noise import pooled
+from pytest_gpuperf.judge.stragglers import changed_rank, of_rank
 from pytest_gpuperf.model.measurement import STEP, HostCall, IdleTime, KernelTable
 from pytest_gpuperf.model.result import (
     Attribution,
@@ -119,17 +120,19 @@ def attribute(
     Several tables of a side are executions of the same code, such as one per process: times are
     their means, and their spread counts in the tests. With one on each side, what is known of small
     kernels is the noise (`assumed`). Operators of a CPU have no times: what is said of them is
-    where their number changed.
+    where their number changed. Of a step of several ranks it is the one that changed most.
 
     `verdicts` are those on the step that was measured: the trace is held against its time, and what
     the host is counted to do more of is a cause too. Without them the trace is all there is.
     """
     tables = [measured] if isinstance(measured, KernelTable) else measured
+    before = [baseline] if isinstance(baseline, KernelTable) else baseline
+    rank, alone = changed_rank(tables, before)
+    tables, before = ([of_rank(table, rank) for table in side] for side in (tables, before))
     of_operators = any(table.of_operators for table in tables)
     if of_operators:
         # One is of no family: nothing but itself takes its place.
         naming = Naming(str, operator_of)
-    before = [baseline] if isinstance(baseline, KernelTable) else baseline
     family, short = cache(naming.family), cache(naming.short)
     new, old = (sequence_of(side, family, short) for side in (tables, before))
     said = [verdict for verdict in verdicts if verdict.phase == STEP]
@@ -167,6 +170,7 @@ def attribute(
         idle=tuple(_idle(frame)),
         step=step,
         reliable=reliable,
+        rank=rank if alone else None,
     )
     return replace(found, cause=cause_of(frame, found, said))
 

@@ -19,17 +19,25 @@ chance names any rank of a step in ALPHA of all measurements at most, as each of
 comparisons of either way is allowed ALPHA / (2 n (n - 1)), by Student's t with Satterthwaite's
 degrees of freedom. The noise of a comparison is that of all ranks, or of the two where theirs is
 larger. Less than LEAST is nobody's concern.
+
+Against a baseline each rank is compared with itself (`changed_rank`): GPUs that differ by
+themselves did so before.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import reduce
+from operator import and_
 from statistics import fmean, median
 
+from pytest_gpuperf.judge.alignment import keys
 from pytest_gpuperf.judge.interval import quantile
 from pytest_gpuperf.judge.noise import ALIKE, SLOPES, Kind
+from pytest_gpuperf.model.measurement import KernelTable
 
 ALPHA = 0.001
 LEAST = 0.01
@@ -45,6 +53,54 @@ _ALIKE = 1.5
 """Peers whose spread is up to so many times the least are compared with."""
 _SCALE = 0.01
 """The class's scale that SLOPES and ALIKE are multiples of, as of cycles."""
+
+
+SHARED = 0.5
+"""A rank that grew by more than this part of what another grew changed like that one."""
+
+
+def changed_rank(
+    measured: Sequence[KernelTable], before: Sequence[KernelTable]
+) -> tuple[int, bool]:
+    """The rank of a step that changed most since `before`, and whether the others did not.
+
+    One that launches what it did not before, and not all of its peers do, goes before all others;
+    of those it is the one whose launches and gaps grew most.
+    """
+    count = 1 + min(len(table.peers) for table in measured)
+    sides = [
+        [[of_rank(table, rank) for table in side] for side in (measured, before)]
+        for rank in range(count)
+    ]
+    more = [Counter(keys(new[0])) - Counter(keys(old[0])) for new, old in sides]
+    of_all = reduce(and_, more)
+    grown = [fmean(map(_time, new)) - fmean(map(_time, old)) for new, old in sides]
+    own = [sum((one - of_all).values()) for one in more]
+    most, *others = sorted(range(count), key=lambda r: (own[r] > 0, grown[r], own[r]), reverse=True)
+    least = LEAST * fmean(map(_time, sides[most][1]))
+    return most, bool(others) and (
+        own[most] > 0
+        or max(grown[rank] for rank in others) < min(SHARED * grown[most], grown[most] - least)
+    )
+
+
+def of_rank(table: KernelTable, rank: int) -> KernelTable:
+    """The table of a rank; of one whose launches are rank 0's these, in the time that it took."""
+    if not 0 < rank <= len(table.peers):
+        return replace(table, peers=())
+    peer = table.peers[rank - 1]
+    if peer.launches or not peer.busy:
+        return peer
+    own = math.fsum(launch.duration for launch in table.launches)
+    longer = fmean(peer.busy) / own if own else 1.0
+    launches = tuple(replace(one, duration=longer * one.duration) for one in table.launches)
+    idle, busy, idles = peer.idle, peer.busy, peer.idles
+    return replace(table, launches=launches, idle=idle, busy=busy, idles=idles, peers=())
+
+
+def _time(table: KernelTable) -> float:
+    """Nanoseconds of its launches and gaps."""
+    return math.fsum((*(launch.duration for launch in table.launches), table.idle))
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import time
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -250,7 +250,7 @@ class DeviceInstrument(Instrument):
         """
         if not isinstance(self._collector, KernelCollector):
             return measurement
-        with self._alone(work.progress), memory.suffices():
+        with self._held(work), memory.suffices():
             watch = Stopwatch()
             kernels = self._collector.kernels(work, plan.metrics)
             took = {"kernels_s": watch.lap()}
@@ -286,10 +286,7 @@ class DeviceInstrument(Instrument):
         if self.device.arch == architectures.CPU or not self._guarded:
             with memory.suffices():
                 return self._collector.collect(work, plan), None
-        # Devices without a node of their own share one, as all do under `gpuperf ab`, which holds
-        # the GPU for them: ranks would wait for each other there.
-        shared = work.together and (STAND_IN in os.environ or self._node == nvml.ANY_NODE)
-        with nullcontext() if shared else self._alone(work.progress):
+        with self._held(work):
             if self._machine is None:
                 self._machine = fingerprint.machine()
             # All ranks execute equally often, and only one of them may be disturbed.
@@ -314,6 +311,12 @@ class DeviceInstrument(Instrument):
             self._canary = canary.read(self.device.arch)
             self._canary_at = time.monotonic()
         return replace(state, canary=self._canary)
+
+    def _held(self, work: Work) -> AbstractContextManager[None]:
+        # Devices without a node of their own share one, as all do under `gpuperf ab`, which holds
+        # the GPU for them: ranks would wait for each other there.
+        shared = work.together and (STAND_IN in os.environ or self._node == nvml.ANY_NODE)
+        return nullcontext() if shared else self._alone(work.progress)
 
     @contextmanager
     def _alone(self, progress: Progress) -> Iterator[None]:

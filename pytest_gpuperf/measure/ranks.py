@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import socket
 import uuid
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
@@ -24,11 +26,13 @@ from pytest_gpuperf.measure.collector import Plan, Progress, Rounds, Work, each
 from pytest_gpuperf.measure.instrument import Instrument, Measurer, Subject
 from pytest_gpuperf.measure.rank_states import RankGroup
 from pytest_gpuperf.measure.replica import RANKS, Replicas, Task
+from pytest_gpuperf.measure.trace.profile import is_collective
 from pytest_gpuperf.model.measurement import (
     PAPER_WINDOW,
     RANK_COUNT,
     STEP,
     Device,
+    KernelTable,
     Measurement,
     Peer,
     Sample,
@@ -44,6 +48,8 @@ VARIABLE = "GPUPERF_RANKS"
 """The environment variable with the name of the meeting that a session holds for its ranks, and
 whether that session judges."""
 
+_VERDICT, _KERNELS = "the verdict", "kernels"
+"""The barrier that a measurement ends with, and what is said there where kernels are wanted."""
 _ENDING = 3.0
 """Seconds that a rank that has failed gets to say why."""
 _OURS = f"{os.sep}pytest_gpuperf{os.sep}"
@@ -65,6 +71,8 @@ class Rank:
     """Whether a verdict is what the ranks measure for."""
     only: str = ""
     """The measurement that they were started for; others of the test are passed over."""
+    kernels: bool = False
+    """Whether they look at kernels as well, all of them in the same executions."""
 
     @property
     def leads(self) -> bool:
@@ -94,9 +102,7 @@ def own_rank(environment: Mapping[str, str] | None = None) -> Rank | None:
         )
     if VARIABLE in given:
         told = json.loads(given[VARIABLE])
-        return Rank(
-            number, count, told["meeting"], True, decides=told["decides"], only=told["only"]
-        )
+        return Rank(number, count, told.pop("meeting"), True, **told)
     job = [given.get(name, "") for name in ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT")]
     name = "-".join([given["MASTER_ADDR"], given["MASTER_PORT"], *job])
     # A host's name, and a job's, may be longer than the 107 bytes of a socket's.
@@ -128,8 +134,10 @@ class OtherRanks:
 
     def __init__(self, rank: Rank, time_limit: float, tell: Callable[[str], object]) -> None:
         self.rank = rank
-        self.owed: Progress | None = None
-        """That of a measurement whose verdict is to come, which all ranks wait for."""
+        self.owed: tuple[Progress, Callable[[], Measurement]] | None = None
+        """That of a measurement whose verdict is to come, which all ranks wait for; and what they
+        do if kernels are wanted first.
+        """
         self.held = (
             Rendezvous(rank.rendezvous, rank.count, time_limit, tell=tell) if rank.leads else None
         )
@@ -158,13 +166,15 @@ class OtherRanks:
 
     def verdict(self, outcome: str) -> str:
         """How the test of the measurement ends where that is judged, on every rank."""
-        progress, self.owed = self.owed, None
-        if progress is None:
+        owed, self.owed = self.owed, None
+        if owed is None:
             return outcome
+        progress, kernels = owed
         with progress.aside():  # the leading rank may wait for fresh ranks
-            outcome = self.client.arrive("the verdict", outcome)
+            while (said := self.client.arrive(_VERDICT, outcome)) == _KERNELS:
+                kernels()
         self.client.says("rest")
-        return outcome
+        return str(said)
 
     @property
     def stopped(self) -> bool:
@@ -230,10 +240,36 @@ class RankInstrument(Instrument):
             return bool(client.arrive("the end of a round", decided(rounds)))
 
         plan = replace(plan, enough=enough)
+        made: list[Measurement] = []
+
+        def own(*, kernels: bool) -> Measurement:
+            made.extend(() if made else self._own.measure(subject, work, plan))
+            return self._own.with_kernels(made[0], work, plan) if kernels else made[0]
+
+        whole = self._of_all(partial(own, kernels=rank.kernels), what, work)
+        if not rank.launched:
+            kernels = partial(own, kernels=True)
+            self.others.owed = shown, lambda: self._of_all(kernels, f"the kernels of {what}", work)
+        return (whole,)
+
+    def with_kernels(self, measurement: Measurement, *_: object) -> Measurement:
+        """The same with the kernels of every rank, on the leading one. Raises as `measure`."""
+        owed = self.others.owed
+        if self.others.held is None or owed is None:
+            return measurement
+        self.others.owed = None  # after a failure nobody waits for a verdict
+        self.others.client.arrive(_VERDICT, _KERNELS)
+        counted = owed[1]()
+        self.others.owed = owed
+        return replace(measurement, kernels=counted.kernels)
+
+    def _of_all(self, own: Callable[[], Measurement], what: str, work: Work) -> Measurement:
+        """What each rank measures as its `own`: on the leading one that of all of them."""
+        rank, client = self.others.rank, self.others.client
         work.phases.entered = lambda phase: client.says("enter", phase=phase)
         try:
             client.arrive(f"the beginning of {what}")
-            (measured,) = self._own.measure(subject, work, plan)
+            measured = own()
             client.arrive(f"the end of {what}", files.to_json(measured), last=True)
         except BaseException as error:
             why = client.fails(error)
@@ -243,17 +279,17 @@ class RankInstrument(Instrument):
             raise
         finally:
             work.phases.entered = None
-        self.others.owed = None if rank.launched else shown
         held = self.others.held
-        return (joined(read(held.brought())) if held is not None else measured,)
+        return joined(read(held.brought())) if held is not None else measured
 
 
 class RankLauncher(Measurer):
     """Starts the ranks of one measurement, each a fresh process of this session's test.
 
     `gpus` are those that the ranks get, one each; where there are none, each sees what this process
-    sees. Where torchrun has started ranks, it starts as many again in the place of `Replicas`, and
-    `waits` tells those of the session that they have to wait.
+    sees. With `kernels` they look at these, too. Where torchrun has started ranks, it starts as
+    many again in the place of `Replicas`, and `waits` tells those of the session that they have to
+    wait.
     """
 
     def __init__(
@@ -263,8 +299,10 @@ class RankLauncher(Measurer):
         gpus: Sequence[str],
         *,
         decides: bool,
+        kernels: bool = False,
         waits: Callable[[], object] = str,
     ) -> None:
+        self._kernels = kernels
         self._replicas = replicas
         self._count = count
         self._gpus = gpus
@@ -275,7 +313,16 @@ class RankLauncher(Measurer):
     def measure(self, subject: Subject, work: Work, _: Plan) -> tuple[Measurement, ...]:
         """The measurement of all ranks. Raises UnsoundStep, with what the rank at fault wrote."""
         work.progress.begins(f"{self._count} ranks in fresh processes")
-        return (self._measured(subject.test, subject.name, work.progress.goes_on),)
+        tick, kernels = work.progress.goes_on, self._kernels
+        return (self._measured(subject.test, subject.name, tick, kernels=kernels),)
+
+    def with_kernels(self, measurement: Measurement, work: Work, _: Plan) -> Measurement:
+        """The same with the kernels of every rank, of fresh ones where these did not look."""
+        if measurement.kernels is not None:
+            return measurement
+        work.progress.begins(f"kernels of {self._count} ranks in fresh processes")
+        asked = measurement.test, measurement.name, work.progress.goes_on
+        return replace(measurement, kernels=self._measured(*asked, kernels=True).kernels)
 
     def measurements(
         self,
@@ -299,10 +346,12 @@ class RankLauncher(Measurer):
             known.append(self._measured(test, name, tick))
         return tuple(known[:count])
 
-    def _measured(self, test: str, only: str, tick: Callable[[], object]) -> Measurement:
+    def _measured(
+        self, test: str, only: str, tick: Callable[[], object], *, kernels: bool = False
+    ) -> Measurement:
         """The measurement `only` of this test; `tick` is called while it is awaited."""
         name = f"gpuperf-{os.getuid()}-{uuid.uuid4().hex}"
-        told = {"meeting": name, "decides": self._decides, "only": only}
+        told = {"meeting": name, "decides": self._decides, "only": only, "kernels": kernels}
         shared = {
             "WORLD_SIZE": str(self._count),
             "LOCAL_WORLD_SIZE": str(self._count),
@@ -428,7 +477,36 @@ def joined(ranks: Sequence[Measurement]) -> Measurement:
     phases = [*dict.fromkeys(sample.phase for sample in samples)]
     samples.sort(key=lambda s: (phases.index(s.phase), names.index(s.metric)))
     workload = {**first.workload, RANK_COUNT: len(ranks)}
-    return replace(first, samples=tuple(samples), peers=peers, workload=workload)
+    tables = [one.kernels for one in ranks if one.kernels is not None]
+    kernels = joined_tables(tables) if len(tables) == len(ranks) else None
+    return replace(first, samples=tuple(samples), peers=peers, workload=workload, kernels=kernels)
+
+
+def joined_tables(tables: Sequence[KernelTable]) -> KernelTable:
+    """Rank 0's table with those of its peers.
+
+    A collective takes its own time on the rank that comes last: what it took longer on another,
+    that one has waited.
+    """
+    collectives = [
+        [(name, one.duration) for one in t.launches if is_collective(name := t.names[one.name])]
+        for t in tables
+    ]
+    if len({tuple(name for name, _ in of) for of in collectives}) == 1:
+        own = [min(took for _, took in of) for of in zip(*collectives, strict=True)]
+        tables = [_unwaited(table, iter(own)) for table in tables]
+    return replace(tables[0], peers=tuple(tables[1:]))
+
+
+def _unwaited(table: KernelTable, own: Iterator[float]) -> KernelTable:
+    """The table with the own times of its collectives."""
+    launches = tuple(
+        replace(one, duration=next(own)) if is_collective(table.names[one.name]) else one
+        for one in table.launches
+    )
+    pairs = zip(table.launches, launches, strict=True)
+    waited = math.fsum(before.duration - one.duration for before, one in pairs)
+    return replace(table, launches=launches, busy=tuple(max(0.0, b - waited) for b in table.busy))
 
 
 def _waits(waits: Sequence[Sequence[float]], number: int) -> tuple[Sample, ...]:

@@ -444,6 +444,9 @@ class Attribution:
     """Whether the trace agrees with `step`, within the spreads of both."""
     cause: Cause | None = None
     """What made it worse; None where nothing did."""
+    rank: int | None = None
+    """The rank that changed, where its peers did not; None of all ranks alike, and of one process.
+    """
 
     @property
     def of_operators(self) -> bool:

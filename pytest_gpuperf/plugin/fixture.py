@@ -201,7 +201,9 @@ class GpuPerf:
         given = () if self.torch_device == "cpu" else given
         if self.torch_device != "cpu" and len(given) < ranks:
             _skip(f"gpuperf: {ranks} ranks need {ranks} GPUs, and {len(given)} can be had here")
-        launcher = RankLauncher(self._session.replicas, ranks, given, decides=self._session.decides)
+        replicas, decides = self._session.replicas, self._session.decides
+        kernels = self._settings.kernels == "always"
+        launcher = RankLauncher(replicas, ranks, given, decides=decides, kernels=kernels)
         return self._measured(launcher, _NOT_HERE, None, None, *asked)
 
     def _entered(

@@ -289,7 +289,8 @@ class Session:
         context = context_of(self.settings, typed(words), parameters.dir, saved)
         rank = self.role.rank if self.role is not None else None
         if rank is not None and rank.leads and self.settings.replay is None:
-            context = replace(context, ranks=rank.count)
+            launcher = f"torchrun --nproc-per-node {rank.count} -m"
+            context = replace(context, launcher=launcher)
         if parameters.dir != self.settings.root:
             return context  # tests are named from there
         # Not those of `known_args_namespace`: there the value of a flag is one, where a conftest

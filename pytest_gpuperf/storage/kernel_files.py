@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -16,6 +17,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from pytest_gpuperf.errors import BadFile
+from pytest_gpuperf.judge.alignment import keys
 from pytest_gpuperf.model.entry import KernelFile, KernelList, Tables
 from pytest_gpuperf.model.measurement import Device, KernelTable, Measurement
 from pytest_gpuperf.storage import baseline_files, files
@@ -120,7 +122,18 @@ def chosen(measurements: Sequence[Measurement]) -> KernelTable | None:
     match, since then the step launches something else every time or was not counted.
     """
     tables = [m.kernels for m in measurements if m.kernels is not None and not m.kernels.mismatch]
-    return next((table for table in tables if table.metrics), tables[0] if tables else None)
+    table = next((table for table in tables if table.metrics), tables[0] if tables else None)
+    if table is None or not table.peers:
+        return table
+    return replace(table, peers=tuple(_told_by(table, peer) for peer in table.peers))
+
+
+def _told_by(first: KernelTable, peer: KernelTable) -> KernelTable:
+    """A rank's table, without the launches where rank 0 has the same: mostly all ranks have."""
+    if keys(first) != keys(peer):
+        return peer
+    busy = math.fsum(launch.duration for launch in peer.launches)
+    return KernelTable((), (), (), peer.idle, busy=(busy,), idles=(peer.idle,))
 
 
 def listed(table: KernelTable) -> KernelList:
@@ -141,10 +154,14 @@ def digest(table: KernelTable) -> str:
     What has its default is left out, so that a field that a later version adds changes no digest.
     So are lines of code: an edit elsewhere in a file moves them.
     """
-    what = replace(table, sites=(), site_of=(), calls=(), idle_at=())
+    what = _without_lines(replace(table, peers=tuple(map(_without_lines, table.peers))))
     plain = files.adapter(KernelTable).dump_python(what, mode="json", exclude_defaults=True)
     text = json.dumps(plain, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]
+
+
+def _without_lines(table: KernelTable) -> KernelTable:
+    return replace(table, sites=(), site_of=(), calls=(), idle_at=())
 
 
 def _problems(loaded: KernelFile) -> Iterator[Problem]:
@@ -185,3 +202,5 @@ def problems(table: KernelTable) -> Iterator[Problem]:
         for number, time in enumerate(times):
             if time < 0:
                 yield f"{what}/{number}", f"{time:g} ns, which is no time"
+    for number, peer in enumerate(table.peers):
+        yield from ((f"peers/{number}/{where}", problem) for where, problem in problems(peer))

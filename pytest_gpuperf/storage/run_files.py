@@ -132,6 +132,13 @@ def pytest_arguments(command: str) -> list[str]:
     return kept
 
 
+def launched(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """What starts pytest ("torchrun ... -m", or nothing), and what pytest is given."""
+    words = [*arguments]
+    at = words.index("pytest") if words[:1] == ["torchrun"] and "pytest" in words else 0
+    return words[:at], words[at + bool(at) :]
+
+
 def new_file(root: Path) -> Path:
     """A name for a new run under `root`. Names sort by time, and no two runs share one."""
     stamp = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S.%fZ")

@@ -23,6 +23,7 @@ from pytest_gpuperf.measure.ranks import (
     Rank,
     RankInstrument,
     joined,
+    joined_tables,
     own_rank,
     peer_waits,
     take_gpu,
@@ -31,6 +32,7 @@ from pytest_gpuperf.measure.trace.activity import host_collectives
 from pytest_gpuperf.measure.trace.profile import Trace
 from pytest_gpuperf.model.measurement import STEP, Measurement, Peer
 from tests.examples import H200, default_settings, measurement, samples_of
+from tests.kernel_steps import table
 from tests.measure.traces import annotated
 from tests.scripted_collector import ScriptedCollector
 
@@ -222,6 +224,23 @@ def test_nobody_waits_less_than_nothing_and_of_each_collective_one_not_at_all(
         waits = peer_waits([peer(all_reduce=(own[place],)) for own in durations])
         assert min(own for (own,) in waits) == 0
         assert all(own >= 0 for (own,) in waits)
+
+
+def test_a_collective_takes_on_each_rank_what_it_takes_on_the_one_that_comes_last() -> None:
+    first = table(("gemm", 90.0), ("ncclDevKernel_AllReduce", 50.0), ("ncclKernel_Gather", 5.0))
+    other = table(("gemm", 130.0), ("ncclDevKernel_AllReduce", 10.0), ("ncclKernel_Gather", 8.0))
+    whole = joined_tables([replace(first, busy=(146e3,), idles=(1e3,)), other])
+    own = [[one.duration for one in each.launches] for each in (whole, *whole.peers)]
+    assert own == [[90e3, 10e3, 5e3], [130e3, 10e3, 5e3]]
+    assert whole.busy == (106e3,)
+    # Of other collectives nobody knows who waited.
+    lone = table(("gemm", 130.0))
+    assert joined_tables([first, lone]) == replace(first, peers=(lone,))
+
+
+def test_ranks_have_a_table_only_where_each_has() -> None:
+    one = rank({"launches": [1.0]})
+    assert joined([replace(one, kernels=table(("gemm", 1.0))), one]).kernels is None
 
 
 def test_gloos_collectives_are_those_that_it_annotates() -> None:

@@ -183,7 +183,9 @@ def test_under_torchrun_the_first_rank_writes_prints_and_judges_for_all(a100: Pr
     assert [peer.name for peer in measured.peers] == ["rank 0", "rank 1"]
     assert len(others) == 2
     executed = [(a100.root / f"executions-{rank}").read_text() for rank in (0, 1)]
-    assert executed == ["x", "x"]
+    assert executed == ["xx", "xx"]  # for the counters, and for the kernels of a baseline
+    assert measured.kernels is not None
+    assert len(measured.kernels.peers) == 1
 
 
 SEVERAL_HOSTS = {
@@ -426,12 +428,54 @@ def test_a_regression_over_ranks_takes_as_many_fresh_ranks_as_one_process_would(
     work = DATA_PARALLEL.replace("RANKS", "2")
     project.tests(work)
     assert project.run_apart("--gpu-arch=cpu", "--gpuperf-missing=record").ret == 0
-    project.tests(work.replace("model(given).sum()", "(model(given) @ given.T).sum()"))
+    more = "rank and given @ given.T; model(given).sum()"
+    project.tests(work.replace("model(given).sum()", more))
     result = project.run_apart("--gpu-arch=cpu", "--gpuperf-processes=3")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     said = str(result.stdout)
     assert "flops" in said
     assert "regressed on portable (cpu)" in said
+    assert "rank 1: test_steps.py:13 entry.step calls 2 more operators" in said
+    found = run_files.load(project.run_files()[-1]).attributions[0].attribution
+    assert (found.rank, found.lines[0].function) == (1, "step")
+
+
+UNDER_TORCHRUN_SLOWED = """
+    import os, torch
+
+    ONES = torch.ones(8, 8)
+
+    def step():
+        out = ONES @ ONES
+        SLOWED
+        return out.sum()
+
+    def test_step(gpuperf):
+        gpuperf.measure(step)
+"""
+
+
+@AT_NIGHT
+def test_under_torchrun_each_rank_has_its_kernels_and_the_slow_one_is_named(
+    project: Project,
+) -> None:
+    """What starts pytest may be typed behind `gpuperf record --`."""
+    project.tests(UNDER_TORCHRUN_SLOWED.replace("SLOWED", "pass"))
+    ranks = ("torchrun", "--standalone", "--nproc-per-node", "2", "-m", "pytest")
+    record = ("record", "--processes", "1", "--run", "recorded.json", "--")
+    assert project.gpuperf(*record, *ranks, "--gpu-arch=cpu").ret == 0
+    (measured,) = project.saved("recorded.json").measurements
+    assert measured.kernels is not None
+    assert [len(table.launches) for table in (measured.kernels, *measured.kernels.peers)] == [2, 2]
+    assert project.update("recorded.json") == 0
+    project.tests(
+        UNDER_TORCHRUN_SLOWED.replace("SLOWED", "int(os.environ['RANK']) and ONES @ ONES")
+    )
+    first, other = torchrun(project, "--gpu-arch=cpu", "-p", "no:randomly")
+    assert (first.returncode, other.returncode) == (1, 1)
+    assert "rank 1: test_steps.py:" in " ".join(first.stdout.split())
+    (found,) = project.saved().attributions
+    assert (found.attribution.rank, found.attribution.lines[0].function) == (1, "step")
 
 
 @AT_NIGHT

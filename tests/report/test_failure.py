@@ -44,15 +44,6 @@ def test_a_terminal_has_no_line_that_is_too_wide_but_for_commands() -> None:
         assert '  gpuperf update-baseline --reason "..."' in lines
 
 
-def test_ranks_of_torchrun_are_not_recorded() -> None:
-    """`gpuperf record` starts single processes."""
-    ranks = replace(SESSION, ranks=2)
-    for reason in ("too-few-processes", "baseline-too-noisy"):
-        looks = [replace(INCONCLUSIVE, reason=reason)]
-        text = failure.failure(result(measurement(), *looks), looks, ranks, 160)
-        assert "gpuperf record" not in text
-
-
 def test_of_several_the_worst_is_the_headline_and_all_are_listed() -> None:
     for failing, says in (
         ([INCONCLUSIVE, verdict()], "regressed"),

@@ -72,7 +72,9 @@ def test_commands_are_those_of_what_was_run(command: str, outcome: Outcome, says
 
 def test_commands_fit_the_session_that_was_run() -> None:
     said = run([measurement()], [verdict(outcome=Outcome.REGRESSED)])
-    context = CommandContext("suites/meddpm", run=".gpuperf/runs/night.json", ranks=2)
+    context = CommandContext(
+        "suites/meddpm", run=".gpuperf/runs/night.json", launcher="torchrun --nproc-per-node 2 -m"
+    )
     text = unescaped(markdown(said, context=context))
     assert "  `torchrun --nproc-per-node 2 -m pytest 'suites/meddpm/test_training.py::" in text
     assert "`gpuperf update-baseline .gpuperf/runs/night.json --reason" in text

@@ -107,10 +107,9 @@ def test_what_is_advised() -> None:
         assert list(lines(results, session, 300)) == advice, session
 
 
-def test_under_torchrun_pytest_is_started_by_it_and_nothing_records_one_process() -> None:
-    ranks = replace(SESSION, ranks=4, flags="--gpu-arch sm90")
+def test_under_torchrun_all_commands_that_measure_are_started_by_it() -> None:
+    ranks = replace(SESSION, launcher="torchrun --nproc-per-node 4 -m", flags="--gpu-arch sm90")
     launched = "  torchrun --nproc-per-node 4 -m pytest"
-    runs = ".gpuperf/ranks-$run.json"
     noisy = judged(Outcome.INCONCLUSIVE, reason="baseline-too-noisy")
     for results, session, first in (
         ([REGRESSED], ranks, f"{launched} --gpu-arch sm90 '{TEST}'"),
@@ -123,21 +122,15 @@ def test_under_torchrun_pytest_is_started_by_it_and_nothing_records_one_process(
         (
             [MISSING],
             ranks,
-            "  for run in 1 2 3 4 5; do torchrun --nproc-per-node 4 -m pytest --gpuperf-no-judge "
-            f"--gpuperf-run {runs} {SELECTED}; done",
+            f"  gpuperf record --processes 5 --{launched[1:]} {SELECTED}",
         ),
         (
             [noisy],
             ranks,
-            "  for run in 1 2 3 4 5 6 7 8 9; do torchrun --nproc-per-node 4 -m pytest "
-            f"--gpuperf-no-judge --gpuperf-run {runs} --gpu-arch sm90 '{TEST}'; done",
+            f"  gpuperf record --processes 9 --{launched[1:]} --gpu-arch sm90 '{TEST}'",
         ),
     ):
         assert [*lines(results, session, 300)][1] == first
-    (*_, accepted) = lines([MISSING], replace(ranks, baselines="perf"), 300)
-    assert accepted == (
-        '  gpuperf update-baseline .gpuperf/ranks-*.json --baselines perf --reason "first baseline"'
-    )
 
 
 def test_what_is_accepted_is_named_where_it_is_not_the_newest() -> None:

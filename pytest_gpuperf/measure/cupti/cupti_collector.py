@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import CountersUnavailable, MeasurementError
@@ -156,22 +157,32 @@ class CuptiCollector:
 
         Of a step that launches CUDA graphs, with those of every graph (`launch_ranges.py`). Runs
         the step in TRACES traces, once per pass, and twice to find the lines of code. Where
-        counters are refused, the table has names and times. Raises what the step raises.
+        counters are refused, and of a rank, the table has names and times. Raises what the step
+        raises.
         """
+        traced = self._traced_as_launched if work.together else self._traced
         with garbage_kept():
             traces = []
             for _ in each(work.progress, "tracing kernels", activity.TRACES, after=None):
                 prepare(work, self._timer)
-                traces.append(self._traced(work.step, self._timer.synchronize))
+                traces.append(traced(work.step, self._timer.synchronize))
             try:
-                table = self._kernels.of(work, metrics, traces[0])
+                # One that is counted ends before the next begins: collectives of several groups
+                # might wait for each other on two ranks.
+                if work.together:
+                    table = launch_ranges.uncounted(traces[0])
+                else:
+                    table = self._kernels.of(work, metrics, traces[0])
             except CountersUnavailable:
                 table = launch_ranges.uncounted(traces[0])
             except MeasurementError as error:
                 table = launch_ranges.uncounted(traces[0], str(error))
-            return self._located(launch_ranges.with_times(table, traces), work)
+            return self._located(launch_ranges.with_times(table, traces), work, traced)
 
-    def _located(self, table: KernelTable, work: Work) -> KernelTable:
+    def _traced_as_launched(self, *step: Any, **more: Any) -> Trace:
+        return self._traced(*step, **more).as_launched()
+
+    def _located(self, table: KernelTable, work: Work, traced: activity.Tracing) -> KernelTable:
         """The same with the lines of code; as it is where they cannot be had.
 
         Under a dispatch mode torch runs compiled code operator by operator, which may take more
@@ -189,8 +200,7 @@ class CuptiCollector:
             for add in (with_call_sites, with_idle_sites):
                 work.progress.begins("looking for call sites")
                 prepare(work, self._timer)
-                synchronize = self._timer.synchronize
-                table = add(table, self._root, work.step, synchronize, self._traced)
+                table = add(table, self._root, work.step, self._timer.synchronize, traced)
             table = compiled_kernels.with_sites(table, FrameFinder(self._root))
         except Exception:
             return table

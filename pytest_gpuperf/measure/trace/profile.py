@@ -128,6 +128,15 @@ class Trace:
             parts.setdefault((one.graph, alone), []).append(one)
         return tuple(_graph(of) if of[0].graph is not None else of[0] for of in parts.values())
 
+    def as_launched(self) -> Trace:
+        """The same, with its entries as the host launched them.
+
+        Which of several streams is ahead, chance decides; collectives have streams of their own.
+        """
+        made = ((one.begin if one.launched is None else one.launched, one) for one in self.entries)
+        self.entries = tuple(one for _, one in sorted(made, key=lambda pair: pair[0]))
+        return self
+
     @property
     def counted(self) -> tuple[int, ...]:
         """Positions of the entries that counters see, kernels and graphs, as they were launched.
@@ -159,7 +168,7 @@ class Trace:
         A graph runs from its first start to its last end.
         """
         gaps, reached = [], 0.0
-        for one in self.entries:
+        for one in sorted(self.entries, key=lambda one: one.begin):
             if one.begin > reached:
                 gaps.append((reached, one.begin))
             reached = max(reached, one.end)

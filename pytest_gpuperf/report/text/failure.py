@@ -69,7 +69,7 @@ def failure(
     if worst in (Outcome.REGRESSED, Outcome.NO_BASELINE):
         parts += next_command.lines([result], context.of(result.test), width)
     if worst is Outcome.INCONCLUSIVE:
-        parts.append(_undecided(failing, recorded=not context.ranks))
+        parts.append(_undecided(failing))
     if worst is Outcome.UNSUPPORTED:
         parts.append("`gpuperf doctor` says what is missing and what to do about it")
     return "\n".join(line for part in parts for line in table.within(part, width))
@@ -119,8 +119,8 @@ def _intervals(failing: Sequence[Verdict]) -> list[str]:
     return [f"  the same in {processes}"] if any(v.low is not None for v in failing) else []
 
 
-def _undecided(failing: Sequence[Verdict | Expectation], *, recorded: bool) -> str:
-    """What to do about an inconclusive verdict; whether `gpuperf record` can measure that."""
+def _undecided(failing: Sequence[Verdict | Expectation]) -> str:
+    """What to do about an inconclusive verdict."""
     if any(v.reason == NOT_AGAIN for v in failing):
         return (
             "A fresh process had to confirm it and could not, as said above: mend that, and run it "
@@ -129,15 +129,13 @@ def _undecided(failing: Sequence[Verdict | Expectation], *, recorded: bool) -> s
     if all(v.reason == "too-few-processes" for v in failing if v.outcome is Outcome.INCONCLUSIVE):
         return (
             f"One process in fifty is slow by itself: {LEAST_TO_ALARM} are needed for a verdict. "
-            "Allow more by --gpuperf-processes"
-            + (", or record several: gpuperf record --processes 3" if recorded else "")
+            "Allow more by --gpuperf-processes, or record several: gpuperf record --processes 3"
         )
     if all(v.reason == NOISY_BASELINE for v in failing if v.outcome is Outcome.INCONCLUSIVE):
         return (
             "The baseline's own processes, or its days, differ by too much for any number of new "
-            "ones to decide: accept runs of more of them, "
-            + (f"gpuperf record --processes {LOOKS[-1]}, " if recorded else "")
-            + "tolerate more, or pass with a warning by --gpuperf-inconclusive warn"
+            f"ones to decide: accept runs of more of them, gpuperf record --processes {LOOKS[-1]}, "
+            "tolerate more, or pass with a warning by --gpuperf-inconclusive warn"
         )
     if any(v.reason == OTHER_ALGORITHM for v in failing):
         return (

@@ -115,9 +115,11 @@ def sentence(attribution: Attribution) -> str:
         return f"{duration(step.change)}{_relative(step.relative)}: {together}"
     if cause.change is None and not cause.line and (cause.family or not cause.what):
         return ""
+    who = "" if attribution.rank is None else f"rank {attribution.rank}: "
+    who += _cause(cause, attribution)
     if cause.change is None:
-        return printable(_cause(cause, attribution))
-    said = f"{duration(cause.change)}{_relative(cause.relative)}: {_cause(cause, attribution)}"
+        return printable(who)
+    said = f"{duration(cause.change)}{_relative(cause.relative)}: {who}"
     if cause.kind is CauseKind.UNKNOWN or not cause.traced:
         return printable(said)
     if not cause.change / _FAR <= cause.traced <= cause.change * _FAR:
@@ -446,17 +448,19 @@ def heading(attribution: Attribution) -> str:
 
     As in "operators: 302 -> 448 in a step".
     """
+    of = "" if attribution.rank is None else f" of rank {attribution.rank}"
     if attribution.of_operators:
         before, after = (
             sum(getattr(family, f"launches_{when}") for family in attribution.families)
             for when in ("before", "after")
         )
-        return f"operators: {before:,} -> {after:,} in a step"
+        return f"operators{of}: {before:,} -> {after:,} in a step"
     anything = any(entry.significant for entry in attribution.entries)
     if not attribution.reliable:
         stands = "what moved:" if anything else "no kernel stands out from the noise"
-        return f"kernels, by a trace that the step's time contradicts: {stands}"
-    moved = f"kernels: {duration(attribution.change)}{_relative(attribution.relative)} in a step"
+        return f"kernels{of}, by a trace that the step's time contradicts: {stands}"
+    change = f"{duration(attribution.change)}{_relative(attribution.relative)}"
+    moved = f"kernels{of}: {change} in a step"
     if not anything:
         return f"{moved}; no kernel stands out from the noise"
     # Where faster and slower ones cancel, or the rest went the other way, a share says nothing.

@@ -17,8 +17,6 @@ from pytest_gpuperf.storage import run_files
 PAIRED = ("gpuperf ab ", "gpuperf bisect ")
 """How the command of a run begins whose verdicts are of two revisions, or of two releases."""
 _INDENT = "  "
-_OF_RANKS = ".gpuperf/ranks"
-"""How the runs are named of which a baseline of ranks is made, below the folder of runs."""
 _REPLAY, _BASELINES = "--gpuperf-replay", "--gpuperf-baselines"
 _ABOUT_THE_RUN = {
     _REPLAY: True,
@@ -66,8 +64,8 @@ class CommandContext:
     """A run from before the first regression, and that of the session."""
     paired: bool = False
     """They are of two revisions that `gpuperf ab` measured in turn: there is no baseline."""
-    ranks: int = 0
-    """How many of them torchrun has started; 0 where it has not, and pytest is typed."""
+    launcher: str = ""
+    """What starts pytest, "torchrun --nproc-per-node 4 -m"; "" where pytest is typed."""
     recorded: frozenset[tuple[str, str]] = frozenset()
     """Test and name of what this session has made a baseline of."""
 
@@ -80,7 +78,11 @@ class CommandContext:
 
     def started(self, command: str) -> str:
         """A command of pytest, started as the session was."""
-        return f"torchrun --nproc-per-node {self.ranks} -m {command}" if self.ranks else command
+        return f"{self.launcher} {command}" if self.launcher else command
+
+    def _recorded(self, selected: str) -> str:
+        """What `gpuperf record` is given to measure what is selected."""
+        return self.started(f"pytest {selected}") if self.launcher else selected
 
     def accept(self, reason: str = "...") -> str:
         """The command that makes a baseline of the run."""
@@ -92,7 +94,7 @@ class CommandContext:
     def more(self, processes: int) -> str:
         """The command that adds to the run until each test has so many processes."""
         words = f"gpuperf record --continue {shlex.quote(self.run)} --processes {processes} --"
-        return f"{words} {self.command}".rstrip()
+        return f"{words} {self._recorded(self.command)}".rstrip()
 
     def record(
         self, tests: Sequence[str] = (), processes: int = 5, reason: str = "first baseline"
@@ -102,12 +104,8 @@ class CommandContext:
         selected = self.command
         if tests and self.flags is not None:
             selected = self._selecting(tests)
-        if self.ranks:  # `gpuperf record` starts pytest, which would be one process
-            run = f"pytest --gpuperf-no-judge --gpuperf-run {_OF_RANKS}-$run.json {selected}"
-            times = " ".join(map(str, range(1, processes + 1)))
-            made = f"for run in {times}; do {self.started(run.rstrip())}; done"
-            return made, accept.replace("baseline", f"baseline {_OF_RANKS}-*.json", 1)
-        return f"gpuperf record --processes {processes} -- {selected}".rstrip(), accept
+        words = f"gpuperf record --processes {processes} -- {self._recorded(selected)}"
+        return words.rstrip(), accept
 
 
 def selection(arguments: Sequence[str]) -> list[str]:
@@ -141,7 +139,7 @@ def alone(command: str, tests: Sequence[str]) -> str:
     if command.startswith(PAIRED):
         return " ".join([command.partition(" -- ")[0], "--", *chosen])
     try:
-        words = run_files.pytest_arguments(command)
+        _, words = run_files.launched(run_files.pytest_arguments(command))
     except UsageFailure:
         return ""
     return " ".join(["pytest", *map(shlex.quote, measuring(words)), *chosen])
@@ -162,10 +160,12 @@ def of_run(run: Run, file: str) -> CommandContext:
         if run.command.startswith(PAIRED):
             return CommandContext(run.command, run=file, paired=True)
         return CommandContext(shlex.join(dict.fromkeys(m.test for m in run.measurements)), run=file)
+    launcher, words = run_files.launched(words)
     words = words[1:] if words[:1] == ["pytest"] else words
     replayed = _value(words, _REPLAY)
     return CommandContext(
         shlex.join(selection(words)),
+        launcher=shlex.join(launcher),
         run=file or replayed,
         replayed=bool(replayed),
         baselines=_value(words, _BASELINES),

@@ -21,6 +21,7 @@ from pytest_gpuperf.measure.cupti.launch_ranges import (
     with_times,
 )
 from pytest_gpuperf.measure.cupti.range_session import RangeSession, Values
+from pytest_gpuperf.measure.trace.activity import TRACES
 from pytest_gpuperf.measure.trace.profile import Trace
 from pytest_gpuperf.model.measurement import KernelTable
 from tests.heard_progress import Heard
@@ -324,6 +325,19 @@ def test_graphs_of_others_are_a_mismatch_and_names_and_times_stay(fake: Fake) ->
         ("graph", ()),
         ("graph", ()),
     ]
+
+
+def test_of_a_rank_kernels_are_as_the_host_launched_them_and_none_is_counted(fake: Fake) -> None:
+    """Which stream is ahead, chance decides; and one that is counted lets no peer's begin."""
+    executed: list[int] = []
+    trace = ran("kkk", 10.0, 20.0, 30.0, order="021")
+    idle = trace.idle
+    work = Work(lambda: executed.append(0), Phases(), together=True)
+    table = fake.collector(traced=shows(trace)).kernels(work, METRICS)
+    assert [launch.duration for launch in table.launches] == [10.0, 30.0, 20.0]
+    assert [table.names[launch.name] for launch in table.launches] == ["k0", "k2", "k1"]
+    assert (table.metrics, table.mismatch, table.idle) == ((), "", idle)
+    assert len(executed) == TRACES + 2  # and two for the lines of code
 
 
 def test_where_no_metric_can_be_counted_there_are_names_and_times(fake: Fake) -> None:
