@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import and_
@@ -38,6 +38,8 @@ from pytest_gpuperf.judge.alignment import keys
 from pytest_gpuperf.judge.interval import quantile
 from pytest_gpuperf.judge.noise import ALIKE, SLOPES, Kind
 from pytest_gpuperf.model.measurement import KernelTable
+
+Times = tuple[float, ...]
 
 ALPHA = 0.001
 LEAST = 0.01
@@ -57,6 +59,8 @@ _SCALE = 0.01
 
 SHARED = 0.5
 """A rank that grew by more than this part of what another grew changed like that one."""
+SURE = 2.0
+"""A rank grew by so many times what its executions differ by, at least."""
 
 
 def changed_rank(
@@ -64,8 +68,9 @@ def changed_rank(
 ) -> tuple[int, bool]:
     """The rank of a step that changed most since `before`, and whether the others did not.
 
-    One that launches what it did not before, and not all of its peers do, goes before all others;
-    of those it is the one whose launches and gaps grew most.
+    One that launches what it did not before, and not all of its peers do, goes before all others.
+    Then one on which nothing ran for longer, and then one whose kernels took longer: kernels of
+    those that wait for it do, too, beside a collective that waits on their GPU.
     """
     count = 1 + min(len(table.peers) for table in measured)
     sides = [
@@ -74,14 +79,45 @@ def changed_rank(
     ]
     more = [Counter(keys(new[0])) - Counter(keys(old[0])) for new, old in sides]
     of_all = reduce(and_, more)
-    grown = [fmean(map(_time, new)) - fmean(map(_time, old)) for new, old in sides]
     own = [sum((one - of_all).values()) for one in more]
-    most, *others = sorted(range(count), key=lambda r: (own[r] > 0, grown[r], own[r]), reverse=True)
-    least = LEAST * fmean(map(_time, sides[most][1]))
-    return most, bool(others) and (
-        own[most] > 0
-        or max(grown[rank] for rank in others) < min(SHARED * grown[most], grown[most] - least)
-    )
+    busy, idle = ([_grown(new, old, part) for new, old in sides] for part in (_busy, _idle))
+    both = [a.by + b.by for a, b in zip(busy, idle, strict=True)]
+    most = max(range(count), key=lambda rank: (own[rank] > 0, both[rank], own[rank]))
+    if count == 1 or own[most]:
+        return most, own[most] > 0 and count > 1
+    for grown in (idle, busy):
+        first, second = sorted(range(count), key=lambda rank: -grown[rank].by)[:2]
+        by = grown[first].by
+        if by > grown[first].least and grown[second].by < SHARED * by:
+            return first, True
+    return most, False
+
+
+@dataclass(frozen=True)
+class _Grown:
+    """By how many nanoseconds a rank grew, and what it has to have grown by to be sure."""
+
+    by: float
+    least: float
+
+
+def _grown(
+    new: Sequence[KernelTable], old: Sequence[KernelTable], part: Callable[[KernelTable], Times]
+) -> _Grown:
+    """Of the shortest of each table's executions: what they share is none of chance's."""
+    times = [[part(table) for table in side] for side in (new, old)]
+    now, then = (fmean(map(min, of)) for of in times)
+    apart = max(max(one) - min(one) for of in times for one in of)
+    step = fmean(min(_busy(table)) + min(_idle(table)) for table in old)
+    return _Grown(now - then, max(LEAST * step, SURE * apart))
+
+
+def _busy(table: KernelTable) -> Times:
+    return table.busy or (math.fsum(launch.duration for launch in table.launches),)
+
+
+def _idle(table: KernelTable) -> Times:
+    return table.idles or (table.idle,)
 
 
 def of_rank(table: KernelTable, rank: int) -> KernelTable:
@@ -96,11 +132,6 @@ def of_rank(table: KernelTable, rank: int) -> KernelTable:
     launches = tuple(replace(one, duration=longer * one.duration) for one in table.launches)
     idle, busy, idles = peer.idle, peer.busy, peer.idles
     return replace(table, launches=launches, idle=idle, busy=busy, idles=idles, peers=())
-
-
-def _time(table: KernelTable) -> float:
-    """Nanoseconds of its launches and gaps."""
-    return math.fsum((*(launch.duration for launch in table.launches), table.idle))
 
 
 @dataclass(frozen=True)
