@@ -37,6 +37,7 @@ def test_versions_are_kept_of_what_is_imported_and_imports_torch(
     module.__file__ = str(SITE / "pluggy" / "part.py")
     monkeypatch.setitem(sys.modules, module.__name__, module)
     assert distributions.versions() == known
+    monkeypatch.setitem(sys.modules, "pluggy.other", module)
     module.__dict__["torch"] = torch
     assert distributions.versions() == {**known, "pluggy": metadata.version("pluggy")}
     monkeypatch.delitem(sys.modules, "torch")

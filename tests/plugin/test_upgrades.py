@@ -47,7 +47,7 @@ def installed(project: Project, version: str, factor: str) -> None:
     (metadata / "METADATA").write_text(f"Name: lossy-nets\nVersion: {version}\n")
     (metadata / "top_level.txt").write_text("lossy\n")
     (folder / "lossy.py").write_text(LIBRARY.format(factor))
-    distributions._version.cache_clear()
+    distributions._versions.cache_clear()
     distributions._of_package.cache_clear()
 
 
