@@ -26,6 +26,7 @@ from pytest_gpuperf.judge.attribution import Naming, attribute
 from pytest_gpuperf.judge.machine import kind_of
 from pytest_gpuperf.judge.stopping import next_look
 from pytest_gpuperf.judge.stragglers import stragglers
+from pytest_gpuperf.judge.upgrade import upgrades
 from pytest_gpuperf.judge.verdict import (
     ABSENT,
     TOLERATED,
@@ -36,7 +37,7 @@ from pytest_gpuperf.judge.verdict import (
     withheld,
 )
 from pytest_gpuperf.measure.device import guard
-from pytest_gpuperf.model.measurement import STEP, KernelTable, Measurement
+from pytest_gpuperf.model.measurement import STEP, WALL, KernelTable, Measurement
 from pytest_gpuperf.model.metric import Metric
 from pytest_gpuperf.model.result import Attribution, Expectation, Outcome, Result, Verdict
 from pytest_gpuperf.storage.files import put_away, taken_out
@@ -55,6 +56,8 @@ NOT_AGAIN = "not-looked-again"
 KERNELS = "kernels"
 """What stands in a metric's place in the verdict on kernels; the catalogue does not have it."""
 
+_MUCH, _LONG_MS = 3.0, 50.0
+"""Times as long, and milliseconds longer, as no neighbour makes a CPU's step by itself."""
 _OWN_TIME, _COLLECTIVE_TIME = "own_time", "collective_time"
 _Said = TypeVar("_Said", Verdict, Expectation)
 Processes = tuple[Measurement, ...]
@@ -281,17 +284,23 @@ def attributed(result: Result, baseline: Baseline) -> Result:
     """
     measured = _tables(result.measurements)
     outcomes = {verdict.outcome for verdict in result.verdicts}
-    if not (measured and outcomes) or Outcome.UNFIT in outcomes:
+    if not outcomes or Outcome.UNFIT in outcomes:
         return result
+    entry = baseline.entry
+    software = entry.software if entry else {}, result.first.fingerprint.software
+    lost = Outcome.REGRESSED in outcomes
+    why = ""
     try:
-        before = baseline.kernels()
+        before = baseline.kernels() if measured else None
+        if before is not None:
+            return _explained(result, measured, [before], software)
     except UsageFailure as error:
-        if Outcome.REGRESSED not in outcomes:
-            return result
         what = "operator" if measured[0].of_operators else "kernel"
-        note = f"no {what} can be named: {' '.join(str(error).split())}"
-        return replace(result, notes=(*result.notes, note))
-    return result if before is None else _explained(result, measured, [before])
+        why = f"no {what} can be named: {' '.join(str(error).split())}" if lost else ""
+    moved = lost or Outcome.IMPROVED in outcomes
+    other = ", ".join(map(str, upgrades(*software))) if moved else ""
+    versions = other and f"other versions: {other}"
+    return replace(result, notes=(*result.notes, *filter(None, [versions, why])))
 
 
 def judged_in_pairs(pairs: Sequence[tuple[Measurement, Measurement]]) -> Result:
@@ -309,7 +318,8 @@ def judged_in_pairs(pairs: Sequence[tuple[Measurement, Measurement]]) -> Result:
         said = withheld(said, _complaints([one for pair in pairs for one in pair]))
     result = Result(first.test, first.name, tuple(measured), said)
     old, new = (_tables([pair[side] for pair in pairs]) for side in (0, 1))
-    return _explained(result, new, old) if fit and old and new else result
+    software = pairs[0][0].fingerprint.software, first.fingerprint.software
+    return _explained(result, new, old, software) if fit and old and new else result
 
 
 def fit_pairs(pairs: Sequence[tuple[Measurement, Measurement]]) -> int:
@@ -318,12 +328,21 @@ def fit_pairs(pairs: Sequence[tuple[Measurement, Measurement]]) -> int:
 
 
 def _explained(
-    result: Result, measured: Sequence[KernelTable], before: Sequence[KernelTable]
+    result: Result,
+    measured: Sequence[KernelTable],
+    before: Sequence[KernelTable],
+    software: tuple[Mapping[str, str], Mapping[str, str]],
 ) -> Result:
-    """The same with what the change comes from, by the tables of both sides."""
+    """The same with what the change comes from, by tables and versions of both sides.
+
+    `software` is that of before, and now.
+    """
     operators = measured[0].of_operators
     naming = Naming(kernel_families.family, kernel_families.short_name)
-    attribution = attribute(measured, before, naming, result.verdicts)
+    attribution = replace(
+        attribute(measured, before, naming, result.verdicts),
+        upgrades=upgrades(*software, before, measured),
+    )
     notes = result.notes
     regressed = any(verdict.outcome is Outcome.REGRESSED for verdict in result.verdicts)
     lacking = bool(before[0].metrics) and not measured[0].metrics
@@ -336,6 +355,27 @@ def _explained(
         verdicts=(*(() if operators else _changed_kernels(result, attribution)), *result.verdicts),
         notes=notes,
         attribution=attribution,
+    )
+
+
+def much_longer(result: Result, baseline: Baseline) -> tuple[str, ...]:
+    """A hint that a CPU waits for something where it counts nothing more; no verdict.
+
+    On the processor model of the baseline, and far beyond what other processes make of it.
+    """
+    entry, here = baseline.entry, result.first.fingerprint.software.get("cpu")
+    then = entry.settings.get(WALL) if entry else None
+    known = [m.fingerprint.settings.get(WALL) for m in result.measurements]
+    times = [one for one in (then, *known) if isinstance(one, (int, float))]
+    moved = any(v.outcome in (Outcome.REGRESSED, Outcome.IMPROVED) for v in result.verdicts)
+    if entry is None or entry.software.get("cpu") != here or moved or len(times) <= len(known):
+        return ()
+    before, least = times[0], min(times[1:])
+    if least <= max(_MUCH * before, before + _LONG_MS):
+        return ()
+    return (
+        f"{result.title} takes {least:,.0f} ms and took {before:,.0f} ms, with the same counts: "
+        "times on a CPU are not judged, but look for a wait (a sleep, a lock, other processes)",
     )
 
 

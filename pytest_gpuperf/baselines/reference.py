@@ -70,11 +70,16 @@ class Baseline:
     @property
     def judged_by(self) -> JudgedBy | None:
         """Which entry that is; None without one that applies."""
-        entry = self._entry
-        if entry is None or self.reference.samples is None:
+        entry = self.entry
+        if entry is None:
             return None
         first = self.measurement
         return JudgedBy(first.test, first.name, entry.recorded, entry.revision)
+
+    @property
+    def entry(self) -> Entry | None:
+        """The one that applies."""
+        return self._entry if self.reference.samples is not None else None
 
     def kernels(self) -> KernelTable | None:
         """What the step launched when the baseline was made; None without a baseline that applies.
@@ -82,8 +87,8 @@ class Baseline:
         Raises UsageFailure when the baseline has no kernel table, or one that cannot be trusted.
         Files are named in it as one would type them in the root directory.
         """
-        entry = self._entry
-        if entry is None or self.reference.samples is None:
+        entry = self.entry
+        if entry is None:
             return None
         first = self.measurement
         try:

@@ -14,6 +14,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
+from pytest_gpuperf.baselines.objections import other_work
 from pytest_gpuperf.catalogue.units import counted, duration
 from pytest_gpuperf.commands import complain, here, print_failure, say
 from pytest_gpuperf.commands.flags import add_new_run, check_new, new_run
@@ -135,7 +136,7 @@ class _Recording:
         if self._kept is None:
             complain("nothing was measured, so no run was saved")
             return code
-        say(f"run saved: {_named(self._file)}")
+        say(*_varying(self._kept), f"run saved: {_named(self._file)}")
         if not code:
             say(*_next(self._file))
         elif self._done < self._processes:
@@ -205,6 +206,11 @@ class _Recording:
 
     def _go_on(self) -> str:
         return _continue(self._file, self._pytest_args, self._processes)
+
+
+def _varying(run: Run) -> list[str]:
+    """Of which tests nobody may make a baseline, since their step does other work each time."""
+    return [f"note: {text}" for r in run.results() if (text := other_work(r.measurements))]
 
 
 def _next(file: Path) -> list[str]:

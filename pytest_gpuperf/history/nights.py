@@ -21,6 +21,7 @@ from pytest_gpuperf.history.levels import ChangePoint, NightlyValues, Trend, tre
 from pytest_gpuperf.history.reading import Observations, Recollection
 from pytest_gpuperf.history.suspects import Night, Suspect, SuspectKind, differences
 from pytest_gpuperf.judge.drift import Drift, Recorded, drifts
+from pytest_gpuperf.judge.upgrade import is_library
 from pytest_gpuperf.model.entry import BaselineFile, Calibration
 from pytest_gpuperf.model.measurement import titles
 from pytest_gpuperf.model.metric import Metric
@@ -321,7 +322,9 @@ def _last_nights(source: Recollection, devices: Iterable[DeviceKey]) -> Iterator
 
     Where a night has several GPUs, as of workers, one of them is held against itself.
     """
-    revisions = [repr((one.revision, one.software)) for one in source.surroundings]
+    surroundings = source.surroundings
+    software = [{n: v for n, v in s.software.items() if not is_library(n)} for s in surroundings]
+    revisions = [repr((s.revision, of)) for s, of in zip(surroundings, software, strict=True)]
     for device in devices:
         mine = (one for one in source.series if (one.arch, one.slug) == device)
         measured: dict[tuple[int, int], None] = {}

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from pytest_gpuperf.judge.machine import TRAITS, Moved
+from pytest_gpuperf.judge.upgrade import is_library
 from pytest_gpuperf.model.measurement import Scalar
 
 
@@ -98,6 +99,8 @@ def differences(before: Night, now: Night) -> tuple[Suspect, ...]:
         revisions = f"{old.revision or 'unknown'}..{new.revision or 'unknown'}"
         said[SuspectKind.CODE] = [revisions]
     for name, what in _changed(old.software, new.software):
+        if is_library(name) and not (old.software.get(name) and new.software.get(name)):
+            continue  # a test that does not import it, or a run that kept no versions of libraries
         said.setdefault(_kind_of(name), []).append(what)
     if old.collector != new.collector and SuspectKind.TOOL not in said:
         collectors = f"collector {old.collector or 'none'} -> {new.collector or 'none'}"

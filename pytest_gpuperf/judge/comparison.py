@@ -14,7 +14,7 @@ from pathlib import Path
 from pytest_gpuperf.judge.attribution import Naming, attribute
 from pytest_gpuperf.judge.tolerance import ANY
 from pytest_gpuperf.judge.verdict import Reference, judge, samples_by_phase
-from pytest_gpuperf.model.measurement import STEP, KernelTable, Measurement, Scalar
+from pytest_gpuperf.model.measurement import STEP, WALL, KernelTable, Measurement, Scalar
 from pytest_gpuperf.model.metric import Metric
 from pytest_gpuperf.model.result import Result, Verdict
 
@@ -89,7 +89,7 @@ class Pair:
         ):
             for key in dict.fromkeys(key for mapping in (*one, *other) for key in mapping):
                 old, new = _values(one, key), _values(other, key)
-                costs = what == "settings" and key.endswith(_SECONDS)
+                costs = what == "settings" and (key == WALL or key.endswith(_SECONDS))
                 if set(old) != set(new) and not costs:
                     yield what, key, ", ".join(old) or None, ", ".join(new) or None
 

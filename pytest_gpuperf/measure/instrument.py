@@ -25,6 +25,7 @@ from pytest_gpuperf.catalogue import architectures
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import MeasurementError, UnsoundStep, UsageFailure
 from pytest_gpuperf.judge import machine
+from pytest_gpuperf.measure import distributions
 from pytest_gpuperf.measure.collector import (
     Collected,
     Collector,
@@ -219,7 +220,8 @@ class DeviceInstrument(Instrument):
             unsupported=collected.unsupported,
             fingerprint=Fingerprint(
                 device=self.device,
-                software=self._software,
+                # More may have been imported since the measurement before.
+                software={**distributions.versions(), **self._software},
                 settings={
                     "collector": self._collector.name,
                     "metrics": subject.metric_set,

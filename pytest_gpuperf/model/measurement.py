@@ -15,6 +15,13 @@ STEP = "step"
 RANK_COUNT = "ranks"
 """The entry of a workload that says how many ranks execute the step together."""
 
+UNEQUAL = "unequal"
+"""The setting that names operators of which two counted executions differ; absent where none do."""
+
+WALL = "wall_ms"
+"""The setting that says how long the fastest execution took on a CPU, whose times are no samples of
+a baseline: for a hint alone."""
+
 PAPER_WINDOW = "paper-window"
 """The name of the paper's protocol, and of the part of a process that it counts."""
 
@@ -80,6 +87,8 @@ class CallSite:
     none."""
     backward: bool = False
     """Whether it is of the backward pass, of what that line computed."""
+    libraries: tuple[str, ...] = ()
+    """The installed distributions whose code that line calls for it, the innermost first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,7 +289,8 @@ class Fingerprint:
 
     device: Device
     software: Mapping[str, str]
-    """Versions: driver, cuda, cudnn, torch, cupti, python, gpuperf, ... A change is a suspect."""
+    """Versions: driver, cuda, cudnn, torch, cupti, python, gpuperf, and of the libraries that use
+    torch. A change is a suspect."""
     settings: Mapping[str, Scalar]
     """How it was measured: collector, metric set, rounds, warm-up, passes."""
     revision: str = ""

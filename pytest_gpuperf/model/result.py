@@ -404,6 +404,24 @@ class LaunchCounts:
 
 
 @dataclass(frozen=True, slots=True)
+class Upgrade:
+    """Software of another version than before."""
+
+    __pydantic_config__ = CHECKED
+
+    package: str
+    before: str
+    after: str
+    launches_before: int
+    """Launches of the step that its code calls for, as `launches_after`; 0 where nobody knows."""
+    launches_after: int
+
+    def __str__(self) -> str:
+        """As in "monai 1.4.0 -> 1.6.1"."""
+        return f"{self.package} {self.before} -> {self.after}"
+
+
+@dataclass(frozen=True, slots=True)
 class Attribution:
     """Where the change of a step's time comes from. `entries` and `families` are worst first."""
 
@@ -447,6 +465,8 @@ class Attribution:
     rank: int | None = None
     """The rank that changed, where its peers did not; None of all ranks alike, and of one process.
     """
+    upgrades: tuple[Upgrade, ...] = ()
+    """Software of another version than before, which comes before any line of code."""
 
     @property
     def of_operators(self) -> bool:

@@ -20,8 +20,10 @@ from pytest_gpuperf.baselines.judgement import (
     Ratio,
     attributed,
     fails,
+    much_longer,
     not_collected,
 )
+from pytest_gpuperf.baselines.objections import other_work
 from pytest_gpuperf.baselines.reference import Baseline
 from pytest_gpuperf.catalogue import architectures
 from pytest_gpuperf.catalogue.metric_catalogue import ALWAYS, catalogue, no_metric
@@ -443,10 +445,13 @@ class GpuPerf:
         first, *others = result.measurements
         if self._wants_kernels(result):
             first = with_kernels()
-        notes = (*result.notes, *judgement.slower_ranks(first), *judgement.compiling(first))
+        varying = filter(None, [other_work(result.measurements)])
+        varied = (*varying, *judgement.slower_ranks(first), *judgement.compiling(first))
+        notes = (*result.notes, *varied)
         result = replace(result, measurements=(first, *others), notes=notes)
         if baseline is not None and self._settings.judge:
             result = attributed(result, baseline)
+            result = replace(result, notes=(*result.notes, *much_longer(result, baseline)))
         if self._settings.protocol == PAPER_WINDOW:
             try:
                 first = measurer.with_window(first, work)

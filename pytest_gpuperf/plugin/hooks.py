@@ -33,6 +33,8 @@ _FIXTURE: pytest.StashKey[GpuPerf] = pytest.StashKey()
 _REFUSAL: pytest.StashKey[BaseException] = pytest.StashKey()
 """What keeps the tests of a worker from running, or those after one that lost the GPU: they say it.
 """
+_EXCUSED: pytest.StashKey[bool] = pytest.StashKey()
+"""Whether nobody asks what a test has measured: its hardware is not there, or it has failed."""
 
 _PACKAGE = __name__.partition(".")[0]
 _MARKERS = (
@@ -273,6 +275,18 @@ def pytest_runtest_makereport(
     report = yield
     if call.when == "teardown":
         _lose_gpu(item)
+    if report.failed:
+        item.stash[_EXCUSED] = True
+    if call.when == "teardown" and not item.stash.get(_EXCUSED, False):
+        results = fixture.results if fixture else []
+        measured = {result.name for result in results if result.measurements}
+        left = [
+            name
+            for name in item.config.stash[_SESSION].entries.get(item.nodeid, ())
+            if name not in measured
+        ]
+        if left:
+            report.__dict__["gpuperf_unmeasured"] = left
     if not _concerns_us(item):
         return report
     from pytest_gpuperf.errors import UsageFailure
@@ -413,11 +427,13 @@ class _Gatherer:
         refusal = "" if again else report.__dict__.get("gpuperf_refusal", "")
         if "gpuperf_skipped" in report.__dict__ and not again:
             self._skipped[report.nodeid] = report.__dict__["gpuperf_skipped"]
+        unmeasured = report.__dict__.get("gpuperf_unmeasured", [])
+        if unmeasured:
+            self._gathered().unmeasured[report.nodeid] = unmeasured
         if texts or refusal:
             ledger = self._gathered()
             ledger.collected = self._found
             ledger.locate(report.nodeid, *report.location[:2], _spared(report))
-            ledger.skipped = self._skipped
             told = report.__dict__.get("gpuperf_told", False)
             ledger.add(texts, refusal, failed=report.failed, told=told)
             if len(self._ran) != self._collected:  # else the run itself follows
@@ -440,6 +456,7 @@ class _Gatherer:
 
             settings, typed = self._session.settings, self._session.config.invocation_params.args
             self._ledger = Ledger(settings, command_line(within(settings.root, typed)))
+            self._ledger.skipped = self._skipped
         return self._ledger
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
@@ -463,7 +480,7 @@ class _Gatherer:
             ledger.refusals.append(str(refusal))
         if ledger.refusals:
             session.exitstatus = pytest.ExitCode.USAGE_ERROR
-        elif session.exitstatus == pytest.ExitCode.OK and ledger.nothing_judged:
+        elif session.exitstatus == pytest.ExitCode.OK and ledger.fails:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
@@ -526,12 +543,16 @@ def _prepare(session: Session, items: list[pytest.Item]) -> None:
     for item in items:
         reason = markers.elsewhere(item, device, session.gpus_here)
         if reason:
+            item.stash[_EXCUSED] = True
             item.add_marker(pytest.mark.skip(reason=reason))
     suites = {its.suite for item, its in traits if "gpuperf" in _fixtures(item)}
     for suite in sorted(suites) if settings.judge else ():
         # One that cannot have baselines is refused where it is measured, by its test's name.
+        known = None
         if not files.name_problem(suite):
-            baseline_files.load_for(settings.baselines, device, suite)
+            known = baseline_files.load_for(settings.baselines, device, suite)
+        if known is not None:
+            session.entries.update((test, (*entries,)) for test, entries in known.tests.items())
 
 
 def _or_usage_error(act: Callable[[], object]) -> None:

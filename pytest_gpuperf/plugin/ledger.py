@@ -18,6 +18,7 @@ from pytest_gpuperf.baselines.reference import forerunner
 from pytest_gpuperf.errors import GpuperfError
 from pytest_gpuperf.model.measurement import title_of
 from pytest_gpuperf.model.result import (
+    FAULTS,
     TEST_FAILED,
     Outcome,
     Result,
@@ -41,7 +42,7 @@ from pytest_gpuperf.storage.files import (
 if TYPE_CHECKING:
     from pytest_gpuperf.model.settings import Settings
 
-_LOOKED_THROUGH = 3
+_LOOKED_THROUGH = 10
 """Earlier runs that are read to find one to compare a regression with."""
 
 _DRAFTS_S, _DRAFTS_SHARE = 1.0, 0.02
@@ -75,6 +76,8 @@ class Ledger:
         """The node ids of all tests that were found, selected or not."""
         self.skipped: Mapping[str, str] = {}
         """Tests that were skipped or failed, each with its reason."""
+        self.unmeasured: dict[str, Sequence[str]] = {}
+        """Of tests that ran, the names of entries in the baseline that they have not measured."""
         self._settings = settings
         self._command = command
         self._clock = clock
@@ -188,7 +191,9 @@ class Ledger:
         """
         before = self._before()
         if before:
-            context = replace(context, compared=(short(before, folder), self._saved_in(folder)))
+            file, title = before
+            runs = short(file, folder), self._saved_in(folder)
+            context = replace(context, compared=runs, compared_of=title)
         context = replace(context, recorded=frozenset(self._recorded))
         saved = self._saved_in(self._settings.root)
         lines = summary(
@@ -217,20 +222,39 @@ class Ledger:
         in_vain = judgement.none_judged(self._results, self._settings)
         return view.none_judged(in_vain) if in_vain else ""
 
+    @property
+    def fails(self) -> bool:
+        """Whether the session fails although no test did."""
+        return bool(self.nothing_judged or (self.unmeasured and self._settings.require_judged))
+
     def closing(self, width: int, *, quiet: bool = False) -> list[Line]:
         """The summary's last lines: whether nothing was judged that should have been, and how many
         of how many measurements were; `quiet`: if not all.
         """
         said = view.coverage(self._results, "" if self._settings.judge else "--gpuperf-no-judge")
         lacks = any(lack for _, lack in judgement.lacking(self._results))
+        required = self._settings.require_judged
         return [
             *wrapped_lines(self.nothing_judged, width, "bad"),
+            *wrapped_lines(self._left_out(), width, "bad" if required else "doubtful"),
             *wrapped_lines(
                 "" if quiet and not lacks else said,
                 width,
                 "doubtful" if lacks and self._settings.judge else "",
             ),
         ]
+
+    def _left_out(self) -> str:
+        """What has an entry in the baseline and was not measured, as a sentence; "" for nothing."""
+        titles = [
+            title_of(test, name) + (f" ({self.skipped[test]})" if test in self.skipped else "")
+            for test, names in self.unmeasured.items()
+            for name in names
+        ]
+        if not titles:
+            return ""
+        fails = ", which fails the session" if self._settings.require_judged else ""
+        return f"not measured though the baseline has an entry of it{fails}: {', '.join(titles)}"
 
     @cached_property
     def _results(self) -> list[Result]:
@@ -283,18 +307,27 @@ class Ledger:
         }
         self.annotations += github.workflow_commands(run.results(), places, self._spared)
 
-    def _before(self) -> Path | None:
-        """An earlier run in which the worst of the regressed tests was measured and had not."""
-        worst = next(iter(view.worst_first(self._results)), None)
-        if self.saved is None or worst is None or not _regressed(worst):
+    def _before(self) -> tuple[Path, str] | None:
+        """An earlier run to compare with, and what it is a run from before of.
+
+        The newest in which all that regressed now was judged and had not, which is said by ""; else
+        the newest of which that holds for the worst, with its title.
+        """
+        lost = [result for result in view.worst_first(self._results) if _regressed(result)]
+        if self.saved is None or not lost:
             return None
         folder = self._settings.root / run_files.FOLDER
         files = sorted(folder.glob("*.json"), reverse=True)
+        of_worst = None
         for file in [file for file in files if file != self.saved][:_LOOKED_THROUGH]:
             with suppress(GpuperfError):
-                if any(_without_regression(worst, r) for r in run_files.load(file).results()):
-                    return file
-        return None
+                earlier = run_files.load(file).results()
+                fine = [any(_without_regression(now, r) for r in earlier) for now in lost]
+                if all(fine):
+                    return file, ""
+                if fine[0] and of_worst is None:
+                    of_worst = file, lost[0].title
+        return of_worst
 
     def _record(self, run: Run) -> None:
         new = [
@@ -324,8 +357,14 @@ def _regressed(result: Result) -> bool:
 
 
 def _without_regression(now: Result, earlier: Result) -> bool:
-    """Whether the same was measured on such a device, and had not regressed."""
-    if (now.test, now.name) != (earlier.test, earlier.name) or _regressed(earlier):
+    """Whether the same was measured on such a device, and was judged to be no worse.
+
+    A recording is not judged, and its code may be as slow.
+    """
+    if (now.test, now.name) != (earlier.test, earlier.name):
+        return False
+    worse = any(entry.outcome in (*FAULTS, Outcome.INCONCLUSIVE) for entry in earlier.said)
+    if worse or judgement.unjudged_reason(earlier):
         return False
     return any(
         m.workload == now.first.workload

@@ -109,6 +109,8 @@ class Session:
     """Why it is none where there are several: that concerns only who measures."""
     held: list[str] = field(default_factory=list)
     """UUIDs of the GPUs that the test which runs holds; see `holding`."""
+    entries: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """The names that the baselines of this device have of each test, where they are judged by."""
     at_last: ExitStack = field(default_factory=ExitStack)
     """Left when pytest has collected garbage for the last time."""
 

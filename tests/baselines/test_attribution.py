@@ -13,7 +13,7 @@ from pytest_gpuperf.baselines.acceptance import AcceptanceRequest
 from pytest_gpuperf.baselines.reference import baseline_of
 from pytest_gpuperf.catalogue import kernel_families
 from pytest_gpuperf.judge.attribution import Naming, attribute
-from pytest_gpuperf.model.measurement import KernelTable
+from pytest_gpuperf.model.measurement import KernelTable, Measurement
 from pytest_gpuperf.model.result import Outcome, Result, Verdict
 from tests.examples import A100, TEST, measurement, verdict
 from tests.kernel_steps import counted, sited, slowed, table
@@ -130,3 +130,39 @@ def test_only_a_regression_says_why_it_names_no_kernel(tmp_path: Path) -> None:
         "no kernels. Accept a run of gpuperf record, which counts them",
     )
     assert unchanged.notes == ()
+
+
+def test_software_of_another_version_is_said_where_something_changed(tmp_path: Path) -> None:
+    old = {"torch": "2.12.0", "timm": "0.9", "cpu": "this", "gone": "1"}
+    new = {"torch": "2.13.0", "timm": "1.0", "cpu": "that", "come": "1"}
+    request = AcceptanceRequest(tmp_path / "baselines", "x", "2026-03-01T00:00:00Z", force=True)
+    acceptance.accept(acceptance.proposals([measurement(software=old)], request))
+    for outcome, notes in (
+        (Outcome.REGRESSED, ("other versions: torch 2.12.0 -> 2.13.0, timm 0.9 -> 1.0",)),
+        (Outcome.IMPROVED, ("other versions: torch 2.12.0 -> 2.13.0, timm 0.9 -> 1.0",)),
+        (Outcome.UNCHANGED, ()),
+    ):
+        measured = (measurement(software=new),)
+        result = Result(TEST, "step", measured, (verdict(outcome=outcome),))
+        assert attributed_of(tmp_path, result).notes == notes
+
+
+def test_a_cpu_that_waits_far_longer_is_hinted_at_where_the_counts_stayed(tmp_path: Path) -> None:
+    def timed(wall_ms: float, cpu: str = "this") -> Measurement:
+        return measurement(settings={"wall_ms": wall_ms}, software={"cpu": cpu})
+
+    request = AcceptanceRequest(tmp_path / "baselines", "x", "2026-03-01T00:00:00Z", force=True)
+    acceptance.accept(acceptance.proposals([timed(99.0)], request))
+
+    def hints(*measured: Measurement, outcome: Outcome = Outcome.UNCHANGED) -> tuple[str, ...]:
+        result = Result(TEST, "step", measured, (verdict(outcome=outcome),))
+        baseline = baseline_of(measured[0], tmp_path / "baselines", tmp_path)
+        return judgement.much_longer(result, baseline)
+
+    (hint,) = hints(timed(551.0))
+    assert "takes 551 ms and took 99 ms, with the same counts" in hint
+    assert hints(timed(290.0)) == ()
+    assert hints(timed(551.0), timed(99.0)) == ()  # a neighbour
+    assert hints(timed(551.0, "that")) == ()
+    assert hints(timed(551.0), outcome=Outcome.REGRESSED) == ()
+    assert hints(measurement(software={"cpu": "this"})) == ()

@@ -91,6 +91,35 @@ def notes(measurements: Sequence[Measurement]) -> tuple[str, ...]:
     return objections.limitations(measurements, baseline_files.entry_of(measurements, "2026-03-01"))
 
 
+def counting(*rounds: float, tolerance: str = "", process: str = "p0") -> Measurement:
+    """A step whose rounds call so many operators."""
+    allowed = {"operators": tolerance} if tolerance else {}
+    measured = measurement({"operators": list(rounds)}, process=process)
+    return replace(measured, tolerance=allowed)
+
+
+def test_counts_that_vary_between_executions_of_one_code_are_refused_unless_tolerated() -> None:
+    apart = [counting(10, 10), counting(12, 12, process="p1")]
+    for varying in ([counting(10, 12)], apart):
+        (*_, objection) = objections.about_measurements(varying)
+        assert objection.short == "other work each time"
+        assert "operators 10 to 12. Give measure a reset" in objection.text
+    named = changed(counting(10, 12), settings={"unequal": "aten.mm 4 and 6 calls"})
+    assert "operators 10 to 12 (aten.mm 4 and 6 calls)." in objections.other_work([named])
+    fine = (
+        [counting(10, 10), counting(10, 10, process="p1")],
+        [counting(10, 12, tolerance="25%")],
+        [counting(10, 12, tolerance="any")],
+        # Of two revisions, which are accepted together, that is no proof.
+        [apart[0], changed(apart[1], revision="abc")],
+        # Instructions vary with atomics, and waits for events with NCCL's watchdog.
+        [measurement({"instructions": [10, 11], "event_synchronizations": [0, 8]})],
+    )
+    assert [objections.other_work(one) for one in fine] == [""] * len(fine)
+    on_gpu = measurement({"launches": [7, 9], "device_synchronizations": [1, 1]})
+    assert "each time: launches 7 to 9." in objections.other_work([on_gpu])
+
+
 def test_processes_of_one_allocation_are_noted_and_not_refused() -> None:
     (note,) = notes(several(5, measured="2026-02-28T10:00:00Z"))
     assert note.startswith("all 5 processes are of one GPU on one day (2026-02-28)")

@@ -47,6 +47,7 @@ class Children:
     measures: bool = True
     device: Device = A100
     tests: Sequence[str] = (STEP,)
+    series: dict[str, list[float]] | None = None
     started: list[list[str]] = field(default_factory=list)
 
     def __call__(
@@ -60,7 +61,13 @@ class Children:
         if code == INTERRUPTED:
             raise KeyboardInterrupt
         parts = [
-            one(f"child {number}", kernels=ALWAYS in arguments, device=self.device, test=test)
+            one(
+                f"child {number}",
+                kernels=ALWAYS in arguments,
+                device=self.device,
+                test=test,
+                series=self.series,
+            )
             for test in self.tests
         ]
         made = examples.run([part.measurements[0] for part in parts])
@@ -247,6 +254,15 @@ def test_the_first_process_counts_kernels_unless_its_arguments_say_otherwise(
     # pytest lets the last of several values win, and reads flags up to the "--".
     assert children.started == [[ALWAYS, "-q", *words], ["-q", *words], ["-q", *words]]
     assert with_kernels() == [True, False, False]
+
+
+def test_a_step_that_does_other_work_each_time_is_said(
+    children: Children, capsys: pytest.CaptureFixture[str]
+) -> None:
+    children.series = {"operators": [30.0, 36.0]}
+    assert record("--processes", "2") == errors.OK
+    note = "note: the step of test_step does other work each time: operators 30 to 36. Give"
+    assert note in capsys.readouterr().out
 
 
 def test_going_on_counts_kernels_where_none_were_counted(children: Children) -> None:

@@ -61,6 +61,12 @@ def said(before: Night, now: Night) -> list[tuple[SuspectKind, str]]:
             SuspectKind.LIBRARIES,
             "torch 2.11 -> 2.12, cudnn 9.1 -> none",
         ),
+        (
+            {"software": {"timm": "0.9"}},
+            {"software": {"timm": "1"}},
+            SuspectKind.LIBRARIES,
+            "timm 0.9 -> 1",
+        ),
         ({}, {"software": {"python": "3.13"}}, SuspectKind.INTERPRETER, "python none -> 3.13"),
         ({}, {"software": {"gpuperf": "1"}}, SuspectKind.TOOL, "gpuperf none -> 1"),
         ({}, {"collector": "ncu"}, SuspectKind.TOOL, "collector cupti -> ncu"),
@@ -125,6 +131,8 @@ def test_a_kind_that_stands_in_the_sentence_is_not_said_twice() -> None:
 
 def test_nights_whose_tests_worked_on_other_things_are_alike() -> None:
     assert differences(night(0), night(1, workload={"size": 64})) == ()
+    # Nor a library that only one of them has kept: older runs kept none.
+    assert differences(night(0), night(1, software={"timm": "1"})) == ()
 
 
 @pytest.mark.parametrize(("revision", "suspected"), [("r0", False), ("r0+dirty", True)])

@@ -375,6 +375,19 @@ def test_counts_that_disagree_are_all_reported() -> None:
     assert measured[STEP, "operators"] == (1.0, 2.0)
 
 
+def test_the_operators_are_named_of_which_two_rounds_differ() -> None:
+    sizes = iter((1, 2, 3, 3, 3, 3, 3))
+
+    def step() -> None:
+        size = next(sizes)
+        torch.ones(size, 4) @ torch.ones(4, 4)
+        [torch.zeros(1) for _ in range(size)]
+
+    collected = CpuCollector().collect(Work(step, Phases()), Plan(metrics=(), rounds=2))
+    assert collected.settings is not None
+    assert collected.settings["unequal"] == "aten.mm 64 and 96 FLOP, aten.zeros 2 and 3 calls"
+
+
 def test_phases_that_change_are_refused() -> None:
     phases = Phases()
     names = iter("aabcdef")

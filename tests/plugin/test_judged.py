@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from fnmatch import fnmatch
 from typing import Any
 
 import pytest
@@ -242,3 +243,73 @@ def test_what_is_tolerated_is_in_a_run_by_the_marker_and_else_by_the_suite(a100:
     file.write_text("no baseline", encoding="utf-8")
     assert a100.run("--gpuperf-no-judge", "--gpuperf-run=run.json").ret == 0
     assert a100.saved("run.json").measurements[0].tolerance == {"cycles": "2%"}
+
+
+LEAVES = """
+    import pytest
+
+    def test_step(gpuperf):
+        gpuperf.measure(lambda: None)
+        {}gpuperf.measure(lambda: None, name="sampling")
+
+    def test_other(gpuperf):
+        gpuperf.measure(lambda: None)
+"""
+SECOND = 'gpuperf.measure(lambda: None, name="sampling")'
+SKIPPING = 'gpuperf.measure(lambda: pytest.skip("no data"), name="sampling")'
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "left"),
+    [
+        (SECOND, "return", "test_step, sampling"),
+        (SECOND, SKIPPING, "test_step, sampling (no data)"),
+        ("gpuperf.measure(lambda: None)\n", "return\n", "test_step, test_step, sampling"),
+        ("def test_step(gpuperf):\n", "def test_step():\n        return\n", "test_step, *sampling"),
+        (
+            "def test_step",
+            '@pytest.mark.skip(reason="later")\n    def test_step',
+            "test_step (later), *",
+        ),
+    ],
+    ids=["returns", "skips in the step", "measures nothing", "has no fixture", "is marked"],
+)
+def test_what_has_an_entry_and_was_not_measured_is_listed_and_fails_where_required(
+    a100: Project, before: str, after: str, left: str
+) -> None:
+    source = LEAVES.format("")
+    a100.tests(source)
+    a100.accept()
+    a100.tests(source.replace(before, after, 1))
+    quiet = ("-W", "ignore")
+    for flags, code, fails in (((), 0, ""), ((REQUIRED,), 1, ", which fails the session")):
+        result = a100.run(*quiet, *flags)
+        assert result.ret == code
+        says = f"not measured though the baseline has an entry of it{fails}: {left}"
+        assert fnmatch(" ".join(str(result.stdout).split()), f"*{says}*")
+
+
+def test_what_did_not_run_is_not_missed(a100: Project) -> None:
+    a100.tests(LEAVES.format(""))
+    a100.accept()
+    one = "test_steps.py::test_other"
+    for flags in ((REQUIRED, "-k", "other"), (REQUIRED, one), ("--gpuperf-no-judge",)):
+        result = a100.run(*flags)
+        assert result.ret == 0
+        result.stdout.no_fnmatch_line("*not measured though*")
+    # Nor what needs other hardware, or has failed, which the session says anyway.
+    marked = LEAVES.format("").replace("def test_step", "@pytest.mark.{}\n    def test_step")
+    for marker in ("gpu_arch('sm90')", "gpus(3)"):
+        a100.tests(marked.format(marker))
+        assert a100.run(REQUIRED).ret == 0
+    a100.tests(LEAVES.format("assert False; "))
+    a100.run(REQUIRED).stdout.no_fnmatch_line("*not measured though*")
+
+
+def test_a_worker_tells_what_was_not_measured(a100: Project) -> None:
+    a100.tests(LEAVES.format(""))
+    a100.accept()
+    a100.tests(LEAVES.format("return; "))
+    result = a100.run_apart(REQUIRED, "-n1")
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(["*not measured though *: test_step, sampling"])

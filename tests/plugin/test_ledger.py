@@ -230,6 +230,30 @@ def test_a_regression_is_compared_with_the_last_run_that_had_none(settings: Sett
     assert compared(settings, REGRESSED)
 
 
+def test_a_run_to_compare_with_is_one_in_which_the_same_was_judged_and_no_worse(
+    settings: Settings,
+) -> None:
+    other = "a.py::test_other"
+    of_other = (measurement(test=other), verdict(test=other))
+    recorded = result(measurement())
+    unsure = result(measurement(), verdict(outcome=Outcome.INCONCLUSIVE, reason="noise"))
+    for earlier in (
+        [PASSED, result(of_other[0], verdict(test=other, outcome=Outcome.UNCHANGED))],
+        [PASSED, result(*of_other)],
+        *([one] for one in (recorded, unsure, REGRESSED)),
+    ):
+        saved(settings, *earlier)
+    both, alone, *_ = sorted((settings.root / run_files.FOLDER).iterdir())
+    # Of all that regressed, where there is such a run; that others had is said where not.
+    assert compared(settings, REGRESSED, result(*of_other))[0].endswith(both.name)
+    both.unlink()
+    lines = shown(saved(settings, REGRESSED, result(*of_other)), settings, 300)
+    place = next(n for n, text in enumerate(lines) if alone.name in text)
+    assert lines[place - 1].endswith(
+        "since a run in which test_training_step[tf32] had not regressed:"
+    )
+
+
 def test_what_cannot_be_compared_is_not(settings: Settings) -> None:
     for earlier in (
         REGRESSED,

@@ -11,7 +11,7 @@ import gc
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +24,15 @@ from pytest_gpuperf.measure.execution import Losses, garbage_kept, warm_ups
 from pytest_gpuperf.measure.trace import profile
 from pytest_gpuperf.measure.trace.activity import Collectives, checked, host_collectives
 from pytest_gpuperf.measure.trace.host_calls import Compilations
-from pytest_gpuperf.model.measurement import STEP, Device, KernelTable, Scalar, Unsupported
+from pytest_gpuperf.model.measurement import (
+    STEP,
+    UNEQUAL,
+    WALL,
+    Device,
+    KernelTable,
+    Scalar,
+    Unsupported,
+)
 from pytest_gpuperf.model.metric import Metric
 
 if TYPE_CHECKING:
@@ -35,6 +43,9 @@ _COUNTED_ROUNDS = 2
 """The counts are the same every time; the second round shows it where they are not."""
 _REPETITIONS = 2
 """Nobody judges the times: they are another processor's everywhere."""
+
+_NAMED = 4
+"""Operators that are named of those that differ."""
 
 _LETTING_GO_S = 0.05
 """What gloo has reduced its threads let go of a moment after the step has it."""
@@ -96,7 +107,7 @@ class CpuCollector:
             work.begin()
             losses.add(work.step())
         series: _Series = {}
-        unsupported = _count(work, rounds, series, losses, repetitions)
+        unsupported, unequal = _count(work, rounds, series, losses, repetitions)
         timed = each(work.progress, "timing", repetitions)
         times = [_times(work) for _ in timed]
         series[STEP, "wall_time"] = [wall for wall, _ in times]
@@ -129,6 +140,8 @@ class CpuCollector:
                 **compiling,
                 "threads": torch.get_num_threads(),
                 "counted_rounds": rounds,
+                WALL: round(min(series[STEP, "wall_time"]), 3),
+                **unequal,
                 "cost_s": round(time.perf_counter() - started, 3),
             },
             components=components,
@@ -210,15 +223,17 @@ def _component_times(work: Work, repetitions: int) -> list[dict[str, float]]:
 
 def _count(
     work: Work, rounds: int, series: _Series, losses: Losses, after: int
-) -> tuple[Unsupported, ...]:
+) -> tuple[tuple[Unsupported, ...], dict[str, Scalar]]:
     """Appends the portable counts of `rounds` executions to `series`, whole step first.
 
-    `after` executions follow. Returns what could not be counted.
+    `after` executions follow. Returns what could not be counted, and what differs between them.
     """
     phases: list[str] | None = None
+    works: list[Mapping[object, Sequence[int]]] = []
     refused = False
     for _ in each(work.progress, "counting, round", rounds, after):
         counter, kept = _counted(work, losses)
+        works.append(counter.work)
         names = list(counter.phases)
         if phases is not None and names != phases:
             raise MeasurementError(
@@ -232,11 +247,26 @@ def _count(
                 series.setdefault((phase, metric), []).append(float(value))
         series.setdefault((STEP, "kept_memory"), []).append(float(kept))
         series.setdefault((STEP, "peak_memory"), []).append(float(counter.memory.peak))
+    unequal = _unequal(works[0], works[-1])
+    settings: dict[str, Scalar] = {UNEQUAL: unequal} if unequal else {}
     if not refused:
-        return ()
+        return (), settings
     for phase in (STEP, *(phases or ())):
         del series[phase, _SAVED]
-    return (Unsupported(_SAVED, _HOOKS_REFUSED),)
+    return (Unsupported(_SAVED, _HOOKS_REFUSED),), settings
+
+
+def _unequal(first: Mapping[object, Sequence[int]], last: Mapping[object, Sequence[int]]) -> str:
+    """What two executions did unequally, as "aten.mm 12 and 14 calls"; "" where they are equal."""
+    said = []
+    for operator in dict.fromkeys((*first, *last)):
+        pairs = zip(first.get(operator, (0, 0)), last.get(operator, (0, 0)), strict=True)
+        for (one, other), unit in zip(pairs, ("calls", "FLOP"), strict=True):
+            if one != other:
+                said.append(f"{operator} {one:,} and {other:,} {unit}")
+                break
+    more = len(said) - _NAMED
+    return ", ".join(said[:_NAMED]) + (f", and {more} others" if more > 0 else "")
 
 
 def _counted(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 import weakref
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -82,6 +83,8 @@ class StepCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.memory = Memory()
         self.hooks_refused = False
         """Whether the step refused saved-tensor hooks: its saved bytes are not counted then."""
+        self.work: defaultdict[object, list[int]] = defaultdict(lambda: [0, 0])
+        """Calls and FLOPs of the whole step, by operator."""
         self._hooks = ExitStack()
         self._counted_now: tuple[Counts, ...] = (self.step,)
 
@@ -136,9 +139,14 @@ class StepCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
             for source, target in copied
             if changes_stride_order(source, target)
         ]
+        calls = int(operator not in _NOT_COUNTED)
+        flops = formula(*args, **kwargs, out_val=result) if formula else 0
+        of_operator = self.work[operator]
+        of_operator[0] += calls
+        of_operator[1] += flops
         for counts in self._counted_now:
-            counts.operators += operator not in _NOT_COUNTED
-            counts.flops += formula(*args, **kwargs, out_val=result) if formula else 0
+            counts.operators += calls
+            counts.flops += flops
             counts.copies += len(copied)
             counts.layout_copies += len(copies)
             counts.layout_copy_bytes += sum(copies)

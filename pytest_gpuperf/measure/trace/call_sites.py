@@ -25,13 +25,13 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from pytest_gpuperf.judge.alignment import common
+from pytest_gpuperf.measure.distributions import INSTALLED, of_file
 from pytest_gpuperf.measure.trace import activity, host_calls, profile
 from pytest_gpuperf.measure.trace.profile import Spans
 from pytest_gpuperf.model.measurement import CallSite, HostCall, IdleTime, KernelTable
 
 _ENGINES = ("/torch/autograd/graph.py", "/torch/autograd/__init__.py")
 """Where autograd's engine is called."""
-_INSTALLED = {"site-packages", "dist-packages"}
 _OURS = Path(__file__).parents[2]
 _PYTHONS = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib")})
 
@@ -78,17 +78,21 @@ class FrameFinder:
         self.root = root
         self._shown: dict[CodeType, str] = {}
         """The file as it is shown, by code; "" for a library's."""
+        self._distributions: dict[CodeType, str] = {}
+        """The distribution that it is of, by code of a library; "" for none that has a version."""
         self._modules: dict[int, str] = {}
         """The names of modules within the outermost, by id."""
 
     def innermost(self, *, up_to_engine: bool = False) -> CallSite:
         """The innermost frame that is no library's, and the module that its code works for.
 
-        From that of who asks, and no further out than autograd's engine with `up_to_engine`.
+        With the libraries that it does so by. From that of who asks, and no further out than
+        autograd's engine with `up_to_engine`.
         """
         frame: FrameType | None = sys._getframe(1)
         place: tuple[str, str] | None = None
         modules: list[torch.nn.Module] = []
+        libraries: dict[str, None] = {}
         while frame is not None:
             code = frame.f_code
             if up_to_engine and code.co_filename.endswith(_ENGINES):
@@ -96,13 +100,17 @@ class FrameFinder:
             file = self._file(code)
             if file and place is None:
                 place = f"{file}:{frame.f_lineno}", function_of(frame)
+            elif place is None:
+                libraries[self._distributions[code]] = None
             if place and code.co_argcount and code.co_varnames[0] == "self":
                 owner = frame.f_locals.get("self")
                 if isinstance(owner, torch.nn.Module):
                     modules.append(owner)
             frame = frame.f_back
-        line, function = place or ("", "")
-        return CallSite(line, function, self._module(modules))
+        if place is None:
+            return CallSite("", "", self._module(modules))
+        by = tuple(filter(None, libraries))
+        return CallSite(*place, self._module(modules), libraries=by)
 
     def of_another_thread(self, frame: FrameType | None) -> CallSite:
         """The same without a module, from the frame on that another thread executes.
@@ -131,12 +139,14 @@ class FrameFinder:
 
     def _file(self, code: CodeType) -> str:
         if code not in self._shown:
-            self._shown[code] = self.named(Path(code.co_filename))
+            file = Path(code.co_filename)
+            self._shown[code] = self.named(file)
+            self._distributions[code] = of_file(file)
         return self._shown[code]
 
     def named(self, file: Path) -> str:
         """A file as people find it, without a folder of this machine; "" for a library's."""
-        installed = _INSTALLED & {*file.parts}
+        installed = INSTALLED & {*file.parts}
         if installed or file.is_relative_to(_OURS) or any(map(file.is_relative_to, _PYTHONS)):
             return ""
         if not file.exists():

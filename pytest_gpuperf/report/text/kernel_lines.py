@@ -19,6 +19,7 @@ from pytest_gpuperf.model.result import (
     KernelChange,
     LineChange,
     ModuleChange,
+    Upgrade,
 )
 from pytest_gpuperf.report.text import table
 from pytest_gpuperf.report.text.table import GAP, INDENT
@@ -102,7 +103,22 @@ def lines(
 
 
 def sentence(attribution: Attribution) -> str:
-    """What made the step worse, in one sentence; "" where nobody can say more than the kernels do.
+    """What made the step worse, software of another version first; "" where kernels say it all."""
+    said = ", ".join(_upgraded(one, attribution) for one in attribution.upgrades)
+    versions = printable(f"other versions: {said}") if said else ""
+    return "; ".join(filter(None, [versions, _blamed(attribution)]))
+
+
+def _upgraded(one: Upgrade, attribution: Attribution) -> str:
+    """As in "monai 1.4.0 -> 1.6.1 (its code calls 2,663 operators; were 2,523)"."""
+    if one.launches_before == one.launches_after:
+        return str(one)
+    calls, those = ("calls", "operators") if attribution.of_operators else ("launches", "kernels")
+    return f"{one} (its code {calls} {one.launches_after:,} {those}; were {one.launches_before:,})"
+
+
+def _blamed(attribution: Attribution) -> str:
+    """What of the step made it worse, in one sentence.
 
     As in "+4.4 ms (+1.90 %): model/layers.py:118 SelfAttention._attend is called twice (6 modules);
     was once". The time is the step's, as it was judged.
@@ -142,6 +158,7 @@ _SENTENCES = {
     CauseKind.UNKNOWN: "no kernel stands out from the noise",
 }
 """Who does what, and what it did before. Who that is: a line of code, or else what is named."""
+_BY_LAUNCHES = (CauseKind.LAUNCHES, CauseKind.REPEATED)
 _CALLED = "{kernels} is called {repeated}{of}; was once"
 _OTHERS = "{kernels} {does} other {those}{aside}"
 _BYTES = "{step} copies{size}{way}{of}"
@@ -156,6 +173,8 @@ _DIRECTIONS = {"htod": " to the device", "dtoh": " to the host", "dtod": " withi
 def _cause(cause: Cause, attribution: Attribution) -> str:
     """The words for a cause."""
     where = f"{cause.line} {cause.function}".strip()
+    if _upgrade_is_all(cause, attribution):
+        return f"called at {where}"
     modules = _modules(cause.modules)
     more = cause.after - cause.before
     does, one = ("calls", "operator") if attribution.of_operators else ("launches", "kernel")
@@ -180,6 +199,13 @@ def _cause(cause: Cause, attribution: Attribution) -> str:
         size="" if cause.bytes is None else f" {units.value(cause.bytes, 'bytes')} more",
         way=_direction(cause.what),
     )
+
+
+def _upgrade_is_all(cause: Cause, attribution: Attribution) -> bool:
+    """Whether what the line launches more is what a library of another version does."""
+    more = cause.after - cause.before if cause.kind in _BY_LAUNCHES and cause.line else 0
+    every = (one.launches_after - one.launches_before for one in attribution.upgrades)
+    return more > 0 and more in every
 
 
 def _form(cause: Cause) -> str:

@@ -62,6 +62,8 @@ class CommandContext:
     """Whether a test without a baseline passes, so that one which regressed comes first."""
     compared: tuple[str, str] | None = None
     """A run from before the first regression, and that of the session."""
+    compared_of: str = ""
+    """Which test had not regressed in it, where others had."""
     paired: bool = False
     """They are of two revisions that `gpuperf ab` measured in turn: there is no baseline."""
     launcher: str = ""
@@ -233,7 +235,8 @@ def wanted(
         yield _again(results, context)
         if context.compared:
             before, after = map(shlex.quote, context.compared)
-            what = "to see what changed since a run that had not regressed:"
+            of = f"in which {context.compared_of}" if context.compared_of else "that"
+            what = f"to see what changed since a run {of} had not regressed:"
             yield what, [f"gpuperf compare {before} {after}"]
         if Outcome.REGRESSED in outcomes:
             yield _accepting("to accept what is intended", context, dirty)

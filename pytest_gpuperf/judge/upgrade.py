@@ -1,0 +1,49 @@
+"""Upgrades: what of the software is another version than before, and what its code launches."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from pytest_gpuperf.model.measurement import KernelTable
+from pytest_gpuperf.model.result import Upgrade
+
+_UNDER_ALL = ("driver", "cuda", "cudnn", "torch", "cupti", "ncu", "gpuperf", "python")
+"""What all operators depend on, whoever calls them."""
+_MACHINES = ("platform", "cpu")
+
+
+def is_library(name: str) -> bool:
+    """Whether that of the software is a library, which only some tests of a session may import."""
+    return name not in (*_UNDER_ALL, *_MACHINES)
+
+
+def upgrades(
+    before: Mapping[str, str],
+    now: Mapping[str, str],
+    old: Sequence[KernelTable] = (),
+    new: Sequence[KernelTable] = (),
+) -> tuple[Upgrade, ...]:
+    """What has another version `now`, libraries whose launches changed first.
+
+    A library whose code the step does not call, as the tables tell, is none. Nor is what only one
+    side names: an older release of ours kept no versions of libraries.
+    """
+    then, calls = _launches(old), _launches(new)
+    found = []
+    for name in (name for name in now if before.get(name, now[name]) != now[name]):
+        located = then is not None and calls is not None
+        counts = (then[name], calls[name]) if then is not None and calls is not None else (0, 0)
+        if name in _MACHINES or (located and not any(counts) and is_library(name)):
+            continue
+        found.append(Upgrade(name, before[name], now[name], *counts))
+    return tuple(sorted(found, key=lambda one: one.launches_before == one.launches_after))
+
+
+def _launches(tables: Sequence[KernelTable]) -> Counter[str] | None:
+    """How many launches of the step each library calls for; None where no table has call sites."""
+    for table in tables:
+        if table.site_of:
+            sites = (table.sites[at] for at in table.site_of)
+            return Counter(library for site in sites for library in site.libraries)
+    return None

@@ -1,0 +1,83 @@
+"""A library of another version than the baseline's is named before any line of the user's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pytest_gpuperf.measure import distributions
+from tests.plugin.projects import Project
+
+LIBRARY = """
+import torch
+
+def loss(x):
+    return {} * x.sum()
+"""
+USER = """
+    import lossy
+    import torch
+
+    def test_step(gpuperf):
+        x = torch.ones(4)
+        def step():
+            {}
+            lossy.loss(x)
+        gpuperf.measure(step)
+"""
+
+
+@pytest.fixture
+def on_cpu(project: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
+    """A project whose step calls a library that is installed, as the distribution lossy-nets."""
+    project.ini("gpu_arch = cpu", "gpuperf_baselines = baselines")
+    monkeypatch.syspath_prepend(str(project.root / "site-packages"))
+    installed(project, "1.0", "2")
+    project.tests(USER.format("pass"))
+    project.accept_processes(1, 1, 1, kernels=True)
+    return project
+
+
+def installed(project: Project, version: str, factor: str) -> None:
+    """Installs a release of the library, in place of another."""
+    folder: Path = project.root / "site-packages"
+    metadata = folder / "lossy_nets.dist-info"
+    metadata.mkdir(parents=True, exist_ok=True)
+    (metadata / "METADATA").write_text(f"Name: lossy-nets\nVersion: {version}\n")
+    (metadata / "top_level.txt").write_text("lossy\n")
+    (folder / "lossy.py").write_text(LIBRARY.format(factor))
+    distributions._versions.cache_clear()
+    distributions._of_package.cache_clear()
+
+
+def failing(project: Project) -> str:
+    """What the test says now, as if three processes had measured it."""
+    project.measure_processes("replayed.json", 1, 1, 1, kernels=True)
+    result = project.run("--gpuperf-replay=replayed.json", "--gpuperf-report=judged.md")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    return " ".join(str(result.stdout).split())
+
+
+def test_an_upgrade_comes_before_the_line_with_what_its_code_does_more(on_cpu: Project) -> None:
+    installed(on_cpu, "2.0", "2 * torch.relu(x).mean()")
+    said = failing(on_cpu)
+    upgrade = (
+        "other versions: lossy-nets 1.0 -> 2.0 (its code calls 5 operators; were 2); called at "
+    )
+    assert upgrade in said
+    assert "lossy-nets 1.0 -\\> 2.0" in (on_cpu.root / "judged.md").read_text("utf-8")
+
+
+def test_an_upgrade_is_said_beside_a_line_that_is_the_users(on_cpu: Project) -> None:
+    installed(on_cpu, "2.0", "2")
+    on_cpu.tests(USER.format("x.exp()"))
+    assert "other versions: lossy-nets 1.0 -> 2.0; test_steps.py:" in failing(on_cpu)
+
+
+def test_what_the_step_does_not_call_is_not_named(on_cpu: Project) -> None:
+    on_cpu.tests(USER.format("x.sum()").replace("lossy.loss(x)", "pass"))
+    on_cpu.accept_processes(1, 1, 1, kernels=True)
+    installed(on_cpu, "2.0", "2")
+    on_cpu.tests(USER.format("x.sum().exp()").replace("lossy.loss(x)", "pass"))
+    assert "other versions" not in failing(on_cpu)
