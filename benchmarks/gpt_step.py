@@ -15,7 +15,7 @@ from torch import distributed, nn
 from torch.nn import functional
 
 SMALL = (64, 32, 2, 2, 16, 2)
-LARGE = (8192, 1024, 8, 16, 512, 16)
+LARGE = (8192, 1024, 8, 16, 512, 64)
 """Vocabulary, width, depth, heads, length and batch, on a CPU and on a GPU."""
 KINDS = ("kernels", "kernel", "sleep")
 PRODUCTS = 3
