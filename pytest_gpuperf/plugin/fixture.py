@@ -441,7 +441,7 @@ class GpuPerf:
         first, *others = result.measurements
         if self._wants_kernels(result):
             first = with_kernels()
-        notes = (*result.notes, *judgement.slower_ranks(first))
+        notes = (*result.notes, *judgement.unseen_part(first), *judgement.slower_ranks(first))
         result = replace(result, measurements=(first, *others), notes=notes)
         if baseline is not None and self._settings.judge:
             result = attributed(result, baseline)

@@ -24,11 +24,12 @@ from pytest_gpuperf.measure.execution import Losses, garbage_kept
 from pytest_gpuperf.measure.trace import profile
 from pytest_gpuperf.measure.trace.activity import Collectives, checked, host_collectives
 from pytest_gpuperf.measure.trace.host_calls import Compilations
-from pytest_gpuperf.model.measurement import STEP, Device, KernelTable, Unsupported
+from pytest_gpuperf.model.measurement import STEP, UNSEEN, Device, KernelTable, Unsupported
 from pytest_gpuperf.model.metric import Metric
 
 if TYPE_CHECKING:
-    from pytest_gpuperf.measure.cpu.dispatch import Operators, StepCounter
+    from pytest_gpuperf.measure.cpu.dispatch import Operators
+    from pytest_gpuperf.measure.cpu.unseen import Unseen
 
 
 _COUNTED_ROUNDS = 2
@@ -37,10 +38,11 @@ _REPETITIONS = 2
 """Nobody judges the times: they are another processor's everywhere."""
 
 _LETTING_GO_S = 0.05
-"""What gloo has reduced its threads let go of a moment after the step has it."""
+"""Other threads, as gloo's are, let go of a result a moment after the step has it."""
 
 _NO_TRACE = "there is no GPU whose activity could be traced"
-_SAVED = "saved_bytes"
+_PEAK, _SAVED = "peak_memory", "saved_bytes"
+_AT_ONCE = "several threads of the step allocate at the same time: which of them first is chance"
 _HOOKS_REFUSED = (
     "saved-tensor hooks count them, and the step disables those, as torch.func's transforms do"
 )
@@ -95,7 +97,7 @@ class CpuCollector:
             work.begin()
             losses.add(work.step())
         series: _Series = {}
-        unsupported = _count(work, rounds, series, losses, repetitions)
+        unsupported, unseen = _count(work, rounds, series, losses, repetitions)
         timed = each(work.progress, "timing", repetitions)
         times = [_times(work) for _ in timed]
         series[STEP, "wall_time"] = [wall for wall, _ in times]
@@ -127,6 +129,7 @@ class CpuCollector:
                 **losses.settings(),
                 "threads": torch.get_num_threads(),
                 "counted_rounds": rounds,
+                **({UNSEEN: unseen} if unseen else {}),
                 "cost_s": round(time.perf_counter() - started, 3),
             },
             components=components,
@@ -208,15 +211,19 @@ def _component_times(work: Work, repetitions: int) -> list[dict[str, float]]:
 
 def _count(
     work: Work, rounds: int, series: _Series, losses: Losses, after: int
-) -> tuple[Unsupported, ...]:
+) -> tuple[tuple[Unsupported, ...], str]:
     """Appends the portable counts of `rounds` executions to `series`, whole step first.
 
-    `after` executions follow. Returns what could not be counted.
+    `after` executions follow. Returns what could not be counted, and where a part was not seen.
     """
+    from pytest_gpuperf.measure.cpu.unseen import part_unseen
+
     phases: list[str] | None = None
-    refused = False
+    watched: list[Unseen] = []
     for _ in each(work.progress, "counting, round", rounds, after):
-        counter, kept = _counted(work, losses)
+        unseen, kept = _counted(work, losses)
+        watched.append(unseen)
+        counter = unseen.counter
         names = list(counter.phases)
         if phases is not None and names != phases:
             raise MeasurementError(
@@ -224,39 +231,42 @@ def _count(
                 "Give `measure` a `reset` after which the step does the same work again"
             )
         phases = names
-        refused = refused or counter.hooks_refused
         for phase, counts in {STEP: counter.step, **counter.phases}.items():
             for metric, value in asdict(counts).items():
                 series.setdefault((phase, metric), []).append(float(value))
         series.setdefault((STEP, "kept_memory"), []).append(float(kept))
-        series.setdefault((STEP, "peak_memory"), []).append(float(counter.memory.peak))
-    if not refused:
-        return ()
-    for phase in (STEP, *(phases or ())):
-        del series[phase, _SAVED]
-    return (Unsupported(_SAVED, _HOOKS_REFUSED),)
+        series.setdefault((STEP, _PEAK), []).append(float(counter.memory.peak))
+    lost = [
+        *([(_SAVED, _HOOKS_REFUSED)] if any(one.counter.hooks_refused for one in watched) else []),
+        *([(_PEAK, _AT_ONCE)] if any(one.counter.at_once for one in watched) else []),
+    ]
+    for metric, _ in lost:
+        for phase in (STEP, *(phases or ())):
+            series.pop((phase, metric), None)
+    return tuple(Unsupported(*one) for one in lost), part_unseen(watched)
 
 
-def _counted(
-    work: Work, losses: Losses, operators: Operators | None = None
-) -> tuple[StepCounter, int]:
+def _counted(work: Work, losses: Losses, operators: Operators | None = None) -> tuple[Unseen, int]:
     """One execution of the step, counted, and the bytes of what it made that outlive it."""
     from pytest_gpuperf.measure.cpu.dispatch import StepCounter
+    from pytest_gpuperf.measure.cpu.unseen import Unseen
 
     work.reset()
     counter = StepCounter(operators)
+    unseen = Unseen(counter)
     with garbage_kept():
         try:
             work.barrier()
-            with work.phases.heard_by(counter), counter.watching():
+            with work.phases.heard_by(counter), unseen.watching(), counter.watching():
                 returned = work.step()
             losses.add(returned)
             del returned
             # Cycles are garbage: no more is kept by them than by the next collection.
             gc.collect(0)
         finally:
-            kept = counter.memory.end(_LETTING_GO_S if _has_process_group() else 0.0)
-    return counter, kept
+            others = counter.has_handed_over or _has_process_group()
+            kept = counter.memory.end(_LETTING_GO_S if others else 0.0)
+    return unseen, kept
 
 
 def _has_process_group() -> bool:
