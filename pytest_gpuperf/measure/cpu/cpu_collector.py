@@ -42,7 +42,7 @@ _LETTING_GO_S = 0.05
 
 _NO_TRACE = "there is no GPU whose activity could be traced"
 _PEAK, _SAVED = "peak_memory", "saved_bytes"
-_AT_ONCE = "several threads of the step allocate at the same time: which of them first is chance"
+_AT_ONCE = "other threads of the step allocate too, and what they hold at the same time is chance"
 _HOOKS_REFUSED = (
     "saved-tensor hooks count them, and the step disables those, as torch.func's transforms do"
 )
@@ -238,7 +238,7 @@ def _count(
         series.setdefault((STEP, _PEAK), []).append(float(counter.memory.peak))
     lost = [
         *([(_SAVED, _HOOKS_REFUSED)] if any(one.counter.hooks_refused for one in watched) else []),
-        *([(_PEAK, _AT_ONCE)] if any(one.counter.at_once for one in watched) else []),
+        *([(_PEAK, _AT_ONCE)] if any(one.counter.in_threads for one in watched) else []),
     ]
     for metric, _ in lost:
         for phase in (STEP, *(phases or ())):
@@ -264,7 +264,7 @@ def _counted(work: Work, losses: Losses, operators: Operators | None = None) -> 
             # Cycles are garbage: no more is kept by them than by the next collection.
             gc.collect(0)
         finally:
-            others = counter.has_handed_over or _has_process_group()
+            others = counter.in_threads or _has_process_group()
             kept = counter.memory.end(_LETTING_GO_S if others else 0.0)
     return unseen, kept
 

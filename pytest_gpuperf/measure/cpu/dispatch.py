@@ -86,31 +86,9 @@ class _Counting:
     hooks: ExitStack = field(default_factory=ExitStack)
     inside_ns: int = 0
     """The processor time that its operators took."""
-    since: int = 0
-    last: int = 0
-    """How many had been called, in all threads, when it began and when it last called one."""
 
 
-class _Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Hands one thread's operators to the counter: what a mode keeps is not for several threads."""
-
-    def __init__(self, counter: StepCounter, counting: _Counting) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self._counter = counter
-        self._counting = counting
-
-    def __torch_dispatch__(
-        self,
-        func: Any,
-        types: tuple[type, ...],
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
-        """Executes an operator and counts it."""
-        return self._counter.execute(self, self._counting, func, args, kwargs or {})
-
-
-class StepCounter:
+class StepCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Counts one execution of a step. Enter with `watching`; a `PhaseListener`.
 
     Operators outside every phase count for the whole step only. A phase that comes twice is summed.
@@ -119,6 +97,7 @@ class StepCounter:
     """
 
     def __init__(self, operators: Operators | None = None) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
         self._operators = operators
         self.step = Counts()
         """The whole step."""
@@ -127,17 +106,13 @@ class StepCounter:
         self.memory = Memory()
         self.hooks_refused = False
         """Whether the step refused saved-tensor hooks: its saved bytes are not counted then."""
-        self.at_once = False
-        """Whether threads may have called operators at once: what lives together is chance then."""
-        self.has_handed_over = False
-        """Whether other threads were given work, who let go of it a moment later."""
+        self.in_threads = False
+        """Whether other threads called operators too: what lives at once is chance then."""
         self.own_ns: dict[int, int] = {}
         """The processor time of each thread while it counted, by its number in the system."""
         self.inside_ns = 0
         """What of it operators took."""
-        self._called = 0
-        self._callers = {threading.get_native_id()}
-        """The threads that called any, and this one."""
+        self._own_thread = threading.get_native_id()
         self._threads: dict[int, _Counting] = {}
         # Reentrant: a storage may end, which is heard, wherever this thread is.
         self._lock = self.memory.lock
@@ -159,7 +134,7 @@ class StepCounter:
     @contextmanager
     def counting(self, counted: tuple[Counts, ...]) -> Iterator[None]:
         """Counts for `counted` what this thread executes in the block."""
-        here = _Counting(counted, since=self._called)
+        here = _Counting(counted)
         hooks = torch.autograd.graph.saved_tensors_hooks(
             partial(self._saved, here), lambda tensor: tensor
         )
@@ -167,7 +142,7 @@ class StepCounter:
         with self._lock:
             self._threads[get_ident()] = here
         try:
-            with _Mode(self, here), here.hooks:
+            with self, here.hooks:
                 here.hooks.enter_context(hooks)
                 yield
         finally:
@@ -183,7 +158,6 @@ class StepCounter:
         if handing is None:
             return call
         counted = handing.counted_now
-        self.has_handed_over = True
 
         @wraps(call)
         def counted_there(*args: Any, **kwargs: Any) -> Any:
@@ -212,17 +186,25 @@ class StepCounter:
         if here := self._threads.get(get_ident()):
             here.counted_now = counts
 
-    def execute(
-        self, mode: _Mode, here: _Counting, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: tuple[type, ...],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        """Executes an operator in `mode`, and counts it."""
+        """Executes an operator and counts it."""
+        kwargs = kwargs or {}
+        here = self._threads.get(get_ident())
+        if here is None:  # a thread that goes on after the step
+            return func(*args, **kwargs)
         began = time.thread_time_ns()
         operator = func.overloadpacket
         formula = flop_registry.get(_CPU_ATTENTION.get(operator, operator))
         if formula is None:
             # In inference mode composite operators come whole; count what they are made of.
             # `decompose` prefers what torch traces, where dropout in eval makes a clone.
-            with mode:
+            with self:
                 if _has_kernel(func.name(), _COMPOSITE):
                     return func._op_dk(_COMPOSITE, *args, **kwargs)
                 result = func.decompose(*args, **kwargs)
@@ -239,11 +221,7 @@ class StepCounter:
             if changes_stride_order(source, target)
         ]
         with self._lock:
-            self._called += 1
-            here.last = self._called
-            self._callers.add(here.thread)
-            others = (one for one in self._threads.values() if one is not here)
-            self.at_once |= len(self._callers) > 2 or any(one.last > here.since for one in others)
+            self.in_threads |= here.thread != self._own_thread
             self.memory.note(result, (args, kwargs))
             for counts in here.counted_now:
                 counts.operators += operator not in _NOT_COUNTED

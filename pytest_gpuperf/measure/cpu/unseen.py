@@ -9,12 +9,14 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from multiprocessing import active_children
-from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import Any
+
+from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 from pytest_gpuperf.errors import UnsoundStep
 from pytest_gpuperf.measure.cpu.dispatch import StepCounter, replaced
@@ -49,20 +51,18 @@ class Unseen:
         if sys.platform != "linux":
             yield
             return
-        start: Callable[[BaseProcess], None] = BaseProcess.start
-        loading = any(map(_is_loader, _children()))
+        loading = False
+        take = _MultiProcessingDataLoaderIter._next_data
 
-        def started(process: BaseProcess) -> None:
+        def taken(loader: Any) -> Any:
             nonlocal loading
-            # It forgets what it runs as it starts.
-            target = getattr(process, "_target", None)
-            loading |= getattr(target, "__module__", "").startswith("torch.utils.data")
-            start(process)
+            loading = True
+            return take(loader)  # type: ignore[no-untyped-call]
 
-        with replaced(BaseProcess, "start", started):
-            before, threads = _used(), _threads()
+        before, threads = _used(), _threads()
+        with replaced(_MultiProcessingDataLoaderIter, "_next_data", taken):
             yield
-            after = _used()
+        after = _used()
         own = self.counter.own_ns
         elsewhere = sum(
             max(0, used - threads.get(thread, 0) - own.get(thread, 0))
@@ -125,25 +125,13 @@ def _used() -> tuple[int, int]:
     """What this process has used, and what all have that it started."""
     import resource
 
-    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
-    ended_ns = int((ended.ru_utime + ended.ru_stime) * 1e9)
-    return time.process_time_ns(), ended_ns + sum(_clock(pid, 2) for pid in _children())
-
-
-def _children() -> set[int]:
-    """The processes that this one has started and that live."""
-    children = {process.pid for process in active_children() if process.pid}
+    children = {process.pid for process in active_children()}
     for file in Path("/proc/self/task").glob("*/children"):
         with suppress(OSError):  # a thread that ended
             children |= {*map(int, file.read_text(encoding="ascii").split())}
-    return children
-
-
-def _is_loader(pid: int) -> bool:
-    """Whether torch has named it a DataLoader's worker."""
-    with suppress(OSError):
-        return Path(f"/proc/{pid}/comm").read_text(encoding="utf-8").strip() == "pt_data_worker"
-    return False
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+    ended_ns = int((ended.ru_utime + ended.ru_stime) * 1e9)
+    return time.process_time_ns(), ended_ns + sum(_clock(pid, 2) for pid in children if pid)
 
 
 def _clock(number: int, kind: int) -> int:
