@@ -16,7 +16,7 @@ from multiprocessing import active_children
 from pathlib import Path
 from typing import Any
 
-from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
+from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from pytest_gpuperf.errors import UnsoundStep
 from pytest_gpuperf.measure.cpu.dispatch import StepCounter, replaced
@@ -44,6 +44,8 @@ class Unseen:
     total: int = 0
     places: dict[str, int] = field(default_factory=dict)
     """What was not seen."""
+    loads: bool = False
+    """Whether a DataLoader was asked: its work is a part of many steps, here or by workers."""
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -51,16 +53,14 @@ class Unseen:
         if sys.platform != "linux":
             yield
             return
-        loading = False
-        take = _MultiProcessingDataLoaderIter._next_data
+        take = _BaseDataLoaderIter.__next__
 
         def taken(loader: Any) -> Any:
-            nonlocal loading
-            loading = True
-            return take(loader)  # type: ignore[no-untyped-call]
+            self.loads = True
+            return take(loader)
 
         before, threads = _used(), _threads()
-        with replaced(_MultiProcessingDataLoaderIter, "_next_data", taken):
+        with replaced(_BaseDataLoaderIter, "__next__", taken):
             yield
         after = _used()
         own = self.counter.own_ns
@@ -77,14 +77,14 @@ class Unseen:
         self.places = {
             OUTSIDE: int(each * max(0, counted - self.counter.inside_ns)),
             THREADS: int(each * elsewhere),
-            LOADERS if loading else PROCESSES: processes,
+            LOADERS if self.loads else PROCESSES: processes,
         }
 
     @property
     def is_most(self) -> bool:
-        """Whether too little is left. Workers that load what the step computes with are a part."""
-        lost = sum(ns for place, ns in self.places.items() if place != LOADERS)
-        return lost >= max(_LEAST_NS, _REFUSED * self.total)
+        """Whether too little is left to be judged alone."""
+        lost = sum(self.places.values())
+        return not self.loads and lost >= max(_LEAST_NS, _REFUSED * self.total)
 
     @property
     def noted(self) -> list[str]:
