@@ -37,7 +37,7 @@ from pytest_gpuperf.judge.verdict import (
     withheld,
 )
 from pytest_gpuperf.measure.device import guard
-from pytest_gpuperf.model.measurement import STEP, WALL, KernelTable, Measurement
+from pytest_gpuperf.model.measurement import STEP, UNSEEN, WALL, KernelTable, Measurement
 from pytest_gpuperf.model.metric import Metric
 from pytest_gpuperf.model.result import Attribution, Expectation, Outcome, Result, Verdict
 from pytest_gpuperf.storage.files import put_away, taken_out
@@ -377,6 +377,13 @@ def much_longer(result: Result, baseline: Baseline) -> tuple[str, ...]:
         f"{result.title} takes {least:,.0f} ms and took {before:,.0f} ms, with the same counts: "
         "times on a CPU are not judged, but look for a wait (a sleep, a lock, other processes)",
     )
+
+
+def unseen_part(measurement: Measurement) -> tuple[str, ...]:
+    """A note where a part of the step was not counted, so that no verdict is about it."""
+    where = measurement.fingerprint.settings.get(UNSEEN)
+    said = f"{measurement.title}: part of the step is not counted, and not judged: {where}"
+    return (said,) if where else ()
 
 
 def slower_ranks(measurement: Measurement) -> tuple[str, ...]:

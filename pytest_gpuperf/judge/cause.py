@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from pytest_gpuperf.judge.alignment import AlignedLaunch, Frame, LaunchChange, numbered
 from pytest_gpuperf.judge.candidates import AS_BEFORE, FREES, Candidate, candidates_of
-from pytest_gpuperf.judge.verdict import NOT_COMPILED
+from pytest_gpuperf.judge.verdict import NO_WORK, NOT_COMPILED
 from pytest_gpuperf.model.result import (
     Attribution,
     CallChange,
@@ -290,7 +290,12 @@ class Case:
 
 def _suspected(case: Case) -> Case | None:
     """The same with a suspect; None where nothing stands out and the step is not slower."""
-    regressed = [verdict for verdict in case.verdicts if verdict.outcome is Outcome.REGRESSED]
+    # Work that is gone is at no line of the step as it is now.
+    regressed = [
+        verdict
+        for verdict in case.verdicts
+        if verdict.outcome is Outcome.REGRESSED and verdict.reason != NO_WORK
+    ]
     for lost in (verdict for verdict in regressed if verdict.reason == NOT_COMPILED):
         return _by_count(case, lost)
     counts = [(kind, v) for v in regressed if (kind := _kind_of_metric(v.metric))]

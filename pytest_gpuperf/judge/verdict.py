@@ -69,12 +69,16 @@ TOLERATED = "any-tolerated"
 NEW_METRIC = "new-metric"
 """The reason code of a gated metric that the baseline lacks, though it has others."""
 NO_WORK = "no-work"
-"""The reason code of what improved in a step that does nothing any more."""
+"""The reason code of what improved in a step that does nearly nothing any more."""
 NOT_COMPILED = "not-compiled"
 """The reason code of a step without any of the compiled graphs that the baseline's had."""
 COMPILED = "compiled_graphs"
 WORK = ("launches", "operators")
 """What a step does, by metric: without any of it the others say nothing."""
+_AMOUNTS = ("flops", "instructions")
+"""How much that is: loops in one operator, and kernels in one graph, do as much by less of WORK."""
+_REST = 0.1
+"""Of a step that does no more than this share, the rest is done elsewhere now, or not at all."""
 OTHER_GPU = (
     "the baseline has no process on this very GPU, and GPUs of one name differ: the tolerance is "
     "wider by that"
@@ -153,8 +157,8 @@ def judge(
             else:
                 verdicts.append(_uncompared(reported, series[name], gate, reference))
 
-    idle = _idle(verdicts)
-    verdicts = [_compiled(_working(verdict, idle)) for verdict in verdicts]
+    left = _left(verdicts)
+    verdicts = [_compiled(_working(verdict, left)) for verdict in verdicts]
     is_unseen = gpus is not None and not gpus.known
     machine = machine_state(measurements, reference.canary, reference.gpus, is_unseen=is_unseen)
     if machine:
@@ -272,18 +276,30 @@ def _uncompared(verdict: Verdict, rounds: Rounds, gate: _Gate, reference: Refere
     )
 
 
-def _idle(verdicts: Sequence[Verdict]) -> str:
-    """The work, launches or operators, that the step does not do any more; "" where it does."""
-    ended = (v.metric for v in verdicts if v.metric in WORK and v.phase == STEP and _ended(v))
-    return next(ended, "")
+def _left(verdicts: Sequence[Verdict]) -> dict[str, float]:
+    """The shares that are left of the step's work, by metric; none where it does enough of it."""
+    shares = {
+        v.metric: (v.measured or 0.0) / v.baseline
+        for v in verdicts
+        if v.metric in (*WORK, *_AMOUNTS) and v.phase == STEP and v.baseline
+    }
+    ended = {name: share for name, share in shares.items() if name in WORK and not share}
+    # Launches alone fall by a CUDA graph.
+    nearly = shares.keys() > {"launches"} or "operators" in shares
+    return ended or (shares if nearly and max(shares.values()) <= _REST else {})
 
 
-def _working(verdict: Verdict, idle: str) -> Verdict:
-    """A step that launches nothing, or calls no operator, where the baseline's did, is not fast."""
-    if not idle or verdict.outcome is not Outcome.IMPROVED:
+def _working(verdict: Verdict, left: Mapping[str, float]) -> Verdict:
+    """A step that does nearly no work any more is not fast: it fails until that is accepted."""
+    if not left or verdict.outcome is not Outcome.IMPROVED:
         return verdict
-    detail = f"the step has no {idle} any more: is it still the step that was to be measured?"
-    return replace(verdict, outcome=Outcome.INCONCLUSIVE, reason=NO_WORK, detail=detail)
+    work, share = next(iter(left.items()))
+    if share:
+        detail = f"{100 * share:.2g} % of the step's {work} are left: who does the rest now?"
+    else:
+        detail = f"the step has no {work} any more: is it still the step that was to be measured?"
+    outcome = Outcome.REGRESSED if verdict.metric in left else Outcome.INCONCLUSIVE
+    return replace(verdict, outcome=outcome, reason=NO_WORK, detail=detail)
 
 
 def _compiled(verdict: Verdict) -> Verdict:

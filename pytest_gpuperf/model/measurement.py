@@ -25,6 +25,9 @@ a baseline: for a hint alone."""
 PAPER_WINDOW = "paper-window"
 """The name of the paper's protocol, and of the part of a process that it counts."""
 
+UNSEEN = "unseen"
+"""The setting that says where a part of the step ran of which nothing was counted."""
+
 Scalar = str | int | float | bool
 
 CHECKED = {"extra": "forbid", "allow_inf_nan": False}

@@ -446,7 +446,8 @@ class GpuPerf:
         if self._wants_kernels(result):
             first = with_kernels()
         varying = filter(None, [other_work(result.measurements)])
-        varied = (*varying, *judgement.slower_ranks(first), *judgement.compiling(first))
+        said = (judgement.unseen_part, judgement.slower_ranks, judgement.compiling)
+        varied = (*varying, *(note for of in said for note in of(first)))
         notes = (*result.notes, *varied)
         result = replace(result, measurements=(first, *others), notes=notes)
         if baseline is not None and self._settings.judge:

@@ -435,7 +435,7 @@ def test_what_did_not_improve_in_a_step_that_does_nothing_is_said_as_ever() -> N
     said = {v.metric: v for v in judge(looked, Reference(known), METRICS, {})}
     assert {name: (v.outcome, v.reason) for name, v in said.items()} == {
         "cycles": (INCONCLUSIVE, "no-work"),
-        "launches": (INCONCLUSIVE, "no-work"),
+        "launches": (Outcome.REGRESSED, "no-work"),
         "instructions": WITHIN,
         "peak_memory": BEYOND,
         "ipc": (Outcome.REPORTED, "not-gated"),
@@ -482,6 +482,48 @@ def test_a_step_that_lost_torch_compile_regressed(
     )
     # Its breaks are gone with it, or without it.
     assert said["graph_breaks"].reason != "not-compiled"
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "expected"),
+    [
+        # Done elsewhere: all of it fell.
+        ({"operators": 60, "flops": 1e6}, {"operators": 3, "flops": 5e4}, "no-work"),
+        ({"operators": 60, "flops": 0}, {"operators": 5, "flops": 0}, "no-work"),
+        ({"launches": 90, "instructions": 1e6}, {"launches": 8, "instructions": 9e4}, "no-work"),
+        ({"operators": 60, "flops": 1e6}, {"operators": 7, "flops": 5e4}, "beyond-floor"),
+        # One operator in place of a loop; a cache; a CUDA graph, with and without counters.
+        ({"operators": 60, "flops": 1e6}, {"operators": 3, "flops": 1e6}, "beyond-floor"),
+        ({"operators": 60, "flops": 1e6}, {"operators": 59, "flops": 1e4}, "beyond-floor"),
+        (
+            {"launches": 90, "instructions": 1e6},
+            {"launches": 1, "instructions": 9e5},
+            "beyond-floor",
+        ),
+        ({"launches": 90}, {"launches": 1}, "beyond-floor"),
+    ],
+)
+def test_a_step_that_does_nearly_nothing_any_more_fails_until_that_is_accepted(
+    before: dict[str, float], now: dict[str, float], expected: str
+) -> None:
+    """What it does less of regressed; what is better for it is in doubt."""
+    old, new = (
+        {name: [float(n)] for name, n in {**side, "peak_memory": memory}.items()}
+        for side, memory in ((before, 5e6), (now, 1e6))
+    )
+    known = [measurement(old, process=f"p{n}") for n in range(5)]
+    looked = [measurement(new, process=f"n{n}") for n in range(3)]
+    reference = Reference(samples_by_phase(known))
+    said = judge(looked, reference, catalogue().metrics, {})
+    fell = [v for v in said if v.baseline and (v.measured or 0) < v.baseline]
+    work = {v.outcome for v in fell if v.metric != "peak_memory"}
+    memory = {v.outcome for v in fell if v.metric == "peak_memory"}
+    assert {v.reason for v in fell} == {expected}
+    if expected == "no-work":
+        assert (work, memory) == ({Outcome.REGRESSED}, {INCONCLUSIVE})
+        assert all(" % of the step's " in v.detail for v in fell)
+    else:
+        assert work | memory == {Outcome.IMPROVED}
 
 
 def test_a_verdict_carries_what_led_to_it() -> None:

@@ -158,3 +158,37 @@ def test_a_gpu_that_one_test_has_lost_is_said_by_those_after_it(
     said = [line for line in result.outlines if line.startswith(f"{lost}side assert triggered.")]
     assert len(said) == 2
     assert ("RuntimeError" in str(result.stdout)) is False
+
+
+def test_what_a_step_does_elsewhere_is_refused_or_said(project: Project) -> None:
+    project.tests(
+        """
+        import time
+        import torch
+
+        WEIGHT = torch.ones(8, 8)
+
+        def busy():
+            end = time.thread_time() + 0.15
+            while time.thread_time() < end:
+                pass
+
+        def test_elsewhere(gpuperf): gpuperf.measure(lambda: (WEIGHT @ WEIGHT, busy()))
+        def test_nothing(gpuperf): gpuperf.measure(lambda: None)
+        def test_here(gpuperf): gpuperf.measure(lambda: WEIGHT @ WEIGHT)
+        """
+    )
+    result = project.run(*CPU)
+    result.assert_outcomes(failed=1, passed=2)
+    result.stdout.fnmatch_lines(
+        [
+            "gpuperf: most of the step is not seen: of * ms of processor time, * ms in code "
+            "outside of PyTorch, where no operator is counted. *",
+            "note: test_nothing: part of the step is not counted, and not judged: all of it, *",
+        ]
+    )
+    parts = {m.test[15:]: m.fingerprint.settings for m in project.saved().measurements}
+    assert {test: "unseen" in settings for test, settings in parts.items()} == {
+        "test_nothing": True,
+        "test_here": False,
+    }

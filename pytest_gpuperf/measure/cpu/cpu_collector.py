@@ -27,6 +27,7 @@ from pytest_gpuperf.measure.trace.host_calls import Compilations
 from pytest_gpuperf.model.measurement import (
     STEP,
     UNEQUAL,
+    UNSEEN,
     WALL,
     Device,
     KernelTable,
@@ -36,7 +37,8 @@ from pytest_gpuperf.model.measurement import (
 from pytest_gpuperf.model.metric import Metric
 
 if TYPE_CHECKING:
-    from pytest_gpuperf.measure.cpu.dispatch import Operators, StepCounter
+    from pytest_gpuperf.measure.cpu.dispatch import Operators
+    from pytest_gpuperf.measure.cpu.unseen import Unseen
 
 
 _COUNTED_ROUNDS = 2
@@ -48,10 +50,11 @@ _NAMED = 4
 """Operators that are named of those that differ."""
 
 _LETTING_GO_S = 0.05
-"""What gloo has reduced its threads let go of a moment after the step has it."""
+"""Other threads, as gloo's are, let go of a result a moment after the step has it."""
 
 _NO_TRACE = "there is no GPU whose activity could be traced"
-_SAVED = "saved_bytes"
+_PEAK, _SAVED = "peak_memory", "saved_bytes"
+_AT_ONCE = "other threads of the step allocate too, and what they hold at the same time is chance"
 _HOOKS_REFUSED = (
     "saved-tensor hooks count them, and the step disables those, as torch.func's transforms do"
 )
@@ -107,7 +110,7 @@ class CpuCollector:
             work.begin()
             losses.add(work.step())
         series: _Series = {}
-        unsupported, unequal = _count(work, rounds, series, losses, repetitions)
+        unsupported, differing = _count(work, rounds, series, losses, repetitions)
         timed = each(work.progress, "timing", repetitions)
         times = [_times(work) for _ in timed]
         series[STEP, "wall_time"] = [wall for wall, _ in times]
@@ -141,7 +144,7 @@ class CpuCollector:
                 "threads": torch.get_num_threads(),
                 "counted_rounds": rounds,
                 WALL: round(min(series[STEP, "wall_time"]), 3),
-                **unequal,
+                **differing,
                 "cost_s": round(time.perf_counter() - started, 3),
             },
             components=components,
@@ -226,13 +229,18 @@ def _count(
 ) -> tuple[tuple[Unsupported, ...], dict[str, Scalar]]:
     """Appends the portable counts of `rounds` executions to `series`, whole step first.
 
-    `after` executions follow. Returns what could not be counted, and what differs between them.
+    `after` executions follow. Returns what could not be counted; and, as settings, what differs
+    between them and what was not seen.
     """
+    from pytest_gpuperf.measure.cpu.unseen import part_unseen
+
     phases: list[str] | None = None
     works: list[Mapping[object, Sequence[int]]] = []
-    refused = False
+    watched: list[Unseen] = []
     for _ in each(work.progress, "counting, round", rounds, after):
-        counter, kept = _counted(work, losses)
+        unseen, kept = _counted(work, losses)
+        watched.append(unseen)
+        counter = unseen.counter
         works.append(counter.work)
         names = list(counter.phases)
         if phases is not None and names != phases:
@@ -241,19 +249,21 @@ def _count(
                 "Give `measure` a `reset` after which the step does the same work again"
             )
         phases = names
-        refused = refused or counter.hooks_refused
         for phase, counts in {STEP: counter.step, **counter.phases}.items():
             for metric, value in asdict(counts).items():
                 series.setdefault((phase, metric), []).append(float(value))
         series.setdefault((STEP, "kept_memory"), []).append(float(kept))
-        series.setdefault((STEP, "peak_memory"), []).append(float(counter.memory.peak))
-    unequal = _unequal(works[0], works[-1])
-    settings: dict[str, Scalar] = {UNEQUAL: unequal} if unequal else {}
-    if not refused:
-        return (), settings
-    for phase in (STEP, *(phases or ())):
-        del series[phase, _SAVED]
-    return (Unsupported(_SAVED, _HOOKS_REFUSED),), settings
+        series.setdefault((STEP, _PEAK), []).append(float(counter.memory.peak))
+    lost = [
+        *([(_SAVED, _HOOKS_REFUSED)] if any(one.counter.hooks_refused for one in watched) else []),
+        *([(_PEAK, _AT_ONCE)] if any(one.counter.in_threads for one in watched) else []),
+    ]
+    for metric, _ in lost:
+        for phase in (STEP, *(phases or ())):
+            series.pop((phase, metric), None)
+    said = {UNEQUAL: _unequal(works[0], works[-1]), UNSEEN: part_unseen(watched)}
+    settings: dict[str, Scalar] = {name: words for name, words in said.items() if words}
+    return tuple(Unsupported(*one) for one in lost), settings
 
 
 def _unequal(first: Mapping[object, Sequence[int]], last: Mapping[object, Sequence[int]]) -> str:
@@ -269,26 +279,27 @@ def _unequal(first: Mapping[object, Sequence[int]], last: Mapping[object, Sequen
     return ", ".join(said[:_NAMED]) + (f", and {more} others" if more > 0 else "")
 
 
-def _counted(
-    work: Work, losses: Losses, operators: Operators | None = None
-) -> tuple[StepCounter, int]:
+def _counted(work: Work, losses: Losses, operators: Operators | None = None) -> tuple[Unseen, int]:
     """One execution of the step, counted, and the bytes of what it made that outlive it."""
     from pytest_gpuperf.measure.cpu.dispatch import StepCounter
+    from pytest_gpuperf.measure.cpu.unseen import Unseen
 
     work.reset()
     counter = StepCounter(operators)
+    unseen = Unseen(counter)
     with garbage_kept():
         try:
             work.barrier()
-            with work.phases.heard_by(counter), counter.watching():
+            with work.phases.heard_by(counter), unseen.watching(), counter.watching():
                 returned = work.step()
             losses.add(returned)
             del returned
             # Cycles are garbage: no more is kept by them than by the next collection.
             gc.collect(0)
         finally:
-            kept = counter.memory.end(_LETTING_GO_S if _has_process_group() else 0.0)
-    return counter, kept
+            others = counter.in_threads or _has_process_group()
+            kept = counter.memory.end(_LETTING_GO_S if others else 0.0)
+    return unseen, kept
 
 
 def _has_process_group() -> bool:

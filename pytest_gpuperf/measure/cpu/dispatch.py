@@ -1,20 +1,23 @@
 """Counts what a step asks of PyTorch, operator by operator, whatever device executes it.
 
 A dispatch mode sees every ATen operator below autograd: those of backward too, which on a CPU runs
-in the thread that calls it, and those of a recomputation by torch.utils.checkpoint. It does not see
-what an operator does inside (a convolution that converts its input's layout by itself), nor
-operators of threads that the step starts.
+in the thread that calls it, and those of a recomputation by torch.utils.checkpoint. A mode is its
+thread's own: whatever work the step hands to another thread enters it there. It does not see what
+an operator does inside (a convolution that converts its input's layout by itself).
 """
 
 from __future__ import annotations
 
+import threading
 import time
 import weakref
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from concurrent import futures
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from functools import partial
+from functools import partial, wraps
+from multiprocessing import pool
 from pathlib import Path
 from threading import get_ident
 from typing import Any
@@ -44,6 +47,15 @@ _COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
 _AUTOGRAD: Any = torch._C._autograd
 _disable_hooks = _AUTOGRAD._saved_tensors_hooks_disable
 
+_HANDING_OVER: tuple[tuple[Any, str, int], ...] = (
+    (futures.ThreadPoolExecutor, "submit", 1),
+    (pool.ThreadPool, "apply_async", 1),
+    (pool.ThreadPool, "_guarded_task_generation", 2),
+)
+"""How pools are given work, and which argument is what they call. A pool may be older than the
+step, and outlive it: its threads do not count by themselves."""
+_POOLS = (futures.thread.__name__, pool.__name__)
+
 
 @dataclass
 class Counts:
@@ -66,11 +78,23 @@ class _Allocation:
     saved: bool = False
 
 
+@dataclass
+class _Counting:
+    """What counts in one thread, while it does."""
+
+    counted_now: tuple[Counts, ...]
+    thread: int = field(default_factory=threading.get_native_id)
+    hooks: ExitStack = field(default_factory=ExitStack)
+    inside_ns: int = 0
+    """The processor time that its operators took."""
+
+
 class StepCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Counts one execution of a step. Enter with `watching`; a `PhaseListener`.
 
     Operators outside every phase count for the whole step only. A phase that comes twice is summed.
-    `operators`, where they are given, note each one that is counted.
+    Work that is handed to another thread counts for the phase in which that happens. `operators`,
+    where they are given, note each one that is counted.
     """
 
     def __init__(self, operators: Operators | None = None) -> None:
@@ -85,29 +109,85 @@ class StepCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Whether the step refused saved-tensor hooks: its saved bytes are not counted then."""
         self.work: defaultdict[object, list[int]] = defaultdict(lambda: [0, 0])
         """Calls and FLOPs of the whole step, by operator."""
-        self._hooks = ExitStack()
-        self._counted_now: tuple[Counts, ...] = (self.step,)
+        self.in_threads = False
+        """Whether other threads called operators too: what lives at once is chance then."""
+        self.own_ns: dict[int, int] = {}
+        """The processor time of each thread while it counted, by its number in the system."""
+        self.inside_ns = 0
+        """What of it operators took."""
+        self._own_thread = threading.get_native_id()
+        self._threads: dict[int, _Counting] = {}
+        # Reentrant: a storage may end, which is heard, wherever this thread is.
+        self._lock = self.memory.lock
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Counts what is executed in the block by this thread; memory until `Memory.end`."""
-        hooks = torch.autograd.graph.saved_tensors_hooks(self._saved, lambda tensor: tensor)
-        with uncompiled(), self, _refusals_heard_by(self), self._hooks:
-            self._hooks.enter_context(hooks)
-            yield
+        """Counts what is executed in the block, here and in threads that it hands work to.
+
+        Memory counts until `Memory.end`.
+        """
+        with uncompiled(), _hand_overs_heard_by(self), _refusals_heard_by(self):
+            try:
+                with self.counting((self.step,)):
+                    yield
+            finally:
+                with self._lock:
+                    self._threads.clear()
+
+    @contextmanager
+    def counting(self, counted: tuple[Counts, ...]) -> Iterator[None]:
+        """Counts for `counted` what this thread executes in the block."""
+        here = _Counting(counted)
+        hooks = torch.autograd.graph.saved_tensors_hooks(
+            partial(self._saved, here), lambda tensor: tensor
+        )
+        started = time.thread_time_ns()
+        with self._lock:
+            self._threads[get_ident()] = here
+        try:
+            with self, here.hooks:
+                here.hooks.enter_context(hooks)
+                yield
+        finally:
+            with self._lock:
+                self._threads.pop(get_ident(), None)
+                used = self.own_ns.get(here.thread, 0) + time.thread_time_ns() - started
+                self.own_ns[here.thread] = used
+                self.inside_ns += here.inside_ns
+
+    def carried(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        """`call`, counted in whatever thread it is executed; as it is in a thread of others."""
+        handing = self._threads.get(get_ident())
+        if handing is None:
+            return call
+        counted = handing.counted_now
+
+        @wraps(call)
+        def counted_there(*args: Any, **kwargs: Any) -> Any:
+            if get_ident() in self._threads or not self._threads:  # or the step has ended
+                return call(*args, **kwargs)
+            with self.counting(counted):
+                return call(*args, **kwargs)
+
+        return counted_there
 
     def go_without_hooks(self) -> None:
-        """Counts no saved bytes from now on."""
-        self.hooks_refused = True
-        self._hooks.close()
+        """Counts no saved bytes of this thread from now on, if it counts."""
+        if here := self._threads.get(get_ident()):
+            self.hooks_refused = True
+            here.hooks.close()
 
     def enter(self, phase: str) -> None:
         """Counts for `phase` too, from now on."""
-        self._counted_now = (self.step, self.phases.setdefault(phase, Counts()))
+        self._count_for(self.step, self.phases.setdefault(phase, Counts()))
 
     def leave(self, phase: str) -> None:  # noqa: ARG002
         """Counts for the step only, from now on."""
-        self._counted_now = (self.step,)
+        self._count_for(self.step)
+
+    def _count_for(self, *counts: Counts) -> None:
+        if here := self._threads.get(get_ident()):
+            here.counted_now = counts
 
     def __torch_dispatch__(
         self,
@@ -118,6 +198,10 @@ class StepCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
     ) -> Any:
         """Executes an operator and counts it."""
         kwargs = kwargs or {}
+        here = self._threads.get(get_ident())
+        if here is None:  # a thread that goes on after the step
+            return func(*args, **kwargs)
+        began = time.thread_time_ns()
         operator = func.overloadpacket
         formula = flop_registry.get(_CPU_ATTENTION.get(operator, operator))
         if formula is None:
@@ -130,9 +214,9 @@ class StepCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if result is not NotImplemented:
                 return result
         if self._operators and operator not in _NOT_COUNTED:
-            self._operators.note(str(operator))
+            with self._lock:
+                self._operators.note(str(operator))
         result = func(*args, **kwargs)
-        self.memory.note(result, (args, kwargs))
         copied = list(_copied(operator, args, result))
         copies = [
             target.numel() * target.element_size()
@@ -141,42 +225,86 @@ class StepCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         ]
         calls = int(operator not in _NOT_COUNTED)
         flops = formula(*args, **kwargs, out_val=result) if formula else 0
-        of_operator = self.work[operator]
-        of_operator[0] += calls
-        of_operator[1] += flops
-        for counts in self._counted_now:
-            counts.operators += calls
-            counts.flops += flops
-            counts.copies += len(copied)
-            counts.layout_copies += len(copies)
-            counts.layout_copy_bytes += sum(copies)
+        with self._lock:
+            self.in_threads |= here.thread != self._own_thread
+            self.memory.note(result, (args, kwargs))
+            of_operator = self.work[operator]
+            of_operator[0] += calls
+            of_operator[1] += flops
+            for counts in here.counted_now:
+                counts.operators += calls
+                counts.flops += flops
+                counts.copies += len(copied)
+                counts.layout_copies += len(copies)
+                counts.layout_copy_bytes += sum(copies)
+        here.inside_ns += time.thread_time_ns() - began
         return result
 
-    def _saved(self, tensor: torch.Tensor) -> torch.Tensor:
-        nbytes = self.memory.newly_saved(tensor)
-        for counts in self._counted_now:
-            counts.saved_bytes += nbytes
+    def _saved(self, here: _Counting, tensor: torch.Tensor) -> torch.Tensor:
+        with self._lock:
+            nbytes = self.memory.newly_saved(tensor)
+            for counts in here.counted_now:
+                counts.saved_bytes += nbytes
         return tensor
 
 
 @contextmanager
+def _hand_overs_heard_by(counter: StepCounter) -> Iterator[None]:
+    """Lets `counter` carry what its threads hand to others: a thread's start, a pool's task."""
+    start = threading.Thread.start
+
+    def started(thread: threading.Thread) -> None:
+        target = getattr(thread, "_target", None)
+        if getattr(target, "__module__", "") not in _POOLS:
+            thread.run = counter.carried(thread.run)  # type: ignore[method-assign]
+        start(thread)
+
+    def handing(method: Callable[..., Any], position: int) -> Callable[..., Any]:
+        @wraps(method)
+        def handed(*args: Any, **kwargs: Any) -> Any:
+            if len(args) > position:
+                carried = counter.carried(args[position])
+                args = (*args[:position], carried, *args[position + 1 :])
+            return method(*args, **kwargs)
+
+        return handed
+
+    with ExitStack() as stack:
+        stack.enter_context(replaced(threading.Thread, "start", started))
+        for owner, name, position in _HANDING_OVER:
+            method = handing(getattr(owner, name), position)
+            stack.enter_context(replaced(owner, name, method))
+        yield
+
+
+@contextmanager
 def _refusals_heard_by(counter: StepCounter) -> Iterator[None]:
-    """Tells `counter` where this thread disables saved-tensor hooks: torch.func's transforms do.
+    """Tells `counter` where its threads disable saved-tensor hooks: torch.func's transforms do.
 
     torch raises where there are any: not for those of the counter.
     """
-    thread = get_ident()
 
     def refuse(message: str, fail_if_non_empty: bool = True) -> None:
-        if fail_if_non_empty and get_ident() == thread:
+        if fail_if_non_empty:
             counter.go_without_hooks()
         _disable_hooks(message, fail_if_non_empty)
 
-    _AUTOGRAD._saved_tensors_hooks_disable = refuse
+    with replaced(_AUTOGRAD, "_saved_tensors_hooks_disable", refuse):
+        yield
+
+
+@contextmanager
+def replaced(owner: Any, name: str, value: object) -> Iterator[None]:
+    """`owner` has `value` by this name in the block, and afterwards what it had."""
+    before = vars(owner).get(name)
+    setattr(owner, name, value)
     try:
         yield
     finally:
-        _AUTOGRAD._saved_tensors_hooks_disable = _disable_hooks
+        if before is None:
+            delattr(owner, name)
+        else:
+            setattr(owner, name, before)
 
 
 class Operators:
@@ -223,6 +351,8 @@ class Memory:
     _current: int = 0
     # Keyed by the address of the C++ storage, which is unique among the living.
     _living: dict[int, _Allocation] = field(default_factory=dict)
+    lock: threading.RLock = field(default_factory=threading.RLock)
+    """For whoever notes something: storages of several threads come and go."""
 
     def note(self, results: object, arguments: object) -> None:
         """Takes up storages among an operator's results that were not among its arguments."""
@@ -257,7 +387,8 @@ class Memory:
         return self._current
 
     def _ended(self, key: int, _: object) -> None:
-        self._current -= self._living.pop(key).nbytes
+        with self.lock:
+            self._current -= self._living.pop(key).nbytes
 
 
 def changes_stride_order(source: torch.Tensor, target: torch.Tensor) -> bool:

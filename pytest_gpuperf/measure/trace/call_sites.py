@@ -46,8 +46,8 @@ class CallSiteRegistry:
     def __init__(self, root: Path) -> None:
         self._frames = FrameFinder(root)
         self._known: dict[CallSite, int] = {}
-        self._made_at: dict[int, CallSite] = {}
-        """By the sequence number of a node."""
+        self._made_at: dict[int, dict[int, CallSite]] = defaultdict(dict)
+        """By the sequence number of a node, which each thread counts for itself."""
 
     @property
     def sites(self) -> tuple[CallSite, ...]:
@@ -63,11 +63,13 @@ class CallSiteRegistry:
         if node is None:
             site = self._frames.innermost()
             following: int = torch._C._autograd._get_sequence_nr()
-            self._made_at.setdefault(following - 1, site)
+            self._made_at[following - 1].setdefault(threading.get_native_id(), site)
             return site
         # What is computed again for the backward pass has frames of its own in it.
         again = self._frames.innermost(up_to_engine=True)
-        made_at = again if again.line else self._made_at.get(node._sequence_nr())
+        by_thread = self._made_at.get(node._sequence_nr(), {})
+        any_site = next(iter(by_thread.values())) if len({*by_thread.values()}) == 1 else None
+        made_at = again if again.line else by_thread.get(threading.get_native_id(), any_site)
         return replace(made_at or self._frames.innermost(), backward=True)
 
 
