@@ -319,7 +319,7 @@ def _explained(
 ) -> Result:
     """The same with what the change comes from, by the tables of both sides."""
     operators = measured[0].of_operators
-    naming = Naming(kernel_families.family, kernel_families.short_name)
+    naming = Naming(*kernel_families.NAMING)
     attribution = attribute(measured, before, naming, result.verdicts)
     notes = result.notes
     regressed = any(verdict.outcome is Outcome.REGRESSED for verdict in result.verdicts)

@@ -37,8 +37,10 @@ _PLACE = " in "
 CYCLES, INSTRUCTIONS = "cycles", "instructions"
 """The catalogue's metrics that say why a kernel's time changed."""
 
-PARTED = ("flops", "saved_bytes", "kept_memory", "layout_copy_bytes", "layout_copies", "copies")
-COSTS = (*PARTED, "peak_memory")
+COSTS = (
+    *("flops", "saved_bytes", "kept_memory", "layout_copy_bytes", "layout_copies", "copies"),
+    "peak_memory",
+)
 """What operators count, the costliest first. What was alive at the peak is asked last: when that
 is, and so all that is alive then, changes with anything."""
 
@@ -63,7 +65,7 @@ class AlignedLaunch:
     counts: dict[str, float | None]
     """By metric, the mean over the tables that count it; None where none does."""
     dtype: str
-    """Of an operator's result; "" where nobody says."""
+    """In which it computes, of an operator that of its result; "" where nobody says."""
     place: Place
     module: str
     backward: bool
@@ -103,16 +105,10 @@ class LaunchChange:
 
     @property
     def retyped(self) -> tuple[str, str] | None:
-        """The data types of an operator's result, before and now; None where both are one."""
+        """The data types of the same operator's result, before and now; None where both are one."""
         now, then = self.launch.dtype, self.former.dtype if self.former else ""
-        return (then, now) if now and then and now != then else None
-
-    @property
-    def recounted(self) -> bool:
-        """Whether an operator that is the same counts otherwise, or has another data type."""
-        now, then = self.launch, self.former or self.launch
-        other = any(now.counts.get(metric) != then.counts.get(metric) for metric in PARTED)
-        return other or now.dtype != then.dtype
+        other = self.kind is ChangeKind.SAME and now and then and now != then
+        return (then, now) if other else None
 
     @property
     def cost(self) -> float:
@@ -363,14 +359,15 @@ def sequence_of(
     tables: Sequence[KernelTable],
     family: Callable[[str], str],
     short: Callable[[str], str],
+    dtype: Callable[[str], str],
     explained: str | None = None,
 ) -> LaunchSequence:
     """The step that `tables`, of one or several executions of the same code, describe.
 
     Its launches are those of the sequence that most tables have (the first of them, where several
-    are as frequent). The others are aligned with it, and their further launches left out. `family`
-    and `short` are of kernels by their names; `explained` is the one of COSTS of which operators
-    have a part, "" for their number; None of kernels.
+    are as frequent). The others are aligned with it, and their further launches left out. `family`,
+    `short` and `dtype` are of kernels by their names; `explained` is the one of COSTS of which
+    operators have a part, "" for their number; None of kernels.
     """
     sequences = [keys(table) for table in tables]
     usual, count = Counter(sequences).most_common(1)[0]
@@ -394,7 +391,7 @@ def sequence_of(
             duration=duration,
             cost=duration if explained is None else counts.get(explained, 1.0) or 0.0,
             counts=counts,
-            dtype="" if explained is None else tables[first].names[one.name].partition(" ")[2],
+            dtype=dtype(tables[first].names[one.name]),
             place=place_of(site),
             module=site.module,
             backward=site.backward,
@@ -431,6 +428,11 @@ def keys(table: KernelTable) -> tuple[Key, ...]:
 def operator_of(name: str) -> str:
     """The operator that a key names, or a table with the data type."""
     return name.partition(" ")[0]
+
+
+def type_of(name: str) -> str:
+    """The data type of an operator's result, as a table names it; "" where it does not."""
+    return name.partition(" ")[2]
 
 
 def numbered(line: str) -> tuple[str, int]:

@@ -37,6 +37,7 @@ from pytest_gpuperf.judge.alignment import (
     operator_of,
     place_of,
     sequence_of,
+    type_of,
 )
 from pytest_gpuperf.judge.candidates import AS_BEFORE
 from pytest_gpuperf.judge.cause import cause_of
@@ -108,6 +109,8 @@ class Naming:
     """convolution-forward, gemm, normalization, elementwise, layout, optimizer, copy, other, ..."""
     short: Callable[[str], str]
     """A name that fits in a line."""
+    dtype: Callable[[str], str]
+    """float32, bfloat16, ...; "" where the name does not say."""
 
 
 def attribute(
@@ -130,12 +133,12 @@ def attribute(
     of_operators = any(table.of_operators for table in tables)
     if of_operators:
         # One is of no family: nothing but itself takes its place.
-        naming = Naming(str, operator_of)
+        naming = Naming(str, operator_of, type_of)
     before = [baseline] if isinstance(baseline, KernelTable) else baseline
-    family, short = cache(naming.family), cache(naming.short)
+    names = cache(naming.family), cache(naming.short), cache(naming.dtype)
     said = [verdict for verdict in verdicts if verdict.phase == STEP]
     explained = _explained(tables, before, said) if of_operators else None
-    new, old = (sequence_of(side, family, short, explained) for side in (tables, before))
+    new, old = (sequence_of(side, *names, explained) for side in (tables, before))
     step = None if of_operators else _step(said)
     reliable = step is None or _agree(new, old, step)
     frame, tests = _tested(frame_of(new, old, explained))
@@ -342,7 +345,9 @@ def _lines(frame: Frame) -> list[LineChange]:
         return []
     sides = _by_side(frame, lambda launch: launch.place)
     changed = {
-        one.launch for one in frame.changes if one.kind is not ChangeKind.SAME or one.recounted
+        one.launch
+        for one in frame.changes
+        if one.kind is not ChangeKind.SAME or one.retyped or (one.cost and not frame.timed)
     }
     retyped = [(one.launch.place, one.retyped) for one in frame.changes if one.retyped]
     modules: dict[Place, dict[str, None]] = {}

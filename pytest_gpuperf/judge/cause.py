@@ -12,7 +12,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from statistics import fmean
 from typing import Any, TypeVar
 
@@ -68,24 +68,6 @@ _ORDER = [kind for _, kind in _COUNTED]
 _NOTHING = (0.0, 0, 0)
 """The score of a candidate that costs nothing."""
 _MORE = (CauseKind.LAUNCHES, CauseKind.LAYOUT, CauseKind.COUNT)
-_PRECISIONS = (
-    # The first type counts: an optimizer's kernel of floats takes its learning rate as a double.
-    (
-        "float64",
-        r"^(?!.*?\bfloat\b.*\bdouble\b).*\bdouble\b|f64|dgemm|[dD]884|nvjet_(sm\d+_)?d[a-z]+_",
-    ),
-    ("float8", r"e4m3|e5m2|fp8|Float8"),
-    ("bfloat16", r"BFloat16|bfloat16|bf16|nvjet_(sm\d+_)?t[a-z]+_"),
-    (
-        "float16",
-        r"[hH]alf(_t)?\b|__half|f16|fp16|4HalfE|hgemm|[hs]884|h16816|nvjet_(sm\d+_)?h[a-z]+_",
-    ),
-    ("tf32", r"tf32|tensorop_s1688gemm"),
-    ("float32", r"\bfloat\b|f32|sgemm|scudnn|simt"),
-)
-"""What a kernel's name says of its data type; of several the first: a float32 is everywhere. cuBLAS
-calls its newest kernels nvjet_sm90_tst_...: the first letter is of what is multiplied, t of
-bfloat16, h of float16, d of float64."""
 MOVED = 0.01
 """From here on it is said that most kernels moved by so much."""
 MOST_TOGETHER = 0.75
@@ -98,12 +80,6 @@ _COPIED = (
     (r"DtoD", "copy_bytes_d2d"),
 )
 """Directions of copies, and the metrics of their bytes."""
-
-
-@lru_cache(maxsize=1 << 14)
-def precision(name: str) -> str:
-    """The data type that a kernel of that name computes in; "" where the name does not say."""
-    return next((known for known, says in _PRECISIONS if re.search(says, name[:2000])), "")
 
 
 Fields = dict[str, Any]
@@ -231,7 +207,7 @@ class Case:
             return self._retyped()
         now, then = _types(self.suspect.new), _types(self.suspect.gone)
         total = math.fsum(weight for types in now.values() for _, weight in types)
-        usual = {precision(one.then.name) for one in self.suspect.same if one.then} - {""}
+        usual = {one.then.dtype for one in self.suspect.same if one.then} - {""}
         found = []
         for family, types in now.items():
             told = _largest(types)
@@ -567,7 +543,7 @@ def _types(launches: Iterable[AlignedLaunch]) -> dict[str, list[tuple[str, float
     """The data types of these launches by family, each with its time; without mere copies."""
     types: dict[str, list[tuple[str, float]]] = defaultdict(list)
     for launch in filter(_computes, launches):
-        types[launch.family].append((precision(launch.name), launch.duration))
+        types[launch.family].append((launch.dtype, launch.duration))
     return types
 
 
