@@ -120,8 +120,7 @@ class KernelTable:
     __pydantic_config__ = CHECKED
 
     names: tuple[str, ...]
-    """Demangled, as the trace gives them; of an operator with the data type of its result, where
-    that is known: "aten.mm float32"."""
+    """Demangled, as the trace gives them; an operator's with its result's type: aten.mm float32."""
     metrics: tuple[str, ...]
     """Of the catalogue: what `Launch.values` are of."""
     launches: tuple[Launch, ...]

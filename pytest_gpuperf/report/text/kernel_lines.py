@@ -189,7 +189,9 @@ def _cause(cause: Cause, attribution: Attribution) -> str:
         does=does,
         those=one if more == 1 else f"{one}s",
         launches=_launched(cause.after),
-        counted=f"{cause.after:,} calls" if attribution.of_operators else _launched(cause.after),
+        counted=units.counted(cause.after, "call")
+        if attribution.of_operators
+        else _launched(cause.after),
         size="" if cause.bytes is None else f" {units.value(cause.bytes, 'bytes')} more",
         way=_direction(cause.what),
         counts=f"{_COUNTS.get(cause.what, 'does more')}: "
