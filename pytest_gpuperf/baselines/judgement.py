@@ -327,6 +327,9 @@ def _explained(
     if regressed and (lacking or measured[0].mismatch):
         why = measured[0].mismatch and f": {measured[0].mismatch}"
         notes = (*notes, f"kernels were not counted, which would say more{why}")
+    if regressed and operators and measured[0].metrics and not before[0].metrics:
+        what = "the operators of the baseline have neither bytes nor types, which would say more"
+        notes = (*notes, f"{what}: accept a new run of its code")
     return replace(
         result,
         # Their number is a metric of its own.

@@ -508,6 +508,11 @@ class Frame:
         """Whether launches have times: operators have none."""
         return self.explained is None
 
+    def counts(self, metric: str) -> bool:
+        """Whether these are operators that have parts in it, on both sides."""
+        sides = (any(x.counts.get(metric) is not None for x in side) for side in self.launches)
+        return not self.timed and all(sides)
+
     @cached_property
     def kernels(self) -> tuple[set[str], set[str]]:
         """The whole names of the kernels, now and before."""

@@ -308,8 +308,9 @@ def _suspected(case: Case) -> Case | None:
         return _by_count(case, first)
     worst = max(case.candidates, key=lambda one: one.score, default=case.suspect)
     if worst.score <= _NOTHING:
-        if regressed and not case.frame.timed:
-            return replace(case, count={"what": regressed[0].metric})
+        counted = [v.metric for v in regressed if case.frame.counts(v.metric)]
+        if counted:
+            return replace(case, count={"what": counted[0]})
         return _by_count(case, first) if first else case if slower else None
     if step and slower and worst.score[0] < TOLD * step.change:
         # The trace does not see the loss; a call that is new may be it.
@@ -548,8 +549,8 @@ def _types(launches: Iterable[AlignedLaunch]) -> dict[str, list[tuple[str, float
 
 
 def _computes(launch: AlignedLaunch) -> bool:
-    """Not a mere copy; of operators, where that is counted, what has floating-point operations."""
-    return launch.family not in (LAYOUT, COPY) and launch.counts["flops"] != 0
+    """Not a mere copy; of operators, which have no time, what has floating-point operations."""
+    return launch.family not in (LAYOUT, COPY) and bool(launch.duration or launch.counts["flops"])
 
 
 _N = TypeVar("_N", bound="str | tuple[str, str]")

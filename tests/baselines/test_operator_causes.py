@@ -247,6 +247,23 @@ def test_a_refactoring_changes_nothing_and_moves_each_operator(
     assert (attribution.lines, attribution.cause) == ((), None)
 
 
+def test_of_a_baseline_that_knows_only_operators_no_line_is_made_up(
+    before: Measurement, tmp_path: Path
+) -> None:
+    table = before.kernels
+    assert table is not None
+    launches = tuple(replace(launch, values=()) for launch in table.launches)
+    names = tuple(name.partition(" ")[0] for name in table.names)
+    earlier = replace(before, kernels=replace(table, names=names, metrics=(), launches=launches))
+    now = measured(tmp_path, PROJECT, ("hidden=64", "hidden=128"))
+    pairs = [(replace(earlier, process=f"a{n}"), replace(now, process=f"b{n}")) for n in range(4)]
+    result = judged_in_pairs(pairs)
+    assert any(verdict.outcome is Outcome.REGRESSED for verdict in result.verdicts)
+    assert result.attribution is not None
+    assert (result.attribution.cause, result.attribution.lines) == (None, ())
+    assert any("neither bytes nor types" in note for note in result.notes)
+
+
 @pytest.mark.filterwarnings("ignore")  # of the compiler, about itself
 @pytest.mark.parametrize(
     ("edit", "line", "why"),
