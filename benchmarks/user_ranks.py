@@ -98,7 +98,7 @@ def said(trial: Measurement, before: Measurement) -> tuple[int | None, str, str]
     baseline = kernel_files.chosen([before])
     if trial.kernels is None or baseline is None:
         return None, "", "no kernel table"
-    naming = Naming(kernel_families.family, kernel_families.short_name)
+    naming = Naming(*kernel_families.NAMING)
     found = attribute(trial.kernels, baseline, naming)
     cause = found.cause
     return found.rank, cause.function if cause else "", cause.line if cause else ""

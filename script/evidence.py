@@ -140,7 +140,7 @@ def attributed(measured: Path, baseline: Path) -> str:
         adapter(KernelTable).validate_json(json.dumps(read_json(file, "")), strict=True)
         for file in (measured, baseline)
     )
-    naming = Naming(kernel_families.family, kernel_families.short_name)
+    naming = Naming(*kernel_families.NAMING)
     return "```\n" + "\n".join(kernel_lines.lines(attribute(new, old, naming), 80)) + "\n```\n"
 
 

@@ -9,8 +9,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cache
 
+from pytest_gpuperf.catalogue import kernel_families
+from pytest_gpuperf.judge.alignment import COSTS
 from pytest_gpuperf.judge.attribution import Naming
 from pytest_gpuperf.model.measurement import (
+    MADE_BYTES,
     OPERATOR,
     CallSite,
     HostCall,
@@ -47,7 +50,7 @@ def _short(name: str) -> str:
     return re.sub(r"_implicit_gemm|_execute.*|<.*|\(.*", "", text).strip(":")[:60]
 
 
-NAMING = Naming(_family, _short)
+NAMING = Naming(_family, _short, kernel_families.data_type)
 """Enough of a naming for these tables; the package's own is tested by itself."""
 
 Row = tuple[str, float] | tuple[str, float, float]
@@ -55,14 +58,25 @@ Row = tuple[str, float] | tuple[str, float, float]
 instructions."""
 
 
-def operators(*rows: tuple[str, str]) -> KernelTable:
-    """Operators of a CPU, each with its place: ("mm", "model.py:3 Net.forward layers.0")."""
+def operators(*rows: tuple[str, str], counts: bool = False, **of: float) -> KernelTable:
+    """Operators of a CPU, each with its place: ("mm", "model.py:3 Net.forward layers.0").
+
+    With `counts` what each that is named costs of a metric: `mm_flops=8`; of the others 0.
+    """
     names = tuple(dict.fromkeys(name for name, _ in rows))
     places = tuple(dict.fromkeys(place for _, place in rows))
+    metrics = (*COSTS, MADE_BYTES) if counts else ()
+
+    def values(name: str) -> tuple[float, ...]:
+        short = name.partition(" ")[0].removeprefix("aten.")
+        return tuple(of.get(f"{short}_{metric}", 0.0) for metric in metrics)
+
     return KernelTable(
         names=names,
-        metrics=(),
-        launches=tuple(Launch(names.index(name), OPERATOR, None, None, 0.0) for name, _ in rows),
+        metrics=metrics,
+        launches=tuple(
+            Launch(names.index(name), OPERATOR, None, None, 0.0, values(name)) for name, _ in rows
+        ),
         idle=0.0,
         sites=tuple(_site(*place.split()) for place in places),
         site_of=tuple(places.index(place) for _, place in rows),

@@ -338,7 +338,7 @@ def _explained(
     `software` is that of before, and now.
     """
     operators = measured[0].of_operators
-    naming = Naming(kernel_families.family, kernel_families.short_name)
+    naming = Naming(*kernel_families.NAMING)
     attribution = replace(
         attribute(measured, before, naming, result.verdicts),
         upgrades=upgrades(*software, before, measured),
@@ -349,6 +349,9 @@ def _explained(
     if regressed and (lacking or measured[0].mismatch):
         why = measured[0].mismatch and f": {measured[0].mismatch}"
         notes = (*notes, f"kernels were not counted, which would say more{why}")
+    if regressed and operators and measured[0].metrics and not before[0].metrics:
+        what = "the operators of the baseline have neither bytes nor types, which would say more"
+        notes = (*notes, f"{what}: accept a new run of its code")
     return replace(
         result,
         # Their number is a metric of its own.

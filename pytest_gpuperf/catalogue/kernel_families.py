@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 from zlib import crc32
 
 from pytest_gpuperf.catalogue import yaml_table
@@ -50,10 +50,10 @@ _OWN, _TOLD = 30, 200
 _DATA = Path(__file__).with_suffix(".yaml")
 
 
-@lru_cache(maxsize=1)
-def _rules() -> tuple[tuple[re.Pattern[str], Family], ...]:
-    """What a name must contain, and its family; the first that fits decides."""
-    rules = yaml_table(_DATA)["rules"]
+@cache
+def _rules(of: str) -> tuple[tuple[re.Pattern[str], Any], ...]:
+    """What a name must contain, and its family or data type; the first that fits decides."""
+    rules = yaml_table(_DATA)[of]
     return tuple(
         (re.compile(pattern, re.VERBOSE), kind) for rule in rules for kind, pattern in rule.items()
     )
@@ -62,7 +62,13 @@ def _rules() -> tuple[tuple[re.Pattern[str], Family], ...]:
 def family(name: str) -> Family:
     """The family of the kernel of that name; "other" where no rule knows it, and for operators."""
     head = name[:_HEAD]
-    return next((known for pattern, known in _rules() if pattern.search(head)), "other")
+    return next((known for pattern, known in _rules("rules") if pattern.search(head)), "other")
+
+
+def data_type(name: str) -> str:
+    """The data type that a kernel of that name computes in; "" where the name does not say."""
+    head = name[:_HEAD]
+    return next((known for says, known in _rules("data_types") if says.search(head)), "")
 
 
 def short_name(name: str) -> str:
@@ -90,6 +96,10 @@ def launched(kernels: Iterable[tuple[str, object, object]]) -> dict[str, str]:
         if "at::" not in name[:_OWN]:
             sizes.setdefault(name[:_TOLD], []).append(str(size))
     return {name: f"{crc32(repr(sorted(of)).encode()):08x}" for name, of in sizes.items()}
+
+
+NAMING = family, short_name, data_type
+"""What is known of kernels by their names."""
 
 
 def _plain(name: str) -> str:

@@ -106,7 +106,7 @@ def compare(a: Chosen, b: Chosen, *, kernels: bool = True) -> Comparison:
     both = None not in (a.configuration, b.configuration) and a.configuration != b.configuration
     old, new = _grouped(a, without=both), _grouped(b, without=both)
     shared = [key for key in old if key in new]
-    naming = Naming(kernel_families.family, kernel_families.short_name) if kernels else None
+    naming = Naming(*kernel_families.NAMING) if kernels else None
     if not shared:
         raise UsageFailure(
             "nothing to compare: no measurement of a has a partner of the same test and name in b"

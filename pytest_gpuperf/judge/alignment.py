@@ -9,13 +9,13 @@ few kernels make up most launches, and those that follow differences (Myers) whe
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import fsum, isqrt
 from statistics import fmean
 
-from pytest_gpuperf.model.measurement import CallSite, KernelTable, Launch
+from pytest_gpuperf.model.measurement import MADE_BYTES, OPERATOR, CallSite, KernelTable, Launch
 from pytest_gpuperf.model.result import ChangeKind
 
 Key = tuple[str, tuple[int, ...], tuple[int, ...]]
@@ -37,6 +37,13 @@ _PLACE = " in "
 CYCLES, INSTRUCTIONS = "cycles", "instructions"
 """The catalogue's metrics that say why a kernel's time changed."""
 
+COSTS = (
+    *("flops", "saved_bytes", "kept_memory", "layout_copy_bytes", "layout_copies", "copies"),
+    "peak_memory",
+)
+"""What operators count, the costliest first. What was alive at the peak is asked last: when that
+is, and so all that is alive then, changes with anything."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AlignedLaunch:
@@ -53,9 +60,12 @@ class AlignedLaunch:
     duration: float
     """Nanoseconds: the mean over the tables that have it."""
     cost: float
-    """What it adds to the step: nanoseconds, or one call of an operator, which has no time."""
+    """What it adds to the step: nanoseconds, or of an operator, which has no time, to the metric
+    that is explained."""
     counts: dict[str, float | None]
     """By metric, the mean over the tables that count it; None where none does."""
+    dtype: str
+    """In which it computes, of an operator that of its result; "" where nobody says."""
     place: Place
     module: str
     backward: bool
@@ -64,6 +74,11 @@ class AlignedLaunch:
     def name(self) -> str:
         """The whole name of its kernel."""
         return self.key[0]
+
+    @property
+    def size(self) -> tuple[float | None, ...]:
+        """How large an operator's work is; of one that computes something, whatever its type."""
+        return self.counts.get("flops"), self.counts.get(MADE_BYTES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +104,22 @@ class LaunchChange:
         return self.launch if self.kind is ChangeKind.REMOVED else self.former
 
     @property
+    def retyped(self) -> tuple[str, str] | None:
+        """The data types of the same operator's result, before and now; None where both are one."""
+        now, then = self.launch.dtype, self.former.dtype if self.former else ""
+        other = self.kind is ChangeKind.SAME and now and then and now != then
+        return (then, now) if other else None
+
+    @property
     def cost(self) -> float:
         """What it adds to the step."""
         now, then = (one.cost if one else 0.0 for one in (self.now, self.then))
         return now - then
+
+
+def cost_of(some: Iterable[AlignedLaunch | LaunchChange]) -> float:
+    """What these add to the step together."""
+    return fsum(one.cost for one in some)
 
 
 LaunchPair = tuple[AlignedLaunch, AlignedLaunch]
@@ -143,6 +170,51 @@ def pair(new: Sequence[AlignedLaunch], old: Sequence[AlignedLaunch]) -> list[Lau
         *(LaunchChange(ChangeKind.SAME, new[i], old[j]) for i, j in matched),
         *(LaunchChange(ChangeKind.SAME, now, then, moved=True) for now, then in moved),
     ]
+
+
+def pair_operators(
+    new: Sequence[AlignedLaunch], old: Sequence[AlignedLaunch]
+) -> list[LaunchChange]:
+    """What became of each operator: added, removed, or the same, perhaps at another place.
+
+    There are few operators, which every module uses: first those are the same that have one caller
+    and one size; between these those of one size, whose caller has another name; then those of one
+    caller; then any. None stands in place of another.
+    """
+    kinds: Sequence[Callable[[AlignedLaunch], Hashable]] = (
+        lambda one: (one.key, one.size),
+        lambda one: (one.short, one.backward, one.size),
+        lambda one: one.key,
+        lambda one: (one.short, one.backward),
+    )
+    same = _in_turn(new, old, kinds)
+    paired = {launch for both in same for launch in both}
+    added, removed = ([one for one in side if one not in paired] for side in (new, old))
+    moved: list[LaunchPair] = []
+    for kind in kinds[:3]:
+        equal, added, removed = _alike(added, removed, kind)
+        moved += equal
+    return [
+        *(LaunchChange(ChangeKind.ADDED, launch) for launch in added),
+        *(LaunchChange(ChangeKind.REMOVED, launch) for launch in removed),
+        *(LaunchChange(ChangeKind.SAME, now, then) for now, then in same),
+        *(LaunchChange(ChangeKind.SAME, now, then, moved=True) for now, then in moved),
+    ]
+
+
+def _in_turn(
+    new: Sequence[AlignedLaunch],
+    old: Sequence[AlignedLaunch],
+    kinds: Sequence[Callable[[AlignedLaunch], Hashable]],
+) -> list[LaunchPair]:
+    """What is alike in the same order: of the first kind, and in each gap of that of the next."""
+    if not (new and old and kinds):
+        return []
+    matched = common([kinds[0](one) for one in new], [kinds[0](one) for one in old])
+    pairs = [(new[i], old[j]) for i, j in matched]
+    for ours, theirs, _ in _gaps(matched, new, old):
+        pairs += _in_turn(ours, theirs, kinds[1:])
+    return pairs
 
 
 def _matched(new: Sequence[Key], old: Sequence[Key]) -> list[Pair]:
@@ -284,23 +356,32 @@ class LaunchSequence:
 
 
 def sequence_of(
-    tables: Sequence[KernelTable], family: Callable[[str], str], short: Callable[[str], str]
+    tables: Sequence[KernelTable],
+    family: Callable[[str], str],
+    short: Callable[[str], str],
+    dtype: Callable[[str], str],
+    explained: str | None = None,
 ) -> LaunchSequence:
     """The step that `tables`, of one or several executions of the same code, describe.
 
     Its launches are those of the sequence that most tables have (the first of them, where several
-    are as frequent). The others are aligned with it, and their further launches left out. `family`
-    and `short` are of kernels by their names.
+    are as frequent). The others are aligned with it, and their further launches left out. `family`,
+    `short` and `dtype` are of kernels by their names; `explained` is the one of COSTS of which
+    operators have a part, "" for their number; None of kernels.
     """
     sequences = [keys(table) for table in tables]
     usual, count = Counter(sequences).most_common(1)[0]
     places = [_places(usual, sequence) for sequence in sequences]
     host, sites = _sites(tables, places)
-    of_operators = any(table.of_operators for table in tables)
     launches: list[AlignedLaunch] = []
     for key, site, own in zip(usual, sites, zip(*places, strict=True), strict=True):
         known = {n: tables[n].launches[at] for n, at in enumerate(own) if at is not None}
+        first, one = next(iter(known.items()))
         duration = fmean(launch.duration for launch in known.values())
+        counts = {
+            metric: _count([(tables[n].metrics, one) for n, one in known.items()], metric)
+            for metric in (CYCLES, INSTRUCTIONS, *COSTS, MADE_BYTES)
+        }
         launch = AlignedLaunch(
             position=len(launches),
             key=key,
@@ -308,11 +389,9 @@ def sequence_of(
             short=short(key[0]),
             times=tuple(known[n].duration if n in known else duration for n in range(len(own))),
             duration=duration,
-            cost=1.0 if of_operators else duration,
-            counts={
-                metric: _count([(tables[n].metrics, one) for n, one in known.items()], metric)
-                for metric in (CYCLES, INSTRUCTIONS)
-            },
+            cost=duration if explained is None else counts.get(explained, 1.0) or 0.0,
+            counts=counts,
+            dtype=dtype(tables[first].names[one.name]),
             place=place_of(site),
             module=site.module,
             backward=site.backward,
@@ -337,7 +416,7 @@ def keys(table: KernelTable) -> tuple[Key, ...]:
     """
     if table.of_operators and table.site_of:
         return tuple(
-            (f"{table.names[launch.name]}{_PLACE}{_caller(table.sites[at])}", (), ())
+            (f"{operator_of(table.names[launch.name])}{_PLACE}{_caller(table.sites[at])}", (), ())
             for launch, at in zip(table.launches, table.site_of, strict=True)
         )
     return tuple(
@@ -347,8 +426,13 @@ def keys(table: KernelTable) -> tuple[Key, ...]:
 
 
 def operator_of(name: str) -> str:
-    """The operator that a key names."""
-    return name.partition(_PLACE)[0]
+    """The operator that a key names, or a table with the data type."""
+    return name.partition(" ")[0]
+
+
+def type_of(name: str) -> str:
+    """The data type of an operator's result, as a table names it; "" where it does not."""
+    return name.partition(" ")[2]
 
 
 def numbered(line: str) -> tuple[str, int]:
@@ -391,9 +475,9 @@ def _places(usual: Sequence[Key], sequence: Sequence[Key]) -> list[int | None]:
 def _count(launches: Sequence[tuple[Sequence[str], Launch]], metric: str) -> float | None:
     """The mean of what tables with these metrics count of one launch."""
     values = (
-        launch.values[metrics.index(metric)]
+        launch.values[metrics.index(metric)] if launch.values else 0.0
         for metrics, launch in launches
-        if launch.values and metric in metrics
+        if (launch.values or launch.kind == OPERATOR) and metric in metrics
     )
     known = [value for value in values if value is not None]
     return fmean(known) if known else None
@@ -411,6 +495,8 @@ class Frame:
     """What became of each: added, removed, replaced, or the same."""
     relocated: Mapping[Place, Place]
     """Where the lines of the baseline are now: an edit above moves every line."""
+    explained: str | None = None
+    """The metric of which operators have a part, "" for their number; None of kernels."""
 
     @property
     def located(self) -> bool:
@@ -420,7 +506,12 @@ class Frame:
     @property
     def timed(self) -> bool:
         """Whether launches have times: operators have none."""
-        return bool(self.new.time or self.old.time)
+        return self.explained is None
+
+    def counts(self, metric: str) -> bool:
+        """Whether these are operators that have parts in it, on both sides."""
+        sides = (any(x.counts.get(metric) is not None for x in side) for side in self.launches)
+        return not self.timed and all(sides)
 
     @cached_property
     def kernels(self) -> tuple[set[str], set[str]]:
@@ -452,9 +543,9 @@ class Frame:
         return f"{other}:{number + there - numbered(line)[1]}", site.function
 
 
-def frame_of(new: LaunchSequence, old: LaunchSequence) -> Frame:
+def frame_of(new: LaunchSequence, old: LaunchSequence, explained: str | None = None) -> Frame:
     """Both steps, with what became of each launch."""
-    changes = pair(new.launches, old.launches)
+    changes = (pair if explained is None else pair_operators)(new.launches, old.launches)
     places: dict[AlignedLaunch, Place] = {}
     there: dict[Place, Counter[Place]] = defaultdict(Counter)
     for change in sorted(changes, key=lambda change: change.kind is ChangeKind.REPLACED):
@@ -473,7 +564,7 @@ def frame_of(new: LaunchSequence, old: LaunchSequence) -> Frame:
         for change in changes
     ]
     launches = new.launches, tuple(now_at.values())
-    return Frame(new, old, launches, tuple(changes), relocated)
+    return Frame(new, old, launches, tuple(changes), relocated, explained)
 
 
 def place_of(site: CallSite) -> Place:

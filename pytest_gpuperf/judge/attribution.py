@@ -23,6 +23,7 @@ from statistics import fmean
 from typing import Any, TypeVar
 
 from pytest_gpuperf.judge.alignment import (
+    COSTS,
     CYCLES,
     INSTRUCTIONS,
     AlignedLaunch,
@@ -31,10 +32,12 @@ from pytest_gpuperf.judge.alignment import (
     LaunchChange,
     LaunchSequence,
     Place,
+    cost_of,
     frame_of,
     operator_of,
     place_of,
     sequence_of,
+    type_of,
 )
 from pytest_gpuperf.judge.candidates import AS_BEFORE
 from pytest_gpuperf.judge.cause import cause_of
@@ -107,6 +110,8 @@ class Naming:
     """convolution-forward, gemm, normalization, elementwise, layout, optimizer, copy, other, ..."""
     short: Callable[[str], str]
     """A name that fits in a line."""
+    dtype: Callable[[str], str]
+    """float32, bfloat16, ...; "" where the name does not say."""
 
 
 def attribute(
@@ -132,13 +137,14 @@ def attribute(
     of_operators = any(table.of_operators for table in tables)
     if of_operators:
         # One is of no family: nothing but itself takes its place.
-        naming = Naming(str, operator_of)
-    family, short = cache(naming.family), cache(naming.short)
-    new, old = (sequence_of(side, family, short) for side in (tables, before))
+        naming = Naming(str, operator_of, type_of)
+    names = cache(naming.family), cache(naming.short), cache(naming.dtype)
     said = [verdict for verdict in verdicts if verdict.phase == STEP]
+    explained = _explained(tables, before, said) if of_operators else None
+    new, old = (sequence_of(side, *names, explained) for side in (tables, before))
     step = None if of_operators else _step(said)
     reliable = step is None or _agree(new, old, step)
-    frame, tests = _tested(frame_of(new, old))
+    frame, tests = _tested(frame_of(new, old, explained))
     counts = Counter(change.kind for change in frame.changes)
     groups = _grouped(frame.changes, lambda c: (c.kind, c.launch.key, c.former and c.former.key))
     entries = [_entry(frame, changes, tests) for changes in groups.values()]
@@ -173,6 +179,23 @@ def attribute(
         rank=rank if alone else None,
     )
     return replace(found, cause=cause_of(frame, found, said))
+
+
+def _explained(
+    new: Sequence[KernelTable], old: Sequence[KernelTable], verdicts: Sequence[Verdict]
+) -> str:
+    """The costliest that regressed of what all operators count, and that they count more of.
+
+    "" where that is their number alone.
+    """
+    worse = {verdict.metric for verdict in verdicts if verdict.outcome is Outcome.REGRESSED}
+    for metric in COSTS:
+        known = all(metric in table.metrics for table in (*new, *old))
+        if known and (metric in worse or not verdicts):
+            after, before = (fmean(table.total(metric) for table in side) for side in (new, old))
+            if after > before:
+                return metric
+    return ""
 
 
 def _step(verdicts: Sequence[Verdict]) -> StepChange | None:
@@ -325,7 +348,12 @@ def _lines(frame: Frame) -> list[LineChange]:
     if not frame.located:
         return []
     sides = _by_side(frame, lambda launch: launch.place)
-    changed = {change.launch for change in frame.changes if change.kind is not ChangeKind.SAME}
+    changed = {
+        one.launch
+        for one in frame.changes
+        if one.kind is not ChangeKind.SAME or one.retyped or (one.cost and not frame.timed)
+    }
+    retyped = [(one.launch.place, one.retyped) for one in frame.changes if one.retyped]
     modules: dict[Place, dict[str, None]] = {}
     for launch in (launch for side in frame.launches for launch in side if launch in changed):
         modules.setdefault(launch.place, {})[launch.module] = None
@@ -335,13 +363,21 @@ def _lines(frame: Frame) -> list[LineChange]:
             tuple(filter(None, of)),
             **_launches(*sides[place]),
             kernels=_recounted(*sides[place]),
+            counts=tuple(
+                (metric, counted.before, counted.after)
+                for metric in COSTS
+                if (counted := _counted(metric, *sides[place])) and counted.before != counted.after
+            ),
+            types=tuple(dict.fromkeys(types for at, types in retyped if at == place)),
         )
         for place, of in modules.items()
     ]
     # A kernel that takes longer at one line is launched at others too.
     least = LEAST_SHARE * frame.old.time
-    made = [one for one in made if one.kernels or abs(one.change) >= least]
-    return sorted(made, key=lambda one: (-abs(one.change), -_other_launches(one), one.line))
+    made = [o for o in made if o.kernels or o.counts or o.types or abs(o.change) > least]
+    costs = {at: cost_of(now) - cost_of(then) for at, (now, then) in sides.items()}
+    made.sort(key=lambda one: (-costs[one.line, one.function], -_other_launches(one), one.line))
+    return sorted(made, key=lambda one: -abs(one.change))
 
 
 def _recounted(

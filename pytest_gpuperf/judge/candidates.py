@@ -41,7 +41,7 @@ class Candidate:
     family: str = ""
     modules: tuple[str, ...] = ()
     change: float = 0.0
-    """Nanoseconds of its launches."""
+    """Nanoseconds of its launches; of operators what they add to the metric that is explained."""
     idle: float = 0.0
     """Nanoseconds in which nothing ran while the host was there."""
     changes: list[LaunchChange] = field(default_factory=list)
@@ -120,7 +120,9 @@ def _by_function(frame: Frame, found: Attribution) -> dict[Place, Candidate]:
         changed[line.line, line.function] = one
     for change in frame.changes:
         if change.launch.place in changed:
-            changed[change.launch.place].changes.append(change)
+            one = changed[change.launch.place]
+            one.changes.append(change)
+            one.change += 0.0 if frame.timed else change.cost
     return candidates
 
 

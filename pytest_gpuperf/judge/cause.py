@@ -12,13 +12,20 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from statistics import fmean
 from typing import Any, TypeVar
 
-from pytest_gpuperf.judge.alignment import AlignedLaunch, Frame, LaunchChange, numbered
+from pytest_gpuperf.judge.alignment import (
+    AlignedLaunch,
+    Frame,
+    LaunchChange,
+    cost_of,
+    numbered,
+)
 from pytest_gpuperf.judge.candidates import AS_BEFORE, FREES, Candidate, candidates_of
 from pytest_gpuperf.judge.verdict import NO_WORK, NOT_COMPILED
+from pytest_gpuperf.model.measurement import GRAPH_BREAK
 from pytest_gpuperf.model.result import (
     Attribution,
     CallChange,
@@ -35,12 +42,11 @@ TOLD = 0.25
 be it."""
 LAYOUT, COPY = "layout", "copy"
 """Families of kernels that compute nothing."""
-_COPYING = ("aten.copy_", "aten.clone", "aten.contiguous", "aten._to_copy")
-"""Operators that do so where `layout_copies` says that it is done."""
 _AGAIN = 0.9
 """The part of a function's launches that are as many times as many, where it is called again."""
 _DISTINCT = 3
 """So many kernels at least are told to be work that is done again; one is just one more."""
+_CAST = "aten._to_copy"
 _PRECISE = 0.2
 """The part of what changed that has another data type, where that is why: casts come with it."""
 _SCALAR = 1e4
@@ -61,25 +67,7 @@ _COUNTED = (
 _ORDER = [kind for _, kind in _COUNTED]
 _NOTHING = (0.0, 0, 0)
 """The score of a candidate that costs nothing."""
-_MORE = (CauseKind.LAUNCHES, CauseKind.LAYOUT)
-_PRECISIONS = (
-    # The first type counts: an optimizer's kernel of floats takes its learning rate as a double.
-    (
-        "float64",
-        r"^(?!.*?\bfloat\b.*\bdouble\b).*\bdouble\b|f64|dgemm|[dD]884|nvjet_(sm\d+_)?d[a-z]+_",
-    ),
-    ("float8", r"e4m3|e5m2|fp8|Float8"),
-    ("bfloat16", r"BFloat16|bfloat16|bf16|nvjet_(sm\d+_)?t[a-z]+_"),
-    (
-        "float16",
-        r"[hH]alf(_t)?\b|__half|f16|fp16|4HalfE|hgemm|[hs]884|h16816|nvjet_(sm\d+_)?h[a-z]+_",
-    ),
-    ("tf32", r"tf32|tensorop_s1688gemm"),
-    ("float32", r"\bfloat\b|f32|sgemm|scudnn|simt"),
-)
-"""What a kernel's name says of its data type; of several the first: a float32 is everywhere. cuBLAS
-calls its newest kernels nvjet_sm90_tst_...: the first letter is of what is multiplied, t of
-bfloat16, h of float16, d of float64."""
+_MORE = (CauseKind.LAUNCHES, CauseKind.LAYOUT, CauseKind.COUNT)
 MOVED = 0.01
 """From here on it is said that most kernels moved by so much."""
 MOST_TOGETHER = 0.75
@@ -92,12 +80,6 @@ _COPIED = (
     (r"DtoD", "copy_bytes_d2d"),
 )
 """Directions of copies, and the metrics of their bytes."""
-
-
-@lru_cache(maxsize=1 << 14)
-def precision(name: str) -> str:
-    """The data type that a kernel of that name computes in; "" where the name does not say."""
-    return next((known for known, says in _PRECISIONS if re.search(says, name[:2000])), "")
 
 
 Fields = dict[str, Any]
@@ -175,7 +157,7 @@ class Case:
         """The reason that most of its change has: of nanoseconds, or of operators."""
         parts = dict.fromkeys(_OF_MAIN, 0.0)
         for change in self.suspect.changes:
-            if change.kind is not ChangeKind.SAME:
+            if change.kind is not ChangeKind.SAME or not self.frame.timed:
                 parts[self._reason_of(change)] += change.cost
         kind = max(parts, key=lambda one: parts[one])
         if parts[kind] > 0:
@@ -185,6 +167,8 @@ class Case:
     def _reason_of(self, change: LaunchChange) -> CauseKind:
         if change.kind in (ChangeKind.SLOWER, ChangeKind.FASTER):
             return CauseKind.SLOWER
+        if change.kind is ChangeKind.SAME:
+            return CauseKind.COUNT
         kind = self.reason(change.launch)
         if change.former and kind is CauseKind.LAUNCHES:
             alike = change.launch.name == change.former.name
@@ -195,14 +179,8 @@ class Case:
         """Why there is another number of launches of this kernel."""
         if launch.family == COPY and "memset" not in launch.name.lower():
             return CauseKind.TRANSFER
-        copying = launch.short in _COPYING and self._copying
-        return CauseKind.LAYOUT if launch.family == LAYOUT or copying else CauseKind.LAUNCHES
-
-    @cached_property
-    def _copying(self) -> bool:
-        """Whether operators are counted to copy tensors into another layout."""
-        copies = (v for v in self.verdicts if v.metric.startswith("layout_copies"))
-        return not self.frame.timed and any(v.outcome is Outcome.REGRESSED for v in copies)
+        copying = launch.family == LAYOUT or launch.counts["layout_copies"]
+        return CauseKind.LAYOUT if copying else CauseKind.LAUNCHES
 
     @cached_property
     def modules(self) -> set[str]:
@@ -226,10 +204,10 @@ class Case:
     def types(self) -> Fields:
         """Data type now and before, and the family of what has another one than before."""
         if not self.frame.timed:
-            return {}  # an operator's name has none, and its module's says nothing of it
+            return self._retyped()
         now, then = _types(self.suspect.new), _types(self.suspect.gone)
         total = math.fsum(weight for types in now.values() for _, weight in types)
-        usual = {precision(one.then.name) for one in self.suspect.same if one.then} - {""}
+        usual = {one.then.dtype for one in self.suspect.same if one.then} - {""}
         found = []
         for family, types in now.items():
             told = _largest(types)
@@ -243,6 +221,29 @@ class Case:
             dict(zip(("what", "formerly", "family"), max(found)[1:], strict=True)) if found else {}
         )
 
+    def _retyped(self) -> Fields:
+        """The same of operators: of the first whose result has another type, with casts to it."""
+        changes = self.frame.changes
+        casts = [
+            one for one in changes if one.kind is ChangeKind.ADDED and one.launch.short == _CAST
+        ]
+        found = []
+        for types in {one.retyped for one in changes if one.retyped}:
+            its = [one for one in changes if one.retyped == types]
+            its += [one for one in casts if one.launch.dtype == types[1]]
+            found.append((cost_of(its), types, its))
+        grown, (then, now), its = max(found, key=lambda one: one[:2], default=(0.0, ("", ""), []))
+        if grown <= 0 or grown < _PRECISE * cost_of(changes):
+            return {}
+        first = min((one.launch for one in its), key=lambda launch: launch.position)
+        where = {"line": first.place[0], "function": first.place[1]}
+        return {
+            **where,
+            "modules": (first.module,) * bool(first.module),
+            "what": now,
+            "formerly": then,
+        }
+
     @cached_property
     def times(self) -> int | None:
         """How many times it does what it did once; None where it does something else."""
@@ -250,7 +251,7 @@ class Case:
             return None
         # What is computed twice need not be differentiated twice.
         forward = [[one for one in side if not one.backward] for side in self.within]
-        new, old = forward if all(forward) else self.within
+        new, old = forward if all(forward) and self.frame.timed else self.within
         after, before = (Counter(launch.key for launch in side) for side in (new, old))
         times = round(len(new) / len(old)) if old else 0
         if times < 2:
@@ -262,7 +263,7 @@ class Case:
     def again(self) -> bool:
         """Whether most of what it launches more is what its modules launch already."""
         added, replaced = self.suspect.added, self.suspect.of(ChangeKind.REPLACED)
-        if not self.suspect.function or len(replaced) > len(added) / 10:
+        if not (self.frame.timed and self.suspect.function) or len(replaced) > len(added) / 10:
             return False
         same = (one.launch for one in self.frame.changes if one.kind in AS_BEFORE)
         known = {launch.key for launch in same if launch.module in self.modules}
@@ -284,8 +285,11 @@ class Case:
         few = len(self.suspect.added) <= _UNFUSED * len(gone)
         if not (self.frame.located and gone and come and few):
             return {}
-        now, then = (_largest((one.short, one.duration) for one in side) for side in (come, gone))
-        return {"what": now, "formerly": then}
+        now, then = (_largest((one.short, one.cost) for one in side) for side in (come, gone))
+        new, old = ({one.short for one in side} for side in self.within)
+        # There are few operators: one is used for another only where it was not used before.
+        alike = now == then or (not self.frame.timed and (now in old or then in new))
+        return {} if alike else {"what": now, "formerly": then}
 
 
 def _suspected(case: Case) -> Case | None:
@@ -299,13 +303,19 @@ def _suspected(case: Case) -> Case | None:
     for lost in (verdict for verdict in regressed if verdict.reason == NOT_COMPILED):
         return _by_count(case, lost)
     counts = [(kind, v) for v in regressed if (kind := _kind_of_metric(v.metric))]
+    if not case.frame.timed:
+        counts = [one for one in counts if one[0] is CauseKind.RECOMPILATION]
     counts.sort(key=lambda one: _ORDER.index(one[0]))
     first = counts[0][1] if counts else None
     step, slower = case.step, bool(case.step and case.step.slower)
-    if first and not slower and (step or len(counts) == len(regressed)):
+    alone = step or not case.frame.timed or len(counts) == len(regressed)
+    if first and not slower and alone:
         return _by_count(case, first)
     worst = max(case.candidates, key=lambda one: one.score, default=case.suspect)
     if worst.score <= _NOTHING:
+        counted = [v.metric for v in regressed if case.frame.counts(v.metric)]
+        if counted:
+            return replace(case, count={"what": counted[0]})
         return _by_count(case, first) if first else case if slower else None
     if step and slower and worst.score[0] < TOLD * step.change:
         # The trace does not see the loss; a call that is new may be it.
@@ -476,11 +486,20 @@ def _of_algorithms(case: Case) -> Fields:
 
 
 def _of_added(case: Case) -> Fields:
-    """The short names of what is new, those that take most first."""
+    """The short names of what is new, those that take most first; of operators what computes."""
     totals = _sums((launch.short, launch.cost) for launch in case.suspect.added)
-    names = sorted(totals, key=lambda name: (-totals[name], name))
+    sizes = {launch.short: [-(x or 0.0) for x in launch.size] for launch in case.suspect.added}
+    names = sorted(totals, key=lambda name: (sizes[name], -totals[name], name))
     more = len(names) - _NAMED
     return {"what": ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")}
+
+
+def _of_count(case: Case) -> Fields:
+    """What the line counts more of."""
+    where = case.suspect.line, case.suspect.function
+    sides = ([one for one in side if one.place == where] for side in case.frame.launches)
+    after, before = (round(cost_of(side)) for side in sides)
+    return {"what": case.frame.explained, "before": before, "after": after}
 
 
 def _of_slower(case: Case) -> Fields:
@@ -495,6 +514,7 @@ _OF_MAIN: dict[CauseKind, Callable[[Case], Fields]] = {
     CauseKind.TRANSFER: _of_copies,
     CauseKind.ALGORITHM: _of_algorithms,
     CauseKind.LAUNCHES: _of_added,
+    CauseKind.COUNT: _of_count,
     CauseKind.SLOWER: _of_slower,
 }
 """What is said of the reason that most of a change has; of several with as much the first."""
@@ -510,7 +530,7 @@ _RULES: tuple[tuple[Callable[[Case], object], CauseKind | None, Callable[[Case],
     (lambda c: c.counted is CauseKind.TRANSFER and c.copies, None, _of_copies),
     (lambda c: c.counted, None, lambda c: c.count),
     # What the trace has.
-    (lambda c: c.suspect.score <= _NOTHING, CauseKind.UNKNOWN, lambda _: {}),
+    (lambda c: c.suspect.score <= _NOTHING, CauseKind.UNKNOWN, lambda c: c.count),
     (lambda c: _waited_for(c.suspect), CauseKind.HOST, lambda _: {}),
     (lambda c: c.types, CauseKind.PRECISION, lambda c: c.types),
     (lambda c: c.times, CauseKind.REPEATED, lambda c: {**_of_added(c), "times": c.times}),
@@ -529,12 +549,13 @@ def _types(launches: Iterable[AlignedLaunch]) -> dict[str, list[tuple[str, float
     """The data types of these launches by family, each with its time; without mere copies."""
     types: dict[str, list[tuple[str, float]]] = defaultdict(list)
     for launch in filter(_computes, launches):
-        types[launch.family].append((precision(launch.name), launch.duration))
+        types[launch.family].append((launch.dtype, launch.duration))
     return types
 
 
 def _computes(launch: AlignedLaunch) -> bool:
-    return launch.family not in (LAYOUT, COPY)
+    """Not a mere copy; of operators, which have no time, what has floating-point operations."""
+    return launch.family not in (LAYOUT, COPY) and bool(launch.duration or launch.counts["flops"])
 
 
 _N = TypeVar("_N", bound="str | tuple[str, str]")
@@ -554,6 +575,8 @@ def _largest(weighted: Iterable[tuple[_N, float]]) -> _N:
 
 
 def _kind_of_call(name: str) -> CauseKind:
+    if name.startswith(GRAPH_BREAK):
+        return CauseKind.RECOMPILATION
     if _WAITS.search(name):
         return CauseKind.SYNCHRONISATION
     return CauseKind.MEMORY if _ALLOCATES.search(name) else CauseKind.HOST

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import fsum
 
 STEP = "step"
 """The name under which the whole step is reported, beside the phases inside it."""
@@ -51,6 +52,11 @@ class Sample:
 
 
 OPERATOR = "operator"
+MADE_BYTES = "made_bytes"
+"""Bytes of new memory for an operator's results: of a table of operators only, no metric."""
+
+GRAPH_BREAK = "graph break"
+"""What the name of a `HostCall` begins with that is none of CUDA: then comes dynamo's reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +78,7 @@ class Launch:
     """Nanoseconds on the GPU, from a trace without counters."""
     values: tuple[float | None, ...] = ()
     """Per metric of the table, None where it has none; empty for copies and fills, which are not
-    counted."""
+    counted, and for operators of which all are 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +132,7 @@ class KernelTable:
     __pydantic_config__ = CHECKED
 
     names: tuple[str, ...]
-    """Demangled, as the trace gives them."""
+    """Demangled, as the trace gives them; an operator's with its result's type: aten.mm float32."""
     metrics: tuple[str, ...]
     """Of the catalogue: what `Launch.values` are of."""
     launches: tuple[Launch, ...]
@@ -154,6 +160,11 @@ class KernelTable:
     def of_operators(self) -> bool:
         """Whether these are operators on a CPU: counts that no time belongs to."""
         return any(launch.kind == OPERATOR for launch in self.launches)
+
+    def total(self, metric: str) -> float:
+        """What all launches count of one of the metrics."""
+        at = self.metrics.index(metric)
+        return fsum(one.values[at] or 0.0 for one in self.launches if one.values)
 
 
 @dataclass(frozen=True, slots=True)

@@ -247,6 +247,10 @@ class LineChange:
     change: float
     kernels: tuple[tuple[str, int, int], ...]
     """Short name, and launches before and after, of those kernels whose number is another one."""
+    counts: tuple[tuple[str, float, float], ...] = ()
+    """Metric, and its value before and after, of what operators of this line count otherwise."""
+    types: tuple[tuple[str, str], ...] = ()
+    """Data types before and after, where an operator has another result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,6 +349,8 @@ class CauseKind(str, Enum):
     """torch.compile compiles again, or breaks its graph."""
     HOST = "host time"
     """The GPU waits for Python, or for data."""
+    COUNT = "more of a count"
+    """Operators of a CPU that count more of a metric: floating-point operations, bytes."""
     SLOWER = "slower kernels"
     """The same kernels take longer."""
     UNKNOWN = "unknown"

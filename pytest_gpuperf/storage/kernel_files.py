@@ -140,9 +140,9 @@ def listed(table: KernelTable) -> KernelList:
     """What the baseline file says of a table."""
     from pytest_gpuperf.catalogue import kernel_families
 
-    shown = [
-        (kernel_families.family(name), kernel_families.short_name(name)) for name in table.names
-    ]
+    # An operator's data type is not shown.
+    names = [n.partition(" ")[0] if table.of_operators else n for n in table.names]
+    shown = [(kernel_families.family(name), kernel_families.short_name(name)) for name in names]
     counted = Counter(shown[launch.name] for launch in table.launches)
     rows = tuple((family, name, counted[family, name]) for family, name in sorted(counted))
     return KernelList(digest(table), rows)

@@ -18,7 +18,7 @@ from pytest_gpuperf.model.result import Outcome, Result, Verdict
 from tests.examples import A100, TEST, measurement, verdict
 from tests.kernel_steps import counted, sited, slowed, table
 
-NAMING = Naming(kernel_families.family, kernel_families.short_name)
+NAMING = Naming(*kernel_families.NAMING)
 STEP = table(("conv", 900.0), ("add", 300.0), ("adam", 500.0))
 SLOWER = slowed(STEP, [1], 2)
 MORE = table(("conv", 900.0), ("add", 300.0), ("silu", 90.0), ("adam", 500.0))

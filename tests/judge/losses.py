@@ -8,13 +8,13 @@ from functools import partial
 
 from pytest_gpuperf.catalogue import kernel_families
 from pytest_gpuperf.judge.attribution import Naming, attribute
-from pytest_gpuperf.model.measurement import CallSite, KernelTable
+from pytest_gpuperf.model.measurement import GRAPH_BREAK, CallSite, HostCall, KernelTable
 from pytest_gpuperf.model.result import Attribution, Cause, Outcome, Verdict
 from pytest_gpuperf.model.result import CauseKind as Kind
 from tests.examples import verdict
 from tests.kernel_steps import Sited, operators, sited, table
 
-NAMING = Naming(kernel_families.family, kernel_families.short_name)
+NAMING = Naming(*kernel_families.NAMING)
 
 MOMENTS = "void at::native::(anonymous namespace)::RowwiseMomentsCUDAKernel<float>(long, float)"
 FUSED = "void at::native::(anonymous namespace)::ComputeFusedParamsCUDAKernel<float>(long, long)"
@@ -307,6 +307,8 @@ WORK: Cases = {
             (MM, FORWARD),
             *[(CLONE, NET_NORM)] * 3,
             (ADD_OP, NET_NORM),
+            counts=True,
+            clone_layout_copies=1,
         ),
         operators(*[(RELU, NET_NORM)] * 3, (MM, FORWARD), (RELU, NET_NORM), (MM, FORWARD)),
         LAYOUT_COPIES,
@@ -395,12 +397,10 @@ def known_again(names: tuple[str, ...], us: float, at: str) -> Attribution:
     return between(before, [*before, *((name, 900.0) for name in names), (MUL, us)], at=at)
 
 
-def operators_again(counts: tuple[int, ...], other: int) -> Attribution:
-    """Operators of which some are called less often again than they were."""
-    names = ("aten.mean", "aten.sub", "aten.mul")
-    before = [(name, NET_NORM) for name in names for _ in range(4)]
-    new = [(n, NET_NORM) for n, count in zip(names, counts, strict=True) for _ in range(count)]
-    return against(operators(*before, *new, *[(RELU, NET_NORM)] * other), operators(*before))
+def operators_again(count: int) -> Attribution:
+    """Operators that were called twice each, and are called so often."""
+    rows = [(name, NET_NORM) for name in ("aten.mean", "aten.sub", "aten.mul")]
+    return against(operators(*rows * count), operators(*rows * 2), OPERATORS)
 
 
 def done_again_with_sums() -> Attribution:
@@ -411,6 +411,55 @@ def done_again_with_sums() -> Attribution:
     others = [(MOMENTS, 10.0, f"{BLOCK} blocks.{n}") for n in range(2)] * 6
     return against(sited(*twice, *extra, *others), sited(*once, *others), step_time(0.2))
 
+
+def costing(*rows: tuple[str, str], **of: float) -> KernelTable:
+    """Operators of which the matrix product costs, and what `of` says."""
+    return operators(*rows, counts=True, **{"mm_flops": 64.0, "bmm_flops": 80.0, **of})
+
+
+VIEW, BMM, CAST = "aten.view", "aten.bmm", "aten._to_copy"
+ONE = ((MM, FORWARD), (RELU, NET_NORM))
+FLOPS = verdict("flops", unit="FLOP")
+SAVED, KEPT = (verdict(metric, unit="bytes") for metric in ("saved_bytes", "kept_memory"))
+OPERATORS_COST: Cases = {
+    "more of a count: a wider layer": lambda: against(
+        costing(*ONE, mm_flops=128), costing(*ONE), FLOPS, SAVED
+    ),
+    "more of a count: what is kept, not what is called otherwise": lambda: against(
+        costing((VIEW, FORWARD), *ONE, relu_kept_memory=8),
+        costing(*ONE, (VIEW, NET_NORM)),
+        KEPT,
+    ),
+    "more launches: the product is named before the views": lambda: against(
+        costing(*[(VIEW, NET_NORM)] * 5, *ONE, (MM, NET_NORM), view_made_bytes=8),
+        costing(*ONE),
+        FLOPS,
+        OPERATORS,
+    ),
+    "algorithm: operators that compute, of which there was none": lambda: against(
+        costing((VIEW, FORWARD), (BMM, FORWARD), ONE[1]), costing(*ONE), FLOPS
+    ),
+    "more launches: a product that was there already": lambda: against(
+        costing((BMM, FORWARD), (BMM, FORWARD), ONE[1]), costing((BMM, FORWARD), *ONE), FLOPS
+    ),
+    "precision: operators, by the first that has another type": lambda: against(
+        costing((f"{MM} float64", FORWARD), (f"{RELU} float64", NET_NORM), relu_saved_bytes=8),
+        costing((f"{MM} float32", FORWARD), (f"{RELU} float32", NET_NORM), relu_saved_bytes=4),
+        SAVED,
+    ),
+    "precision: with the cast that comes along": lambda: against(
+        costing(ONE[0], (f"{CAST} float64", NET_NORM), (f"{RELU} float64", NET_NORM)),
+        costing(ONE[0], (f"{RELU} float32", NET_NORM)),
+        OPERATORS,
+    ),
+    "unknown: no operator has more of it": lambda: against(costing(*ONE), costing(*ONE), SAVED),
+    "recompilation: a graph is left at a line": lambda: against(
+        replace(costing(*ONE), calls=(HostCall(f"{GRAPH_BREAK}: dynamo knows no print", 1, 2),)),
+        costing(*ONE),
+        verdict("compiled_graphs", unit="graphs", baseline=1.0, measured=3.0),
+        OPERATORS,
+    ),
+}
 
 BACKWARD = "layers.py:9 Scale.backward scale backward"
 
@@ -433,8 +482,8 @@ AGAIN: Cases = {
             ((CONV, GEMM), 1.0, Kind.LAUNCHES),
         )
     },
-    "repeated work: nine tenths of the new operators": partial(operators_again, (3, 3, 3), 1),
-    "more launches: fewer of the new operators": partial(operators_again, (3, 3, 2), 2),
+    "more launches: operators that are known": partial(operators_again, 3),
+    "repeated work: operators twice as often": partial(operators_again, 4),
     "repeated work: with a sum of both": done_again_with_sums,
 }
 
@@ -869,5 +918,6 @@ CALLS: Cases = {
 LOSSES: dict[str, Cases] = {
     "kernels.txt": {**KINDS, **WORK, **TYPES, **AGAIN, **MOST},
     "host.txt": {**GAP, **COPIES, **COUNTS, **CALLS},
+    "operators.txt": OPERATORS_COST,
 }
 """By the file of tests/data/causes that has what is said of them."""

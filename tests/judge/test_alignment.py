@@ -26,7 +26,7 @@ from pytest_gpuperf.model.result import ChangeKind
 from tests.kernel_steps import NAMING, operators, table, traced
 from tests.strategies import few
 
-NAMES = NAMING.family, NAMING.short
+NAMES = NAMING.family, NAMING.short, NAMING.dtype
 sequences = st.text("abc", max_size=12)
 kernels = st.lists(st.sampled_from(["conv a", "conv b", "add a", "add b", "copy"]), max_size=14)
 
@@ -57,7 +57,7 @@ def positions(changes: Sequence[LaunchChange]) -> Paired:
 def paired(new: Sequence[str], old: Sequence[str], *, long: str = "") -> Paired:
     """Of kernels whose family is their first word; those named `long` take longer."""
     made = (table(*((name, 1.0 + (name == long)) for name in side)) for side in (new, old))
-    sides = [sequence_of([one], lambda name: name.split()[0], str).launches for one in made]
+    sides = [sequence_of([one], lambda name: name.split()[0], str, str).launches for one in made]
     return positions(pair(*sides))
 
 
@@ -165,7 +165,7 @@ def test_an_operator_of_the_backward_pass_is_another_than_the_same_in_the_forwar
     now: Sequence[bool], then: Sequence[bool]
 ) -> None:
     """So that one that has come does not make up for another that is gone."""
-    sides = (sequence_of([multiplied(*side)], str, str).launches for side in (now, then))
+    sides = (sequence_of([multiplied(*side)], str, str, str).launches for side in (now, then))
     pairing = positions(pair(*sides))
     assert (len(pairing.matched), len(pairing.moved)) == (1, 0)
     assert (len(pairing.added), len(pairing.removed)) == (1, 1)

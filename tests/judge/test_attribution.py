@@ -186,7 +186,7 @@ def test_a_table_with_other_launches_is_set_against_what_most_have() -> None:
 
 def test_times_and_counts_are_means_over_the_tables() -> None:
     tables = [table(("add", 100.0, 5.0)), table(("add", 300.0, 7.0))]
-    (launch,) = sequence_of(tables, str, str).launches
+    (launch,) = sequence_of(tables, str, str, str).launches
     assert (launch.duration, launch.counts["instructions"]) == (200_000, 6.0)
 
 

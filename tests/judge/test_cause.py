@@ -13,7 +13,6 @@ import pytest
 
 from pytest_gpuperf.catalogue import kernel_families
 from pytest_gpuperf.judge.attribution import attribute
-from pytest_gpuperf.judge.cause import precision
 from pytest_gpuperf.model.result import Attribution
 from pytest_gpuperf.model.result import CauseKind as Kind
 from pytest_gpuperf.report.text.kernel_lines import sentence
@@ -226,14 +225,14 @@ def test_of_what_all_kernels_take_longer_no_line_is_named(share: float, *, named
     ],
 )
 def test_a_kernels_name_says_its_data_type(name: str, says: str) -> None:
-    assert precision(name) == says
+    assert kernel_families.data_type(name) == says
 
 
 def test_no_recorded_kernel_is_taken_for_float64() -> None:
     known = json.loads((ROOT / "tests" / "data" / "kernel-names.json").read_text("utf-8"))
     names = {entry["name"] for entry in known} | {*counted("tf32-sites").names}
     names |= {*traced("adam-fused").names}
-    assert [name for name in names if precision(name) == "float64"] == []
+    assert [name for name in names if kernel_families.data_type(name) == "float64"] == []
 
 
 if __name__ == "__main__":

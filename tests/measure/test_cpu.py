@@ -22,6 +22,7 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode
 from torch.utils.checkpoint import checkpoint
 
 from pytest_gpuperf.errors import MeasurementError
+from pytest_gpuperf.judge.alignment import COSTS, operator_of
 from pytest_gpuperf.measure.collector import Collected, Phases, Plan, Work
 from pytest_gpuperf.measure.cpu.cpu_collector import CpuCollector
 from pytest_gpuperf.measure.cpu.dispatch import Memory, Operators, StepCounter
@@ -139,8 +140,8 @@ def test_what_is_counted_is_what_is_executed(idiom: str, mode: Callable[[], Any]
             step()
         expected = [name for name in executed(step) if name != "aten::detach"]
     table = operators.table()
-    names = [table.names[launch.name].replace(".", "::", 1) for launch in table.launches]
-    assert names == expected
+    names = [operator_of(table.names[launch.name]) for launch in table.launches]
+    assert [name.replace(".", "::", 1) for name in names] == expected
 
 
 # Layout copies
@@ -485,7 +486,9 @@ def operators(step: Callable[[], object]) -> KernelTable:
 def sites(table: KernelTable, operator: str) -> list[CallSite]:
     """Where each of these operators comes from, in order."""
     launches = zip(table.launches, table.site_of, strict=True)
-    return [table.sites[at] for one, at in launches if table.names[one.name] == operator]
+    return [
+        table.sites[at] for one, at in launches if operator_of(table.names[one.name]) == operator
+    ]
 
 
 def training_of(model: nn.Module) -> Callable[[], None]:
@@ -512,6 +515,19 @@ def test_every_operator_has_its_line_its_function_and_its_module() -> None:
     assert sites(table, "aten._softmax_backward_data") == in_backward
     model.again = True
     assert sites(operators(step), "aten._softmax") == [first, second, *in_backward]
+
+
+def test_what_operators_cost_adds_up_to_what_is_counted() -> None:
+    """In their number by lines, and in types: of what is freed, kept, saved, and converted."""
+    model = Layers()
+    step = training_of(model)
+    for model.again in (False, True):
+        for model.attentions[0].keeps in (False, True):
+            collected = values(CpuCollector(ROOT).collect(Work(step, Phases()), PLAN))
+            table = operators(step)
+            sums = {metric: table.total(metric) for metric in COSTS}
+            assert sums == {metric: collected[STEP, metric][0] for metric in COSTS}
+    assert {name for name in table.names if name.startswith("aten.bmm")} == {"aten.bmm float32"}
 
 
 def test_a_line_of_no_module_and_one_of_a_library() -> None:

@@ -236,10 +236,8 @@ def queued() -> None:
 @pytest.mark.parametrize(
     ("elsewhere", "place"),
     [
-        (busy, OUTSIDE),
         (queued, THREADS),
         (lambda: subprocess.run([sys.executable, "-c", BUSY], check=True), PROCESSES),
-        (lambda: joined(threading.Thread(target=busy)), OUTSIDE),
     ],
 )
 def test_a_step_most_of_which_is_elsewhere_is_refused(
@@ -251,6 +249,19 @@ def test_a_step_most_of_which_is_elsewhere_is_refused(
 
     with pytest.raises(UnsoundStep, match=f"ms in {place}, where no operator"):
         collected(step)
+
+
+@pytest.mark.parametrize("elsewhere", [busy, lambda: joined(threading.Thread(target=busy))])
+def test_python_and_numpy_beside_operators_are_said(elsewhere: Callable[[], object]) -> None:
+    """They are most of many small steps, whose operators are counted all the same."""
+
+    def step() -> None:
+        product()
+        elsewhere()
+
+    found = collected(step)
+    assert (found.settings or {})[UNSEEN] == OUTSIDE
+    assert values(found)[STEP, "flops"] == (PRODUCT,) * 2
 
 
 class Slow(TensorDataset):
@@ -284,7 +295,8 @@ def test_what_a_loader_does_is_said(workers: int, persistent: bool) -> None:
         # Something else than the step does, once.
         (9, [{THREADS: 95}, {THREADS: 5}], ""),
         (9, [{PROCESSES: 20}, {PROCESSES: 30}], PROCESSES),
-        (9, [{OUTSIDE: 50, PROCESSES: 45}] * 2, None),
+        (9, [{OUTSIDE: 50, PROCESSES: 45}] * 2, f"{OUTSIDE}, {PROCESSES}"),
+        (9, [{THREADS: 50, PROCESSES: 45}] * 2, None),
         (0, [{OUTSIDE: 5}, {OUTSIDE: 5}], NOTHING),
         (0, [{OUTSIDE: 95}, {OUTSIDE: 95}], None),
     ],

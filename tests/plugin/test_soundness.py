@@ -173,22 +173,25 @@ def test_what_a_step_does_elsewhere_is_refused_or_said(project: Project) -> None
             while time.thread_time() < end:
                 pass
 
-        def test_elsewhere(gpuperf): gpuperf.measure(lambda: (WEIGHT @ WEIGHT, busy()))
+        def test_elsewhere(gpuperf): gpuperf.measure(busy)
+        def test_beside(gpuperf): gpuperf.measure(lambda: (WEIGHT @ WEIGHT, busy()))
         def test_nothing(gpuperf): gpuperf.measure(lambda: None)
         def test_here(gpuperf): gpuperf.measure(lambda: WEIGHT @ WEIGHT)
         """
     )
     result = project.run(*CPU)
-    result.assert_outcomes(failed=1, passed=2)
+    result.assert_outcomes(failed=1, passed=3)
     result.stdout.fnmatch_lines(
         [
             "gpuperf: most of the step is not seen: of * ms of processor time, * ms in code "
             "outside of PyTorch, where no operator is counted. *",
+            "note: test_beside: part of the step is not counted, and not judged: code outside *",
             "note: test_nothing: part of the step is not counted, and not judged: all of it, *",
         ]
     )
     parts = {m.test[15:]: m.fingerprint.settings for m in project.saved().measurements}
     assert {test: "unseen" in settings for test, settings in parts.items()} == {
+        "test_beside": True,
         "test_nothing": True,
         "test_here": False,
     }

@@ -48,13 +48,13 @@ def test_operators_are_told_by_the_lines_of_code_that_they_come_from() -> None:
     before = operators(*first, *rest)
     # A line was put in above: what is the same is where it is now.
     assert text(operators(*again, *rest[:1]), before) == [
-        "model.py:4 Net.attend is called twice (2 modules); was once",
+        "model.py:4 Net.attend calls the same operators twice as often (mm, 2 modules)",
         "operators: 4 -> 5 in a step",
         "  model.py:4 Net.attend (2 modules): mm 2 -> 4",
         "  train.py:7 step: sum 1 -> 0",
     ]
     assert text(operators(*again[:2], *again[3:], *rest), before) == [
-        "model.py:4 Net.attend is called twice (layers.0); was once",
+        "model.py:4 Net.attend calls the same operators twice as often (mm, layers.0)",
         "operators: 4 -> 5 in a step",
         "  model.py:4 Net.attend (layers.0): mm 2 -> 3",
     ]

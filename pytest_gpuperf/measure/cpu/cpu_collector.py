@@ -23,7 +23,7 @@ from pytest_gpuperf.measure.device.nvml import portable_device
 from pytest_gpuperf.measure.execution import Losses, garbage_kept, warm_ups
 from pytest_gpuperf.measure.trace import profile
 from pytest_gpuperf.measure.trace.activity import Collectives, checked, host_collectives
-from pytest_gpuperf.measure.trace.host_calls import Compilations
+from pytest_gpuperf.measure.trace.host_calls import Compilations, graph_breaks
 from pytest_gpuperf.model.measurement import (
     STEP,
     UNEQUAL,
@@ -157,7 +157,11 @@ class CpuCollector:
 
         operators = Operators(self._root)
         _counted(work, Losses(work), operators)
-        return operators.table()
+        if not Compilations().any:
+            return operators.table()
+        work.begin()
+        trace = profile.trace(work.step, lambda: None, host=True)
+        return operators.table(graph_breaks(trace))
 
 
 class HostTimes:

@@ -8,11 +8,12 @@ an operator does inside (a convolution that converts its input's layout by itsel
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 import weakref
-from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator
 from concurrent import futures
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -23,11 +24,19 @@ from threading import get_ident
 from typing import Any
 
 import torch
+from torch._ops import HigherOrderOperator
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
 from pytest_gpuperf.measure.trace.call_sites import CallSiteRegistry, uncompiled
-from pytest_gpuperf.model.measurement import OPERATOR, KernelTable, Launch
+from pytest_gpuperf.model.measurement import (
+    GRAPH_BREAK,
+    MADE_BYTES,
+    OPERATOR,
+    HostCall,
+    KernelTable,
+    Launch,
+)
 
 aten = torch.ops.aten
 
@@ -71,10 +80,15 @@ class Counts:
 
 @dataclass
 class _Allocation:
-    """A storage that the step made and that is alive."""
+    """A storage that the step made."""
 
     nbytes: int
-    alive: weakref.ref[torch.UntypedStorage]
+    operator: int | None
+    """The number of the one that made it."""
+    made: int
+    """How many were made before it."""
+    ended: int | None = None
+    """How many had been made when it ended."""
     saved: bool = False
 
 
@@ -97,6 +111,8 @@ class StepCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
     where they are given, note each one that is counted.
     """
 
+    supports_higher_order_operators = True
+
     def __init__(self, operators: Operators | None = None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._operators = operators
@@ -104,7 +120,7 @@ class StepCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """The whole step."""
         self.phases: dict[str, Counts] = {}
         """Phases in the order in which they first occur."""
-        self.memory = Memory()
+        self.memory = operators.memory if operators else Memory()
         self.hooks_refused = False
         """Whether the step refused saved-tensor hooks: its saved bytes are not counted then."""
         self.work: defaultdict[object, list[int]] = defaultdict(lambda: [0, 0])
@@ -202,9 +218,11 @@ class StepCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if here is None:  # a thread that goes on after the step
             return func(*args, **kwargs)
         began = time.thread_time_ns()
-        operator = func.overloadpacket
+        operator = getattr(func, "overloadpacket", func)
         formula = flop_registry.get(_CPU_ATTENTION.get(operator, operator))
-        if formula is None:
+        if formula is None and isinstance(func, HigherOrderOperator):
+            args = tuple(self._counting(one) if callable(one) else one for one in args)
+        elif formula is None:
             # In inference mode composite operators come whole; count what they are made of.
             # `decompose` prefers what torch traces, where dropout in eval makes a clone.
             with self:
@@ -213,9 +231,11 @@ class StepCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 result = func.decompose(*args, **kwargs)
             if result is not NotImplemented:
                 return result
-        if self._operators and operator not in _NOT_COUNTED:
+        counted = operator not in _NOT_COUNTED
+        number = None
+        if self._operators and counted:
             with self._lock:
-                self._operators.note(str(operator))
+                number = self._operators.note(str(operator))
         result = func(*args, **kwargs)
         copied = list(_copied(operator, args, result))
         copies = [
@@ -223,22 +243,34 @@ class StepCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
             for source, target in copied
             if changes_stride_order(source, target)
         ]
-        calls = int(operator not in _NOT_COUNTED)
         flops = formula(*args, **kwargs, out_val=result) if formula else 0
         with self._lock:
             self.in_threads |= here.thread != self._own_thread
-            self.memory.note(result, (args, kwargs))
+            made = self.memory.note(result, (args, kwargs), number)
             of_operator = self.work[operator]
-            of_operator[0] += calls
+            of_operator[0] += counted
             of_operator[1] += flops
             for counts in here.counted_now:
-                counts.operators += calls
+                counts.operators += counted
                 counts.flops += flops
                 counts.copies += len(copied)
                 counts.layout_copies += len(copies)
                 counts.layout_copy_bytes += sum(copies)
+            if self._operators and number is not None:
+                dtype = next((str(one.dtype) for one in _tensors((result, args))), "")
+                counted_of_it = (flops, len(copied), len(copies), sum(copies), made)
+                self._operators.executed(number, dtype.removeprefix("torch."), counted_of_it)
         here.inside_ns += time.thread_time_ns() - began
         return result
+
+    def _counting(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """What torch.cond or a loop calls; within the operator nothing is counted."""
+
+        def counted(*args: Any) -> Any:
+            with self:
+                return function(*args)
+
+        return counted
 
     def _saved(self, here: _Counting, tensor: torch.Tensor) -> torch.Tensor:
         with self._lock:
@@ -307,30 +339,55 @@ def replaced(owner: Any, name: str, value: object) -> Iterator[None]:
             setattr(owner, name, before)
 
 
+_OF_OPERATOR = ("flops", "copies", "layout_copies", "layout_copy_bytes", MADE_BYTES)
+_OF_MEMORY = ("saved_bytes", "kept_memory", "peak_memory")
+
+
 class Operators:
-    """The operators of one execution in their order, each with where in the code it comes from."""
+    """The operators of one execution in their order, each with where in the code it comes from.
+
+    And with what it costs: what it counts itself, and what of the memory that it made was saved for
+    backward, outlived the step, or was alive when most was.
+    """
 
     def __init__(self, root: Path) -> None:
         self._call_sites = CallSiteRegistry(root)
-        self._names: dict[str, int] = {}
-        self._launches: list[Launch] = []
+        self._noted: list[str] = []
         self._site_of: list[int] = []
+        self._counts: list[list[float]] = []
+        self.memory = Memory(history=[])
 
-    def note(self, operator: str) -> None:
-        """One is about to be executed."""
-        name = self._names.setdefault(operator, len(self._names))
-        self._launches.append(Launch(name, OPERATOR, None, None, 0.0))
+    def note(self, operator: str) -> int:
+        """One is about to be executed. Returns its number."""
+        self._noted.append(operator)
         self._site_of.append(self._call_sites.here())
+        self._counts.append([0.0] * len((*_OF_OPERATOR, *_OF_MEMORY)))
+        return len(self._noted) - 1
 
-    def table(self) -> KernelTable:
-        """What was noted."""
+    def executed(self, number: int, dtype: str, counts: tuple[int, ...]) -> None:
+        """It was, and its result is of that type; `counts` are those of _OF_OPERATOR."""
+        self._noted[number] = f"{self._noted[number]} {dtype}".strip()
+        self._counts[number][: len(counts)] = counts
+
+    def table(self, breaks: Iterable[tuple[str, list[tuple[str, int, str]]]] = ()) -> KernelTable:
+        """What was noted, after `Memory.end`; with where and why compiled code left its graph."""
+        for number, of_memory in self.memory.by_operator():
+            for at, nbytes in enumerate(of_memory, len(_OF_OPERATOR)):
+                self._counts[number][at] += nbytes
+        names = {name: position for position, name in enumerate(dict.fromkeys(self._noted))}
+        launches = [
+            Launch(names[name], OPERATOR, None, None, 0.0, tuple(counts) if any(counts) else ())
+            for name, counts in zip(self._noted, self._counts, strict=True)
+        ]
+        left = Counter((reason, self._call_sites.of(frames)) for reason, frames in breaks)
         return KernelTable(
-            tuple(self._names),
-            (),
-            tuple(self._launches),
+            tuple(names),
+            (*_OF_OPERATOR, *_OF_MEMORY),
+            tuple(launches),
             0.0,
             sites=self._call_sites.sites,
             site_of=tuple(self._site_of),
+            calls=tuple(HostCall(f"{GRAPH_BREAK}: {why}", at, n) for (why, at), n in left.items()),
         )
 
 
@@ -348,14 +405,24 @@ class Memory:
 
     peak: int = 0
     """The most bytes that were alive at once."""
+    history: list[_Allocation] | None = None
+    """All that were made, where somebody asks."""
     _current: int = 0
+    _made: int = 0
+    _peak_at: int = 0
     # Keyed by the address of the C++ storage, which is unique among the living.
-    _living: dict[int, _Allocation] = field(default_factory=dict)
+    _living: dict[int, tuple[_Allocation, weakref.ref[torch.UntypedStorage]]] = field(
+        default_factory=dict
+    )
     lock: threading.RLock = field(default_factory=threading.RLock)
     """For whoever notes something: storages of several threads come and go."""
 
-    def note(self, results: object, arguments: object) -> None:
-        """Takes up storages among an operator's results that were not among its arguments."""
+    def note(self, results: object, arguments: object, operator: int | None = None) -> int:
+        """Takes up storages among an operator's results that were not among its arguments.
+
+        Returns their bytes. `operator` is its number.
+        """
+        before = self._current
         for tensor in _tensors(results):
             storage = tensor.untyped_storage()
             key = storage._cdata
@@ -364,15 +431,21 @@ class Memory:
             ):
                 continue
             ended = partial(self._ended, key)
-            self._living[key] = _Allocation(storage.nbytes(), weakref.ref(storage, ended))
+            made = _Allocation(storage.nbytes(), operator, self._made)
+            self._living[key] = made, weakref.ref(storage, ended)
+            if self.history is not None:
+                self.history.append(made)
+            self._made += 1
             self._current += storage.nbytes()
-            self.peak = max(self.peak, self._current)
+            if self._current > self.peak:
+                self.peak, self._peak_at = self._current, made.made
+        return self._current - before
 
     def newly_saved(self, tensor: torch.Tensor) -> int:
         """The bytes that saving `tensor` keeps alive and that no earlier saving did."""
         if tensor.layout is not torch.strided:
             return 0
-        allocation = self._living.get(tensor.untyped_storage()._cdata)
+        allocation, _ = self._living.get(tensor.untyped_storage()._cdata, (None, None))
         if allocation is None or allocation.saved:
             return 0
         allocation.saved = True
@@ -386,9 +459,20 @@ class Memory:
         self._living.clear()
         return self._current
 
+    def by_operator(self) -> Iterator[tuple[int, list[int]]]:
+        """Of each of `history` who made it; its bytes where saved, where kept, and at the peak."""
+        for one in self.history or ():
+            if one.operator is not None:
+                ended = math.inf if one.ended is None else one.ended
+                at_peak = one.made <= self._peak_at < ended
+                of = one.saved, one.ended is None, at_peak
+                yield one.operator, [one.nbytes * applies for applies in of]
+
     def _ended(self, key: int, _: object) -> None:
         with self.lock:
-            self._current -= self._living.pop(key).nbytes
+            allocation, _ = self._living.pop(key)
+            allocation.ended = self._made
+            self._current -= allocation.nbytes
 
 
 def changes_stride_order(source: torch.Tensor, target: torch.Tensor) -> bool:

@@ -82,8 +82,12 @@ class Unseen:
 
     @property
     def is_most(self) -> bool:
-        """Whether too little is left to be judged alone."""
-        lost = sum(self.places.values())
+        """Whether too little is left to be judged alone.
+
+        Python between operators is no reason: what interprets them takes most of many small steps.
+        """
+        alone = self.counter.step.operators > 0
+        lost = sum(ns for at, ns in self.places.items() if not (alone and at == OUTSIDE))
         return not self.loads and lost >= max(_LEAST_NS, _REFUSED * self.total)
 
     @property

@@ -13,7 +13,7 @@ import sysconfig
 import threading
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import wraps
@@ -57,6 +57,14 @@ class CallSiteRegistry:
     def here(self) -> int:
         """The position of the one at which an operator is called right now."""
         return self._known.setdefault(self._site(), len(self._known))
+
+    def of(self, frames: Iterable[tuple[str, int, str]]) -> int:
+        """That of the innermost of these that is no library's: file, line, function; or nowhere."""
+        own = [(self._frames.named(Path(file)), line, name) for file, line, name in frames]
+        site = next((CallSite(f"{f}:{line}", name) for f, line, name in own[::-1] if f), _NOWHERE)
+        # Those of operators know the class, and the module.
+        same = (one for one in self._known if one.line == site.line and not one.backward)
+        return self._known.setdefault(next(same, site), len(self._known))
 
     def _site(self) -> CallSite:
         node = torch._C._current_autograd_node()
@@ -186,6 +194,8 @@ def uncompiled() -> AbstractContextManager[None]:
 
 class Annotating(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Opens a range in torch's trace around each operator, named after its call site's position."""
+
+    supports_higher_order_operators = True
 
     def __init__(self, call_sites: CallSiteRegistry) -> None:
         super().__init__()  # type: ignore[no-untyped-call]

@@ -37,7 +37,10 @@ _LOOKED_AT = {*WAITING, *ALLOCATING, *FREEING}
 _COMPILED = "Torch-Compiled Region: "
 """What the ranges are called in which a compiled graph is executed; then its compile id, "0/0"."""
 _RESUMED = "torch_dynamo_resume_in_"
-"""What dynamo calls functions that go on after a graph break."""
+"""What dynamo calls functions that go on after a graph break; then "forward_at_12"."""
+_EXPLAINED = "Explanation: "
+_REASON = 200
+"""Characters of a reason that are kept."""
 
 
 def during(trace: Trace) -> list[tuple[float, str]]:
@@ -77,17 +80,41 @@ class Compilations:
 
         None is the trace of a step in which nothing compiled runs.
         """
-        graphs: list[str] = []
-        if trace is not None:
-            since, until = trace.step
-            regions = trace.ranges(_COMPILED, OPERATOR)
-            graphs = [one.name.split()[0] for one in regions if since <= one.begin <= until]
-        resumed = _resumed() if graphs else set()
+        graphs = [] if trace is None else _graphs(trace)
+        resumed = _resumed() if graphs else {}
         return {
             "compiled_graphs": float(len(graphs)),
             "graph_breaks": float(sum(graph in resumed for graph in graphs)),
             "recompilations": float(_compilations() - self._before),
         }
+
+
+def graph_breaks(trace: Trace) -> list[tuple[str, list[tuple[str, int, str]]]]:
+    """Why torch.compile left a graph, each time that an execution went on after it.
+
+    As dynamo says it, with the frames there: file, line and function, the outermost first.
+    """
+    graphs = _graphs(trace)
+    resumed = _resumed() if graphs else {}
+    utils: Any = sys.modules.get("torch._dynamo.utils")
+    breaks = [one for one in getattr(utils, "graph_break_reasons", ()) if one.user_stack]
+    frames = [[(f.filename, f.lineno, f.name) for f in one.user_stack] for one in breaks]
+    at = {stack[0][:2]: number for number, stack in enumerate(frames)}
+    known = [at[place] for one in graphs if (place := resumed.get(one)) in at]
+    return [(_told(str(breaks[number].reason)), frames[number]) for number in known]
+
+
+def _told(reason: str) -> str:
+    """What dynamo explains, or the first line of what it says."""
+    explained = reason.partition(_EXPLAINED)[2] or reason
+    return explained.partition("\n")[0][:_REASON]
+
+
+def _graphs(trace: Trace) -> list[str]:
+    """The compile ids of the graphs that were executed, in their order."""
+    since, until = trace.step
+    regions = trace.ranges(_COMPILED, OPERATOR)
+    return [one.name.split()[0] for one in regions if since <= one.begin <= until]
 
 
 def _compilations() -> int:
@@ -97,12 +124,15 @@ def _compilations() -> int:
     return counters.get("stats", {}).get("unique_graphs", 0)
 
 
-def _resumed() -> set[str]:
-    """The compile ids of frames that go on after a graph break."""
+def _resumed() -> dict[str, tuple[str, int]]:
+    """By their compile ids the frames that go on after a graph break: the file and line of that."""
     utils: Any = sys.modules.get("torch._dynamo.utils")
     compiled: Callable[[], Iterable[Any]] = getattr(utils, "get_compilation_metrics", list)
-    return {
-        str(entry.compile_id)
-        for entry in compiled()
-        if str(entry.co_name or "").startswith(_RESUMED)
-    }
+    resumed = {}
+    for entry in compiled():
+        name = str(entry.co_name or "")
+        if name.startswith(_RESUMED):
+            line = name.rpartition("_at_")[2]
+            at = int(line) if line.isdecimal() else 0
+            resumed[str(entry.compile_id)] = str(entry.co_filename), at
+    return resumed

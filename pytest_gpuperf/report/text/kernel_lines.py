@@ -8,8 +8,10 @@ from math import fsum
 from typing import TypeVar
 
 from pytest_gpuperf.catalogue import units
+from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import printable
 from pytest_gpuperf.judge.cause import MOVED
+from pytest_gpuperf.model.measurement import GRAPH_BREAK
 from pytest_gpuperf.model.result import (
     Attribution,
     Cause,
@@ -34,6 +36,8 @@ _SENSIBLE = 1.5
 """Beyond it, what is explained and what is not nearly cancel."""
 _NAMED = 4
 """Kernels or operators that are named of one line of code."""
+_COUNTS_NAMED = 3
+"""Metrics that are."""
 _LINES = 2
 """Of code, before the kernels."""
 _FAR = 2.0
@@ -154,16 +158,26 @@ _SENTENCES = {
     CauseKind.MEMORY: "{step} asks the driver for memory {often}{aside}; {was}",
     CauseKind.RECOMPILATION: "{step} is compiled again {often}; {was}",
     CauseKind.HOST: "the GPU waits for {host}{aside}",
+    CauseKind.COUNT: "{kernels}{of} {counts}",
     CauseKind.SLOWER: "{kernels} takes longer with the same kernels{aside}",
     CauseKind.UNKNOWN: "no kernel stands out from the noise",
 }
 """Who does what, and what it did before. Who that is: a line of code, or else what is named."""
 _BY_LAUNCHES = (CauseKind.LAUNCHES, CauseKind.REPEATED)
 _CALLED = "{kernels} is called {repeated}{of}; was once"
+_OFTEN = "{kernels} calls the same operators {repeated} as often{aside}"
+_COUNTS = {
+    "flops": "computes more",
+    "saved_bytes": "makes more that is saved for backward",
+    "kept_memory": "makes more that outlives the step",
+    "peak_memory": "makes more of what is alive at once",
+}
+_UNTOLD = "no line of code does more of what {what} counts"
 _OTHERS = "{kernels} {does} other {those}{aside}"
 _BYTES = "{step} copies{size}{way}{of}"
 _UNCOMPILED = "{step} has no compiled graph any more; it had {before:,}"
 _COMPILED = {
+    GRAPH_BREAK: "{step} breaks its graph {often} ({what}); {was}",
     "graph_breaks": "{step} breaks its graph {often}; {was}",
     "compiled_graphs": "{step} has compiled graphs {often}; {was}",
 }
@@ -178,13 +192,14 @@ def _cause(cause: Cause, attribution: Attribution) -> str:
     modules = _modules(cause.modules)
     more = cause.after - cause.before
     does, one = ("calls", "operator") if attribution.of_operators else ("launches", "kernel")
-    return _form(cause).format(
+    return _form(cause, attribution.of_operators).format(
         step=where or "the step",
         kernels=where or cause.family or "the step",
         host=where or "the host",
-        what=cause.what,
+        what=cause.what.removeprefix(f"{GRAPH_BREAK}: "),
         formerly=cause.formerly,
         before=cause.before,
+        after=cause.after,
         of=_aside(modules),
         aside=_aside(cause.what, modules),
         was=f"was {cause.before:,}" if cause.before else "never before",
@@ -195,9 +210,13 @@ def _cause(cause: Cause, attribution: Attribution) -> str:
         does=does,
         those=one if more == 1 else f"{one}s",
         launches=_launched(cause.after),
-        counted=f"{cause.after:,} calls" if attribution.of_operators else _launched(cause.after),
+        counted=units.counted(cause.after, "call")
+        if attribution.of_operators
+        else _launched(cause.after),
         size="" if cause.bytes is None else f" {units.value(cause.bytes, 'bytes')} more",
         way=_direction(cause.what),
+        counts=f"{_COUNTS.get(cause.what, 'does more')}: "
+        + _counted(cause.what, cause.before, cause.after),
     )
 
 
@@ -208,18 +227,28 @@ def _upgrade_is_all(cause: Cause, attribution: Attribution) -> bool:
     return more > 0 and more in every
 
 
-def _form(cause: Cause) -> str:
+def _counted(metric: str, before: float, after: float) -> str:
+    """As in "saved_bytes 4 MiB -> 8 MiB"."""
+    known = catalogue().metrics.get(metric)
+    said = (units.value(value, known.unit if known else "") for value in (before, after))
+    return f"{metric} {' -> '.join(said)}"
+
+
+def _form(cause: Cause, of_operators: bool) -> str:
     """The sentence of its kind, or that of what is left of it."""
     if cause.kind is CauseKind.REPEATED and cause.times:
-        return _CALLED
+        return _OFTEN if of_operators else _CALLED
+    if cause.kind is CauseKind.UNKNOWN and of_operators:
+        return _UNTOLD
     if cause.kind is CauseKind.LAUNCHES and cause.after <= cause.before:
         return _OTHERS
     if cause.kind is CauseKind.TRANSFER and not cause.after:
         return _BYTES
     if cause.kind is CauseKind.RECOMPILATION and not cause.after:
         return _UNCOMPILED
-    if cause.kind is CauseKind.RECOMPILATION and cause.what in _COMPILED:
-        return _COMPILED[cause.what]
+    if cause.kind is CauseKind.RECOMPILATION:
+        what = GRAPH_BREAK if cause.what.startswith(GRAPH_BREAK) else cause.what
+        return _COMPILED.get(what, _SENTENCES[cause.kind])
     return _SENTENCES[cause.kind]
 
 
@@ -448,7 +477,9 @@ def _place(change: LineChange) -> str:
 
 def _what(change: LineChange) -> str:
     moved = sorted(change.kernels, key=lambda one: (-abs(one[2] - one[1]), one[0]))
-    said = [f"{name} {before} -> {after}" for name, before, after in moved[:_NAMED]]
+    said = [_counted(*count) for count in change.counts[:_COUNTS_NAMED]]
+    said += [f"{before} -> {after}" for before, after in change.types]
+    said += [f"{name} {before} -> {after}" for name, before, after in moved[:_NAMED]]
     more = len(moved) - _NAMED
     if more > 0:
         said.append("1 other" if more == 1 else f"{more} others")

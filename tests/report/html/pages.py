@@ -99,7 +99,7 @@ def with_modules() -> Run:
     )
     time = verdict("step_time", unit="ms", baseline=231.0, measured=237.0, change=0.026)
     one = measurement({"step_time": [237.0]}, kernels=twice)
-    naming = Naming(kernel_families.family, kernel_families.short_name)
+    naming = Naming(*kernel_families.NAMING)
     said = attribute(twice, whole, naming, [time])
     return run([one], [time], [Attributed(one.test, one.name, said)])
 
