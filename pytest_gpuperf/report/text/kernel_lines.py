@@ -124,8 +124,8 @@ def _upgraded(one: Upgrade, attribution: Attribution) -> str:
 def _blamed(attribution: Attribution) -> str:
     """What of the step made it worse, in one sentence.
 
-    As in "+4.4 ms (+1.90 %): model/layers.py:118 SelfAttention._attend is called twice (6 modules);
-    was once". The time is the step's, as it was judged.
+    As in "+4.4 ms (+1.90 %): model/layers.py:118 SelfAttention._attend launches the same kernels
+    twice as often (6 modules)". The time is the step's, as it was judged.
     """
     cause, step = attribution.cause, attribution.step
     if cause is None:
@@ -164,8 +164,7 @@ _SENTENCES = {
 }
 """Who does what, and what it did before. Who that is: a line of code, or else what is named."""
 _BY_LAUNCHES = (CauseKind.LAUNCHES, CauseKind.REPEATED)
-_CALLED = "{kernels} is called {repeated}{of}; was once"
-_OFTEN = "{kernels} calls the same operators {repeated} as often{aside}"
+_OFTEN = "{kernels} {does} the same {one}s {repeated} as often{alike}"
 _COUNTS = {
     "flops": "computes more",
     "saved_bytes": "makes more that is saved for backward",
@@ -202,12 +201,14 @@ def _cause(cause: Cause, attribution: Attribution) -> str:
         after=cause.after,
         of=_aside(modules),
         aside=_aside(cause.what, modules),
+        alike=_aside(cause.what if attribution.of_operators else "", modules),
         was=f"was {cause.before:,}" if cause.before else "never before",
         were=f"were {cause.before:,}" if cause.before else "none before",
         more=f"{more:,}",
         often=_times(cause.after),
         repeated=_times(cause.times or 0),
         does=does,
+        one=one,
         those=one if more == 1 else f"{one}s",
         launches=_launched(cause.after),
         counted=units.counted(cause.after, "call")
@@ -237,7 +238,7 @@ def _counted(metric: str, before: float, after: float) -> str:
 def _form(cause: Cause, of_operators: bool) -> str:
     """The sentence of its kind, or that of what is left of it."""
     if cause.kind is CauseKind.REPEATED and cause.times:
-        return _OFTEN if of_operators else _CALLED
+        return _OFTEN
     if cause.kind is CauseKind.UNKNOWN and of_operators:
         return _UNTOLD
     if cause.kind is CauseKind.LAUNCHES and cause.after <= cause.before:
