@@ -10,7 +10,7 @@ import inspect
 import math
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from numbers import Integral, Real
 from statistics import median
@@ -342,7 +342,9 @@ def _event() -> Any:
 
 
 def _number(returned: object) -> float | None:
-    """The loss as a number; None for what is none."""
+    """The loss as a number, also of a mapping as Hugging Face's models return; else None."""
+    if isinstance(returned, Mapping):
+        returned = returned.get("loss")
     if isinstance(returned, Real) and not isinstance(returned, Integral):
         return float(returned)
     torch: Any = sys.modules.get("torch")  # without it loaded, nothing is a tensor

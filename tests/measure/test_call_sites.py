@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from pytest_gpuperf.measure.trace import profile
+from pytest_gpuperf.measure.trace import call_sites, profile
 from pytest_gpuperf.measure.trace.call_sites import (
     FrameFinder,
     function_of,
@@ -227,3 +227,13 @@ def test_before_python_3_11_a_method_has_the_class_of_its_object() -> None:
 
     assert function_of(frame(self=NET)) == "Net.forward"
     assert function_of(frame(x=1)) == "forward"
+
+
+def test_a_file_outside_of_all_projects_is_named_by_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone = tmp_path / "alone.py"
+    alone.write_text("", encoding="utf-8")
+    assert FrameFinder(ROOT).named(alone) == ""
+    monkeypatch.setattr(call_sites, "_TEMPORARY", "/nowhere")
+    assert FrameFinder(ROOT).named(alone) == alone.name

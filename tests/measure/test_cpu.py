@@ -17,7 +17,9 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch._higher_order_ops import while_loop
 from torch.nn import functional
+from torch.nn.attention.flex_attention import flex_attention
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 from torch.utils.checkpoint import checkpoint
 
@@ -212,7 +214,8 @@ def test_what_a_checkpoint_recomputes_is_not_saved() -> None:
     assert counted(recomputed).step.saved_bytes == BYTES
 
 
-WEIGHT = torch.ones(16, 16)
+LOOP: Any = while_loop  # untyped
+WEIGHT, LONG = torch.ones(16, 16), torch.ones(1, 2, 128, 16)
 
 
 def _hooks_off() -> None:
@@ -254,6 +257,28 @@ def test_a_step_that_refuses_hooks_is_measured_but_for_saved_bytes(
 
 
 # Peak memory
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called without")
+@pytest.mark.parametrize(
+    ("step", "flops"),
+    [
+        (lambda: torch.cond(WEIGHT.sum() > 0, lambda x: x @ x, lambda x: x + 1, (WEIGHT,)), 8192),
+        (
+            lambda: LOOP(
+                lambda n, _: n < 3, lambda n, x: (n + 1, x @ x), (torch.tensor(0), WEIGHT)
+            ),
+            3 * 8192,
+        ),
+        (lambda: flex_attention(LONG, LONG, LONG), None),
+    ],
+)
+def test_operators_that_call_functions_are_counted_with_what_those_call(
+    step: Callable[[], object], flops: int | None
+) -> None:
+    done = counted(step).step
+    assert done.operators > 1
+    assert done.flops == flops if flops else done.flops > 0
 
 
 def test_peak_memory_of_a_chain() -> None:
@@ -563,9 +588,9 @@ def test_files_are_named_without_a_folder_of_this_machine(
 
     assert shown("project/own/code.py") == "own/code.py:2"
     assert shown("elsewhere/package/code.py") == "package/code.py:2"
-    assert shown("alone/code.py") == "code.py:2"
-    # Of what is installed, and of code that is in no file, it is the line that called it.
-    for file in ("lib/site-packages/library/code.py", "nowhere/code.py"):
+    # Of what is installed, is in no file, or was written for this process alone, as PyTorch
+    # Geometric does, it is the line that called it.
+    for file in ("lib/site-packages/library/code.py", "nowhere/code.py", "alone/code.py"):
         assert "test_cpu.py:" in shown(file), file
 
 

@@ -41,6 +41,7 @@ def losses(*returned: object, reset: bool = True, reproducible: float | None = R
 
 def test_a_loss_is_a_float_or_a_tensor_of_floats() -> None:
     for returned, loss in (
+        ({"loss": torch.tensor(0.5), "logits": None}, 0.5),  # as Hugging Face's models return it
         (0.25, 0.25),
         (np.float32(0.25), 0.25),
         (torch.tensor(0.25), 0.25),
@@ -54,7 +55,7 @@ def test_a_loss_is_a_float_or_a_tensor_of_floats() -> None:
 
 def test_what_is_no_loss_is_not_looked_at() -> None:
     tensors = (torch.tensor(3), torch.empty(0), np.array(nan))
-    for returned in (None, 3, True, "0.25", (0.25,), {"loss": nan}, *tensors):
+    for returned in (None, 3, True, "0.25", (0.25,), {"losses": nan}, *tensors):
         assert losses(returned, None, returned) == {}
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 import sysconfig
+import tempfile
 import threading
 from bisect import bisect_left
 from collections import Counter, defaultdict
@@ -33,6 +34,7 @@ from pytest_gpuperf.model.measurement import CallSite, HostCall, IdleTime, Kerne
 _ENGINES = ("/torch/autograd/graph.py", "/torch/autograd/__init__.py")
 """Where autograd's engine is called."""
 _OURS = Path(__file__).parents[2]
+_TEMPORARY = tempfile.gettempdir()
 _PYTHONS = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib")})
 
 
@@ -164,6 +166,8 @@ class FrameFinder:
         if file.is_relative_to(self.root):
             return file.relative_to(self.root).as_posix()
         below = [Path(p) for p in sys.path if p and file.is_relative_to(p)]
+        if not below and file.is_relative_to(_TEMPORARY):
+            return ""  # a library's, made for this process
         longest = max(below, key=lambda folder: len(folder.parts), default=file.parent)
         return file.relative_to(longest).as_posix()
 
