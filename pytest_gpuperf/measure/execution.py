@@ -20,7 +20,7 @@ from pytest_gpuperf.errors import MeasurementError, UnsoundStep
 from pytest_gpuperf.measure.collector import PhaseNames, Plan, Work, each, no_reset
 from pytest_gpuperf.measure.device.memory import CudaMemory
 from pytest_gpuperf.measure.trace.host_calls import Compilations
-from pytest_gpuperf.model.measurement import STEP, Scalar
+from pytest_gpuperf.model.measurement import COMPILING, STEP, Scalar
 
 Series = dict[tuple[str, str], list[float]]
 """(phase, metric name) -> one value per round or repetition."""
@@ -30,20 +30,12 @@ REPETITIONS = 3
 MOST_COMPILED = 8
 """Executions in which torch.compile compiles, in a row. It makes as many graphs of one function; in
 the next one it gives up, and the step runs without."""
-_LATE = 0.02
-"""The share of wall-clock time that is not the device's, from which on work may be on streams that
-nobody waits for."""
 _IDLE_MS = 0.05
 """A device that is idle is waited for in some microseconds."""
 
 
 class CudaTimer:
     """Waits for the device, and times work on it."""
-
-    late = False
-    """Whether the last run ended later by the wall's clock than by the device's."""
-    unjoined_ms = 0.0
-    """How long the device worked on in the last run, `apart`, when its current stream was done."""
 
     def synchronize(self) -> None:
         """Returns when the device has done all its work, in all streams."""
@@ -60,11 +52,11 @@ class CudaTimer:
             if torch.cuda.memory_allocated(number):
                 torch.cuda.synchronize(number)
 
-    def timed(self, run: Callable[[], object], *, apart: bool = False) -> tuple[float, float]:
+    def timed(self, run: Callable[[], object]) -> tuple[float, float, float]:
         """Calls `run` and waits for the device: device time and wall-clock time, in ms.
 
-        The first is that between two events around `run`, the second up to synchronisation. `apart`
-        waits for the current stream and then for all others, which takes waits of its own.
+        The first is that between two events around `run`, the second until all streams are done.
+        The third is how long others than the current stream worked on after that.
         """
         import torch
 
@@ -73,18 +65,13 @@ class CudaTimer:
         start.record()
         run()
         end.record()
-        if apart:
-            end.synchronize()
-        joined = time.perf_counter()
+        end.synchronize()
+        wall = 1e3 * (time.perf_counter() - before)
         torch.cuda.synchronize()
-        done = time.perf_counter()
-        device, wall = float(start.elapsed_time(end)), 1e3 * (done - before)
-        self.late = wall - device > _LATE * wall
-        if apart:
-            torch.cuda.synchronize()  # what it takes where there is nothing to be waited for
-            idle = time.perf_counter() - done
-            self.unjoined_ms = 1e3 * (done - joined - idle)
-        return device, wall
+        beside = 1e3 * (time.perf_counter() - before) - wall
+        if beside < _IDLE_MS:
+            beside = 0.0
+        return float(start.elapsed_time(end)), wall + beside, beside
 
 
 class Stopwatch:
@@ -134,6 +121,7 @@ class Executions:
         """In the order in which they occur, repetitions included."""
         self.warm_ups = 0
         """Executions that were discarded."""
+        self._beside: list[float] = []
         self._compiling: dict[str, Scalar] = {}
         self._memory = memory
         self._losses = Losses(work)
@@ -174,7 +162,7 @@ class Executions:
         """
         returned: list[object] = []
         self._memory.begin()
-        device_ms, wall_ms = self.timer.timed(lambda: returned.append(self.work.step()))
+        device_ms, wall_ms, beside = self.timer.timed(lambda: returned.append(self.work.step()))
         if ended:
             ended()
         peak = self._memory.peak()
@@ -182,6 +170,7 @@ class Executions:
         if timed:
             self.series.setdefault((STEP, "step_time"), []).append(device_ms)
             self.series.setdefault((STEP, "wall_time"), []).append(wall_ms)
+            self._beside.append(beside)
             if peak is not None:
                 self.series.setdefault((STEP, "peak_memory"), []).append(float(peak))
 
@@ -194,19 +183,11 @@ class Executions:
     def end_with_all_streams(self) -> None:
         """Has the step's times end when its kernels do, where its stream does not wait for all.
 
-        Where that may be so, one more execution tells, and another one that it was no interruption
-        of the host's; not on ranks, which execute equally often.
+        What ends later in one execution alone is an interruption of the host's.
         """
-        beside = 0.0
-        for _ in range(0 if self.work.together or not self.timer.late else 2):
-            self.prepare()
-            device, wall = self.timer.timed(self.work.step, apart=True)
-            if self.timer.unjoined_ms < _IDLE_MS:
-                return
-            beside = wall - device - self.timer.unjoined_ms
-        if beside:
-            walls = self.series[STEP, "wall_time"]
-            self.series[STEP, "step_time"] = [max(wall - beside, 0.0) for wall in walls]
+        if self._beside and all(self._beside):
+            pairs = zip(self.series[STEP, "step_time"], self._beside, strict=True)
+            self.series[STEP, "step_time"] = [own + beside for own, beside in pairs]
 
     @property
     def wall_ms(self) -> float:
@@ -242,7 +223,7 @@ def warm_ups(work: Work, plan: Plan, said: dict[str, Scalar], after: int | None)
         if number >= planned and not anew:
             break
     if compiled > MOST_COMPILED / 2:  # a function may have had some of its graphs before
-        said["compiling"] = f"{compiled} of {number}"
+        said[COMPILING] = f"{compiled} of {number}"
 
 
 @contextmanager

@@ -26,6 +26,10 @@ a baseline: for a hint alone."""
 PAPER_WINDOW = "paper-window"
 """The name of the paper's protocol, and of the part of a process that it counts."""
 
+COMPILING = "compiling"
+"""The setting that says in how many of the first executions torch.compile compiled, where in most.
+"""
+
 UNSEEN = "unseen"
 """The setting that says where a part of the step ran of which nothing was counted."""
 
