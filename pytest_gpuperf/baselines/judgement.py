@@ -10,6 +10,7 @@ verdicts: they say nothing of the baseline.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import product
@@ -649,13 +650,11 @@ def _instead(here: Mapping[str, str], there: Mapping[str, str]) -> str:
 
 def _launched(baseline: Baseline) -> Mapping[str, str]:
     """What the baseline's kernel table has, as a measurement says it; nothing without a table."""
-    try:
-        table = baseline.kernels()
-    except UsageFailure:
-        return {}
-    launches = table.launches if table else ()
-    names = table.names if table else ()
-    return kernel_families.launched((names[k.name], k.grid, k.block) for k in launches if k.grid)
+    with suppress(UsageFailure):
+        if table := baseline.kernels():
+            sizes = ((table.names[k.name], k.grid, k.block) for k in table.launches if k.grid)
+            return kernel_families.launched(sizes)
+    return {}
 
 
 def _place(measurements: Processes) -> tuple[str, str]:

@@ -10,7 +10,7 @@ import inspect
 import math
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from numbers import Integral, Real
 from statistics import median
@@ -30,12 +30,20 @@ REPETITIONS = 3
 MOST_COMPILED = 8
 """Executions in which torch.compile compiles, in a row. It makes as many graphs of one function; in
 the next one it gives up, and the step runs without."""
+_LATE = 0.02
+"""The share of wall-clock time that is not the device's, from which on work may be on streams that
+nobody waits for."""
 _IDLE_MS = 0.05
 """A device that is idle is waited for in some microseconds."""
 
 
 class CudaTimer:
     """Waits for the device, and times work on it."""
+
+    late = False
+    """Whether the last run ended later by the wall's clock than by the device's."""
+    unjoined_ms = 0.0
+    """How long the device worked on in the last run, `apart`, when its current stream was done."""
 
     def synchronize(self) -> None:
         """Returns when the device has done all its work, in all streams."""
@@ -52,11 +60,11 @@ class CudaTimer:
             if torch.cuda.memory_allocated(number):
                 torch.cuda.synchronize(number)
 
-    def timed(self, run: Callable[[], object]) -> tuple[float, float, float]:
+    def timed(self, run: Callable[[], object], *, apart: bool = False) -> tuple[float, float]:
         """Calls `run` and waits for the device: device time and wall-clock time, in ms.
 
-        The first is that between two events around `run`, the second until all streams are done.
-        The third is how long others than the current stream worked on after that.
+        The first is that between two events around `run`, the second up to synchronisation. `apart`
+        waits for the current stream and then for all others, which takes waits of its own.
         """
         import torch
 
@@ -65,13 +73,18 @@ class CudaTimer:
         start.record()
         run()
         end.record()
-        end.synchronize()
-        wall = 1e3 * (time.perf_counter() - before)
+        if apart:
+            end.synchronize()
+        joined = time.perf_counter()
         torch.cuda.synchronize()
-        beside = 1e3 * (time.perf_counter() - before) - wall
-        if beside < _IDLE_MS:
-            beside = 0.0
-        return float(start.elapsed_time(end)), wall + beside, beside
+        done = time.perf_counter()
+        device, wall = float(start.elapsed_time(end)), 1e3 * (done - before)
+        self.late = wall - device > _LATE * wall
+        if apart:
+            torch.cuda.synchronize()  # what it takes where there is nothing to be waited for
+            idle = time.perf_counter() - done
+            self.unjoined_ms = 1e3 * (done - joined - idle)
+        return device, wall
 
 
 class Stopwatch:
@@ -121,7 +134,6 @@ class Executions:
         """In the order in which they occur, repetitions included."""
         self.warm_ups = 0
         """Executions that were discarded."""
-        self._beside: list[float] = []
         self._compiling: dict[str, Scalar] = {}
         self._memory = memory
         self._losses = Losses(work)
@@ -162,7 +174,7 @@ class Executions:
         """
         returned: list[object] = []
         self._memory.begin()
-        device_ms, wall_ms, beside = self.timer.timed(lambda: returned.append(self.work.step()))
+        device_ms, wall_ms = self.timer.timed(lambda: returned.append(self.work.step()))
         if ended:
             ended()
         peak = self._memory.peak()
@@ -170,7 +182,6 @@ class Executions:
         if timed:
             self.series.setdefault((STEP, "step_time"), []).append(device_ms)
             self.series.setdefault((STEP, "wall_time"), []).append(wall_ms)
-            self._beside.append(beside)
             if peak is not None:
                 self.series.setdefault((STEP, "peak_memory"), []).append(float(peak))
 
@@ -183,11 +194,19 @@ class Executions:
     def end_with_all_streams(self) -> None:
         """Has the step's times end when its kernels do, where its stream does not wait for all.
 
-        What ends later in one execution alone is an interruption of the host's.
+        Where that may be so, one more execution tells, and another one that it was no interruption
+        of the host's; not on ranks, which execute equally often.
         """
-        if self._beside and all(self._beside):
-            pairs = zip(self.series[STEP, "step_time"], self._beside, strict=True)
-            self.series[STEP, "step_time"] = [own + beside for own, beside in pairs]
+        beside = 0.0
+        for _ in range(0 if self.work.together or not self.timer.late else 2):
+            self.prepare()
+            device, wall = self.timer.timed(self.work.step, apart=True)
+            if self.timer.unjoined_ms < _IDLE_MS:
+                return
+            beside = wall - device - self.timer.unjoined_ms
+        if beside:
+            walls = self.series[STEP, "wall_time"]
+            self.series[STEP, "step_time"] = [max(wall - beside, 0.0) for wall in walls]
 
     @property
     def wall_ms(self) -> float:
@@ -323,7 +342,9 @@ def _event() -> Any:
 
 
 def _number(returned: object) -> float | None:
-    """The loss as a number; None for what is none."""
+    """The loss as a number, also of a mapping as Hugging Face's models return; else None."""
+    if isinstance(returned, Mapping):
+        returned = returned.get("loss")
     if isinstance(returned, Real) and not isinstance(returned, Integral):
         return float(returned)
     torch: Any = sys.modules.get("torch")  # without it loaded, nothing is a tensor

@@ -157,8 +157,7 @@ class KernelTable:
     idles: tuple[float, ...] = ()
     """Nanoseconds in which nothing ran, in each of those traces."""
     peers: tuple[KernelTable, ...] = ()
-    """Of a step of several ranks the tables of the others; this one is rank 0's. A baseline's have
-    no launches where they are rank 0's, and then their time alone is another."""
+    """Of a step of several ranks the tables of the others; this one is rank 0's."""
 
     @property
     def of_operators(self) -> bool:

@@ -41,6 +41,7 @@ def losses(*returned: object, reset: bool = True, reproducible: float | None = R
 
 def test_a_loss_is_a_float_or_a_tensor_of_floats() -> None:
     for returned, loss in (
+        ({"loss": torch.tensor(0.5), "logits": None}, 0.5),  # as Hugging Face's models return it
         (0.25, 0.25),
         (np.float32(0.25), 0.25),
         (torch.tensor(0.25), 0.25),
@@ -54,7 +55,7 @@ def test_a_loss_is_a_float_or_a_tensor_of_floats() -> None:
 
 def test_what_is_no_loss_is_not_looked_at() -> None:
     tensors = (torch.tensor(3), torch.empty(0), np.array(nan))
-    for returned in (None, 3, True, "0.25", (0.25,), {"loss": nan}, *tensors):
+    for returned in (None, 3, True, "0.25", (0.25,), {"losses": nan}, *tensors):
         assert losses(returned, None, returned) == {}
 
 
@@ -220,43 +221,35 @@ class Gpu:
 
 
 @pytest.mark.parametrize(
-    ("ms", "step_time", "wall_time"),
+    ("ms", "together", "step_time", "executions"),
     [
-        # Where the device is done when its stream is, the wait for others takes nothing.
-        ((1.0, 10.0, 0.0), 11.0, 11.0),
-        ((1.0, 10.0, 9.9), 11.0, 11.0),
-        ((1.0, 0.0, 0.0), 1.0, 1.0),
-        ((0.1, 0.1, 0.0), 0.2, 0.2),
+        ((1.0, 10.0, 0.0), False, 11.0, 3),
+        ((1.0, 10.0, 9.9), False, 11.0, 3),
+        # One more tells; where the device is done when its stream is, the wait takes nothing.
+        ((1.0, 0.0, 0.0), False, 1.0, 3),
+        ((0.1, 0.1, 0.0), False, 0.2, 4),
         # The step ends when its kernels do.
-        ((1.97, 0.0, 5.6), 7.57, 7.57),
-        ((1.0, 3.0, 8.0), 9.0, 9.0),
+        ((1.97, 0.0, 5.6), False, 7.57, 5),
+        ((1.0, 3.0, 8.0), False, 9.0, 5),
+        # Ranks execute it equally often.
+        ((1.0, 3.0, 8.0), True, 4.0, 3),
     ],
 )
 def test_a_step_ends_when_its_kernels_do_on_whatever_stream(
     ms: tuple[float, float, float],
+    together: bool,
     step_time: float,
-    wall_time: float,
+    executions: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     gpu = Gpu(monkeypatch)
-    made = Executions(Work(lambda: gpu.step(*ms), Phases()), CudaTimer(), Memory())
+    made = Executions(
+        Work(lambda: gpu.step(*ms), Phases(), together=together), CudaTimer(), Memory()
+    )
     made.repeat(3)
     made.end_with_all_streams()
     assert made.series[STEP, "step_time"] == pytest.approx([step_time] * 3, abs=0.02)
-    assert made.series[STEP, "wall_time"] == pytest.approx([wall_time] * 3, abs=0.02)
-    assert gpu.executions == 3
-
-
-def test_what_ends_later_in_one_execution_alone_is_the_hosts(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    gpu = Gpu(monkeypatch)
-    late = iter([0.0, 8.0, 0.0])
-    step = lambda: gpu.step(1.0, 3.0, next(late))  # noqa: E731
-    made = Executions(Work(step, Phases()), CudaTimer(), Memory())
-    made.repeat(3)
-    made.end_with_all_streams()
-    assert made.series[STEP, "step_time"] == pytest.approx([4.0] * 3, abs=0.02)
+    assert gpu.executions == executions
 
 
 # Compilation
