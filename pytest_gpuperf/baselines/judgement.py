@@ -9,13 +9,15 @@ verdicts: they say nothing of the baseline.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import product
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar
 
+from pytest_gpuperf.baselines.objections import other_work
 from pytest_gpuperf.baselines.reference import Baseline, baseline_of
 from pytest_gpuperf.catalogue import kernel_families
 from pytest_gpuperf.catalogue.architectures import CPU
@@ -37,7 +39,14 @@ from pytest_gpuperf.judge.verdict import (
     withheld,
 )
 from pytest_gpuperf.measure.device import guard
-from pytest_gpuperf.model.measurement import STEP, UNSEEN, WALL, KernelTable, Measurement
+from pytest_gpuperf.model.measurement import (
+    COMPILING,
+    STEP,
+    UNSEEN,
+    WALL,
+    KernelTable,
+    Measurement,
+)
 from pytest_gpuperf.model.metric import Metric
 from pytest_gpuperf.model.result import Attribution, Expectation, Outcome, Result, Verdict
 from pytest_gpuperf.storage.files import put_away, taken_out
@@ -56,6 +65,13 @@ NOT_AGAIN = "not-looked-again"
 KERNELS = "kernels"
 """What stands in a metric's place in the verdict on kernels; the catalogue does not have it."""
 
+_TOLD = {
+    UNSEEN: "{title}: part of the step is not counted, and not judged: {value}",
+    COMPILING: "{title} was compiled anew in {value} executions before any was measured: "
+    "TORCH_LOGS=recompiles says what changes. Pass a number that changes as a tensor, sizes to "
+    "torch.compile(dynamic=True), and compile outside of the step",
+}
+"""What is said of settings that a measurement has only where something is to be said."""
 _MUCH, _LONG_MS = 3.0, 50.0
 """Times as long, and milliseconds longer, as no neighbour makes a CPU's step by itself."""
 _OWN_TIME, _COLLECTIVE_TIME = "own_time", "collective_time"
@@ -382,11 +398,15 @@ def much_longer(result: Result, baseline: Baseline) -> tuple[str, ...]:
     )
 
 
-def unseen_part(measurement: Measurement) -> tuple[str, ...]:
-    """A note where a part of the step was not counted, so that no verdict is about it."""
-    where = measurement.fingerprint.settings.get(UNSEEN)
-    said = f"{measurement.title}: part of the step is not counted, and not judged: {where}"
-    return (said,) if where else ()
+def notes_on(measurements: Processes) -> Iterator[str]:
+    """What is to be said of a measurement whether it is judged or not."""
+    first = measurements[0]
+    if varies := other_work(measurements):
+        yield varies
+    for setting, said in _TOLD.items():
+        if setting in first.fingerprint.settings:
+            yield said.format(title=first.title, value=first.fingerprint.settings[setting])
+    yield from slower_ranks(first)
 
 
 def slower_ranks(measurement: Measurement) -> tuple[str, ...]:
@@ -408,17 +428,6 @@ def slower_ranks(measurement: Measurement) -> tuple[str, ...]:
         f"longer, {one.own / 1e6:.6g} ms where they take {one.peers / 1e6:.6g} ms"
         for one in found
     )
-
-
-def compiling(measurement: Measurement) -> tuple[str, ...]:
-    """A note for a step that torch.compile compiles each time, or did until it gave up."""
-    often = measurement.fingerprint.settings.get("compiling")
-    said = (
-        f"{measurement.title} was compiled anew in {often} executions before any was measured: "
-        "TORCH_LOGS=recompiles says what changes. Pass a number that changes as a tensor, sizes to "
-        "torch.compile(dynamic=True), and compile outside of the step"
-    )
-    return (said,) if often else ()
 
 
 def fails(said: Verdict | Expectation, settings: Settings) -> bool:
@@ -641,13 +650,11 @@ def _instead(here: Mapping[str, str], there: Mapping[str, str]) -> str:
 
 def _launched(baseline: Baseline) -> Mapping[str, str]:
     """What the baseline's kernel table has, as a measurement says it; nothing without a table."""
-    try:
-        table = baseline.kernels()
-    except UsageFailure:
-        return {}
-    launches = table.launches if table else ()
-    names = table.names if table else ()
-    return kernel_families.launched((names[k.name], k.grid, k.block) for k in launches if k.grid)
+    with suppress(UsageFailure):
+        if table := baseline.kernels():
+            sizes = ((table.names[k.name], k.grid, k.block) for k in table.launches if k.grid)
+            return kernel_families.launched(sizes)
+    return {}
 
 
 def _place(measurements: Processes) -> tuple[str, str]:

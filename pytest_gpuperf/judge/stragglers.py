@@ -81,35 +81,30 @@ def changed_rank(
     of_all = reduce(and_, more)
     own = [sum((one - of_all).values()) for one in more]
     busy, idle = ([_grown(new, old, part) for new, old in sides] for part in (_busy, _idle))
-    both = [a.by + b.by for a, b in zip(busy, idle, strict=True)]
+    both = [a + b for (a, _), (b, _) in zip(busy, idle, strict=True)]
     most = max(range(count), key=lambda rank: (own[rank] > 0, both[rank], own[rank]))
     if count == 1 or own[most]:
         return most, own[most] > 0 and count > 1
     for grown in (idle, busy):
-        first, second = sorted(range(count), key=lambda rank: -grown[rank].by)[:2]
-        by = grown[first].by
-        if by > grown[first].least and grown[second].by < SHARED * by:
+        first, second = sorted(range(count), key=lambda rank: -grown[rank][0])[:2]
+        by, least = grown[first]
+        if by > least and grown[second][0] < SHARED * by:
             return first, True
     return most, False
 
 
-@dataclass(frozen=True)
-class _Grown:
-    """By how many nanoseconds a rank grew, and what it has to have grown by to be sure."""
-
-    by: float
-    least: float
-
-
 def _grown(
     new: Sequence[KernelTable], old: Sequence[KernelTable], part: Callable[[KernelTable], Times]
-) -> _Grown:
-    """Of the shortest of each table's executions: what they share is none of chance's."""
+) -> tuple[float, float]:
+    """By how many nanoseconds a rank grew, and by how many it has to have grown to be sure.
+
+    Of the shortest of each table's executions: what they share is none of chance's.
+    """
     times = [[part(table) for table in side] for side in (new, old)]
     now, then = (fmean(map(min, of)) for of in times)
     apart = max(max(one) - min(one) for of in times for one in of)
     step = fmean(min(_busy(table)) + min(_idle(table)) for table in old)
-    return _Grown(now - then, max(LEAST * step, SURE * apart))
+    return now - then, max(LEAST * step, SURE * apart)
 
 
 def _busy(table: KernelTable) -> Times:
@@ -121,17 +116,8 @@ def _idle(table: KernelTable) -> Times:
 
 
 def of_rank(table: KernelTable, rank: int) -> KernelTable:
-    """The table of a rank; of one whose launches are rank 0's these, in the time that it took."""
-    if not 0 < rank <= len(table.peers):
-        return replace(table, peers=())
-    peer = table.peers[rank - 1]
-    if peer.launches or not peer.busy:
-        return peer
-    own = math.fsum(launch.duration for launch in table.launches)
-    longer = fmean(peer.busy) / own if own else 1.0
-    launches = tuple(replace(one, duration=longer * one.duration) for one in table.launches)
-    idle, busy, idles = peer.idle, peer.busy, peer.idles
-    return replace(table, launches=launches, idle=idle, busy=busy, idles=idles, peers=())
+    """The table of a rank; rank 0's where there is none of that one."""
+    return table.peers[rank - 1] if 0 < rank <= len(table.peers) else replace(table, peers=())
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from pytest_gpuperf.errors import MeasurementError, UnsoundStep
 from pytest_gpuperf.measure.collector import PhaseNames, Plan, Work, each, no_reset
 from pytest_gpuperf.measure.device.memory import CudaMemory
 from pytest_gpuperf.measure.trace.host_calls import Compilations
-from pytest_gpuperf.model.measurement import STEP, Scalar
+from pytest_gpuperf.model.measurement import COMPILING, STEP, Scalar
 
 Series = dict[tuple[str, str], list[float]]
 """(phase, metric name) -> one value per round or repetition."""
@@ -242,7 +242,7 @@ def warm_ups(work: Work, plan: Plan, said: dict[str, Scalar], after: int | None)
         if number >= planned and not anew:
             break
     if compiled > MOST_COMPILED / 2:  # a function may have had some of its graphs before
-        said["compiling"] = f"{compiled} of {number}"
+        said[COMPILING] = f"{compiled} of {number}"
 
 
 @contextmanager

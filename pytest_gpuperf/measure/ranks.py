@@ -16,7 +16,6 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
@@ -48,8 +47,6 @@ VARIABLE = "GPUPERF_RANKS"
 """The environment variable with the name of the meeting that a session holds for its ranks, and
 whether that session judges."""
 
-_VERDICT, _KERNELS = "the verdict", "kernels"
-"""The barrier that a measurement ends with, and what is said there where kernels are wanted."""
 _ENDING = 3.0
 """Seconds that a rank that has failed gets to say why."""
 _OURS = f"{os.sep}pytest_gpuperf{os.sep}"
@@ -134,10 +131,8 @@ class OtherRanks:
 
     def __init__(self, rank: Rank, time_limit: float, tell: Callable[[str], object]) -> None:
         self.rank = rank
-        self.owed: tuple[Progress, Callable[[], Measurement]] | None = None
-        """That of a measurement whose verdict is to come, which all ranks wait for; and what they
-        do if kernels are wanted first.
-        """
+        self.owed: Progress | None = None
+        """That of a measurement whose verdict is to come, which all ranks wait for."""
         self.held = (
             Rendezvous(rank.rendezvous, rank.count, time_limit, tell=tell) if rank.leads else None
         )
@@ -166,15 +161,13 @@ class OtherRanks:
 
     def verdict(self, outcome: str) -> str:
         """How the test of the measurement ends where that is judged, on every rank."""
-        owed, self.owed = self.owed, None
-        if owed is None:
+        progress, self.owed = self.owed, None
+        if progress is None:
             return outcome
-        progress, kernels = owed
         with progress.aside():  # the leading rank may wait for fresh ranks
-            while (said := self.client.arrive(_VERDICT, outcome)) == _KERNELS:
-                kernels()
+            outcome = self.client.arrive("the verdict", outcome)
         self.client.says("rest")
-        return str(said)
+        return outcome
 
     @property
     def stopped(self) -> bool:
@@ -210,6 +203,9 @@ class RankInstrument(Instrument):
                 "under torchrun"
             )
         self._own = own
+        self._kernels = rank.kernels or settings.kernels == "always"
+        self.launcher: RankLauncher | None = None
+        """Starts the fresh ranks that look at kernels, where these did not."""
         self.others = OtherRanks(rank, settings.time_limit, tell)
 
     @property
@@ -240,36 +236,12 @@ class RankInstrument(Instrument):
             return bool(client.arrive("the end of a round", decided(rounds)))
 
         plan = replace(plan, enough=enough)
-        made: list[Measurement] = []
-
-        def own(*, kernels: bool) -> Measurement:
-            made.extend(() if made else self._own.measure(subject, work, plan))
-            return self._own.with_kernels(made[0], work, plan) if kernels else made[0]
-
-        whole = self._of_all(partial(own, kernels=rank.kernels), what, work)
-        if not rank.launched:
-            kernels = partial(own, kernels=True)
-            self.others.owed = shown, lambda: self._of_all(kernels, f"the kernels of {what}", work)
-        return (whole,)
-
-    def with_kernels(self, measurement: Measurement, *_: object) -> Measurement:
-        """The same with the kernels of every rank, on the leading one. Raises as `measure`."""
-        owed = self.others.owed
-        if self.others.held is None or owed is None:
-            return measurement
-        self.others.owed = None  # after a failure nobody waits for a verdict
-        self.others.client.arrive(_VERDICT, _KERNELS)
-        counted = owed[1]()
-        self.others.owed = owed
-        return replace(measurement, kernels=counted.kernels)
-
-    def _of_all(self, own: Callable[[], Measurement], what: str, work: Work) -> Measurement:
-        """What each rank measures as its `own`: on the leading one that of all of them."""
-        rank, client = self.others.rank, self.others.client
         work.phases.entered = lambda phase: client.says("enter", phase=phase)
         try:
             client.arrive(f"the beginning of {what}")
-            measured = own()
+            (measured,) = self._own.measure(subject, work, plan)
+            if self._kernels:
+                measured = self._own.with_kernels(measured, work, plan)
             client.arrive(f"the end of {what}", files.to_json(measured), last=True)
         except BaseException as error:
             why = client.fails(error)
@@ -279,8 +251,14 @@ class RankInstrument(Instrument):
             raise
         finally:
             work.phases.entered = None
+        self.others.owed = None if rank.launched else shown
         held = self.others.held
-        return joined(read(held.brought())) if held is not None else measured
+        return (joined(read(held.brought())) if held is not None else measured,)
+
+    def with_kernels(self, measurement: Measurement, work: Work, plan: Plan) -> Measurement:
+        """The same with the kernels of every rank, on the leading one. Raises as `measure`."""
+        fresh = self.launcher if self.others.held is not None else None
+        return measurement if fresh is None else fresh.with_kernels(measurement, work, plan)
 
 
 class RankLauncher(Measurer):
@@ -313,15 +291,15 @@ class RankLauncher(Measurer):
     def measure(self, subject: Subject, work: Work, _: Plan) -> tuple[Measurement, ...]:
         """The measurement of all ranks. Raises UnsoundStep, with what the rank at fault wrote."""
         work.progress.begins(f"{self._count} ranks in fresh processes")
-        tick, kernels = work.progress.goes_on, self._kernels
-        return (self._measured(subject.test, subject.name, tick, kernels=kernels),)
+        asked = subject.test, subject.name, work.progress
+        return (self._measured(*asked, kernels=self._kernels),)
 
     def with_kernels(self, measurement: Measurement, work: Work, _: Plan) -> Measurement:
         """The same with the kernels of every rank, of fresh ones where these did not look."""
         if measurement.kernels is not None:
             return measurement
         work.progress.begins(f"kernels of {self._count} ranks in fresh processes")
-        asked = measurement.test, measurement.name, work.progress.goes_on
+        asked = measurement.test, measurement.name, work.progress
         return replace(measurement, kernels=self._measured(*asked, kernels=True).kernels)
 
     def measurements(
@@ -337,19 +315,14 @@ class RankLauncher(Measurer):
         known, progress = self._known.setdefault((test, name), []), self._replicas.progress
         if meanwhile:
             meanwhile()
-
-        def tick() -> None:
-            self._waits()
-            progress.goes_on()
-
         for _ in each(progress, "not settled, fresh ranks", count - len(known)):
-            known.append(self._measured(test, name, tick))
+            known.append(self._measured(test, name, progress))
         return tuple(known[:count])
 
     def _measured(
-        self, test: str, only: str, tick: Callable[[], object], *, kernels: bool = False
+        self, test: str, only: str, progress: Progress, *, kernels: bool = False
     ) -> Measurement:
-        """The measurement `only` of this test; `tick` is called while it is awaited."""
+        """The measurement `only` of this test."""
         name = f"gpuperf-{os.getuid()}-{uuid.uuid4().hex}"
         told = {"meeting": name, "decides": self._decides, "only": only, "kernels": kernels}
         shared = {
@@ -372,6 +345,10 @@ class RankLauncher(Measurer):
             for number in range(self._count)
         ]
         started: list[FreshProcess] = []
+
+        def tick() -> None:
+            self._waits()
+            progress.goes_on()
 
         def ended(number: int) -> str:
             return started[number].ended() if started else ""

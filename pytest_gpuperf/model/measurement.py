@@ -26,6 +26,10 @@ a baseline: for a hint alone."""
 PAPER_WINDOW = "paper-window"
 """The name of the paper's protocol, and of the part of a process that it counts."""
 
+COMPILING = "compiling"
+"""The setting that says in how many of the first executions torch.compile compiled, where in most.
+"""
+
 UNSEEN = "unseen"
 """The setting that says where a part of the step ran of which nothing was counted."""
 
@@ -153,8 +157,7 @@ class KernelTable:
     idles: tuple[float, ...] = ()
     """Nanoseconds in which nothing ran, in each of those traces."""
     peers: tuple[KernelTable, ...] = ()
-    """Of a step of several ranks the tables of the others; this one is rank 0's. A baseline's have
-    no launches where they are rank 0's, and then their time alone is another."""
+    """Of a step of several ranks the tables of the others; this one is rank 0's."""
 
     @property
     def of_operators(self) -> bool:

@@ -23,7 +23,6 @@ from pytest_gpuperf.baselines.judgement import (
     much_longer,
     not_collected,
 )
-from pytest_gpuperf.baselines.objections import other_work
 from pytest_gpuperf.baselines.reference import Baseline
 from pytest_gpuperf.catalogue import architectures
 from pytest_gpuperf.catalogue.metric_catalogue import ALWAYS, catalogue, no_metric
@@ -445,10 +444,7 @@ class GpuPerf:
         first, *others = result.measurements
         if self._wants_kernels(result):
             first = with_kernels()
-        varying = filter(None, [other_work(result.measurements)])
-        said = (judgement.unseen_part, judgement.slower_ranks, judgement.compiling)
-        varied = (*varying, *(note for of in said for note in of(first)))
-        notes = (*result.notes, *varied)
+        notes = (*result.notes, *judgement.notes_on((first, *others)))
         result = replace(result, measurements=(first, *others), notes=notes)
         if baseline is not None and self._settings.judge:
             result = attributed(result, baseline)

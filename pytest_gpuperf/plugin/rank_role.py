@@ -16,7 +16,7 @@ from pytest_gpuperf.measure.barrier import ENDED, STOPPED
 
 if TYPE_CHECKING:
     from pytest_gpuperf.measure.instrument import Instrument
-    from pytest_gpuperf.measure.ranks import OtherRanks, Rank, RankLauncher
+    from pytest_gpuperf.measure.ranks import OtherRanks, Rank, RankInstrument, RankLauncher
     from pytest_gpuperf.measure.replica import Replicas
     from pytest_gpuperf.model.settings import Settings
 
@@ -43,8 +43,7 @@ class RankRole:
 
     def __init__(self, config: pytest.Config, settings: Settings, rank: Rank) -> None:
         self.rank = rank
-        self.others: OtherRanks | None = None
-        """The ranks that this process measures with, once it has an instrument."""
+        self._instrument: RankInstrument | None = None
         self._config = config
         self._gpus: tuple[str, ...] = ()
         """Those of all ranks that torchrun has started, where this process has taken one."""
@@ -68,21 +67,28 @@ class RankRole:
         return not (self.rank.leads or self.rank.launched)
 
     @property
+    def others(self) -> OtherRanks | None:
+        """The ranks that this process measures with, once it has an instrument."""
+        return self._instrument.others if self._instrument is not None else None
+
+    @property
     def stopped(self) -> bool:
         """Whether the ranks have stopped for one of them: no test after that one is measured."""
         return self.others is not None and self.others.stopped
 
     def instrument(self, own: Instrument) -> Instrument:
         """Measures what all ranks execute, on this one by `own`. Raises UsageFailure."""
-        made = ranks.RankInstrument(own, self.rank, self.settings, self._tell)
-        self.others = made.others
-        return made
+        self._instrument = ranks.RankInstrument(own, self.rank, self.settings, self._tell)
+        return self._instrument
 
     def launcher(self, replicas: Replicas, *, decides: bool) -> RankLauncher:
         """Starts as many ranks again, in the place of `replicas`."""
-        return ranks.RankLauncher(
+        made = ranks.RankLauncher(
             replicas, self.rank.count, self._gpus, decides=decides, waits=self._keeps_waiting
         )
+        if self._instrument is not None:
+            self._instrument.launcher = made
+        return made
 
     def say(self, what: str) -> None:
         """Says something of this rank past pytest's capture."""

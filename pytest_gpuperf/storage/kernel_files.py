@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -17,7 +16,6 @@ from functools import lru_cache
 from pathlib import Path
 
 from pytest_gpuperf.errors import BadFile
-from pytest_gpuperf.judge.alignment import keys
 from pytest_gpuperf.model.entry import KernelFile, KernelList, Tables
 from pytest_gpuperf.model.measurement import Device, KernelTable, Measurement
 from pytest_gpuperf.storage import baseline_files, files
@@ -122,18 +120,7 @@ def chosen(measurements: Sequence[Measurement]) -> KernelTable | None:
     match, since then the step launches something else every time or was not counted.
     """
     tables = [m.kernels for m in measurements if m.kernels is not None and not m.kernels.mismatch]
-    table = next((table for table in tables if table.metrics), tables[0] if tables else None)
-    if table is None or not table.peers:
-        return table
-    return replace(table, peers=tuple(_told_by(table, peer) for peer in table.peers))
-
-
-def _told_by(first: KernelTable, peer: KernelTable) -> KernelTable:
-    """A rank's table, without the launches where rank 0 has the same: mostly all ranks have."""
-    if keys(first) != keys(peer):
-        return peer
-    busy = math.fsum(launch.duration for launch in peer.launches)
-    return KernelTable((), (), (), peer.idle, busy=(busy,), idles=(peer.idle,))
+    return next((table for table in tables if table.metrics), tables[0] if tables else None)
 
 
 def listed(table: KernelTable) -> KernelList:

@@ -17,9 +17,9 @@ from pytest_gpuperf.baselines.judgement import (
     Processes,
     Ratio,
     attributed,
-    compiling,
     fails,
     not_collected,
+    notes_on,
 )
 from pytest_gpuperf.catalogue import kernel_families
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
@@ -559,6 +559,6 @@ def test_processes_that_a_test_already_took_are_used_first(
 
 def test_a_step_that_is_compiled_each_time_is_said_with_what_to_do() -> None:
     often = measurement({"cycles": [1.0]}, settings={"compiling": "8 of 9"})
-    (said,) = compiling(often)
+    (said,) = notes_on((often,))
     assert said.startswith(f"{often.title} was compiled anew in 8 of 9 executions before any was")
-    assert compiling(measurement({"cycles": [1.0]})) == ()
+    assert not [*notes_on((measurement({"cycles": [1.0]}),))]

@@ -11,7 +11,8 @@ import gc
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -239,13 +240,11 @@ def _count(
     from pytest_gpuperf.measure.cpu.unseen import part_unseen
 
     phases: list[str] | None = None
-    works: list[Mapping[object, Sequence[int]]] = []
     watched: list[Unseen] = []
     for _ in each(work.progress, "counting, round", rounds, after):
         unseen, kept = _counted(work, losses)
         watched.append(unseen)
         counter = unseen.counter
-        works.append(counter.work)
         names = list(counter.phases)
         if phases is not None and names != phases:
             raise MeasurementError(
@@ -265,22 +264,23 @@ def _count(
     for metric, _ in lost:
         for phase in (STEP, *(phases or ())):
             series.pop((phase, metric), None)
-    said = {UNEQUAL: _unequal(works[0], works[-1]), UNSEEN: part_unseen(watched)}
+    said = {
+        UNEQUAL: _unequal(watched[0].counter.work, watched[-1].counter.work),
+        UNSEEN: part_unseen(watched),
+    }
     settings: dict[str, Scalar] = {name: words for name, words in said.items() if words}
     return tuple(Unsupported(*one) for one in lost), settings
 
 
-def _unequal(first: Mapping[object, Sequence[int]], last: Mapping[object, Sequence[int]]) -> str:
+def _unequal(first: Counter[tuple[object, str]], last: Counter[tuple[object, str]]) -> str:
     """What two executions did unequally, as "aten.mm 12 and 14 calls"; "" where they are equal."""
-    said = []
-    for operator in dict.fromkeys((*first, *last)):
-        pairs = zip(first.get(operator, (0, 0)), last.get(operator, (0, 0)), strict=True)
-        for (one, other), unit in zip(pairs, ("calls", "FLOP"), strict=True):
-            if one != other:
-                said.append(f"{operator} {one:,} and {other:,} {unit}")
-                break
+    said: dict[object, str] = {}
+    for operator, unit in first | last:
+        one, other = first[operator, unit], last[operator, unit]
+        if one != other:
+            said.setdefault(operator, f"{operator} {one:,} and {other:,} {unit}")
     more = len(said) - _NAMED
-    return ", ".join(said[:_NAMED]) + (f", and {more} others" if more > 0 else "")
+    return ", ".join([*said.values()][:_NAMED]) + (f", and {more} others" if more > 0 else "")
 
 
 def _counted(work: Work, losses: Losses, operators: Operators | None = None) -> tuple[Unseen, int]:

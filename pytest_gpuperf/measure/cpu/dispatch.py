@@ -12,7 +12,7 @@ import math
 import threading
 import time
 import weakref
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from concurrent import futures
 from contextlib import ExitStack, contextmanager
@@ -123,8 +123,8 @@ class StepCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.memory = operators.memory if operators else Memory()
         self.hooks_refused = False
         """Whether the step refused saved-tensor hooks: its saved bytes are not counted then."""
-        self.work: defaultdict[object, list[int]] = defaultdict(lambda: [0, 0])
-        """Calls and FLOPs of the whole step, by operator."""
+        self.work: Counter[tuple[object, str]] = Counter()
+        """Of the whole step, by operator and unit: calls and FLOP."""
         self.in_threads = False
         """Whether other threads called operators too: what lives at once is chance then."""
         self.own_ns: dict[int, int] = {}
@@ -247,9 +247,8 @@ class StepCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         with self._lock:
             self.in_threads |= here.thread != self._own_thread
             made = self.memory.note(result, (args, kwargs), number)
-            of_operator = self.work[operator]
-            of_operator[0] += counted
-            of_operator[1] += flops
+            self.work[operator, "calls"] += counted
+            self.work[operator, "FLOP"] += flops
             for counts in here.counted_now:
                 counts.operators += counted
                 counts.flops += flops
