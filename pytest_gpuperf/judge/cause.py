@@ -231,9 +231,9 @@ class Case:
         for types in {one.retyped for one in changes if one.retyped}:
             its = [one for one in changes if one.retyped == types]
             its += [one for one in casts if one.launch.dtype == types[1]]
-            found.append((cost_of(its), types, its))
+            found.append((_made_by(its), types, its))
         grown, (then, now), its = max(found, key=lambda one: one[:2], default=(0.0, ("", ""), []))
-        if grown <= 0 or grown < _PRECISE * cost_of(changes):
+        if grown <= 0 or grown < _PRECISE * _made_by(changes):
             return {}
         first = min((one.launch for one in its), key=lambda launch: launch.position)
         where = {"line": first.place[0], "function": first.place[1]}
@@ -282,7 +282,10 @@ class Case:
         left = (one.launch for one in self.suspect.of(ChangeKind.REMOVED) if _computes(one.launch))
         gone = [launch for launch in left if (launch.place, launch.family) not in still]
         come = [launch for launch in self.suspect.added if _computes(launch)]
-        few = len(self.suspect.added) <= _UNFUSED * len(gone)
+        # Of operators views cost nothing, and backward only follows.
+        many = self.suspect.added if self.frame.timed else come
+        few = len(many) <= _UNFUSED * len(gone)
+        come, gone = ([o for o in side if not o.backward] or side for side in (come, gone))
         if not (self.frame.located and gone and come and few):
             return {}
         now, then = (_largest((one.short, one.cost) for one in side) for side in (come, gone))
@@ -290,6 +293,12 @@ class Case:
         # There are few operators: one is used for another only where it was not used before.
         alike = now == then or (not self.frame.timed and (now in old or then in new))
         return {} if alike else {"what": now, "formerly": then}
+
+
+def _made_by(changes: Sequence[LaunchChange]) -> float:
+    """The bytes that operators make more of."""
+    sides = [(change.now, 1.0) for change in changes] + [(change.then, -1.0) for change in changes]
+    return math.fsum(sign * (one.size[1] or 0.0) for one, sign in sides if one)
 
 
 def _suspected(case: Case) -> Case | None:

@@ -6,6 +6,7 @@ code and of none. Nor are torch and this package, which a fingerprint names by i
 
 from __future__ import annotations
 
+import re
 import sys
 from functools import cache
 from importlib import metadata
@@ -53,6 +54,7 @@ def _of_package(package: str) -> str:
     if package in _ASIDE:
         return ""
     try:
-        return metadata.distribution(package).name
+        name = metadata.distribution(package).name
     except metadata.PackageNotFoundError:
-        return next(iter(metadata.packages_distributions().get(package, [])), "")
+        name = next(iter(metadata.packages_distributions().get(package, [])), "")
+    return re.sub(r"[-_.]+", "-", name).lower()  # releases of one write its hyphens otherwise
