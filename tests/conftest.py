@@ -70,7 +70,8 @@ def torch_stays() -> Iterator[None]:
     class Snapshot(pytester.SysModulesSnapshot):
         def __init__(self, preserve: Callable[[str], bool] | None = None) -> None:
             def kept(name: str) -> bool:
-                return name.startswith("torch.") or bool(preserve and preserve(name))
+                its = name.startswith(("torch.", "sympy", "mpmath"))  # and what it is made with
+                return its or bool(preserve and preserve(name))
 
             super().__init__(kept)
 

@@ -9,6 +9,7 @@ verdicts: they say nothing of the baseline.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -383,13 +384,11 @@ def much_longer(result: Result, baseline: Baseline) -> tuple[str, ...]:
     On the processor model of the baseline, and far beyond what other processes make of it.
     """
     entry, here = baseline.entry, result.first.fingerprint.software.get("cpu")
-    then = entry.settings.get(WALL) if entry else None
-    known = [m.fingerprint.settings.get(WALL) for m in result.measurements]
-    times = [one for one in (then, *known) if isinstance(one, (int, float))]
     moved = any(v.outcome in (Outcome.REGRESSED, Outcome.IMPROVED) for v in result.verdicts)
-    if entry is None or entry.software.get("cpu") != here or moved or len(times) <= len(known):
+    if entry is None or entry.software.get("cpu") != here or moved:
         return ()
-    before, least = times[0], min(times[1:])
+    before = float(entry.settings.get(WALL, math.inf))
+    least = min(float(m.fingerprint.settings.get(WALL, 0.0)) for m in result.measurements)
     if least <= max(_MUCH * before, before + _LONG_MS):
         return ()
     return (

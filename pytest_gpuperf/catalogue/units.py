@@ -182,7 +182,7 @@ def counted(number: int, noun: str) -> str:
     """A number and what it counts: "1 measurement", "3 processes"."""
     if number == 1:
         return f"1 {noun}"
-    return f"{number:,} {noun}{'es' if noun.endswith('s') else 's'}"
+    return f"{number:,} {noun}{'es' if noun.endswith(('s', 'ch')) else 's'}"
 
 
 def few(parts: Sequence[str], most: int, rest: str = "more") -> str:

@@ -32,11 +32,9 @@ def upgrades(
     then, calls = _launches(old), _launches(new)
     found = []
     for name in (name for name in now if before.get(name, now[name]) != now[name]):
-        located = then is not None and calls is not None
-        counts = (then[name], calls[name]) if then is not None and calls is not None else (0, 0)
-        if name in _MACHINES or (located and not any(counts) and is_library(name)):
-            continue
-        found.append(Upgrade(name, before[name], now[name], *counts))
+        counts = (then[name], calls[name]) if then is not None and calls is not None else None
+        if name not in _MACHINES and not (counts == (0, 0) and is_library(name)):
+            found.append(Upgrade(name, before[name], now[name], *(counts or (0, 0))))
     return tuple(sorted(found, key=lambda one: one.launches_before == one.launches_after))
 
 

@@ -278,14 +278,9 @@ def pytest_runtest_makereport(
     if report.failed:
         item.stash[_EXCUSED] = True
     if call.when == "teardown" and not item.stash.get(_EXCUSED, False):
-        results = fixture.results if fixture else []
-        measured = {result.name for result in results if result.measurements}
-        left = [
-            name
-            for name in item.config.stash[_SESSION].entries.get(item.nodeid, ())
-            if name not in measured
-        ]
-        if left:
+        measured = [one.name for one in (fixture.results if fixture else ()) if one.measurements]
+        entries = item.config.stash[_SESSION].entries.get(item.nodeid, ())
+        if left := [name for name in entries if name not in measured]:
             report.__dict__["gpuperf_unmeasured"] = left
     if not _concerns_us(item):
         return report
@@ -427,8 +422,7 @@ class _Gatherer:
         refusal = "" if again else report.__dict__.get("gpuperf_refusal", "")
         if "gpuperf_skipped" in report.__dict__ and not again:
             self._skipped[report.nodeid] = report.__dict__["gpuperf_skipped"]
-        unmeasured = report.__dict__.get("gpuperf_unmeasured", [])
-        if unmeasured:
+        if unmeasured := report.__dict__.get("gpuperf_unmeasured"):
             self._gathered().unmeasured[report.nodeid] = unmeasured
         if texts or refusal:
             ledger = self._gathered()

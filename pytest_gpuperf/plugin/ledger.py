@@ -246,13 +246,13 @@ class Ledger:
 
     def _left_out(self) -> str:
         """What has an entry in the baseline and was not measured, as a sentence; "" for nothing."""
+        if not self.unmeasured:
+            return ""
         titles = [
             title_of(test, name) + (f" ({self.skipped[test]})" if test in self.skipped else "")
             for test, names in self.unmeasured.items()
             for name in names
         ]
-        if not titles:
-            return ""
         fails = ", which fails the session" if self._settings.require_judged else ""
         return f"not measured though the baseline has an entry of it{fails}: {', '.join(titles)}"
 

@@ -54,11 +54,6 @@ _LETTING_GO_S = 0.05
 """Other threads, as gloo's are, let go of a result a moment after the step has it."""
 
 _NO_TRACE = "there is no GPU whose activity could be traced"
-_PEAK, _SAVED = "peak_memory", "saved_bytes"
-_AT_ONCE = "other threads of the step allocate too, and what they hold at the same time is chance"
-_HOOKS_REFUSED = (
-    "saved-tensor hooks count them, and the step disables those, as torch.func's transforms do"
-)
 
 _Series = dict[tuple[str, str], list[float]]
 
@@ -237,6 +232,7 @@ def _count(
     `after` executions follow. Returns what could not be counted; and, as settings, what differs
     between them and what was not seen.
     """
+    from pytest_gpuperf.measure.cpu.dispatch import PEAK
     from pytest_gpuperf.measure.cpu.unseen import part_unseen
 
     phases: list[str] | None = None
@@ -256,12 +252,9 @@ def _count(
             for metric, value in asdict(counts).items():
                 series.setdefault((phase, metric), []).append(float(value))
         series.setdefault((STEP, "kept_memory"), []).append(float(kept))
-        series.setdefault((STEP, _PEAK), []).append(float(counter.memory.peak))
-    lost = [
-        *([(_SAVED, _HOOKS_REFUSED)] if any(one.counter.hooks_refused for one in watched) else []),
-        *([(_PEAK, _AT_ONCE)] if any(one.counter.in_threads for one in watched) else []),
-    ]
-    for metric, _ in lost:
+        series.setdefault((STEP, PEAK), []).append(float(counter.memory.peak))
+    lost = {metric: why for one in watched for metric, why in one.counter.uncounted.items()}
+    for metric in lost:
         for phase in (STEP, *(phases or ())):
             series.pop((phase, metric), None)
     said = {
@@ -269,7 +262,7 @@ def _count(
         UNSEEN: part_unseen(watched),
     }
     settings: dict[str, Scalar] = {name: words for name, words in said.items() if words}
-    return tuple(Unsupported(*one) for one in lost), settings
+    return tuple(Unsupported(*one) for one in sorted(lost.items(), reverse=True)), settings
 
 
 def _unequal(first: Counter[tuple[object, str]], last: Counter[tuple[object, str]]) -> str:
@@ -285,7 +278,7 @@ def _unequal(first: Counter[tuple[object, str]], last: Counter[tuple[object, str
 
 def _counted(work: Work, losses: Losses, operators: Operators | None = None) -> tuple[Unseen, int]:
     """One execution of the step, counted, and the bytes of what it made that outlive it."""
-    from pytest_gpuperf.measure.cpu.dispatch import StepCounter
+    from pytest_gpuperf.measure.cpu.dispatch import PEAK, StepCounter
     from pytest_gpuperf.measure.cpu.unseen import Unseen
 
     work.reset()
@@ -301,7 +294,7 @@ def _counted(work: Work, losses: Losses, operators: Operators | None = None) -> 
             # Cycles are garbage: no more is kept by them than by the next collection.
             gc.collect(0)
         finally:
-            others = counter.in_threads or _has_process_group()
+            others = PEAK in counter.uncounted or _has_process_group()
             kept = counter.memory.end(_LETTING_GO_S if others else 0.0)
     return unseen, kept
 

@@ -51,6 +51,12 @@ _CPU_ATTENTION = {
 _NOT_COUNTED = {aten.detach}
 """Autograd detaches what it saves whenever someone watches it save, as `StepCounter` does."""
 
+PEAK = "peak_memory"
+_AT_ONCE = "other threads of the step allocate too, and what they hold at the same time is chance"
+_HOOKS_REFUSED = (
+    "saved-tensor hooks count them, and the step disables those, as torch.func's transforms do"
+)
+
 _has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
 _COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
 _AUTOGRAD: Any = torch._C._autograd
@@ -121,12 +127,10 @@ class StepCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.phases: dict[str, Counts] = {}
         """Phases in the order in which they first occur."""
         self.memory = operators.memory if operators else Memory()
-        self.hooks_refused = False
-        """Whether the step refused saved-tensor hooks: its saved bytes are not counted then."""
+        self.uncounted: dict[str, str] = {}
+        """The metrics that could not be counted, each with the reason."""
         self.work: Counter[tuple[object, str]] = Counter()
         """Of the whole step, by operator and unit: calls and FLOP."""
-        self.in_threads = False
-        """Whether other threads called operators too: what lives at once is chance then."""
         self.own_ns: dict[int, int] = {}
         """The processor time of each thread while it counted, by its number in the system."""
         self.inside_ns = 0
@@ -190,7 +194,7 @@ class StepCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def go_without_hooks(self) -> None:
         """Counts no saved bytes of this thread from now on, if it counts."""
         if here := self._threads.get(get_ident()):
-            self.hooks_refused = True
+            self.uncounted["saved_bytes"] = _HOOKS_REFUSED
             here.hooks.close()
 
     def enter(self, phase: str) -> None:
@@ -245,7 +249,8 @@ class StepCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         ]
         flops = formula(*args, **kwargs, out_val=result) if formula else 0
         with self._lock:
-            self.in_threads |= here.thread != self._own_thread
+            if here.thread != self._own_thread:
+                self.uncounted[PEAK] = _AT_ONCE
             made = self.memory.note(result, (args, kwargs), number)
             self.work[operator, "calls"] += counted
             self.work[operator, "FLOP"] += flops

@@ -117,8 +117,8 @@ def _upgraded(one: Upgrade, attribution: Attribution) -> str:
     """As in "monai 1.4.0 -> 1.6.1 (its code calls 2,663 operators; were 2,523)"."""
     if one.launches_before == one.launches_after:
         return str(one)
-    calls, those = ("calls", "operators") if attribution.of_operators else ("launches", "kernels")
-    return f"{one} (its code {calls} {one.launches_after:,} {those}; were {one.launches_before:,})"
+    calls, what = _WORDS[attribution.of_operators]
+    return f"{one} (its code {calls} {one.launches_after:,} {what}s; were {one.launches_before:,})"
 
 
 def _blamed(attribution: Attribution) -> str:
@@ -135,22 +135,20 @@ def _blamed(attribution: Attribution) -> str:
         return f"{duration(step.change)}{_relative(step.relative)}: {together}"
     if cause.change is None and not cause.line and (cause.family or not cause.what):
         return ""
-    who = "" if attribution.rank is None else f"rank {attribution.rank}: "
-    who += _cause(cause, attribution)
-    if cause.change is None:
-        return printable(who)
-    said = f"{duration(cause.change)}{_relative(cause.relative)}: {who}"
-    if cause.kind is CauseKind.UNKNOWN or not cause.traced:
-        return printable(said)
-    if not cause.change / _FAR <= cause.traced <= cause.change * _FAR:
-        said += f" (in the trace {duration(cause.traced)})"
+    said = "" if attribution.rank is None else f"rank {attribution.rank}: "
+    said += _cause(cause, attribution)
+    if cause.change is not None:
+        said = f"{duration(cause.change)}{_relative(cause.relative)}: {said}"
+        traced = cause.traced if cause.kind is not CauseKind.UNKNOWN else None
+        if traced and not cause.change / _FAR <= traced <= cause.change * _FAR:
+            said += f" (in the trace {duration(traced)})"
     return printable(said)
 
 
 _SENTENCES = {
     CauseKind.PRECISION: "{kernels} runs in {what}{of}; was {formerly}",
     CauseKind.LAYOUT: "{step} converts the layout{of}: {what}, {counted}; {were}",
-    CauseKind.REPEATED: "{kernels} does work again{aside}: {launches}; {were}",
+    CauseKind.REPEATED: "{kernels} does work again{aside}: {counted}; {were}",
     CauseKind.ALGORITHM: "{kernels} uses {what}{of}; was {formerly}",
     CauseKind.LAUNCHES: "{kernels} {does} {more} more {those}{aside}; {were}",
     CauseKind.SYNCHRONISATION: "{host} waits for the GPU {often}{aside}; {was}",
@@ -163,6 +161,8 @@ _SENTENCES = {
     CauseKind.UNKNOWN: "no kernel stands out from the noise",
 }
 """Who does what, and what it did before. Who that is: a line of code, or else what is named."""
+_WORDS = (("launches", "kernel"), ("calls", "operator"))
+"""What code does with kernels, and with operators."""
 _BY_LAUNCHES = (CauseKind.LAUNCHES, CauseKind.REPEATED)
 _OFTEN = "{kernels} {does} the same {one}s {repeated} as often{alike}"
 _COUNTS = {
@@ -190,7 +190,7 @@ def _cause(cause: Cause, attribution: Attribution) -> str:
         return f"called at {where}"
     modules = _modules(cause.modules)
     more = cause.after - cause.before
-    does, one = ("calls", "operator") if attribution.of_operators else ("launches", "kernel")
+    does, one = _WORDS[attribution.of_operators]
     return _form(cause, attribution.of_operators).format(
         step=where or "the step",
         kernels=where or cause.family or "the step",
@@ -210,10 +210,7 @@ def _cause(cause: Cause, attribution: Attribution) -> str:
         does=does,
         one=one,
         those=one if more == 1 else f"{one}s",
-        launches=_launched(cause.after),
-        counted=units.counted(cause.after, "call")
-        if attribution.of_operators
-        else _launched(cause.after),
+        counted=units.counted(cause.after, "call" if attribution.of_operators else "launch"),
         size="" if cause.bytes is None else f" {units.value(cause.bytes, 'bytes')} more",
         way=_direction(cause.what),
         counts=f"{_COUNTS.get(cause.what, 'does more')}: "
@@ -248,8 +245,7 @@ def _form(cause: Cause, of_operators: bool) -> str:
     if cause.kind is CauseKind.RECOMPILATION and not cause.after:
         return _UNCOMPILED
     if cause.kind is CauseKind.RECOMPILATION:
-        what = GRAPH_BREAK if cause.what.startswith(GRAPH_BREAK) else cause.what
-        return _COMPILED.get(what, _SENTENCES[cause.kind])
+        return _COMPILED.get(cause.what.partition(":")[0], _SENTENCES[cause.kind])
     return _SENTENCES[cause.kind]
 
 
@@ -260,10 +256,6 @@ def _aside(*said: str) -> str:
 
 def _times(count: int) -> str:
     return {1: "once", 2: "twice"}.get(count, f"{count:,} times")
-
-
-def _launched(count: int) -> str:
-    return f"{count:,} launch{'es' if count != 1 else ''}"
 
 
 def _modules(modules: Sequence[str]) -> str:
@@ -548,7 +540,7 @@ def _row(entries: Sequence[KernelChange], kernels: int = 0) -> ChangeRow:
 
 def _how(first: KernelChange, before: float, after: float, launches: int) -> str:
     reason = f" ({first.cause.value})" if first.cause is not ChangeReason.UNKNOWN else ""
-    counted = _launched(launches)
+    counted = units.counted(launches, "launch")
     if first.kind is ChangeKind.GAP:
         return f"{units.value(before, 'ns')} -> {units.value(after, 'ns')}{reason}"
     if first.cause is ChangeReason.SHAPE:
