@@ -231,9 +231,9 @@ class Case:
         for types in {one.retyped for one in changes if one.retyped}:
             its = [one for one in changes if one.retyped == types]
             its += [one for one in casts if one.launch.dtype == types[1]]
-            found.append((_made_by(its), types, its))
+            found.append((cost_of(its), types, its))
         grown, (then, now), its = max(found, key=lambda one: one[:2], default=(0.0, ("", ""), []))
-        if grown <= 0 or grown < _PRECISE * _made_by(changes):
+        if grown <= 0 or grown < _PRECISE * cost_of(changes):
             return {}
         first = min((one.launch for one in its), key=lambda launch: launch.position)
         where = {"line": first.place[0], "function": first.place[1]}
@@ -293,12 +293,6 @@ class Case:
         # There are few operators: one is used for another only where it was not used before.
         alike = now == then or (not self.frame.timed and (now in old or then in new))
         return {} if alike else {"what": now, "formerly": then}
-
-
-def _made_by(changes: Sequence[LaunchChange]) -> float:
-    """The bytes that operators make more of."""
-    sides = [(change.now, 1.0) for change in changes] + [(change.then, -1.0) for change in changes]
-    return math.fsum(sign * (one.size[1] or 0.0) for one, sign in sides if one)
 
 
 def _suspected(case: Case) -> Case | None:

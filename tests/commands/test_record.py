@@ -51,8 +51,14 @@ class Children:
     started: list[list[str]] = field(default_factory=list)
 
     def __call__(
-        self, arguments: Sequence[str], *, folder: Path, tick: Callable[[float], None]
+        self,
+        arguments: Sequence[str],
+        *,
+        folder: Path,
+        tick: Callable[[float], None],
+        under: Sequence[str] = (),
     ) -> Finished:
+        assert not under, "no torchrun"
         assert folder == Path.cwd()
         tick(0.0)
         self.started.append(list(arguments))
