@@ -18,8 +18,7 @@ from itertools import product
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar
 
-from pytest_gpuperf.baselines.objections import other_work
-from pytest_gpuperf.baselines.reference import Baseline, baseline_of
+from pytest_gpuperf.baselines.reference import Baseline, baseline_of, other_work
 from pytest_gpuperf.catalogue import kernel_families
 from pytest_gpuperf.catalogue.architectures import CPU
 from pytest_gpuperf.catalogue.metric_catalogue import ALWAYS, catalogue

@@ -8,16 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from pytest_gpuperf.baselines.reference import other_work
 from pytest_gpuperf.catalogue import architectures, units
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.catalogue.units import moved
 from pytest_gpuperf.judge.drift import Drift, Recorded, drifts
 from pytest_gpuperf.judge.interval import centre
-from pytest_gpuperf.judge.tolerance import is_judged, tolerance_for
-from pytest_gpuperf.judge.verdict import samples_by_phase
+from pytest_gpuperf.judge.tolerance import tolerance_for
 from pytest_gpuperf.measure.device import guard
 from pytest_gpuperf.model.entry import Calibration, Entry, Origin
-from pytest_gpuperf.model.measurement import STEP, UNEQUAL, Conditions, Measurement
+from pytest_gpuperf.model.measurement import STEP, Conditions, Measurement
 from pytest_gpuperf.model.metric import MetricClass
 from pytest_gpuperf.storage import baseline_files
 
@@ -26,13 +26,6 @@ PROCESSES_NEEDED = 3
 processes (docs/verdict.md). `gpuperf record` makes more."""
 NEW_ORIGIN = "new origin"
 """What the log says where an entry starts over as its own origin."""
-_REPEATED = (
-    *("launches", "stream_synchronizations", "device_synchronizations", "driver_allocations"),
-    *("collectives", "copies", "flops", "operators", "layout_copies", "layout_copy_bytes"),
-    "saved_bytes",
-)
-"""Counts that were the same in every execution of one code, in all but one of 980 measurements that
-are recorded. Not the waits for events, which NCCL's watchdog adds to as it comes by."""
 _QUOTED = 3
 """No more complaints about the device than this are quoted."""
 
@@ -76,35 +69,6 @@ def about_measurements(measurements: Sequence[Measurement]) -> tuple[Objection, 
         )
         objections.append(Objection("dirty tree", text))
     return tuple(objections)
-
-
-def other_work(measurements: Sequence[Measurement]) -> str:
-    """That the step does other work each time, by counts that identical code repeats; "" if not.
-
-    Between executions or processes of one revision they differ by more than the test tolerates.
-    """
-    first, known = measurements[0], catalogue().metrics
-    revision = first.fingerprint.revision
-    alike = [m for m in measurements if m.fingerprint.revision == revision]
-    whole = samples_by_phase(alike).get(STEP, {})
-    said = []
-    for name in filter(whole.__contains__, _REPEATED):
-        values = [value for rounds in whole[name] for value in rounds]
-        least, most = min(values), max(values)
-        written = first.tolerance.get(name)
-        allowed = tolerance_for(known[name], written).floor
-        if is_judged(known[name], written) and most - least > allowed * least:
-            unit = known[name].unit
-            said.append(f"{name} {units.value(least, unit)} to {units.value(most, unit)}")
-    if not said:
-        return ""
-    settings = [m.fingerprint.settings for m in alike]
-    operators = next((f" ({one[UNEQUAL]})" for one in settings if UNEQUAL in one), "")
-    return (
-        f"the step of {first.title} does other work each time: {', '.join(said)}{operators}. "
-        "Give measure a reset that seeds the random generators and puts back all that the step "
-        "changes, or tolerate it: @pytest.mark.gpuperf(tolerance={...})"
-    )
 
 
 def limitations(measurements: Sequence[Measurement], entry: Entry) -> tuple[str, ...]:

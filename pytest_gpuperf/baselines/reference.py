@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from pytest_gpuperf.catalogue import units
+from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import BadFile
-from pytest_gpuperf.judge.verdict import Reference
+from pytest_gpuperf.judge.tolerance import is_judged, tolerance_for
+from pytest_gpuperf.judge.verdict import Reference, samples_by_phase
 from pytest_gpuperf.model.entry import BaselineFile, Calibration, Entry
-from pytest_gpuperf.model.measurement import KernelTable, Measurement, Scalar
+from pytest_gpuperf.model.measurement import STEP, UNEQUAL, KernelTable, Measurement, Scalar
 from pytest_gpuperf.model.result import JudgedBy
 from pytest_gpuperf.storage import baseline_files, files, kernel_files
+
+_REPEATED = (
+    *("launches", "stream_synchronizations", "device_synchronizations", "driver_allocations"),
+    *("collectives", "copies", "flops", "operators", "layout_copies", "layout_copy_bytes"),
+    "saved_bytes",
+)
+"""Counts that were the same in every execution of one code, in all but one of 980 measurements that
+are recorded. Not the waits for events, which NCCL's watchdog adds to as it comes by."""
 
 
 @dataclass(frozen=True)
@@ -167,3 +177,32 @@ def _manner(settings: Mapping[str, Scalar]) -> str:
     replay = "kernel replay" if settings.get("replay") == "kernel" else "range replay"
     collector = str(settings.get("collector", ""))
     return f"{collector}, {replay}" if collector == "ncu" else collector
+
+
+def other_work(measurements: Sequence[Measurement]) -> str:
+    """That the step does other work each time, by counts that identical code repeats; "" if not.
+
+    Between executions or processes of one revision they differ by more than the test tolerates.
+    """
+    first, known = measurements[0], catalogue().metrics
+    revision = first.fingerprint.revision
+    alike = [m for m in measurements if m.fingerprint.revision == revision]
+    whole = samples_by_phase(alike).get(STEP, {})
+    said = []
+    for name in filter(whole.__contains__, _REPEATED):
+        values = [value for rounds in whole[name] for value in rounds]
+        least, most = min(values), max(values)
+        written = first.tolerance.get(name)
+        allowed = tolerance_for(known[name], written).floor
+        if is_judged(known[name], written) and most - least > allowed * least:
+            unit = known[name].unit
+            said.append(f"{name} {units.value(least, unit)} to {units.value(most, unit)}")
+    if not said:
+        return ""
+    settings = [m.fingerprint.settings for m in alike]
+    operators = next((f" ({one[UNEQUAL]})" for one in settings if UNEQUAL in one), "")
+    return (
+        f"the step of {first.title} does other work each time: {', '.join(said)}{operators}. "
+        "Give measure a reset that seeds the random generators and puts back all that the step "
+        "changes, or tolerate it: @pytest.mark.gpuperf(tolerance={...})"
+    )

@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
-from pytest_gpuperf.baselines.objections import other_work
+from pytest_gpuperf.baselines.reference import other_work
 from pytest_gpuperf.catalogue.units import counted, duration
 from pytest_gpuperf.commands import complain, here, print_failure, say
 from pytest_gpuperf.commands.flags import add_new_run, check_new, new_run

@@ -25,7 +25,6 @@ from pytest_gpuperf.catalogue import architectures
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import MeasurementError, UnsoundStep, UsageFailure
 from pytest_gpuperf.judge import machine
-from pytest_gpuperf.measure import distributions
 from pytest_gpuperf.measure.collector import (
     Collected,
     Collector,
@@ -221,7 +220,7 @@ class DeviceInstrument(Instrument):
             fingerprint=Fingerprint(
                 device=self.device,
                 # More may have been imported since the measurement before.
-                software={**distributions.versions(), **self._software},
+                software={**fingerprint.libraries(), **self._software},
                 settings={
                     "collector": self._collector.name,
                     "metrics": subject.metric_set,

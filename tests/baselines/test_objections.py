@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from pytest_gpuperf.baselines import objections
+from pytest_gpuperf.baselines.reference import other_work
 from pytest_gpuperf.model.entry import Entry
 from pytest_gpuperf.model.measurement import Conditions, Measurement, Reading
 from pytest_gpuperf.storage import baseline_files
@@ -105,7 +106,7 @@ def test_counts_that_vary_between_executions_of_one_code_are_refused_unless_tole
         assert objection.short == "other work each time"
         assert "operators 10 to 12. Give measure a reset" in objection.text
     named = changed(counting(10, 12), settings={"unequal": "aten.mm 4 and 6 calls"})
-    assert "operators 10 to 12 (aten.mm 4 and 6 calls)." in objections.other_work([named])
+    assert "operators 10 to 12 (aten.mm 4 and 6 calls)." in other_work([named])
     fine = (
         [counting(10, 10), counting(10, 10, process="p1")],
         [counting(10, 12, tolerance="25%")],
@@ -115,9 +116,9 @@ def test_counts_that_vary_between_executions_of_one_code_are_refused_unless_tole
         # Instructions vary with atomics, and waits for events with NCCL's watchdog.
         [measurement({"instructions": [10, 11], "event_synchronizations": [0, 8]})],
     )
-    assert [objections.other_work(one) for one in fine] == [""] * len(fine)
+    assert [other_work(one) for one in fine] == [""] * len(fine)
     on_gpu = measurement({"launches": [7, 9], "device_synchronizations": [1, 1]})
-    assert "each time: launches 7 to 9." in objections.other_work([on_gpu])
+    assert "each time: launches 7 to 9." in other_work([on_gpu])
 
 
 def test_processes_of_one_allocation_are_noted_and_not_refused() -> None:

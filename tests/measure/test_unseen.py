@@ -22,13 +22,14 @@ from torch.utils.data import DataLoader, TensorDataset
 from pytest_gpuperf.errors import UnsoundStep
 from pytest_gpuperf.measure.collector import Collected, Phases, Plan, Work
 from pytest_gpuperf.measure.cpu.cpu_collector import CpuCollector
-from pytest_gpuperf.measure.cpu.dispatch import Operators, StepCounter
-from pytest_gpuperf.measure.cpu.unseen import (
+from pytest_gpuperf.measure.cpu.dispatch import (
     LOADERS,
     NOTHING,
     OUTSIDE,
     PROCESSES,
     THREADS,
+    Operators,
+    StepCounter,
     Unseen,
     part_unseen,
 )

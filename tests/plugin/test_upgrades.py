@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_gpuperf.measure import distributions
+from pytest_gpuperf.measure.device import fingerprint
 from tests.plugin.projects import Project
 
 LIBRARY = """
@@ -47,8 +47,8 @@ def installed(project: Project, version: str, factor: str) -> None:
     (metadata / "METADATA").write_text(f"Name: lossy-nets\nVersion: {version}\n")
     (metadata / "top_level.txt").write_text("lossy\n")
     (folder / "lossy.py").write_text(LIBRARY.format(factor))
-    distributions._versions.cache_clear()
-    distributions._of_package.cache_clear()
+    fingerprint._libraries.cache_clear()
+    fingerprint._of_package.cache_clear()
 
 
 def failing(project: Project) -> str:

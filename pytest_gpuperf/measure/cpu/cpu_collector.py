@@ -38,8 +38,7 @@ from pytest_gpuperf.model.measurement import (
 from pytest_gpuperf.model.metric import Metric
 
 if TYPE_CHECKING:
-    from pytest_gpuperf.measure.cpu.dispatch import Operators
-    from pytest_gpuperf.measure.cpu.unseen import Unseen
+    from pytest_gpuperf.measure.cpu.dispatch import Operators, Unseen
 
 
 _COUNTED_ROUNDS = 2
@@ -232,8 +231,7 @@ def _count(
     `after` executions follow. Returns what could not be counted; and, as settings, what differs
     between them and what was not seen.
     """
-    from pytest_gpuperf.measure.cpu.dispatch import PEAK
-    from pytest_gpuperf.measure.cpu.unseen import part_unseen
+    from pytest_gpuperf.measure.cpu.dispatch import PEAK, part_unseen
 
     phases: list[str] | None = None
     watched: list[Unseen] = []
@@ -278,8 +276,7 @@ def _unequal(first: Counter[tuple[object, str]], last: Counter[tuple[object, str
 
 def _counted(work: Work, losses: Losses, operators: Operators | None = None) -> tuple[Unseen, int]:
     """One execution of the step, counted, and the bytes of what it made that outlive it."""
-    from pytest_gpuperf.measure.cpu.dispatch import PEAK, StepCounter
-    from pytest_gpuperf.measure.cpu.unseen import Unseen
+    from pytest_gpuperf.measure.cpu.dispatch import PEAK, StepCounter, Unseen
 
     work.reset()
     counter = StepCounter(operators)

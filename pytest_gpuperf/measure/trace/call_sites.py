@@ -26,7 +26,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from pytest_gpuperf.judge.alignment import common
-from pytest_gpuperf.measure.distributions import INSTALLED, of_file
+from pytest_gpuperf.measure.device.fingerprint import INSTALLED, of_file
 from pytest_gpuperf.measure.trace import activity, host_calls, profile
 from pytest_gpuperf.measure.trace.profile import Spans
 from pytest_gpuperf.model.measurement import CallSite, HostCall, IdleTime, KernelTable

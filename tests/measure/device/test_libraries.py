@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 
-from pytest_gpuperf.measure import distributions
+from pytest_gpuperf.measure.device import fingerprint
 
 SITE = Path(pytest.__file__).parents[1]
 
@@ -23,7 +23,7 @@ def test_a_file_belongs_to_the_distribution_that_installed_it() -> None:
         (Path("/src/checkout/monai/losses.py"), ""),  # `pip install -e` leaves it there
         (Path("<string>"), ""),
     ):
-        assert distributions.of_file(file) == name, file
+        assert fingerprint.of_file(file) == name, file
 
 
 def test_versions_are_kept_of_what_is_imported_and_imports_torch(
@@ -31,14 +31,15 @@ def test_versions_are_kept_of_what_is_imported_and_imports_torch(
 ) -> None:
     import torch
 
-    known = distributions.versions()
+    fingerprint._libraries.cache_clear()  # tests before had as many modules
+    known = fingerprint.libraries()
     assert not {"pytest", "torch", "pytest-gpuperf"} & {*known}
     module = ModuleType("pluggy.part")
     module.__file__ = str(SITE / "pluggy" / "part.py")
     monkeypatch.setitem(sys.modules, module.__name__, module)
-    assert distributions.versions() == known
+    assert fingerprint.libraries() == known
     monkeypatch.setitem(sys.modules, "pluggy.other", module)
     module.__dict__["torch"] = torch
-    assert distributions.versions() == {**known, "pluggy": metadata.version("pluggy")}
+    assert fingerprint.libraries() == {**known, "pluggy": metadata.version("pluggy")}
     monkeypatch.delitem(sys.modules, "torch")
-    assert distributions.versions() == {}
+    assert fingerprint.libraries() == {}
