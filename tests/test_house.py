@@ -47,7 +47,7 @@ STILL_MORE = {
     "model": 1545,
     "judge": 5073,
     "baselines": 2001,
-    "measure": 9902,
+    "measure": 9903,
     "history": 1369,
     "report": 5420,
     "plugin": 2744,

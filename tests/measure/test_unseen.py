@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import queue
 import subprocess
 import sys
@@ -85,6 +86,7 @@ async def in_its_executor() -> None:
 POOL, WORKERS = ThreadPoolExecutor(1), ThreadPool(1)
 """They are older than any step, and so are their threads."""
 POOL.submit(int).result()
+atexit.register(WORKERS.terminate)
 REPLACED = (
     (threading.Thread, "start"),
     (ThreadPoolExecutor, "submit"),

@@ -25,6 +25,7 @@ from threading import get_ident
 from typing import Any
 
 import torch
+import torch._dynamo  # at the first operator under a mode torch would, in the step's time
 from torch._ops import HigherOrderOperator
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.data.dataloader import _BaseDataLoaderIter
