@@ -49,6 +49,7 @@ def installed(project: Project, version: str, factor: str) -> None:
     (folder / "lossy.py").write_text(LIBRARY.format(factor))
     fingerprint._libraries.cache_clear()
     fingerprint._of_package.cache_clear()
+    fingerprint._by_package.cache_clear()
 
 
 def failing(project: Project) -> str:

@@ -182,11 +182,18 @@ def _globals(module: object) -> dict[str, object]:
 
 @cache
 def _of_package(package: str) -> str:
-    """Most are called as what they hold, which is found at once; of others the list is read."""
+    """Most are called as what they hold, which is found at once."""
     if package in _ASIDE:
         return ""
     try:
         name = metadata.distribution(package).name
     except metadata.PackageNotFoundError:
-        name = next(iter(metadata.packages_distributions().get(package, [])), "")
+        name = _by_package().get(package, "")
     return re.sub(r"[-_.]+", "-", name).lower()  # releases of one write its hyphens otherwise
+
+
+@cache
+def _by_package() -> dict[str, str]:
+    """Distributions by what they say that they hold; to read all their files takes seconds."""
+    every = metadata.distributions()
+    return {held: d.name for d in every for held in (d.read_text("top_level.txt") or "").split()}
