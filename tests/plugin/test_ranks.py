@@ -40,7 +40,7 @@ UNDER_TORCHRUN = """
         rank = os.environ["RANK"]
         print("RANK", rank)
         with open(f"executions-{rank}", "a") as file:
-            gpuperf.measure(lambda: file.write("x"))
+            gpuperf.measure(lambda: print("x", end="", file=file, flush=True))
 """
 DATA_PARALLEL = """
     import torch
