@@ -47,7 +47,7 @@ STILL_MORE = {
     "model": 1545,
     "judge": 5073,
     "baselines": 2001,
-    "measure": 9903,
+    "measure": 9910,
     "history": 1369,
     "report": 5420,
     "plugin": 2744,
