@@ -46,7 +46,7 @@ MOST_LINES = {
 STILL_MORE = {
     "model": 1545,
     "judge": 5073,
-    "baselines": 2001,
+    "baselines": 2003,
     "measure": 9910,
     "history": 1369,
     "report": 5420,

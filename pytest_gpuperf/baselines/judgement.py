@@ -614,7 +614,8 @@ def _at_lines(attribution: Attribution) -> str:
 def _raced(result: Result, baseline: Baseline) -> Result:
     """The same with the reason, where a process chose another kernel for the same work.
 
-    Where something is inconclusive, the baseline's may have; what regressed, the code may change.
+    The baseline's may have, where something is inconclusive and nothing regressed: else the code
+    may have changed.
     """
     doubtful = {
         verdict: replace(verdict, reason=OTHER_ALGORITHM)
@@ -623,7 +624,8 @@ def _raced(result: Result, baseline: Baseline) -> Result:
     }
     first, *others = (one.launched for one in result.measurements)
     sides = {f"process {number}": other for number, other in enumerate(others, 2)}
-    if doubtful and first:
+    lost = any(verdict.outcome is Outcome.REGRESSED for verdict in result.verdicts)
+    if doubtful and first and not lost:
         sides["the baseline"] = _launched(baseline)
     instead = [f"{who} {how}" for who, one in sides.items() if (how := _instead(first, one))]
     if not instead:
