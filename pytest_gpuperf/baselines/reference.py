@@ -75,6 +75,7 @@ class Baseline:
             days=entry.days,
             calibration=self.calibration,
             canary=entry.canary,
+            tests=sum(map(len, self.suite.tests.values())),
         )
 
     @property

@@ -29,13 +29,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.judge.interval import shown
-from pytest_gpuperf.judge.noise import (
-    MAD_TO_SIGMA,
-    OUTLIER_SPREADS,
-    PRIOR_WEIGHT,
-    judged_unit,
-    on_judged_scale,
-)
+from pytest_gpuperf.judge.noise import PRIOR_WEIGHT, judged_unit, on_judged_scale
 from pytest_gpuperf.judge.tolerance import Tolerance, tolerance_for
 from pytest_gpuperf.judge.verdict import COMPILED
 from pytest_gpuperf.model.entry import Calibration
@@ -52,6 +46,10 @@ if TYPE_CHECKING:
 
 LEAST_NIGHTS = 2
 """Of a level."""
+OUTLIER_SPREADS = 5
+"""A night further than this many spreads from its neighbours stands apart."""
+MAD_TO_SIGMA = 1.4826
+"""The standard deviation of normal noise over its median absolute deviation."""
 _LAGS = (1, 2, 3)
 """Nights between values whose differences tell the noise: it may last for more than a night."""
 _MOST_STEPS = 0.1

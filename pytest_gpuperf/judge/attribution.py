@@ -41,7 +41,7 @@ from pytest_gpuperf.judge.alignment import (
 )
 from pytest_gpuperf.judge.candidates import AS_BEFORE
 from pytest_gpuperf.judge.cause import cause_of
-from pytest_gpuperf.judge.noise import pooled
+from pytest_gpuperf.judge.noise import PRIOR_WEIGHT, Variance
 from pytest_gpuperf.judge.stragglers import changed_rank, of_rank
 from pytest_gpuperf.model.measurement import STEP, HostCall, IdleTime, KernelTable
 from pytest_gpuperf.model.result import (
@@ -567,7 +567,7 @@ class Distance:
     """d = mean ln(measured) - mean ln(baseline)."""
     error: float
     """s sqrt(1/m + 1/n)."""
-    degrees_of_freedom: int
+    degrees_of_freedom: float
 
     @property
     def statistic(self) -> float:
@@ -600,15 +600,15 @@ def assumed(total: float) -> float:
 def distance_of(measured: Sequence[float], baseline: Sequence[float], spread: float) -> Distance:
     """How far one kernel has moved; both sides hold its total nanoseconds, once per table.
 
-    Pooled as for whole steps (`noise.pooled`): s0 is the assumed `spread`, SS the sum of squares
+    Pooled as for whole steps (`Variance.seen`): s0 is the assumed `spread`, SS the sum of squares
     within the sides, and n = tables - 2. With one table per side s is s0.
     """
     new = [math.log(max(value, _LEAST)) for value in measured]
     old = [math.log(max(value, _LEAST)) for value in baseline]
     squares = math.fsum((x - fmean(side)) ** 2 for side in (new, old) for x in side)
-    variance, degrees = pooled(spread**2, squares, len(new) + len(old) - 2)
-    error = math.sqrt(variance * (1 / len(new) + 1 / len(old)))
-    return Distance(fmean(new) - fmean(old), error, degrees)
+    own = Variance(spread**2, PRIOR_WEIGHT).seen(squares, len(new) + len(old) - 2)
+    error = own.times(1 / len(new) + 1 / len(old))
+    return Distance(fmean(new) - fmean(old), error.root, error.degrees)
 
 
 def discoveries(p_values: Sequence[float]) -> list[bool]:

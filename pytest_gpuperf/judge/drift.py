@@ -11,8 +11,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pytest_gpuperf.judge.interval import Difference, difference, quantile
-from pytest_gpuperf.judge.noise import BaselineGpus, Rounds, places_of
+from pytest_gpuperf.judge.interval import Difference, difference
+from pytest_gpuperf.judge.noise import BaselineGpus, Rounds, Variance, places_of
 from pytest_gpuperf.judge.tolerance import Tolerance, is_judged, tolerance_for
 from pytest_gpuperf.model.entry import Calibration
 from pytest_gpuperf.model.metric import Direction, Metric
@@ -92,14 +92,14 @@ def _drift(
         shown = 0.0 if change == 0 else None
         return Drift(metric.name, shown, tolerance.floor, tolerance.points, drifted=worse > 0)
     # Each look has the class's knowledge of the noise in its degrees of freedom: no sum of them.
-    degrees = min(look.degrees_of_freedom for look in looks)
+    chance = Variance(error**2, min(look.error.degrees for look in looks))
     floor = first.floor
     return Drift(
         metric=metric.name,
         change=first.shown(change),
         tolerance=first.shown(floor),
         points=tolerance.points,
-        drifted=worse > floor and worse > quantile(CREEP_RATE / family, degrees) * error,
+        drifted=worse > floor and worse > chance.reach(CREEP_RATE / family),
     )
 
 
@@ -133,7 +133,7 @@ def _looks(
 
 def _together(looks: Sequence[Difference]) -> tuple[float, float]:
     """The change and its standard error, GPUs weighted by w = 1 / se^2."""
-    weights = [look.standard_error**-2 for look in looks]
+    weights = [1 / look.error.square for look in looks]
     total = math.fsum(weights)
     changes = [look.change for look in looks]
     change = math.fsum(w * d for w, d in zip(weights, changes, strict=True)) / total

@@ -15,12 +15,11 @@ from statistics import fmean, median
 from pytest_gpuperf.errors import UsageFailure
 from pytest_gpuperf.judge.interval import (
     UNCHANGED_RATE,
-    error_of_median,
     finite_exp,
     medians,
-    quantile,
+    of_median,
 )
-from pytest_gpuperf.judge.noise import Rounds, judged_unit, on_judged_scale, scales
+from pytest_gpuperf.judge.noise import Rounds, judged_unit, on_judged_scale, quantile, scales
 from pytest_gpuperf.judge.stopping import LEAST_TO_ALARM
 from pytest_gpuperf.judge.tolerance import parse_limit, tolerance_for
 from pytest_gpuperf.judge.verdict import samples_by_phase
@@ -40,7 +39,7 @@ class _Centre:
     """The standard error: a share of the value, or points of a percentage."""
     size: float
     """What a share is a share of, in the metric's unit; 1 for points."""
-    degrees_of_freedom: int
+    degrees_of_freedom: float
     processes: int
     positive: bool
     """All processes are above zero, so that there are logarithms."""
@@ -280,11 +279,12 @@ def _centre(rounds: Rounds, metric: Metric, calibration: Calibration | None) -> 
     on_scale = on_judged_scale(values, judged_unit(values, tolerance))
     scale = scales({metric.name: on_scale}, {metric.name: tolerance}, None)[metric.name]
     count = len(values)
+    error = of_median(scale.variance, count)
     return _Centre(
         value=float(median(values)),
-        error=error_of_median(scale.spread, count),
+        error=error.root,
         size=1.0 if tolerance.points else abs(fmean(values)),
-        degrees_of_freedom=scale.degrees_of_freedom,
+        degrees_of_freedom=error.degrees,
         processes=count,
         positive=min(values) > 0,
         whole=metric.metric_class is MetricClass.DETERMINISTIC

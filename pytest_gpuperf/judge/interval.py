@@ -10,23 +10,29 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from statistics import fmean, median
 
 from pytest_gpuperf.judge.noise import (
+    DAYS_WEIGHT,
     BaselineGpus,
-    Prediction,
     ProcessPlace,
     Rounds,
     Scale,
+    Variance,
     judged_unit,
+    of_night,
     on_judged_scale,
     scales,
+    tonight,
+    total,
 )
 from pytest_gpuperf.judge.tolerance import Tolerance
 
 UNCHANGED_RATE = 0.0025
 """One-sided error of the interval that is printed, and that shows "unchanged"."""
+HELD_RATE = 0.0005
+"""How often identical code may be beyond the tolerance by what no further process can mend."""
 
 _COSTS = {1: 1.0, 2: 1.0, 3: 1.16, 5: 1.20, 9: 1.22}
 """Standard error of a median of k over that of a mean of k, for normal noise."""
@@ -46,19 +52,20 @@ class Difference:
     changes: tuple[float, ...]
     """Per new process: log ratio of a relative metric; points of a percentage; a plain share where
     something is zero or negative."""
-    spread: float
-    """s: between processes, one standard deviation."""
-    reference_error: float
-    """The standard error of the baseline's centre, differences between GPUs and days included."""
-    degrees_of_freedom: int
+    spread: Variance
+    """s^2, between processes as the baseline has them."""
+    reference: Variance
+    """Of what is expected of the new ones: the baseline's centre, its days, GPUs and clocks."""
     logarithmic: bool
     """The change is the logarithm of a ratio: always, unless a zero or a negative value forbids."""
-    set_aside: tuple[float, ...] = ()
-    """Changes, against the same centre, of the baseline's processes that were left out of it."""
-    widening: float = 0.0
-    """By how much the tolerance has to widen, since the baseline has no process on this GPU."""
+    tonight: Variance | None = None
+    """Between the new processes, where that is not the baseline's; None: of pairs."""
+    is_unseen: bool = False
+    """The baseline has no process on this GPU."""
     by_kind: bool = False
     """What the canary reads on this GPU said what to expect of it."""
+    of_one_day: bool = False
+    """The baseline's processes on this GPU are of one day, and the new ones of another."""
 
     @property
     def processes(self) -> int:
@@ -70,38 +77,54 @@ class Difference:
         """d: the median of the processes' changes."""
         return median(self.changes)
 
-    @property
-    def standard_error(self) -> float:
-        """The standard error of `change`."""
-        return self.error_of(self.processes)
+    @cached_property
+    def error(self) -> Variance:
+        """se^2, of `change`."""
+        return total([self.reference, of_median(self.tonight or self.spread, self.processes)])
 
-    def error_of(self, processes: int) -> float:
-        """The standard error that `change` would have with so many new processes."""
-        return math.hypot(self.reference_error, error_of_median(self.spread, processes))
+    def error_of(self, processes: int) -> Variance:
+        """What to expect of it with so many new processes, on a night like the baseline's."""
+        night = of_night(self.spread) if self.tonight else self.spread
+        if self.tonight:
+            night = replace(night, degrees=night.degrees + processes - 1)
+        return total([self.reference, of_median(night, processes)])
 
-    @property
+    @cached_property
     def margin(self) -> float:
         """Half of the interval of `change`: one-sided error 0.25 %, so 99.5 % lie inside."""
-        return quantile(UNCHANGED_RATE, self.degrees_of_freedom) * self.standard_error
-
-    @property
-    def least_margin(self) -> float:
-        """What would be left of it with any number of new processes: the baseline's own part."""
-        return quantile(UNCHANGED_RATE, self.degrees_of_freedom) * self.reference_error
+        return self.error.reach(UNCHANGED_RATE)
 
     def shown(self, change: float) -> float:
         """A change on the judged scale as people read it: 0.01 is 1 % (or 1 point)."""
         return shown(change, self.logarithmic)
 
-    @property
+    @cached_property
     def floor(self) -> float:
-        """delta0, the tolerance of this comparison, on the judged scale."""
-        return _judged(self.tolerance.floor, self.logarithmic) + self.widening
+        """delta0, the tolerance of this comparison, on the judged scale.
 
-    @property
+        What is asked for, or what can be held: identical code is hardly ever beyond it, however
+        many processes look.
+        """
+        return max(self._asked(self.tolerance.floor), self.reference.reach(HELD_RATE))
+
+    @cached_property
     def equivalence(self) -> float:
         """delta1, within which "unchanged" has to be shown, on the judged scale."""
-        return _judged(self.tolerance.equivalence, self.logarithmic) + 2 * self.widening
+        held = self.floor + self.reference.reach(UNCHANGED_RATE)
+        return max(self._asked(self.tolerance.equivalence), held)
+
+    @property
+    def widened(self) -> float:
+        """The tolerance that can be held, as people read it; 0 where it is what was asked for.
+
+        Points are shares of 100.
+        """
+        is_wider = self.floor > self._asked(self.tolerance.floor)
+        return self.shown(self.floor) / (100 if self.tolerance.points else 1) if is_wider else 0.0
+
+    def _asked(self, limit: float) -> float:
+        """A limit as people write it, on the judged scale: the inverse of `shown`."""
+        return math.log1p(limit) if self.logarithmic else limit
 
     @property
     def from_zero(self) -> bool:
@@ -114,28 +137,14 @@ def shown(change: float, logarithmic: bool) -> float:
     return math.expm1(min(change, _LARGEST_LOGARITHM)) if logarithmic else change
 
 
-def _judged(limit: float, logarithmic: bool) -> float:
-    """A limit as people write it, on the judged scale: the inverse of `shown`."""
-    return math.log1p(limit) if logarithmic else limit
-
-
-@lru_cache(maxsize=4096)
-def quantile(rate: float, degrees_of_freedom: int) -> float:
-    """Student's t that is exceeded at `rate`, one-sided."""
-    # Not scipy.stats, whose import takes most of a second.
-    from scipy import special
-
-    return float(-special.stdtrit(degrees_of_freedom, rate))
-
-
 def finite_exp(logarithm: float) -> float:
     """The exponential function, but no infinity: such an interval is wide enough anyway."""
     return math.exp(min(logarithm, _LARGEST_LOGARITHM))
 
 
-def error_of_median(spread: float, processes: int) -> float:
-    """The standard error of the median of so many processes: c_k s / sqrt(k)."""
-    return spread * _COSTS.get(processes, _COST_LIMIT) / math.sqrt(processes)
+def of_median(spread: Variance, processes: int) -> Variance:
+    """The variance of the median of so many processes: c_k^2 s^2 / k."""
+    return spread.times(_COSTS.get(processes, _COST_LIMIT) ** 2 / processes)
 
 
 def centre(rounds: Rounds) -> float:
@@ -157,12 +166,11 @@ def difference(
 ) -> Difference:
     """Compares the medians of `measured`'s processes with those of `baseline`'s.
 
-    d = median(new) - mean(baseline); se = sqrt(s^2 (1/K + c_k^2/k) + a^2 (1 + 1/A)). `scale` has s
-    and the processes to set aside; without it the metric is the only one of its class (`noise.py`).
-    `gpus` says which GPU each process ran on, and on which day; without it, all on the same. On an
-    unseen GPU, the error between GPUs comes on top (`noise.py`). a is the spread between days that
-    a calibration has found, over the A that the baseline has: once it dominates, more processes of
-    one day no longer help.
+    d = median(new) - mean(baseline). Its error is the sum of what the mean may be wrong by
+    (`_expected`) and of the median of k processes of tonight, c_k^2 s_n^2 / k. s_n pools s, for 8
+    degrees of freedom, with what is seen tonight, outliers left out. `scale` has s and the
+    processes to set aside; without it the metric is the only one of its class (`noise.py`). `gpus`
+    says which GPU each process ran on, and on which day; without it, all on the same.
 
     Both sides hold at least one process with at least one value.
     """
@@ -172,56 +180,67 @@ def difference(
         scale = scales({"": alone}, {"": tolerance}, gpus)[""]
     kept = [place for place in range(len(every)) if place not in scale.set_aside]
     unit = judged_unit([every[place] for place in kept], tolerance, beside=[*every, *new])
-    old = on_judged_scale(every, unit)
+    old = on_judged_scale([every[place] for place in kept], unit)
     gpus = gpus.without(scale.set_aside) if gpus and tolerance.between_gpus else None
-    expected, widening = _expected([old[place] for place in kept], tolerance, gpus, scale, unit)
-    middle = expected.value
+    expected = _expected(old, tolerance, gpus, scale.variance)
+    changes = [value - expected.value for value in on_judged_scale(new, unit)]
     return Difference(
         tolerance=tolerance,
-        baseline=math.exp(middle) if unit is None else middle * unit,
+        baseline=math.exp(expected.value) if unit is None else expected.value * unit,
         measured=median(new),
-        changes=tuple(value - middle for value in on_judged_scale(new, unit)),
-        spread=scale.spread,
-        reference_error=expected.error,
-        degrees_of_freedom=expected.degrees_of_freedom,
+        changes=tuple(changes),
+        spread=scale.variance,
+        reference=expected.error,
         logarithmic=unit is None,
-        set_aside=tuple(old[place] - middle for place in sorted(scale.set_aside)),
-        widening=widening,
+        tonight=tonight(changes, scale.variance, gpus),
+        is_unseen=gpus is not None and not gpus.known,
         by_kind=expected.by_kind,
+        of_one_day=expected.of_one_day,
     )
 
 
-def _expected(
-    old: Sequence[float],
-    tolerance: Tolerance,
-    gpus: BaselineGpus | None,
-    scale: Scale,
-    unit: float | None,
-) -> tuple[Prediction, float]:
-    """What the baseline's processes say that a new one has, and by how much the tolerance widens.
+@dataclass(frozen=True)
+class _Expected:
+    """What the baseline's processes say that a new one has."""
 
-    The mean of the processes on the same GPUs; of all where GPUs make no difference. Or what the
-    baseline's GPUs predict for one that it has no process of: within the floor one process must be
-    able to show "unchanged", else GPUs that differ no more than is usual would be undecided. So
-    the tolerance widens; how noisy this metric is does not count for that.
+    value: float
+    error: Variance
+    by_kind: bool = False
+    of_one_day: bool = False
+
+
+def _expected(
+    old: Sequence[float], tolerance: Tolerance, gpus: BaselineGpus | None, spread: Variance
+) -> _Expected:
+    """The mean of the processes on the same GPUs, of all where GPUs make no difference.
+
+    Or what the baseline's GPUs predict for one that it has no process of.
     """
-    if gpus is None or gpus.known:
-        places = gpus.places if gpus else [ProcessPlace("")] * len(old)
-        here = [n for n, place in enumerate(places) if not gpus or place.gpu in gpus.measured]
-        variance = scale.spread**2 / len(here)
-        if tolerance.between_days:
-            days = len({(places[n].gpu, places[n].day) for n in here})
-            variance += tolerance.between_days**2 * (1 + 1 / days)
-        mean = fmean(old[n] for n in here)
-        return Prediction(mean, math.sqrt(variance), (), scale.degrees_of_freedom), 0.0
-    expected = gpus.predicted(old, tolerance.between_gpus)
-    shares = zip(expected.shares, gpus.groups(old), strict=True)
-    weight = math.fsum(share**2 / len(group) for share, group in shares)
-    room = _judged(tolerance.equivalence, unit is None) - _judged(tolerance.floor, unit is None)
-    usual = math.hypot(expected.error, math.sqrt(1 + weight) * tolerance.scale)
-    reach = quantile(UNCHANGED_RATE, expected.degrees_of_freedom) * usual
-    error = math.sqrt(expected.error**2 + weight * scale.spread**2)
-    return replace(expected, error=error), max(0.0, reach - room)
+    if gpus and not gpus.known:
+        said = gpus.predicted(old, tolerance.between_gpus)
+        shares = zip(said.shares, gpus.groups(old), strict=True)
+        weight = math.fsum(share**2 / len(group) for share, group in shares)
+        between = Variance(said.error**2, said.degrees_of_freedom)
+        return _Expected(said.value, total([between, spread.times(weight)]), said.by_kind)
+    places = gpus.places if gpus else [ProcessPlace("")] * len(old)
+    here = [n for n, place in enumerate(places) if not gpus or place.gpu in gpus.measured]
+    of_mean = spread.times(1 / len(here))
+    if not (tolerance.between_days and gpus and gpus.day and all(places[n].day for n in here)):
+        return _Expected(fmean(old[n] for n in here), of_mean)
+    days: dict[str, list[float]] = {}
+    for n in here:
+        days.setdefault(places[n].day, []).append(old[n])
+    assumed = Variance(tolerance.between_days**2, DAYS_WEIGHT)
+    means = [fmean(day) for day in days.values()]
+    own = spread.square * fmean(1 / len(day) for day in days.values())
+    squares = math.fsum((mean - fmean(means)) ** 2 for mean in means) - (len(means) - 1) * own
+    between = assumed.seen(max(0.0, squares), len(means) - 1)
+    of_days = {day: len(values) / len(here) for day, values in days.items()}
+    # What is of the same day as the new ones differs from them by none.
+    apart = {**of_days, gpus.day: of_days.get(gpus.day, 0.0) - 1}
+    error = total([of_mean, between.times(math.fsum(share**2 for share in apart.values()))])
+    one_day = len(days) == 1 and gpus.day not in days
+    return _Expected(fmean(old[n] for n in here), error, of_one_day=one_day)
 
 
 def pair_changes(measured: Rounds, baseline: Rounds, tolerance: Tolerance) -> tuple[float, ...]:
@@ -239,10 +258,10 @@ def pair_changes(measured: Rounds, baseline: Rounds, tolerance: Tolerance) -> tu
 def paired_difference(
     measured: Rounds, baseline: Rounds, tolerance: Tolerance, scale: Scale
 ) -> Difference:
-    """The difference between processes that were measured in turn, from the pairs' own differences.
+    """The difference between processes measured in turn, from the pairs' own differences.
 
-    d = median(new - old); se = c_k s / sqrt(k), with s between pairs, of `scale`. What both of a
-    pair share (the GPU, its day, clocks that drift) is in neither.
+    d = median(new - old); se = c_k s / sqrt(k), s between pairs being `scale`'s. What a pair shares
+    (the GPU, its day, clocks that drift) is in neither.
     """
     new, old = medians(measured), medians(baseline)
     return Difference(
@@ -250,8 +269,7 @@ def paired_difference(
         baseline=median(old),
         measured=median(new),
         changes=pair_changes(measured, baseline, tolerance),
-        spread=scale.spread,
-        reference_error=0.0,
-        degrees_of_freedom=scale.degrees_of_freedom,
+        spread=scale.variance,
+        reference=Variance(0.0, scale.variance.degrees),
         logarithmic=judged_unit(old, tolerance, beside=new) is None,
     )

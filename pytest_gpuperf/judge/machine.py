@@ -14,7 +14,7 @@ from statistics import fmean, median
 
 from pytest_gpuperf.judge.clock import CLOCK, CLOCK_NOISE, KERNEL_TIME
 from pytest_gpuperf.judge.noise import Kind
-from pytest_gpuperf.judge.stopping import LEAST_TO_ALARM, NOISY_BASELINE
+from pytest_gpuperf.judge.stopping import LEAST_TO_ALARM
 from pytest_gpuperf.model.entry import CanarySeries
 from pytest_gpuperf.model.measurement import RANK_COUNT, STEP, Canary, Conditions, Measurement
 from pytest_gpuperf.model.metric import Metric, MetricClass
@@ -286,8 +286,7 @@ def _causes(
 def _is_doubtful(verdict: Verdict) -> bool:
     """Whether it changed, or is undecided after as many processes as there will be."""
     if verdict.outcome is Outcome.INCONCLUSIVE:
-        # No further process settles what the baseline itself leaves undecided.
-        return verdict.processes >= LEAST_TO_ALARM or verdict.reason == NOISY_BASELINE
+        return verdict.processes >= LEAST_TO_ALARM
     return verdict.outcome in (Outcome.REGRESSED, Outcome.IMPROVED)
 
 

@@ -1,23 +1,23 @@
-"""The noise of a metric between processes of identical code: the s of the judge's rule.
+"""The noise of a metric: what makes processes of identical code differ, level by level.
 
-A baseline of five processes says little about its own spread. The metrics of one noise class share
-what they know: each metric's spread is pooled with the class's, which counts for 20 degrees of
-freedom, or for 2 where the metric is clearly noisier than its class.
+A process differs from another by itself; a night may be noisier than the baseline's were; days
+differ, and so do GPUs of one name. Each level has a variance (`Variance`): what is assumed of it
+counts for some degrees of freedom, and what was seen is pooled with that. What a comparison may be
+wrong by is the sum of its levels (`total`), and the interval follows from that sum alone.
 
-Two GPUs of one name are not alike, nor are two days. Between H200s, cycles of one training step
-differ by up to 3 %, in either direction depending on the kernels, while processes on one of them
-agree to 0.1 % (docs/verdict.md). So a process is compared with the baseline's processes on its own
-GPU where there are any. Where there are none, it is compared with what the baseline's GPUs predict
-for one whose canary reads as this one's does; what that leaves open is part of the noise, and the
-tolerance is wider where it has to be.
+Between H200s, cycles of one training step differ by up to 3 %, in either direction depending on the
+kernels, while processes on one of them agree to 0.1 % (docs/verdict.md). So a process is compared
+with the baseline's processes on its own GPU where there are any. Where there are none, it is
+compared with what the baseline's GPUs predict for one whose canary reads as this one's does.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import fmean, median, median_low
+from functools import lru_cache
+from statistics import fmean, median_low
 from typing import TypeVar
 
 from pytest_gpuperf.judge.tolerance import Tolerance
@@ -29,8 +29,9 @@ Rounds = Sequence[Sequence[float]]
 
 PRIOR_WEIGHT = 20
 """Degrees of freedom that the class's scale counts for, beside those that were seen."""
-GPUS_PRIOR_WEIGHT = 20
-"""The same for the class's scale between GPUs, beside the U - 1 that were seen."""
+GPUS_PRIOR_WEIGHT = 10
+"""The same for the class's scale between GPUs, beside the U - 1 that were seen. Steps differ in it:
+left out in turn, 19 H200s are 0.11 to 0.18 % from what the others say, by configuration."""
 ALIKE = 0.12
 """How much of the class's scale is left between GPUs on which the canary reads the same."""
 SLOPES = (70.0, 5.0)
@@ -44,20 +45,68 @@ ALIKE_ELSEWHERE = 0.7
 """In place of ALIKE on all others. Kernels of the same steps take up to 2.6 % longer on one of four
 H100s than on another whose DRAM reads the same to 0.1 %: a standard deviation between GPUs of 1.0 %
 in steps whose convolutions are cuDNN's, of 0.3 % in others (tests/data/h100-unmet)."""
-WEAK_PRIOR_WEIGHT = 2
-"""PRIOR_WEIGHT for a metric whose spread is more than twice that of its class."""
+NIGHT_WEIGHT = 8
+"""Degrees of freedom that the baseline's spread counts for tonight, beside what is seen tonight:
+nights are not alike. An assumption; with 20, a night of five times the baseline's noise turns half
+as many tests again red (`python -m benchmarks.contest`)."""
+DAYS_WEIGHT = 20
+"""The same for the spread that is assumed between days."""
 WILD_SPREADS = 4
 """A metric so many times noisier than its class's median is not of its class's kind."""
-OUTLIER_SPREADS = 5
-"""A process further than this many class scales from its group's median is set aside."""
+OUTLIER_RATE = 1e-4
+"""A process is set aside that is further from the others than chance takes it this often."""
 MOST_OUTLIERS = 2
 """No more processes than this are set aside, and never two that agree: counts of identical code can
 have two modes, and then the second one is no outlier but the metric's nature."""
-
 LEAST_GROUP = 3
 """Two processes that differ do not say which of them is odd."""
-MAD_TO_SIGMA = 1.4826
-"""The standard deviation of normal noise over its median absolute deviation."""
+
+
+@dataclass(frozen=True)
+class Variance:
+    """The square of a standard deviation, and by how many degrees of freedom it is known."""
+
+    square: float
+    degrees: float
+
+    @property
+    def root(self) -> float:
+        """The standard deviation."""
+        return math.sqrt(self.square)
+
+    def times(self, factor: float) -> Variance:
+        """Of a value that is so many times as uncertain, squared: 1 / n for a mean of n."""
+        return replace(self, square=self.square * factor)
+
+    def seen(self, squares: float, degrees: int) -> Variance:
+        """What is assumed, pooled with a sum of squares that was seen: (w S^2 + SS) / (w + n).
+
+        Where more was seen than that, it stands by itself, with n + 1 degrees of freedom.
+        """
+        mean = (self.degrees * self.square + squares) / (self.degrees + degrees)
+        own = squares / (degrees or 1)
+        return Variance(own, degrees + 1) if own > mean else Variance(mean, self.degrees + degrees)
+
+    def reach(self, rate: float) -> float:
+        """How far chance takes a value from zero, in one direction, in this share of cases."""
+        return quantile(rate, self.degrees) * self.root
+
+
+def total(terms: Iterable[Variance]) -> Variance:
+    """The variance of a sum of independent terms, degrees of freedom by Welch and Satterthwaite."""
+    known = [term for term in terms if term.square]
+    square = math.fsum(term.square for term in known)
+    doubt = math.fsum(term.square**2 / term.degrees for term in known)
+    return Variance(square, square**2 / doubt if doubt else NIGHT_WEIGHT)
+
+
+@lru_cache(maxsize=65536)
+def quantile(rate: float, degrees_of_freedom: float) -> float:
+    """Student's t that is exceeded at `rate`, one-sided."""
+    # Not scipy.stats, whose import takes most of a second.
+    from scipy import special
+
+    return float(-special.stdtrit(degrees_of_freedom, rate))
 
 
 Kind = tuple[float, ...]
@@ -92,6 +141,10 @@ class BaselineGpus:
     """Of the GPU that the new ones ran on."""
     alike: float = ALIKE
     """How much of the class's scale is left between GPUs of one kind."""
+    day: str = ""
+    """Of the new ones, where they are of one; "" where that is not known."""
+    new: tuple[str, ...] = ()
+    """The GPU of each new process; empty where all are of one."""
 
     @property
     def known(self) -> bool:
@@ -100,10 +153,7 @@ class BaselineGpus:
 
     def groups(self, values: Sequence[_T]) -> list[list[_T]]:
         """What there is one of for each of the baseline's processes, by GPU."""
-        by_gpu: dict[str, list[_T]] = {}
-        for place, value in zip(self.places, values, strict=True):
-            by_gpu.setdefault(place.gpu, []).append(value)
-        return list(by_gpu.values())
+        return grouped([place.gpu for place in self.places], values)
 
     def without(self, positions: frozenset[int]) -> BaselineGpus:
         """Without the baseline's processes at these positions."""
@@ -126,6 +176,14 @@ class BaselineGpus:
         shares = dict(zip(told, by_kind.shares, strict=True))
         by_kind = replace(by_kind, shares=tuple(shares.get(n, 0.0) for n in range(len(means))))
         return min(of_all, by_kind, key=lambda one: one.error)
+
+
+def grouped(gpus: Sequence[str], values: Sequence[_T]) -> list[list[_T]]:
+    """Values by the GPU that each is of."""
+    by_gpu: dict[str, list[_T]] = {}
+    for gpu, value in zip(gpus, values, strict=True):
+        by_gpu.setdefault(gpu, []).append(value)
+    return list(by_gpu.values())
 
 
 def _mean_kind(kinds: Sequence[Kind | None]) -> Kind | None:
@@ -152,9 +210,8 @@ class Prediction:
 class Scale:
     """The spread of one metric between processes, on the scale that it is judged on."""
 
-    spread: float
-    """s: a standard deviation; a share of the value, or points of a percentage."""
-    degrees_of_freedom: int
+    variance: Variance
+    """s^2: of a share of the value, or of points of a percentage."""
     set_aside: frozenset[int] = frozenset()
     """Positions of processes that are outliers: kept on file, left out of the comparison."""
 
@@ -185,59 +242,71 @@ def scales(
 ) -> dict[str, Scale]:
     """The scale of each of these metrics, which are of one noise class and share its spread.
 
-    `values` are on the judged scale, one per process, or differences of two each.
-    S0 = max(s0, median over the class of the MAD estimate): up to 2 processes beyond 5 S0 are set
-    aside. S = max(s0, root mean square of the spreads s_b of the class's other metrics), without
-    those that are more than 4 times noisier than is typical of the class. Then
-    s^2 = max((w S^2 + SS) / (w + n), s_b^2) with n + w degrees of freedom, where SS and s_b are
-    sum of squares and spread about the mean of each GPU's processes, n = processes - GPUs, and w
-    is 20, or 2 when s_b > 2 S.
+    `values` are on the judged scale, one per process, or differences of two each. Outliers are set
+    aside, and what is left pooled by `spreads`, with s0 as what is assumed, for 20 degrees of
+    freedom.
     """
     groups = {}
     for name, series in values.items():
         positions = [*range(len(series))]
         by_gpu = gpus is not None and tolerances[name].between_gpus
         groups[name] = gpus.groups(positions) if gpus and by_gpu else [positions]
-    robust = median(_deviation(values[name], groups[name]) for name in values)
-    aside = {
-        name: _outliers(values[name], groups[name], max(tolerances[name].scale, robust))
-        for name in values
-    }
+    assumed = {n: Variance(tolerances[n].scale ** 2, PRIOR_WEIGHT) for n in values}
+    aside = {name: outliers(values[name], groups[name], assumed[name]) for name in values}
     kept = {
         name: [[values[name][p] for p in group if p not in aside[name]] for group in groups[name]]
         for name in values
     }
-    seen = {name: sum(len(group) - 1 for group in groups) for name, groups in kept.items()}
-    squares = {name: _squares(groups) for name, groups in kept.items()}
+    found = spreads(kept, assumed)
+    return {name: Scale(found[name], aside[name]) for name in values}
+
+
+def tonight(values: Sequence[float], spread: Variance, gpus: BaselineGpus | None) -> Variance:
+    """The spread between the new processes: the baseline's, pooled with what is seen of theirs."""
+    positions = [*range(len(values))]
+    known = gpus is not None and len(gpus.new) == len(values)
+    groups = grouped(gpus.new, positions) if gpus and known else [positions]
+    assumed = of_night(spread)
+    odd = outliers(values, groups, assumed)
+    kept = [[values[p] for p in group if p not in odd] for group in groups]
+    return assumed.seen(_squares(kept), sum(len(group) - 1 for group in kept if group))
+
+
+def of_night(spread: Variance) -> Variance:
+    """What the baseline's spread says of a night of which nothing was seen yet."""
+    return replace(spread, degrees=min(NIGHT_WEIGHT, spread.degrees))
+
+
+def spreads(
+    values: Mapping[str, Sequence[Sequence[float]]], assumed: Mapping[str, Variance]
+) -> dict[str, Variance]:
+    """The spread of each of these metrics of one class within its groups of processes.
+
+    With SS_i a metric's squares about its groups' means and n_i = processes - groups: S^2 = the
+    larger of what is `assumed`, s0^2 for w degrees of freedom, and the mean SS_j / n_j of the
+    others, without those more than 4 times noisier than is typical. The same processes say it of
+    all, so it counts for w s0^2 / S^2 degrees. `Variance.seen` pools that with SS_i.
+    """
+    seen = {name: sum(len(group) - 1 for group in groups) for name, groups in values.items()}
+    squares = {name: _squares(groups) for name, groups in values.items()}
     own = {name: squares[name] / (seen[name] or 1) for name in values}
     # The lower of two in the middle: one of a pair must not vouch for itself.
     typical = median_low([own[name] for name in values if seen[name]] or [0.0])
     by_metric = {}
-    for name in values:
-        least = tolerances[name].scale ** 2
+    for name, prior in assumed.items():
         # A count with two modes says nothing about the others of its class.
-        limit = WILD_SPREADS**2 * max(least, typical)
+        limit = WILD_SPREADS**2 * max(prior.square, typical)
         others = [own[o] for o in values if o != name and seen[o] and own[o] <= limit]
-        shared = max(least, fmean(others) if others else 0.0)
-        variance, degrees = pooled(shared, squares[name], seen[name])
-        by_metric[name] = Scale(math.sqrt(variance), degrees, aside[name])
+        shared = max(prior.square, fmean(others) if others else 0.0)
+        known = Variance(shared, prior.degrees * prior.square / shared) if shared else prior
+        by_metric[name] = known.seen(squares[name], seen[name])
     return by_metric
-
-
-def pooled(shared: float, squares: float, seen: int) -> tuple[float, int]:
-    """A variance with its degrees of freedom: what is known of the class, and what was seen.
-
-    max((w S^2 + SS) / (w + n), SS / n), with w = 20, or 2 where SS / n is more than 4 S^2.
-    """
-    own = squares / (seen or 1)
-    weight = WEAK_PRIOR_WEIGHT if own > 4 * shared else PRIOR_WEIGHT
-    return max((weight * shared + squares) / (weight + seen), own), weight + seen
 
 
 def _mean_of_all(means: Sequence[float], scale: float) -> Prediction:
     """What GPUs of one name say of one more, where nothing is known of its kind.
 
-    Its error is s_u sqrt(1 + 1/U), with s_u pooling the class's `scale` (weight 20) and the spread
+    Its error is s_u sqrt(1 + 1/U), with s_u pooling the class's `scale` (weight 10) and the spread
     of the U `means`.
     """
     count, degrees = len(means), GPUS_PRIOR_WEIGHT + len(means) - 1
@@ -263,7 +332,7 @@ def prediction(
     A Bayesian regression: mean = m + b (kind - centre) + e, with any m, b_j normal around 0 of
     standard deviation SLOPES[j] scale, and e of s = `alike` scale. With M the penalised least
     squares and h the leverage of `kind`, the error is s_u sqrt(1 + h), where s_u pools s (weight
-    20) and what was seen: s_u^2 = (20 s^2 + Q) / (20 + U - 1), with Q = the residuals' squares +
+    10) and what was seen: s_u^2 = (10 s^2 + Q) / (10 + U - 1), with Q = the residuals' squares +
     s^2 b'b.
     """
     import numpy as np
@@ -292,39 +361,30 @@ def prediction(
     )
 
 
-def _deviation(values: Sequence[float], groups: Sequence[Sequence[int]]) -> float:
-    """A standard deviation within the groups that one or two outliers do not move."""
-    distances = [
-        abs(values[position] - middle)
-        for group in groups
-        if len(group) >= LEAST_GROUP
-        for middle in [median(values[p] for p in group)]
-        for position in group
-    ]
-    return MAD_TO_SIGMA * median(distances) if distances else 0.0
-
-
-def _outliers(
-    values: Sequence[float], groups: Sequence[Sequence[int]], scale: float
+def outliers(
+    values: Sequence[float], groups: Sequence[Sequence[int]], assumed: Variance
 ) -> frozenset[int]:
-    reach = OUTLIER_SPREADS * scale
-    outliers: list[tuple[float, int]] = []
+    """The processes that are further from the others of their group than chance takes them."""
+    outliers: list[int] = []
     for group in groups:
-        centre = median(values[p] for p in group)
-        far = sorted(((abs(values[p] - centre), p) for p in group), reverse=True)
-        far = [(distance, p) for distance, p in far if distance > reach]
-        alone = all(
-            abs(values[one] - values[other]) > reach
-            for _, one in far
-            for _, other in far
-            if one != other
-        )
-        if alone and len(far) <= min(MOST_OUTLIERS, len(group) - LEAST_GROUP):
-            outliers += far
-    return frozenset(p for _, p in outliers) if len(outliers) <= MOST_OUTLIERS else frozenset()
+        middle = sorted(values[p] for p in group)[len(group) // 2]
+        far = sorted(group, key=lambda p: abs(values[p] - middle), reverse=True)
+        for count in range(min(MOST_OUTLIERS, len(group) - LEAST_GROUP), 0, -1):
+            odd, rest = far[:count], [values[p] for p in far[count:]]
+            spread = assumed.seen(_squares([rest]), len(rest) - 1).times(1 + 1 / len(rest))
+            reach, mean = spread.reach(OUTLIER_RATE), fmean(rest)
+            agree = count > 1 and abs(values[odd[0]] - values[odd[1]]) <= reach
+            if not agree and all(abs(values[p] - mean) > reach for p in odd):
+                outliers += odd
+                break
+    return frozenset(outliers) if len(outliers) <= MOST_OUTLIERS else frozenset()
 
 
 def _squares(groups: Sequence[Sequence[float]]) -> float:
     return math.fsum(
-        (value - mean) ** 2 for group in groups for mean in [fmean(group)] for value in group
+        (value - mean) ** 2
+        for group in groups
+        if group
+        for mean in [fmean(group)]
+        for value in group
     )

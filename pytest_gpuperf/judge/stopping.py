@@ -20,10 +20,6 @@ LEAST_TO_ALARM = 3
 ALARMING = sum(look >= LEAST_TO_ALARM for look in LOOKS)
 """The looks that can alarm, over which the error is split."""
 
-NOISY_BASELINE = "baseline-too-noisy"
-"""The reason code of what no further process can show to be unchanged: the baseline's own leave too
-much room."""
-
 LEAST_ROUNDS = 2
 """One value cannot agree with another."""
 AGREEMENT = 0.25
@@ -60,7 +56,7 @@ def settled(judged: Iterable[Verdict | Expectation]) -> bool:
 
     It fails, or all is decided that they could decide.
     """
-    outcomes = {entry.outcome for entry in judged if entry.reason != NOISY_BASELINE}
+    outcomes = {entry.outcome for entry in judged}
     failing = {Outcome.REGRESSED, Outcome.BROKEN} & outcomes
     return bool(failing) or Outcome.INCONCLUSIVE not in outcomes
 

@@ -35,8 +35,7 @@ from operator import and_
 from statistics import fmean, median
 
 from pytest_gpuperf.judge.alignment import keys
-from pytest_gpuperf.judge.interval import quantile
-from pytest_gpuperf.judge.noise import ALIKE, SLOPES, Kind
+from pytest_gpuperf.judge.noise import ALIKE, SLOPES, Kind, quantile
 from pytest_gpuperf.model.measurement import KernelTable
 
 Times = tuple[float, ...]

@@ -31,22 +31,23 @@ class Tolerance:
     between_gpus: float = 0.0
     """The spread between GPUs of one name that is assumed; 0: the metric does not depend on it."""
     between_days: float = 0.0
-    """The spread between days on one GPU, as far as a calibration has found one."""
+    """The spread between days on one GPU: as a calibration found it, else as it is assumed."""
     written: bool = False
     """A test's author wrote it: there the metric is of another kind than elsewhere in its class."""
     counted: bool = False
-    """A deterministic count: it varies by having several values, not by noise."""
+    """A deterministic count."""
     two_sided: bool = False
     """Whether a gain is to be told from no change as surely as a loss is. A build asks only for
     losses; who compares two revisions asks for both."""
 
 
 _CLASSES = {
-    MetricClass.DETERMINISTIC: (0.0001, 0.0005, 2e-5, 0.0),
-    MetricClass.CYCLE: (0.005, 0.01, 1e-3, 1e-2),
-    MetricClass.RATIO: (0.0075, 0.015, 1.5e-3, 1e-2),
+    MetricClass.DETERMINISTIC: (0.0001, 0.0005, 2e-5, 0.0, 0.0),
+    MetricClass.CYCLE: (0.005, 0.01, 1e-3, 1e-2, 5e-4),
+    MetricClass.RATIO: (0.0075, 0.015, 1.5e-3, 1e-2, 7.5e-4),
 }
-"""(delta0, delta1, s0, spread between GPUs) per class: docs/verdict.md says where from."""
+"""(delta0, delta1, s0, spread between GPUs, between days) per class: docs/verdict.md says where
+from."""
 
 ANY = "any"
 """The tolerance of a metric that is reported and not judged, as it says nothing of the code: of the
@@ -90,12 +91,11 @@ def tolerance_for(
     cannot be read, or of the wrong kind for the metric.
     """
     unit = 100 if metric.percentage else 1
-    floor, equivalence, scale, between = _CLASSES[metric.metric_class]
-    days = 0.0
+    floor, equivalence, scale, between, days = _CLASSES[metric.metric_class]
     measured = calibration.classes.get(metric.metric_class.value) if calibration else None
     if measured is not None:
         scale = max(measured.processes, LEAST_SHARE * scale)
-        days = measured.allocations or 0.0
+        days = days if measured.allocations is None else measured.allocations
         # The GPUs that happened to be seen say little about the next one of a pool, so it is only
         # ever raised; and metrics that do not depend on the GPU by their nature do not begin to.
         between = max(between, measured.gpus or 0.0) if between else 0.0

@@ -1,9 +1,9 @@
 """The rule: from the numbers of a measurement and its baseline to one verdict per metric.
 
-regressed: worse than the floor, in every process where there are only three, and further from zero
-than chance explains. improved: the mirror image. unchanged: within the floor, and no loss beyond
-the equivalence bound in the whole interval. Anything else is inconclusive, and asks for another
-look (`interval.py`). docs/verdict.md has the formulas and how often they are right.
+regressed: worse than the tolerance, in every process where there are only three, and further from
+zero than chance explains. improved: the mirror image. unchanged: within the tolerance, and no loss
+beyond the equivalence bound in the whole interval. Anything else is inconclusive, and asks for
+another look (`interval.py`). docs/verdict.md has the formulas and how often they are right.
 """
 
 from __future__ import annotations
@@ -20,30 +20,33 @@ from pytest_gpuperf.judge.interval import (
     medians,
     pair_changes,
     paired_difference,
-    quantile,
 )
 from pytest_gpuperf.judge.machine import MachineState, confounded, kinds, machine_state
 from pytest_gpuperf.judge.noise import (
-    OUTLIER_SPREADS,
+    PRIOR_WEIGHT,
     BaselineGpus,
     ProcessPlace,
     Rounds,
     Scale,
+    Variance,
     alike_on,
     judged_unit,
     on_judged_scale,
     places_of,
+    quantile,
     scales,
+    total,
 )
-from pytest_gpuperf.judge.stopping import ALARMING, LEAST_TO_ALARM, NOISY_BASELINE
+from pytest_gpuperf.judge.stopping import ALARMING, LEAST_TO_ALARM
 from pytest_gpuperf.judge.tolerance import Tolerance, is_judged, of_pairs, tolerance_for
 from pytest_gpuperf.model.entry import Calibration, CanarySeries
 from pytest_gpuperf.model.measurement import STEP, Measurement
 from pytest_gpuperf.model.metric import Direction, Metric, MetricClass
 from pytest_gpuperf.model.result import Outcome, Verdict
 
-ALARM_RATE = 1e-3
-"""False alarms per judged measurement, over all its gated metrics and all looks: 99.9 % sure."""
+ALARM_RATE = 5e-4
+"""False alarms a night, over all measurements of the suite, their gated metrics and looks. It is
+half of what is promised: baselines of five processes know their own noise only so well."""
 SURER = 0.6
 """The share of its interval that a change among processes of one clock is told with, at most, where
 these are taken in place of all: by chance alone one of two intervals is always the narrower."""
@@ -63,9 +66,15 @@ TOO_FEW = "too-few-processes"
 UNSURE = "beyond-floor-unsure"
 """The reason code of a change beyond the floor that may be chance."""
 TOO_NOISY = "too-noisy"
-"""The reason code of a change within the floor whose interval is not within the bound."""
+"""The reason code of a change within the floor whose interval is not within the bound, and of a
+metric that is only reported, as its baseline can hold no tolerance that says much."""
+MOST_WIDENED = 0.1
+"""Where the tolerance that can be held is wider than this and than what was asked for, a metric is
+only reported. What is surely worse still fails."""
 TOLERATED = "any-tolerated"
 """The reason code of a gated metric that somebody wants to be reported only."""
+COSTS_NOTHING = "costs-nothing"
+"""The reason code of a count that grew a little while no time of the step did."""
 NEW_METRIC = "new-metric"
 """The reason code of a gated metric that the baseline lacks, though it has others."""
 NO_WORK = "no-work"
@@ -79,16 +88,23 @@ _AMOUNTS = ("flops", "instructions")
 """How much that is: loops in one operator, and kernels in one graph, do as much by less of WORK."""
 _REST = 0.1
 """Of a step that does no more than this share, the rest is done elsewhere now, or not at all."""
-OTHER_GPU = (
-    "the baseline has no process on this very GPU, and GPUs of one name differ: the tolerance is "
-    "wider by that"
+MOST_FREE, LEAST_COST = 0.005, 0.003
+"""A count that grew by less than the first fails nothing where all gated times surely grew by less
+than the second."""
+ON_PURPOSE = (
+    *("stream_synchronizations", "event_synchronizations", "device_synchronizations"),
+    *("driver_allocations", "graph_breaks", "recompilations", COMPILED),
 )
+"""Counts that are worth a failure whatever the time says: what they cost moves with the machine."""
+OTHER_GPU = "the baseline has no process on this very GPU, and GPUs of one name differ"
 """The detail of a verdict that was reached between GPUs."""
 KNOWN_KIND = (
     "the baseline has no process on this very GPU, and is compared with what the canary says to "
     "expect of it"
 )
 """The same where the canary's readings were surer than the mean over GPUs."""
+ONE_DAY = "the baseline is of one day"
+"""The detail of a verdict on another day than all processes of the baseline have."""
 
 Samples = Mapping[str, Mapping[str, Rounds]]
 """Values per phase, metric, process and round."""
@@ -110,6 +126,8 @@ class Reference:
     """What is known of this suite's noise on this device."""
     canary: CanarySeries | None = None
     """What the canary read beside each process of the samples."""
+    tests: int = 1
+    """How many measurements share the error of a night."""
     paired: bool = False
     """Each process of the samples has a partner of the same place among those that are judged,
     which was measured next to it."""
@@ -137,7 +155,7 @@ def judge(
 
     Each metric is compared and decided by itself. Corrections follow, in this order: a step that
     does nothing any more is not fast, and one that lost torch.compile got worse; what the machine
-    explains is not the code's; what got worse is outweighed in a step that got faster by more.
+    explains is not the code's; a count that costs no time fails nothing.
     """
     measured = samples_by_phase(measurements)
     gate = _gate(measured.get(STEP, {}), reference, metrics, tolerances)
@@ -165,8 +183,8 @@ def judge(
         verdicts = [
             _of_code(verdict, metrics[verdict.metric], machine, at_clock) for verdict in verdicts
         ]
-    gained = _gained_time(verdicts, metrics)
-    verdicts = [_weighed(verdict, metrics[verdict.metric], gained) for verdict in verdicts]
+    times = [v for v in verdicts if v.phase == STEP and _is_time(metrics[v.metric])]
+    verdicts = [_weighed(verdict, metrics[verdict.metric], times) for verdict in verdicts]
     return (*verdicts, *_unsupported(measurements[0], measured, reference.samples or {}, metrics))
 
 
@@ -175,8 +193,8 @@ class _Gate:
     """The metrics that may fail a measurement."""
 
     metrics: Mapping[str, Metric]
-    family: int
-    """Among how many the error is shared."""
+    rate: float
+    """The share of the error that one of them has, at one look."""
     is_comparable: bool
     """Whether the baseline has any of them."""
 
@@ -193,7 +211,9 @@ def _gate(
 ) -> _Gate:
     judged = {n: metrics[n] for n in step if is_judged(metrics[n], tolerances.get(n))}
     known = (reference.samples or {}).get(STEP, {})
-    return _Gate(judged, _family([*judged.values()]), not judged.keys().isdisjoint(known))
+    family = max(_family([*judged.values()]), 1)
+    rate = ALARM_RATE / (ALARMING * family * reference.tests)
+    return _Gate(judged, rate, not judged.keys().isdisjoint(known))
 
 
 def _family(gated: Sequence[Metric]) -> int:
@@ -229,11 +249,11 @@ def _decided(verdict: Verdict, looks: _Looks, gate: _Gate) -> Verdict:
     if not gate.has(verdict):
         return _with_numbers(verdict, look, gate, clock)
     direction = gate.metrics[verdict.metric].direction
-    outcome, reason = decide(direction, look, gate.family)
+    outcome, reason = decide(direction, look, gate.rate)
     if outcome is Outcome.INCONCLUSIVE and looks.supposed and verdict.metric == KERNEL_TIME:
         # What is only supposed may show that nothing changed, and nothing else.
         supposed, of_clock = looks.supposed
-        decided = decide(direction, supposed, gate.family)
+        decided = decide(direction, supposed, gate.rate)
         if decided[0] is Outcome.UNCHANGED:
             (outcome, reason), look, clock = decided, supposed, of_clock
     return _with_numbers(replace(verdict, outcome=outcome, reason=reason), look, gate, clock)
@@ -245,7 +265,8 @@ def _with_numbers(
     if look.from_zero:
         floor = look.tolerance.floor
         return replace(verdict, baseline=0.0, measured=look.measured, tolerance=floor)
-    between = KNOWN_KIND if look.by_kind else OTHER_GPU if look.widening else ""
+    between = KNOWN_KIND if look.by_kind else OTHER_GPU if look.is_unseen else ""
+    day = ONE_DAY if look.of_one_day else ""
     at_clock = str(clock) if clock and clock.is_noteworthy else ""
     return replace(
         verdict,
@@ -255,8 +276,8 @@ def _with_numbers(
         low=look.shown(look.change - look.margin),
         high=look.shown(look.change + look.margin),
         tolerance=look.shown(look.floor),
-        detail="; ".join(filter(None, [between, at_clock])),
-        minimum_detectable_effect=look.shown(minimum_detectable_effect(look, gate.family)),
+        detail="; ".join(filter(None, [between, day, at_clock])),
+        minimum_detectable_effect=look.shown(minimum_detectable_effect(look, gate.rate)),
     )
 
 
@@ -327,31 +348,41 @@ def _of_code(
     return confounded(verdict, metric, machine, clock_is_known=verdict.metric in at_clock)
 
 
-def _weighed(verdict: Verdict, metric: Metric, gained: float) -> Verdict:
-    """A loss of less than the share of time that the step `gained` is outweighed."""
-    lost = verdict.outcome is Outcome.REGRESSED and not verdict.points
-    if not (lost and gained and _most_lost(verdict, metric) < gained):
-        return verdict
-    detail = f"the step got faster by more, by {100 * gained:.3g} % at least"
-    return replace(verdict, outcome=Outcome.OUTWEIGHED, reason="faster", detail=detail)
+def _is_time(metric: Metric) -> bool:
+    """Whether it is a gated cycle count or time."""
+    return metric.gated and metric.metric_class is MetricClass.CYCLE
 
 
-def _gained_time(verdicts: Sequence[Verdict], metrics: Mapping[str, Metric]) -> float:
-    """The share that each gated cycle or time of the step fell by at least; 0 where one did not.
+def _weighed(verdict: Verdict, metric: Metric, times: Sequence[Verdict]) -> Verdict:
+    """A count has no cost of its own: it fails nothing that the gated `times` say costs nothing.
 
-    Nor where any change of one is tolerated: what a step gained is not known by its kernels alone.
+    Where all of them improved, and where it grew by little and all of them surely by less than
+    LEAST_COST. Memory is a resource of its own: it is outweighed only by a gain that is larger.
+    Where any change of a time is tolerated nobody knows what the step costs.
     """
-    times = [
-        verdict
-        for verdict in verdicts
-        if verdict.phase == STEP
-        and metrics[verdict.metric].gated
-        and metrics[verdict.metric].metric_class is MetricClass.CYCLE
-        and verdict.baseline is not None
-    ]
-    if not times or any(verdict.outcome is not Outcome.IMPROVED for verdict in times):
-        return 0.0
-    return min(-(verdict.high or 0.0) for verdict in times)
+    compared = [time for time in times if time.baseline is not None]
+    if verdict.outcome is not Outcome.REGRESSED or verdict.points or not compared:
+        return verdict
+    lost, gained = _most_lost(verdict, metric), min(-(time.high or 0.0) for time in compared)
+    is_memory = metric.practical_floor is not None
+    is_count = metric.metric_class is MetricClass.DETERMINISTIC and not is_memory
+    if verdict.reason in (NO_WORK, NOT_COMPILED) or not (is_count or is_memory):
+        return verdict
+    if all(time.outcome is Outcome.IMPROVED for time in compared) and (is_count or lost < gained):
+        detail = f"the step got faster, by {100 * gained:.3g} % at least"
+        return replace(verdict, outcome=Outcome.OUTWEIGHED, reason="faster", detail=detail)
+    cost = max(_cost(time) for time in compared)
+    little = is_count and verdict.metric not in ON_PURPOSE and lost < MOST_FREE
+    if little and cost < LEAST_COST:
+        detail = f"costs nothing that can be measured: less than {100 * LEAST_COST:.2g} % of time"
+        return replace(verdict, outcome=Outcome.OUTWEIGHED, reason=COSTS_NOTHING, detail=detail)
+    return verdict
+
+
+def _cost(time: Verdict) -> float:
+    """The most that the step may have lost by this time; unknown where it is not judged."""
+    judged = time.outcome in (Outcome.UNCHANGED, Outcome.INCONCLUSIVE, Outcome.IMPROVED)
+    return math.inf if time.high is None or not judged else time.high
 
 
 def _most_lost(verdict: Verdict, metric: Metric) -> float:
@@ -361,8 +392,8 @@ def _most_lost(verdict: Verdict, metric: Metric) -> float:
     return math.inf if end is None else -end if higher else end
 
 
-def decide(direction: Direction, look: Difference, family: int) -> tuple[Outcome, str]:
-    """The verdict on one difference, with its reason code; `family` metrics share the error."""
+def decide(direction: Direction, look: Difference, rate: float) -> tuple[Outcome, str]:
+    """The verdict on one difference, with its reason code; by chance alarmed at `rate`."""
     worse = -look.change if direction is Direction.HIGHER else look.change
     if look.baseline == 0 and look.measured == 0:
         return Outcome.UNCHANGED, "both-zero"
@@ -370,20 +401,20 @@ def decide(direction: Direction, look: Difference, family: int) -> tuple[Outcome
     outside = look.from_zero or abs(worse) > floor
     if outside and look.processes < LEAST_TO_ALARM:
         return Outcome.INCONCLUSIVE, TOO_FEW
-    chance = _alarm_quantile(family, look.degrees_of_freedom) * look.standard_error
-    if outside and _all_beyond(look, floor) and (look.from_zero or abs(worse) > chance):
-        if look.tolerance.counted and _seen_before(look):
-            return Outcome.INCONCLUSIVE, "seen-in-baseline"
+    two_sided = look.tolerance.two_sided
+    beyond_chance = look.from_zero or abs(worse) > look.error.reach(rate)
+    if outside and beyond_chance and _all_beyond(look, floor):
         beyond = Outcome.REGRESSED if worse > 0 else Outcome.IMPROVED
         return beyond, "from-zero" if look.from_zero else "beyond-floor"
-    if outside:
+    if look.widened > MOST_WIDENED:
+        return Outcome.REPORTED, TOO_NOISY
+    if outside and (worse > 0 or two_sided):
         return Outcome.INCONCLUSIVE, UNSURE
-    two_sided = look.tolerance.two_sided
-    if (abs(worse) if two_sided else worse) + look.margin < look.equivalence:
+    # Whether it is a small gain is worth no further process.
+    lost = abs(worse) if two_sided else worse
+    if lost + look.margin < look.equivalence:
         return Outcome.UNCHANGED, "within-tolerance"
-    best = 0.0 if two_sided else min(worse, 0.0)
-    within_reach = best + look.least_margin < look.equivalence
-    return Outcome.INCONCLUSIVE, TOO_NOISY if within_reach else NOISY_BASELINE
+    return Outcome.INCONCLUSIVE, TOO_NOISY
 
 
 def excludes_loss(verdict: Verdict, metric: Metric) -> bool:
@@ -392,7 +423,7 @@ def excludes_loss(verdict: Verdict, metric: Metric) -> bool:
     `unchanged` allows its interval the equivalence bound; this is the floor, which is narrower.
     """
     # Whatever else leaves it inconclusive is not noise.
-    is_noise = verdict.reason in (UNSURE, TOO_NOISY, NOISY_BASELINE)
+    is_noise = verdict.reason in (UNSURE, TOO_NOISY)
     return is_noise and _most_lost(verdict, metric) < (verdict.tolerance or 0.0)
 
 
@@ -409,19 +440,16 @@ def withheld(verdicts: Sequence[Verdict], complaints: Sequence[str]) -> tuple[Ve
     )
 
 
-def minimum_detectable_effect(look: Difference, family: int) -> float:
+def minimum_detectable_effect(look: Difference, rate: float) -> float:
     """The smallest slowdown that the looks find 99 times in 100, on the judged scale.
 
-    The larger of two conditions: that each of three processes is beyond the floor, delta0 + q se_1,
-    and their median beyond chance, (t + q) se_3; q is the quantile of a third of the misses.
+    The larger of two conditions: that each of three processes is beyond the tolerance, delta0 +
+    q se_1, and their median beyond chance, t se_3 + q se_3; q is the quantile of a third of the
+    misses, by the baseline's own noise.
     """
-    # Each of the first three processes has to be beyond the floor.
-    miss = quantile(MISS_RATE / LEAST_TO_ALARM, look.degrees_of_freedom)
-    alarm = _alarm_quantile(family, look.degrees_of_freedom)
-    return max(
-        look.floor + miss * look.error_of(1),
-        (alarm + miss) * look.error_of(LEAST_TO_ALARM),
-    )
+    miss = quantile(MISS_RATE / LEAST_TO_ALARM, look.spread.degrees)
+    one, three = look.error_of(1), look.error_of(LEAST_TO_ALARM)
+    return max(look.floor + miss * one.root, three.reach(rate) + miss * three.root)
 
 
 def _all_beyond(look: Difference, floor: float) -> bool:
@@ -430,15 +458,6 @@ def _all_beyond(look: Difference, floor: float) -> bool:
         return True
     sign = 1 if look.change > 0 else -1
     return all(sign * change > floor for change in look.changes)
-
-
-def _seen_before(look: Difference) -> bool:
-    """Whether a process that was set aside as an outlier had the value that is now called new.
-
-    Then identical code has two values, of which the baseline happened to see one nearly always.
-    """
-    reach = OUTLIER_SPREADS * look.spread
-    return any(abs(look.change - seen) <= reach for seen in look.set_aside)
 
 
 def paired(
@@ -541,7 +560,11 @@ def _gpus(measurements: Sequence[Measurement], reference: Reference) -> Baseline
     if known:
         places = tuple(replace(one, kind=of) for one, of in zip(places, known, strict=True))
     measured = frozenset(device.identity for device in devices)
-    return BaselineGpus(places, measured, kind, alike_on(devices[0].slug))
+    days = {measurement.fingerprint.measured[:10] for measurement in measurements}
+    day = days.pop() if len(days) == 1 else ""
+    new = {one.process: one.fingerprint.device.identity for one in measurements}
+    alike = alike_on(devices[0].slug)
+    return BaselineGpus(places, measured, kind, alike, day, tuple(new.values()))
 
 
 @dataclass(frozen=True)
@@ -606,9 +629,9 @@ def _at_clock(
 
 def _of_measured(look: Difference, measured: float, error: float) -> Difference:
     """The same change, with the value that was measured: the baseline is what it would be there."""
-    error = math.hypot(look.reference_error, error)
+    reference = total([look.reference, Variance(error**2, PRIOR_WEIGHT)])
     baseline = measured / look.measured * look.baseline
-    return replace(look, baseline=baseline, measured=measured, reference_error=error)
+    return replace(look, baseline=baseline, measured=measured, reference=reference)
 
 
 def _clocks(measurements: Sequence[Measurement], reference: Reference) -> Clocks | None:
@@ -632,10 +655,6 @@ def samples_by_phase(
         phase: {metric: list(processes.values()) for metric, processes in series.items()}
         for phase, series in gathered.items()
     }
-
-
-def _alarm_quantile(family: int, degrees_of_freedom: int) -> float:
-    return quantile(ALARM_RATE / (ALARMING * max(family, 1)), degrees_of_freedom)
 
 
 def _unsupported(

@@ -8,7 +8,7 @@ from pytest_gpuperf.baselines.judgement import NOT_AGAIN, OTHER_ALGORITHM, Unjud
 from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.catalogue.units import counted
 from pytest_gpuperf.errors import printable
-from pytest_gpuperf.judge.stopping import LEAST_TO_ALARM, LOOKS, NOISY_BASELINE
+from pytest_gpuperf.judge.stopping import LEAST_TO_ALARM
 from pytest_gpuperf.judge.verdict import TOLERATED
 from pytest_gpuperf.model.measurement import STEP
 from pytest_gpuperf.model.result import (
@@ -130,12 +130,6 @@ def _undecided(failing: Sequence[Verdict | Expectation]) -> str:
         return (
             f"One process in fifty is slow by itself: {LEAST_TO_ALARM} are needed for a verdict. "
             "Allow more by --gpuperf-processes, or record several: gpuperf record --processes 3"
-        )
-    if all(v.reason == NOISY_BASELINE for v in failing if v.outcome is Outcome.INCONCLUSIVE):
-        return (
-            "The baseline's own processes, or its days, differ by too much for any number of new "
-            f"ones to decide: accept runs of more of them, gpuperf record --processes {LOOKS[-1]}, "
-            "tolerate more, or pass with a warning by --gpuperf-inconclusive warn"
         )
     if any(v.reason == OTHER_ALGORITHM for v in failing):
         return (

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import UsageFailure, printable
-from pytest_gpuperf.judge.stopping import LOOKS, NOISY_BASELINE
+from pytest_gpuperf.judge.stopping import LOOKS
 from pytest_gpuperf.model.result import FAULTS, Outcome, Result, Run
 from pytest_gpuperf.report import view
 from pytest_gpuperf.report.text.table import wrapped
@@ -241,7 +241,7 @@ def wanted(
         if Outcome.REGRESSED in outcomes:
             yield _accepting("to accept what is intended", context, dirty)
     elif Outcome.INCONCLUSIVE in outcomes:
-        yield _undecided(results, context, dirty)
+        yield _undecided(context)
     elif Outcome.UNFIT in outcomes or Outcome.MACHINE in outcomes:
         yield "to see what the device is and who else uses it:", ["gpuperf doctor"]
     elif Outcome.IMPROVED in outcomes:
@@ -267,16 +267,8 @@ def _accepting(what: str, context: CommandContext, dirty: bool) -> tuple[str, Se
     return f"{what}:", [context.accept()]
 
 
-def _undecided(
-    results: Sequence[Result], context: CommandContext, dirty: bool
-) -> tuple[str, Sequence[str]]:
+def _undecided(context: CommandContext) -> tuple[str, Sequence[str]]:
     most = LOOKS[-1]
-    undecided = [(r.test, e) for r in results for e in r.said if e.outcome is Outcome.INCONCLUSIVE]
-    if all(entry.reason == NOISY_BASELINE for _, entry in undecided):
-        tests = [*dict.fromkeys(test for test, _ in undecided)]
-        what = "to make a baseline of more processes, of other days and GPUs too"
-        once = ", once all is committed" if dirty else ""
-        return f"{what}{once}:", context.record(tests, most, "more processes")
     if context.replayed:
         again = f"gpuperf record --processes {most} -- {context.command}"
         return "to decide it by more processes than this run has:", [again.rstrip()]

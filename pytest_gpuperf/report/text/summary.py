@@ -10,7 +10,14 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.catalogue.units import counted
-from pytest_gpuperf.judge.verdict import ABSENT, KNOWN_KIND, NEW_METRIC, OTHER_GPU, TOLERATED
+from pytest_gpuperf.judge.verdict import (
+    ABSENT,
+    KNOWN_KIND,
+    NEW_METRIC,
+    OTHER_GPU,
+    TOLERATED,
+    TOO_NOISY,
+)
 from pytest_gpuperf.model.measurement import STEP, Measurement, titles
 from pytest_gpuperf.model.metric import MetricClass
 from pytest_gpuperf.model.result import Outcome, Result, Verdict
@@ -32,6 +39,11 @@ _LEAST_NAME = 20
 
 _DOUBLED = 1.0
 """A tolerance that lets twice as much pass."""
+_UNJUDGED = {
+    TOLERATED: "not judged in {}: any change is tolerated",
+    TOO_NOISY: "reported and not judged in {}: their noise allows no tolerance below 10 %",
+}
+"""Why a gated metric is only reported, by reason code."""
 _CALM = {Outcome.UNCHANGED, Outcome.REPORTED, Outcome.UNSUPPORTED}
 _JUDGED = {Outcome.UNCHANGED, Outcome.IMPROVED, Outcome.REGRESSED, Outcome.INCONCLUSIVE}
 
@@ -263,7 +275,7 @@ def _uncounted(verdicts: Sequence[Verdict]) -> Iterator[str]:
 
 def _blind(verdicts: Sequence[Verdict]) -> Iterator[str]:
     """Of which metrics no slowdown would be found, though they are gated."""
-    wide: dict[tuple[bool, str], set[tuple[str, str]]] = {}
+    wide: dict[str, dict[str, set[tuple[str, str]]]] = {}
     new = dict.fromkeys(v.metric for v in verdicts if v.reason == NEW_METRIC)
     if new:
         yield (
@@ -271,17 +283,16 @@ def _blind(verdicts: Sequence[Verdict]) -> Iterator[str]:
             "Accept a run that has them"
         )
     for verdict in verdicts:
-        judged = verdict.outcome is not Outcome.REPORTED
-        if verdict.reason == TOLERATED or (judged and (verdict.tolerance or 0) >= _DOUBLED):
-            wide.setdefault((judged, verdict.metric), set()).add((verdict.test, verdict.name))
-    for judged, says in (
-        (True, "may double in {}: so wide is the tolerance"),
-        (False, "not judged in {}: any change is tolerated"),
-    ):
-        of = {metric: tests for (kind, metric), tests in wide.items() if kind is judged}
-        if of:
-            tests = counted(len(set().union(*of.values())), "measurement")
-            yield f"note: {', '.join(of)} {says.format(tests)}"
+        is_judged = verdict.outcome is not Outcome.REPORTED
+        says = "" if is_judged else _UNJUDGED.get(verdict.reason, "")
+        if is_judged and (verdict.tolerance or 0) >= _DOUBLED:
+            says = "may double in {}: so wide is the tolerance"
+        if says:
+            of = wide.setdefault(says, {}).setdefault(verdict.metric, set())
+            of.add((verdict.test, verdict.name))
+    for says, of_metrics in wide.items():
+        tests = counted(len(set().union(*of_metrics.values())), "measurement")
+        yield f"note: {', '.join(of_metrics)} {says.format(tests)}"
 
 
 def _device(result: Result, more: str = "") -> str:
