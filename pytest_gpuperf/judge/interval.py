@@ -109,9 +109,12 @@ class Difference:
 
     @cached_property
     def equivalence(self) -> float:
-        """delta1, within which "unchanged" has to be shown, on the judged scale."""
-        held = self.floor + self.reference.reach(UNCHANGED_RATE)
-        return max(self._asked(self.tolerance.equivalence), held)
+        """delta1, within which "unchanged" has to be shown, on the judged scale.
+
+        As many times delta0 as was asked for.
+        """
+        asked = self.tolerance
+        return self._asked(asked.equivalence) * self.floor / self._asked(asked.floor)
 
     @property
     def widened(self) -> float:
