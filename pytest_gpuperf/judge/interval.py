@@ -15,6 +15,7 @@ from statistics import fmean, median
 
 from pytest_gpuperf.judge.noise import (
     DAYS_WEIGHT,
+    NOTHING,
     BaselineGpus,
     ProcessPlace,
     Rounds,
@@ -55,7 +56,10 @@ class Difference:
     spread: Variance
     """s^2, between processes as the baseline has them."""
     reference: Variance
-    """Of what is expected of the new ones: the baseline's centre, its days, GPUs and clocks."""
+    """Of the baseline's centre, by its processes."""
+    shared: Variance
+    """Of what all tests of a night share: how far its day, its GPU and its clock are from those of
+    the baseline."""
     logarithmic: bool
     """The change is the logarithm of a ratio: always, unless a zero or a negative value forbids."""
     tonight: Variance | None = None
@@ -80,14 +84,31 @@ class Difference:
     @cached_property
     def error(self) -> Variance:
         """se^2, of `change`."""
-        return total([self.reference, of_median(self.tonight or self.spread, self.processes)])
+        return total([self.shared, self._own(self.tonight or self.spread, self.processes)])
 
-    def error_of(self, processes: int) -> Variance:
+    def expected_error(self, processes: int) -> Variance:
         """What to expect of it with so many new processes, on a night like the baseline's."""
-        night = of_night(self.spread) if self.tonight else self.spread
-        if self.tonight:
-            night = replace(night, degrees=night.degrees + processes - 1)
+        return total([self.shared, self._own(self._like_the_baselines(processes), processes)])
+
+    def _own(self, night: Variance, processes: int) -> Variance:
         return total([self.reference, of_median(night, processes)])
+
+    def _like_the_baselines(self, processes: int) -> Variance:
+        night = of_night(self.spread) if self.tonight else self.spread
+        return replace(night, degrees=night.degrees + processes - 1) if self.tonight else night
+
+    def chance(self, rate: float, tests: int) -> float:
+        """How far chance takes it in this share of nights, any of so many tests.
+
+        What they share takes them all on the same nights.
+        """
+        own = self._own(self.tonight or self.spread, self.processes)
+        return math.hypot(own.reach(rate / tests), self.shared.reach(rate))
+
+    def expected_chance(self, rate: float, tests: int, processes: int) -> float:
+        """The same of so many processes, on a night like the baseline's."""
+        own = self._own(self._like_the_baselines(processes), processes)
+        return math.hypot(own.reach(rate / tests), self.shared.reach(rate))
 
     @cached_property
     def margin(self) -> float:
@@ -105,7 +126,8 @@ class Difference:
         What is asked for, or what can be held: identical code is hardly ever beyond it, however
         many processes look.
         """
-        return max(self._asked(self.tolerance.floor), self.reference.reach(HELD_RATE))
+        held = total([self.reference, self.shared]).reach(HELD_RATE)
+        return max(self._asked(self.tolerance.floor), held)
 
     @cached_property
     def equivalence(self) -> float:
@@ -193,7 +215,8 @@ def difference(
         measured=median(new),
         changes=tuple(changes),
         spread=scale.variance,
-        reference=expected.error,
+        reference=expected.of_processes,
+        shared=expected.shared,
         logarithmic=unit is None,
         tonight=tonight(changes, scale.variance, gpus),
         is_unseen=gpus is not None and not gpus.known,
@@ -207,7 +230,8 @@ class _Expected:
     """What the baseline's processes say that a new one has."""
 
     value: float
-    error: Variance
+    of_processes: Variance
+    shared: Variance = NOTHING
     by_kind: bool = False
     of_one_day: bool = False
 
@@ -224,7 +248,7 @@ def _expected(
         shares = zip(said.shares, gpus.groups(old), strict=True)
         weight = math.fsum(share**2 / len(group) for share, group in shares)
         between = Variance(said.error**2, said.degrees_of_freedom)
-        return _Expected(said.value, total([between, spread.times(weight)]), said.by_kind)
+        return _Expected(said.value, spread.times(weight), between, said.by_kind)
     places = gpus.places if gpus else [ProcessPlace("")] * len(old)
     here = [n for n, place in enumerate(places) if not gpus or place.gpu in gpus.measured]
     of_mean = spread.times(1 / len(here))
@@ -241,9 +265,9 @@ def _expected(
     of_days = {day: len(values) / len(here) for day, values in days.items()}
     # What is of the same day as the new ones differs from them by none.
     apart = {**of_days, gpus.day: of_days.get(gpus.day, 0.0) - 1}
-    error = total([of_mean, between.times(math.fsum(share**2 for share in apart.values()))])
+    of_day = between.times(math.fsum(share**2 for share in apart.values()))
     one_day = len(days) == 1 and gpus.day not in days
-    return _Expected(fmean(old[n] for n in here), error, of_one_day=one_day)
+    return _Expected(fmean(old[n] for n in here), of_mean, of_day, of_one_day=one_day)
 
 
 def pair_changes(measured: Rounds, baseline: Rounds, tolerance: Tolerance) -> tuple[float, ...]:
@@ -273,6 +297,7 @@ def paired_difference(
         measured=median(new),
         changes=pair_changes(measured, baseline, tolerance),
         spread=scale.variance,
-        reference=Variance(0.0, scale.variance.degrees),
+        reference=NOTHING,
+        shared=NOTHING,
         logarithmic=judged_unit(old, tolerance, beside=new) is None,
     )

@@ -92,12 +92,16 @@ class Variance:
         return quantile(rate, self.degrees) * self.root
 
 
+NOTHING = Variance(0.0, 1)
+"""Of what is not in doubt."""
+
+
 def total(terms: Iterable[Variance]) -> Variance:
     """The variance of a sum of independent terms, degrees of freedom by Welch and Satterthwaite."""
     known = [term for term in terms if term.square]
     square = math.fsum(term.square for term in known)
     doubt = math.fsum(term.square**2 / term.degrees for term in known)
-    return Variance(square, square**2 / doubt if doubt else NIGHT_WEIGHT)
+    return Variance(square, square**2 / doubt) if doubt else NOTHING
 
 
 @lru_cache(maxsize=65536)

@@ -194,7 +194,9 @@ class _Gate:
 
     metrics: Mapping[str, Metric]
     rate: float
-    """The share of the error that one of them has, at one look."""
+    """The share of a night's error that one of them has, at one look."""
+    tests: int
+    """Of how many measurements that is."""
     is_comparable: bool
     """Whether the baseline has any of them."""
 
@@ -212,8 +214,8 @@ def _gate(
     judged = {n: metrics[n] for n in step if is_judged(metrics[n], tolerances.get(n))}
     known = (reference.samples or {}).get(STEP, {})
     family = max(_family([*judged.values()]), 1)
-    rate = ALARM_RATE / (ALARMING * family * reference.tests)
-    return _Gate(judged, rate, not judged.keys().isdisjoint(known))
+    rate = ALARM_RATE / (ALARMING * family)
+    return _Gate(judged, rate, reference.tests, not judged.keys().isdisjoint(known))
 
 
 def _family(gated: Sequence[Metric]) -> int:
@@ -249,11 +251,11 @@ def _decided(verdict: Verdict, looks: _Looks, gate: _Gate) -> Verdict:
     if not gate.has(verdict):
         return _with_numbers(verdict, look, gate, clock)
     direction = gate.metrics[verdict.metric].direction
-    outcome, reason = decide(direction, look, gate.rate)
+    outcome, reason = decide(direction, look, gate.rate, gate.tests)
     if outcome is Outcome.INCONCLUSIVE and looks.supposed and verdict.metric == KERNEL_TIME:
         # What is only supposed may show that nothing changed, and nothing else.
         supposed, of_clock = looks.supposed
-        decided = decide(direction, supposed, gate.rate)
+        decided = decide(direction, supposed, gate.rate, gate.tests)
         if decided[0] is Outcome.UNCHANGED:
             (outcome, reason), look, clock = decided, supposed, of_clock
     return _with_numbers(replace(verdict, outcome=outcome, reason=reason), look, gate, clock)
@@ -277,7 +279,9 @@ def _with_numbers(
         high=look.shown(look.change + look.margin),
         tolerance=look.shown(look.floor),
         detail="; ".join(filter(None, [between, day, at_clock])),
-        minimum_detectable_effect=look.shown(minimum_detectable_effect(look, gate.rate)),
+        minimum_detectable_effect=look.shown(
+            minimum_detectable_effect(look, gate.rate, gate.tests)
+        ),
     )
 
 
@@ -392,8 +396,13 @@ def _most_lost(verdict: Verdict, metric: Metric) -> float:
     return math.inf if end is None else -end if higher else end
 
 
-def decide(direction: Direction, look: Difference, rate: float) -> tuple[Outcome, str]:
-    """The verdict on one difference, with its reason code; by chance alarmed at `rate`."""
+def decide(
+    direction: Direction, look: Difference, rate: float, tests: int = 1
+) -> tuple[Outcome, str]:
+    """The verdict on one difference, with its reason code.
+
+    By chance any of so many `tests` is alarmed at in this share of nights.
+    """
     worse = -look.change if direction is Direction.HIGHER else look.change
     if look.baseline == 0 and look.measured == 0:
         return Outcome.UNCHANGED, "both-zero"
@@ -402,7 +411,7 @@ def decide(direction: Direction, look: Difference, rate: float) -> tuple[Outcome
     if outside and look.processes < LEAST_TO_ALARM:
         return Outcome.INCONCLUSIVE, TOO_FEW
     two_sided = look.tolerance.two_sided
-    beyond_chance = look.from_zero or abs(worse) > look.error.reach(rate)
+    beyond_chance = look.from_zero or abs(worse) > look.chance(rate, tests)
     if outside and beyond_chance and _all_beyond(look, floor):
         beyond = Outcome.REGRESSED if worse > 0 else Outcome.IMPROVED
         return beyond, "from-zero" if look.from_zero else "beyond-floor"
@@ -440,7 +449,7 @@ def withheld(verdicts: Sequence[Verdict], complaints: Sequence[str]) -> tuple[Ve
     )
 
 
-def minimum_detectable_effect(look: Difference, rate: float) -> float:
+def minimum_detectable_effect(look: Difference, rate: float, tests: int = 1) -> float:
     """The smallest slowdown that the looks find 99 times in 100, on the judged scale.
 
     The larger of two conditions: that each of three processes is beyond the tolerance, delta0 +
@@ -448,8 +457,9 @@ def minimum_detectable_effect(look: Difference, rate: float) -> float:
     misses, by the baseline's own noise.
     """
     miss = quantile(MISS_RATE / LEAST_TO_ALARM, look.spread.degrees)
-    one, three = look.error_of(1), look.error_of(LEAST_TO_ALARM)
-    return max(look.floor + miss * one.root, three.reach(rate) + miss * three.root)
+    one, three = map(look.expected_error, (1, LEAST_TO_ALARM))
+    chance = look.expected_chance(rate, tests, LEAST_TO_ALARM)
+    return max(look.floor + miss * one.root, chance + miss * three.root)
 
 
 def _all_beyond(look: Difference, floor: float) -> bool:
@@ -629,9 +639,9 @@ def _at_clock(
 
 def _of_measured(look: Difference, measured: float, error: float) -> Difference:
     """The same change, with the value that was measured: the baseline is what it would be there."""
-    reference = total([look.reference, Variance(error**2, PRIOR_WEIGHT)])
+    shared = total([look.shared, Variance(error**2, PRIOR_WEIGHT)])
     baseline = measured / look.measured * look.baseline
-    return replace(look, baseline=baseline, measured=measured, reference=reference)
+    return replace(look, baseline=baseline, measured=measured, shared=shared)
 
 
 def _clocks(measurements: Sequence[Measurement], reference: Reference) -> Clocks | None:
