@@ -33,7 +33,7 @@ from scipy import stats
 
 from benchmarks import recorded
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
-from pytest_gpuperf.judge.stopping import LOOKS, next_look
+from pytest_gpuperf.judge.stopping import LEAST_TO_ALARM, LOOKS, next_look
 from pytest_gpuperf.judge.verdict import Reference, judge
 from pytest_gpuperf.model.measurement import STEP, Device, Fingerprint, Measurement, Sample
 from pytest_gpuperf.model.result import Outcome
@@ -147,14 +147,15 @@ def _processes(
     gpu = Device("sm90", "NVIDIA H200", "nvidia-h200", "gpu")
     fingerprint = Fingerprint(device=gpu, software={}, settings={}, measured=date)
     counts = tuple(Sample(STEP, name, (value,) * 2) for name, value in _COUNTS.items())
-    return [
-        Measurement(
-            "test", STEP, "simulated", f"{date} {number}", "", {},
-            (*(Sample(STEP, n, tuple(v)) for n, v in zip(TIMES, of_one.tolist(), strict=True)), *counts),
-            (), fingerprint,
+    night = []
+    for number, of_one in enumerate(times.tolist()):
+        rounds = zip(TIMES, of_one, strict=True)
+        samples = (*(Sample(STEP, name, tuple(values)) for name, values in rounds), *counts)
+        process = f"{date} {number}"
+        night.append(
+            Measurement("test", STEP, "simulated", process, "", {}, samples, (), fingerprint)
         )
-        for number, of_one in enumerate(times)
-    ]  # fmt: skip
+    return night
 
 
 DATA = Path("tests/data")
@@ -202,7 +203,7 @@ def unmet_gpu(device: str) -> Source:
             for of_test in _groups(device).values()
             for left, night in of_test.items()
             for others in [[o for gpu, there in of_test.items() if gpu != left for o in there]]
-            if len(night) > 1 and len(others) >= LEAST_ELSEWHERE
+            if len(night) >= LEAST_TO_ALARM and len(others) >= LEAST_ELSEWHERE
         ]
         night, others = pools[random.integers(len(pools))]
         return Series(others, _drawn(random, night))
@@ -405,17 +406,16 @@ def table(results: Mapping[str, Mapping[str, int]]) -> list[str]:
     for rule in (OURS, *OTHERS):
         cells = []
         for counts in results.values():
-            rate, least = (
-                1000 * counts.get(f"{rule}|false", 0) / counts["series"],
-                smallest(counts, rule),
-            )
+            rate, least = _rate(counts, f"{rule}|false"), smallest(counts, rule)
             cells.append(f"{rate:.3g} / {'-' if least is None else f'{100 * least:.3g} %'}")
         lines.append(f"| {rule} | {' | '.join(cells)} |")
-    opened = (
-        1000 * counts.get(f"{OURS}|open", 0) / counts["series"] for counts in results.values()
-    )
-    lines.append(f"| {OURS}: undecided | {' | '.join(f'{one:.3g}' for one in opened)} |")
-    return lines
+    opened = " | ".join(f"{_rate(counts, f'{OURS}|open'):.3g}" for counts in results.values())
+    return [*lines, f"| {OURS}: undecided | {opened} |"]
+
+
+def _rate(counts: Mapping[str, int], what: str) -> float:
+    """Per 1,000 verdicts."""
+    return 1000 * counts.get(what, 0) / counts["series"]
 
 
 def beaten(results: Mapping[str, Mapping[str, int]]) -> list[str]:

@@ -270,6 +270,7 @@ def _with_numbers(
     between = KNOWN_KIND if look.by_kind else OTHER_GPU if look.is_unseen else ""
     day = ONE_DAY if look.of_one_day else ""
     at_clock = str(clock) if clock and clock.is_noteworthy else ""
+    detectable = minimum_detectable_effect(look, gate.rate, gate.tests)
     return replace(
         verdict,
         baseline=look.baseline,
@@ -279,9 +280,7 @@ def _with_numbers(
         high=look.shown(look.change + look.margin),
         tolerance=look.shown(look.floor),
         detail="; ".join(filter(None, [between, day, at_clock])),
-        minimum_detectable_effect=look.shown(
-            minimum_detectable_effect(look, gate.rate, gate.tests)
-        ),
+        minimum_detectable_effect=look.shown(detectable),
     )
 
 
