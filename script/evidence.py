@@ -10,8 +10,8 @@ import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import fmean, median
-from typing import Any
 
+from benchmarks import contest as contests
 from benchmarks import recorded
 from benchmarks.causes import scores
 from benchmarks.causes.scores import RESULTS, Score
@@ -23,8 +23,8 @@ from pytest_gpuperf.commands import calibrate as shown
 from pytest_gpuperf.judge import attribution
 from pytest_gpuperf.judge.attribution import Naming, attribute
 from pytest_gpuperf.judge.expectation import ratio
-from pytest_gpuperf.judge.interval import UNCHANGED_RATE, difference, quantile
-from pytest_gpuperf.judge.noise import BaselineGpus, places_of, scales
+from pytest_gpuperf.judge.interval import UNCHANGED_RATE, difference
+from pytest_gpuperf.judge.noise import BaselineGpus, places_of, quantile, scales
 from pytest_gpuperf.judge.stopping import ALARMING
 from pytest_gpuperf.judge.tolerance import tolerance_for
 from pytest_gpuperf.judge.verdict import ALARM_RATE
@@ -35,70 +35,10 @@ from pytest_gpuperf.storage import baseline_files
 from pytest_gpuperf.storage.files import adapter, read_json
 from suites.claim import Claim
 
-_SHAPES = ("N", "H", "O")
-_ROWS = (
-    ("identical", "alarms on identical code"),
-    ("cycles +1%", "+1 % of one cycle-like metric found"),
-    ("instructions +0.05%", "+0.05 % of one count found"),
-    ("cycles +detectable", "a cycle-like slowdown of the MDE's size found"),
-    ("creep +0.1%", "+0.1 % per acceptance refused within 10"),
-    ("creep, identical", "identical code refused within 10 acceptances"),
-)
 
-
-def rates(file: Path) -> str:
-    """How often the judge was right in the simulation, at five processes per baseline."""
-    records = [r for r in json.loads(file.read_text(encoding="utf-8")) if r["baseline"] == 5]
-    ours = {(r["scenario"], r["shape"]): r for r in records if r["rule"] == "gpuperf"}
-    rows = ["| rate (95 % bound) | N | H | O |", "| --- | ---: | ---: | ---: |"]
-    for scenario, title in _ROWS:
-        cells = [_rate(ours[scenario, shape]) for shape in _SHAPES]
-        rows.append(f"| {title} | " + " | ".join(cells) + " |")
-    identical = [ours["identical", shape] for shape in _SHAPES]
-    undecided = " | ".join(f"{r['inconclusive']:.2%}" for r in identical)
-    rows.append(f"| identical code left inconclusive | {undecided} |")
-    return "\n".join(rows) + "\n"
-
-
-def days(file: Path) -> str:
-    """How often a spread between days that nobody calibrated makes identical code alarm."""
-    records = json.loads(file.read_text(encoding="utf-8"))
-    shapes = {
-        r["shape"]: r
-        for r in records
-        if (r["scenario"], r["baseline"], r["rule"]) == ("identical", 5, "gpuperf")
-    }
-    cells = [f"{r['alarms']} of {r['nights']} ({r['shape']})" for r in shapes.values()]
-    return (
-        f"With a spread between days of {shapes['N']['day']:g} on top, A/A trials that alarm: "
-        f"{', '.join(cells)}.\n"
-    )
-
-
-def rivals(file: Path) -> str:
-    """The same trials judged by the rules of others."""
-    records = [r for r in json.loads(file.read_text(encoding="utf-8")) if r["baseline"] == 5]
-    names = list(dict.fromkeys(r["rule"] for r in records))
-    rows = [
-        "| rule | alarms on identical code, N / H / O | +1 % found, N / H / O |",
-        "| --- | ---: | ---: |",
-    ]
-    for rule in names:
-        cells = []
-        for scenario in ("identical", "cycles +1%"):
-            of_shape = {
-                r["shape"]: 100 * r["rate"]
-                for r in records
-                if (r["rule"], r["scenario"]) == (rule, scenario)
-            }
-            cells.append(" / ".join(f"{of_shape[shape]:.3g}" for shape in _SHAPES) + " %")
-        rows.append(f"| {rule} | " + " | ".join(cells) + " |")
-    return "\n".join(rows) + "\n"
-
-
-def _rate(record: dict[str, Any]) -> str:
-    sign = "≤" if "alarms" in record else "≥"
-    return f"{record['rate']:.2%} ({sign} {record['bound']:.2%})"
+def contest(file: Path) -> str:
+    """The rules on the same labelled nights."""
+    return "\n".join(contests.table(json.loads(file.read_text(encoding="utf-8")))) + "\n"
 
 
 def campaign(files: Sequence[Path]) -> str:
