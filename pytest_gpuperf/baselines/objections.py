@@ -5,16 +5,26 @@ An objection refuses them unless --force overrules it; a note does not.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 from pytest_gpuperf.baselines.reference import other_work
 from pytest_gpuperf.catalogue import architectures, units
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.catalogue.units import moved
 from pytest_gpuperf.judge.drift import Drift, Recorded, drifts
-from pytest_gpuperf.judge.interval import centre
-from pytest_gpuperf.judge.tolerance import tolerance_for
+from pytest_gpuperf.judge.interval import centre, medians
+from pytest_gpuperf.judge.noise import (
+    LEAST_GROUP,
+    PRIOR_WEIGHT,
+    Variance,
+    on_judged_scale,
+    outliers,
+)
+from pytest_gpuperf.judge.tolerance import is_judged, tolerance_for
+from pytest_gpuperf.judge.verdict import samples_by_phase
 from pytest_gpuperf.measure.device import guard
 from pytest_gpuperf.model.entry import Calibration, Entry, Origin
 from pytest_gpuperf.model.measurement import STEP, Conditions, Measurement
@@ -58,6 +68,8 @@ def about_measurements(measurements: Sequence[Measurement]) -> tuple[Objection, 
             "it is cool and free"
         )
         objections.append(Objection(f"unfit device in {share}", text))
+    if text := _odd_process(measurements):
+        objections.append(Objection("one odd process", text, more_processes=True))
     if text := other_work(measurements):
         objections.append(Objection("other work each time", text))
     revisions = dict.fromkeys(m.fingerprint.revision for m in measurements)
@@ -69,6 +81,30 @@ def about_measurements(measurements: Sequence[Measurement]) -> tuple[Objection, 
         )
         objections.append(Objection("dirty tree", text))
     return tuple(objections)
+
+
+def _odd_process(measurements: Sequence[Measurement]) -> str:
+    """That one process is apart from two that agree; "" if none is, or others outvote it."""
+    step = samples_by_phase(measurements).get(STEP, {})
+    names = [*dict.fromkeys(m.process for m in measurements)]
+    of_one_gpu = len({m.fingerprint.device.identity for m in measurements}) == 1
+    for name, rounds in step.items() if len(names) == PROCESSES_NEEDED and of_one_gpu else ():
+        metric, written = catalogue().metrics[name], measurements[0].tolerance.get(name)
+        is_time = metric.metric_class is MetricClass.CYCLE and is_judged(metric, written)
+        values = medians(rounds)
+        if not is_time or len(values) < PROCESSES_NEEDED or min(values) <= 0:
+            continue
+        allowed, logs = tolerance_for(metric, written), on_judged_scale(values, None)
+        assumed = Variance(allowed.scale**2, PRIOR_WEIGHT)
+        for odd in outliers(logs, [range(len(logs))], assumed, least=LEAST_GROUP - 1):
+            away = math.expm1(logs[odd] - fmean(v for n, v in enumerate(logs) if n != odd))
+            if abs(away) > allowed.floor:
+                return (
+                    f"{name} of process {names[odd]} is {moved(away)} from that of the two others, "
+                    "which agree: with it the tolerance would be many times as wide. Record it "
+                    "again, or more processes, which outvote it"
+                )
+    return ""
 
 
 def limitations(measurements: Sequence[Measurement], entry: Entry) -> tuple[str, ...]:

@@ -366,14 +366,20 @@ def prediction(
 
 
 def outliers(
-    values: Sequence[float], groups: Sequence[Sequence[int]], assumed: Variance
+    values: Sequence[float],
+    groups: Sequence[Sequence[int]],
+    assumed: Variance,
+    least: int = LEAST_GROUP,
 ) -> frozenset[int]:
-    """The processes that are further from the others of their group than chance takes them."""
+    """The processes that are further from the others of their group than chance takes them.
+
+    At `least` so many others remain in each.
+    """
     outliers: list[int] = []
     for group in groups:
         middle = sorted(values[p] for p in group)[len(group) // 2]
         far = sorted(group, key=lambda p: abs(values[p] - middle), reverse=True)
-        for count in range(min(MOST_OUTLIERS, len(group) - LEAST_GROUP), 0, -1):
+        for count in range(min(MOST_OUTLIERS, len(group) - least), 0, -1):
             odd, rest = far[:count], [values[p] for p in far[count:]]
             spread = assumed.seen(_squares([rest]), len(rest) - 1).times(1 + 1 / len(rest))
             reach, mean = spread.reach(OUTLIER_RATE), fmean(rest)
