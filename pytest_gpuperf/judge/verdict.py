@@ -252,12 +252,6 @@ def _decided(verdict: Verdict, looks: _Looks, gate: _Gate) -> Verdict:
         return _with_numbers(verdict, look, gate, clock)
     direction = gate.metrics[verdict.metric].direction
     outcome, reason = decide(direction, look, gate.rate, gate.tests)
-    if outcome is Outcome.INCONCLUSIVE and looks.supposed and verdict.metric == KERNEL_TIME:
-        # What is only supposed may show that nothing changed, and nothing else.
-        supposed, of_clock = looks.supposed
-        decided = decide(direction, supposed, gate.rate, gate.tests)
-        if decided[0] is Outcome.UNCHANGED:
-            (outcome, reason), look, clock = decided, supposed, of_clock
     return _with_numbers(replace(verdict, outcome=outcome, reason=reason), look, gate, clock)
 
 
@@ -585,8 +579,6 @@ class _Looks:
     """To which the times of kernels were brought; None where they are as measured."""
     near: frozenset[str] = frozenset()
     """The metrics whose difference is of processes of one clock alone."""
-    supposed: tuple[Difference, AtOneClock] | None = None
-    """That of the times of kernels at a clock whose effect is supposed."""
 
     @property
     def at_one_clock(self) -> frozenset[str]:
@@ -603,15 +595,15 @@ def _at_clock(
 ) -> _Looks:
     """The looks at a whole step, at the clock of the new processes as far as that is known.
 
-    First what is learnt of the clock counts. Then processes of one clock where they are surer. What
-    is supposed of the clock stands beside. What was measured in turn had the clock of its partner.
+    First what is known of the clock counts. Then processes of one clock where they are surer. What
+    was measured in turn had the clock of its partner.
     """
     timed = [
         one
         for one in measurements
         if any(s.metric == KERNEL_TIME and s.phase == STEP for s in one.samples)
     ]
-    clock = supposed = None
+    clock = None
     if KERNEL_TIME in samples.baseline and (clocks := _clocks(timed, reference)):
         times = samples.measured[KERNEL_TIME], samples.baseline[KERNEL_TIME]
         noise = samples.tolerances[KERNEL_TIME].scale
@@ -619,10 +611,7 @@ def _at_clock(
             at_it = samples.at_clock(found).differences(gpus)
             measured = looks.differences[KERNEL_TIME].measured
             at_it[KERNEL_TIME] = _of_measured(at_it[KERNEL_TIME], measured, found.error)
-            if found.elasticity.is_learnt:
-                looks, clock = _Looks(at_it), found
-            else:
-                supposed = at_it[KERNEL_TIME], found
+            looks, clock = _Looks(at_it), found
     of_all = _clocks(measurements, reference)
     one_clock = by_clock(of_all, gpus) if gpus and of_all else None
     near = {
@@ -633,7 +622,7 @@ def _at_clock(
     }
     if KERNEL_TIME in near:
         clock = None
-    return _Looks({**looks.differences, **near}, clock, frozenset(near), supposed)
+    return _Looks({**looks.differences, **near}, clock, frozenset(near))
 
 
 def _of_measured(look: Difference, measured: float, error: float) -> Difference:
