@@ -23,9 +23,10 @@ from pytest_gpuperf.judge.alignment import (
     cost_of,
     numbered,
 )
+from pytest_gpuperf.judge.callers import places_of
 from pytest_gpuperf.judge.candidates import AS_BEFORE, FREES, Candidate, candidates_of
 from pytest_gpuperf.judge.verdict import NO_WORK, NOT_COMPILED
-from pytest_gpuperf.model.measurement import GRAPH_BREAK
+from pytest_gpuperf.model.measurement import BACKWARD, GRAPH_BREAK
 from pytest_gpuperf.model.result import (
     Attribution,
     CallChange,
@@ -196,9 +197,29 @@ class Case:
     def _is_its(self, launch: AlignedLaunch) -> bool:
         if not self.frame.located:
             return launch.family == self.suspect.family
+        if self.phase and not launch.backward:
+            return False
         place = numbered(launch.place[0])[0], launch.place[1]
         its = place == (numbered(self.suspect.line)[0], self.suspect.function)
         return its and launch.module in self.modules
+
+    @cached_property
+    def phase(self) -> str:
+        """BACKWARD where what costs more is of the backward pass alone."""
+        more = [one for one in self.suspect.changes if one.cost > 0]
+        return BACKWARD if more and all(one.launch.backward for one in more) else ""
+
+    @cached_property
+    def repeat(self) -> Fields:
+        """What it calls more often, where that is most of what it does more."""
+        repeats = self.suspect.repeats
+        more = math.fsum(one.cost for one in self.suspect.changes if one.cost > 0)
+        most = max(repeats, key=lambda one: repeats[one], default=None)
+        if most is None or 2 * sum(repeats.values()) < more:
+            return {}
+        phase = "" if most.function == BACKWARD else self.phase
+        executions = most.before, most.after
+        return {"callee": most.function, "executions": executions, "phase": phase}
 
     @cached_property
     def types(self) -> Fields:
@@ -420,6 +441,7 @@ def _cause(case: Case, kind: CauseKind, fields: Fields) -> Cause:
         "change": step.change if step else None,
         "relative": step.relative if step else None,
         "traced": suspect.change + suspect.idle if case.frame.timed else None,
+        "phase": case.phase,
     }
     return Cause(kind=kind, **{**known, **fields})
 
@@ -497,11 +519,25 @@ def _of_added(case: Case) -> Fields:
     return {"what": ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")}
 
 
+def _of_repeat(case: Case) -> Fields:
+    """What it calls more often, and how many launches more that is."""
+    gone = len(case.suspect.of(ChangeKind.REMOVED))
+    return {**_of_added(case), **case.repeat, "before": gone, "after": len(case.suspect.added)}
+
+
 def _of_count(case: Case) -> Fields:
-    """What the line counts more of."""
-    where = case.suspect.line, case.suspect.function
-    sides = ([one for one in side if one.place == where] for side in case.frame.launches)
-    after, before = (round(cost_of(side)) for side in sides)
+    """What the line counts more of, with what it calls where that is its doing."""
+    where, called = (case.suspect.line, case.suspect.function), case.suspect.called
+    its = [
+        one
+        for one in case.frame.changes
+        if where == one.launch.place or (called and where in places_of(one.launch))
+        if one.launch.backward or not case.phase
+    ]
+    after, before = (
+        round(math.fsum(one.cost for one in side if one))
+        for side in ([one.now for one in its], [one.then for one in its])
+    )
     return {"what": case.frame.explained, "before": before, "after": after}
 
 
@@ -536,6 +572,7 @@ _RULES: tuple[tuple[Callable[[Case], object], CauseKind | None, Callable[[Case],
     (lambda c: c.suspect.score <= _NOTHING, CauseKind.UNKNOWN, lambda c: c.count),
     (lambda c: _waited_for(c.suspect), CauseKind.HOST, lambda _: {}),
     (lambda c: c.types, CauseKind.PRECISION, lambda c: c.types),
+    (lambda c: c.repeat, CauseKind.LAUNCHES, _of_repeat),
     (lambda c: c.times, CauseKind.REPEATED, lambda c: {**_of_added(c), "times": c.times}),
     (lambda c: c.main in _MORE and c.instead, CauseKind.ALGORITHM, lambda c: c.instead),
     (lambda c: c.main is CauseKind.TRANSFER and _reads(c), CauseKind.SYNCHRONISATION, _of_copies),

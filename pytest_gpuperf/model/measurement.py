@@ -85,6 +85,31 @@ class Launch:
     counted, and for operators of which all are 0."""
 
 
+BACKWARD = "backward"
+"""The function of a `Caller` without a line: autograd's engine, which some line runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """A frame outside of libraries, and so a line that calls what is inside of it."""
+
+    __pydantic_config__ = CHECKED
+
+    line: str
+    function: str
+    executions: int = 0
+    """How often that function was executed, by the same functions; 0 where nobody knows."""
+
+
+def last_engine(callers: Sequence[Caller]) -> int:
+    """Where the last run of autograd's engine is among these; behind them all where there is none.
+
+    Those outside of it are who made the backward pass, those before who made what it is of.
+    """
+    at = [number for number, one in enumerate(callers) if one.function == BACKWARD]
+    return max(at, default=len(callers))
+
+
 @dataclass(frozen=True, slots=True)
 class CallSite:
     """Where in the code of a step something comes from."""
@@ -102,6 +127,11 @@ class CallSite:
     """Whether it is of the backward pass, of what that line computed."""
     libraries: tuple[str, ...] = ()
     """The installed distributions whose code that line calls for it, the innermost first."""
+    executions: int = 0
+    """As of a `Caller`."""
+    callers: tuple[Caller, ...] = ()
+    """The nearest of those that called that function, the innermost first. Of the backward pass
+    those of what it computed, and after the last BACKWARD those of autograd's engine."""
 
 
 @dataclass(frozen=True, slots=True)
