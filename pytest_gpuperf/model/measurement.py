@@ -106,7 +106,7 @@ def last_engine(callers: Sequence[Caller]) -> int:
 
     Those outside of it are who made the backward pass, those before who made what it is of.
     """
-    at = [number for number, one in enumerate(callers) if one.function == BACKWARD]
+    at = [number for number, one in enumerate(callers) if not one.line]
     return max(at, default=len(callers))
 
 

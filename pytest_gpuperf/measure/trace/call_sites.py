@@ -91,7 +91,7 @@ class CallSiteRegistry:
         by_thread = self._made_at.get(node._sequence_nr(), {})
         any_site = next(iter(by_thread.values())) if len({*by_thread.values()}) == 1 else None
         made_at = by_thread.get(threading.get_native_id(), any_site) or self._frames.innermost()
-        within = [one.function for one in again.callers].index(BACKWARD) if again.callers else 0
+        within = [one.line for one in again.callers].index("") if again.callers else 0
         inside, engine = again.callers[:within], again.callers[within:] or (_ENGINE,)
         callers = made_at.callers[: last_engine(made_at.callers)]
         if again.line:
@@ -146,7 +146,7 @@ class FrameFinder:
         while frame is not None:
             code = frame.f_code
             if up_to_engine and code.co_filename.endswith(_ENGINES):
-                return CallSite("", "", callers=(self._called_by(frame, BACKWARD)))
+                return CallSite("", "", callers=self._called_by(frame))
             if file := self._file(code):
                 execution, function = self._execution(frame), function_of(frame)
                 return CallSite(
@@ -167,31 +167,31 @@ class FrameFinder:
         callers = (replace(one, executions=often[one.executions]) for one in site.callers)
         return replace(site, executions=often[site.executions], callers=tuple(callers))
 
-    def _called_by(self, frame: FrameType, function: str) -> tuple[Caller, ...]:
+    def _called_by(self, frame: FrameType) -> tuple[Caller, ...]:
         """The frame as a caller, and its callers. Autograd's engine is no line."""
-        execution, file = self._execution(frame, function), self._file(frame.f_code)
+        execution, file = self._execution(frame), self._file(frame.f_code)
         line = f"{file}:{frame.f_lineno}" if file else ""
+        function = function_of(frame) if file else BACKWARD
         return (Caller(line, function, execution.number), *execution.callers)[:_DEPTH]
 
-    def _execution(self, frame: FrameType, function: str = "") -> _Execution:
+    def _execution(self, frame: FrameType) -> _Execution:
         """That of a frame, which is of no library, or autograd's engine."""
         kept = frame.f_trace
         if isinstance(kept, _Execution) and kept.finder is self:
             return kept
-        made, outer = _Execution(self), frame.f_back
+        made, outer, file = _Execution(self), frame.f_back, self._file(frame.f_code)
         self._add_owner(frame, made)
         while outer is not None and not outer.f_code.co_filename.startswith(str(_OURS)):
-            if function != BACKWARD and outer.f_code.co_filename.endswith(_ENGINES):
-                made.callers = self._called_by(outer, BACKWARD)
-                break
-            if self._file(outer.f_code):
-                made.callers = self._called_by(outer, function_of(outer))
-                made.modules += self._execution(outer).modules
+            of_user = self._file(outer.f_code)
+            if of_user or (file and outer.f_code.co_filename.endswith(_ENGINES)):
+                made.callers = self._called_by(outer)
+                made.modules += self._execution(outer).modules if of_user else []
                 break
             self._add_owner(outer, made)
             outer = outer.f_back
         if kept is None or isinstance(kept, _Execution):  # and not of somebody who traces
-            path = (function or function_of(frame), *(one.function for one in made.callers))
+            function = function_of(frame) if file else BACKWARD
+            path = (function, *(one.function for one in made.callers))
             made.number = self._numbers.setdefault(path, len(self._numbers) + 1)
             self._executions[made.number] += 1
             frame.f_trace = made
