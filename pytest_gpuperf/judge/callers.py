@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 
 from pytest_gpuperf.judge.alignment import AlignedLaunch, Frame, LaunchChange, Place
-from pytest_gpuperf.model.measurement import Caller, last_engine
+from pytest_gpuperf.model.measurement import Caller
 from pytest_gpuperf.model.result import ChangeKind
 
 _Path = tuple[str, ...]
@@ -33,25 +33,24 @@ class Blame:
     """Finds the line that made each change of a step."""
 
     def __init__(self, frame: Frame) -> None:
-        # A function that is new may do what was done elsewhere: as often as now.
-        same = (change.launch for change in frame.changes if change.former)
-        self._executions = {path: one.executions for x in same for path, one in _nodes(x)}
-        self._executions |= {
-            path: one.executions for x in frame.old.launches for path, one in _nodes(x)
-        }
+        self._executions: dict[_Path, int] = {}
         self._unchanged: dict[tuple[str, bool, Place], set[tuple[Place, ...]]] = defaultdict(set)
         for change in frame.changes:
-            if change.former and not (change.cost or change.retyped):
-                self._unchanged[_line(change.launch)].add(places_of(change.launch))
+            if change.former:
+                # What calls it may be new, and a function too that does what was done elsewhere.
+                former = {one.function: one.executions for one in reversed(change.former.frames)}
+                for path, one in _nodes(change.launch):
+                    self._executions[path] = former.get(one.function, one.executions)
+                if not (change.cost or change.retyped):
+                    self._unchanged[_line(change.launch)].add(places_of(change.launch))
+        for launch in frame.old.launches:
+            self._executions |= {path: one.executions for path, one in _nodes(launch)}
 
     def of(self, change: LaunchChange) -> tuple[Place, Repeat | None]:
         """The line and its function, with what it repeats where that is why."""
         launch = change.launch
-        if change.kind is ChangeKind.ADDED:
-            nodes, engine = [*_nodes(launch)], last_engine(launch.frames)
-            for way in (nodes[:engine], nodes[engine:]):
-                if found := self._repeating(way):
-                    return found
+        if change.kind is ChangeKind.ADDED and (found := self._repeating(launch)):
+            return found
         grown = change.kind is ChangeKind.ADDED or change.cost > 0
         places, others = places_of(launch), self._unchanged.get(_line(launch), set())
         if grown and others and places not in others:
@@ -59,34 +58,38 @@ class Blame:
             return places[min(differs, len(places) - 1)], None
         return launch.place, None
 
-    def _repeating(self, way: Sequence[tuple[_Path, Caller]]) -> tuple[Place, Repeat] | None:
-        """The first that is executed as often as before, where what it calls is not."""
+    def _repeating(self, launch: AlignedLaunch) -> tuple[Place, Repeat] | None:
+        """The first that is executed as often as before, where what it calls is not.
+
+        Of the backward pass that may be who made what it is of, or else who ran the engine.
+        """
         last: Repeat | None = None
-        for path, one in way:
+        waits = False
+        for path, one in _nodes(launch):
+            waits = waits and bool(one.line)
+            if waits:
+                continue
             before = self._executions.get(path, 0)
-            if one.executions > before:
+            if one.executions <= before:
+                if last and one.line:
+                    return (one.line, one.function), last
+                waits, last = True, None
+            elif one.line or not last:
                 last = Repeat(one.function, before, one.executions)
-            elif last is None:
-                return None
-            elif one.line:
-                return (one.line, one.function), last
         return None
 
 
 def _nodes(launch: AlignedLaunch) -> Iterator[tuple[_Path, Caller]]:
-    """Each function that it is called in, with its callers.
-
-    Those of the backward pass are no callers of those that made what it is of.
-    """
-    functions, engine = launch.functions, last_engine(launch.frames)
+    """Each function that it is called in, with its callers up to autograd's engine."""
+    ends = [number for number, one in enumerate(launch.frames) if not one.line]
     for number, one in enumerate(launch.frames):
-        yield functions[number : engine if number < engine else None], one
+        end = next((end for end in ends if end > number), None)
+        yield launch.functions[number:end], one
 
 
 def places_of(launch: AlignedLaunch) -> tuple[Place, ...]:
-    """Its line and those of its callers, but for those of the backward pass."""
-    forward = takewhile(lambda one: one.line, launch.frames[: last_engine(launch.frames)])
-    return tuple((one.line, one.function) for one in forward)
+    """Its line and those of its callers, up to autograd's engine."""
+    return tuple((o.line, o.function) for o in takewhile(lambda one: one.line, launch.frames))
 
 
 def _line(launch: AlignedLaunch) -> tuple[str, bool, Place]:

@@ -199,9 +199,11 @@ class Case:
             return launch.family == self.suspect.family
         if self.phase and not launch.backward:
             return False
+        suspect = numbered(self.suspect.line)[0], self.suspect.function
+        if self.suspect.called:
+            return suspect in [(numbered(line)[0], of) for line, of in places_of(launch)]
         place = numbered(launch.place[0])[0], launch.place[1]
-        its = place == (numbered(self.suspect.line)[0], self.suspect.function)
-        return its and launch.module in self.modules
+        return place == suspect and launch.module in self.modules
 
     @cached_property
     def phase(self) -> str:
@@ -538,7 +540,19 @@ def _of_count(case: Case) -> Fields:
         round(math.fsum(one.cost for one in side if one))
         for side in ([one.now for one in its], [one.then for one in its])
     )
-    return {"what": case.frame.explained, "before": before, "after": after}
+    larger = (change.launch for change in case.frame.changes if _larger(change))
+    first = min(larger, key=lambda launch: launch.position, default=None)
+    elsewhere = first and any(map(_larger, its)) and where[1] not in first.functions
+    since = " ".join(first.place) if first and elsewhere else ""
+    return {"what": case.frame.explained, "before": before, "after": after, "since": since}
+
+
+def _larger(change: LaunchChange) -> bool:
+    """Whether it is the same operator, with more to do."""
+    if not change.former or change.launch.backward:
+        return False
+    sizes = zip(change.launch.size, change.former.size, strict=True)
+    return any((now or 0.0) > (then or 0.0) for now, then in sizes)
 
 
 def _of_slower(case: Case) -> Fields:

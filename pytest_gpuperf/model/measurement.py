@@ -101,15 +101,6 @@ class Caller:
     """How often that function was executed, by the same functions; 0 where nobody knows."""
 
 
-def last_engine(callers: Sequence[Caller]) -> int:
-    """Where the last run of autograd's engine is among these; behind them all where there is none.
-
-    Those outside of it are who made the backward pass, those before who made what it is of.
-    """
-    at = [number for number, one in enumerate(callers) if not one.line]
-    return max(at, default=len(callers))
-
-
 @dataclass(frozen=True, slots=True)
 class CallSite:
     """Where in the code of a step something comes from."""
@@ -131,7 +122,8 @@ class CallSite:
     """As of a `Caller`."""
     callers: tuple[Caller, ...] = ()
     """The nearest of those that called that function, the innermost first. Of the backward pass
-    those of what it computed, and after the last BACKWARD those of autograd's engine."""
+    those of what it is of, and from BACKWARD on those that ran autograd's engine; again and again,
+    where that is of a backward pass itself, or computed again for one."""
 
 
 @dataclass(frozen=True, slots=True)

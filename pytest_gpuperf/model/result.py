@@ -398,6 +398,8 @@ class Cause:
     """How often before, and now."""
     phase: str = ""
     """BACKWARD where it is of the backward pass alone."""
+    since: str = ""
+    """The line and function from which on operators have more to do, where that is another."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -172,7 +172,7 @@ COUNT, PRECISION, MORE = CauseKind.COUNT, CauseKind.PRECISION, CauseKind.LAUNCHE
     ("edits", "kind", "line", "what"),
     [
         ([("hidden=64", "hidden=128")], COUNT, UP, "flops"),
-        ([("depth=1", "depth=2")], MORE, "self.attention(", "aten.mm, "),
+        ([("depth=1", "depth=2")], MORE, "x = block(x)", "aten.mm, "),
         ([(UP, f"{UP}.clone()")], MORE, UP, "aten.clone"),
         ([(RETURN, f"self.kept = h.detach()\n        {RETURN}")], COUNT, UP, "kept_memory"),
         ([("eye(50)", "eye(50, dtype=torch.float64)")], PRECISION, ".to(weights", "float64"),
@@ -196,7 +196,7 @@ COUNT, PRECISION, MORE = CauseKind.COUNT, CauseKind.PRECISION, CauseKind.LAUNCHE
         (
             [("x = block(x)", "x = checkpoint(block, x, use_reentrant=False)")],
             MORE,
-            "self.attention(",
+            "x = checkpoint(",
             "aten.mm, ",
         ),
         ([(HERE, MLP), (UP, f"{UP}.clone()")], MORE, UP, "aten.clone"),

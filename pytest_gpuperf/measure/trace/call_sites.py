@@ -36,7 +36,6 @@ from pytest_gpuperf.model.measurement import (
     HostCall,
     IdleTime,
     KernelTable,
-    last_engine,
 )
 
 _ENGINES = ("/torch/autograd/graph.py", "/torch/autograd/__init__.py")
@@ -93,7 +92,7 @@ class CallSiteRegistry:
         made_at = by_thread.get(threading.get_native_id(), any_site) or self._frames.innermost()
         within = [one.line for one in again.callers].index("") if again.callers else 0
         inside, engine = again.callers[:within], again.callers[within:] or (_ENGINE,)
-        callers = made_at.callers[: last_engine(made_at.callers)]
+        callers = made_at.callers
         if again.line:
             # What is computed again for the backward pass has frames of its own in it.
             forward = (Caller(made_at.line, made_at.function, made_at.executions), *callers)
