@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import takewhile
 
 from pytest_gpuperf.judge.alignment import AlignedLaunch, Frame, LaunchChange, Place
@@ -27,6 +27,8 @@ class Repeat:
     function: str
     before: int
     after: int
+    backward: bool = False
+    """Whether it is executed in the backward pass, which computes it again."""
 
 
 class Blame:
@@ -76,6 +78,8 @@ class Blame:
                 waits, last = True, None
             elif one.line or not last:
                 last = Repeat(one.function, before, one.executions)
+            else:
+                last = replace(last, backward=True)
         return None
 
 

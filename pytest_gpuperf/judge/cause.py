@@ -219,9 +219,8 @@ class Case:
         most = max(repeats, key=lambda one: repeats[one], default=None)
         if most is None or 2 * sum(repeats.values()) < more:
             return {}
-        phase = "" if most.function == BACKWARD else self.phase
-        executions = most.before, most.after
-        return {"callee": most.function, "executions": executions, "phase": phase}
+        phase = BACKWARD if most.backward else ""
+        return {"callee": most.function, "executions": (most.before, most.after), "phase": phase}
 
     @cached_property
     def types(self) -> Fields:
