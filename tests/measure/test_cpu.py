@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import threading
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache, partial
@@ -595,12 +596,12 @@ def test_a_graph_of_the_backward_pass_has_a_backward_pass_of_its_own() -> None:
     assert {*map(tuple, lines[1:])} == {("", second), ("", first, "", second)}
 
 
-def test_who_traces_keeps_what_frames_have() -> None:
-    """Then nobody knows how often they were executed."""
-    step, events = training_of(Layers()), set()
+def test_who_traces_hears_all_that_is_executed() -> None:
+    """As a debugger does, and what counts executed lines."""
+    step, lines = training_of(Layers()), Counter[str]()
 
-    def trace(_: FrameType, event: str, __: object) -> Any:
-        events.add(event)
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        lines[f"{event} {frame.f_code.co_name}"] += 1
         return trace
 
     before = sys.gettrace()
@@ -609,8 +610,8 @@ def test_who_traces_keeps_what_frames_have() -> None:
         table = operators(step)
     finally:
         sys.settrace(before)
-    assert {"call", "line", "return"} <= events
-    assert {count for one in callers(table, "aten._softmax") for _, count in one} == {0}
+    assert [lines[f"{event} attend"] for event in ("call", "line", "return")] == [2, 4, 2]
+    assert callers(table, "aten._softmax") == callers(operators(step), "aten._softmax")
 
 
 def test_what_operators_cost_adds_up_to_what_is_counted() -> None:

@@ -16,7 +16,7 @@ from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import wraps
 from pathlib import Path
 from types import CodeType, FrameType
@@ -102,19 +102,20 @@ class CallSiteRegistry:
         return replace(made_at, backward=True, callers=callers + engine)
 
 
+@dataclass(eq=False, slots=True)
 class _Execution:
     """One execution of a function. Its frame keeps it: what is outside of it is looked for once."""
 
-    __slots__ = ("callers", "finder", "modules", "number")
+    finder: FrameFinder
+    tracing: Any
+    """What the frame kept before: a debugger, or what counts executed lines."""
+    number: int = 0
+    callers: tuple[Caller, ...] = ()
+    modules: list[torch.nn.Module] = field(default_factory=list)
 
-    def __init__(self, finder: FrameFinder) -> None:
-        self.finder = finder
-        self.callers: tuple[Caller, ...] = ()
-        self.modules: list[torch.nn.Module] = []
-        self.number = 0
-
-    def __call__(self, *_: object) -> None:
-        """What a frame keeps is called by who traces. Nothing is traced."""
+    def __call__(self, *event: object) -> None:
+        """Who traces the frame goes on."""
+        self.tracing = self.tracing and (self.tracing(*event) or self.tracing)
 
 
 class FrameFinder:
@@ -175,33 +176,28 @@ class FrameFinder:
 
     def _execution(self, frame: FrameType) -> _Execution:
         """That of a frame, which is of no library, or autograd's engine."""
-        kept = frame.f_trace
-        if isinstance(kept, _Execution) and kept.finder is self:
-            return kept
-        made, outer, file = _Execution(self), frame.f_back, self._file(frame.f_code)
-        self._add_owner(frame, made)
+        kept: Any = frame.f_trace
+        if isinstance(kept, _Execution):
+            if kept.finder is self:
+                return kept
+            kept = kept.tracing
+        made, file = _Execution(self, kept), self._file(frame.f_code)
+        outer: FrameType | None = frame
         while outer is not None and not outer.f_code.co_filename.startswith(str(_OURS)):
-            of_user = self._file(outer.f_code)
-            if of_user or (file and outer.f_code.co_filename.endswith(_ENGINES)):
+            code, of_user = outer.f_code, self._file(outer.f_code)
+            if outer is not frame and (of_user or (file and code.co_filename.endswith(_ENGINES))):
                 made.callers = self._called_by(outer)
                 made.modules += self._execution(outer).modules if of_user else []
                 break
-            self._add_owner(outer, made)
+            if code.co_argcount and code.co_varnames[0] == "self":
+                owner = outer.f_locals.get("self")
+                made.modules += [owner] if isinstance(owner, torch.nn.Module) else []
             outer = outer.f_back
-        if kept is None or isinstance(kept, _Execution):  # and not of somebody who traces
-            function = function_of(frame) if file else BACKWARD
-            path = (function, *(one.function for one in made.callers))
-            made.number = self._numbers.setdefault(path, len(self._numbers) + 1)
-            self._executions[made.number] += 1
-            frame.f_trace = made
+        path = (function_of(frame) if file else BACKWARD, *(one.function for one in made.callers))
+        made.number = self._numbers.setdefault(path, len(self._numbers) + 1)
+        self._executions[made.number] += 1
+        frame.f_trace = made
         return made
-
-    @staticmethod
-    def _add_owner(frame: FrameType, execution: _Execution) -> None:
-        if frame.f_code.co_argcount and frame.f_code.co_varnames[0] == "self":
-            owner = frame.f_locals.get("self")
-            if isinstance(owner, torch.nn.Module):
-                execution.modules.append(owner)
 
     def of_another_thread(self, frame: FrameType | None) -> CallSite:
         """The same without a module, from the frame on that another thread executes.
