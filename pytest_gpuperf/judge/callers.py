@@ -8,7 +8,7 @@ the same line, is its caller's work.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import takewhile
 
@@ -56,8 +56,9 @@ class Blame:
         grown = change.kind is ChangeKind.ADDED or change.cost > 0
         places, others = places_of(launch), self._unchanged.get(_line(launch), set())
         if grown and others and places not in others:
-            differs = max(_alike(places, other) for other in others)
-            return places[min(differs, len(places) - 1)], None
+            both = (zip(places, other, strict=False) for other in others)
+            alike = max(len([*takewhile(lambda at: at[0] == at[1], way)]) for way in both)
+            return places[min(alike, len(places) - 1)], None
         return launch.place, None
 
     def _repeating(self, launch: AlignedLaunch) -> tuple[Place, Repeat] | None:
@@ -66,16 +67,16 @@ class Blame:
         Of the backward pass that may be who made what it is of, or else who ran the engine.
         """
         last: Repeat | None = None
-        waits = False
+        as_before = False
         for path, one in _nodes(launch):
-            waits = waits and bool(one.line)
-            if waits:
-                continue
             before = self._executions.get(path, 0)
-            if one.executions <= before:
-                if last and one.line:
-                    return (one.line, one.function), last
-                waits, last = True, None
+            if one.line and as_before:
+                continue  # and so are those that call it
+            as_before = one.executions <= before
+            if as_before and last and one.line:
+                return (one.line, one.function), last
+            if as_before:
+                last = None
             elif one.line or not last:
                 last = Repeat(one.function, before, one.executions)
             else:
@@ -98,8 +99,3 @@ def places_of(launch: AlignedLaunch) -> tuple[Place, ...]:
 
 def _line(launch: AlignedLaunch) -> tuple[str, bool, Place]:
     return launch.short, launch.backward, launch.place
-
-
-def _alike(one: Sequence[Place], other: Sequence[Place]) -> int:
-    """How many of both are the same, from the beginning on."""
-    return len([*takewhile(lambda both: both[0] == both[1], zip(one, other, strict=False))])

@@ -522,8 +522,8 @@ def _of_added(case: Case) -> Fields:
 
 def _of_repeat(case: Case) -> Fields:
     """What it calls more often, and how many launches more that is."""
-    gone = len(case.suspect.of(ChangeKind.REMOVED))
-    return {**_of_added(case), **case.repeat, "before": gone, "after": len(case.suspect.added)}
+    removed = len(case.suspect.of(ChangeKind.REMOVED))
+    return {**_of_added(case), **case.repeat, "before": removed, "after": len(case.suspect.added)}
 
 
 def _of_count(case: Case) -> Fields:
@@ -535,10 +535,8 @@ def _of_count(case: Case) -> Fields:
         if where == one.launch.place or (called and where in places_of(one.launch))
         if one.launch.backward or not case.phase
     ]
-    after, before = (
-        round(math.fsum(one.cost for one in side if one))
-        for side in ([one.now for one in its], [one.then for one in its])
-    )
+    sides = ([one.now for one in its], [one.then for one in its])
+    after, before = (round(cost_of(filter(None, side))) for side in sides)
     larger = (change.launch for change in case.frame.changes if _larger(change))
     first = min(larger, key=lambda launch: launch.position, default=None)
     elsewhere = first and any(map(_larger, its)) and where[1] not in first.functions
