@@ -103,7 +103,7 @@ class CallSiteRegistry:
 
 
 @dataclass(eq=False, slots=True)
-class _Execution:
+class _Activation:
     """One execution of a function. Its frame keeps it: what is outside of it is looked for once."""
 
     finder: FrameFinder
@@ -174,14 +174,14 @@ class FrameFinder:
         function = function_of(frame) if file else BACKWARD
         return (Caller(line, function, execution.number), *execution.callers)[:_DEPTH]
 
-    def _execution(self, frame: FrameType) -> _Execution:
+    def _execution(self, frame: FrameType) -> _Activation:
         """That of a frame, which is of no library, or autograd's engine."""
         kept: Any = frame.f_trace
-        if isinstance(kept, _Execution):
+        if isinstance(kept, _Activation):
             if kept.finder is self:
                 return kept
             kept = kept.tracing
-        made, file = _Execution(self, kept), self._file(frame.f_code)
+        made, file = _Activation(self, kept), self._file(frame.f_code)
         outer: FrameType | None = frame
         while outer is not None and not outer.f_code.co_filename.startswith(str(_OURS)):
             code, of_user = outer.f_code, self._file(outer.f_code)
