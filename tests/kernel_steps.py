@@ -15,6 +15,7 @@ from pytest_gpuperf.judge.attribution import Naming
 from pytest_gpuperf.model.measurement import (
     MADE_BYTES,
     OPERATOR,
+    Caller,
     CallSite,
     HostCall,
     IdleTime,
@@ -61,7 +62,9 @@ instructions."""
 def operators(*rows: tuple[str, str], counts: bool = False, **of: float) -> KernelTable:
     """Operators of a CPU, each with its place: ("mm", "model.py:3 Net.forward layers.0").
 
-    With `counts` what each that is named costs of a metric: `mm_flops=8`; of the others 0.
+    With who calls that, and how often each is executed, "model.py:3 Net.forward@2 < train.py:9
+    step@1"; autograd's engine is "backward@1". With `counts` what each that is named costs of a
+    metric: `mm_flops=8`; of the others 0.
     """
     names = tuple(dict.fromkeys(name for name, _ in rows))
     places = tuple(dict.fromkeys(place for _, place in rows))
@@ -78,13 +81,25 @@ def operators(*rows: tuple[str, str], counts: bool = False, **of: float) -> Kern
             Launch(names.index(name), OPERATOR, None, None, 0.0, values(name)) for name, _ in rows
         ),
         idle=0.0,
-        sites=tuple(_site(*place.split()) for place in places),
+        sites=tuple(map(_site, places)),
         site_of=tuple(places.index(place) for _, place in rows),
     )
 
 
-def _site(line: str, function: str, module: str = "") -> CallSite:
-    return CallSite(line, function, module)
+def _site(place: str) -> CallSite:
+    first, *outer = place.split(" < ")
+    line, function, *module = first.split()
+    callers = tuple(Caller(at, *_executed(of)) for at, _, of in (o.rpartition(" ") for o in outer))
+    function, executions = _executed(function)
+    backward = bool(callers) and not all(one.line for one in callers)
+    return CallSite(
+        *(line, function, "".join(module), backward), executions=executions, callers=callers
+    )
+
+
+def _executed(function: str) -> tuple[str, int]:
+    name, _, executions = function.partition("@")
+    return name, int(executions or 0)
 
 
 Sited = tuple[str, float, str]

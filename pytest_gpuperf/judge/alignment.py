@@ -15,7 +15,14 @@ from functools import cached_property
 from math import fsum, isqrt
 from statistics import fmean
 
-from pytest_gpuperf.model.measurement import MADE_BYTES, OPERATOR, CallSite, KernelTable, Launch
+from pytest_gpuperf.model.measurement import (
+    MADE_BYTES,
+    OPERATOR,
+    Caller,
+    CallSite,
+    KernelTable,
+    Launch,
+)
 from pytest_gpuperf.model.result import ChangeKind
 
 Key = tuple[str, tuple[int, ...], tuple[int, ...]]
@@ -69,6 +76,13 @@ class AlignedLaunch:
     place: Place
     module: str
     backward: bool
+    frames: tuple[Caller, ...] = ()
+    """Its line and function, and then its callers."""
+
+    @property
+    def functions(self) -> tuple[str, ...]:
+        """Those that it is called in, the innermost first."""
+        return tuple(one.function for one in self.frames)
 
     @property
     def name(self) -> str:
@@ -177,11 +191,13 @@ def pair_operators(
 ) -> list[LaunchChange]:
     """What became of each operator: added, removed, or the same, perhaps at another place.
 
-    There are few operators, which every module uses: first those are the same that have one caller
-    and one size; between these those of one size, whose caller has another name; then those of one
-    caller; then any. None stands in place of another.
+    There are few operators, which every module uses: first those are the same that have one caller,
+    called by the same, and one size; between these those of one caller and size; then those of one
+    size, whose caller has another name; then those of one caller; then any. None stands in place of
+    another.
     """
     kinds: Sequence[Callable[[AlignedLaunch], Hashable]] = (
+        lambda one: (one.key, one.size, one.functions),
         lambda one: (one.key, one.size),
         lambda one: (one.short, one.backward, one.size),
         lambda one: one.key,
@@ -191,7 +207,7 @@ def pair_operators(
     paired = {launch for both in same for launch in both}
     added, removed = ([one for one in side if one not in paired] for side in (new, old))
     moved: list[LaunchPair] = []
-    for kind in kinds[:3]:
+    for kind in kinds[:-1]:
         equal, added, removed = _alike(added, removed, kind)
         moved += equal
     return [
@@ -395,6 +411,7 @@ def sequence_of(
             place=place_of(site),
             module=site.module,
             backward=site.backward,
+            frames=(Caller(site.line, site.function, site.executions), *site.callers),
         )
         launches.append(launch)
     traces = [trace for table in tables for trace in _traces(table)]

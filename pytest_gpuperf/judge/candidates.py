@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -18,6 +19,7 @@ from pytest_gpuperf.judge.alignment import (
     Place,
     numbered,
 )
+from pytest_gpuperf.judge.callers import Blame, Repeat
 from pytest_gpuperf.model.result import Attribution, CallChange, ChangeKind
 
 CONFIRMED = 0.5
@@ -28,6 +30,8 @@ that waits no longer than that for each that is another one waits for them."""
 FREES = re.compile(r"Free|MemRelease|MemUnmap|HostUnregister")
 """Calls that give memory back to the driver."""
 
+_LITTLE = 1e-6
+"""What an operator weighs that costs nothing."""
 AS_BEFORE = (ChangeKind.SAME, ChangeKind.SLOWER, ChangeKind.FASTER)
 """Launches that are the same ones, whatever time they take."""
 
@@ -47,6 +51,10 @@ class Candidate:
     changes: list[LaunchChange] = field(default_factory=list)
     """What became of its launches."""
     calls: list[CallChange] = field(default_factory=list)
+    repeats: dict[Repeat, float] = field(default_factory=lambda: defaultdict(float))
+    """What it calls more often than before, each with how much of its changes that is."""
+    called: bool = False
+    """Whether changes of functions that it calls are its own."""
     bound: bool = False
     """Whether the idle time is that of its launches: the host takes it to launch them."""
 
@@ -118,11 +126,27 @@ def _by_function(frame: Frame, found: Attribution) -> dict[Place, Candidate]:
         one = _at(candidates, line.line, line.function, line.modules)
         one.change += line.change
         changed[line.line, line.function] = one
+    blame = Blame(frame)
+    weights: dict[Place, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     for change in frame.changes:
-        if change.launch.place in changed:
-            one = changed[change.launch.place]
-            one.changes.append(change)
-            one.change += 0.0 if frame.timed else change.cost
+        if change.launch.place not in changed:
+            continue
+        one = changed[change.launch.place]
+        place, repeat = blame.of(change)
+        if place != change.launch.place:
+            one.change -= change.cost if frame.timed else 0.0
+            one = _at(candidates, *place)
+            one.called = True
+            one.change += change.cost if frame.timed else 0.0
+        one.changes.append(change)
+        one.change += 0.0 if frame.timed else change.cost
+        weight = change.cost + _LITTLE * (change.kind is not ChangeKind.SAME)
+        weights[numbered(place[0])[0], place[1]][place[0]] += weight
+        if repeat:
+            one.repeats[repeat] += weight
+    for key, one in candidates.items():
+        if one.called:
+            one.line = max(weights[key], key=weights[key].__getitem__)
     return candidates
 
 

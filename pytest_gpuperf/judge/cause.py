@@ -23,9 +23,10 @@ from pytest_gpuperf.judge.alignment import (
     cost_of,
     numbered,
 )
+from pytest_gpuperf.judge.callers import places_of
 from pytest_gpuperf.judge.candidates import AS_BEFORE, FREES, Candidate, candidates_of
 from pytest_gpuperf.judge.verdict import NO_WORK, NOT_COMPILED
-from pytest_gpuperf.model.measurement import GRAPH_BREAK
+from pytest_gpuperf.model.measurement import BACKWARD, GRAPH_BREAK
 from pytest_gpuperf.model.result import (
     Attribution,
     CallChange,
@@ -196,9 +197,30 @@ class Case:
     def _is_its(self, launch: AlignedLaunch) -> bool:
         if not self.frame.located:
             return launch.family == self.suspect.family
+        if self.phase and not launch.backward:
+            return False
+        suspect = numbered(self.suspect.line)[0], self.suspect.function
+        if self.suspect.called:
+            return suspect in [(numbered(line)[0], of) for line, of in places_of(launch)]
         place = numbered(launch.place[0])[0], launch.place[1]
-        its = place == (numbered(self.suspect.line)[0], self.suspect.function)
-        return its and launch.module in self.modules
+        return place == suspect and launch.module in self.modules
+
+    @cached_property
+    def phase(self) -> str:
+        """BACKWARD where what costs more is of the backward pass alone."""
+        more = [one for one in self.suspect.changes if one.cost > 0]
+        return BACKWARD if more and all(one.launch.backward for one in more) else ""
+
+    @cached_property
+    def repeat(self) -> Fields:
+        """What it calls more often, where that is most of what it does more."""
+        repeats = self.suspect.repeats
+        more = math.fsum(one.cost for one in self.suspect.changes if one.cost > 0)
+        most = max(repeats, key=lambda one: repeats[one], default=None)
+        if most is None or 2 * sum(repeats.values()) < more:
+            return {}
+        phase = BACKWARD if most.backward else ""
+        return {"callee": most.function, "executions": (most.before, most.after), "phase": phase}
 
     @cached_property
     def types(self) -> Fields:
@@ -420,6 +442,7 @@ def _cause(case: Case, kind: CauseKind, fields: Fields) -> Cause:
         "change": step.change if step else None,
         "relative": step.relative if step else None,
         "traced": suspect.change + suspect.idle if case.frame.timed else None,
+        "phase": case.phase,
     }
     return Cause(kind=kind, **{**known, **fields})
 
@@ -497,12 +520,36 @@ def _of_added(case: Case) -> Fields:
     return {"what": ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")}
 
 
+def _of_repeat(case: Case) -> Fields:
+    """What it calls more often, and how many launches more that is."""
+    removed = len(case.suspect.of(ChangeKind.REMOVED))
+    return {**_of_added(case), **case.repeat, "before": removed, "after": len(case.suspect.added)}
+
+
 def _of_count(case: Case) -> Fields:
-    """What the line counts more of."""
-    where = case.suspect.line, case.suspect.function
-    sides = ([one for one in side if one.place == where] for side in case.frame.launches)
-    after, before = (round(cost_of(side)) for side in sides)
-    return {"what": case.frame.explained, "before": before, "after": after}
+    """What the line counts more of, with what it calls where that is its doing."""
+    where, called = (case.suspect.line, case.suspect.function), case.suspect.called
+    its = [
+        one
+        for one in case.frame.changes
+        if where == one.launch.place or (called and where in places_of(one.launch))
+        if one.launch.backward or not case.phase
+    ]
+    sides = ([one.now for one in its], [one.then for one in its])
+    after, before = (round(cost_of(filter(None, side))) for side in sides)
+    larger = (change.launch for change in case.frame.changes if _larger(change))
+    first = min(larger, key=lambda launch: launch.position, default=None)
+    elsewhere = first and any(map(_larger, its)) and where[1] not in first.functions
+    since = " ".join(first.place) if first and elsewhere else ""
+    return {"what": case.frame.explained, "before": before, "after": after, "since": since}
+
+
+def _larger(change: LaunchChange) -> bool:
+    """Whether it is the same operator, with more to do."""
+    if not change.former or change.launch.backward:
+        return False
+    sizes = zip(change.launch.size, change.former.size, strict=True)
+    return any((now or 0.0) > (then or 0.0) for now, then in sizes)
 
 
 def _of_slower(case: Case) -> Fields:
@@ -536,6 +583,7 @@ _RULES: tuple[tuple[Callable[[Case], object], CauseKind | None, Callable[[Case],
     (lambda c: c.suspect.score <= _NOTHING, CauseKind.UNKNOWN, lambda c: c.count),
     (lambda c: _waited_for(c.suspect), CauseKind.HOST, lambda _: {}),
     (lambda c: c.types, CauseKind.PRECISION, lambda c: c.types),
+    (lambda c: c.repeat, CauseKind.LAUNCHES, _of_repeat),
     (lambda c: c.times, CauseKind.REPEATED, lambda c: {**_of_added(c), "times": c.times}),
     (lambda c: c.main in _MORE and c.instead, CauseKind.ALGORITHM, lambda c: c.instead),
     (lambda c: c.main is CauseKind.TRANSFER and _reads(c), CauseKind.SYNCHRONISATION, _of_copies),

@@ -85,6 +85,22 @@ class Launch:
     counted, and for operators of which all are 0."""
 
 
+BACKWARD = "backward"
+"""The function of a `Caller` without a line: autograd's engine, which some line runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """A frame outside of libraries, and so a line that calls what is inside of it."""
+
+    __pydantic_config__ = CHECKED
+
+    line: str
+    function: str
+    executions: int = 0
+    """How often that function was executed, by the same functions; 0 where nobody knows."""
+
+
 @dataclass(frozen=True, slots=True)
 class CallSite:
     """Where in the code of a step something comes from."""
@@ -102,6 +118,12 @@ class CallSite:
     """Whether it is of the backward pass, of what that line computed."""
     libraries: tuple[str, ...] = ()
     """The installed distributions whose code that line calls for it, the innermost first."""
+    executions: int = 0
+    """As of a `Caller`."""
+    callers: tuple[Caller, ...] = ()
+    """The nearest of those that called that function, the innermost first. Of the backward pass
+    those of what it is of, and from BACKWARD on those that ran autograd's engine; again and again,
+    where that is of a backward pass itself, or computed again for one."""
 
 
 @dataclass(frozen=True, slots=True)

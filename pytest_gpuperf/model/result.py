@@ -392,6 +392,14 @@ class Cause:
     traced: float | None
     """Nanoseconds of it that the trace sees at this function, or in these kernels; None of what it
     has no times of."""
+    callee: str = ""
+    """What the line calls more often than before, a function or BACKWARD; "" for nothing."""
+    executions: tuple[int, ...] = ()
+    """How often before, and now."""
+    phase: str = ""
+    """BACKWARD where it is of the backward pass alone."""
+    since: str = ""
+    """The line and function from which on operators have more to do, where that is another."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -115,6 +115,34 @@ def step():
     return net(x).sum()
 """
 }
+CALLS = {
+    "train.py": """import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+net, x = nn.Linear(8, 8), torch.ones(4, 8)
+
+
+def layer(x):
+    return net(x).tanh()
+
+
+def loss():
+    return layer(x).sum()
+
+
+def error():
+    with torch.no_grad():
+        return layer(x[:2]).sum()
+
+
+def step():
+    net.zero_grad()
+    total = loss()
+    total.backward()
+    return total.detach() + 0 * error()
+"""
+}
 UP, RETURN = "h = F.gelu(self.up(x))", "return x + self.down(h)"
 HERE = f"{UP}\n        {RETURN}"
 MLP = f"return x + self.mlp(x)\n\n    def mlp(self, x):\n        {UP}\n        return self.down(h)"
@@ -172,7 +200,7 @@ COUNT, PRECISION, MORE = CauseKind.COUNT, CauseKind.PRECISION, CauseKind.LAUNCHE
     ("edits", "kind", "line", "what"),
     [
         ([("hidden=64", "hidden=128")], COUNT, UP, "flops"),
-        ([("depth=1", "depth=2")], MORE, "self.attention(", "aten.mm, "),
+        ([("depth=1", "depth=2")], MORE, "x = block(x)", "aten.mm, "),
         ([(UP, f"{UP}.clone()")], MORE, UP, "aten.clone"),
         ([(RETURN, f"self.kept = h.detach()\n        {RETURN}")], COUNT, UP, "kept_memory"),
         ([("eye(50)", "eye(50, dtype=torch.float64)")], PRECISION, ".to(weights", "float64"),
@@ -196,7 +224,7 @@ COUNT, PRECISION, MORE = CauseKind.COUNT, CauseKind.PRECISION, CauseKind.LAUNCHE
         (
             [("x = block(x)", "x = checkpoint(block, x, use_reentrant=False)")],
             MORE,
-            "self.attention(",
+            "x = checkpoint(",
             "aten.mm, ",
         ),
         ([(HERE, MLP), (UP, f"{UP}.clone()")], MORE, UP, "aten.clone"),
@@ -217,6 +245,55 @@ def test_what_an_edit_costs_is_named_with_its_line(
     code = (tmp_path / file).read_text("utf-8").splitlines()[int(number) - 1]
     assert (attribution.cause.kind, line in code) == (kind, True), (attribution.cause, code)
     assert attribution.cause.what.startswith(what)
+
+
+@pytest.mark.parametrize(
+    ("edit", "line", "callee", "executions"),
+    [
+        (("= loss()", "= loss() + loss()"), "= loss()", "loss", (1, 2)),
+        (
+            ("l.backward()", "l.backward(retain_graph=True)\n    total.backward()"),
+            "total.backward()",
+            "backward",
+            (1, 2),
+        ),
+        (
+            (
+                "= loss()",
+                "= loss()\n    total += torch.autograd.grad(total, net.weight, None, None"
+                ", True)[0].sum()",
+            ),
+            "torch.autograd.grad(",
+            "backward",
+            (1, 2),
+        ),
+        (
+            ("layer(x).sum()", "checkpoint(layer, x, use_reentrant=False).sum()"),
+            "checkpoint(layer",
+            "layer",
+            (0, 1),
+        ),
+        (
+            ("layer(x[:2]).sum()", "sum(layer(one).sum() for one in x[:2])"),
+            "sum(layer(one)",
+            "layer",
+            (1, 2),
+        ),
+        (("torch.no_grad()", "torch.enable_grad()"), "layer(x[:2])", "", ()),
+    ],
+    ids=["helper", "engine", "double backward", "computed again", "loop", "gradients"],
+)
+def test_what_is_called_more_often_or_otherwise_is_told_of_its_caller(
+    tmp_path: Path, edit: Edit, line: str, callee: str, executions: tuple[int, ...]
+) -> None:
+    before = measured(tmp_path / "base", CALLS)
+    attribution = told(measured(tmp_path / "now", CALLS, edit), before)
+    assert attribution is not None
+    assert attribution.cause is not None
+    cause, code = attribution.cause, (tmp_path / "now" / "train.py").read_text("utf-8").splitlines()
+    assert line in code[int(cause.line.rpartition(":")[2]) - 1]
+    assert (cause.callee, cause.executions) == (callee, executions)
+    assert bool(cause.phase) == ("checkpoint" in line)
 
 
 @pytest.mark.parametrize(

@@ -419,6 +419,7 @@ def costing(*rows: tuple[str, str], **of: float) -> KernelTable:
 
 VIEW, BMM, CAST = "aten.view", "aten.bmm", "aten._to_copy"
 ONE = ((MM, FORWARD), (RELU, NET_NORM))
+ENGINE = " backward@1 < train.py:9 step@1"
 FLOPS = verdict("flops", unit="FLOP")
 SAVED, KEPT = (verdict(metric, unit="bytes") for metric in ("saved_bytes", "kept_memory"))
 OPERATORS_COST: Cases = {
@@ -451,6 +452,16 @@ OPERATORS_COST: Cases = {
         costing(ONE[0], (f"{CAST} float64", NET_NORM), (f"{RELU} float64", NET_NORM)),
         costing(ONE[0], (f"{RELU} float32", NET_NORM)),
         OPERATORS,
+    ),
+    "more of a count: where operators have more to do from another function on": lambda: against(
+        costing((ADD_OP, "data.py:2 padded"), *ONE, add_made_bytes=8, mm_flops=128),
+        costing((ADD_OP, "data.py:2 padded"), *ONE, add_made_bytes=4),
+        FLOPS,
+    ),
+    "repeated work: operators of the backward pass alone": lambda: against(
+        costing(*ONE, (MM, f"{FORWARD} < {ENGINE}"), (MM, f"{FORWARD} < {ENGINE}")),
+        costing(*ONE, (MM, f"{FORWARD} < {ENGINE}")),
+        FLOPS,
     ),
     "unknown: no operator has more of it": lambda: against(costing(*ONE), costing(*ONE), SAVED),
     "recompilation: a graph is left at a line": lambda: against(

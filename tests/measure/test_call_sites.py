@@ -75,7 +75,7 @@ def located(step: Callable[[], object], *kernels: str) -> list[CallSite]:
     )
     made = with_call_sites(table, ROOT, step, lambda: None, traced)
     assert (made.launches, made.mismatch) == (table.launches, "not counted")
-    return [made.sites[at] for at in made.site_of]
+    return [replace(made.sites[at], executions=0, callers=()) for at in made.site_of]
 
 
 def launches(*kernels: str) -> list[Launch]:

@@ -8,10 +8,12 @@ import os
 import subprocess
 import sys
 import threading
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -28,7 +30,7 @@ from pytest_gpuperf.judge.alignment import COSTS, operator_of
 from pytest_gpuperf.measure.collector import Collected, Phases, Plan, Work
 from pytest_gpuperf.measure.cpu.cpu_collector import CpuCollector
 from pytest_gpuperf.measure.cpu.dispatch import Memory, Operators, StepCounter
-from pytest_gpuperf.model.measurement import STEP, CallSite, KernelTable
+from pytest_gpuperf.model.measurement import BACKWARD, STEP, CallSite, KernelTable
 from tests import ROOT
 from tests.heard_progress import Heard
 from tests.measure.stand_ins import line_of, values
@@ -509,10 +511,25 @@ def operators(step: Callable[[], object]) -> KernelTable:
 
 
 def sites(table: KernelTable, operator: str) -> list[CallSite]:
-    """Where each of these operators comes from, in order."""
+    """Where each of these operators comes from, in order; who calls that is left out."""
+    return [replace(one, executions=0, callers=()) for one in called_sites(table, operator)]
+
+
+def called_sites(table: KernelTable, operator: str) -> list[CallSite]:
     launches = zip(table.launches, table.site_of, strict=True)
     return [
         table.sites[at] for one, at in launches if operator_of(table.names[one.name]) == operator
+    ]
+
+
+def callers(table: KernelTable, operator: str) -> list[list[tuple[str, int]]]:
+    """The function of each of these operators and those that call it, with their executions."""
+    return [
+        [
+            (site.function, site.executions),
+            *((one.function.rpartition("of.")[2], one.executions) for one in site.callers),
+        ]
+        for site in called_sites(table, operator)
     ]
 
 
@@ -540,6 +557,61 @@ def test_every_operator_has_its_line_its_function_and_its_module() -> None:
     assert sites(table, "aten._softmax_backward_data") == in_backward
     model.again = True
     assert sites(operators(step), "aten._softmax") == [first, second, *in_backward]
+
+
+def test_an_operator_has_its_callers_with_how_often_they_were_executed() -> None:
+    """In backward those of what it is the backward of, and who ran the engine, how often."""
+    step = training_of(Layers())
+    attend = [("Attention.attend", 2), ("Attention.forward", 2), ("Layers.forward", 1), ("step", 1)]
+    table = operators(step)
+    assert callers(table, "aten._softmax") == [attend] * 2
+    engine = [(BACKWARD, 1), ("backward", 1), ("step", 1)]
+    assert callers(table, "aten._softmax_backward_data") == [attend + engine] * 2
+    lines = {caller.line for site in table.sites for caller in site.callers}
+    assert line_of(Layers.forward, "else layer(x)") in lines
+
+
+def test_what_is_computed_again_is_called_where_it_was_computed() -> None:
+    """By what runs it in the engine, and then by who called what it computes again."""
+    model = Layers()
+    model.again = True
+    again = [("Attention.attend", 1), ("Attention.forward", 1), (BACKWARD, 1)]
+    outside = [("Layers.forward", 1), ("step", 1), (BACKWARD, 1), ("backward", 1), ("step", 1)]
+    (*_, last) = callers(operators(training_of(model)), "aten._softmax")
+    assert last[3:] == outside
+    assert [function for function, _ in last[:3]] == [function for function, _ in again]
+
+
+def test_a_graph_of_the_backward_pass_has_a_backward_pass_of_its_own() -> None:
+    def step() -> None:
+        x = torch.ones(3, requires_grad=True)
+        (slope,) = torch.autograd.grad(x.exp().sum(), x, create_graph=True)
+        torch.autograd.backward(slope.sum())
+
+    table = operators(step)
+    lines = [[one.line for one in site.callers] for site in called_sites(table, "aten.mul")]
+    first, second = line_of(step, "x.exp()"), line_of(step, "d.backward(")
+    assert {site.line for site in called_sites(table, "aten.mul")} == {first}
+    assert lines[0] == ["", first]
+    assert {*map(tuple, lines[1:])} == {("", second), ("", first, "", second)}
+
+
+def test_who_traces_hears_all_that_is_executed() -> None:
+    """As a debugger does, and what counts executed lines."""
+    step, lines = training_of(Layers()), Counter[str]()
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        lines[f"{event} {frame.f_code.co_name}"] += 1
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        table = operators(step)
+    finally:
+        sys.settrace(before)
+    assert [lines[f"{event} attend"] for event in ("call", "line", "return")] == [2, 4, 2]
+    assert callers(table, "aten._softmax") == callers(operators(step), "aten._softmax")
 
 
 def test_what_operators_cost_adds_up_to_what_is_counted() -> None:

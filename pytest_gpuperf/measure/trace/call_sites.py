@@ -16,7 +16,7 @@ from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import wraps
 from pathlib import Path
 from types import CodeType, FrameType
@@ -29,10 +29,19 @@ from pytest_gpuperf.judge.alignment import common
 from pytest_gpuperf.measure.device.fingerprint import INSTALLED, of_file
 from pytest_gpuperf.measure.trace import activity, host_calls, profile
 from pytest_gpuperf.measure.trace.profile import Spans
-from pytest_gpuperf.model.measurement import CallSite, HostCall, IdleTime, KernelTable
+from pytest_gpuperf.model.measurement import (
+    BACKWARD,
+    Caller,
+    CallSite,
+    HostCall,
+    IdleTime,
+    KernelTable,
+)
 
 _ENGINES = ("/torch/autograd/graph.py", "/torch/autograd/__init__.py")
 """Where autograd's engine is called."""
+_DEPTH = 16
+"""So many callers are known of a function."""
 _OURS = Path(__file__).parents[2]
 _TEMPORARY = tempfile.gettempdir()
 _PYTHONS = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib")})
@@ -54,7 +63,7 @@ class CallSiteRegistry:
     @property
     def sites(self) -> tuple[CallSite, ...]:
         """All of them, in the order in which they were first seen."""
-        return tuple(self._known)
+        return tuple(map(self._frames.counted, self._known))
 
     def here(self) -> int:
         """The position of the one at which an operator is called right now."""
@@ -70,17 +79,43 @@ class CallSiteRegistry:
 
     def _site(self) -> CallSite:
         node = torch._C._current_autograd_node()
-        if node is None:
-            site = self._frames.innermost()
-            following: int = torch._C._autograd._get_sequence_nr()
-            self._made_at[following - 1].setdefault(threading.get_native_id(), site)
-            return site
-        # What is computed again for the backward pass has frames of its own in it.
+        site = self._frames.innermost() if node is None else self._of_backward(node)
+        # A backward pass of which a graph is made makes nodes, too.
+        following: int = torch._C._autograd._get_sequence_nr()
+        self._made_at[following - 1].setdefault(threading.get_native_id(), site)
+        return site
+
+    def _of_backward(self, node: Any) -> CallSite:
         again = self._frames.innermost(up_to_engine=True)
         by_thread = self._made_at.get(node._sequence_nr(), {})
         any_site = next(iter(by_thread.values())) if len({*by_thread.values()}) == 1 else None
-        made_at = again if again.line else by_thread.get(threading.get_native_id(), any_site)
-        return replace(made_at or self._frames.innermost(), backward=True)
+        made_at = by_thread.get(threading.get_native_id(), any_site) or self._frames.innermost()
+        within = [one.line for one in again.callers].index("") if again.callers else 0
+        inside, engine = again.callers[:within], again.callers[within:] or (_ENGINE,)
+        callers = made_at.callers
+        if again.line:
+            # What is computed again for the backward pass has frames of its own in it.
+            forward = (Caller(made_at.line, made_at.function, made_at.executions), *callers)
+            outermost = inside[-1].function if inside else again.function
+            beyond = (n for n, one in enumerate(forward, 1) if one.function == outermost)
+            made_at, callers = again, (*inside, engine[0], *forward[next(beyond, 0) :])
+        return replace(made_at, backward=True, callers=callers + engine)
+
+
+@dataclass(eq=False, slots=True)
+class _Activation:
+    """One execution of a function. Its frame keeps it: what is outside of it is looked for once."""
+
+    finder: FrameFinder
+    tracing: Any
+    """What the frame kept before: a debugger, or what counts executed lines."""
+    number: int = 0
+    callers: tuple[Caller, ...] = ()
+    modules: list[torch.nn.Module] = field(default_factory=list)
+
+    def __call__(self, *event: object) -> None:
+        """Who traces the frame goes on."""
+        self.tracing = self.tracing and (self.tracing(*event) or self.tracing)
 
 
 class FrameFinder:
@@ -94,35 +129,75 @@ class FrameFinder:
         """The distribution that it is of, by code of a library; "" for none that has a version."""
         self._modules: dict[int, str] = {}
         """The names of modules within the outermost, by id."""
+        self._numbers: dict[tuple[str, ...], int] = {}
+        """Of functions, by their names and those of their callers."""
+        self._executions: Counter[int] = Counter()
+        """How often these were executed, by number."""
 
     def innermost(self, *, up_to_engine: bool = False) -> CallSite:
         """The innermost frame that is no library's, and the module that its code works for.
 
-        With the libraries that it does so by. From that of who asks, and no further out than
-        autograd's engine with `up_to_engine`.
+        With its callers and the libraries that it calls. From that of who asks, and no further out
+        than autograd's engine with `up_to_engine`. Each function has its number until it is
+        `counted`.
         """
         frame: FrameType | None = sys._getframe(1)
-        place: tuple[str, str] | None = None
-        modules: list[torch.nn.Module] = []
         libraries: dict[str, None] = {}
         while frame is not None:
             code = frame.f_code
             if up_to_engine and code.co_filename.endswith(_ENGINES):
-                break
-            file = self._file(code)
-            if file and place is None:
-                place = f"{file}:{frame.f_lineno}", function_of(frame)
-            elif place is None:
-                libraries[self._distributions[code]] = None
-            if place and code.co_argcount and code.co_varnames[0] == "self":
-                owner = frame.f_locals.get("self")
-                if isinstance(owner, torch.nn.Module):
-                    modules.append(owner)
+                return CallSite("", "", callers=self._called_by(frame))
+            if file := self._file(code):
+                execution, function = self._execution(frame), function_of(frame)
+                return CallSite(
+                    f"{file}:{frame.f_lineno}",
+                    function,
+                    self._module(execution.modules),
+                    libraries=tuple(filter(None, libraries)),
+                    executions=execution.number,
+                    callers=execution.callers,
+                )
+            libraries[self._distributions[code]] = None
             frame = frame.f_back
-        if place is None:
-            return CallSite("", "", self._module(modules))
-        by = tuple(filter(None, libraries))
-        return CallSite(*place, self._module(modules), libraries=by)
+        return _NOWHERE
+
+    def counted(self, site: CallSite) -> CallSite:
+        """The same with how often its functions were executed, in place of their numbers."""
+        often = self._executions
+        callers = (replace(one, executions=often[one.executions]) for one in site.callers)
+        return replace(site, executions=often[site.executions], callers=tuple(callers))
+
+    def _called_by(self, frame: FrameType) -> tuple[Caller, ...]:
+        """The frame as a caller, and its callers. Autograd's engine is no line."""
+        execution, file = self._execution(frame), self._file(frame.f_code)
+        line = f"{file}:{frame.f_lineno}" if file else ""
+        function = function_of(frame) if file else BACKWARD
+        return (Caller(line, function, execution.number), *execution.callers)[:_DEPTH]
+
+    def _execution(self, frame: FrameType) -> _Activation:
+        """That of a frame, which is of no library, or autograd's engine."""
+        kept: Any = frame.f_trace
+        if isinstance(kept, _Activation):
+            if kept.finder is self:
+                return kept
+            kept = kept.tracing
+        made, file = _Activation(self, kept), self._file(frame.f_code)
+        outer: FrameType | None = frame
+        while outer is not None and not outer.f_code.co_filename.startswith(str(_OURS)):
+            code, of_user = outer.f_code, self._file(outer.f_code)
+            if outer is not frame and (of_user or (file and code.co_filename.endswith(_ENGINES))):
+                made.callers = self._called_by(outer)
+                made.modules += self._execution(outer).modules if of_user else []
+                break
+            if code.co_argcount and code.co_varnames[0] == "self":
+                owner = outer.f_locals.get("self")
+                made.modules += [owner] if isinstance(owner, torch.nn.Module) else []
+            outer = outer.f_back
+        path = (function_of(frame) if file else BACKWARD, *(one.function for one in made.callers))
+        made.number = self._numbers.setdefault(path, len(self._numbers) + 1)
+        self._executions[made.number] += 1
+        frame.f_trace = made
+        return made
 
     def of_another_thread(self, frame: FrameType | None) -> CallSite:
         """The same without a module, from the frame on that another thread executes.
@@ -364,4 +439,4 @@ def _waits_annotated(call_sites: CallSiteRegistry) -> Iterator[None]:
             setattr(place, name, original)
 
 
-_NOWHERE = CallSite("", "")
+_NOWHERE, _ENGINE = CallSite("", ""), Caller("", BACKWARD)

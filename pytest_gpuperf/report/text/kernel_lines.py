@@ -11,7 +11,7 @@ from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import printable
 from pytest_gpuperf.judge.cause import MOVED
-from pytest_gpuperf.model.measurement import GRAPH_BREAK
+from pytest_gpuperf.model.measurement import BACKWARD, GRAPH_BREAK
 from pytest_gpuperf.model.result import (
     Attribution,
     Cause,
@@ -156,7 +156,7 @@ _SENTENCES = {
     CauseKind.MEMORY: "{step} asks the driver for memory {often}{aside}; {was}",
     CauseKind.RECOMPILATION: "{step} is compiled again {often}; {was}",
     CauseKind.HOST: "the GPU waits for {host}{aside}",
-    CauseKind.COUNT: "{kernels}{of} {counts}",
+    CauseKind.COUNT: "{kernels}{of} {counts}{since}",
     CauseKind.SLOWER: "{kernels} takes longer with the same kernels{aside}",
     CauseKind.UNKNOWN: "no kernel stands out from the noise",
 }
@@ -172,6 +172,7 @@ _COUNTS = {
     "peak_memory": "makes more of what is alive at once",
 }
 _UNTOLD = "no line of code does more of what {what} counts"
+_CALLS = "{step} {verb} {callee} {often}; {was}: {more} more {those}{aside}"
 _OTHERS = "{kernels} {does} other {those}{aside}"
 _BYTES = "{step} copies{size}{way}{of}"
 _UNCOMPILED = "{step} has no compiled graph any more; it had {before:,}"
@@ -186,10 +187,13 @@ _DIRECTIONS = {"htod": " to the device", "dtoh": " to the host", "dtod": " withi
 def _cause(cause: Cause, attribution: Attribution) -> str:
     """The words for a cause."""
     where = f"{cause.line} {cause.function}".strip()
+    if cause.phase and where:
+        where += f", in the {cause.phase} pass,"
     if _upgrade_is_all(cause, attribution):
         return f"called at {where}"
     modules = _modules(cause.modules)
     more = cause.after - cause.before
+    once, often = cause.executions or (cause.before, cause.after)
     does, one = _WORDS[attribution.of_operators]
     return _form(cause, attribution.of_operators).format(
         step=where or "the step",
@@ -202,15 +206,18 @@ def _cause(cause: Cause, attribution: Attribution) -> str:
         of=_aside(modules),
         aside=_aside(cause.what, modules),
         alike=_aside(cause.what if attribution.of_operators else "", modules),
-        was=f"was {cause.before:,}" if cause.before else "never before",
+        was=f"was {once:,}" if once else "never before",
         were=f"were {cause.before:,}" if cause.before else "none before",
         more=f"{more:,}",
-        often=_times(cause.after),
+        often=_times(often),
         repeated=_times(cause.times or 0),
         does=does,
         one=one,
         those=one if more == 1 else f"{one}s",
         counted=units.counted(cause.after, "call" if attribution.of_operators else "launch"),
+        verb="runs" if cause.callee == BACKWARD else "calls",
+        callee=cause.callee,
+        since=f"; operators have more to do from {cause.since} on" if cause.since else "",
         size="" if cause.bytes is None else f" {units.value(cause.bytes, 'bytes')} more",
         way=_direction(cause.what),
         counts=f"{_COUNTS.get(cause.what, 'does more')}: "
@@ -234,6 +241,8 @@ def _counted(metric: str, before: float, after: float) -> str:
 
 def _form(cause: Cause, of_operators: bool) -> str:
     """The sentence of its kind, or that of what is left of it."""
+    if cause.callee:
+        return _CALLS
     if cause.kind is CauseKind.REPEATED and cause.times:
         return _OFTEN
     if cause.kind is CauseKind.UNKNOWN and of_operators:
