@@ -69,16 +69,18 @@ def test_the_rank_that_changed_is_named_where_its_peers_did_not(
     now: KernelTable, rank: int, alone: bool
 ) -> None:
     for before in (BEFORE, accepted(BEFORE)):
-        assert changed_rank([now], [before]) == (rank, alone)
+        named, by_itself, adds = changed_rank([now], [before])
+        assert (named, by_itself) == (rank, alone)
+        assert adds is (alone and Counter(keys(of_rank(now, rank))) != Counter(keys(of_rank(before, rank))))
 
 
 def test_one_process_has_no_rank() -> None:
-    assert changed_rank([step(*MORE)], [step()]) == (0, False)
+    assert changed_rank([step(*MORE)], [step()]) == (0, False, False)
     assert attribute(step(*MORE), step(), NAMING).rank is None
 
 
 def test_of_a_baseline_without_peers_each_rank_is_compared_with_the_one_there_is() -> None:
-    assert changed_rank([ranks(step(), step(*MORE))], [step()]) == (1, True)
+    assert changed_rank([ranks(step(), step(*MORE))], [step()]) == (1, True, True)
 
 
 def test_a_baseline_keeps_the_table_of_each_rank() -> None:
