@@ -251,11 +251,13 @@ def _decided(verdict: Verdict, looks: _Looks, gate: _Gate) -> Verdict:
     direction = gate.metrics[verdict.metric].direction
     outcome, reason = decide(direction, look, gate.rate)
     if outcome is Outcome.INCONCLUSIVE and looks.supposed and verdict.metric == KERNEL_TIME:
-        # What is only supposed may show that nothing changed, and nothing else.
+        # What is only supposed may show that nothing changed, by what is tolerated without it.
         supposed, of_clock = looks.supposed
-        decided = decide(direction, supposed, gate.rate)
-        if decided[0] is Outcome.UNCHANGED:
-            (outcome, reason), look, clock = decided, supposed, of_clock
+        (now, why), most = decide(direction, supposed, gate.rate), supposed.change + supposed.margin
+        if now is Outcome.UNCHANGED and most < look.equivalence:
+            said = replace(verdict, outcome=now, reason=why)
+            said = _with_numbers(said, supposed, gate, of_clock)
+            return replace(said, tolerance=look.shown(look.floor))
     return _with_numbers(replace(verdict, outcome=outcome, reason=reason), look, gate, clock)
 
 
