@@ -100,8 +100,8 @@ def total(terms: Iterable[Variance]) -> Variance:
     """The variance of a sum of independent terms, degrees of freedom by Welch and Satterthwaite."""
     known = [term for term in terms if term.square]
     square = math.fsum(term.square for term in known)
-    doubt = math.fsum(term.square**2 / term.degrees for term in known)
-    return Variance(square, square**2 / doubt) if doubt else NOTHING
+    doubt = math.fsum((term.square / square) ** 2 / term.degrees for term in known)
+    return Variance(square, 1 / doubt) if doubt else NOTHING
 
 
 @lru_cache(maxsize=65536)

@@ -179,25 +179,30 @@ def test_where_no_clock_moved_and_none_was_read_nothing_is_supposed() -> None:
 
 
 @AT_NIGHT
-@pytest.mark.parametrize(("elasticity", "as_measured"), [(0.0, 0), (-0.7, 9), (-1.0, 20)])
+@pytest.mark.parametrize(("elasticity", "as_measured"), [(0.0, 0), (-0.7, 9), (-1.0, 22)])
 def test_identical_code_at_any_clock_is_no_regression_and_2_percent_are_one(
     elasticity: float, as_measured: int
 ) -> None:
     """Mostly decided. Of a baseline of one clock a faster one may hide what the code lost."""
     chance = Random(5)
     said: Counter[tuple[float, Outcome]] = Counter()
-    regressed = 0
+    regressed = hidden = 0
     for _ in range(300):
         before = at_clocks(chance, 5, elasticity)
         now = at_clocks(chance, 9, elasticity, [chance.choice(STEPS_MHZ)])
         for factor in (1.0, 1.02):
             slower = [with_factor(one, "kernel_time", factor) for one in now]
-            said[factor, judged_by_entry(before, slower, with_canary=True)] += 1
-        regressed += judged_by_entry(before, now, with_canary=False) is Outcome.REGRESSED
+            verdict = judged_by_entry(before, slower, with_canary=True)
+            said[factor, verdict.outcome] += 1
+        hidden += verdict.outcome is Outcome.UNCHANGED and (verdict.tolerance or 0) < 0.0185
+        plain = judged_by_entry(before, now, with_canary=False)
+        regressed += plain.outcome is Outcome.REGRESSED
     assert regressed == as_measured
     assert said[1.0, Outcome.REGRESSED] == 0
     assert said[1.0, Outcome.UNCHANGED] >= 280
-    assert said[1.02, Outcome.UNCHANGED] <= 3
+    # But for baselines of several clocks, which can hold no 2 %.
+    assert hidden <= 3
+    assert said[1.02, Outcome.UNCHANGED] <= 6
     assert said[1.02, Outcome.REGRESSED] >= 250
 
 
@@ -245,6 +250,15 @@ def test_what_is_supposed_of_a_clock_is_supposed_of_the_gpu_s_own_processes() ->
     assert said.outcome is Outcome.UNCHANGED
     assert "supposed" in said.detail
     assert said.change == pytest.approx(math.expm1(0.0025), abs=1e-6)
+
+
+def test_what_is_supposed_of_a_clock_widens_no_tolerance() -> None:
+    """At 0.75 % less of it kernels take 1 % longer: with half of that its own, 0.6 % are left."""
+    before = [in_a_process(number, 1995.0, {}) for number in range(5)]
+    for longer, outcome in ((1.003, Outcome.UNCHANGED), (1.01, Outcome.INCONCLUSIVE)):
+        said = said_by_entry(before, [in_a_process(5, 1980.0, {"kernel_time": longer})])
+        assert said["kernel_time"].outcome is outcome
+        assert said["kernel_time"].tolerance == pytest.approx(0.005)
 
 
 @pytest.mark.parametrize("middle", [1973.0, 1980.0, 1987.0])
@@ -413,12 +427,17 @@ def test_a_clock_of_another_step_explains_the_times_of_kernels_as_far_as_it_goes
     for test in dict.fromkeys(one.test for one in slower.measurements):
         before = [one for run in faster for one in run.measurements if one.test == test]
         now = [one for one in slower.measurements if one.test == test]
-        for measured_again, outcome in ((1, Outcome.INCONCLUSIVE), (len(now), Outcome.MACHINE)):
-            said = said_by_entry(before, now[:measured_again])
-            assert said["kernel_time"].outcome is outcome, test
+        for count, outcome in ((1, Outcome.INCONCLUSIVE), (len(now), Outcome.MACHINE)):
+            said = said_by_entry(before, now[:count])
+            # The kernels of one step are apart by more in the baseline itself, which holds 1.1 %.
+            quiet = not test.endswith("[naive]")
+            assert said["kernel_time"].outcome is (outcome if quiet else Outcome.UNCHANGED), test
+            assert said["kernel_time"].tolerance == pytest.approx(
+                0.005 if quiet else 0.0111, abs=1e-4
+            )
             assert said["instructions"].outcome is Outcome.UNCHANGED
         assert said["kernel_time"].change == pytest.approx(0.006, abs=0.003)
-        assert "sm_clock_mhz -0.74" in said["kernel_time"].detail
+        assert ("sm_clock_mhz -0.74" in said["kernel_time"].detail) is quiet
         # 3 % on top of it are the code's.
         more = [with_factor(one, "kernel_time", 1.03) for one in now]
         assert said_by_entry(before, more)["kernel_time"].outcome is Outcome.REGRESSED
@@ -426,13 +445,13 @@ def test_a_clock_of_another_step_explains_the_times_of_kernels_as_far_as_it_goes
 
 def judged_by_entry(
     before: Sequence[Measurement], now: Sequence[Measurement], with_canary: bool
-) -> Outcome:
+) -> Verdict:
     """What is said of kernel_time, with as many looks as there are processes for."""
     count: int | None = 1
     while count is not None:
         said = said_by_entry(before, now[:count], with_canary=with_canary)["kernel_time"]
         count = next_look([said], count, len(now))
-    return said.outcome
+    return said
 
 
 WAITING = {"cycles": "any", "step_time": "any"}
@@ -458,7 +477,8 @@ def said_by_entry(
 def test_a_baseline_of_two_clocks_says_what_the_clock_does_to_kernels() -> None:
     """ConvNeXt's 21 time steps on two H100s, the baseline's five processes at 1980 and 1995 MHz.
 
-    Of the same code: at one clock 19 are decided by kernel_time, and 3 where no clock is known.
+    The same code, and none is in doubt. At one clock 18 of them are held to 0.7 %; where no clock is
+    known 2, and the others to what the clocks make of the baseline, up to 4.5 %.
     """
     sessions = ("alone-0", "alone-1", "beside-0", "beside-1")
     accepted = [
@@ -466,15 +486,15 @@ def test_a_baseline_of_two_clocks_says_what_the_clock_does_to_kernels() -> None:
     ]
     accepted.append(run_files.load(ROOT / "tests/data/h100-clocks/first.json.xz"))
     again = run_files.load(ROOT / "tests/data/h100-clocks/again.json.xz")
-    decided: Counter[tuple[bool, Outcome]] = Counter()
+    held: dict[bool, list[float]] = {True: [], False: []}
     for test in dict.fromkeys(one.test for one in again.measurements):
         before = [one for run in accepted for one in run.measurements if one.test == test]
         now = [one for one in again.measurements if one.test == test]
         for with_canary in (True, False):
-            decided[with_canary, judged_by_entry(before, now, with_canary)] += 1
-    assert decided == {
-        (True, Outcome.UNCHANGED): 19,
-        (True, Outcome.INCONCLUSIVE): 2,
-        (False, Outcome.UNCHANGED): 3,
-        (False, Outcome.INCONCLUSIVE): 18,
-    }
+            said = judged_by_entry(before, now, with_canary)
+            assert said.outcome is Outcome.UNCHANGED
+            held[with_canary].append(said.tolerance or 0.0)
+    assert len(held[True]) == len(held[False]) == 21
+    assert [sum(one < 0.007 for one in held[known]) for known in (True, False)] == [18, 2]
+    assert all(one <= plain for one, plain in zip(held[True], held[False], strict=True))
+    assert max(held[False]) == pytest.approx(0.045, abs=5e-4)

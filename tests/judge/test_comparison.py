@@ -14,6 +14,7 @@ from pytest_gpuperf.judge.comparison import DeviceRelation, Pair, pair
 from pytest_gpuperf.model.measurement import Device, Measurement
 from pytest_gpuperf.model.result import Verdict
 from tests.examples import A100, H200, OTHER_H200, measurement, processes
+from tests.judge.test_interval import sum_by_hand
 from tests.kernel_steps import NAMING, table
 
 SURE = ([437.8e6], [438e6], [438.2e6])
@@ -135,8 +136,9 @@ def test_what_gpus_of_a_side_differ_by_is_no_noise_between_its_processes() -> No
     change = only(both, both)
     # Six that agree but for the GPU, beside 20 degrees of freedom at 0.1 %; a median of six costs
     # sqrt(pi / 2).
-    spread = 1e-3 * math.sqrt(20 / 24)
-    margin = stats.t.isf(0.0025, 24) * spread * math.sqrt(1 / 6 + math.pi / 2 / 6)
+    spread, night = 20 / 24 * 1e-6, 8 / 12 * 20 / 24 * 1e-6
+    error, degrees = sum_by_hand((spread / 6, 24), (math.pi / 2 / 6 * night, 12))
+    margin = stats.t.isf(0.0025, degrees) * error
     assert change.low == pytest.approx(math.expm1(-margin))
     assert change.high == pytest.approx(math.expm1(margin))
 

@@ -16,6 +16,7 @@ from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.judge.drift import Drift, Recorded, drifts
 from pytest_gpuperf.judge.tolerance import tolerance_for
 from pytest_gpuperf.model.metric import Direction, Metric, MetricClass
+from tests.judge.test_interval import sum_by_hand
 from tests.strategies import few
 
 METRICS = catalogue().metrics
@@ -79,8 +80,9 @@ def test_around_what_chance_explains() -> None:
     spread = 1e-3 * math.sqrt(20 / 24)
     for case in product(costs, (1, 2), (1 - 1e-6, 1 + 1e-6)):
         processes, family, share = case
-        error = spread * math.sqrt(1 / 5 + costs[processes] ** 2 / processes)
-        limit = share * stats.t.isf(1e-3 / family, 24) * error
+        night = 8 / (7 + processes) * costs[processes] ** 2 / processes
+        error, degrees = sum_by_hand((spread**2 / 5, 24), (night * spread**2, 7 + processes))
+        limit = share * stats.t.isf(1e-3 / family, degrees) * error
         names = ("cycles", "duration")[:family]
         new = Recorded({name: [[CYCLES * math.exp(limit)]] * processes for name in names})
         origin = Recorded({name: [[CYCLES]] * 5 for name in names})

@@ -9,16 +9,25 @@ from statistics import median
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from scipy import stats
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.judge.interval import (
+    Difference,
     centre,
     difference,
-    error_of_median,
-    quantile,
+    of_median,
 )
+from pytest_gpuperf.judge.noise import Variance
 from pytest_gpuperf.judge.tolerance import tolerance_for
-from tests.judge.test_noise import ONE, OTHER, on_gpus, set_aside_by_hand, spread_by_hand
+from tests.judge.test_noise import (
+    ONE,
+    OTHER,
+    on_gpus,
+    pooled_by_hand,
+    set_aside_by_hand,
+    spread_by_hand,
+)
 from tests.strategies import few
 
 CYCLES = tolerance_for(catalogue().metrics["cycles"])
@@ -33,6 +42,12 @@ rounds_of = st.lists(st.lists(positive, min_size=1, max_size=5), min_size=1, max
 def one_each(*values: float) -> list[list[float]]:
     """Processes of one round."""
     return [[value] for value in values]
+
+
+def sum_by_hand(*terms: tuple[float, float]) -> tuple[float, float]:
+    """The standard error of a sum of (variance, degrees of freedom), and its own degrees."""
+    square = sum(one for one, _ in terms)
+    return math.sqrt(square), square**2 / sum(one**2 / degrees for one, degrees in terms)
 
 
 QUIET = one_each(*[100.0] * 5)
@@ -74,14 +89,25 @@ def test_relative_metrics_are_compared_by_their_logarithms(
         [math.log(median(process)) - mean for process in new], abs=1e-9
     )
     assert look.change == pytest.approx(median(look.changes))
-    assert look.set_aside == pytest.approx([every[place] - mean for place in aside], abs=1e-9)
     assert look.baseline == pytest.approx(math.exp(mean))
     assert look.measured == pytest.approx(centre(new))
-    assert look.degrees_of_freedom == degrees
-    assert look.standard_error == pytest.approx(
-        spread * math.sqrt(1 / len(logs) + cost**2 / len(new)), rel=1e-6
+    # The baseline's mean, and the median of tonight's processes with tonight's noise.
+    weight = min(8, degrees)
+    odd = set_aside_by_hand(look.changes, spread, weight)
+    tonight = [change for place, change in enumerate(look.changes) if place not in odd]
+    night, known_by = pooled_by_hand(spread**2, weight, tonight)
+    of_mean = spread**2 / len(logs), degrees
+    error, together = sum_by_hand(of_mean, (cost**2 * night / len(new), known_by))
+    assert look.error.root == pytest.approx(error, rel=1e-6)
+    assert look.margin == pytest.approx(stats.t.isf(0.0025, together) * error, rel=1e-6)
+    # What can be held is what no further process mends.
+    held = stats.t.isf(0.0005, degrees) * math.sqrt(of_mean[0])
+    floor = max(math.log1p(CYCLES.floor), held)
+    known = stats.t.isf(0.0025, degrees) * math.sqrt(of_mean[0])
+    assert look.floor == pytest.approx(floor, rel=1e-6)
+    assert look.equivalence == pytest.approx(
+        max(math.log1p(CYCLES.equivalence), floor + known), rel=1e-6
     )
-    assert look.margin == pytest.approx(quantile(0.0025, degrees) * look.standard_error)
 
 
 @few
@@ -97,58 +123,124 @@ def test_percentages_are_compared_in_points(new: list[float], old: list[float]) 
     spread, _ = spread_by_hand(kept, HIT_RATE.scale)
     middle = sum(kept) / len(kept)
     assert not look.logarithmic
-    assert look.spread == pytest.approx(spread)
+    assert look.spread.root == pytest.approx(spread)
     assert look.change == pytest.approx(median(new) - middle, abs=1e-9)
-    assert look.set_aside == pytest.approx([old[place] - middle for place in aside], abs=1e-9)
     assert look.shown(look.change) == look.change
+    # A tolerance of points is wide by shares of the whole.
+    assert look.widened == pytest.approx(look.floor / 100 if look.floor > 0.75 else 0.0)
 
 
 def test_a_median_is_less_sure_than_a_mean() -> None:
+    """And so it will be of nights like the baseline's."""
     looks = {new: difference(one_each(*[100.0] * new), QUIET, CYCLES) for new in range(1, 10)}
+    s_squared = 20 / 24 * 1e-6
     for new, look in looks.items():
         cost = MEDIAN_COST.get(new, 1.2533141373155)
-        assert error_of_median(2e-3, new) == pytest.approx(2e-3 * cost / math.sqrt(new))
-        by_hand = look.spread * math.sqrt(1 / 5 + cost**2 / new)
-        assert look.standard_error == pytest.approx(by_hand)
-        assert [look.error_of(other) for other in looks] == pytest.approx(
-            [other.standard_error for other in looks.values()]
-        )
+        assert of_median(Variance(4e-6, 7), new).root == pytest.approx(2e-3 * cost / math.sqrt(new))
+        for other, expected in ((look, 8 / (7 + new)), (looks[1], 1.0)):
+            of_new = cost**2 / new * s_squared * expected
+            said = look.error if other is look else other.error_of(new)
+            error, degrees = sum_by_hand((s_squared / 5, 24), (of_new, 7 + new))
+            assert (said.root, said.degrees) == pytest.approx((error, degrees))
+
+
+# Tonight
+
+
+def looked_at(*changes: float) -> Difference:
+    """New processes that changed by this, against five equal ones of a known spread."""
+    return difference([[100 * math.exp(change)] for change in changes], QUIET, CYCLES)
+
+
+def test_a_noisy_night_widens_the_interval_from_two_processes_on_but_no_tolerance() -> None:
+    """Ten times the baseline's noise; one process alone shows nothing of it."""
+    s_squared = 20 / 24 * 1e-6
+    for changes in ((-9e-3, 9e-3), (-9e-3, 0.0, 9e-3), (-9e-3, -9e-3, 0.0, 9e-3, 9e-3)):
+        count = len(changes)
+        look, alone = looked_at(*changes), looked_at(changes[-1])
+        own = sum(change**2 for change in changes) / (count - 1)
+        cost = MEDIAN_COST[count]
+        error, degrees = sum_by_hand((s_squared / 5, 24), (cost**2 * own / count, count))
+        assert look.margin == pytest.approx(stats.t.isf(0.0025, degrees) * error)
+        assert look.margin > 3 * looked_at(*[0.0] * count).margin
+        assert alone.margin == pytest.approx(looked_at(0.0).margin)
+        assert look.floor == alone.floor == math.log1p(0.005)
+
+
+def test_one_process_of_a_night_that_is_far_off_says_nothing_of_the_others() -> None:
+    quiet = looked_at(0.0, 0.0, 0.0, 0.0)
+    look = looked_at(0.0, 0.0, 0.0, 0.0, 0.5)
+    assert look.tonight == quiet.tonight
+    assert look.margin < 1.1 * looked_at(*[0.0] * 5).margin
+    # Of three nobody knows which one is odd, and two that agree are no accident.
+    assert looked_at(0.0, 0.0, 0.5).margin > 1
+    assert looked_at(0.0, 0.0, 0.0, 0.5, 0.5).margin > 0.5
 
 
 # Days
 
 
+TODAY, DAY = "n", 5e-4
+"""s of a day, of cycles, for 20 degrees of freedom."""
+
+
 @pytest.mark.parametrize(
-    ("where", "days", "measured", "count"),
+    ("where", "days", "measured", "apart"),
     [
-        ("gggg", "mmmm", "g", 1),
-        ("gggg", "mmtt", "g", 2),
-        ("gggg", "mtwt", "g", 3),
-        ("gggg", "", "g", 1),
-        # An allocation is a GPU on a day.
-        ("ghgh", "mmmm", "gh", 2),
-        ("gggh", "mttm", "gh", 3),
-        ("gggh", "mmmt", "g", 1),
+        # Of another day, or of two others: sum of the days' squared shares, and the new one's own.
+        ("gggg", "mmmm", "g", 1 + 1),
+        ("gggg", "mmtt", "g", 1 / 2 + 1),
+        ("gggg", "mtwt", "g", 1 / 16 + 1 / 4 + 1 / 16 + 1),
+        # None that both are of.
+        ("gggg", "nnnn", "g", 0),
+        ("gggg", "nnmm", "g", 1 / 4 + 1 / 4),
+        ("gggg", "nmmm", "g", 9 / 16 + 9 / 16),
+        # The days of the GPU that was measured.
+        ("gggh", "mmmt", "g", 1 + 1),
+        ("ghgh", "mnmn", "g", 1 + 1),
+        # Not known.
+        ("gggg", "", "g", 0),
     ],
 )
 def test_more_processes_do_not_help_against_a_day_that_they_share(
-    where: str, days: str, measured: str, count: int
+    where: str, days: str, measured: str, apart: float
 ) -> None:
-    between = 4e-3
-    tolerance, gpus = replace(CYCLES, between_days=between), on_gpus(where, *measured, days=days)
+    gpus = replace(on_gpus(where, *measured, days=days), day=TODAY)
+    here = where.count(measured)
+    # Days that are seen to agree are likelier to be alike.
+    others = len({day for place, day in zip(where, days, strict=False) if place == measured}) or 1
+    day = DAY**2 * 20 / (20 + others - 1), 20 + others - 1
     for new in (1, 3, 9):
-        values = one_each(*[100.0] * new), one_each(*[100.0] * 4)
-        with_days = difference(*values, tolerance, gpus)
-        without = difference(*values, CYCLES, gpus)
-        assert with_days.standard_error**2 - without.standard_error**2 == pytest.approx(
-            between**2 * (1 + 1 / count)
+        look = difference(one_each(*[100.0] * new), one_each(*[100.0] * 4), CYCLES, gpus)
+        of_mean = look.spread.square / here, look.spread.degrees
+        error, degrees = sum_by_hand(of_mean, *([(apart * day[0], day[1])] if apart else []))
+        assert (look.reference.root, look.reference.degrees) == pytest.approx((error, degrees))
+        assert look.of_one_day is (apart == 2)
+        unknown = difference(
+            one_each(*[100.0] * new), one_each(*[100.0] * 4), CYCLES, replace(gpus, day="")
         )
+        assert unknown.reference.square == pytest.approx(of_mean[0])
 
 
-def test_without_gpus_a_baseline_is_of_one_day() -> None:
-    tolerance = replace(CYCLES, between_days=4e-3)
-    look = difference([[100.0]], one_each(*[100.0] * 5), tolerance)
-    assert look.reference_error**2 == pytest.approx(look.spread**2 / 5 + 2 * 4e-3**2)
+def test_days_that_differ_by_more_than_is_assumed_say_it_themselves() -> None:
+    """Four of them, a process each: less what the processes differ by, with n + 1 = 4 degrees."""
+    changes = (0.0, 4e-3, 8e-3, 1.2e-2)
+    old = [[1e6 * math.exp(change)] for change in changes]
+    gpus = replace(on_gpus("gggg", "g", days="mtwd"), day=TODAY)
+    look = difference([[1e6]], old, CYCLES, gpus)
+    own = sum((change - 6e-3) ** 2 for change in changes)
+    assert look.spread.square == pytest.approx(own / 3)
+    # Processes of days that differ are as noisy as the days: there is nothing left to be theirs.
+    day = DAY**2 * 20 / 23 * (4 / 16 + 1)
+    assert look.reference.square == pytest.approx(own / 3 / 4 + day)
+    # Two on each day tell one from the other.
+    twice = [process for process in old for _ in range(2)]
+    gpus = replace(on_gpus("g" * 8, "g", days="mmttwwdd"), day=TODAY)
+    told = difference([[1e6]], twice, CYCLES, gpus)
+    spread = told.spread.square
+    day = (own - 3 * spread / 2) / 3 * (4 / 16 + 1)
+    error, degrees = sum_by_hand((spread / 8, told.spread.degrees), (day, 4))
+    assert (told.reference.root, told.reference.degrees) == pytest.approx((error, degrees))
 
 
 # GPUs
@@ -157,7 +249,7 @@ def test_without_gpus_a_baseline_is_of_one_day() -> None:
 def test_counts_that_do_not_depend_on_the_gpu_are_compared_with_all() -> None:
     gpus = on_gpus((ONE, ONE, OTHER, OTHER), "another")
     look = difference([[1e6]], [[1e6]] * 4, INSTRUCTIONS, gpus)
-    assert (look.change, look.widening) == (0.0, 0.0)
+    assert (look.change, look.is_unseen, look.widened) == (0.0, False, 0.0)
 
 
 def test_an_outlier_is_left_out_with_its_gpu_and_day() -> None:
@@ -166,8 +258,7 @@ def test_an_outlier_is_left_out_with_its_gpu_and_day() -> None:
     gpus = on_gpus((ONE, ONE, OTHER, ONE, OTHER, ONE), ONE, days="abcdef")
     look = difference([[1e6]], baseline, CYCLES, gpus)
     rest = on_gpus((ONE, OTHER, ONE, OTHER, ONE), ONE, days="bcdef")
-    assert look.set_aside == pytest.approx([math.log(1.2)])
-    assert replace(look, set_aside=()) == difference([[1e6]], baseline[1:], CYCLES, rest)
+    assert look == difference([[1e6]], baseline[1:], CYCLES, rest)
     assert look.change == pytest.approx(0, abs=1e-12)
 
 
@@ -175,22 +266,21 @@ def test_an_outlier_is_left_out_with_its_gpu_and_day() -> None:
 
 
 def test_without_a_logarithm_the_change_is_a_plain_share() -> None:
-    for new, old, change, aside in (
-        (0.0, [10.0, 10.0], -1.0, []),
-        (15.0, [0.0, 20.0], 0.5, []),
-        (-5.0, [-10.0, -10.0], 0.5, []),
-        (-15.0, [-10.0, -10.0], -0.5, []),
-        (-10.0, [10.0], -2.0, []),
+    for new, old, change in (
+        (0.0, [10.0, 10.0], -1.0),
+        (15.0, [0.0, 20.0], 0.5),
+        (-5.0, [-10.0, -10.0], 0.5),
+        (-15.0, [-10.0, -10.0], -0.5),
+        (-10.0, [10.0], -2.0),
         # One such value forbids them also where it is set aside.
-        (110.0, [100.0] * 4 + [0.0], 0.1, [-1.0]),
-        (110.0, [100.0] * 4 + [-50.0], 0.1, [-1.5]),
+        (110.0, [100.0] * 4 + [0.0], 0.1),
+        (110.0, [100.0] * 4 + [-50.0], 0.1),
     ):
         look = difference([[new]], one_each(*old), CYCLES)
         assert not look.logarithmic
         assert look.change == pytest.approx(change)
-        assert look.set_aside == pytest.approx(aside)
         assert look.shown(look.change) == look.change
-        assert look.floor == CYCLES.floor
+        assert look.floor == max(CYCLES.floor, look.reference.reach(0.0005))
 
 
 # What people read

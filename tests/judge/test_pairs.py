@@ -10,7 +10,7 @@ import pytest
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.judge.interval import pair_changes, paired_difference
-from pytest_gpuperf.judge.noise import Scale
+from pytest_gpuperf.judge.noise import Scale, Variance
 from pytest_gpuperf.judge.tolerance import PAIRED_SHARE, of_pairs, tolerance_for
 from pytest_gpuperf.judge.verdict import judge, paired
 from pytest_gpuperf.model.measurement import Measurement
@@ -83,9 +83,11 @@ def test_the_interval_is_of_the_pairs_differences() -> None:
     rounds_new, rounds_old = [[v] for v in new], [[v] for v in old]
     tolerance = of_pairs(tolerance_for(CYCLES))
     assert pair_changes(rounds_new, rounds_old, tolerance) == pytest.approx(changes)
-    look = paired_difference(rounds_new, rounds_old, tolerance, Scale(0.002, 22))
+    look = paired_difference(rounds_new, rounds_old, tolerance, Scale(Variance(4e-6, 22)))
     assert look.change == pytest.approx(0.005)
-    assert look.standard_error == pytest.approx(1.16 * 0.002 / math.sqrt(3))
+    assert look.error.root == pytest.approx(1.16 * 0.002 / math.sqrt(3))
+    assert (look.error.degrees, look.reference.square) == (22, 0)
+    assert look.floor == math.log1p(tolerance.floor)
     assert look.baseline == 5e8
     assert look.measured == pytest.approx(5e8 * math.exp(0.005))
 

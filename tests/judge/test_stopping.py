@@ -9,7 +9,6 @@ from pytest_gpuperf.judge.stopping import (
     ALARMING,
     LEAST_TO_ALARM,
     LOOKS,
-    NOISY_BASELINE,
     enough_rounds,
     next_look,
     settled,
@@ -52,12 +51,6 @@ def test_a_test_is_settled_when_all_is_decided_or_one_fails() -> None:
     assert not settled([*verdicts(OPEN), expectation(Outcome.HOLDS)])
     assert settled([*verdicts(OPEN), expectation(Outcome.BROKEN)])
     assert settled([*verdicts(Outcome.REGRESSED), expectation(OPEN)])
-
-
-def test_what_no_process_decides_asks_for_none() -> None:
-    said = verdict(outcome=OPEN, reason=NOISY_BASELINE)
-    assert settled([said])
-    assert not settled([said, *verdicts(OPEN)])
 
 
 def test_nothing_is_settled() -> None:

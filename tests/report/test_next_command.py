@@ -110,7 +110,6 @@ def test_what_is_advised() -> None:
 def test_under_torchrun_all_commands_that_measure_are_started_by_it() -> None:
     ranks = replace(SESSION, launcher="torchrun --nproc-per-node 4 -m", flags="--gpu-arch sm90")
     launched = "  torchrun --nproc-per-node 4 -m pytest"
-    noisy = judged(Outcome.INCONCLUSIVE, reason="baseline-too-noisy")
     for results, session, first in (
         ([REGRESSED], ranks, f"{launched} --gpu-arch sm90 '{TEST}'"),
         ([UNDECIDED], ranks, f"{launched} {SELECTED}"),
@@ -123,11 +122,6 @@ def test_under_torchrun_all_commands_that_measure_are_started_by_it() -> None:
             [MISSING],
             ranks,
             f"  gpuperf record --processes 5 --{launched[1:]} {SELECTED}",
-        ),
-        (
-            [noisy],
-            ranks,
-            f"  gpuperf record --processes 9 --{launched[1:]} --gpu-arch sm90 '{TEST}'",
         ),
     ):
         assert [*lines(results, session, 300)][1] == first
@@ -157,20 +151,6 @@ def test_what_is_undecided_takes_more_processes() -> None:
     ):
         _, said = lines([UNDECIDED, IMPROVED], session, 300)
         assert said.strip() == command
-
-
-def test_where_the_baseline_leaves_it_undecided_a_larger_one_is_recorded() -> None:
-    """More processes of the session would not decide it."""
-    noisy = result(
-        measurement(), verdict(outcome=Outcome.INCONCLUSIVE, reason="baseline-too-noisy")
-    )
-    for session in (replace(SESSION, processes=3), replace(SESSION, replayed=True)):
-        assert list(lines([noisy, IMPROVED], session, 300)) == [
-            "to make a baseline of more processes, of other days and GPUs too:",
-            f"  gpuperf record --processes 9 -- {SELECTED}",
-            '  gpuperf update-baseline --reason "more processes"',
-        ]
-        assert "baseline of" not in "".join(lines([noisy, UNDECIDED], session, 300))
 
 
 def test_a_second_test_is_recorded_alone() -> None:
