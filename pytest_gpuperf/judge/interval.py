@@ -120,14 +120,18 @@ class Difference:
         return shown(change, self.logarithmic)
 
     @cached_property
+    def lasting(self) -> Variance:
+        """What no further process mends of `error`."""
+        return total([self.reference, self.shared])
+
+    @cached_property
     def floor(self) -> float:
         """delta0, the tolerance of this comparison, on the judged scale.
 
         What is asked for, or what can be held: identical code is hardly ever beyond it, however
         many processes look.
         """
-        held = total([self.reference, self.shared]).reach(HELD_RATE)
-        return max(self._asked(self.tolerance.floor), held)
+        return max(self._asked(self.tolerance.floor), self.lasting.reach(HELD_RATE))
 
     @cached_property
     def equivalence(self) -> float:

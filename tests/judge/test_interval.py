@@ -103,11 +103,9 @@ def test_relative_metrics_are_compared_by_their_logarithms(
     # What can be held is what no further process mends.
     held = stats.t.isf(0.0005, degrees) * math.sqrt(of_mean[0])
     floor = max(math.log1p(CYCLES.floor), held)
-    known = stats.t.isf(0.0025, degrees) * math.sqrt(of_mean[0])
     assert look.floor == pytest.approx(floor, rel=1e-6)
-    assert look.equivalence == pytest.approx(
-        max(math.log1p(CYCLES.equivalence), floor + known), rel=1e-6
-    )
+    ratio = math.log1p(CYCLES.equivalence) / math.log1p(CYCLES.floor)
+    assert look.equivalence == pytest.approx(ratio * floor, rel=1e-6)
 
 
 @few
@@ -139,7 +137,7 @@ def test_a_median_is_less_sure_than_a_mean() -> None:
         assert of_median(Variance(4e-6, 7), new).root == pytest.approx(2e-3 * cost / math.sqrt(new))
         for other, expected in ((look, 8 / (7 + new)), (looks[1], 1.0)):
             of_new = cost**2 / new * s_squared * expected
-            said = look.error if other is look else other.error_of(new)
+            said = look.error if other is look else other.expected_error(new)
             error, degrees = sum_by_hand((s_squared / 5, 24), (of_new, 7 + new))
             assert (said.root, said.degrees) == pytest.approx((error, degrees))
 
@@ -214,7 +212,7 @@ def test_more_processes_do_not_help_against_a_day_that_they_share(
         look = difference(one_each(*[100.0] * new), one_each(*[100.0] * 4), CYCLES, gpus)
         of_mean = look.spread.square / here, look.spread.degrees
         error, degrees = sum_by_hand(of_mean, *([(apart * day[0], day[1])] if apart else []))
-        assert (look.reference.root, look.reference.degrees) == pytest.approx((error, degrees))
+        assert (look.lasting.root, look.lasting.degrees) == pytest.approx((error, degrees))
         assert look.of_one_day is (apart == 2)
         unknown = difference(
             one_each(*[100.0] * new), one_each(*[100.0] * 4), CYCLES, replace(gpus, day="")
@@ -232,7 +230,7 @@ def test_days_that_differ_by_more_than_is_assumed_say_it_themselves() -> None:
     assert look.spread.square == pytest.approx(own / 3)
     # Processes of days that differ are as noisy as the days: there is nothing left to be theirs.
     day = DAY**2 * 20 / 23 * (4 / 16 + 1)
-    assert look.reference.square == pytest.approx(own / 3 / 4 + day)
+    assert look.lasting.square == pytest.approx(own / 3 / 4 + day)
     # Two on each day tell one from the other.
     twice = [process for process in old for _ in range(2)]
     gpus = replace(on_gpus("g" * 8, "g", days="mmttwwdd"), day=TODAY)
@@ -240,7 +238,7 @@ def test_days_that_differ_by_more_than_is_assumed_say_it_themselves() -> None:
     spread = told.spread.square
     day = (own - 3 * spread / 2) / 3 * (4 / 16 + 1)
     error, degrees = sum_by_hand((spread / 8, told.spread.degrees), (day, 4))
-    assert (told.reference.root, told.reference.degrees) == pytest.approx((error, degrees))
+    assert (told.lasting.root, told.lasting.degrees) == pytest.approx((error, degrees))
 
 
 # GPUs
@@ -280,7 +278,7 @@ def test_without_a_logarithm_the_change_is_a_plain_share() -> None:
         assert not look.logarithmic
         assert look.change == pytest.approx(change)
         assert look.shown(look.change) == look.change
-        assert look.floor == max(CYCLES.floor, look.reference.reach(0.0005))
+        assert look.floor == max(CYCLES.floor, look.lasting.reach(0.0005))
 
 
 # What people read

@@ -378,7 +378,7 @@ def test_what_is_surely_within_the_bound_passes_whatever_the_machine_did(
     assert plain.high is not None
     logs = [math.log(factor) for factor in NOISY]
     spread = math.sqrt(sum((log - fmean(logs)) ** 2 for log in logs) / 4 / 5)
-    bound = (stats.t.isf(0.0005, 5) + stats.t.isf(0.0025, 5)) * spread
+    bound = math.log(1.01) / math.log(1.005) * stats.t.isf(0.0005, 5) * spread
     verdict = said((math.exp(bound) - room) / (1 + plain.high))
     assert verdict.high == pytest.approx(math.expm1(bound) - room, abs=1e-9)
     assert verdict.outcome is outcome

@@ -17,7 +17,7 @@ from scipy import stats
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.judge.interval import Difference
-from pytest_gpuperf.judge.noise import Variance
+from pytest_gpuperf.judge.noise import NOTHING, Variance
 from pytest_gpuperf.judge.tolerance import Tolerance, tolerance_for
 from pytest_gpuperf.judge.verdict import (
     ABSENT,
@@ -81,6 +81,7 @@ def look_at(
         spread=Variance(0.0, 24),
         tonight=Variance(of_one, 24),
         reference=Variance(reference**2, 24),
+        shared=NOTHING,
         logarithmic=not points,
     )
 
