@@ -255,7 +255,7 @@ def test_what_is_supposed_of_a_clock_is_supposed_of_the_gpu_s_own_processes() ->
 
 
 def test_what_is_supposed_of_a_clock_is_a_term_of_the_error() -> None:
-    """At 0.75 % less of it kernels take half of that longer, give or take a third: so wide it is."""
+    """At 0.75 % less of it kernels take half of that longer, give or take a third of it."""
     before = [in_a_process(number, 1995.0, {}) for number in range(5)]
     supposed, moved = 0.35 * math.log(1995 / 1980), 0.5 * math.log(1995 / 1980)
     # Beside what the baseline's five do not know.
