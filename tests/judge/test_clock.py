@@ -477,8 +477,8 @@ def said_by_entry(
 def test_a_baseline_of_two_clocks_says_what_the_clock_does_to_kernels() -> None:
     """ConvNeXt's 21 time steps on two H100s, the baseline's five processes at 1980 and 1995 MHz.
 
-    The same code, and none is in doubt. At one clock 18 of them are held to 0.7 %; where no clock is
-    known 2, and the others to what the clocks make of the baseline, up to 4.5 %.
+    The same code, and none is in doubt. At one clock 18 of them are held to 0.7 %; where no clock
+    is known 2, and the others to what the clocks make of the baseline, up to 4.5 %.
     """
     sessions = ("alone-0", "alone-1", "beside-0", "beside-1")
     accepted = [
