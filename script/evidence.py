@@ -23,11 +23,17 @@ from pytest_gpuperf.commands import calibrate as shown
 from pytest_gpuperf.judge import attribution
 from pytest_gpuperf.judge.attribution import Naming, attribute
 from pytest_gpuperf.judge.expectation import ratio
-from pytest_gpuperf.judge.interval import UNCHANGED_RATE, difference
-from pytest_gpuperf.judge.noise import BaselineGpus, places_of, quantile, scales
+from pytest_gpuperf.judge.interval import HELD_RATE, UNCHANGED_RATE, difference, of_median
+from pytest_gpuperf.judge.noise import (
+    BaselineGpus,
+    Variance,
+    places_of,
+    quantile,
+    scales,
+)
 from pytest_gpuperf.judge.stopping import ALARMING
 from pytest_gpuperf.judge.tolerance import tolerance_for
-from pytest_gpuperf.judge.verdict import ALARM_RATE
+from pytest_gpuperf.judge.verdict import ALARM_RATE, decide, minimum_detectable_effect
 from pytest_gpuperf.model.measurement import STEP, KernelTable, Measurement
 from pytest_gpuperf.model.result import Outcome, Run
 from pytest_gpuperf.report.text import kernel_lines
@@ -135,38 +141,53 @@ def example(baseline: Run, measured: Run, metric: str) -> str:
         for name, rounds in gated.items()
         if catalogue().metrics[name].metric_class is catalogue().metrics[metric].metric_class
     }
-    identities = frozenset(m.fingerprint.device.identity for m in measured.measurements)
-    gpus = BaselineGpus(places_of(entry.gpus, ()), identities)
+    devices = [m.fingerprint.device for m in measured.measurements]
+    day = first.fingerprint.measured[:10]
+    here, at = places_of(entry.gpus, entry.days), tuple(device.identity for device in devices)
+    gpus = BaselineGpus(here, frozenset(at), day=day, new=at)
     allowed = {name: tolerance_for(catalogue().metrics[name]) for name in same}
     logarithms = {n: [math.log(median(process)) for process in r] for n, r in same.items()}
     scale = scales(logarithms, allowed, gpus)[metric]
     new = [_rounds(m, metric) for m in measured.measurements]
     look = difference(new, same[metric], tolerance, gpus, scale)
-    verdict = next(v for v in measured.verdicts if (v.phase, v.metric) == (STEP, metric))
     unit = catalogue().metrics[metric].unit
     old = [median(rounds) for rounds in same[metric]]
     logs = [math.log(value) for value in old]
     own = math.sqrt(math.fsum((x - fmean(logs)) ** 2 for x in logs) / (len(logs) - 1))
-    effect = verdict.minimum_detectable_effect
-    alarm = quantile(ALARM_RATE / (ALARMING * len(gated)), look.degrees_of_freedom)
-    inside = quantile(UNCHANGED_RATE, look.degrees_of_freedom)
+    rate = ALARM_RATE / (ALARMING * len(gated))
+    outcome, reason = decide(catalogue().metrics[metric].direction, look, rate)
+    s, night, error = look.spread, look.tonight or look.spread, look.error
+    mean, day = look.reference, look.shared
+    seen = math.sqrt(math.fsum((x - fmean(look.changes)) ** 2 for x in look.changes) / 2)
     lines = [
         f"baseline   {len(old)} processes: " + ", ".join(units.value(v, unit) for v in old),
         f"measured   {len(new)} processes: "
         + ", ".join(units.value(median(rounds), unit) for rounds in new),
         f"d          {look.change:+.5f}: the median of the logarithms, minus the baseline's mean",
         f"each       {', '.join(f'{change:+.5f}' for change in look.changes)}: all beyond delta0",
-        f"s_b        {own:.6f}: the baseline's own spread; s0 = {tolerance.scale:g}",
-        f"s          {look.spread:.6f}, {look.degrees_of_freedom} degrees of freedom",
-        f"se         {look.standard_error:.6f} = s sqrt(1/{len(old)} + 1.16^2/{len(new)})",
-        f"d / se     {look.change / look.standard_error:.1f}, and chance reaches {alarm:.2f} in "
-        f"{ALARM_RATE:g} / ({ALARMING} looks x {len(gated)} gated metrics) of cases",
+        f"s          {_known(s)}; the baseline's own {own:.6f}, s0 = {tolerance.scale:g}",
+        f"s_n        {_known(night)}: s for 8 of them, and tonight's own {seen:.6f}",
+        f"mean       {mean.root:.6f} = s / sqrt({len(old)})",
+        f"day        {day.root:.6f}: "
+        + (f"assumed {tolerance.between_days:g}" if day.square else "of the same day"),
+        f"median     {of_median(night, len(new)).root:.6f} = 1.16 s_n / sqrt({len(new)})",
+        f"se         {_known(error)}: the root of the squares of these three",
+        f"delta0     {look.floor:.6f}: asked {math.log1p(tolerance.floor):.6f}, and what can be "
+        f"held is {look.lasting.reach(HELD_RATE):.6f}",
+        f"chance     {look.chance(rate, 1):.6f} is reached in {ALARM_RATE:g} / ({ALARMING} looks x "
+        f"{len(gated)} gated metrics x 1 test) of nights",
         f"interval   {units.moved(look.shown(look.change - look.margin))} to "
-        f"{units.moved(look.shown(look.change + look.margin))}: d -+ {inside:.2f} se",
-        f"MDE        {units.moved(effect or 0.0)}: found 99 times in 100",
-        f"verdict    {verdict.outcome.value} ({verdict.reason})",
+        f"{units.moved(look.shown(look.change + look.margin))}: d -+ "
+        f"{quantile(UNCHANGED_RATE, error.degrees):.2f} se",
+        f"MDE        {units.moved(look.shown(minimum_detectable_effect(look, rate)))}: "
+        "found 99 times in 100",
+        f"verdict    {outcome.value} ({reason})",
     ]
     return "```\n" + "\n".join(lines) + "\n```\n"
+
+
+def _known(variance: Variance) -> str:
+    return f"{variance.root:.6f}, {variance.degrees:.1f} degrees of freedom"
 
 
 def _rounds(measurement: Measurement, metric: str) -> tuple[float, ...]:

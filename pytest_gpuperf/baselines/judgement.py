@@ -31,7 +31,6 @@ from pytest_gpuperf.judge.stragglers import stragglers
 from pytest_gpuperf.judge.upgrade import upgrades
 from pytest_gpuperf.judge.verdict import (
     ABSENT,
-    TOLERATED,
     TOO_FEW,
     excludes_loss,
     judge,
@@ -101,6 +100,8 @@ class Unjudged(str, Enum):
     """What measured it counts no metric that is gated."""
     TOLERATED = "any-tolerated"
     """Any change of its gated metrics is tolerated."""
+    TOO_NOISY = "too-noisy"
+    """The noise of its gated metrics allows no tolerance that says much."""
     NOT_ASKED = "not-asked"
     """It was compared with nothing: --gpuperf-no-judge, or a run that was only recorded."""
 
@@ -483,8 +484,9 @@ def unjudged_reason(result: Result) -> Unjudged | None:
         return _BY_REASON.get(by_outcome[Outcome.NO_BASELINE].reason, Unjudged.NO_BASELINE)
     if unread(result):
         return Unjudged.NOT_COLLECTED
-    tolerated = any(verdict.reason == TOLERATED for verdict in result.verdicts)
-    return Unjudged.TOLERATED if tolerated else Unjudged.NOT_GATED
+    reasons = {verdict.reason for verdict in result.verdicts}
+    why = (one for one in (Unjudged.TOO_NOISY, Unjudged.TOLERATED) if one.value in reasons)
+    return next(why, Unjudged.NOT_GATED)
 
 
 def lacking(results: Iterable[Result]) -> list[tuple[Result, Unjudged | None]]:

@@ -46,6 +46,7 @@ _WORDS = {
     Unjudged.NOT_COLLECTED: "whose gated metrics were not collected",
     Unjudged.NOT_GATED: "without a gated metric",
     Unjudged.TOLERATED: "of which any change is tolerated",
+    Unjudged.TOO_NOISY: "too noisy to be judged",
     Unjudged.NOT_ASKED: "compared with nothing",
 }
 _TOLD = (*FAULTS, *DOUBTS, Outcome.IMPROVED)
@@ -61,6 +62,8 @@ REMEDIES = {
     Unjudged.NOT_COLLECTED: "`gpuperf doctor` says what is missing and what to do about it",
     Unjudged.NOT_GATED: _ANOTHER,
     Unjudged.TOLERATED: 'Give a gated metric of it another tolerance than "any"',
+    Unjudged.TOO_NOISY: "Measure a longer step, accept a run of more processes beside the others, "
+    "or write a tolerance that its noise allows",
     Unjudged.NOT_ASKED: _ANOTHER,
 }
 """Of what is not for want of a baseline."""

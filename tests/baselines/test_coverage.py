@@ -13,6 +13,7 @@ from tests.examples import default_settings, kernels_changed, measurement, resul
 
 REPORTED = verdict("ipc", Outcome.REPORTED, reason="not-gated")
 TOLERATED = verdict("cycles", Outcome.REPORTED, reason="any-tolerated")
+NOISY = verdict("cycles", Outcome.REPORTED, reason="too-noisy")
 UNREAD = verdict("instructions", Outcome.UNSUPPORTED, reason="not-collected")
 UNREAD_IPC = verdict("ipc", Outcome.UNSUPPORTED, reason="not-collected")
 UNFIT = verdict(outcome=Outcome.UNFIT, reason="device-unfit", detail="shared with 1 other process")
@@ -57,6 +58,7 @@ def missing(reason: str) -> Result:
         (result(measurement(), kernels_changed(), REPORTED), Unjudged.NOT_GATED),
         (result(measurement(), UNREAD_IPC), Unjudged.NOT_GATED),
         (result(measurement(), REPORTED, TOLERATED), Unjudged.TOLERATED),
+        (result(measurement(), REPORTED, NOISY), Unjudged.TOO_NOISY),
         (result(measurement(), TOLERATED, verdict("launches")), None),
         (result(measurement()), Unjudged.NOT_ASKED),
     ],

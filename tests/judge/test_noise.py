@@ -206,16 +206,14 @@ def test_a_night_is_as_noisy_as_the_baseline_or_as_it_is_seen_to_be(
     aside = set_aside_by_hand(changes, S0, weight)
     kept = [change for position, change in enumerate(changes) if position not in aside]
     square, of = pooled_by_hand(S0**2, weight, kept)
-    assert said.square == pytest.approx(square, rel=1e-6)
-    assert said.degrees == of
+    assert (said.square, said.degrees) == pytest.approx((square, of), rel=1e-6)
 
 
 def test_what_the_gpus_of_a_night_differ_by_is_no_noise_of_it() -> None:
     where = BaselineGpus(places_of((ONE,), ()), frozenset((ONE, OTHER)), new=(ONE, OTHER, ONE))
     changes = [0.0, 0.03, 2e-3]
-    said = tonight(changes, Variance(S0**2, 24), where)
-    assert said.square == pytest.approx(2e-6)
-    assert said.degrees == 2
+    seen = tonight(changes, Variance(S0**2, 24), where)
+    assert (seen.square, seen.degrees) == pytest.approx((2e-6, 2))
     assert tonight(changes, Variance(S0**2, 24), None).root > 0.015
 
 
@@ -226,8 +224,8 @@ def test_gpus_that_are_apart_do_not_make_a_metric_noisy() -> None:
     logs = [0.0, 1e-3, 2e-3, 0.03, 0.031]
     scale = alone(processes_at(*logs), on_gpus((ONE, ONE, ONE, OTHER, OTHER), ONE))
     squares = 2 * 1e-3**2 + 2 * 0.5e-3**2
-    assert scale.variance.square == pytest.approx((20 * S0**2 + squares) / 23)
-    assert scale.variance.degrees == 20 + 3
+    by_hand = (20 * S0**2 + squares) / 23, 20 + 3
+    assert (scale.variance.square, scale.variance.degrees) == pytest.approx(by_hand)
 
 
 @few

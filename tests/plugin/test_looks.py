@@ -50,8 +50,8 @@ def test_what_is_not_settled_is_measured_in_fresh_processes(project: Project) ->
     project.accept_processes(*[1.0] * 5)
     (project.root / "runs.txt").unlink()
     project.tests(TESTS + NEW + SLOW)
-    # The session's own process is the first; of the other four, each test has two.
-    once = [{"once": {"cycles": 1.02}}, {}, {}, {}, {}]
+    # The session's own process is the first.
+    once = [{"once": {"cycles": 1.02}}, *[{}] * 6]
     project.device(factors={"always": {"cycles": 1.02}}, processes=once)
     result = project.run(*ARGUMENTS)
 
@@ -64,24 +64,24 @@ def test_what_is_not_settled_is_measured_in_fresh_processes(project: Project) ->
             "test_steps.py:20: Failed",
             "test_new on NVIDIA A100-SXM4-80GB (sm80)",
             "2 unchanged on NVIDIA A100-SXM4-80GB (sm80); *",
-            "  test_slow_once (3 processes): cycles 0 %*",
+            "  test_slow_once (5 processes): cycles 0 %*",
         ]
     )
     run = project.saved()  # the only one: fresh processes leave none
     verdicts = [v for v in run.verdicts if v.metric == "cycles"]
     assert [(v.test[20:], v.name, v.outcome.value, v.processes) for v in verdicts] == [
         ("quiet", "step", "unchanged", 1),
-        ("slow_once", "step", "unchanged", 3),
+        ("slow_once", "step", "unchanged", 5),
         ("new", "step", "no-baseline", 1),
         # The measurements of a test share its processes.
         ("always_slow", "first", "regressed", 3),
         ("always_slow", "second", "regressed", 3),
     ]
-    assert len({measurement.process for measurement in run.measurements}) == 5
+    assert len({measurement.process for measurement in run.measurements}) == 7
     lines = (project.root / "runs.txt").read_text(encoding="utf-8").splitlines()
     counts = Counter(line.split()[0] for line in lines)
-    assert counts == {"quiet": 1, "once": 3, "new": 1, "first": 3, "second": 3}
-    assert len({line.split()[1] for line in lines}) == 5
+    assert counts == {"quiet": 1, "once": 5, "new": 1, "first": 3, "second": 3}
+    assert len({line.split()[1] for line in lines}) == 7
     assert project.baseline_text().count("reason: recorded by --gpuperf-missing record") == 1
     for report in ("junit.xml", "report.md"):
         assert "regressed" in (project.root / report).read_text(encoding="utf-8")

@@ -201,7 +201,10 @@ SCENARIOS: dict[str, list[Result]] = {
     ],
     "too few processes": _undecided("too-few-processes", "too-few-processes"),
     "too noisy": _undecided("too-few-processes", "too-noisy"),
-    "a noisy baseline": _undecided("baseline-too-noisy"),
+    "a noisy metric": [
+        result(measurement(), _said(outcome=Outcome.REPORTED, reason="too-noisy"), _calm("flops")),
+        _named("test_noisy", _said(outcome=Outcome.REPORTED, reason="too-noisy")),
+    ],
     "not measured again": _undecided("not-looked-again"),
     "unfit": [
         _named("test_hot", _said(outcome=Outcome.UNFIT, detail="throttled at the end: heat")),

@@ -9,7 +9,7 @@ from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.catalogue.units import counted
 from pytest_gpuperf.errors import printable
 from pytest_gpuperf.judge.stopping import LEAST_TO_ALARM
-from pytest_gpuperf.judge.verdict import TOLERATED
+from pytest_gpuperf.judge.verdict import TOLERATED, TOO_NOISY
 from pytest_gpuperf.model.measurement import STEP
 from pytest_gpuperf.model.result import (
     FAULTS,
@@ -194,6 +194,9 @@ def _reasons(result: Result, lack: Unjudged) -> Iterator[str]:
     elif lack is Unjudged.TOLERATED:
         metrics = [v.metric for v in result.verdicts if v.reason == TOLERATED]
         yield f"any change is tolerated of {', '.join(metrics)}"
+    elif lack is Unjudged.TOO_NOISY:
+        metrics = [v.metric for v in result.verdicts if v.reason == TOO_NOISY]
+        yield f"noise allows no tolerance below 10 % of {', '.join(metrics)}"
     else:
         collector = result.first.fingerprint.settings.get("collector", "what measured it")
         yield f"{collector} counted no metric that may fail a test"
