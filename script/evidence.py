@@ -157,7 +157,7 @@ def example(baseline: Run, measured: Run, metric: str) -> str:
     rate = ALARM_RATE / (ALARMING * len(gated))
     outcome, reason = decide(catalogue().metrics[metric].direction, look, rate)
     s, night, error = look.spread, look.tonight or look.spread, look.error
-    mean, day = look.reference, look.shared
+    mean, of_day = look.reference, look.shared
     seen = math.sqrt(math.fsum((x - fmean(look.changes)) ** 2 for x in look.changes) / 2)
     lines = [
         f"baseline   {len(old)} processes: " + ", ".join(units.value(v, unit) for v in old),
@@ -168,8 +168,8 @@ def example(baseline: Run, measured: Run, metric: str) -> str:
         f"s          {_known(s)}; the baseline's own {own:.6f}, s0 = {tolerance.scale:g}",
         f"s_n        {_known(night)}: s for 8 of them, and tonight's own {seen:.6f}",
         f"mean       {mean.root:.6f} = s / sqrt({len(old)})",
-        f"day        {day.root:.6f}: "
-        + (f"assumed {tolerance.between_days:g}" if day.square else "of the same day"),
+        f"day        {of_day.root:.6f}: "
+        + (f"assumed {tolerance.between_days:g}" if of_day.square else "of the same day"),
         f"median     {of_median(night, len(new)).root:.6f} = 1.16 s_n / sqrt({len(new)})",
         f"se         {_known(error)}: the root of the squares of these three",
         f"delta0     {look.floor:.6f}: asked {math.log1p(tolerance.floor):.6f}, and what can be "
