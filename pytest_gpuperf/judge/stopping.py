@@ -20,6 +20,10 @@ LEAST_TO_ALARM = 3
 ALARMING = sum(look >= LEAST_TO_ALARM for look in LOOKS)
 """The looks that can alarm, over which the error is split."""
 
+COST_UNSURE = "cost-unsure"
+"""The reason code of a count that regressed by little: more processes may show that it costs no
+time."""
+
 LEAST_ROUNDS = 2
 """One value cannot agree with another."""
 AGREEMENT = 0.25
@@ -56,9 +60,11 @@ def settled(judged: Iterable[Verdict | Expectation]) -> bool:
 
     It fails, or all is decided that they could decide.
     """
-    outcomes = {entry.outcome for entry in judged}
+    entries = [*judged]
+    unsure = [entry.reason == COST_UNSURE for entry in entries]
+    outcomes = {one.outcome for one, open_ in zip(entries, unsure, strict=True) if not open_}
     failing = {Outcome.REGRESSED, Outcome.BROKEN} & outcomes
-    return bool(failing) or Outcome.INCONCLUSIVE not in outcomes
+    return bool(failing) or not (any(unsure) or Outcome.INCONCLUSIVE in outcomes)
 
 
 def next_look(

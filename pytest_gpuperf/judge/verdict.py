@@ -37,7 +37,7 @@ from pytest_gpuperf.judge.noise import (
     scales,
     total,
 )
-from pytest_gpuperf.judge.stopping import ALARMING, LEAST_TO_ALARM
+from pytest_gpuperf.judge.stopping import ALARMING, COST_UNSURE, LEAST_TO_ALARM
 from pytest_gpuperf.judge.tolerance import Tolerance, is_judged, of_pairs, tolerance_for
 from pytest_gpuperf.model.entry import Calibration, CanarySeries
 from pytest_gpuperf.model.measurement import STEP, Measurement
@@ -91,6 +91,9 @@ _REST = 0.1
 MOST_FREE, LEAST_COST = 0.005, 0.003
 """A count that grew by less than the first fails nothing where all gated times surely grew by less
 than the second."""
+COST_SURE = 0.8
+"""So wide is an interval that a loss is beyond in 1 % of cases, in parts of the one that is printed,
+which it is beyond in 0.25 %: by Student's t, of 8 to 30 degrees of freedom."""
 ON_PURPOSE = (
     *("stream_synchronizations", "event_synchronizations", "device_synchronizations"),
     *("driver_allocations", "graph_breaks", "recompilations", COMPILED),
@@ -368,18 +371,21 @@ def _weighed(verdict: Verdict, metric: Metric, times: Sequence[Verdict]) -> Verd
     if all(time.outcome is Outcome.IMPROVED for time in compared) and (is_count or lost < gained):
         detail = f"the step got faster, by {100 * gained:.3g} % at least"
         return replace(verdict, outcome=Outcome.OUTWEIGHED, reason="faster", detail=detail)
-    cost = max(_cost(time) for time in compared)
-    little = is_count and verdict.metric not in ON_PURPOSE and lost < MOST_FREE
-    if little and cost < LEAST_COST:
+    if not is_count or verdict.metric in ON_PURPOSE or lost >= MOST_FREE:
+        return verdict
+    if max(map(_cost, compared)) < LEAST_COST:
         detail = f"costs nothing that can be measured: less than {100 * LEAST_COST:.2g} % of time"
         return replace(verdict, outcome=Outcome.OUTWEIGHED, reason=COSTS_NOTHING, detail=detail)
-    return verdict
+    may_be_free = all(_cost(one) < math.inf and (one.change or 0) < LEAST_COST for one in compared)
+    return replace(verdict, reason=COST_UNSURE) if may_be_free else verdict
 
 
 def _cost(time: Verdict) -> float:
-    """The most that the step may have lost by this time; unknown where it is not judged."""
+    """What the step lost by this time, at most, 99 % sure; unknown where it is not judged."""
     judged = time.outcome in (Outcome.UNCHANGED, Outcome.INCONCLUSIVE, Outcome.IMPROVED)
-    return math.inf if time.high is None or not judged else time.high
+    if time.high is None or time.change is None or not judged:
+        return math.inf
+    return time.change + COST_SURE * (time.high - time.change)
 
 
 def _most_lost(verdict: Verdict, metric: Metric) -> float:
