@@ -276,7 +276,8 @@ def window(factor: float) -> Rule:
 
 def three_running(old: Values, nights: Sequence[Values]) -> bool:
     """10 % longer than the saved value, three nights running."""
-    return all(fixed(0.1)(old, nights[: len(nights) - back]) for back in range(3))
+    runs = (nights[: len(nights) - back] for back in range(3))
+    return len(nights) > 2 and all(fixed(0.1)(old, until) for until in runs)
 
 
 def two_errors(old: Values, nights: Sequence[Values]) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.judge.stopping import (
     ALARMING,
+    COST_UNSURE,
     LEAST_TO_ALARM,
     LOOKS,
     enough_rounds,
@@ -51,6 +52,10 @@ def test_a_test_is_settled_when_all_is_decided_or_one_fails() -> None:
     assert not settled([*verdicts(OPEN), expectation(Outcome.HOLDS)])
     assert settled([*verdicts(OPEN), expectation(Outcome.BROKEN)])
     assert settled([*verdicts(Outcome.REGRESSED), expectation(OPEN)])
+    # Of a count that grew by little further processes may say that it costs nothing.
+    small = replace(verdict(outcome=Outcome.REGRESSED), reason=COST_UNSURE)
+    assert not settled([small, *verdicts(Outcome.UNCHANGED)])
+    assert settled([small, *verdicts(Outcome.REGRESSED)])
 
 
 def test_nothing_is_settled() -> None:
