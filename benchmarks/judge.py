@@ -12,7 +12,8 @@ The noise is assumed, in three shapes:
     O  N, and 2 % of processes slow as a whole (+0.5 % to +3 % in all cycle-like metrics), and 0.5 %
        with other instruction counts (+0.1 % to +1 %), in the baseline and among the new alike
 
-A loss is in one metric alone, and found when that metric is called regressed; "detectable" is a
+A loss is in one metric alone, and found when that metric is called regressed or
+outweighed; "detectable" is a
 loss of the size that the verdict prints. The rules of other tools see the same trials: one new
 process of 5 rounds, and the 20 cycle-like metrics. Creep is 0.1 % of cycles per acceptance, judged
 against the first one. Bounds are one-sided, 95 %, by Clopper and Pearson: of false alarms the upper
@@ -285,7 +286,7 @@ def simulate(
     """Counts over the trials of these numbers; each number is a trial of its own, always the same.
 
     `alarms`, `inconclusive` and `improved` are trials that ended so, `looks` and `processes` sums,
-    `found` the trials that called the losing metric regressed, `alarms <class>` those with an alarm
+    `found` the trials that called the losing metric regressed or outweighed, `alarms <class>` those with an alarm
     in that class. The rules of others have `alarms` and `found` under their names.
     """
     counts: Counter[str] = Counter()
@@ -297,13 +298,14 @@ def simulate(
         ended = trial(case, machine, np.random.default_rng([seed, key, number]), metrics)
         regressed = {v.metric for v in ended.verdicts if v.outcome is Outcome.REGRESSED}
         outcomes = {v.outcome for v in ended.verdicts}
+        said = regressed | {v.metric for v in ended.verdicts if v.outcome is Outcome.OUTWEIGHED}
         counts["trials"] += 1
         counts["looks"] += ended.looks
         counts["processes"] += ended.processes
         counts["alarms"] += bool(regressed)
         counts["inconclusive"] += Outcome.INCONCLUSIVE in outcomes and not regressed
         counts["improved"] += Outcome.IMPROVED in outcomes
-        counts["found"] += case.loses in regressed
+        counts["found"] += case.loses in said
         for metric_class in {metrics[name].metric_class.value for name in regressed}:
             counts[f"alarms {metric_class}"] += 1
         if case.baseline == BASELINE and case.scenario in COMPARED:
