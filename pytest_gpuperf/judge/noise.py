@@ -247,8 +247,8 @@ def scales(
     """The scale of each of these metrics, which are of one noise class and share its spread.
 
     `values` are on the judged scale, one per process, or differences of two each. Outliers are set
-    aside, and what is left pooled by `spreads`, with s0 as what is assumed, for 20 degrees of
-    freedom.
+    aside, but of counts, and what is left pooled by `spreads`, with s0 as what is assumed, for 20
+    degrees of freedom.
     """
     groups = {}
     for name, series in values.items():
@@ -256,7 +256,11 @@ def scales(
         by_gpu = gpus is not None and tolerances[name].between_gpus
         groups[name] = gpus.groups(positions) if gpus and by_gpu else [positions]
     assumed = {n: Variance(tolerances[n].scale ** 2, PRIOR_WEIGHT) for n in values}
-    aside = {name: outliers(values[name], groups[name], assumed[name]) for name in values}
+    aside = {
+        # A count that differs once is no accident but a second mode.
+        n: frozenset() if tolerances[n].counted else outliers(values[n], groups[n], assumed[n])
+        for n in values
+    }
     kept = {
         name: [[values[name][p] for p in group if p not in aside[name]] for group in groups[name]]
         for name in values

@@ -368,10 +368,11 @@ def test_from_zero_the_processes_have_to_agree() -> None:
         ([0, 0, 7], [0] * 5, zero),
         ([0, 0, 7, 7, 7], [0] * 5, from_zero),
         ([0, 0, 0, 7, 7], [0] * 5, zero),
-        ([0] * 3, [0, 0, 0, 0, 39], zero),
-        # Two modes.
+        # Two modes, of which one may be seen once only.
+        ([39] * 3, [0, 0, 0, 0, 39], NOISY_METRIC),
         ([0] * 3, [0, 0, 0, 39, 39], NOISY_METRIC),
-        ([39] * 3, [0, 0, 0, 39, 39], NOISY_METRIC),
+        ([1001] * 3, [1000, 1000, 1000, 1000, 1001], WITHIN),
+        ([1002] * 3, [1000, 1000, 1000, 1000, 1001], BEYOND),
     )
     for new, old, expected in cases:
         verdict = verdict_of(one_each(*new), one_each(*old), INSTRUCTIONS)
