@@ -12,9 +12,8 @@ The noise is assumed, in three shapes:
     O  N, and 2 % of processes slow as a whole (+0.5 % to +3 % in all cycle-like metrics), and 0.5 %
        with other instruction counts (+0.1 % to +1 %), in the baseline and among the new alike
 
-A loss is in one metric alone, and found when that metric is called regressed or
-outweighed; "detectable" is a
-loss of the size that the verdict prints. The rules of other tools see the same trials: one new
+A loss is in one metric alone, and found when that metric is called regressed or outweighed;
+"detectable" is a loss of the size that the verdict prints. The rules of others see the same: one new
 process of 5 rounds, and the 20 cycle-like metrics. Creep is 0.1 % of cycles per acceptance, judged
 against the first one. Bounds are one-sided, 95 %, by Clopper and Pearson: of false alarms the upper
 one, of what is found the lower one. Exits with 1 when a rate of the judge misses its bar.
@@ -286,8 +285,8 @@ def simulate(
     """Counts over the trials of these numbers; each number is a trial of its own, always the same.
 
     `alarms`, `inconclusive` and `improved` are trials that ended so, `looks` and `processes` sums,
-    `found` the trials that called the losing metric regressed or outweighed, `alarms <class>` those with an alarm
-    in that class. The rules of others have `alarms` and `found` under their names.
+    `found` the trials that called the losing metric regressed or outweighed, `alarms <class>` those
+    with an alarm in that class. The rules of others have `alarms` and `found` under their names.
     """
     counts: Counter[str] = Counter()
     names = list(metrics)
