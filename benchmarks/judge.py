@@ -13,7 +13,7 @@ The noise is assumed, in three shapes:
        with other instruction counts (+0.1 % to +1 %), in the baseline and among the new alike
 
 A loss is in one metric alone, and found when that metric is called regressed or outweighed;
-"detectable" is a loss of the size that the verdict prints. The rules of others see the same: one new
+"detectable" is a loss of the size that the verdict prints. Rules of others see the same: one new
 process of 5 rounds, and the 20 cycle-like metrics. Creep is 0.1 % of cycles per acceptance, judged
 against the first one. Bounds are one-sided, 95 %, by Clopper and Pearson: of false alarms the upper
 one, of what is found the lower one. Exits with 1 when a rate of the judge misses its bar.
