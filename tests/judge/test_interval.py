@@ -16,9 +16,7 @@ from pytest_gpuperf.judge.interval import (
     Difference,
     centre,
     difference,
-    of_median,
 )
-from pytest_gpuperf.judge.noise import Variance
 from pytest_gpuperf.judge.tolerance import tolerance_for
 from tests.judge.test_noise import (
     ONE,
@@ -126,20 +124,6 @@ def test_percentages_are_compared_in_points(new: list[float], old: list[float]) 
     assert look.shown(look.change) == look.change
     # A tolerance of points is wide by shares of the whole.
     assert look.widened == pytest.approx(look.floor / 100 if look.floor > 0.75 else 0.0)
-
-
-def test_a_median_is_less_sure_than_a_mean() -> None:
-    """And so it will be of nights like the baseline's."""
-    looks = {new: difference(one_each(*[100.0] * new), QUIET, CYCLES) for new in range(1, 10)}
-    s_squared = 20 / 24 * 1e-6
-    for new, look in looks.items():
-        cost = MEDIAN_COST.get(new, 1.2533141373155)
-        assert of_median(Variance(4e-6, 7), new).root == pytest.approx(2e-3 * cost / math.sqrt(new))
-        for other, expected in ((look, 8 / (7 + new)), (looks[1], 1.0)):
-            of_new = cost**2 / new * s_squared * expected
-            said = look.error if other is look else other.expected_error(new)
-            error, degrees = sum_by_hand((s_squared / 5, 24), (of_new, 7 + new))
-            assert (said.root, said.degrees) == pytest.approx((error, degrees))
 
 
 # Tonight
