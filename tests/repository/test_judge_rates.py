@@ -15,7 +15,8 @@ from scipy import stats
 from benchmarks import judge as benchmark
 from benchmarks.judge import CYCLES, INSTRUCTIONS, SHAPES, Case, Noise
 from pytest_gpuperf.model.metric import MetricClass
-from tests.plugin.test_conditions import AT_NIGHT, EVERY
+from tests import EVERY
+from tests.plugin.test_conditions import AT_NIGHT
 
 METRICS = benchmark.catalogue(deterministic=4, cycle=8, ratio=3)
 TRIALS, LOSSES = (2500, 1200) if os.environ.get(EVERY) else (1000, 500)
