@@ -66,7 +66,7 @@ def a100(project: Project) -> Project:
 def test_time_in_fresh_processes_is_not_counted(a100: Project) -> None:
     """The timer is cancelled for them, and begins anew after that."""
     a100.pytester.makeconftest(f"{dedent(CONFTEST)}{NOTING}")
-    result = a100.run_apart("-p", "timeout", "--timeout=600")
+    result = a100.run("-p", "timeout", "--timeout=600")
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["gpuperf: *: regressed on *"])
     timers = (a100.root / "timers").read_text(encoding="utf-8").split()

@@ -77,7 +77,7 @@ def test_workers_have_gpus_of_their_own_share_them_and_are_replaced(
     project.tests(TESTS)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,0,7,1")
     monkeypatch.delenv(STAND_IN, raising=False)
-    result = project.run("-n3", "-rs", "--gpuperf-missing=warn", "--gpuperf-processes=1")
+    result = project.run_apart("-n3", "-rs", "--gpuperf-missing=warn", "--gpuperf-processes=1")
     # The dead worker's test alone is lost.
     result.assert_outcomes(passed=12, failed=1, skipped=1)
     result.stdout.fnmatch_lines_random(
@@ -192,7 +192,7 @@ def test_tests_of_a_group_meet_and_have_the_names_that_baselines_know(
     )
     monkeypatch.delenv(STAND_IN, raising=False)
     flags = ("-n2", "--dist=loadgroup", "--gpuperf-missing=warn", "--gpuperf-processes=1")
-    project.run(*flags).assert_outcomes(passed=7)
+    project.run_apart(*flags).assert_outcomes(passed=7)
     alone = [f"alone[{number}]" for number in range(4)]
     assert [measurement.test for measurement in project.saved().measurements] == [
         f"test_steps.py::test_{name}" for name in ("one", *alone, "other")
@@ -400,7 +400,7 @@ def test_where_all_workers_die_with_their_tests_collected_nothing_is_green(
     has_gpus(project, dying)
     project.tests(STEP)
     monkeypatch.delenv(STAND_IN, raising=False)
-    result = project.run("-n2", "--max-worker-restart=0")
+    result = project.run_apart("-n2", "--max-worker-restart=0")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.stdout.fnmatch_lines(["gpuperf: the workers died before any test ran"])
 
