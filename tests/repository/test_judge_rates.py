@@ -1,12 +1,10 @@
-"""How often the judge is right, on few metrics and trials of benchmarks/judge.py.
+"""How often the judge is right, on few metrics and trials of benchmarks/judge.py, at night.
 
-At night there are more of them; the full table is docs/runs/judge-rates.json. Seeds are fixed, so a
-failure is a change of the rule.
+The full table is docs/runs/judge-rates.json. Seeds are fixed, so a failure is a change of the rule.
+By day tests/judge has single cases, and tests/repository/test_verdicts.py recorded ones.
 """
 
 from __future__ import annotations
-
-import os
 
 import numpy as np
 import pytest
@@ -15,21 +13,16 @@ from scipy import stats
 from benchmarks import judge as benchmark
 from benchmarks.judge import CYCLES, INSTRUCTIONS, SHAPES, Case, Noise
 from pytest_gpuperf.model.metric import MetricClass
-from tests import EVERY
 from tests.plugin.test_conditions import AT_NIGHT
 
+pytestmark = AT_NIGHT
+
 METRICS = benchmark.catalogue(deterministic=4, cycle=8, ratio=3)
-TRIALS, LOSSES = (2500, 1200) if os.environ.get(EVERY) else (1000, 500)
+TRIALS, LOSSES = 2500, 1200
 BASELINE = 5
 
 
-SHAPES_OF_A_COMMIT = (
-    SHAPES[0],
-    *(pytest.param(shape, marks=AT_NIGHT) for shape in SHAPES[1:]),
-)
-
-
-@pytest.mark.parametrize("shape", SHAPES_OF_A_COMMIT)
+@pytest.mark.parametrize("shape", SHAPES)
 def test_identical_code_is_called_slower_once_in_a_thousand_times_at_most(shape: str) -> None:
     """And needs one look and a half at most."""
     counts = benchmark.simulate(Case("quiet", Noise(shape), BASELINE), 1, range(TRIALS), METRICS)
@@ -40,15 +33,15 @@ def test_identical_code_is_called_slower_once_in_a_thousand_times_at_most(shape:
     assert counts["inconclusive"] / TRIALS <= 0.01
 
 
+@pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize(
-    ("metric", "loss", "shape"),
+    ("metric", "loss"),
     [
-        (CYCLES, 0.01, SHAPES[0]),
-        *(pytest.param(CYCLES, 0.01, shape, marks=AT_NIGHT) for shape in SHAPES[1:]),
+        (CYCLES, 0.01),
         # Exact counts have nearly no noise of any shape.
-        *(pytest.param(INSTRUCTIONS, 0.0005, shape, marks=AT_NIGHT) for shape in SHAPES),
+        (INSTRUCTIONS, 0.0005),
         # Ten times as large: found where the smaller one is.
-        *(pytest.param(INSTRUCTIONS, 0.005, shape, marks=AT_NIGHT) for shape in SHAPES),
+        (INSTRUCTIONS, 0.005),
     ],
 )
 def test_a_slowdown_is_found_99_times_in_100(metric: str, loss: float, shape: str) -> None:
