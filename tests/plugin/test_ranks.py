@@ -66,13 +66,6 @@ DATA_PARALLEL = """
 """
 
 
-@pytest.fixture
-def a100(project: Project) -> Project:
-    """A project on a scripted A100."""
-    project.device()
-    return project
-
-
 def left_running(project: Project) -> list[str]:
     """Processes that run in the project's folder."""
     found = subprocess.run(["ps", "-eo", "pid,args"], capture_output=True, text=True, check=True)

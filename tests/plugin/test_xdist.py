@@ -25,13 +25,6 @@ NEW = """
 """
 
 
-@pytest.fixture
-def a100(project: Project) -> Project:
-    """A project on a scripted A100."""
-    project.device()
-    return project
-
-
 def test_workers_bring_every_verdict_with_its_kernels_and_one_process_writes(
     a100: Project,
 ) -> None:
