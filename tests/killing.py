@@ -43,7 +43,7 @@ from pytest_gpuperf.errors import FAILED
 from pytest_gpuperf.plugin import fixture, ledger
 from pytest_gpuperf.report.html import page
 from pytest_gpuperf.storage import baseline_files, run_files
-from tests import ROOT
+from tests import ALONE, ROOT
 
 LOADED = (
     *(
@@ -86,7 +86,7 @@ def test_one(gpuperf):
 def test_two(gpuperf):
     gpuperf.measure(lambda: None)
 """
-_PLAIN = ("-p", "no:hypothesispytest", "-p", "no:benchmark", "-p", "no:xdist", "-p", "no:cov", "-q")
+_PLAIN = ("-p", "no:xdist", "-q")
 _ACCEPT = ("update-baseline", "slower.json", "--force", "--yes", "--reason", "killed")
 
 
@@ -180,7 +180,7 @@ def prepare(folder: Path) -> None:
     folder.mkdir()
     (folder / "conftest.py").write_text(_CONFTEST, encoding="utf-8")
     (folder / "test_steps.py").write_text(_TESTS, encoding="utf-8")
-    (folder / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
+    (folder / "pytest.ini").write_text(f"[pytest]\naddopts = {ALONE}\n", encoding="utf-8")
     for name, factor in (("fast", 1.0), ("slower", CYCLES[1] / CYCLES[0])):
         script = {"factors": {"": {"cycles": factor}}}
         (folder / "device.json").write_text(json.dumps(script), encoding="utf-8")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass, replace
 from functools import cache
@@ -29,11 +30,14 @@ from pytest_gpuperf.model.metric import MetricClass
 from pytest_gpuperf.model.result import Attribution, Run, Verdict
 from pytest_gpuperf.storage import baseline_files, files, kernel_files
 from pytest_gpuperf.storage.run_files import SCHEMA
+from tests import EVERY
 
 Strategy = st.SearchStrategy[Any]
 
 few = settings(max_examples=30)
 """For properties of much arithmetic, whose values hardly differ in kind."""
+whole_files = settings(max_examples=200 if os.environ.get(EVERY) else 10)
+"""For properties of files in which everything varies; most of it at night."""
 
 _MISLEADING = (
     *("", "null", "true", "no", "~", "1", "1.0", "1e3", ".nan", "2026-03-01", "<<", "=", "- a"),

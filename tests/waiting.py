@@ -1,4 +1,6 @@
-"""Other processes: waiting for what happens in them, whether one lives, several at once."""
+"""Other processes: waiting for what happens in them, whether one lives or holds something, several
+at once.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +9,8 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+
+from pytest_gpuperf.storage import files
 
 DEADLINE = 60.0
 """Seconds after which a test gives up."""
@@ -27,6 +31,15 @@ def lives(pid: int) -> bool:
     except OSError:
         return False
     return state not in "ZX"
+
+
+def is_held(place: Path) -> bool:
+    """Whether somebody holds it."""
+    try:
+        with files.locked(place, patience=0):
+            return False
+    except files.Locked:
+        return True
 
 
 def run_at_once(*arguments: list[str]) -> None:

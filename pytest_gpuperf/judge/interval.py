@@ -32,6 +32,9 @@ from pytest_gpuperf.judge.tolerance import Tolerance
 
 UNCHANGED_RATE = 0.0025
 """One-sided error of the interval that is printed, and that shows "unchanged"."""
+OWN_NOISE = 4
+"""Of what chance is allowed, a measurement's own processes have so small a part: five of a baseline
+know their noise only so well (`python -m benchmarks.contest`)."""
 HELD_RATE = 0.0005
 """How often identical code may be beyond the tolerance by what no further process can mend."""
 
@@ -103,12 +106,14 @@ class Difference:
         What they share takes them all on the same nights.
         """
         own = self._own(self.tonight or self.spread, self.processes)
-        return math.hypot(own.reach(rate / tests), self.shared.reach(rate))
+        return self._chance(own, rate, tests)
 
     def expected_chance(self, rate: float, tests: int, processes: int) -> float:
         """The same of so many processes, on a night like the baseline's."""
-        own = self._own(self._like_the_baselines(processes), processes)
-        return math.hypot(own.reach(rate / tests), self.shared.reach(rate))
+        return self._chance(self._own(self._like_the_baselines(processes), processes), rate, tests)
+
+    def _chance(self, own: Variance, rate: float, tests: int) -> float:
+        return math.hypot(own.reach(rate / (OWN_NOISE * tests)), self.shared.reach(rate))
 
     @cached_property
     def margin(self) -> float:

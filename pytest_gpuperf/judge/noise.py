@@ -51,6 +51,10 @@ nights are not alike. An assumption; with 20, a night of five times the baseline
 as many tests again red (`python -m benchmarks.contest`)."""
 DAYS_WEIGHT = 20
 """The same for the spread that is assumed between days."""
+CLEARLY = 2
+"""A spread so many times what was assumed is another one."""
+LEAST_WEIGHT = 2
+"""Degrees of freedom that the spread of a class counts for at least, however noisy it is."""
 WILD_SPREADS = 4
 """A metric so many times noisier than its class's median is not of its class's kind."""
 OUTLIER_RATE = 1e-4
@@ -81,11 +85,14 @@ class Variance:
     def seen(self, squares: float, degrees: int) -> Variance:
         """What is assumed, pooled with a sum of squares that was seen: (w S^2 + SS) / (w + n).
 
-        Where more was seen than that, it stands by itself, with n + 1 degrees of freedom.
+        No less than was seen, SS / n. Where that is more than twice the spread that was assumed, it
+        stands by itself, with n + 1 degrees of freedom.
         """
-        mean = (self.degrees * self.square + squares) / (self.degrees + degrees)
         own = squares / (degrees or 1)
-        return Variance(own, degrees + 1) if own > mean else Variance(mean, self.degrees + degrees)
+        if own > CLEARLY**2 * self.square:
+            return Variance(own, degrees + 1)
+        together = self.degrees + degrees
+        return Variance(max((self.degrees * self.square + squares) / together, own), together)
 
     def reach(self, rate: float) -> float:
         """How far chance takes a value from zero, in one direction, in this share of cases."""
@@ -293,7 +300,7 @@ def spreads(
     With SS_i a metric's squares about its groups' means and n_i = processes - groups: S^2 = the
     larger of what is `assumed`, s0^2 for w degrees of freedom, and the mean SS_j / n_j of the
     others, without those more than 4 times noisier than is typical. The same processes say it of
-    all, so it counts for w s0^2 / S^2 degrees. `Variance.seen` pools that with SS_i.
+    all, so it counts for w s0^2 / S^2 degrees, 2 at least. `Variance.seen` pools that with SS_i.
     """
     seen = {name: sum(len(group) - 1 for group in groups) for name, groups in values.items()}
     squares = {name: _squares(groups) for name, groups in values.items()}
@@ -306,7 +313,8 @@ def spreads(
         limit = WILD_SPREADS**2 * max(prior.square, typical)
         others = [own[o] for o in values if o != name and seen[o] and own[o] <= limit]
         shared = max(prior.square, fmean(others) if others else 0.0)
-        known = Variance(shared, prior.degrees * prior.square / shared) if shared else prior
+        weight = prior.degrees * prior.square / shared if shared else prior.degrees
+        known = Variance(shared, max(weight, LEAST_WEIGHT))
         by_metric[name] = known.seen(squares[name], seen[name])
     return by_metric
 

@@ -44,9 +44,8 @@ from pytest_gpuperf.model.measurement import STEP, Measurement
 from pytest_gpuperf.model.metric import Direction, Metric, MetricClass
 from pytest_gpuperf.model.result import Outcome, Verdict
 
-ALARM_RATE = 5e-4
-"""False alarms a night, over all measurements of the suite, their gated metrics and looks. It is
-half of what is promised: baselines of five processes know their own noise only so well."""
+ALARM_RATE = 1e-3
+"""False alarms a night, over all measurements of the suite, their gated metrics and looks."""
 SURER = 0.6
 """The share of its interval that a change among processes of one clock is told with, at most, where
 these are taken in place of all: by chance alone one of two intervals is always the narrower."""
@@ -92,8 +91,8 @@ MOST_FREE, LEAST_COST = 0.005, 0.003
 """A count that grew by less than the first fails nothing where all gated times surely grew by less
 than the second."""
 COST_SURE = 0.8
-"""So wide is an interval that a loss is beyond in 1 % of cases, in parts of the one that is printed,
-which it is beyond in 0.25 %: by Student's t, of 8 to 30 degrees of freedom."""
+"""How wide an interval is that a loss is beyond in 1 % of cases, as a share of the one that is
+printed, of 0.25 %: by Student's t, of 8 to 30 degrees of freedom."""
 ON_PURPOSE = (
     *("stream_synchronizations", "event_synchronizations", "device_synchronizations"),
     *("driver_allocations", "graph_breaks", "recompilations", COMPILED),

@@ -21,9 +21,9 @@ from pytest_gpuperf import __main__
 from pytest_gpuperf.commands.bisect import EXAMPLES, PREFIX
 from pytest_gpuperf.errors import BAD_CONFIGURATION, FAILED, INTERRUPTED
 from pytest_gpuperf.measure.fresh_process import Finished
-from tests import examples
+from tests import EVERY, examples
 from tests.commands.revisions import CYCLES, ONE, TWO, Processes, Started, checkout, git
-from tests.plugin.test_conditions import AT_NIGHT, EVERY
+from tests.plugin.test_conditions import AT_NIGHT
 from tests.releases import Index, index, packages_of, small_environment
 
 if TYPE_CHECKING:

@@ -52,9 +52,10 @@ def pooled_by_hand(square: float, weight: float, values: Sequence[float]) -> tup
     """A variance that is assumed, pooled with what values show of it; its degrees of freedom."""
     count = len(values)
     seen = sum((value - sum(values) / count) ** 2 for value in values) if count else 0.0
-    if count > 1 and seen / (count - 1) > square:
-        return seen / (count - 1), count
-    return (weight * square + seen) / (weight + max(count - 1, 0)), weight + max(count - 1, 0)
+    own, known = seen / max(count - 1, 1), weight + max(count - 1, 0)
+    if own > 4 * square:
+        return own, count
+    return max((weight * square + seen) / known, own), known
 
 
 def set_aside_by_hand(values: Sequence[float], scale: float, weight: float = 20) -> list[int]:
@@ -280,7 +281,7 @@ def test_each_metric_borrows_the_spread_of_the_others(series: list[list[float]])
         shared = max(S0**2, sum(others) / len(others) if others else 0.0)
         assume(not math.isclose(own[position], shared, rel_tol=1e-6))
         # The same processes say it of all: the noisier they are, the less is known beside them.
-        square, degrees = pooled_by_hand(shared, 20 * S0**2 / shared, kept[position])
+        square, degrees = pooled_by_hand(shared, max(20 * S0**2 / shared, 2), kept[position])
         assert scale.variance.square == pytest.approx(square, rel=1e-5)
         assert scale.variance.degrees == pytest.approx(degrees)
 

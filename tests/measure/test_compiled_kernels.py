@@ -30,15 +30,21 @@ class Net(nn.Module):
 
 @pytest.fixture
 def unset(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """As if nobody had asked inductor for anything, in a process that is left so."""
-    import torch._inductor.config as config
+    """As if nobody had asked inductor for anything, in a process that is left so.
 
+    What it writes in C++ is not compiled, which takes half a minute: its notes are of before that.
+    """
+    import torch._inductor.config as config
+    from torch._inductor.async_compile import AsyncCompile
+
+    monkeypatch.setattr(AsyncCompile, "cpp_pybinding", lambda *_: lambda *_: None)
     monkeypatch.setenv("INDUCTOR_PROVENANCE", "")  # put back at the end
     monkeypatch.delenv("INDUCTOR_PROVENANCE")
     torch._dynamo.reset()
     untyped: Any = config
     # What another checkout has compiled is noted with that one's lines.
-    with untyped.patch({"trace.provenance_tracking_level": 0, "fx_graph_cache": False}):
+    noted = {"trace.provenance_tracking_level": 0, "fx_graph_cache": False}
+    with untyped.patch({**noted, "cpp.vec_isa_ok": False}):
         yield
 
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import gc
-import json
 import os
-import subprocess
 import sys
 import threading
 from collections import Counter
@@ -357,7 +355,8 @@ def test_phases_add_up_to_the_step() -> None:
         assert counts[STEP, metric][0] > 0
 
 
-def test_counts_are_the_same_in_every_round_with_other_threads_and_in_another_process() -> None:
+def test_counts_are_the_same_in_every_round_and_with_other_threads() -> None:
+    """And in other processes: script/test holds the suites to counts of another machine."""
     first = portable(CpuCollector().collect(Training().work(), PLAN))
     assert all(len(numbers) == 2 and len(set(numbers)) == 1 for numbers in first.values())
     threads = torch.get_num_threads()
@@ -366,14 +365,6 @@ def test_counts_are_the_same_in_every_round_with_other_threads_and_in_another_pr
         assert portable(CpuCollector().collect(Training().work(), PLAN)) == first
     finally:
         torch.set_num_threads(threads)
-    code = (
-        "import json; from tests.measure.test_cpu import *; "
-        "print(json.dumps(portable(CpuCollector().collect(Training().work(), PLAN))))"
-    )
-    child = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, check=True, timeout=120
-    )
-    assert json.loads(child.stdout) == json.loads(json.dumps(first))
 
 
 def test_reset_comes_before_every_execution_and_is_never_counted() -> None:

@@ -33,6 +33,7 @@ from pytest_gpuperf.measure.fresh_process import (
     with_flags,
 )
 from pytest_gpuperf.measure.replica import VARIABLE, Task
+from tests import ALONE
 from tests.plugin import scripted
 from tests.waiting import lives, wait_for
 
@@ -67,8 +68,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(fresh_process, "_TICK", 0.05)
     project = tmp_path / "project"
     project.mkdir()
-    settings = "[pytest]\naddopts = -p no:hypothesispytest -p no:benchmark\n"
-    (project / "pytest.ini").write_text(settings, encoding="utf-8")
+    (project / "pytest.ini").write_text(f"[pytest]\naddopts = {ALONE}\n", encoding="utf-8")
     return project
 
 

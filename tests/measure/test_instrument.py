@@ -44,6 +44,7 @@ from tests.heard_progress import Heard
 from tests.measure.stand_ins import around
 from tests.scripted_collector import ScriptedCollector
 from tests.scripted_nvml import Gpu, Library
+from tests.waiting import is_held
 
 SUBJECT = Subject(TEST, "step", "meddpm", "tf32", {"size": 128}, "core")
 PLAN = Plan(metrics=(), rounds=7)
@@ -261,15 +262,6 @@ def test_where_the_canary_moved_meanwhile_it_is_measured_again_once(
     assert around(made)[1].canary == Canary("sm90-1", {"sm_clock_mhz": clocks[-1]})
 
 
-def held(place: Path) -> bool:
-    """Whether somebody holds it."""
-    try:
-        with files.locked(place, patience=0):
-            return False
-    except files.Locked:
-        return True
-
-
 @pytest.fixture
 def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """What is held in a device node's place."""
@@ -283,12 +275,12 @@ def test_a_gpu_is_held_while_it_is_measured_and_free_after_an_error(
     tmp_path: Path, node: Path
 ) -> None:
     during: list[bool] = []
-    measured(ScriptedCollector(CYCLES, during=lambda: during.append(held(node))), tmp_path)
+    measured(ScriptedCollector(CYCLES, during=lambda: during.append(is_held(node))), tmp_path)
     assert during == [True]
-    assert not held(node)
+    assert not is_held(node)
     with pytest.raises(ZeroDivisionError):
         measured(ScriptedCollector(CYCLES), tmp_path, step=lambda: 1 / 0)
-    assert not held(node)
+    assert not is_held(node)
     assert [*node.iterdir()] == []
 
 
@@ -309,12 +301,12 @@ def test_with_a_tests_first_gpu_all_others_of_it_are_held_in_one_order(
     monkeypatch.setattr(files, "locked", noted)
     during: list[bool] = []
     collector = ScriptedCollector(
-        CYCLES, during=lambda: during.extend(map(held, [*nodes.values()]))
+        CYCLES, during=lambda: during.extend(map(is_held, [*nodes.values()]))
     )
     once(DeviceInstrument(collector, tmp_path, gpus=lambda: ("GPU-0", "GPU-2", "GPU-1")))
     assert during == [True] * 3
     assert opened[:3] == sorted(nodes.values())
-    assert not any(map(held, nodes.values()))
+    assert not any(map(is_held, nodes.values()))
 
 
 def test_where_who_started_it_holds_the_device_another_place_is_held(
@@ -326,16 +318,16 @@ def test_where_who_started_it_holds_the_device_another_place_is_held(
     monkeypatch.setenv(STAND_IN, str(instead))
     during: list[bool] = []
     with files.locked(node):
-        collector = ScriptedCollector(CYCLES, during=lambda: during.append(held(instead)))
+        collector = ScriptedCollector(CYCLES, during=lambda: during.append(is_held(instead)))
         measured(collector, tmp_path)
     assert during == [True]
-    assert not held(instead)
+    assert not is_held(instead)
 
 
 def test_neither_a_cpu_nor_for_who_waits_a_gpu_is_held(tmp_path: Path, node: Path) -> None:
     for device, guarded in ((nvml.portable_device(), True), (H200, False)):
         during: list[bool] = []
-        collector = ScriptedCollector(device=device, during=lambda: during.append(held(node)))  # noqa: B023
+        collector = ScriptedCollector(device=device, during=lambda: during.append(is_held(node)))  # noqa: B023
         made = once(DeviceInstrument(collector, tmp_path, guarded=guarded))
         assert during == [False]
         assert made.fingerprint.conditions is None
@@ -390,7 +382,7 @@ class Able(ScriptedCollector):
         self._node = node
 
     def kernels(self, *_: object) -> KernelTable:
-        assert held(self._node)
+        assert is_held(self._node)
         return KERNELS
 
 
@@ -401,7 +393,7 @@ class Windows(Replicas):
         self._node, self._made = node, made
 
     def run(self, task: Task, **_: object) -> Finished:
-        assert held(self._node)
+        assert is_held(self._node)
         assert task == Task(TEST, replica.WINDOW, "step")
         return Finished(run([self._made]) if self._made else None, 3, "no GPU today", 1.0)
 

@@ -27,7 +27,7 @@ from pytest_gpuperf.measure.device import fingerprint
 from pytest_gpuperf.model.result import Run
 from pytest_gpuperf.plugin import fixture, ledger
 from pytest_gpuperf.storage.run_files import FOLDER, load
-from tests import ROOT
+from tests import ALONE, ROOT
 from tests.plugin import scripted
 
 LOADED = (
@@ -36,9 +36,6 @@ LOADED = (
 )
 """Loaded before the first project runs in this process: pytester forgets the modules that are
 imported under it, and most of these cannot be imported twice."""
-
-BESIDE = ("asyncio", "pytest_cov", "randomly", "rerunfailures", "timeout")
-"""Plugins that people have beside ours; a project has those that its arguments ask for by -p."""
 
 STEP = """
     def test_step(gpuperf):
@@ -80,9 +77,7 @@ class Project:
 
     def ini(self, *lines: str) -> None:
         """Writes the project's settings, beside those that every project here has."""
-        # Plugins of others cost a second per run in this process, and are not what is tested.
-        plain = " ".join(f"-p no:{name}" for name in ("hypothesispytest", "benchmark", *BESIDE))
-        settings = ("[pytest]", f"addopts = --strict-markers {plain}", "filterwarnings = error")
+        settings = ("[pytest]", f"addopts = --strict-markers {ALONE}", "filterwarnings = error")
         self.pytester.makeini("\n".join((*settings, *lines)))
 
     def run(self, *arguments: str) -> pytest.RunResult:

@@ -11,6 +11,7 @@ import os
 
 import pytest
 
+from tests import EVERY
 from tests.plugin.projects import Project
 
 TESTS = """
@@ -68,7 +69,6 @@ ROWS = {
 
 
 ALWAYS = ("worksteal",)
-EVERY = "GPUPERF_EVERY_CONDITION"
 AT_NIGHT = pytest.mark.skipif(not os.environ.get(EVERY), reason=f"at night, with {EVERY} set")
 
 

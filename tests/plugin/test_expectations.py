@@ -52,26 +52,3 @@ def test_a_ratio_that_holds(a100: Project, monkeypatch: pytest.MonkeyPatch) -> N
     ours = str(a100.run(*ONE).stdout).split("= gpuperf =")[1].splitlines()
     assert all(len(line) <= 60 for line in ours)
     assert "(not yet verified on sm80)" in " ".join(" ".join(ours).split())
-
-
-def test_of_several_tests_it_has_to_be_said_which_are_compared(a100: Project) -> None:
-    other = STEPS.replace("test_step", "test_other").replace("import pytest", "")
-    claim = claimed('"cycles", "tf32", "baseline", below=1.1').removeprefix(STEPS)
-    a100.tests(STEPS + other + claim)
-    result = a100.run(*ONE)
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stdout.fnmatch_lines(
-        ['gpuperf: *test_claim: which "tf32" and "baseline" are compared? There are *test_other*']
-    )
-
-
-def test_other_suites_and_configurations_do_not_answer(a100: Project) -> None:
-    a100.tests(STEPS, name="test_others")
-    a100.tests(
-        """
-        def test_claim(gpuperf):
-            gpuperf.expect_ratio("cycles", "tf32", "baseline", below=1)
-        """
-    )
-    result = a100.run(*ONE, "test_others.py", "test_steps.py")
-    result.assert_outcomes(passed=2, skipped=1)

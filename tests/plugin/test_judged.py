@@ -155,7 +155,7 @@ def test_a_session_that_was_unfit_as_a_whole_fails_and_says_what_to_do(
     a100.tests(TWO)
     a100.accept()
     flags = (recorded(a100, shared), "--gpu-arch=sm80", *workers)
-    result = a100.run_apart(*flags) if workers else a100.run(*flags)
+    result = a100.run(*flags)
     result.assert_outcomes(skipped=2)
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     said = " ".join(last_lines(result))
@@ -310,6 +310,6 @@ def test_a_worker_tells_what_was_not_measured(a100: Project) -> None:
     a100.tests(LEAVES.format(""))
     a100.accept()
     a100.tests(LEAVES.format("return; "))
-    result = a100.run_apart(REQUIRED, "-n1")
+    result = a100.run(REQUIRED, "-n1")
     assert result.ret == 1
     result.stdout.fnmatch_lines(["*not measured though *: test_step, sampling"])

@@ -393,12 +393,17 @@ def test_what_was_measured_before_the_session_was_ended_is_kept(
 
 
 def test_at_the_end_garbage_is_looked_for_and_found(project: Project) -> None:
-    """By pytest what tests leave, and by Python what their modules do."""
-    project.device(torch=True)
+    """By pytest what tests leave, and by Python what their modules do.
+
+    Where torch was loaded, for which a name among the modules stands.
+    """
+    project.device()
     project.tests(
         """
+        import sys
+        from types import ModuleType
+
         import pytest
-        import torch
 
         class Ring(list):
             def __del__(self):
@@ -420,6 +425,7 @@ def test_at_the_end_garbage_is_looked_for_and_found(project: Project) -> None:
 
         def test_first(gpuperf, ring):
             gpuperf.measure(lambda: None)
+            sys.modules["torch"] = ModuleType("torch")
         """
     )
     result = project.run_apart("--gpuperf-no-judge", "-s")

@@ -66,13 +66,6 @@ DATA_PARALLEL = """
 """
 
 
-@pytest.fixture
-def a100(project: Project) -> Project:
-    """A project on a scripted A100."""
-    project.device()
-    return project
-
-
 def left_running(project: Project) -> list[str]:
     """Processes that run in the project's folder."""
     found = subprocess.run(["ps", "-eo", "pid,args"], capture_output=True, text=True, check=True)
@@ -140,7 +133,7 @@ def test_a_test_starts_its_ranks_and_judges_them_as_one(a100: Project) -> None:
             gpuperf.measure_ranks(lambda rank: lambda: None, 3, name="three")
         """
     )
-    assert a100.run_apart("--gpuperf-missing=record").ret == 0
+    assert a100.run("--gpuperf-missing=record").ret == 0
     measured, three = a100.saved().measurements
     assert [peer.name for peer in measured.peers] == ["rank 0", "rank 1"]
     assert measured.workload == {"ranks": 2}
@@ -213,7 +206,7 @@ def test_under_torchrun_xdist_is_refused(a100: Project, monkeypatch: pytest.Monk
     for name, value in {**SEVERAL_HOSTS, "LOCAL_WORLD_SIZE": "4"}.items():
         monkeypatch.setenv(name, value)
     a100.tests(MEASURES)
-    result = a100.run_apart("-n1")
+    result = a100.run("-n1")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     assert "leave it out" in str(result.stdout)
 
@@ -414,7 +407,7 @@ def test_a_rank_at_fault_is_named_and_leaves_nothing(
     place, other = ("ENTERED", "FAULT") if fault == SKIPS else ("FAULT", "ENTERED")
     a100.tests(OVER_RANKS.replace(place, fault).replace(other, "pass"))
     limit = 4 if "sleep" in fault else 600
-    result = a100.run_apart(f"--gpuperf-time-limit={limit}")
+    result = a100.run(f"--gpuperf-time-limit={limit}")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     said = " ".join(str(result.stdout).split())
     assert [phrase for phrase in phrases if phrase not in said] == []

@@ -138,10 +138,10 @@ def test_a_regression_is_in_the_benchmark_of_its_test(a100: Project) -> None:
     plain = "-p no:hypothesispytest -p no:asyncio"
     a100.pytester.makeini(f"[pytest]\naddopts = --strict-markers {plain}\n")
     a100.tests(BOTH)
-    off = a100.run_apart("--benchmark-disable", "--gpuperf-missing=record")
+    off = a100.run("--benchmark-disable", "--gpuperf-missing=record")
     off.assert_outcomes(passed=1)
     a100.measure_processes("run.json", 2, 2, 2)
-    result = a100.run_apart(*BENCHMARKED, "--gpuperf-replay=run.json")
+    result = a100.run(*BENCHMARKED, "--gpuperf-replay=run.json")
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines_random(["*= gpuperf =*", "*- benchmark: 1 tests -*", "test_step *"])
     info = extra_info(a100)["gpuperf"]["step"]

@@ -6,7 +6,7 @@ from textwrap import dedent
 
 import pytest
 
-from tests.plugin.projects import CONFTEST, STEP, Project
+from tests.plugin.projects import CONFTEST, Project
 
 HANGS = """
     import signal, threading, time
@@ -54,19 +54,17 @@ def pytest_timeout_cancel_timer(item):
 
 
 @pytest.fixture
-def a100(project: Project) -> Project:
+def a100(a100: Project) -> Project:
     """A project with a baseline on a scripted A100, whose cycles are 10 % worse now."""
-    project.device()
-    project.tests(STEP)
-    project.accept_processes(*[1.0] * 5)
-    project.device(factors={"": {"cycles": 1.1}})
-    return project
+    a100.accept_processes(*[1.0] * 5)
+    a100.device(factors={"": {"cycles": 1.1}})
+    return a100
 
 
 def test_time_in_fresh_processes_is_not_counted(a100: Project) -> None:
     """The timer is cancelled for them, and begins anew after that."""
     a100.pytester.makeconftest(f"{dedent(CONFTEST)}{NOTING}")
-    result = a100.run_apart("-p", "timeout", "--timeout=600")
+    result = a100.run("-p", "timeout", "--timeout=600")
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["gpuperf: *: regressed on *"])
     timers = (a100.root / "timers").read_text(encoding="utf-8").split()

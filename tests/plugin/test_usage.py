@@ -75,9 +75,9 @@ def test_a_test_outside_of_the_root_directory_is_not_judged_by_its_baselines(
         (a100.root / name / "test_steps.py").write_text(dedent(STEP))
         (a100.root / name / "conftest.py").write_text((a100.root / "conftest.py").read_text())
     both = ("a", "b", "--import-mode=importlib")
-    said = refused(a100.run_apart("--rootdir=a", *both))
+    said = refused(a100.run("--rootdir=a", *both))
     assert "b/test_steps.py is outside of the root directory" in said
-    result = a100.run_apart("--rootdir=.", *both, "--gpuperf-missing=warn")
+    result = a100.run("--rootdir=.", *both, "--gpuperf-missing=warn")
     assert result.ret == 0
     assert "2 passed" in result.stdout.str()
 

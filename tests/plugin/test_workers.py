@@ -11,10 +11,9 @@ import pytest
 
 from pytest_gpuperf.measure.instrument import STAND_IN
 from pytest_gpuperf.plugin import hooks, workers
-from pytest_gpuperf.storage import files
 from tests.plugin.projects import STEP, Project
 from tests.plugin.several_gpus import has_gpus, on_three_gpus
-from tests.waiting import wait_for
+from tests.waiting import is_held, wait_for
 
 xdist = pytest.importorskip("xdist.workermanage")
 
@@ -266,15 +265,6 @@ def test_what_a_test_holds_its_processes_have(tmp_path: Path) -> None:
     (own,) = workers.assignments(["MIG-GPU-1/2/0"], 1, tmp_path)
     with own.holding() as held:
         assert held == ("MIG-GPU-1/2/0",)
-
-
-def is_held(place: Path) -> bool:
-    """Whether a worker holds it."""
-    try:
-        with files.locked(place, patience=0):
-            return False
-    except files.Locked:
-        return True
 
 
 def started(project: Project, *arguments: str) -> list[dict[str, str]]:

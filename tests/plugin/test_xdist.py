@@ -25,13 +25,6 @@ NEW = """
 """
 
 
-@pytest.fixture
-def a100(project: Project) -> Project:
-    """A project on a scripted A100."""
-    project.device()
-    return project
-
-
 def test_workers_bring_every_verdict_with_its_kernels_and_one_process_writes(
     a100: Project,
 ) -> None:
@@ -41,7 +34,7 @@ def test_workers_bring_every_verdict_with_its_kernels_and_one_process_writes(
     a100.tests(TESTS + NEW)
     a100.device(kernels=MORE, factors={"slower": {"cycles": 2}})
     flags = ("--gpu-arch=sm80", "--gpuperf-processes=3", "--gpuperf-missing=record")
-    result = a100.run_apart("-n2", *flags)
+    result = a100.run("-n2", *flags)
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.assert_outcomes(passed=3, failed=1)
     result.stdout.fnmatch_lines_random(
@@ -89,7 +82,7 @@ def test_results_stand_in_the_order_of_their_tests_whoever_is_done_first(a100: P
             gpuperf.measure(lambda: None)
         """
     )
-    result = a100.run_apart("-n2", "--dist=loadgroup", "--gpuperf-missing=record")
+    result = a100.run("-n2", "--dist=loadgroup", "--gpuperf-missing=record")
     result.assert_outcomes(passed=2, failed=1)
     measured = [one.test.partition("::")[2].partition("@")[0] for one in a100.saved().measurements]
     assert measured == ["test_first", "test_second", "test_last"]
@@ -121,7 +114,7 @@ def test_another_architecture_in_the_ini_file_is_refused_by_the_workers_tests(
         def test_of_others(): pass
         """
     )
-    result = a100.run_apart("-n2", "--junitxml=junit.xml")
+    result = a100.run("-n2", "--junitxml=junit.xml")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.assert_outcomes(errors=2, passed=1, skipped=1)
     result.stdout.fnmatch_lines(

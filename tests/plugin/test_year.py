@@ -1,5 +1,6 @@
 """The first year of a small project: every command that is printed on the way works when pasted.
 
+All of it but its beginning is at night.
 The device is scripted, and all else is real: processes, git, files, a shell.
 """
 
@@ -19,7 +20,7 @@ import pytest
 from pytest_gpuperf.storage import baseline_files
 from tests.examples import A100
 from tests.plugin.projects import Project
-from tests.plugin.test_conditions import AT_NIGHT, EVERY
+from tests.plugin.test_conditions import AT_NIGHT
 
 _COMMAND = re.compile(r"^  ((?:gpuperf|pytest) .*)$")
 FIRST, SECOND = "tests/test_perf.py::test_first", "tests/test_perf.py::test_second"
@@ -125,16 +126,22 @@ def year(project: Project, tmp_path_factory: pytest.TempPathFactory) -> Year:
     return Year(project, tmp_path_factory.mktemp("home") / "bin")
 
 
-def test_the_first_month_of_a_small_project(year: Year) -> None:
-    # A first test and its baseline.
+def test_a_first_test_and_its_baseline(year: Year) -> None:
     year.tests("test_first")
     printed = year.shell("pytest", code=1)
     assert "no baseline on" in printed
     assert len(year.paste(printed)) == 2
     assert year.entries() == [FIRST]
+
+
+@AT_NIGHT
+def test_the_rest_of_the_year(year: Year) -> None:
+    year.tests("test_first")
+    year.shell("gpuperf record --processes 3 -- tests")
+    year.shell('gpuperf update-baseline --reason "first baselines"')
     year.commit()
 
-    # One that is meant, tried before it is committed.
+    # A change that is meant, tried before it is committed.
     year.device({"first": 1.1})
     printed = year.shell("pytest", code=1)
     assert "commit it and measure that" in " ".join(printed.split())
@@ -143,15 +150,6 @@ def test_the_first_month_of_a_small_project(year: Year) -> None:
     assert 'gpuperf update-baseline --reason "..."' in year.paste(printed)
     year.commit()
     year.shell("pytest")
-
-
-@pytest.mark.skipif(EVERY not in os.environ, reason=f"takes half a minute; with {EVERY}=1")
-def test_the_rest_of_the_year(year: Year) -> None:
-    year.device({"first": 1.1})
-    year.tests("test_first")
-    year.shell("gpuperf record --processes 3 -- tests")
-    year.shell('gpuperf update-baseline --reason "first baselines"')
-    year.commit()
 
     # A second test: recorded alone, and the first is neither refused nor touched.
     before = (year.root / "baselines").rglob("tests.yaml")

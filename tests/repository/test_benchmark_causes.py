@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import cache
@@ -29,25 +28,6 @@ from tests.kernel_steps import NAMING
 
 CAUSES = patches.causes()
 OURS = {name: cause for name, cause in CAUSES.items() if (ROOT / cause.file).exists()}
-SEVEN = (
-    *("channels-last", "norm-float64", "attention-twice", "item-in-blocks", "times-one"),
-    *("dropout", "adam-loop"),
-)
-"""Those that were tried by hand."""
-
-
-def test_there_are_thirty_of_ten_kinds_half_of_them_in_steps_of_others() -> None:
-    shaping = [cause for cause in CAUSES.values() if not cause.held_out]
-    assert len(shaping) == 30
-    assert set(Counter(cause.kinds[0] for cause in shaping).values()) == {3}
-    assert {*SEVEN} < {*OURS}
-    assert sum(cause.file.startswith("suites/") for cause in shaping) == 15
-    assert {cause.step for cause in shaping} == {*steps.STEPS}
-    # Ten more shaped no rule.
-    held_out = [cause for cause in CAUSES.values() if cause.held_out]
-    assert len(held_out) == 10
-    assert len({cause.kinds[0] for cause in held_out}) >= 7
-    assert sum(cause.file.startswith("suites/") for cause in held_out) == 5
 
 
 @pytest.mark.parametrize("cause", OURS.values(), ids=list(OURS))

@@ -11,7 +11,8 @@ import os
 import pytest
 
 from benchmarks import contest
-from tests.plugin.test_conditions import AT_NIGHT, EVERY
+from tests import EVERY
+from tests.plugin.test_conditions import AT_NIGHT
 
 SERIES = 100 if os.environ.get(EVERY) else 10
 NOISY = ("0.35 %", "1 %", "5 %", "0.05 %, nights of 0.3 %", "0.1 %, days 0.1 %")

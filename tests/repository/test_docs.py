@@ -65,10 +65,9 @@ def test_the_first_test_of_the_readme_is_measured_and_judged_as_it_stands(projec
     place.parent.mkdir(parents=True)
     place.write_text(source, encoding="utf-8")
     project.ini()
-    # Apart: its optimizer imports what cannot be imported twice into a process.
-    project.run_apart("--gpuperf-missing=record").assert_outcomes(passed=1)
+    project.run("--gpuperf-missing=record").assert_outcomes(passed=1)
     assert (project.root / "baselines/cpu/portable/perf.yaml").exists()
-    project.run_apart("--gpuperf-require-judged").assert_outcomes(passed=1)
+    project.run("--gpuperf-require-judged").assert_outcomes(passed=1)
 
 
 def test_generated_parts_are_up_to_date(capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,8 +6,9 @@ import inspect
 import re
 import sys
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 
 from tests import ROOT
 from tests.plugin.projects import Project
@@ -32,6 +33,14 @@ def stops(heading: str) -> list[str]:
     return re.findall(r"^\d+\. `([\w/]+\.py)`", section, re.MULTILINE)
 
 
+@cache
+def module_of(code: CodeType) -> str:
+    """The module of the package that has this function; "" for any other code."""
+    file = Path(code.co_filename)
+    function = code.co_flags & inspect.CO_OPTIMIZED  # a module or a class is none
+    return file.relative_to(PACKAGE).as_posix() if function and PACKAGE in file.parents else ""
+
+
 def passed(run: Callable[[], object]) -> tuple[set[str], set[str]]:
     """The modules of the package whose functions `run` calls; those within `gpuperf.measure`."""
     files: set[str] = set()
@@ -39,12 +48,9 @@ def passed(run: Callable[[], object]) -> tuple[set[str], set[str]]:
     depth = [0]
 
     def called(frame: FrameType, event: str, _: object) -> None:
-        file, code = Path(frame.f_code.co_filename), frame.f_code
-        function = code.co_flags & inspect.CO_OPTIMIZED  # a module or a class is none
-        if not function or not file.is_relative_to(PACKAGE):
+        if not (module := module_of(frame.f_code)):
             return
-        module = file.relative_to(PACKAGE).as_posix()
-        outermost = (module, code.co_name) == ("plugin/fixture.py", "measure")
+        outermost = (module, frame.f_code.co_name) == ("plugin/fixture.py", "measure")
         if event == "call":
             depth[0] += outermost
             files.add(module)

@@ -7,8 +7,8 @@ import re
 import subprocess
 from pathlib import Path
 
-from tests import ROOT
-from tests.plugin.test_conditions import AT_NIGHT, EVERY
+from tests import EVERY, ROOT
+from tests.plugin.test_conditions import AT_NIGHT
 
 PAGE = ROOT / "docs" / "tutorial.md"
 BLOCKS = re.findall(r"```sh( exits with 1)?\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)

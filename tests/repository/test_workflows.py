@@ -83,7 +83,7 @@ def test_the_documented_workflow_measures_and_leaves_what_it_uploads(
     )
     program, *arguments = shlex.split(measure["run"])
     assert program == "pytest"
-    result = project.run_apart(*arguments)
+    result = project.run(*arguments)
     result.assert_outcomes(failed=1)  # it has no baseline yet
     result.stdout.fnmatch_lines(["::warning file=tests/perf/test_step.py,line=1,title=gpuperf*"])
     uploaded = upload["with"]["path"].split()
@@ -91,4 +91,4 @@ def test_the_documented_workflow_measures_and_leaves_what_it_uploads(
     assert all((project.root / name).is_file() for name in uploaded)
     assert summary.read_text(encoding="utf-8").startswith("# gpuperf: 1 no-baseline\n")
     assert project.update("run.json.xz") == 0
-    project.run_apart(*arguments).assert_outcomes(passed=1)
+    project.run(*arguments).assert_outcomes(passed=1)

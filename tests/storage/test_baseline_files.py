@@ -147,7 +147,7 @@ def test_a_file_of_another_device_in_this_ones_place_is_refused(tmp_path: Path) 
 # Round trip
 
 
-@settings(max_examples=30)
+@strategies.whole_files
 @given(known=strategies.baselines)
 @example(known=BASELINES)
 def test_what_was_saved_comes_back_and_is_written_the_same(

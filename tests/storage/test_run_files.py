@@ -58,7 +58,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 # Round trip
 
 
-@settings(max_examples=30)
+@strategies.whole_files
 @given(run=strategies.run_files)
 def test_a_run_that_was_saved_comes_back_the_same(shared: Path, run: Run) -> None:
     run_files.save(run, shared)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from jsonschema import Draft202012Validator
 
 from pytest_gpuperf.errors import BadFile
@@ -81,7 +81,7 @@ def test_committed_files_validate() -> None:
             assert not problems(kind, thinned(read(file))), file
 
 
-@settings(max_examples=25)
+@strategies.whole_files
 @given(saved=strategies.run_files, baselines=strategies.baselines)
 def test_whatever_is_saved_validates(saved: Run, baselines: entry.BaselineFile) -> None:
     assert not problems("run", json.loads(files.to_json(saved)))

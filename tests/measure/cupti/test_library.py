@@ -12,11 +12,10 @@ import pytest
 from pytest_gpuperf.errors import CountersUnavailable, MeasurementError
 from pytest_gpuperf.measure.cupti import abi, configuration, library
 from pytest_gpuperf.measure.cupti.abi import ResultCode
-from tests import ROOT
+from tests import EVERY, ROOT
 from tests.measure.cupti.fake import Fake
 from tests.measure.cupti.headers import ABSENT, LISTED, Release, releases
 from tests.measure.stand_ins import compiled
-from tests.plugin.test_conditions import EVERY
 
 
 def built(folder: Path, source: str, name: str = "libcupti.so.13") -> Path:

@@ -213,15 +213,15 @@ def test_odd_runs_are_shown() -> None:
     assert "The run has no measurements" in page(run([]))
 
 
-def test_a_run_of_forty_thousand_hostile_kernels_stays_small() -> None:
-    count = 40_000
+def test_a_run_of_ten_thousand_hostile_kernels_stays_small() -> None:
+    count = 10_000
     names = tuple(f"{ATTACK} {number}" for number in range(count))
     launches = tuple(
         Launch(number, "kernel", (1, 1, 1), (1, 1, 1), 100.0, (1.0, 2.0)) for number in range(count)
     )
     kernels = KernelTable(names, ("active_cycles", "instructions"), launches, 0.0)
     text = page(run([measurement(kernels=kernels)]))
-    assert len(text) < 1_500_000
+    assert len(text) < 1_000_000
     assert shape(text).count("script") == 3
 
 
