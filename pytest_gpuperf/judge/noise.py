@@ -62,6 +62,8 @@ OUTLIER_RATE = 1e-4
 MOST_OUTLIERS = 2
 """No more processes than this are set aside, and never two that agree: counts of identical code can
 have two modes, and then the second one is no outlier but the metric's nature."""
+_LARGEST = 1e100
+"""A change whose square is a number, as of what was next to zero."""
 LEAST_GROUP = 3
 """Two processes that differ do not say which of them is odd."""
 
@@ -279,6 +281,7 @@ def scales(
 def tonight(values: Sequence[float], spread: Variance, gpus: BaselineGpus | None) -> Variance:
     """The spread between the new processes: the baseline's, pooled with what is seen of theirs."""
     positions = [*range(len(values))]
+    values = [min(max(value, -_LARGEST), _LARGEST) for value in values]
     known = gpus is not None and len(gpus.new) == len(values)
     groups = grouped(gpus.new, positions) if gpus and known else [positions]
     assumed = of_night(spread)

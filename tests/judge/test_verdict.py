@@ -189,12 +189,12 @@ def test_three_and_four_have_to_agree_and_of_five_and_more_the_median() -> None:
 
 
 def test_around_the_alarm_quantile() -> None:
-    shares, rates = (1 - 1e-6, 1 + 1e-6), (5e-4 / 3, 5e-4 / 3 / 16)
+    shares, rates = (1 - 1e-6, 1 + 1e-6), (1e-3 / 3, 1e-3 / 3 / 16)
     for case in product(CLASSES_AND_DIRECTIONS, (3, 5, 9), rates, shares, (1, -1), (False, True)):
         (metric_class, direction), processes, rate, share, sign, two_sided = case
         tolerance = replace(toleration(metric_class), two_sided=two_sided)
         change = 6 * math.log1p(tolerance.floor)
-        error = change / t_upper_quantile(rate, 24) / share
+        error = change / t_upper_quantile(rate / 4, 24) / share
         look = look_at(tolerance, *[worse(direction, sign * change)] * processes, error=error)
         unsure = UNSURE if two_sided or sign > 0 else WITHIN
         sure = BEYOND if sign > 0 else BETTER[BEYOND]
@@ -234,7 +234,7 @@ def test_what_the_baseline_cannot_tell_is_tolerated_up_to_a_tenth(points: bool) 
         held = max(asked, share * limit)
         error = share * limit / t_upper_quantile(0.0005, 24)
 
-        chance = t_upper_quantile(1e-5, 24) * error
+        chance = t_upper_quantile(1e-5 / 4, 24) * error
         noisy = NOISY_METRIC if share > 1 else None
         within = noisy or WITHIN
         sure = BEYOND if sign > 0 else BETTER[BEYOND]
@@ -277,7 +277,7 @@ def test_the_minimum_detectable_effect_is_beyond_both_the_floor_and_chance() -> 
             # On a night like the baseline's, which counts for 8 degrees beside those seen.
             of_three = 1.16**2 * spread**2 / 3, 24 if pairs else 8 + 2
             three, degrees = sum_by_hand((reference**2, 24), of_three)
-            alarm = t_upper_quantile(rate, degrees)
+            alarm = t_upper_quantile(rate / 4, degrees)
             expected = max(expected, (alarm + miss) * three)
         # It does not depend on the look, nor on what was measured.
         for asked in (look, replace(look, changes=(0.1,) * 9)):
@@ -586,7 +586,7 @@ def quiet_error(count: int, cost: float, scale: float = 1e-3) -> tuple[float, fl
 
 @pytest.mark.parametrize("tests", [1, 40])
 def test_the_more_is_gated_the_surer_a_regression_has_to_be(tests: int) -> None:
-    """By the quantile of its share of the error: 5e-4 a night, over tests, looks and metrics.
+    """By its share of the error: a fourth of 1e-3 a night, over tests, looks and metrics.
 
     Exact counts, which chance does not move, are two of these at most.
     """
@@ -607,7 +607,7 @@ def test_the_more_is_gated_the_surer_a_regression_has_to_be(tests: int) -> None:
     for names in (["cycles"], gated[:3], gated):
         exact = [METRICS[n].metric_class is MetricClass.DETERMINISTIC for n in {*names, "cycles"}]
         family = exact.count(False) + min(exact.count(True), 2)
-        limit = t_upper_quantile(5e-4 / (3 * family * tests), degrees) * error
+        limit = t_upper_quantile(1e-3 / 4 / (3 * family * tests), degrees) * error
         assert cycles_among(names, limit * (1 + 1e-6)) is REGRESSED
         assert cycles_among(names, limit * (1 - 1e-6)) is INCONCLUSIVE
 
