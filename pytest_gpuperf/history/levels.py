@@ -1,21 +1,14 @@
 """Change points: on which nights a metric's level became another one, and what stays within noise.
 
-Penalised least squares over a series of nights, with a noise that is known, so that nothing is to
-be tuned. With values z in units of that noise, and M points in all the series that are looked at
-together, the segments are those of the least
+A series is levels, each of which may slope, and noise, of which a part may last for some nights.
+Penalised least squares finds the stair that it is nearest to; of its steps those stay that are
+steps on a slope, too (`_sharp`). An exact count has no noise: its levels are the values that come
+and go in them (`split_by_values`). Nothing is to be tuned: docs/history.md says why.
 
-    sum over segments of (z - mean of its segment)^2 + 2 ln(M) (segments - 1)
-
-by which about a sixth of a change point is false in a whole history (docs/history.md says why).
-
-A segment has two nights at least: one night that stands apart is no change of level, and is set
-aside like a process that does (`noise.py`), the last one too, until the next night agrees with it.
-
-A night on which the machine is slow moves all series of a device at once. Two such nights that are
-near each other look like a level of two nights in any of them. So the medians, over all series of a
-class, of the steps between nights are judged first, as a series of its own (`_apart_together`):
-its noise is that of a median, and two slow nights seldom agree in it by chance. The nights that
-stand apart there are set aside in all series; a level that the machine keeps for two nights is one.
+One night that stands apart is no change of level, and is set aside like a process that does
+(`noise.py`), the last one too, until the next night agrees with it. A night on which the machine is
+slow moves all series of a device at once: so the medians, over all series of a class, of the steps
+between nights are a series of its own, and what stands apart there does in all (`_set_aside_together`).
 """
 
 from __future__ import annotations
@@ -25,8 +18,9 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 from statistics import median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_gpuperf.judge.interval import shown
 from pytest_gpuperf.judge.noise import PRIOR_WEIGHT, judged_unit, on_judged_scale
@@ -50,8 +44,17 @@ OUTLIER_SPREADS = 5
 """A night further than this many spreads from its neighbours stands apart."""
 MAD_TO_SIGMA = 1.4826
 """The standard deviation of normal noise over its median absolute deviation."""
-_LAGS = (1, 2, 3)
+_LAGS = (1, 2, 3, 5)
 """Nights between values whose differences tell the noise: it may last for more than a night."""
+_MEMORIES = (0.5, 0.65, 0.8)
+"""How much of the noise that lasts may be left a night later."""
+_AROUND = 30
+"""Nights on each side of a step that tell whether it stands on a slope, where none is like the one
+before it; and so long a first night may have been a level."""
+_DOUBT = 1.5
+"""A change may be chance that so many times the noise makes once in a history."""
+_REPEATED, _EARLY = 0.4, 0.7
+"""A count is exact if so many nights repeat the one before, but for a change among the first."""
 _MOST_STEPS = 0.1
 """No more than this share of the differences are of changes; of more, they are the noise."""
 _RARELY = 1e-3
@@ -86,6 +89,8 @@ class ChangePoint:
     """None of a metric that is neither better nor worse."""
     matters: bool
     """Beyond the metric's tolerance: smaller ones are only known."""
+    doubtful: bool
+    """As small as noise makes once in a history, or a count's of one night: it may be chance."""
 
 
 @dataclass(frozen=True)
@@ -105,6 +110,29 @@ class Trend:
     """Nights that stand apart."""
     pending: float | None = None
     """The change of the last night, where it stands apart by itself: the next will tell."""
+    drifts: tuple[tuple[int, int, float], ...] = ()
+    """Levels that go away slowly, in place of steps: first and last night, and how far."""
+
+
+class _Memory(NamedTuple):
+    """How the noise of near nights is alike: its variance is of two parts, as shares of sigma^2."""
+
+    own: float = 1.0
+    shared: float = 0.0
+    fades: float = 0.0
+    """What of the shared part is left a night later."""
+
+    @property
+    def nights(self) -> float:
+        """How many say as much of a level as one would without a memory."""
+        return max(self.own + self.shared * (1 + self.fades) / (1 - self.fades), 1.0)
+
+    def between(self, nights: Array) -> Array:
+        """Covariances, as shares of what is left of a night's variance in means of many."""
+        import numpy as np
+
+        apart = np.abs(nights[:, None] - nights)
+        return (self.own * (apart == 0) + self.shared * self.fades**apart) / self.nights
 
 
 class _JudgedSeries:
@@ -121,8 +149,16 @@ class _JudgedSeries:
         """Of the judged scale; None of logarithms."""
         self.scaled = np.array(on_judged_scale(self.values.tolist(), self.unit))
         """So that differences are what is judged: logarithms, shares or points."""
-        self.deviation = _deviation(_steps(self.scaled), tolerance.scale)
+        self.spreads = _deviations(_steps(self.scaled), tolerance.scale)
+        self.deviation = max(self.spreads, default=0.0)
         self.sigma = 0.0
+        """Of one night's value; none of a count that is exact."""
+        self.memory = _Memory()
+        self.modes = _modes(self.scaled, tolerance)
+        """Of an exact count: equal where nights have the same value."""
+        self.cuts: list[int] = []
+        """Where levels begin among what is kept, but for the first."""
+        self.pending = False
         self.apart: Flags = np.zeros(len(self.values), dtype=bool)
         self.places: Places = np.arange(len(self.values))
         """Of its nights among those of the device."""
@@ -134,10 +170,15 @@ class _JudgedSeries:
 
         return np.flatnonzero(~self.apart)
 
+    @property
+    def lasting(self) -> float:
+        """What noise without a memory would have to be for means to be as uncertain."""
+        return self.sigma * math.sqrt(self.memory.nights)
+
     def normal(self) -> Array:
         """What is kept, in units of its noise."""
         kept = self.scaled[self.kept]
-        return (kept - kept[0]) / self.sigma if len(kept) else kept
+        return (kept - kept[0]) / self.lasting if len(kept) else kept
 
 
 def trends(
@@ -153,20 +194,29 @@ def trends(
         _JudgedSeries(metric, nights, tolerance_for(metric, None, calibration))
         for metric, nights in series
     ]
+    penalty = 2 * math.log(max(sum(len(line.values) for line in lines), 2))
+    noisy = [line for line in lines if line.modes is None]
+    counts: dict[str, list[_JudgedSeries]] = {}
     classes: dict[tuple[str, bool], list[_JudgedSeries]] = {}
     for line in lines:
-        classes.setdefault(line.noise_class, []).append(line)
+        if line.modes is None:
+            classes.setdefault(line.noise_class, []).append(line)
+        else:
+            counts.setdefault(line.metric.name, []).append(line)
+    for tests in counts.values():
+        _know_counts(tests, penalty + 4)
     for members in classes.values():
         _know_noise(members)
-    for line in lines:
+    for line in noisy:
         line.apart = _apart(_steps(line.scaled), line.sigma, len(line.values))
-    pending = [bool(len(line.apart)) and bool(line.apart[-1]) for line in lines]
-    nights = _place(lines)
+        line.pending = bool(line.apart[-1:].any())
+    nights = _place(noisy)
     for members in classes.values():
         _set_aside_together(members, nights)
-    normal = [line.normal() for line in lines]
-    cuts = segmented(normal, 2 * math.log(max(sum(map(len, normal)), 2)))
-    return list(map(_trend, lines, cuts, pending))
+    stairs = segmented([line.normal() for line in noisy], penalty)
+    for line, line.cuts in zip(noisy, stairs, strict=True):
+        pass
+    return [_trend(line, penalty) for line in lines]
 
 
 def segmented(series: Sequence[Array], penalty: float) -> list[list[int]]:
@@ -197,11 +247,11 @@ def segmented(series: Sequence[Array], penalty: float) -> list[list[int]]:
     return [_cuts(before, len(values)) for before, values in zip(last, series, strict=True)]
 
 
-def _cuts(last: Places, nights: int) -> list[int]:
+def _cuts(last: Places, nights: int, least: int = LEAST_NIGHTS) -> list[int]:
     """Where segments begin, by where the last one of each length does."""
     cuts: list[int] = []
     t = nights
-    while t >= LEAST_NIGHTS and (t := int(last[t])):
+    while t >= least and (t := int(last[t])):
         cuts.append(t)
     return cuts[::-1]
 
@@ -235,7 +285,9 @@ def _as_on_one_gpu(nights: NightlyValues, tolerance: Tolerance) -> Array:
 
 
 def _know_noise(members: Sequence[_JudgedSeries]) -> None:
-    """Sets the standard deviation of a night's value of each of one class, on the judged scale."""
+    """Sets the noise of each of one class on the judged scale, and how it lasts."""
+    import numpy as np
+
     known = [line.deviation for line in members if len(line.values) > LEAST_NIGHTS]
     shared = median(known) if known else 0.0
     for line in members:
@@ -245,6 +297,29 @@ def _know_noise(members: Sequence[_JudgedSeries]) -> None:
             # The others of a class may be of steps that wait for the host, and far noisier.
             of_class = min(shared, line.deviation * _most_times(seen))
         line.sigma = _pooled(max(line.tolerance.scale, of_class), line.deviation, seen)
+    grown = [one for one in members if len(one.spreads) == len(_LAGS) and one.deviation]
+    if grown:
+        shares = np.array([np.square(one.spreads) / one.deviation**2 for one in grown])
+        of_all = _memory(np.median(shares, axis=0))
+        for line in members:
+            line.memory = of_all
+        for line, variances in zip(grown, shares, strict=True):
+            best = max(of_all, _memory(variances), key=lambda one: one.nights)
+            known_by = len(line.values) / (len(line.values) + PRIOR_WEIGHT)
+            line.memory = best._replace(shared=best.shared * known_by)
+
+
+def _memory(variances: Array) -> _Memory:
+    """By half the variances of differences between nights: own + shared (1 - fades^lag)."""
+    import numpy as np
+
+    fits = []
+    for fades in _MEMORIES:
+        terms = np.array([[1.0, 1 - fades**lag] for lag in _LAGS])
+        parts = np.linalg.lstsq(terms, variances, rcond=None)[0]
+        wrong = float(np.square(variances - terms @ parts).sum())
+        fits.append((wrong, _Memory(*parts.clip(0).tolist(), fades)))
+    return min(fits)[1]
 
 
 @cache
@@ -265,14 +340,14 @@ def _steps(values: Array) -> Steps:
     return {lag: values[lag:] - values[:-lag] for lag in _LAGS}
 
 
-def _deviation(steps: Steps, assumed: float) -> float:
-    """From differences between nights, which a change of level moves once.
+def _deviations(steps: Steps, assumed: float) -> list[float]:
+    """Of each lag, from differences between nights, which a change of level moves once.
 
     Without those that are of changes or of nights that stand apart: few, and far beyond the others.
     """
     import numpy as np
 
-    largest = 0.0
+    spreads = []
     for lag, of_lag in steps.items():
         sizes = np.abs(of_lag) / math.sqrt(2)
         if len(sizes) < LEAST_NIGHTS:
@@ -280,8 +355,8 @@ def _deviation(steps: Steps, assumed: float) -> float:
         robust = max(MAD_TO_SIGMA * float(np.median(sizes)), assumed / PRIOR_WEIGHT)
         near = sizes[sizes <= OUTLIER_SPREADS * robust]
         used = near if len(near) >= (1 - _MOST_STEPS * lag) * len(sizes) - 2 * lag else sizes
-        largest = max(largest, math.sqrt(float(used @ used) / len(used)) if len(used) else 0.0)
-    return largest
+        spreads.append(math.sqrt(float(used @ used) / len(used)) if len(used) else 0.0)
+    return spreads
 
 
 def _apart(steps: Steps, sigma: float, nights: int) -> Flags:
@@ -329,7 +404,8 @@ def _set_aside_together(members: Sequence[_JudgedSeries], nights: int) -> None:
     steps = {lag: _medians(table[lag:] - table[:-lag]) for lag in _LAGS}
     shared = median(line.sigma for line in members)
     known = {lag: of_lag[~np.isnan(of_lag)] for lag, of_lag in steps.items()}
-    sigma = _pooled(shared, _deviation(known, shared), max(nights - 1, 0))
+    seen = max(_deviations(known, shared), default=0.0)
+    sigma = _pooled(shared, seen, max(nights - 1, 0))
     together = _apart(steps, sigma, nights)
     for line in members:
         line.apart = line.apart | together[line.places]
@@ -345,43 +421,166 @@ def _medians(rows: Array) -> Array:
     return middle
 
 
-def _trend(line: _JudgedSeries, cuts: Sequence[int], pending: bool) -> Trend:
+def _modes(scaled: Array, tolerance: Tolerance) -> Places | None:
+    """Of each night which value it has, but for half the tolerance; None where few repeat one."""
     import numpy as np
 
-    kept, tolerance = line.kept, line.tolerance
-    parts = [part for part in np.split(kept, list(cuts)) if len(part)]
-    means = [float(line.scaled[part].sum()) / len(part) for part in parts]
+    if not tolerance.counted:
+        return None
+    modes = np.unique(np.rint(scaled * 2 / tolerance.floor), return_inverse=True)[1]
+    steps = np.diff(modes)
+    same = len(steps) - int(np.count_nonzero(steps))
+    return modes if same >= _REPEATED * len(steps) - _EARLY else None
+
+
+def _know_counts(tests: Sequence[_JudgedSeries], penalty: float) -> None:
+    """Sets the levels of one exact count in all tests, and what stands apart in them.
+
+    A new value of the last night does, too, if it is no further away than others that have gone.
+    """
+    import numpy as np
+
+    went = 0.0
+    for line in tests:
+        assert line.modes is not None
+        line.cuts = split_by_values(line.modes, penalty)
+        for part in np.split(np.arange(len(line.modes)), line.cuts):
+            line.apart[part] = (np.bincount(line.modes[part])[line.modes[part]] == 1) & (
+                len(part) > LEAST_NIGHTS
+            )
+            went = max(went, float(np.ptp(line.values[part])) if len(part) else 0.0)
+    for line in tests:
+        if (
+            line.cuts[-1:] == [len(line.values) - 1]
+            and abs(line.values[-1] - line.values[-2]) <= went
+        ):
+            del line.cuts[-1]
+            line.apart[-1] = line.pending = True
+        line.cuts = np.searchsorted(line.kept, line.cuts).tolist()
+
+
+def split_by_values(modes: Places, penalty: float) -> list[int]:
+    """Where levels of an exact count begin, but for the first: those of the least
+
+        2 x sum over nights of -ln(share of the night's value in its level)
+        + penalty x (values of all levels + levels)
+
+    So a value that is new is a change at once, and a value of its level when another one is back.
+    Only the last level has one night, and of a young history the first.
+    """
+    import numpy as np
+
+    nights = len(modes)
+    edges = np.flatnonzero(np.diff(modes, prepend=-1, append=-1))
+    seen = np.zeros((nights + 1, int(modes.max(initial=0)) + 1), dtype=np.intp)
+    seen[np.arange(nights) + 1, modes] = 1
+    seen = seen.cumsum(axis=0)[edges]
+    terms = np.arange(nights + 1) * np.log(np.maximum(np.arange(nights + 1), 1))
+    least, last = np.zeros(len(edges)), np.zeros(len(edges), dtype=np.intp)
+    for t in range(1, len(edges)):
+        counts, long = seen[t] - seen[:t], edges[t] - edges[:t]
+        costs = least[:t] + 2 * (terms[long] - terms[counts].sum(axis=1))
+        costs += penalty * np.count_nonzero(counts, axis=1)
+        if edges[t] < nights:
+            costs[(long < LEAST_NIGHTS) & ((edges[:t] > 0) | (nights > _AROUND))] = np.inf
+        last[t] = costs.argmin()
+        least[t] = costs[last[t]] + penalty
+    return edges[_cuts(last, len(edges) - 1, 1)].tolist() if nights else []
+
+
+def _sharp(normal: Array, stair: Sequence[int], penalty: float, memory: _Memory) -> list[int]:
+    """Those steps of a stair that are steps on a slope, too: the least of the others goes first."""
+    left = [0, *stair, len(normal)]
+    while len(left) > 2:
+        steps = [_step_on_slope(normal, left[n : n + 3], memory) for n in range(len(left) - 2)]
+        gains = [(step / error) ** 2 for step, error in steps]
+        if min(gains) >= penalty / 2:
+            break
+        del left[gains.index(min(gains)) + 1]
+    return left[1:-1]
+
+
+def _step_on_slope(normal: Array, edges: Sequence[int], memory: _Memory) -> tuple[float, float]:
+    """How large a step is between two levels that slope alike, with its error: least squares."""
+    import numpy as np
+
+    first, at, last = edges
+    nights = np.arange(max(first, at - _AROUND), min(last, at + _AROUND))
+    terms = np.array([np.ones(len(nights)), nights - at, nights >= at])
+    weighed = np.linalg.solve(memory.between(nights), terms.T)
+    errors = np.linalg.inv(terms @ weighed)
+    return float(errors[2] @ weighed.T @ normal[nights]), math.sqrt(float(errors[2, 2]))
+
+
+def _trend(line: _JudgedSeries, penalty: float) -> Trend:
+    import numpy as np
+
+    kept, cuts = line.kept, line.cuts
+    normal = line.normal() if line.modes is None else kept
+    if line.modes is None:
+        cuts = _sharp(normal, cuts, penalty, line.memory)
+    edges, smooth = [0, *cuts, len(kept)], {*line.cuts}.difference(cuts)
+    slopes = [any(first < cut < last for cut in smooth) for first, last in pairwise(edges)]
+    parts = [part for part in np.split(kept, cuts) if len(part)]
+    usual = parts
+    if line.modes is not None:
+        modes = line.modes
+        usual = [part[modes[part] == np.bincount(modes[part]).argmax()] for part in parts]
+    means = [float(line.scaled[part].sum()) / len(part) for part in usual]
+    changes, drifts = [], []
+    for n, (one, other) in enumerate(pairwise(parts)):
+        step, error = (
+            means[n + 1] - means[n],
+            line.lasting * math.sqrt(1 / len(one) + 1 / len(other)),
+        )
+        if slopes[n] or slopes[n + 1]:
+            step, error = (
+                line.lasting * of for of in _step_on_slope(normal, edges[n : n + 3], line.memory)
+            )
+        changes.append(_change(line, (one, other), means[n], step, error, penalty))
+    for part, sloping in zip(parts, slopes, strict=False):
+        if sloping:
+            far = float(np.polyfit(part, line.scaled[part], 1)[0]) * float(part[-1] - part[0])
+            if abs(far := shown(far, line.unit is None)) > line.tolerance.floor:
+                drifts.append((int(part[0]), int(part[-1]), far))
     moved = None
-    if pending and len(kept):
+    if line.pending and len(kept):
         moved = shown(float(line.scaled[-1]) - means[-1], line.unit is None)
-    pairs = zip(parts[:-1], parts[1:], means[:-1], means[1:], strict=True)
     return Trend(
-        changes=tuple(_change(line, *pair) for pair in pairs),
-        levels=tuple(float(np.median(line.values[part])) for part in parts),
+        changes=tuple(changes),
+        levels=tuple(float(np.median(line.values[part])) for part in usual),
         noise=line.sigma,
-        points=tolerance.points,
-        tolerance=tolerance.floor,
+        points=line.tolerance.points,
+        tolerance=line.tolerance.floor,
         set_aside=tuple(np.flatnonzero(line.apart).tolist()),
         pending=moved,
+        drifts=tuple(drifts),
     )
 
 
-def _change(line: _JudgedSeries, one: Places, other: Places, old: float, new: float) -> ChangePoint:
-    """Between the nights of two levels, with these means on the judged scale."""
+def _change(
+    line: _JudgedSeries,
+    parts: tuple[Places, Places],
+    old: float,
+    step: float,
+    error: float,
+    penalty: float,
+) -> ChangePoint:
+    """Between the nights of two levels: a step from the old one on the judged scale."""
     logarithmic = line.unit is None
-    change = shown(new - old, logarithmic)
-    error = line.sigma * math.sqrt(1 / len(one) + 1 / len(other))
+    change = shown(step, logarithmic)
     of_old = 1.0 if logarithmic or line.tolerance.points else old
     worse = None
     if line.metric.direction is not Direction.NEUTRAL:
         # As in a verdict, a step that lost torch.compile is not better.
-        lost = line.metric.name == COMPILED and not logarithmic and not new
+        lost = line.metric.name == COMPILED and not logarithmic and not old + step
         worse = lost or (change > 0) is (line.metric.direction is Direction.LOWER)
     return ChangePoint(
-        before=int(one[-1]),
-        at=int(other[0]),
+        before=int(parts[0][-1]),
+        at=int(parts[1][0]),
         change=change / of_old if of_old else None,
         error=error / (abs(of_old) or 1.0),
         worse=worse,
         matters=abs(change) > line.tolerance.floor,
+        doubtful=abs(step) < _DOUBT * math.sqrt(penalty) * error or len(parts[1]) < LEAST_NIGHTS,
     )
