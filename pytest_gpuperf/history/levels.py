@@ -1,14 +1,11 @@
 """Change points: on which nights a metric's level became another one, and what stays within noise.
 
-A series is levels, each of which may slope, and noise, of which a part may last for some nights.
-Penalised least squares finds the stair that it is nearest to; of its steps those stay that are
-steps on a slope, too (`_sharp`). An exact count has no noise: its levels are the values that come
-and go in them (`split_by_values`). Nothing is to be tuned: docs/history.md says why.
+A series is levels, which may slope, and noise, of which a part lasts for some nights. Penalised
+least squares finds the nearest stair; those of its steps stay that are steps on a slope, too. An
+exact count has no noise, but values: docs/history.md says how, and why nothing is to be tuned.
 
-One night that stands apart is no change of level, and is set aside like a process that does
-(`noise.py`), the last one too, until the next night agrees with it. A night on which the machine is
-slow moves all series of a device at once: so the medians, over all series of a class, of the steps
-between nights are a series of its own, and what stands apart there does in all (`_set_aside_together`).
+A night that stands apart is set aside like a process that does (`noise.py`), the last one until the
+next agrees. What the medians, over a class, of the steps between nights say, is of the machine.
 """
 
 from __future__ import annotations
@@ -44,13 +41,15 @@ OUTLIER_SPREADS = 5
 """A night further than this many spreads from its neighbours stands apart."""
 MAD_TO_SIGMA = 1.4826
 """The standard deviation of normal noise over its median absolute deviation."""
-_LAGS = (1, 2, 3, 5)
-"""Nights between values whose differences tell the noise: it may last for more than a night."""
+_LAGS, _NEAR = (1, 2, 3, 5), 3
+"""Nights between values whose differences tell how the noise lasts; the first three, how large."""
+_MEMORY_NIGHTS = 100
+"""As many nights as say how the noise lasts count as much as none that does."""
 _MEMORIES = (0.5, 0.65, 0.8)
 """How much of the noise that lasts may be left a night later."""
 _AROUND = 30
-"""Nights on each side of a step that tell whether it stands on a slope, where none is like the one
-before it; and so long a first night may have been a level."""
+"""Nights on each side that tell whether a step stands on a slope; a younger history may begin with
+a level of one night."""
 _DOUBT = 1.5
 """A change may be chance that so many times the noise makes once in a history."""
 _REPEATED, _EARLY = 0.4, 0.7
@@ -110,8 +109,6 @@ class Trend:
     """Nights that stand apart."""
     pending: float | None = None
     """The change of the last night, where it stands apart by itself: the next will tell."""
-    drifts: tuple[tuple[int, int, float], ...] = ()
-    """Levels that go away slowly, in place of steps: first and last night, and how far."""
 
 
 class _Memory(NamedTuple):
@@ -142,7 +139,6 @@ class _JudgedSeries:
         import numpy as np
 
         self.metric, self.nights, self.tolerance = metric, nights, tolerance
-        self.noise_class = (metric.metric_class.value, metric.percentage)
         self.values = _as_on_one_gpu(nights, tolerance)
         """In the metric's unit."""
         self.unit = judged_unit(self.values.tolist(), tolerance)
@@ -150,13 +146,12 @@ class _JudgedSeries:
         self.scaled = np.array(on_judged_scale(self.values.tolist(), self.unit))
         """So that differences are what is judged: logarithms, shares or points."""
         self.spreads = _deviations(_steps(self.scaled), tolerance.scale)
-        self.deviation = max(self.spreads, default=0.0)
+        self.deviation = max(self.spreads[:_NEAR], default=0.0)
         self.sigma = 0.0
-        """Of one night's value; none of a count that is exact."""
         self.memory = _Memory()
         self.modes = _modes(self.scaled, tolerance)
-        """Of an exact count: equal where nights have the same value."""
-        self.cuts: list[int] = []
+        """Which value an exact count has; None of all others."""
+        self.stair: list[int] = []
         """Where levels begin among what is kept, but for the first."""
         self.pending = False
         self.apart: Flags = np.zeros(len(self.values), dtype=bool)
@@ -196,26 +191,23 @@ def trends(
     ]
     penalty = 2 * math.log(max(sum(len(line.values) for line in lines), 2))
     noisy = [line for line in lines if line.modes is None]
-    counts: dict[str, list[_JudgedSeries]] = {}
-    classes: dict[tuple[str, bool], list[_JudgedSeries]] = {}
+    alike: dict[object, list[_JudgedSeries]] = {}
     for line in lines:
-        if line.modes is None:
-            classes.setdefault(line.noise_class, []).append(line)
-        else:
-            counts.setdefault(line.metric.name, []).append(line)
-    for tests in counts.values():
-        _know_counts(tests, penalty + 4)
-    for members in classes.values():
-        _know_noise(members)
-    for line in noisy:
-        line.apart = _apart(_steps(line.scaled), line.sigma, len(line.values))
-        line.pending = bool(line.apart[-1:].any())
+        of_class = line.metric.metric_class, line.metric.percentage
+        alike.setdefault(of_class if line.modes is None else line.metric.name, []).append(line)
     nights = _place(noisy)
-    for members in classes.values():
+    for members in alike.values():
+        if members[0].modes is not None:
+            _know_counts(members, penalty + 4)
+            continue
+        _know_noise(members)
+        for line in members:
+            line.apart = _apart(_steps(line.scaled), line.sigma, len(line.values))
+            line.pending = bool(line.apart[-1:].any())
         _set_aside_together(members, nights)
     stairs = segmented([line.normal() for line in noisy], penalty)
-    for line, line.cuts in zip(noisy, stairs, strict=True):
-        pass
+    for line, stair in zip(noisy, stairs, strict=True):
+        line.stair = stair
     return [_trend(line, penalty) for line in lines]
 
 
@@ -297,28 +289,30 @@ def _know_noise(members: Sequence[_JudgedSeries]) -> None:
             # The others of a class may be of steps that wait for the host, and far noisier.
             of_class = min(shared, line.deviation * _most_times(seen))
         line.sigma = _pooled(max(line.tolerance.scale, of_class), line.deviation, seen)
-    grown = [one for one in members if len(one.spreads) == len(_LAGS) and one.deviation]
-    if grown:
-        shares = np.array([np.square(one.spreads) / one.deviation**2 for one in grown])
-        of_all = _memory(np.median(shares, axis=0))
-        for line in members:
-            line.memory = of_all
-        for line, variances in zip(grown, shares, strict=True):
-            best = max(of_all, _memory(variances), key=lambda one: one.nights)
-            known_by = len(line.values) / (len(line.values) + PRIOR_WEIGHT)
-            line.memory = best._replace(shared=best.shared * known_by)
+    shares = {
+        id(one): np.square(one.spreads) / one.deviation**2
+        for one in members
+        if len(one.values) > _AROUND and one.deviation
+    }
+    of_all = np.median([*shares.values()], axis=0) if shares else None
+    for line in members:
+        nights = len(line.values)
+        own, everyone = shares.get(id(line)), nights * len(shares)
+        both = (_memory(own, nights), _memory(of_all, everyone))
+        line.memory = max(both, key=lambda one: one.nights)
 
 
-def _memory(variances: Array) -> _Memory:
+def _memory(variances: Array | None, nights: int) -> _Memory:
     """By half the variances of differences between nights: own + shared (1 - fades^lag)."""
     import numpy as np
 
-    fits = []
-    for fades in _MEMORIES:
+    fits = [(math.inf, _Memory())]
+    for fades in _MEMORIES if variances is not None else ():
         terms = np.array([[1.0, 1 - fades**lag] for lag in _LAGS])
-        parts = np.linalg.lstsq(terms, variances, rcond=None)[0]
-        wrong = float(np.square(variances - terms @ parts).sum())
-        fits.append((wrong, _Memory(*parts.clip(0).tolist(), fades)))
+        own, shared = np.linalg.lstsq(terms, variances, rcond=None)[0]
+        wrong = float(np.square(variances - terms @ (own, shared)).sum())
+        shared *= nights / (nights + _MEMORY_NIGHTS)
+        fits.append((wrong, _Memory(max(float(own), 0.0), max(float(shared), 0.0), fades)))
     return min(fits)[1]
 
 
@@ -404,7 +398,7 @@ def _set_aside_together(members: Sequence[_JudgedSeries], nights: int) -> None:
     steps = {lag: _medians(table[lag:] - table[:-lag]) for lag in _LAGS}
     shared = median(line.sigma for line in members)
     known = {lag: of_lag[~np.isnan(of_lag)] for lag, of_lag in steps.items()}
-    seen = max(_deviations(known, shared), default=0.0)
+    seen = max(_deviations(known, shared)[:_NEAR], default=0.0)
     sigma = _pooled(shared, seen, max(nights - 1, 0))
     together = _apart(steps, sigma, nights)
     for line in members:
@@ -443,30 +437,24 @@ def _know_counts(tests: Sequence[_JudgedSeries], penalty: float) -> None:
     went = 0.0
     for line in tests:
         assert line.modes is not None
-        line.cuts = split_by_values(line.modes, penalty)
-        for part in np.split(np.arange(len(line.modes)), line.cuts):
-            line.apart[part] = (np.bincount(line.modes[part])[line.modes[part]] == 1) & (
-                len(part) > LEAST_NIGHTS
-            )
-            went = max(went, float(np.ptp(line.values[part])) if len(part) else 0.0)
+        line.stair = split_by_values(line.modes, penalty)
+        for part in filter(len, np.split(np.arange(len(line.modes)), line.stair)):
+            once = np.bincount(line.modes[part])[line.modes[part]] == 1
+            line.apart[part] = once & (len(part) > LEAST_NIGHTS)
+            went = max(went, float(np.ptp(line.values[part])))
     for line in tests:
-        if (
-            line.cuts[-1:] == [len(line.values) - 1]
-            and abs(line.values[-1] - line.values[-2]) <= went
-        ):
-            del line.cuts[-1]
-            line.apart[-1] = line.pending = True
-        line.cuts = np.searchsorted(line.kept, line.cuts).tolist()
+        if line.stair[-1:] == [len(line.values) - 1]:
+            line.pending = bool(abs(line.values[-1] - line.values[-2]) <= went)
+            line.apart[-1] = line.pending
+        line.stair = np.searchsorted(line.kept, line.stair).tolist()
 
 
 def split_by_values(modes: Places, penalty: float) -> list[int]:
-    """Where levels of an exact count begin, but for the first: those of the least
+    """Where levels of an exact count begin, but for the first.
 
-        2 x sum over nights of -ln(share of the night's value in its level)
-        + penalty x (values of all levels + levels)
-
-    So a value that is new is a change at once, and a value of its level when another one is back.
-    Only the last level has one night, and of a young history the first.
+    Those of the least sum of -2 ln(share of the night's value in its level) over all nights, and of
+    a penalty for each level and for each value in it. So what is new is a change at once, and a
+    value of the level when another comes back. Only the last level, or a young first, is one night.
     """
     import numpy as np
 
@@ -515,34 +503,21 @@ def _step_on_slope(normal: Array, edges: Sequence[int], memory: _Memory) -> tupl
 def _trend(line: _JudgedSeries, penalty: float) -> Trend:
     import numpy as np
 
-    kept, cuts = line.kept, line.cuts
-    normal = line.normal() if line.modes is None else kept
-    if line.modes is None:
-        cuts = _sharp(normal, cuts, penalty, line.memory)
-    edges, smooth = [0, *cuts, len(kept)], {*line.cuts}.difference(cuts)
-    slopes = [any(first < cut < last for cut in smooth) for first, last in pairwise(edges)]
-    parts = [part for part in np.split(kept, cuts) if len(part)]
-    usual = parts
-    if line.modes is not None:
-        modes = line.modes
+    kept, modes, cuts = line.kept, line.modes, line.stair
+    if modes is None:
+        cuts = _sharp(line.normal(), cuts, penalty, line.memory)
+    edges, smooth = [0, *cuts, len(kept)], {*line.stair}.difference(cuts)
+    usual = parts = [part for part in np.split(kept, cuts) if len(part)]
+    if modes is not None:
         usual = [part[modes[part] == np.bincount(modes[part]).argmax()] for part in parts]
     means = [float(line.scaled[part].sum()) / len(part) for part in usual]
-    changes, drifts = [], []
+    changes = []
     for n, (one, other) in enumerate(pairwise(parts)):
-        step, error = (
-            means[n + 1] - means[n],
-            line.lasting * math.sqrt(1 / len(one) + 1 / len(other)),
-        )
-        if slopes[n] or slopes[n + 1]:
-            step, error = (
-                line.lasting * of for of in _step_on_slope(normal, edges[n : n + 3], line.memory)
-            )
-        changes.append(_change(line, (one, other), means[n], step, error, penalty))
-    for part, sloping in zip(parts, slopes, strict=False):
-        if sloping:
-            far = float(np.polyfit(part, line.scaled[part], 1)[0]) * float(part[-1] - part[0])
-            if abs(far := shown(far, line.unit is None)) > line.tolerance.floor:
-                drifts.append((int(part[0]), int(part[-1]), far))
+        step = means[n + 1] - means[n], line.lasting * math.sqrt(1 / len(one) + 1 / len(other))
+        if smooth.intersection(range(edges[n], edges[n + 2])):
+            size, error = _step_on_slope(line.normal(), edges[n : n + 3], line.memory)
+            step = line.lasting * size, line.lasting * error
+        changes.append(_change(line, (one, other), means[n], step, penalty))
     moved = None
     if line.pending and len(kept):
         moved = shown(float(line.scaled[-1]) - means[-1], line.unit is None)
@@ -554,7 +529,6 @@ def _trend(line: _JudgedSeries, penalty: float) -> Trend:
         tolerance=line.tolerance.floor,
         set_aside=tuple(np.flatnonzero(line.apart).tolist()),
         pending=moved,
-        drifts=tuple(drifts),
     )
 
 
@@ -562,11 +536,11 @@ def _change(
     line: _JudgedSeries,
     parts: tuple[Places, Places],
     old: float,
-    step: float,
-    error: float,
+    found: tuple[float, float],
     penalty: float,
 ) -> ChangePoint:
-    """Between the nights of two levels: a step from the old one on the judged scale."""
+    """Between the nights of two levels: a step from the old one and its error, as judged."""
+    step, error = found
     logarithmic = line.unit is None
     change = shown(step, logarithmic)
     of_old = 1.0 if logarithmic or line.tolerance.points else old
