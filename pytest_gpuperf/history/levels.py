@@ -468,9 +468,9 @@ def split_by_values(modes: Places, penalty: float) -> list[int]:
     for t in range(1, len(edges)):
         counts, long = seen[t] - seen[:t], edges[t] - edges[:t]
         costs = least[:t] + 2 * (terms[long] - terms[counts].sum(axis=1))
-        costs += penalty * np.count_nonzero(counts, axis=1)
+        costs += penalty * (np.count_nonzero(counts, axis=1) - 1)
         if edges[t] < nights:
-            costs[(long < LEAST_NIGHTS) & ((edges[:t] > 0) | (nights > _AROUND))] = np.inf
+            costs[(counts.max(axis=1) < LEAST_NIGHTS) & ((edges[:t] > 0) | (nights > _AROUND))] = np.inf
         last[t] = costs.argmin()
         least[t] = costs[last[t]] + penalty
     return edges[_cuts(last, len(edges) - 1, 1)].tolist() if nights else []
