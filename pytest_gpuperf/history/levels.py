@@ -11,7 +11,6 @@ next agrees. What the medians, over a class, of the steps between nights say, is
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -45,8 +44,8 @@ _LAGS, _NEAR = (1, 2, 3, 5), 3
 """Nights between values whose differences tell how the noise lasts; the first three, how large."""
 _MEMORY_NIGHTS = 100
 """As many nights as say how the noise lasts count as much as none that does."""
-_MEMORIES = (0.5, 0.65, 0.8)
-"""How much of the noise that lasts may be left a night later."""
+_FADES = 0.75
+"""What is left a night later of noise that lasts: of slower noise a few nights know little."""
 _AROUND = 30
 """Nights on each side that tell whether a step stands on a slope; a younger history may begin with
 a level of one night."""
@@ -112,24 +111,15 @@ class Trend:
 
 
 class _Memory(NamedTuple):
-    """How the noise of near nights is alike: its variance is of two parts, as shares of sigma^2."""
+    """The variance of a night, of which a part is shared with the nights near it."""
 
     own: float = 1.0
     shared: float = 0.0
-    fades: float = 0.0
-    """What of the shared part is left a night later."""
 
     @property
     def nights(self) -> float:
-        """How many say as much of a level as one would without a memory."""
-        return max(self.own + self.shared * (1 + self.fades) / (1 - self.fades), 1.0)
-
-    def between(self, nights: Array) -> Array:
-        """Covariances, as shares of what is left of a night's variance in means of many."""
-        import numpy as np
-
-        apart = np.abs(nights[:, None] - nights)
-        return (self.own * (apart == 0) + self.shared * self.fades**apart) / self.nights
+        """How many say as much of a level as one would that shares nothing."""
+        return max(self.own + self.shared * (1 + _FADES) / (1 - _FADES), 1.0)
 
 
 class _JudgedSeries:
@@ -289,16 +279,12 @@ def _know_noise(members: Sequence[_JudgedSeries]) -> None:
             # The others of a class may be of steps that wait for the host, and far noisier.
             of_class = min(shared, line.deviation * _most_times(seen))
         line.sigma = _pooled(max(line.tolerance.scale, of_class), line.deviation, seen)
-    shares = {
-        id(one): np.square(one.spreads) / one.deviation**2
-        for one in members
-        if len(one.values) > _AROUND and one.deviation
-    }
+    long = [one for one in members if len(one.values) > _AROUND and one.deviation]
+    shares = {id(one): np.square(one.spreads) / one.deviation**2 for one in long}
     of_all = np.median([*shares.values()], axis=0) if shares else None
     for line in members:
-        nights = len(line.values)
-        own, everyone = shares.get(id(line)), nights * len(shares)
-        both = (_memory(own, nights), _memory(of_all, everyone))
+        own, nights = shares.get(id(line)), len(line.values)
+        both = _memory(own, nights), _memory(of_all, nights * len(shares))
         line.memory = max(both, key=lambda one: one.nights)
 
 
@@ -306,14 +292,11 @@ def _memory(variances: Array | None, nights: int) -> _Memory:
     """By half the variances of differences between nights: own + shared (1 - fades^lag)."""
     import numpy as np
 
-    fits = [(math.inf, _Memory())]
-    for fades in _MEMORIES if variances is not None else ():
-        terms = np.array([[1.0, 1 - fades**lag] for lag in _LAGS])
-        own, shared = np.linalg.lstsq(terms, variances, rcond=None)[0]
-        wrong = float(np.square(variances - terms @ (own, shared)).sum())
-        shared *= nights / (nights + _MEMORY_NIGHTS)
-        fits.append((wrong, _Memory(max(float(own), 0.0), max(float(shared), 0.0), fades)))
-    return min(fits)[1]
+    if variances is None:
+        return _Memory()
+    terms = [[1.0, 1 - _FADES**lag] for lag in _LAGS]
+    own, shared = np.linalg.lstsq(np.array(terms), variances, rcond=None)[0].clip(0).tolist()
+    return _Memory(own, shared * nights / (nights + _MEMORY_NIGHTS))
 
 
 @cache
@@ -409,9 +392,9 @@ def _medians(rows: Array) -> Array:
     """The median of each row, of what is there; NaN where nothing is."""
     import numpy as np
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # of a row without any
-        middle: Array = np.nanmedian(rows, axis=1)
+    there = ~np.isnan(rows).all(axis=1)
+    middle = np.full(len(rows), np.nan)
+    middle[there] = np.nanmedian(rows[there], axis=1)
     return middle
 
 
@@ -470,7 +453,9 @@ def split_by_values(modes: Places, penalty: float) -> list[int]:
         costs = least[:t] + 2 * (terms[long] - terms[counts].sum(axis=1))
         costs += penalty * (np.count_nonzero(counts, axis=1) - 1)
         if edges[t] < nights:
-            costs[(counts.max(axis=1) < LEAST_NIGHTS) & ((edges[:t] > 0) | (nights > _AROUND))] = np.inf
+            costs[(counts.max(axis=1) < LEAST_NIGHTS) & ((edges[:t] > 0) | (nights > _AROUND))] = (
+                np.inf
+            )
         last[t] = costs.argmin()
         least[t] = costs[last[t]] + penalty
     return edges[_cuts(last, len(edges) - 1, 1)].tolist() if nights else []
@@ -495,7 +480,9 @@ def _step_on_slope(normal: Array, edges: Sequence[int], memory: _Memory) -> tupl
     first, at, last = edges
     nights = np.arange(max(first, at - _AROUND), min(last, at + _AROUND))
     terms = np.array([np.ones(len(nights)), nights - at, nights >= at])
-    weighed = np.linalg.solve(memory.between(nights), terms.T)
+    apart = np.abs(nights[:, None] - nights)
+    alike = memory.own * (apart == 0) + memory.shared * _FADES**apart
+    weighed = np.linalg.solve(alike / memory.nights, terms.T)
     errors = np.linalg.inv(terms @ weighed)
     return float(errors[2] @ weighed.T @ normal[nights]), math.sqrt(float(errors[2, 2]))
 

@@ -2,8 +2,8 @@
 
 A list of facts, not of chances. Its order is that of `SuspectKind`: first what seldom differs, so
 that a night on which it does says much (a driver, a library, another kind of GPU, the machine);
-then the code, which differs nearly every night; another GPU that is not known to differ; and chance,
-where the change is so small or so new that nothing need have changed at all.
+then the code, which differs nearly every night; another GPU that is not known to differ; last
+chance, where a change is so small or so new that nothing need have changed at all.
 """
 
 from __future__ import annotations
@@ -36,7 +36,6 @@ class SuspectKind(str, Enum):
     GPU = "GPU"
     """Another one that is not known to differ."""
     CHANCE = "chance"
-    """Nothing but noise: no night is known to be without it."""
 
 
 _ORDER = list(SuspectKind)
