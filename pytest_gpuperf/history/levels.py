@@ -463,10 +463,15 @@ def split_by_values(modes: Places, penalty: float) -> list[int]:
 
 def _sharp(normal: Array, stair: Sequence[int], penalty: float, memory: _Memory) -> list[int]:
     """Those steps of a stair that are steps on a slope, too: the least of the others goes first."""
+
+    @cache
+    def gain(*edges: int) -> float:
+        step, error = _step_on_slope(normal, edges, memory)
+        return (step / error) ** 2
+
     left = [0, *stair, len(normal)]
     while len(left) > 2:
-        steps = [_step_on_slope(normal, left[n : n + 3], memory) for n in range(len(left) - 2)]
-        gains = [(step / error) ** 2 for step, error in steps]
+        gains = [gain(*edges) for edges in zip(left, left[1:], left[2:], strict=False)]
         if min(gains) >= penalty / 2:
             break
         del left[gains.index(min(gains)) + 1]

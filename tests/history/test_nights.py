@@ -106,6 +106,33 @@ def test_what_comes_from_nothing_is_told_without_a_number_and_is_no_creep(
 
 
 @pytest.mark.parametrize(
+    ("step", "suspects"),
+    [(1.0085, ["driver", "code", "chance"]), (1.03, ["driver", "code"])],
+)
+def test_what_noise_may_have_done_is_suspected_of_chance_too(
+    step: float,
+    suspects: list[str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for night in range(NIGHTS):
+        value = 4e8 + 16e5 * (-1) ** night
+        save(tmp_path, night, value * (step if night >= STEP_AT else 1))
+    (event,) = said(capsys, str(tmp_path))["events"]
+    assert [one["kind"] for one in event["suspects"]] == suspects
+
+
+def test_a_count_is_told_the_same_night_and_may_be_chance_until_the_next(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for night in range(2):
+        save(tmp_path, night, 1e6 * (1 + night), metric="launches")
+    text = printed(capsys, str(tmp_path))
+    assert "launches x2" in text
+    assert "suspect, code r00..r01 suspect, chance until a second night agrees" in text
+
+
+@pytest.mark.parametrize(
     ("gpus", "says"),
     [
         # Workers with a GPU each, whose tests change places.
