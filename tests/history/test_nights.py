@@ -107,7 +107,7 @@ def test_what_comes_from_nothing_is_told_without_a_number_and_is_no_creep(
 
 @pytest.mark.parametrize(
     ("step", "suspects"),
-    [(1.0085, ["driver", "code", "chance"]), (1.03, ["driver", "code"])],
+    [(1.0095, ["driver", "code", "chance"]), (1.03, ["driver", "code"])],
 )
 def test_what_noise_may_have_done_is_suspected_of_chance_too(
     step: float,
