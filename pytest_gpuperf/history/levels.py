@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
 from statistics import median
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from pytest_gpuperf.judge.interval import shown
 from pytest_gpuperf.judge.noise import PRIOR_WEIGHT, judged_unit, on_judged_scale
@@ -44,8 +44,8 @@ _LAGS, _NEAR = (1, 2, 3, 5), 3
 """Nights between values whose differences tell how the noise lasts; the first three, how large."""
 _MEMORY_NIGHTS = 100
 """As many nights as say how the noise lasts count as much as none that does."""
-_FADES = 0.75
-"""What is left a night later of noise that lasts: of slower noise a few nights know little."""
+_FADES, _LASTS = 0.75, 7
+"""What is left a night later of noise that lasts; so many nights of it say as much as one."""
 _AROUND = 30
 """Nights on each side that tell whether a step stands on a slope; a younger history may begin with
 a level of one night."""
@@ -97,8 +97,8 @@ class Trend:
 
     changes: tuple[ChangePoint, ...]
     levels: tuple[float, ...]
-    """Between them, in the metric's unit and as on the GPU that measured most: one more than there
-    are changes. None where all nights stand apart."""
+    """Between them, of each its last month, in the metric's unit and as on the GPU that measured
+    most: one more than there are changes. None where all nights stand apart."""
     noise: float
     """Of a night's value: a share of it, or points."""
     points: bool
@@ -108,18 +108,6 @@ class Trend:
     """Nights that stand apart."""
     pending: float | None = None
     """The change of the last night, where it stands apart by itself: the next will tell."""
-
-
-class _Memory(NamedTuple):
-    """The variance of a night, of which a part is shared with the nights near it."""
-
-    own: float = 1.0
-    shared: float = 0.0
-
-    @property
-    def nights(self) -> float:
-        """How many say as much of a level as one would that shares nothing."""
-        return max(self.own + self.shared * (1 + _FADES) / (1 - _FADES), 1.0)
 
 
 class _JudgedSeries:
@@ -138,7 +126,8 @@ class _JudgedSeries:
         self.spreads = _deviations(_steps(self.scaled), tolerance.scale)
         self.deviation = max(self.spreads[:_NEAR], default=0.0)
         self.sigma = 0.0
-        self.memory = _Memory()
+        self.shared = 0.0
+        """What of a night's variance lasts."""
         self.modes = _modes(self.scaled, tolerance)
         """Which value an exact count has; None of all others."""
         self.stair: list[int] = []
@@ -157,8 +146,8 @@ class _JudgedSeries:
 
     @property
     def lasting(self) -> float:
-        """What noise without a memory would have to be for means to be as uncertain."""
-        return self.sigma * math.sqrt(self.memory.nights)
+        """The noise of nights that share none, whose means are as uncertain."""
+        return self.sigma * math.sqrt(_lasting(self.shared))
 
     def normal(self) -> Array:
         """What is kept, in units of its noise."""
@@ -284,19 +273,23 @@ def _know_noise(members: Sequence[_JudgedSeries]) -> None:
     of_all = np.median([*shares.values()], axis=0) if shares else None
     for line in members:
         own, nights = shares.get(id(line)), len(line.values)
-        both = _memory(own, nights), _memory(of_all, nights * len(shares))
-        line.memory = max(both, key=lambda one: one.nights)
+        line.shared = max(_shared(own, nights), _shared(of_all, nights * len(shares)))
 
 
-def _memory(variances: Array | None, nights: int) -> _Memory:
+def _shared(variances: Array | None, nights: int) -> float:
     """By half the variances of differences between nights: own + shared (1 - fades^lag)."""
     import numpy as np
 
     if variances is None:
-        return _Memory()
-    terms = [[1.0, 1 - _FADES**lag] for lag in _LAGS]
-    own, shared = np.linalg.lstsq(np.array(terms), variances, rcond=None)[0].clip(0).tolist()
-    return _Memory(own, shared * nights / (nights + _MEMORY_NIGHTS))
+        return 0.0
+    terms = np.array([[1.0, 1 - _FADES**lag] for lag in _LAGS])
+    own, shared = np.linalg.lstsq(terms, variances, rcond=None)[0].clip(0).tolist()
+    return float(shared / (own + shared) * nights / (nights + _MEMORY_NIGHTS))
+
+
+def _lasting(shared: float) -> float:
+    """How many nights say as much of a level as one would that shares no noise with others."""
+    return 1 - shared + shared * _LASTS
 
 
 @cache
@@ -461,12 +454,12 @@ def split_by_values(modes: Places, penalty: float) -> list[int]:
     return edges[_cuts(last, len(edges) - 1, 1)].tolist() if nights else []
 
 
-def _sharp(normal: Array, stair: Sequence[int], penalty: float, memory: _Memory) -> list[int]:
+def _sharp(normal: Array, stair: Sequence[int], penalty: float, shared: float) -> list[int]:
     """Those steps of a stair that are steps on a slope, too: the least of the others goes first."""
 
     @cache
     def gain(*edges: int) -> float:
-        step, error = _step_on_slope(normal, edges, memory)
+        step, error = _step_on_slope(normal, edges, shared)
         return (step / error) ** 2
 
     left = [0, *stair, len(normal)]
@@ -478,7 +471,7 @@ def _sharp(normal: Array, stair: Sequence[int], penalty: float, memory: _Memory)
     return left[1:-1]
 
 
-def _step_on_slope(normal: Array, edges: Sequence[int], memory: _Memory) -> tuple[float, float]:
+def _step_on_slope(normal: Array, edges: Sequence[int], shared: float) -> tuple[float, float]:
     """How large a step is between two levels that slope alike, with its error: least squares."""
     import numpy as np
 
@@ -486,8 +479,8 @@ def _step_on_slope(normal: Array, edges: Sequence[int], memory: _Memory) -> tupl
     nights = np.arange(max(first, at - _AROUND), min(last, at + _AROUND))
     terms = np.array([np.ones(len(nights)), nights - at, nights >= at])
     apart = np.abs(nights[:, None] - nights)
-    alike = memory.own * (apart == 0) + memory.shared * _FADES**apart
-    weighed = np.linalg.solve(alike / memory.nights, terms.T)
+    alike = (1 - shared) * (apart == 0) + shared * _FADES**apart
+    weighed = np.linalg.solve(alike / _lasting(shared), terms.T)
     errors = np.linalg.inv(terms @ weighed)
     return float(errors[2] @ weighed.T @ normal[nights]), math.sqrt(float(errors[2, 2]))
 
@@ -497,7 +490,7 @@ def _trend(line: _JudgedSeries, penalty: float) -> Trend:
 
     kept, modes, cuts = line.kept, line.modes, line.stair
     if modes is None:
-        cuts = _sharp(line.normal(), cuts, penalty, line.memory)
+        cuts = _sharp(line.normal(), cuts, penalty, line.shared)
     edges, smooth = [0, *cuts, len(kept)], {*line.stair}.difference(cuts)
     usual = parts = [part for part in np.split(kept, cuts) if len(part)]
     if modes is not None:
@@ -507,7 +500,7 @@ def _trend(line: _JudgedSeries, penalty: float) -> Trend:
     for n, (one, other) in enumerate(pairwise(parts)):
         step = means[n + 1] - means[n], line.lasting * math.sqrt(1 / len(one) + 1 / len(other))
         if smooth.intersection(range(edges[n], edges[n + 2])):
-            size, error = _step_on_slope(line.normal(), edges[n : n + 3], line.memory)
+            size, error = _step_on_slope(line.normal(), edges[n : n + 3], line.shared)
             step = line.lasting * size, line.lasting * error
         changes.append(_change(line, (one, other), means[n], step, penalty))
     moved = None
@@ -515,7 +508,7 @@ def _trend(line: _JudgedSeries, penalty: float) -> Trend:
         moved = shown(float(line.scaled[-1]) - means[-1], line.unit is None)
     return Trend(
         changes=tuple(changes),
-        levels=tuple(float(np.median(line.values[part])) for part in usual),
+        levels=tuple(float(np.median(line.values[part[-_AROUND:]])) for part in usual),
         noise=line.sigma,
         points=line.tolerance.points,
         tolerance=line.tolerance.floor,
