@@ -398,9 +398,8 @@ def _modes(scaled: Array, tolerance: Tolerance) -> Places | None:
     if not tolerance.counted:
         return None
     modes = np.unique(np.rint(scaled * 2 / tolerance.floor), return_inverse=True)[1]
-    steps = np.diff(modes)
-    same = len(steps) - int(np.count_nonzero(steps))
-    return modes if same >= _REPEATED * len(steps) - _EARLY else None
+    repeated = np.diff(modes) == 0
+    return modes if repeated.sum() >= _REPEATED * len(repeated) - _EARLY else None
 
 
 def _know_counts(tests: Sequence[_JudgedSeries], penalty: float) -> None:
@@ -416,7 +415,7 @@ def _know_counts(tests: Sequence[_JudgedSeries], penalty: float) -> None:
         line.stair = split_by_values(line.modes, penalty)
         for part in filter(len, np.split(np.arange(len(line.modes)), line.stair)):
             once = np.bincount(line.modes[part])[line.modes[part]] == 1
-            line.apart[part] = once & (len(part) > LEAST_NIGHTS)
+            line.apart[part] = once & (not once.all())
             went = max(went, float(np.ptp(line.values[part])))
     for line in tests:
         if line.stair[-1:] == [len(line.values) - 1]:
@@ -429,7 +428,7 @@ def split_by_values(modes: Places, penalty: float) -> list[int]:
     """Where levels of an exact count begin, but for the first.
 
     Those of the least sum of -2 ln(share of the night's value in its level) over all nights, and of
-    a penalty for each level and for each value in it. So what is new is a change at once, and a
+    a penalty for each level and each further value in it. So what is new is a change at once, and a
     value of the level when another comes back. Only the last level, or a young first, is one night.
     """
     import numpy as np
@@ -446,9 +445,8 @@ def split_by_values(modes: Places, penalty: float) -> list[int]:
         costs = least[:t] + 2 * (terms[long] - terms[counts].sum(axis=1))
         costs += penalty * (np.count_nonzero(counts, axis=1) - 1)
         if edges[t] < nights:
-            costs[(counts.max(axis=1) < LEAST_NIGHTS) & ((edges[:t] > 0) | (nights > _AROUND))] = (
-                np.inf
-            )
+            alone = counts.max(axis=1) < LEAST_NIGHTS
+            costs[alone & ((edges[:t] > 0) | (nights > _AROUND))] = np.inf
         last[t] = costs.argmin()
         least[t] = costs[last[t]] + penalty
     return edges[_cuts(last, len(edges) - 1, 1)].tolist() if nights else []

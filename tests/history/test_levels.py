@@ -146,6 +146,7 @@ def test_a_value_that_comes_and_goes_is_one_of_its_level(share: float) -> None:
         [(launches, NightlyValues(values, ["a"] * len(values))) for values in asked]
     )
     assert not any(one.changes for one in found)
+    assert [one.at for one in trend([5.0] * 50 + [6.0, 7.0, 9.0], metric=launches).changes] == [50]
     assert as_others.changes == ()
     assert as_others.pending == pytest.approx(1 / 1562)
     assert [[change.at for change in one.changes] for one in (further, stays)] == [[399], [400]]
