@@ -204,7 +204,7 @@ def test_creep_is_told_by_no_night_and_against_the_first(
     assert __main__.main(["history", str(tmp_path)]) == 0
     text = " ".join(capsys.readouterr().out.split())
     assert "Creep: worse than accepted, and no night did it" in text
-    assert "since the first nights, 2026-03-01" in text
+    assert "in 30 nights since the first nights, 2026-03-01" in text
     assert "No level changed" in text
     page, summary = tmp_path / "page.html", tmp_path / "page.md"
     assert __main__.main(["history", str(tmp_path), f"--output={page}", f"--output={summary}"]) == 0
