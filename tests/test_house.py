@@ -48,7 +48,7 @@ STILL_MORE = {
     "judge": 5073,
     "baselines": 2003,
     "measure": 9910,
-    "history": 1529,
+    "history": 1524,
     "report": 5420,
     "plugin": 2744,
     "commands": 3219,

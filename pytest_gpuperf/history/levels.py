@@ -44,8 +44,8 @@ _LAGS, _NEAR = (1, 2, 3, 5), 3
 """Nights between values whose differences tell how the noise lasts; the first three, how large."""
 _MEMORY_NIGHTS = 100
 """As many nights as say how the noise lasts count as much as none that does."""
-_FADES, _LASTS = 0.75, 7
-"""What is left a night later of noise that lasts; so many nights of it say as much as one."""
+_FADES, _LASTS = 0.75, 6
+"""What is left a night later of noise that lasts: what one says takes so many more nights of it."""
 _AROUND = 30
 """Nights on each side that tell whether a step stands on a slope; a younger history may begin with
 a level of one night."""
@@ -147,7 +147,7 @@ class _JudgedSeries:
     @property
     def lasting(self) -> float:
         """The noise of nights that share none, whose means are as uncertain."""
-        return self.sigma * math.sqrt(_lasting(self.shared))
+        return self.sigma * math.sqrt(1 + _LASTS * self.shared)
 
     def normal(self) -> Array:
         """What is kept, in units of its noise."""
@@ -285,11 +285,6 @@ def _shared(variances: Array | None, nights: int) -> float:
     terms = np.array([[1.0, 1 - _FADES**lag] for lag in _LAGS])
     own, shared = np.linalg.lstsq(terms, variances, rcond=None)[0].clip(0).tolist()
     return float(shared / (own + shared) * nights / (nights + _MEMORY_NIGHTS))
-
-
-def _lasting(shared: float) -> float:
-    """How many nights say as much of a level as one would that shares no noise with others."""
-    return 1 - shared + shared * _LASTS
 
 
 @cache
@@ -478,7 +473,7 @@ def _step_on_slope(normal: Array, edges: Sequence[int], shared: float) -> tuple[
     terms = np.array([np.ones(len(nights)), nights - at, nights >= at])
     apart = np.abs(nights[:, None] - nights)
     alike = (1 - shared) * (apart == 0) + shared * _FADES**apart
-    weighed = np.linalg.solve(alike / _lasting(shared), terms.T)
+    weighed = np.linalg.solve(alike / (1 + _LASTS * shared), terms.T)
     errors = np.linalg.inv(terms @ weighed)
     return float(errors[2] @ weighed.T @ normal[nights]), math.sqrt(float(errors[2, 2]))
 
