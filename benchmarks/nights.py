@@ -13,6 +13,9 @@ The noise is assumed, as in benchmarks/judge.py: between nights 0.1 % of cycles 
 it shared by the metrics of a test, a third of the tests with heavy tails, and 1 % of nights slow as
 a whole by 0.5 to 3 %; counts are exact but for one in 200. 2 % of measurements are not there.
 
+Nights that are not white noise are years in memory in which nothing happens (`restless`): noise of
+0.3 % that lasts, seasons, drifts, and counts that flicker.
+
 Times are those of this machine and of what else it does, which `load` says. Exits with 1 where a
 bar is missed.
 """
@@ -69,6 +72,8 @@ SEED = 20260711
 SECONDS, SECONDS_OF_ONE_A_NIGHT, MEMORY = 12.0, 1.0, 600 * 2**20
 """On two cores: of all files, and of one per night of one device."""
 LEAST_FOUND, MOST_FALSE, LEAST_TOLD = 0.95, 1.0, 0.95
+RESTLESS = 3
+"""Device-years of each kind of noise that is not white."""
 
 
 @dataclass(frozen=True)
@@ -321,6 +326,57 @@ def quiet(seeds: range) -> dict[str, int]:
     return {"device_years": len(seeds), "change_points": points, "nights": nights, "most": worst}
 
 
+def _lasting(rng: np.random.Generator, tests: int) -> np.ndarray[Any, Any]:
+    """Noise of 0.3 %, of which 70 % is left a night later."""
+    noise = rng.normal(size=(tests, NIGHTS))
+    for night in range(1, NIGHTS):
+        noise[:, night] = 0.7 * noise[:, night - 1] + np.sqrt(1 - 0.7**2) * noise[:, night]
+    return 0.003 * noise
+
+
+def restless(seeds: range) -> dict[str, int]:
+    """In so many years without a cause, nights on which a level is said to have changed."""
+    year = np.arange(NIGHTS) / NIGHTS
+    false = {}
+    for name in (
+        "noise of all tests that lasts",
+        "noise of each test that lasts",
+        "season of 1 %",
+        "season of 1 %, noise of 0.2 %",
+        "drift of 1.5 %",
+        "launches +1 in 5 %",
+        "launches +1 in 30 %",
+        "allocations 0 or 1 in 5 %",
+    ):
+        false[name] = 0
+        for seed in seeds:
+            rng = np.random.default_rng([SEED, 8, seed])
+            series = values(rng, NIGHTS, 0, [])
+            moved = {
+                "noise of all tests that lasts": _lasting(rng, 1),
+                "noise of each test that lasts": _lasting(rng, TESTS),
+                "season of 1 %": 0.01 * np.sin(2 * np.pi * year),
+                "season of 1 %, noise of 0.2 %": 0.01 * np.sin(2 * np.pi * year)
+                + rng.normal(size=(TESTS, NIGHTS)) * 0.002,
+                "drift of 1.5 %": 0.015 * year,
+            }.get(name, 0.0 * year)
+            share = 0.3 if "30 %" in name else 0.05
+            flickers = rng.random((TESTS, NIGHTS)) < share
+            series["driver_allocations"] = 1.0 * flickers * ("allocations" in name)
+            series["launches"] = series["launches"] + flickers * ("launches" in name)
+            for metric, (_, kind) in METRICS.items():
+                if kind == "cycle":
+                    series[metric] = series[metric] * np.exp(moved)
+            asked = [
+                (catalogue().metrics[metric], NightlyValues([*of_all[t]], [""] * NIGHTS))
+                for metric, of_all in series.items()
+                for t in range(TESTS)
+            ]
+            changes = [change for trend in trends(asked) for change in trend.changes]
+            false[name] += len({change.at for change in changes if change.matters})
+    return false
+
+
 def years(seeds: range) -> dict[str, Any]:
     """Years of all devices, of each seed with other causes and another noise, in memory.
 
@@ -428,6 +484,7 @@ def main() -> int:
             **told(history(recollect(runs)), made),
             "prompt": prompt(NIGHTS, range(40)),
             "quiet": quiet(range(20)),
+            "restless": restless(range(RESTLESS)),
             "years": years(range(options.seeds)),
         }
     text = json.dumps(result, indent=1)
@@ -442,6 +499,7 @@ def main() -> int:
         or result["steps_found_at_their_night"] < LEAST_FOUND * result["steps_of_1_percent"]
         or result["false_events"] > MOST_FALSE * len(DEVICES) * options.nights / NIGHTS
         or result["quiet"]["nights"] > MOST_FALSE * result["quiet"]["device_years"]
+        or max(result["restless"].values()) > MOST_FALSE * RESTLESS
         or result["years"]["false_nights"] > MOST_FALSE * result["years"]["device_years"]
         or result["years"]["steps_found_at_their_night"]
         < LEAST_FOUND * result["years"]["steps_of_1_percent"]

@@ -1,30 +1,20 @@
 """Change points: on which nights a metric's level became another one, and what stays within noise.
 
-Penalised least squares over a series of nights, with a noise that is known, so that nothing is to
-be tuned. With values z in units of that noise, and M points in all the series that are looked at
-together, the segments are those of the least
+A series is levels, which may slope, and noise, of which a part lasts for some nights. Penalised
+least squares finds the nearest stair; those of its steps stay that are steps on a slope, too. An
+exact count has no noise, but values: docs/history.md says how, and why nothing is to be tuned.
 
-    sum over segments of (z - mean of its segment)^2 + 2 ln(M) (segments - 1)
-
-by which about a sixth of a change point is false in a whole history (docs/history.md says why).
-
-A segment has two nights at least: one night that stands apart is no change of level, and is set
-aside like a process that does (`noise.py`), the last one too, until the next night agrees with it.
-
-A night on which the machine is slow moves all series of a device at once. Two such nights that are
-near each other look like a level of two nights in any of them. So the medians, over all series of a
-class, of the steps between nights are judged first, as a series of its own (`_apart_together`):
-its noise is that of a median, and two slow nights seldom agree in it by chance. The nights that
-stand apart there are set aside in all series; a level that the machine keeps for two nights is one.
+A night that stands apart is set aside like a process that does (`noise.py`), the last one until the
+next agrees. What the medians, over a class, of the steps between nights say, is of the machine.
 """
 
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -50,8 +40,19 @@ OUTLIER_SPREADS = 5
 """A night further than this many spreads from its neighbours stands apart."""
 MAD_TO_SIGMA = 1.4826
 """The standard deviation of normal noise over its median absolute deviation."""
-_LAGS = (1, 2, 3)
-"""Nights between values whose differences tell the noise: it may last for more than a night."""
+_LAGS, _NEAR = (1, 2, 3, 5), 3
+"""Nights between values whose differences tell how the noise lasts; the first three, how large."""
+_MEMORY_NIGHTS = 100
+"""As many nights as say how the noise lasts count as much as none that does."""
+_FADES, _LASTS = 0.75, 6
+"""What is left a night later of noise that lasts: what one says takes so many more nights of it."""
+_AROUND = 30
+"""Nights on each side that tell whether a step stands on a slope; a younger history may begin with
+a level of one night."""
+_DOUBT = 1.5
+"""A change may be chance that so many times the noise makes once in a history."""
+_REPEATED, _EARLY = 0.4, 0.7
+"""A count is exact if so many nights repeat the one before, but for a change among the first."""
 _MOST_STEPS = 0.1
 """No more than this share of the differences are of changes; of more, they are the noise."""
 _RARELY = 1e-3
@@ -86,6 +87,8 @@ class ChangePoint:
     """None of a metric that is neither better nor worse."""
     matters: bool
     """Beyond the metric's tolerance: smaller ones are only known."""
+    doubtful: bool
+    """As small as noise makes once in a history, or a count's of one night: it may be chance."""
 
 
 @dataclass(frozen=True)
@@ -94,8 +97,8 @@ class Trend:
 
     changes: tuple[ChangePoint, ...]
     levels: tuple[float, ...]
-    """Between them, in the metric's unit and as on the GPU that measured most: one more than there
-    are changes. None where all nights stand apart."""
+    """Between them, of each its last month, in the metric's unit and as on the GPU that measured
+    most: one more than there are changes. None where all nights stand apart."""
     noise: float
     """Of a night's value: a share of it, or points."""
     points: bool
@@ -114,15 +117,22 @@ class _JudgedSeries:
         import numpy as np
 
         self.metric, self.nights, self.tolerance = metric, nights, tolerance
-        self.noise_class = (metric.metric_class.value, metric.percentage)
         self.values = _as_on_one_gpu(nights, tolerance)
         """In the metric's unit."""
         self.unit = judged_unit(self.values.tolist(), tolerance)
         """Of the judged scale; None of logarithms."""
         self.scaled = np.array(on_judged_scale(self.values.tolist(), self.unit))
         """So that differences are what is judged: logarithms, shares or points."""
-        self.deviation = _deviation(_steps(self.scaled), tolerance.scale)
+        self.spreads = _deviations(_steps(self.scaled), tolerance.scale)
+        self.deviation = max(self.spreads[:_NEAR], default=0.0)
         self.sigma = 0.0
+        self.shared = 0.0
+        """What of a night's variance lasts."""
+        self.modes = _modes(self.scaled, tolerance)
+        """Which value an exact count has; None of all others."""
+        self.stair: list[int] = []
+        """Where levels begin among what is kept, but for the first."""
+        self.pending = False
         self.apart: Flags = np.zeros(len(self.values), dtype=bool)
         self.places: Places = np.arange(len(self.values))
         """Of its nights among those of the device."""
@@ -134,10 +144,15 @@ class _JudgedSeries:
 
         return np.flatnonzero(~self.apart)
 
+    @property
+    def lasting(self) -> float:
+        """The noise of nights that share none, whose means are as uncertain."""
+        return self.sigma * math.sqrt(1 + _LASTS * self.shared)
+
     def normal(self) -> Array:
         """What is kept, in units of its noise."""
         kept = self.scaled[self.kept]
-        return (kept - kept[0]) / self.sigma if len(kept) else kept
+        return (kept - kept[0]) / self.lasting if len(kept) else kept
 
 
 def trends(
@@ -153,20 +168,26 @@ def trends(
         _JudgedSeries(metric, nights, tolerance_for(metric, None, calibration))
         for metric, nights in series
     ]
-    classes: dict[tuple[str, bool], list[_JudgedSeries]] = {}
+    penalty = 2 * math.log(max(sum(len(line.values) for line in lines), 2))
+    noisy = [line for line in lines if line.modes is None]
+    alike: dict[object, list[_JudgedSeries]] = {}
     for line in lines:
-        classes.setdefault(line.noise_class, []).append(line)
-    for members in classes.values():
+        of_class = line.metric.metric_class, line.metric.percentage
+        alike.setdefault(of_class if line.modes is None else line.metric.name, []).append(line)
+    nights = _place(noisy)
+    for members in alike.values():
+        if members[0].modes is not None:
+            _know_counts(members, penalty + 4)
+            continue
         _know_noise(members)
-    for line in lines:
-        line.apart = _apart(_steps(line.scaled), line.sigma, len(line.values))
-    pending = [bool(len(line.apart)) and bool(line.apart[-1]) for line in lines]
-    nights = _place(lines)
-    for members in classes.values():
+        for line in members:
+            line.apart = _apart(_steps(line.scaled), line.sigma, len(line.values))
+            line.pending = bool(line.apart[-1:].any())
         _set_aside_together(members, nights)
-    normal = [line.normal() for line in lines]
-    cuts = segmented(normal, 2 * math.log(max(sum(map(len, normal)), 2)))
-    return list(map(_trend, lines, cuts, pending))
+    stairs = segmented([line.normal() for line in noisy], penalty)
+    for line, stair in zip(noisy, stairs, strict=True):
+        line.stair = stair
+    return [_trend(line, penalty) for line in lines]
 
 
 def segmented(series: Sequence[Array], penalty: float) -> list[list[int]]:
@@ -197,11 +218,11 @@ def segmented(series: Sequence[Array], penalty: float) -> list[list[int]]:
     return [_cuts(before, len(values)) for before, values in zip(last, series, strict=True)]
 
 
-def _cuts(last: Places, nights: int) -> list[int]:
+def _cuts(last: Places, nights: int, least: int = LEAST_NIGHTS) -> list[int]:
     """Where segments begin, by where the last one of each length does."""
     cuts: list[int] = []
     t = nights
-    while t >= LEAST_NIGHTS and (t := int(last[t])):
+    while t >= least and (t := int(last[t])):
         cuts.append(t)
     return cuts[::-1]
 
@@ -235,7 +256,9 @@ def _as_on_one_gpu(nights: NightlyValues, tolerance: Tolerance) -> Array:
 
 
 def _know_noise(members: Sequence[_JudgedSeries]) -> None:
-    """Sets the standard deviation of a night's value of each of one class, on the judged scale."""
+    """Sets the noise of each of one class on the judged scale, and how it lasts."""
+    import numpy as np
+
     known = [line.deviation for line in members if len(line.values) > LEAST_NIGHTS]
     shared = median(known) if known else 0.0
     for line in members:
@@ -245,6 +268,23 @@ def _know_noise(members: Sequence[_JudgedSeries]) -> None:
             # The others of a class may be of steps that wait for the host, and far noisier.
             of_class = min(shared, line.deviation * _most_times(seen))
         line.sigma = _pooled(max(line.tolerance.scale, of_class), line.deviation, seen)
+    long = [one for one in members if len(one.values) > _AROUND and one.deviation]
+    shares = {id(one): np.square(one.spreads) / one.deviation**2 for one in long}
+    of_all = np.median([*shares.values()], axis=0) if shares else None
+    for line in members:
+        own, nights = shares.get(id(line)), len(line.values)
+        line.shared = max(_shared(own, nights), _shared(of_all, nights * len(shares)))
+
+
+def _shared(variances: Array | None, nights: int) -> float:
+    """By half the variances of differences between nights: own + shared (1 - fades^lag)."""
+    import numpy as np
+
+    if variances is None:
+        return 0.0
+    terms = np.array([[1.0, 1 - _FADES**lag] for lag in _LAGS])
+    own, shared = np.linalg.lstsq(terms, variances, rcond=None)[0].clip(0).tolist()
+    return float(shared / (own + shared) * nights / (nights + _MEMORY_NIGHTS))
 
 
 @cache
@@ -265,14 +305,14 @@ def _steps(values: Array) -> Steps:
     return {lag: values[lag:] - values[:-lag] for lag in _LAGS}
 
 
-def _deviation(steps: Steps, assumed: float) -> float:
-    """From differences between nights, which a change of level moves once.
+def _deviations(steps: Steps, assumed: float) -> list[float]:
+    """Of each lag, from differences between nights, which a change of level moves once.
 
     Without those that are of changes or of nights that stand apart: few, and far beyond the others.
     """
     import numpy as np
 
-    largest = 0.0
+    spreads = []
     for lag, of_lag in steps.items():
         sizes = np.abs(of_lag) / math.sqrt(2)
         if len(sizes) < LEAST_NIGHTS:
@@ -280,8 +320,8 @@ def _deviation(steps: Steps, assumed: float) -> float:
         robust = max(MAD_TO_SIGMA * float(np.median(sizes)), assumed / PRIOR_WEIGHT)
         near = sizes[sizes <= OUTLIER_SPREADS * robust]
         used = near if len(near) >= (1 - _MOST_STEPS * lag) * len(sizes) - 2 * lag else sizes
-        largest = max(largest, math.sqrt(float(used @ used) / len(used)) if len(used) else 0.0)
-    return largest
+        spreads.append(math.sqrt(float(used @ used) / len(used)) if len(used) else 0.0)
+    return spreads
 
 
 def _apart(steps: Steps, sigma: float, nights: int) -> Flags:
@@ -329,7 +369,8 @@ def _set_aside_together(members: Sequence[_JudgedSeries], nights: int) -> None:
     steps = {lag: _medians(table[lag:] - table[:-lag]) for lag in _LAGS}
     shared = median(line.sigma for line in members)
     known = {lag: of_lag[~np.isnan(of_lag)] for lag, of_lag in steps.items()}
-    sigma = _pooled(shared, _deviation(known, shared), max(nights - 1, 0))
+    seen = max(_deviations(known, shared)[:_NEAR], default=0.0)
+    sigma = _pooled(shared, seen, max(nights - 1, 0))
     together = _apart(steps, sigma, nights)
     for line in members:
         line.apart = line.apart | together[line.places]
@@ -339,49 +380,159 @@ def _medians(rows: Array) -> Array:
     """The median of each row, of what is there; NaN where nothing is."""
     import numpy as np
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # of a row without any
-        middle: Array = np.nanmedian(rows, axis=1)
+    there = ~np.isnan(rows).all(axis=1)
+    middle = np.full(len(rows), np.nan)
+    middle[there] = np.nanmedian(rows[there], axis=1)
     return middle
 
 
-def _trend(line: _JudgedSeries, cuts: Sequence[int], pending: bool) -> Trend:
+def _modes(scaled: Array, tolerance: Tolerance) -> Places | None:
+    """Of each night which value it has, but for half the tolerance; None where few repeat one."""
     import numpy as np
 
-    kept, tolerance = line.kept, line.tolerance
-    parts = [part for part in np.split(kept, list(cuts)) if len(part)]
-    means = [float(line.scaled[part].sum()) / len(part) for part in parts]
+    if not tolerance.counted:
+        return None
+    modes = np.unique(np.rint(scaled * 2 / tolerance.floor), return_inverse=True)[1]
+    repeated = np.diff(modes) == 0
+    return modes if repeated.sum() >= _REPEATED * len(repeated) - _EARLY else None
+
+
+def _know_counts(tests: Sequence[_JudgedSeries], penalty: float) -> None:
+    """Sets the levels of one exact count in all tests, and what stands apart in them.
+
+    A new value of the last night does, too, if it is no further away than others that have gone.
+    """
+    import numpy as np
+
+    went = 0.0
+    for line in tests:
+        assert line.modes is not None
+        line.stair = split_by_values(line.modes, penalty)
+        for part in filter(len, np.split(np.arange(len(line.modes)), line.stair)):
+            once = np.bincount(line.modes[part])[line.modes[part]] == 1
+            line.apart[part] = once & (not once.all())
+            went = max(went, float(np.ptp(line.values[part])))
+    for line in tests:
+        if line.stair[-1:] == [len(line.values) - 1]:
+            line.pending = bool(abs(line.values[-1] - line.values[-2]) <= went)
+            line.apart[-1] = line.pending
+        line.stair = np.searchsorted(line.kept, line.stair).tolist()
+
+
+def split_by_values(modes: Places, penalty: float) -> list[int]:
+    """Where levels of an exact count begin, but for the first.
+
+    Those of the least sum of -2 ln(share of the night's value in its level) over all nights, and of
+    a penalty for each level and each further value in it. So what is new is a change at once, and a
+    value of the level when another comes back. Only the last level, or a young first, is one night.
+    """
+    import numpy as np
+
+    nights = len(modes)
+    edges = np.flatnonzero(np.diff(modes, prepend=-1, append=-1))
+    seen = np.zeros((nights + 1, int(modes.max(initial=0)) + 1), dtype=np.intp)
+    seen[np.arange(nights) + 1, modes] = 1
+    seen = seen.cumsum(axis=0)[edges]
+    terms = np.arange(nights + 1) * np.log(np.maximum(np.arange(nights + 1), 1))
+    least, last = np.zeros(len(edges)), np.zeros(len(edges), dtype=np.intp)
+    for t in range(1, len(edges)):
+        counts, long = seen[t] - seen[:t], edges[t] - edges[:t]
+        costs = least[:t] + 2 * (terms[long] - terms[counts].sum(axis=1))
+        costs += penalty * (np.count_nonzero(counts, axis=1) - 1)
+        if edges[t] < nights:
+            alone = counts.max(axis=1) < LEAST_NIGHTS
+            costs[alone & ((edges[:t] > 0) | (nights > _AROUND))] = np.inf
+        last[t] = costs.argmin()
+        least[t] = costs[last[t]] + penalty
+    return edges[_cuts(last, len(edges) - 1, 1)].tolist() if nights else []
+
+
+def _sharp(normal: Array, stair: Sequence[int], penalty: float, shared: float) -> list[int]:
+    """Those steps of a stair that are steps on a slope, too: the least of the others goes first."""
+
+    @cache
+    def gain(*edges: int) -> float:
+        step, error = _step_on_slope(normal, edges, shared)
+        return (step / error) ** 2
+
+    left = [0, *stair, len(normal)]
+    while len(left) > 2:
+        gains = [gain(*edges) for edges in zip(left, left[1:], left[2:], strict=False)]
+        if min(gains) >= penalty / 2:
+            break
+        del left[gains.index(min(gains)) + 1]
+    return left[1:-1]
+
+
+def _step_on_slope(normal: Array, edges: Sequence[int], shared: float) -> tuple[float, float]:
+    """How large a step is between two levels that slope alike, with its error: least squares."""
+    import numpy as np
+
+    first, at, last = edges
+    nights = np.arange(max(first, at - _AROUND), min(last, at + _AROUND))
+    terms = np.array([np.ones(len(nights)), nights - at, nights >= at])
+    apart = np.abs(nights[:, None] - nights)
+    alike = (1 - shared) * (apart == 0) + shared * _FADES**apart
+    weighed = np.linalg.solve(alike / (1 + _LASTS * shared), terms.T)
+    errors = np.linalg.inv(terms @ weighed)
+    return float(errors[2] @ weighed.T @ normal[nights]), math.sqrt(float(errors[2, 2]))
+
+
+def _trend(line: _JudgedSeries, penalty: float) -> Trend:
+    import numpy as np
+
+    kept, modes, cuts = line.kept, line.modes, line.stair
+    if modes is None:
+        cuts = _sharp(line.normal(), cuts, penalty, line.shared)
+    edges, smooth = [0, *cuts, len(kept)], {*line.stair}.difference(cuts)
+    usual = parts = [part for part in np.split(kept, cuts) if len(part)]
+    if modes is not None:
+        usual = [part[modes[part] == np.bincount(modes[part]).argmax()] for part in parts]
+    means = [float(line.scaled[part].sum()) / len(part) for part in usual]
+    changes = []
+    for n, (one, other) in enumerate(pairwise(parts)):
+        step = means[n + 1] - means[n], line.lasting * math.sqrt(1 / len(one) + 1 / len(other))
+        if smooth.intersection(range(edges[n], edges[n + 2])):
+            size, error = _step_on_slope(line.normal(), edges[n : n + 3], line.shared)
+            step = line.lasting * size, line.lasting * error
+        changes.append(_change(line, (one, other), means[n], step, penalty))
     moved = None
-    if pending and len(kept):
+    if line.pending and len(kept):
         moved = shown(float(line.scaled[-1]) - means[-1], line.unit is None)
-    pairs = zip(parts[:-1], parts[1:], means[:-1], means[1:], strict=True)
     return Trend(
-        changes=tuple(_change(line, *pair) for pair in pairs),
-        levels=tuple(float(np.median(line.values[part])) for part in parts),
+        changes=tuple(changes),
+        levels=tuple(float(np.median(line.values[part[-_AROUND:]])) for part in usual),
         noise=line.sigma,
-        points=tolerance.points,
-        tolerance=tolerance.floor,
+        points=line.tolerance.points,
+        tolerance=line.tolerance.floor,
         set_aside=tuple(np.flatnonzero(line.apart).tolist()),
         pending=moved,
     )
 
 
-def _change(line: _JudgedSeries, one: Places, other: Places, old: float, new: float) -> ChangePoint:
-    """Between the nights of two levels, with these means on the judged scale."""
+def _change(
+    line: _JudgedSeries,
+    parts: tuple[Places, Places],
+    old: float,
+    found: tuple[float, float],
+    penalty: float,
+) -> ChangePoint:
+    """Between the nights of two levels: a step from the old one and its error, as judged."""
+    step, error = found
     logarithmic = line.unit is None
-    change = shown(new - old, logarithmic)
-    error = line.sigma * math.sqrt(1 / len(one) + 1 / len(other))
+    change = shown(step, logarithmic)
     of_old = 1.0 if logarithmic or line.tolerance.points else old
     worse = None
     if line.metric.direction is not Direction.NEUTRAL:
         # As in a verdict, a step that lost torch.compile is not better.
-        lost = line.metric.name == COMPILED and not logarithmic and not new
+        lost = line.metric.name == COMPILED and not logarithmic and not old + step
         worse = lost or (change > 0) is (line.metric.direction is Direction.LOWER)
     return ChangePoint(
-        before=int(one[-1]),
-        at=int(other[0]),
+        before=int(parts[0][-1]),
+        at=int(parts[1][0]),
         change=change / of_old if of_old else None,
         error=error / (abs(of_old) or 1.0),
         worse=worse,
         matters=abs(change) > line.tolerance.floor,
+        doubtful=abs(step) < _DOUBT * math.sqrt(penalty) * error or len(parts[1]) < LEAST_NIGHTS,
     )

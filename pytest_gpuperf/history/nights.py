@@ -363,6 +363,10 @@ def _event(source: Recollection, day: int, workload: str, moves: Sequence[Move])
     before, now = (_night(source, closest.series.seen, at) for at in closest.nights)
     # Another workload explains the change by itself.
     by_workload = (Suspect(SuspectKind.WORKLOAD, workload),) if workload else ()
+    small = any(move.change.error for move in moves)
+    doubt = "as noise makes it once in a history" if small else "until a second night agrees"
+    doubtful = all(move.change.doubtful for move in moves)
+    by_chance = (Suspect(SuspectKind.CHANCE, doubt),) if doubtful else ()
     old, new = (source.files[largest[0].series.seen.files[at]] for at in largest[0].nights)
     return LevelChange(
         device=closest.series.key[2:],
@@ -371,7 +375,7 @@ def _event(source: Recollection, day: int, workload: str, moves: Sequence[Move])
         revisions=(before.surroundings.revision, now.surroundings.revision),
         files=(old, new),
         moves=tuple(largest),
-        suspects=by_workload or differences(before, now),
+        suspects=by_workload or (*differences(before, now), *by_chance),
     )
 
 

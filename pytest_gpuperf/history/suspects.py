@@ -2,7 +2,8 @@
 
 A list of facts, not of chances. Its order is that of `SuspectKind`: first what seldom differs, so
 that a night on which it does says much (a driver, a library, another kind of GPU, the machine);
-then the code, which differs nearly every night; last another GPU that is not known to differ.
+then the code, which differs nearly every night; another GPU that is not known to differ; last
+chance, where a change is so small or so new that nothing need have changed at all.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ class SuspectKind(str, Enum):
     CODE = "code"
     GPU = "GPU"
     """Another one that is not known to differ."""
+    CHANCE = "chance"
 
 
 _ORDER = list(SuspectKind)

@@ -105,6 +105,26 @@ def test_what_comes_from_nothing_is_told_without_a_number_and_is_no_creep(
     assert [change["change"] for change in event["changes"]] == [None]
 
 
+def test_what_noise_may_have_done_is_suspected_of_chance_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for night in range(NIGHTS):
+        value = 4e8 + 16e5 * (-1) ** night
+        save(tmp_path, night, value * (1.0095 if night >= STEP_AT else 1))
+    (event,) = said(capsys, str(tmp_path))["events"]
+    assert [one["kind"] for one in event["suspects"]] == ["driver", "code", "chance"]
+
+
+def test_a_count_is_told_the_same_night_and_may_be_chance_until_the_next(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for night in range(2):
+        save(tmp_path, night, 1e6 * (1 + night), metric="launches")
+    text = printed(capsys, str(tmp_path))
+    assert "launches x2" in text
+    assert "suspect, code r00..r01 suspect, chance until a second night agrees" in text
+
+
 @pytest.mark.parametrize(
     ("gpus", "says"),
     [
@@ -184,7 +204,8 @@ def test_creep_is_told_by_no_night_and_against_the_first(
     assert __main__.main(["history", str(tmp_path)]) == 0
     text = " ".join(capsys.readouterr().out.split())
     assert "Creep: worse than accepted, and no night did it" in text
-    assert "since the first nights, 2026-03-01" in text
+    assert "in 30 nights since the first nights, 2026-03-01" in text
+    assert "No level changed" in text
     page, summary = tmp_path / "page.html", tmp_path / "page.md"
     assert __main__.main(["history", str(tmp_path), f"--output={page}", f"--output={summary}"]) == 0
     for file in (page, summary):

@@ -191,14 +191,15 @@ def gap_text(one: MetricHistory) -> str:
 
 
 def _creeping(past: History, keys: Collection[SeriesKey]) -> Iterator[tuple[str, str]]:
-    """As in "cycles +3.10 % since the first nights, 2026-01-02, of which +1.20 % in steps"."""
+    """As in "cycles +3.10 % in 90 nights since the first nights, 2026-01-02"."""
     for one, creep in past.creeping:
         if one.key not in keys:
             continue
         points = creep.drift.points
         change = units.from_zero_or(creep.drift.change, points=points)
         origin = "the baseline's origin of" if creep.of_baseline else "the first nights,"
-        said = f"{one.metric.name} {change} since {origin} {creep.since}"
+        span = "" if creep.of_baseline else f" in {counted(len(one.seen.days), 'night')}"
+        said = f"{one.metric.name} {change}{span} since {origin} {creep.since}"
         if creep.steps and math.isfinite(creep.steps):
             said += f", of which {units.moved(creep.steps, points=points)} in steps"
         yield title(past, one), said
