@@ -17,7 +17,6 @@ from pytest_gpuperf.catalogue.units import moved
 from pytest_gpuperf.judge.drift import Drift, Recorded, drifts
 from pytest_gpuperf.judge.interval import centre, medians
 from pytest_gpuperf.judge.noise import (
-    LEAST_GROUP,
     PRIOR_WEIGHT,
     Variance,
     on_judged_scale,
@@ -96,7 +95,7 @@ def _odd_process(measurements: Sequence[Measurement]) -> str:
             continue
         allowed, logs = tolerance_for(metric, written), on_judged_scale(values, None)
         assumed = Variance(allowed.scale**2, PRIOR_WEIGHT)
-        for odd in outliers(logs, [range(len(logs))], assumed, least=LEAST_GROUP - 1):
+        for odd in outliers(logs, [range(len(logs))], assumed, least=PROCESSES_NEEDED - 1):
             away = math.expm1(logs[odd] - fmean(v for n, v in enumerate(logs) if n != odd))
             if abs(away) > allowed.floor:
                 return (

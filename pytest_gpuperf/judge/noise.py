@@ -14,6 +14,7 @@ compared with what the baseline's GPUs predict for one whose canary reads as thi
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -54,7 +55,7 @@ DAYS_WEIGHT = 20
 CLEARLY = 2
 """A spread so many times what was assumed is another one."""
 LEAST_WEIGHT = 2
-"""Degrees of freedom that the spread of a class counts for at least, however noisy it is."""
+"""Degrees of freedom that what is assumed counts for at least, however noisy it is."""
 WILD_SPREADS = 4
 """A metric so many times noisier than its class's median is not of its class's kind."""
 OUTLIER_RATE = 1e-4
@@ -64,8 +65,8 @@ MOST_OUTLIERS = 2
 have two modes, and then the second one is no outlier but the metric's nature."""
 _LARGEST = 1e100
 """A change whose square is a number, as of what was next to zero."""
-LEAST_GROUP = 3
-"""Two processes that differ do not say which of them is odd."""
+LEAST_GROUP = 4
+"""So many have to remain: of five noisy ones three agree by chance too often."""
 
 
 @dataclass(frozen=True)
@@ -255,9 +256,9 @@ def scales(
 ) -> dict[str, Scale]:
     """The scale of each of these metrics, which are of one noise class and share its spread.
 
-    `values` are on the judged scale, one per process, or differences of two each. Outliers are set
-    aside, but of counts, and what is left pooled by `spreads`, with s0 as what is assumed, for 20
-    degrees of freedom.
+    `values` are on the judged scale, one per process, or differences of two each. An outlier
+    in most of the metrics is set aside, as a process is slow as a whole; none of counts is. What is
+    left is pooled by `spreads`, with s0 as what is assumed, for 20 degrees of freedom.
     """
     groups = {}
     for name, series in values.items():
@@ -270,6 +271,9 @@ def scales(
         n: frozenset() if tolerances[n].counted else outliers(values[n], groups[n], assumed[n])
         for n in values
     }
+    votes = Counter(position for odd in aside.values() for position in odd)
+    together = frozenset(p for p, count in votes.items() if 2 * count > len(values))
+    aside = {name: odd & together for name, odd in aside.items()}
     kept = {
         name: [[values[name][p] for p in group if p not in aside[name]] for group in groups[name]]
         for name in values

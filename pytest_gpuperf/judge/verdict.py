@@ -413,10 +413,10 @@ def decide(
     if outside and beyond_chance and _all_beyond(look, floor):
         beyond = Outcome.REGRESSED if worse > 0 else Outcome.IMPROVED
         return beyond, "from-zero" if look.from_zero else "beyond-floor"
-    if look.widened > MOST_WIDENED:
-        return Outcome.REPORTED, TOO_NOISY
     if outside and (worse > 0 or two_sided):
         return Outcome.INCONCLUSIVE, UNSURE
+    if look.widened > MOST_WIDENED:
+        return Outcome.REPORTED, TOO_NOISY
     # Whether it is a small gain is worth no further process.
     lost = abs(worse) if two_sided else worse
     if lost + look.margin < look.equivalence:

@@ -153,7 +153,6 @@ CLAIMS = (
         denominator="fused",
         below=1,
         architectures=_EVERY_GPU,
-        verified=("sm90",),
         source=f"{_B} does so, without a number of its own",
     ),
     Claim(

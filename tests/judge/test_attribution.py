@@ -301,7 +301,7 @@ T_OF_20 = 2.0860
         # Quieter than is assumed, which counts for 20 degrees of freedom beside the 2 seen.
         (0.0, 20 / 22, 2.0739),
         (0.5, 21 / 22, 2.0739),
-        # Noisier: it is what was seen; and that alone, for one degree more, beyond twice the spread.
+        # Noisier: it is what was seen; and that alone (and 1) beyond twice the spread.
         (1.41, 2 * 1.41**2, 2.0739),
         (1.42, 2 * 1.42**2, 3.1824),
     ],

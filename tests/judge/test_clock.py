@@ -481,8 +481,8 @@ def said_by_entry(
 def test_a_baseline_of_two_clocks_says_what_the_clock_does_to_kernels() -> None:
     """ConvNeXt's 21 time steps on two H100s, the baseline's five processes at 1980 and 1995 MHz.
 
-    The same code, and at one clock none is in doubt: 20 of them are held to 0.7 %. Where no clock
-    is known 5 are, and the others to what the clocks make of the baseline.
+    The same code, and at one clock none is in doubt: 19 of them are held to 0.7 %. Where no clock
+    is known 4 are, and the others to what the clocks make of the baseline.
     """
     sessions = ("alone-0", "alone-1", "beside-0", "beside-1")
     accepted = [
@@ -504,6 +504,6 @@ def test_a_baseline_of_two_clocks_says_what_the_clock_does_to_kernels() -> None:
         (False, Outcome.UNCHANGED): 19,
         (False, Outcome.INCONCLUSIVE): 2,
     }
-    assert [sum(one < 0.007 for one in held[known]) for known in (True, False)] == [20, 5]
+    assert [sum(one < 0.007 for one in held[known]) for known in (True, False)] == [19, 4]
     assert all(one <= plain for one, plain in zip(held[True], held[False], strict=True))
     assert max(held[False]) == pytest.approx(0.045, abs=5e-4)

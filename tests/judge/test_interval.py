@@ -236,10 +236,10 @@ def test_counts_that_do_not_depend_on_the_gpu_are_compared_with_all() -> None:
 
 def test_an_outlier_is_left_out_with_its_gpu_and_day() -> None:
     """Whatever else is on file of it: positions stay aligned."""
-    baseline = one_each(1.2e6, 1e6, 1.02e6, 1e6, 1.02e6, 1e6)
-    gpus = on_gpus((ONE, ONE, OTHER, ONE, OTHER, ONE), ONE, days="abcdef")
+    baseline = one_each(1.2e6, 1e6, 1.02e6, 1e6, 1.02e6, 1e6, 1e6)
+    gpus = on_gpus((ONE, ONE, OTHER, ONE, OTHER, ONE, ONE), ONE, days="abcdefg")
     look = difference([[1e6]], baseline, CYCLES, gpus)
-    rest = on_gpus((ONE, OTHER, ONE, OTHER, ONE), ONE, days="bcdef")
+    rest = on_gpus((ONE, OTHER, ONE, OTHER, ONE, ONE), ONE, days="bcdefg")
     assert look == difference([[1e6]], baseline[1:], CYCLES, rest)
     assert look.change == pytest.approx(0, abs=1e-12)
 

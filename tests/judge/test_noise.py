@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 
@@ -65,7 +66,7 @@ def set_aside_by_hand(values: Sequence[float], scale: float, weight: float = 20)
     far = sorted(range(count), key=lambda i: -abs(values[i] - middle))
     for most in (2, 1):
         odd, rest = far[:most], [values[i] for i in far[most:]]
-        if len(rest) < 3:
+        if len(rest) < 4:
             continue
         square, degrees = pooled_by_hand(scale**2, weight, rest)
         reach = stats.t.isf(1e-4, degrees) * math.sqrt(square * (1 + 1 / len(rest)))
@@ -171,20 +172,19 @@ def test_up_to_two_that_chance_takes_no_further_are_set_aside_unless_they_agree(
         # Where the others differ by more themselves, it is not that odd.
         ([-5 * S0, 5 * S0, 0, 0, 2 * outside], set()),
         # Two that have nothing in common.
-        ([0.02, 0, 0, 0, -0.02], {0, 4}),
-        ([0, 0.01, 0, 0.03, 0], {1, 3}),
+        ([0.02, 0, 0, 0, 0, -0.02], {0, 5}),
+        ([0, 0.01, 0, 0.03, 0, 0], {1, 3}),
         # Two that agree as well as the others do are a second mode.
-        ([0, 0, 0, 0.02, 0.02], set()),
-        ([0, 0, 0, 0.02, 0.02 + S0], set()),
-        ([0, 0, 0, 0.02, 0.03], {3, 4}),
+        ([0, 0, 0, 0, 0.02, 0.02], set()),
+        ([0, 0, 0, 0, 0.02, 0.02 + S0], set()),
+        ([0, 0, 0, 0, 0.02, 0.03], {4, 5}),
         ([0] * 8 + [0.02, 0.02], set()),
         # Three are no outliers.
         ([0] * 20 + [0.02, 0.02, 0.02], set()),
-        # Three processes have to be left.
+        # Four processes have to be left: of five that are noisy three agree by chance.
         ([0.02], set()),
-        ([0, 0, 0.02], set()),
-        ([0, 0, 0, 0.02], {3}),
-        ([0, 0, 0.02, -0.02], set()),
+        ([0, 0, 0, 0.02], set()),
+        ([0, 0, 0, 0.02, -0.02], set()),
     )
     for logs, aside in cases:
         assert alone(processes_at(*logs)).set_aside == aside, logs
@@ -269,6 +269,9 @@ def test_each_metric_borrows_the_spread_of_the_others(series: list[list[float]])
     said = together(rounds)
     series = [[math.log(value) for (value,) in processes] for processes in rounds.values()]
     aside = [set_aside_by_hand(logs, S0) for logs in series]
+    # A process is slow as a whole, in most of them.
+    votes = Counter(position for odd in aside for position in odd)
+    aside = [[p for p in odd if 2 * votes[p] > len(series)] for odd in aside]
     kept = [
         [v for i, v in enumerate(logs) if i not in odd]
         for logs, odd in zip(series, aside, strict=True)

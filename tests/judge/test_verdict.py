@@ -235,15 +235,13 @@ def test_what_the_baseline_cannot_tell_is_tolerated_up_to_a_tenth(points: bool) 
         error = share * limit / t_upper_quantile(0.0005, 24)
 
         chance = t_upper_quantile(1e-5 / 4, 24) * error
-        noisy = NOISY_METRIC if share > 1 else None
-        within = noisy or WITHIN
+        within = NOISY_METRIC if share > 1 else WITHIN
         sure = BEYOND if sign > 0 else BETTER[BEYOND]
         cases = [(0.0, 1, within), (0.0, 3, within), (0.999 * held, 3, within)]
         # Beyond it, and by more than chance.
         cases.append((1.001 * max(held, chance), 3, sure))
         if chance > 1.1 * held:
-            unsure = UNSURE if sign > 0 else WITHIN
-            cases.append(((held + chance) / 2, 3, noisy or unsure))
+            cases.append(((held + chance) / 2, 3, UNSURE if sign > 0 else within))
         for change, count, expected in cases:
             changes = [worse(direction, sign * change)] * count
             look = look_at(tolerance, *changes, reference=error, points=points)
