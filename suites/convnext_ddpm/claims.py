@@ -153,6 +153,7 @@ CLAIMS = (
         denominator="fused",
         below=1,
         architectures=_EVERY_GPU,
+        verified=(),
         source=f"{_B} does so, without a number of its own",
     ),
     Claim(
