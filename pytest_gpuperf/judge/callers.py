@@ -35,6 +35,7 @@ class Blame:
     """Finds the line that made each change of a step."""
 
     def __init__(self, frame: Frame) -> None:
+        self._timed = frame.timed
         self._executions: dict[_Path, int] = {}
         self._unchanged: dict[tuple[str, bool, Place], set[tuple[Place, ...]]] = defaultdict(set)
         for change in frame.changes:
@@ -72,6 +73,9 @@ class Blame:
             before = self._executions.get(path, 0)
             if one.line and as_before:
                 continue  # and so are those that call it
+            if self._timed and not before:
+                last = None  # it may have been there, and launched nothing
+                continue
             as_before = one.executions <= before
             if as_before and last and one.line:
                 return (one.line, one.function), last

@@ -173,6 +173,7 @@ _COUNTS = {
 }
 _UNTOLD = "no line of code does more of what {what} counts"
 _CALLS = "{step} {verb} {callee} {often}; {was}: {more} more {those}{aside}"
+_ADDS = "{step} {verb} {callee}, with {more} more {those}; none before{aside}"
 _OTHERS = "{kernels} {does} other {those}{aside}"
 _BYTES = "{step} copies{size}{way}{of}"
 _UNCOMPILED = "{step} has no compiled graph any more; it had {before:,}"
@@ -242,7 +243,8 @@ def _counted(metric: str, before: float, after: float) -> str:
 def _form(cause: Cause, of_operators: bool) -> str:
     """The sentence of its kind, or that of what is left of it."""
     if cause.callee:
-        return _CALLS
+        # A function of which nothing was counted may have been called all the same.
+        return _CALLS if not cause.executions or cause.executions[0] else _ADDS
     if cause.kind is CauseKind.REPEATED and cause.times:
         return _OFTEN
     if cause.kind is CauseKind.UNKNOWN and of_operators:
