@@ -23,7 +23,7 @@ from pytest_gpuperf.measure.trace.call_sites import (
     with_idle_sites,
 )
 from pytest_gpuperf.measure.trace.profile import Spans, Trace
-from pytest_gpuperf.model.measurement import CallSite, KernelTable, Launch
+from pytest_gpuperf.model.measurement import BACKWARD, CallSite, KernelTable, Launch
 from tests import ROOT
 from tests.measure.stand_ins import line_of
 
@@ -237,3 +237,20 @@ def test_a_file_outside_of_all_projects_is_named_by_its_folder(
     assert FrameFinder(ROOT).named(alone) == ""
     monkeypatch.setattr(call_sites, "_TEMPORARY", "/nowhere")
     assert FrameFinder(ROOT).named(alone) == alone.name
+
+
+def test_in_a_thread_of_the_engines_own_what_is_computed_again_ends_at_the_engine() -> None:
+    """As on a GPU, where no frame of that thread is who called backward."""
+    found = []
+
+    def again() -> None:
+        registry = call_sites.CallSiteRegistry(ROOT)
+        found.append(registry._of_backward(SimpleNamespace(_sequence_nr=lambda: 0)))
+
+    thread = threading.Thread(target=again)
+    thread.start()
+    thread.join()
+    (site,) = found
+    assert site.function.endswith("again")
+    assert {one.function for one in site.callers} == {BACKWARD}
+    assert site.backward

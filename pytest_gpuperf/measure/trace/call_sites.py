@@ -90,7 +90,9 @@ class CallSiteRegistry:
         by_thread = self._made_at.get(node._sequence_nr(), {})
         any_site = next(iter(by_thread.values())) if len({*by_thread.values()}) == 1 else None
         made_at = by_thread.get(threading.get_native_id(), any_site) or self._frames.innermost()
-        within = [one.line for one in again.callers].index("") if again.callers else 0
+        # On a GPU the engine has a thread of its own: there nobody has called it.
+        ends = (number for number, one in enumerate(again.callers) if not one.line)
+        within = next(ends, len(again.callers))
         inside, engine = again.callers[:within], again.callers[within:] or (_ENGINE,)
         callers = made_at.callers
         if again.line:
