@@ -474,7 +474,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             results[name].update(counts)
     print("\n".join(table(results)))
     if options.json:
-        options.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+        lines = ",\n".join(f"{json.dumps(n)}: {json.dumps(of)}" for n, of in results.items())
+        options.json.write_text(f"{{\n{lines}\n}}\n", encoding="utf-8")
     worse = beaten(results)
     print("\n".join(worse), file=sys.stderr)
     return int(bool(worse))
