@@ -30,9 +30,11 @@ Rounds = Sequence[Sequence[float]]
 
 PRIOR_WEIGHT = 20
 """Degrees of freedom that the class's scale counts for, beside those that were seen."""
-GPUS_PRIOR_WEIGHT = 10
-"""The same for the class's scale between GPUs, beside the U - 1 that were seen. Steps differ in it:
-left out in turn, 19 H200s are 0.11 to 0.18 % from what the others say, by configuration."""
+GPUS_PRIOR_WEIGHT = 20
+"""The same for the class's scale between GPUs, beside the U - 1 that were seen."""
+ALIKE_WEIGHT = 10
+"""The same for ALIKE. Steps differ in it: left out in turn, 19 H200s are 0.11 to 0.18 % from what
+the others say, by configuration."""
 ALIKE = 0.12
 """How much of the class's scale is left between GPUs on which the canary reads the same."""
 SLOPES = (70.0, 5.0)
@@ -329,7 +331,7 @@ def spreads(
 def _mean_of_all(means: Sequence[float], scale: float) -> Prediction:
     """What GPUs of one name say of one more, where nothing is known of its kind.
 
-    Its error is s_u sqrt(1 + 1/U), with s_u pooling the class's `scale` (weight 10) and the spread
+    Its error is s_u sqrt(1 + 1/U), with s_u pooling the class's `scale` (weight 20) and the spread
     of the U `means`.
     """
     count, degrees = len(means), GPUS_PRIOR_WEIGHT + len(means) - 1
@@ -355,7 +357,7 @@ def prediction(
     A Bayesian regression: mean = m + b (kind - centre) + e, with any m, b_j normal around 0 of
     standard deviation SLOPES[j] scale, and e of s = `alike` scale. With M the penalised least
     squares and h the leverage of `kind`, the error is s_u sqrt(1 + h), where s_u pools s (weight
-    10) and what was seen: s_u^2 = (10 s^2 + Q) / (10 + U - 1), with Q = the residuals' squares +
+    w) and what was seen: s_u^2 = (w s^2 + Q) / (w + U - 1), with Q = the residuals' squares +
     s^2 b'b.
     """
     import numpy as np
@@ -372,8 +374,9 @@ def prediction(
     coefficients = weights @ differences
     residuals = differences - known @ coefficients
     seen = residuals @ residuals + own**2 * (coefficients[1:] @ coefficients[1:])
-    degrees = GPUS_PRIOR_WEIGHT + len(means) - 1
-    variance = (GPUS_PRIOR_WEIGHT * own**2 + seen) / degrees
+    weight = ALIKE_WEIGHT if alike == ALIKE else GPUS_PRIOR_WEIGHT
+    degrees = weight + len(means) - 1
+    variance = (weight * own**2 + seen) / degrees
     leverage = new @ np.linalg.solve(known.T @ known + penalty, new)
     return Prediction(
         float(means[0] + new @ coefficients),
