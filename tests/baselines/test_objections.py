@@ -39,6 +39,23 @@ def texts(measurements: Sequence[Measurement]) -> list[str]:
 # The measurements
 
 
+def test_one_process_of_three_that_is_apart_from_two_that_agree() -> None:
+    """The tolerance would be wide; five outvote it, and of three noisy ones nobody is odd."""
+    for factors, odd in (
+        ((1.0, 1.001, 1.02), ["one odd process"]),
+        ((1.0, 1.001, 1.004), []),
+        ((1.0, 1.02, 1.04), []),
+        ((1.0, 1.001, 1.02, 1.0, 1.001), []),
+    ):
+        made = [
+            measurement({"cycles": [4e8 * by]}, process=f"p{number}")
+            for number, by in enumerate(factors)
+        ]
+        found = objections.about_measurements(made)
+        assert [one.short for one in found] == odd, factors
+        assert all(one.more_processes for one in found)
+
+
 def test_enough_processes_on_a_fit_device_at_a_commit_are_fine() -> None:
     assert texts(several(5, conditions=Conditions(QUIET, QUIET))) == []
     assert texts(several(5, conditions=None, revision="")) == []

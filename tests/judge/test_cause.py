@@ -13,6 +13,7 @@ import pytest
 
 from pytest_gpuperf.catalogue import kernel_families
 from pytest_gpuperf.judge.attribution import attribute
+from pytest_gpuperf.model.measurement import Caller, KernelTable
 from pytest_gpuperf.model.result import Attribution
 from pytest_gpuperf.model.result import CauseKind as Kind
 from pytest_gpuperf.report.text.kernel_lines import sentence
@@ -145,6 +146,32 @@ def test_calls_stay_where_they_were_when_an_edit_above_moves_their_line() -> Non
     assert attribute(sited(*moved, calls=[(WAIT, there, 3)]), before, NAMING).calls == ()
     (call,) = attribute(sited(*moved, calls=[(WAIT, there, 9)]), before, NAMING).calls
     assert (call.line, call.before, call.after) == ("layers.py:87", 3, 9)
+
+
+@pytest.mark.parametrize(
+    ("second", "executions", "line"),
+    [("net.py:7 Net.log", 1, "net.py:7"), ("net.py:3 Net.forward", 2, "train.py:9")],
+)
+def test_a_kernel_of_a_function_that_launched_none_before_is_at_its_own_line(
+    second: str, executions: int, line: str
+) -> None:
+    """It may have been called all the same. Of one that did, its caller calls it again."""
+    caller = (Caller("train.py:9", "step", 1),)
+
+    def at(*rows: tuple[str, int]) -> KernelTable:
+        launched = sited(*(("gemm", 5e3, place) for place, _ in rows))
+        often = dict(rows)
+        sites = (
+            replace(site, executions=often[f"{site.line} {site.function}"], callers=caller)
+            for site in launched.sites
+        )
+        return replace(launched, sites=tuple(sites))
+
+    first = "net.py:3 Net.forward"
+    now = at((first, executions), (second, executions))
+    cause = attribute(now, at((first, 1)), NAMING).cause
+    assert cause is not None
+    assert cause.line == line
 
 
 def test_what_did_not_regress_has_no_cause() -> None:
