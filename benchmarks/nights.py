@@ -9,9 +9,9 @@ that is slower by 1 to 5 % lands 12 times, in one to three tests, on all devices
 of another kind moves cycles and times of half of all tests, a driver by 1 to 3 % and a GPU by 0.6
 to 3 %, in either direction.
 
-The noise is assumed, as in benchmarks/judge.py: between nights 0.1 % of cycles and times, half of
-it shared by the metrics of a test, a third of the tests with heavy tails, and 1 % of nights slow as
-a whole by 0.5 to 3 %; counts are exact but for one in 200. 2 % of measurements are not there.
+The noise is assumed: between nights 0.1 % of cycles and times, half of it shared by the metrics of
+a test, a third of the tests with heavy tails, and 1 % of nights slow as a whole by 0.5 to 3 %;
+counts are exact but for one in 200. 2 % of measurements are not there.
 
 Nights that are not white noise are years in memory in which nothing happens (`restless`): noise of
 0.3 % that lasts, seasons, drifts, and counts that flicker.

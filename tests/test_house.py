@@ -45,7 +45,7 @@ MOST_LINES = {
 """What somebody can know of each room. A line more is worth one that goes, or a reason."""
 STILL_MORE = {
     "model": 1575,
-    "judge": 5445,
+    "judge": 5434,
     "baselines": 2041,
     "measure": 9987,
     "history": 1524,

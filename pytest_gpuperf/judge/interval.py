@@ -33,8 +33,8 @@ from pytest_gpuperf.judge.tolerance import Tolerance
 UNCHANGED_RATE = 0.0025
 """One-sided error of the interval that is printed, and that shows "unchanged"."""
 OWN_NOISE = 4
-"""Of what chance is allowed, a measurement's own processes have so small a part: five of a baseline
-know their noise only so well (`python -m benchmarks.contest`)."""
+"""Of what chance is allowed, a measurement's own processes have the fourth part: five of a baseline
+know their noise only so well. An assumption."""
 HELD_RATE = 0.0005
 """How often identical code may be beyond the tolerance by what no further process can mend."""
 
@@ -87,33 +87,23 @@ class Difference:
     @cached_property
     def error(self) -> Variance:
         """se^2, of `change`."""
-        return total([self.shared, self._own(self.tonight or self.spread, self.processes)])
+        night = of_median(self.tonight or self.spread, self.processes)
+        return total([self.shared, self.reference, night])
 
-    def expected_error(self, processes: int) -> Variance:
-        """What to expect of it with so many new processes, on a night like the baseline's."""
-        return total([self.shared, self._own(self._like_the_baselines(processes), processes)])
-
-    def _own(self, night: Variance, processes: int) -> Variance:
-        return total([self.reference, of_median(night, processes)])
-
-    def _like_the_baselines(self, processes: int) -> Variance:
-        night = of_night(self.spread) if self.tonight else self.spread
-        return replace(night, degrees=night.degrees + processes - 1) if self.tonight else night
+    def like_the_baselines(self, processes: int) -> Difference:
+        """The same with so many new processes, on a night as noisy as the baseline."""
+        usual = of_night(self.spread)
+        night = replace(usual, degrees=usual.degrees + processes - 1) if self.tonight else None
+        return replace(self, changes=(self.change,) * processes, tonight=night)
 
     def chance(self, rate: float, tests: int) -> float:
         """How far chance takes it in this share of nights, any of so many tests.
 
         What they share takes them all on the same nights.
         """
-        own = self._own(self.tonight or self.spread, self.processes)
-        return self._chance(own, rate, tests)
-
-    def expected_chance(self, rate: float, tests: int, processes: int) -> float:
-        """The same of so many processes, on a night like the baseline's."""
-        return self._chance(self._own(self._like_the_baselines(processes), processes), rate, tests)
-
-    def _chance(self, own: Variance, rate: float, tests: int) -> float:
-        return math.hypot(own.reach(rate / (OWN_NOISE * tests)), self.shared.reach(rate))
+        night = of_median(self.tonight or self.spread, self.processes)
+        own = total([self.reference, night]).reach(rate / (OWN_NOISE * tests))
+        return math.hypot(own, self.shared.reach(rate))
 
     @cached_property
     def margin(self) -> float:

@@ -50,10 +50,9 @@ H100s than on another whose DRAM reads the same to 0.1 %: a standard deviation b
 in steps whose convolutions are cuDNN's, of 0.3 % in others (tests/data/h100-unmet)."""
 NIGHT_WEIGHT = 8
 """Degrees of freedom that the baseline's spread counts for tonight, beside what is seen tonight:
-nights are not alike. An assumption; with 20, a night of five times the baseline's noise turns half
-as many tests again red (`python -m benchmarks.contest`)."""
+nights are not alike. An assumption: no campaign has measured how far nights differ in noise."""
 DAYS_WEIGHT = 20
-"""The same for the spread that is assumed between days."""
+"""The same for the spread that is assumed between days. An assumption, as that spread is."""
 CLEARLY = 2
 """A spread so many times what was assumed is another one."""
 LEAST_WEIGHT = 2

@@ -455,9 +455,9 @@ def minimum_detectable_effect(look: Difference, rate: float, tests: int = 1) -> 
     misses, by the baseline's own noise.
     """
     miss = quantile(MISS_RATE / LEAST_TO_ALARM, look.spread.degrees)
-    one, three = map(look.expected_error, (1, LEAST_TO_ALARM))
-    chance = look.expected_chance(rate, tests, LEAST_TO_ALARM)
-    return max(look.floor + miss * one.root, chance + miss * three.root)
+    one, three = map(look.like_the_baselines, (1, LEAST_TO_ALARM))
+    alarm = three.chance(rate, tests)
+    return max(look.floor + miss * one.error.root, alarm + miss * three.error.root)
 
 
 def _all_beyond(look: Difference, floor: float) -> bool:
