@@ -232,7 +232,7 @@ def reference_of(baseline: Night) -> Reference:
     """What ours compares with."""
     entry = baseline_files.entry_of(baseline, recorded="")
     return Reference(
-        entry.samples, gpus=entry.gpus, days=entry.days, canary=entry.canary, tests=TESTS
+        {STEP: entry.step}, gpus=entry.gpus, days=entry.days, canary=entry.canary, tests=TESTS
     )
 
 

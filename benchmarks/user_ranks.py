@@ -23,7 +23,7 @@ from benchmarks.projects import environment, project
 from pytest_gpuperf.catalogue import kernel_families
 from pytest_gpuperf.judge.attribution import Naming, attribute
 from pytest_gpuperf.model.measurement import STEP, Measurement
-from pytest_gpuperf.storage import kernel_files, run_files
+from pytest_gpuperf.storage import data_files, run_files
 
 SLOWED = 0.02
 """Of the step."""
@@ -95,7 +95,7 @@ def record(folder: Path, sharding: str, trials: int, limit: float) -> None:
 
 def said(trial: Measurement, before: Measurement) -> tuple[int | None, str, str]:
     """The rank that is named, the function of its line, and that line."""
-    baseline = kernel_files.chosen([before])
+    baseline = data_files.chosen([before])
     if trial.kernels is None or baseline is None:
         return None, "", "no kernel table"
     naming = Naming(*kernel_families.NAMING)

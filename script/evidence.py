@@ -135,7 +135,7 @@ def example(baseline: Run, measured: Run, metric: str) -> str:
     known = [m for m in baseline.measurements if m.test == first.test]
     entry = baseline_files.entry_of(known, recorded="")
     tolerance = tolerance_for(catalogue().metrics[metric])
-    gated = {n: r for n, r in entry.samples[STEP].items() if catalogue().metrics[n].gated}
+    gated = {n: r for n, r in entry.step.items() if catalogue().metrics[n].gated}
     same = {
         name: rounds
         for name, rounds in gated.items()

@@ -19,10 +19,9 @@ from typing import Any
 import yaml
 
 from pytest_gpuperf.errors import GpuperfError
-from pytest_gpuperf.storage import baseline_files, kernel_files, run_files
+from pytest_gpuperf.storage import baseline_files, data_files, run_files
 from suites.meddpm import data
 from tests import ROOT
-from tests.examples import H200
 
 CORPUS = ROOT / "tests" / "corpus"
 """A folder of seeds and mended findings for each loader."""
@@ -61,8 +60,9 @@ def _comments(content: bytes, folder: Path) -> object:
 def _kernels(content: bytes, folder: Path) -> object:
     packed = lzma.compress(content, preset=0)
     baseline = folder / "suite.yaml"
-    _written(kernel_files.path_beside(baseline), packed)
-    return kernel_files.load_for(baseline, H200, "suite")
+    name = data_files.name_of("test", "step", packed)
+    _written(data_files.folder_beside(baseline) / name, packed)
+    return data_files.load(baseline, name, "")
 
 
 def _image(content: bytes, folder: Path) -> object:

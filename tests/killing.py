@@ -331,7 +331,7 @@ def baseline_faults(folder: Path, allowed: tuple[int, ...]) -> Iterator[str]:
         value
         for entries in known.tests.values()
         for entry in entries.values()
-        for rounds in entry.samples["step"]["cycles"]
+        for rounds in entry.step["cycles"]
         for value in map(round, rounds)
     }
     if len(known.tests) != 2 or len(values) != 1 or not values & set(allowed):

@@ -22,7 +22,7 @@ def verdicts_where_nvml_shows_nobody(
     Each three of them stand for the processes of one, against those that ran alone.
     """
     entry = baseline_files.entry_of([run.measurements[0] for run in alone], recorded="")
-    reference = Reference(entry.samples, gpus=entry.gpus, days=entry.days, canary=entry.canary)
+    reference = Reference({STEP: entry.step}, gpus=entry.gpus, days=entry.days, canary=entry.canary)
     unseen = [_unseen(measurement) for measurement in shared.measurements]
     for first in range(len(unseen)):
         processes = [unseen[(first + number) % len(unseen)] for number in range(PROCESSES)]

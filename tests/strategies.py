@@ -19,7 +19,6 @@ from pytest_gpuperf.model.measurement import (
     Device,
     KernelTable,
     Launch,
-    Machine,
     Measurement,
     Peer,
     Sample,
@@ -28,7 +27,7 @@ from pytest_gpuperf.model.measurement import (
 )
 from pytest_gpuperf.model.metric import MetricClass
 from pytest_gpuperf.model.result import Attribution, Run, Verdict
-from pytest_gpuperf.storage import baseline_files, files, kernel_files
+from pytest_gpuperf.storage import baseline_files, files
 from pytest_gpuperf.storage.run_files import SCHEMA
 from tests import EVERY
 
@@ -183,38 +182,37 @@ run_files = built(
 # Baselines
 
 
-MACHINE = "0123abcd"
-"""Of which every file of baselines says what it is."""
-
-
 @st.composite
 def _entries(draw: st.DrawFn) -> entry.Entry:
-    """Entries whose samples, GPUs and days are of as many processes, and so their origins'."""
-    counts = draw(st.integers(1, 5)), draw(st.integers(1, 5))
+    """Entries whose values and places are of as many processes, and so their origins'."""
+    sizes = draw(st.integers(1, 5)), draw(st.integers(1, 5))
+    day = st.sampled_from(["", "2026-03-01", "2026-03-02"])
+    gpu = st.sampled_from(["", "838fbb58b5ce", "u"])
 
     def of_processes(count: int) -> dict[str, Strategy]:
-        """A text for each process or none at all, and per metric the rounds of each."""
-        each = st.just(()) | st.lists(texts, min_size=count, max_size=count).map(tuple)
-        all_rounds = st.lists(rounds, min_size=count, max_size=count).map(tuple)
-        samples = st.dictionaries(counted, all_rounds, max_size=3)
-        return {"samples": samples, "gpus": each, "days": each}
+        """A place for each process, and per metric the value of each or of all."""
+        each = st.lists(counts, min_size=count, max_size=count).map(tuple)
+        places = st.lists(st.tuples(gpu, day), min_size=count, max_size=count)
+        return {
+            "metrics": st.dictionaries(counted, counts | each, max_size=3),
+            "where": places.map(lambda known: entry.places_text(*zip(*known, strict=True))),
+            "zero": st.just(()) | st.just(("graph_breaks", "copies")),
+        }
 
-    def each_of(values: Strategy) -> Strategy:
-        """One for each process of the entry."""
-        return st.lists(values, min_size=counts[0], max_size=counts[0]).map(tuple)
-
-    read = st.dictionaries(texts, each_of(st.none() | st.floats(0, 1e9)), max_size=2)
-    canaries = built(entry.CanarySeries, codes=each_of(texts), before=read, after=read)
-    own, origins = map(of_processes, counts)
-    own["samples"] = st.dictionaries(texts, own["samples"], max_size=2)
+    read = st.lists(st.none() | st.floats(0, 1e9), min_size=sizes[0], max_size=sizes[0]).map(tuple)
+    canaries = built(
+        entry.CanarySeries,
+        code=texts,
+        readings=st.dictionaries(texts, read, min_size=1, max_size=2),
+    )
+    own, origins = map(of_processes, sizes)
     drawn: entry.Entry = draw(
         built(
             entry.Entry,
             **own,
-            origin=st.none() | built(entry.Origin, **origins),
-            kernels=st.none() | tables.map(kernel_files.listed),
-            machines=st.just(()) | each_of(st.sampled_from(["", MACHINE])),
+            origin=st.none() | built(entry.Accepted, **origins),
             canary=st.none() | canaries,
+            log=several(built(entry.Acceptance), 2),
         )
     )
     return drawn
@@ -227,16 +225,7 @@ baselines = built(
     schema=st.just(baseline_files.SCHEMA),
     arch=names,
     suite=names,
-    metric_units=st.just({}) | st.just({"cycles": "cycles", "step_time": "ms"}),
     tests=st.dictionaries(texts, st.dictionaries(texts, entries, max_size=2), max_size=2),
-    machines=st.fixed_dictionaries({MACHINE: built(Machine)}),
-    accepted=several(
-        built(
-            entry.Acceptance,
-            changes=st.dictionaries(metrics, built(entry.Change), max_size=2),
-        ),
-        2,
-    ),
     tolerance=tolerances,
     calibration=st.none()
     | built(

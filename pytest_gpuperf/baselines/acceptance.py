@@ -6,7 +6,7 @@ Works from saved runs; needs no GPU and runs nothing.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,21 +19,15 @@ from pytest_gpuperf.baselines.objections import (
     without_kernels,
 )
 from pytest_gpuperf.catalogue import architectures
+from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import GpuperfError, UsageFailure, printable
 from pytest_gpuperf.judge.drift import Drift
 from pytest_gpuperf.judge.interval import centre
 from pytest_gpuperf.judge.verdict import NEW_METRIC
-from pytest_gpuperf.model.entry import (
-    Acceptance,
-    BaselineFile,
-    Change,
-    Entry,
-    KernelList,
-    Origin,
-)
-from pytest_gpuperf.model.measurement import STEP, Device, KernelTable, Measurement
+from pytest_gpuperf.model.entry import Acceptance, Accepted, BaselineFile, Entry
+from pytest_gpuperf.model.measurement import Device, KernelTable, Measurement
 from pytest_gpuperf.model.result import Outcome, Run
-from pytest_gpuperf.storage import baseline_files, files, kernel_files
+from pytest_gpuperf.storage import baseline_files, data_files, entry_values, files, schema_1
 
 _ASKING = (
     *(Outcome.REGRESSED, Outcome.IMPROVED, Outcome.OUTWEIGHED),
@@ -41,8 +35,11 @@ _ASKING = (
 )
 _SETTLED = (Outcome.UNCHANGED, Outcome.INCONCLUSIVE, Outcome.UNFIT)
 
-Content = tuple[Path, bytes | None]
-"""A file and what it is to hold; None for no file."""
+_RESTORE = "Restore it from git; nothing was written"
+Content = tuple[Path, bytes]
+"""A file and what it is to hold."""
+Change = tuple[float | None, float | None]
+"""The centre of one metric before and after an acceptance; None where there was none."""
 
 
 class Refused(GpuperfError):
@@ -75,15 +72,16 @@ class Proposal:
     measurements: tuple[Measurement, ...]
     request: AcceptanceRequest
     entry: Entry
-    acceptance: Acceptance
-    origin: Origin | None
+    data: bytes
+    """What the file of the entry's data is to hold."""
+    changes: Mapping[str, Change]
+    """Per metric of the whole step."""
+    origin: Accepted | None
     """What the replaced entry was held against besides itself; None where it was the first."""
     since: tuple[Drift, ...]
     """How the new entry stands against that origin."""
     objections: tuple[Objection, ...]
     notes: tuple[str, ...]
-    table: KernelTable | None
-    """What the step launched, where a process has it; kept beside the entry's file."""
 
     @property
     def test(self) -> str:
@@ -96,9 +94,14 @@ class Proposal:
         return self.measurements[0].name
 
     @property
-    def files(self) -> tuple[Path, ...]:
-        """What is written of it: the baseline file, and that of the kernel tables."""
-        return (self.file, kernel_files.path_beside(self.file)) if self.table else (self.file,)
+    def acceptance(self) -> Acceptance:
+        """The line that the log gets."""
+        return self.entry.log[-1]
+
+    @property
+    def files(self) -> tuple[Content, ...]:
+        """What is written of it besides the baseline file."""
+        return ((data_files.folder_beside(self.file) / self.entry.data, self.data),)
 
     @property
     def refused(self) -> bool:
@@ -162,28 +165,20 @@ def accept(shown: Sequence[Proposal]) -> tuple[Proposal, ...]:
         for folder in sorted({proposal.request.folder.resolve() for proposal in shown}):
             locks.enter_context(files.changing(folder))
         baselines: list[Content] = []
-        tables: list[Content] = []
-        cleared: list[Content] = []
+        data: list[Content] = []
+        after: dict[Path, BaselineFile] = {}
         for file, group in by_file.items():
-            before = known = _known(group[0].measurements[0], group[0].request)
+            _migrate(file)
+            known = _known(group[0].measurements[0], group[0].request)
             accepted = []
             for proposal in group:
                 if now := _proposed(proposal.measurements, known, proposal.request):
-                    known = baseline_files.with_entry(
-                        known,
-                        now.test,
-                        now.name,
-                        now.entry,
-                        now.acceptance,
-                        baseline_files.machines_of(now.measurements),
-                    )
+                    known = baseline_files.with_entry(known, now.test, now.name, now.entry)
                     accepted.append(now)
             if accepted:
                 baselines.append((file, baseline_files.to_text(known, file).encode()))
-                made = {(p.test, p.name): p.table for p in accepted if p.table is not None}
-                first, last = _kernels(file, accepted[0].device, before, known, made)
-                tables += first
-                cleared += last
+                data += [content for proposal in accepted for content in proposal.files]
+                after[file] = known
                 done += accepted
         objected = [
             f"\n  {printable(proposal.test)}: {printable(objection.text)}"
@@ -193,8 +188,10 @@ def accept(shown: Sequence[Proposal]) -> tuple[Proposal, ...]:
         ]
         if objected:
             raise Refused(f"refused, nothing was written:{''.join(objected)}")
-        # In this order a reader finds an entry's table at any moment, whoever is killed in between.
-        _write([*tables, *baselines, *cleared])
+        # In this order a reader finds an entry's data at any moment, whoever is killed in between.
+        _write([*data, *baselines])
+        for file, known in after.items():
+            _clear(file, known)
     return tuple(done)
 
 
@@ -208,50 +205,85 @@ def rename(file: Path, tests: Mapping[str, str], date: str) -> None:
     """
     folder = file.parent.parent.parent
     with files.changing(folder.resolve()):
+        _migrate(file)
         known = baseline_files.load(file)
         if known is None:
             raise UsageFailure(f"{file}: no such baseline file")
         device = Device(known.arch, known.device, file.parent.name)
         (suite,) = {baseline_files.suite_of(new) for new in tests.values()}
         target = baseline_files.path_for(folder, device, suite)
+        _migrate(target)
         there = baseline_files.load(target) or baseline_files.empty(device, suite)
         for old, new in tests.items():
             if old not in known.tests or new in there.tests:
                 which = f"{new} has one" if old in known.tests else f"{old} has none"
                 raise UsageFailure(f"{file}: an entry goes from {old} to {new}, and {which}")
-        known_tables = kernel_files.load_for(file, device, known.suite)
-        tables = {
-            (new, name): table
+        came = {
+            new: {
+                name: replace(one, log=(*one.log, _renamed(one, old, date)))
+                for name, one in known.tests[old].items()
+            }
             for old, new in tests.items()
-            for name, one in known.tests[old].items()
-            if known_tables
-            and one.kernels
-            and (table := kernel_files.accepted_table(known_tables, old, name, one.kernels))
         }
+        beside, other = map(data_files.folder_beside, (file, target))
+        data = {beside / one.data for entries in came.values() for one in entries.values()}
+        moved = [(other / one.name, one.read_bytes()) for one in sorted(data) if one.is_file()]
         stay = {test: own for test, own in there.tests.items() if test not in tests}
-        log = [
-            Acceptance(date, f"renamed from {old}", new, name, one.revision, len(one.days), {})
-            for old, new in tests.items()
-            for name, one in known.tests[old].items()
-        ]
-        came = {new: known.tests[old] for old, new in tests.items()}
-        made = baseline_files.with_tests(there, {**stay, **came}, known.machines)
-        made = replace(made, accepted=(*there.accepted, *log))
-        _rewrite(target, device, there, made, tables)
+        made = replace(there, tests=dict(sorted({**stay, **came}.items())))
+        _write([*moved, (target, baseline_files.to_text(made, target).encode())])
         if target != file:
             left = {test: own for test, own in known.tests.items() if test not in tests}
-            _rewrite(file, device, known, baseline_files.with_tests(known, left), {})
+            kept = replace(known, tests=left)
+            _write([(file, baseline_files.to_text(kept, file).encode())])
+            _clear(file, kept)
 
 
-def _rewrite(
-    file: Path,
-    device: Device,
-    before: BaselineFile,
-    after: BaselineFile,
-    new: Mapping[tuple[str, str], KernelTable],
-) -> None:
-    first, last = _kernels(file, device, before, after, new)
-    _write([*first, (file, baseline_files.to_text(after, file).encode()), *last])
+def _renamed(entry: Entry, old: str, date: str) -> Acceptance:
+    return Acceptance(date, f"renamed from {old}", entry.revision, entry.processes)
+
+
+def migrate(folder: Path) -> list[Path]:
+    """Writes the baseline files of older versions in `folder` anew, and returns those.
+
+    Raises BadFile for one that cannot be trusted: it stays as it is.
+    """
+    with files.changing(folder.resolve()):
+        return [file for file in sorted(folder.glob("*/*/*.yaml")) if _migrate(file)]
+
+
+def _migrate(file: Path) -> bool:
+    """Writes a baseline file of schema 1 anew, with the data of its entries beside it.
+
+    Call while its folder is held. Whoever is killed at it leaves the old one, or the new one.
+    """
+    try:
+        text = files.read_bytes(file).decode(errors="replace")
+    except FileNotFoundError:
+        return False
+    plain = files.parse_yaml(text, file, _RESTORE)
+    known = baseline_files.load(file) if schema_1.is_written_so(plain) else None
+    if known is None or not schema_1.is_written_so(plain):
+        return False
+    kernels = file.with_name(file.stem + schema_1.SUFFIX)
+    tables = files.read_json(kernels, _RESTORE) if kernels.exists() else {}
+    data: list[Content] = []
+    tests: dict[str, dict[str, Entry]] = {}
+    for test, entries in known.tests.items():
+        for name, entry in entries.items():
+            content = data_files.content(schema_1.entry_data(plain, tables, test, name))
+            called = data_files.name_of(test, name, content)
+            data.append((data_files.folder_beside(file) / called, content))
+            tests.setdefault(test, {})[name] = replace(entry, data=called)
+    made = replace(known, tests=tests)
+    _write([*data, (file, baseline_files.to_text(made, file).encode())])
+    files.remove(kernels)
+    return True
+
+
+def _clear(file: Path, known: BaselineFile) -> None:
+    """Removes the data beside a baseline file that none of its entries names any more."""
+    for left in data_files.unnamed(file, known):
+        files.remove(left)
 
 
 def _known(first: Measurement, request: AcceptanceRequest) -> BaselineFile:
@@ -268,125 +300,92 @@ def _proposed(
     old = known.tests.get(first.test, {}).get(first.name)
     if old is not None and request.only_new:
         return None
-    table = kernel_files.chosen(group)
-    plain = baseline_files.entry_of(group, request.created[:10])
-    listed, about_kernels = _kernel_list(group, plain, old, table)
-    new = replace(plain, kernels=listed)
+    file = baseline_files.path_for(request.folder, first.fingerprint.device, first.suite)
+    new = baseline_files.entry_of(group, request.created[:10])
+    kernels, about_kernels = _kernels(group, new, old, file)
+    data = data_files.content(baseline_files.data_of(group, kernels))
     tolerances = {**known.tolerance, **first.tolerance}
     creep = creep_since(new, old, tolerances, known.calibration, new_origin=request.new_origin)
     objections = (*about_measurements(group), *creep.objections)
-    new = replace(new, origin=creep.origin)
     forced = [objection.short for objection in objections] if request.force else []
+    changes = _changes(old, new)
+    log = _acceptance(group, new, request.reason, (*forced, *creep.forced), changes)
+    notes = (*limitations(group, new), *about_kernels, *creep.notes)
+    new = replace(
+        new,
+        origin=creep.origin,
+        data=data_files.name_of(first.test, first.name, data),
+        log=(*(old.log if old else ()), log),
+    )
     return Proposal(
-        file=baseline_files.path_for(request.folder, first.fingerprint.device, first.suite),
+        file=file,
         device=first.fingerprint.device,
         measurements=group,
         request=request,
         entry=new,
-        acceptance=_accepted(group, old, new, request.reason, (*forced, *creep.forced)),
+        data=data,
+        changes=changes,
         origin=old.origin if old and creep.since else None,
         since=creep.since,
         objections=objections,
-        notes=(*limitations(group, plain), *about_kernels, *creep.notes),
-        table=table,
+        notes=notes,
     )
 
 
-def _kernel_list(
-    group: Sequence[Measurement], new: Entry, old: Entry | None, table: KernelTable | None
-) -> tuple[KernelList | None, tuple[str, ...]]:
+def _kernels(
+    group: Sequence[Measurement], new: Entry, old: Entry | None, file: Path
+) -> tuple[KernelTable | None, tuple[str, ...]]:
     """The kernels that the new entry has, and what there is to say of them."""
+    table = data_files.chosen(group)
     if table is not None:
-        return kernel_files.listed(table), ()
-    if old is not None and old.kernels and counts_as_before(old, new):
-        kept = "the kernel table of before is kept: what is counted has not changed"
-        return old.kernels, (kept,)
+        return table, ()
+    if old is not None and old.data and counts_as_before(old, new):
+        with suppress(GpuperfError):  # where its file is gone there is none to keep
+            table = data_files.load(file, old.data, f"tests/{group[0].test}").kernels
+    if table is not None:
+        return table, ("the kernel table of before is kept: what is counted has not changed",)
     if group[0].fingerprint.device.arch == architectures.CPU:
         return None, ()
     return None, (without_kernels(group, old),)
 
 
-def _accepted(
+def _acceptance(
     group: Sequence[Measurement],
-    old: Entry | None,
     new: Entry,
     reason: str,
     forced: tuple[str, ...],
+    changes: Mapping[str, Change],
 ) -> Acceptance:
     """The line of the log."""
-    first = group[0]
-    return Acceptance(
-        date=new.recorded,
-        reason=reason,
-        test=first.test,
-        name=first.name,
-        revision=first.fingerprint.revision,
-        processes=len({measurement.process for measurement in group}),
-        changes=_changes(old, new),
-        forced=forced,
-    )
+    known = catalogue().metrics
+    moved = {
+        metric: text
+        for metric, (old, now) in changes.items()
+        if known[metric].gated and old is not None and now is not None and old != now
+        if (text := entry_values.moved(metric, old, now)) not in ("0 %", "+0 %", "-0 %")
+    }
+    revision = group[0].fingerprint.revision
+    return Acceptance(new.recorded, reason, revision, new.processes, moved, forced)
 
 
 def _changes(old: Entry | None, new: Entry) -> dict[str, Change]:
-    """Old and new centres of the whole step's metrics, for the log."""
-    before = old.samples.get(STEP, {}) if old else {}
-    after = new.samples.get(STEP, {})
+    """Old and new centres of the whole step's metrics."""
+    before, after = old.step if old else {}, new.step
     return {
-        metric: Change(
-            old=centre(before[metric]) if metric in before else None,
-            new=centre(after[metric]) if metric in after else None,
+        metric: (
+            centre(before[metric]) if metric in before else None,
+            centre(after[metric]) if metric in after else None,
         )
         for metric in dict.fromkeys((*after, *before))
     }
 
 
-def _kernels(
-    baseline: Path,
-    device: Device,
-    before: BaselineFile,
-    after: BaselineFile,
-    new: Mapping[tuple[str, str], KernelTable],
-) -> tuple[list[Content], list[Content]]:
-    """What the file of the kernel tables is to hold before the baselines are written, and after.
-
-    First it has the tables of the entries as they are and as they will be, then the latter alone:
-    None for no file, as without tables. Nothing where it stays as it is. `new` are those that it
-    has not yet, by test and name. Raises UsageFailure and BadFile for tables of other entries that
-    cannot be read: they are not overwritten.
-    """
-    if not new and before.kernels == after.kernels:
-        return [], []
-    suite = after.suite
-    old = kernel_files.load_for(baseline, device, suite)
-
-    def tables(entries: Mapping[tuple[str, str], KernelList]) -> dict[str, dict[str, KernelTable]]:
-        by_test: dict[str, dict[str, KernelTable]] = {}
-        for (test, name), listed in entries.items():
-            table = new.get((test, name))
-            if table is None or kernel_files.digest(table) != listed.digest:
-                table = kernel_files.accepted_table(old, test, name, listed) if old else None
-            if table is not None:
-                by_test.setdefault(test, {})[name] = table
-        return by_test
-
-    kept = tables(after.kernels)
-    replaced = tables({k: v for k, v in before.kernels.items() if after.kernels.get(k) != v})
-    file = kernel_files.path_beside(baseline)
-    alone: Content = (file, kernel_files.content(kept, device, suite) if kept else None)
-    if not (kept and replaced):
-        return ([alone], []) if kept else ([], [alone])
-    return [(file, kernel_files.content(kept, device, suite, replaced))], [alone]
-
-
 def _write(contents: Sequence[Content]) -> None:
-    """Writes all files in this order, and removes those without content.
-
-    When one cannot be written, those before it are as they were.
-    """
+    """Writes all files in this order. When one cannot be written, the others are as they were."""
     with ExitStack() as undo:
         for file, content in contents:
             before = file.read_bytes() if file.exists() else None
-            _put(file, content)
+            files.write_atomically(file, content)
             undo.callback(_put, file, before)
         undo.pop_all()
 

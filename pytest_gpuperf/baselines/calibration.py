@@ -196,7 +196,7 @@ def _ended(
     """What the judge, so calibrated, says in the end had `baseline` been accepted."""
     entry = baseline_files.entry_of(baseline, recorded="")
     known = Reference(
-        entry.samples,
+        {STEP: entry.step},
         gpus=entry.gpus,
         days=entry.days,
         calibration=calibration,

@@ -25,7 +25,7 @@ from pytest_gpuperf.judge.noise import (
 from pytest_gpuperf.judge.tolerance import is_judged, tolerance_for
 from pytest_gpuperf.judge.verdict import samples_by_phase
 from pytest_gpuperf.measure.device import guard
-from pytest_gpuperf.model.entry import Calibration, Entry, Origin
+from pytest_gpuperf.model.entry import Accepted, Calibration, Entry
 from pytest_gpuperf.model.measurement import STEP, Conditions, Measurement
 from pytest_gpuperf.model.metric import MetricClass
 from pytest_gpuperf.storage import baseline_files
@@ -135,7 +135,7 @@ def counts_as_before(old: Entry, new: Entry) -> bool:
 
     Then the step launches what it launched, and a table of its kernels still holds.
     """
-    before, after = old.samples.get(STEP, {}), new.samples.get(STEP, {})
+    before, after = old.step, new.step
     counts = [
         (metric, centre(before[name]), centre(after[name]))
         for name, metric in catalogue().metrics.items()
@@ -150,7 +150,7 @@ def counts_as_before(old: Entry, new: Entry) -> bool:
 
 def without_kernels(measurements: Sequence[Measurement], old: Entry | None) -> str:
     """What it means that no process has a kernel table for the new entry."""
-    dropped = f"; that of {old.recorded} is dropped" if old and old.kernels else ""
+    dropped = f"; that of {old.recorded} is dropped" if old and old.data else ""
     mismatch = next((m.kernels.mismatch for m in measurements if m.kernels), "")
     reason = f" ({mismatch})" if mismatch else ""
     return (
@@ -163,7 +163,7 @@ def without_kernels(measurements: Sequence[Measurement], old: Entry | None) -> s
 class Creep:
     """How a new entry stands against the origin of the one it replaces, and what follows."""
 
-    origin: Origin | None = None
+    origin: Accepted | None = None
     """What it is held against from now on; None where it is its own."""
     since: tuple[Drift, ...] = ()
     """Per gated metric, against the origin."""
@@ -201,7 +201,7 @@ def creep_since(
         return Creep(notes=(note,))
     metrics = catalogue().metrics
 
-    def since_then(then: Entry | Origin, now: Entry = new) -> tuple[Drift, ...]:
+    def since_then(then: Accepted, now: Entry = new) -> tuple[Drift, ...]:
         return drifts(recorded(now), recorded(then), metrics, tolerances, calibration)
 
     since = since_then(origin)
@@ -228,7 +228,7 @@ def creep_since(
             f"{_moved(latest[d.metric] for d in visible)} in this very change, so {follows}"
         )
     step = recorded(new).samples
-    missing = [name for name in step if metrics[name].gated and name not in origin.samples]
+    missing = [name for name in step if metrics[name].gated and name not in origin.step]
     if missing:
         notes.append(
             f"the baseline's origin of {day} has no {', '.join(missing)}, so creep of it is not "
@@ -246,12 +246,11 @@ def creep_since(
     return Creep(None if moves else origin, since, tuple(objections), tuple(notes))
 
 
-def recorded(entry: Entry | Origin) -> Recorded:
+def recorded(entry: Accepted) -> Recorded:
     """The whole step of an entry or an origin, as the judge takes it."""
-    samples = entry.samples if isinstance(entry, Origin) else entry.samples.get(STEP, {})
     # A process on a GPU that nobody knows could be on any of the others.
     gpus = entry.gpus if all(entry.gpus) else ()
-    return Recorded(samples, gpus, entry.days)
+    return Recorded(entry.step, gpus, entry.days)
 
 
 def change(drift: Drift) -> str:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
-from pytest_gpuperf.errors import BadFile
+from pytest_gpuperf.errors import BadFile, GpuperfError
 from pytest_gpuperf.judge.tolerance import is_judged, tolerance_for
-from pytest_gpuperf.judge.verdict import Reference, samples_by_phase
-from pytest_gpuperf.model.entry import BaselineFile, Calibration, Entry
+from pytest_gpuperf.judge.verdict import Reference, Samples, samples_by_phase
+from pytest_gpuperf.model.entry import BaselineFile, Calibration, Entry, EntryData
 from pytest_gpuperf.model.measurement import STEP, UNEQUAL, KernelTable, Measurement, Scalar
 from pytest_gpuperf.model.result import JudgedBy
-from pytest_gpuperf.storage import baseline_files, files, kernel_files
+from pytest_gpuperf.storage import baseline_files, data_files, files
 
 _REPEATED = (
     *("launches", "stream_synchronizations", "device_synchronizations", "driver_allocations"),
@@ -51,32 +52,45 @@ class Baseline:
     @property
     def reference(self) -> Reference:
         """The samples that it is compared with, or the reason why there are none."""
+        suite, entry = self.suite, self.entry
+        if suite is None or entry is None:
+            missing, detail = self._missing
+            return Reference(None, missing=missing, detail=detail)
+        shown: Samples = {}
+        # What is only shown decides nothing: the test is judged without it.
+        with suppress(GpuperfError):
+            shown = self._data(entry).samples
+        return Reference(
+            {**shown, STEP: {**shown.get(STEP, {}), **entry.step}},
+            gpus=entry.gpus,
+            days=entry.days,
+            calibration=self.calibration,
+            canary=entry.canary,
+            tests=sum(map(len, suite.tests.values())),
+        )
+
+    @property
+    def _missing(self) -> tuple[str, str]:
+        """Why no entry applies: a reason code, "" where one does, and what to say of it."""
         file = files.short(self.file, self.root)
         if self.suite is None:
-            return Reference(None, missing="no-file", detail=f"{file} does not exist")
+            return "no-file", f"{file} does not exist"
         entry = self._entry
         if entry is None:
-            return Reference(None, missing="no-entry", detail=f"{file} has no entry for this test")
+            return "no-entry", f"{file} has no entry for this test"
         measurement = self.measurement
         if dict(entry.workload) != dict(measurement.workload):
             differing = units.differences(entry.workload, measurement.workload)
             detail = f"the entry in {file} is of another workload: {differing}"
-            return Reference(None, missing="other-workload", detail=detail)
+            return "other-workload", detail
         before, now = _manner(entry.settings), _manner(measurement.fingerprint.settings)
         if before != now and before and now:
             detail = (
                 f"the entry in {file} was measured by {before}, this by {now}: they count "
                 "different things"
             )
-            return Reference(None, missing="other-collector", detail=detail)
-        return Reference(
-            entry.samples,
-            gpus=entry.gpus,
-            days=entry.days,
-            calibration=self.calibration,
-            canary=entry.canary,
-            tests=sum(map(len, self.suite.tests.values())),
-        )
+            return "other-collector", detail
+        return "", ""
 
     @property
     def judged_by(self) -> JudgedBy | None:
@@ -90,27 +104,31 @@ class Baseline:
     @property
     def entry(self) -> Entry | None:
         """The one that applies."""
-        return self._entry if self.reference.samples is not None else None
+        return None if self._missing[0] else self._entry
 
     def kernels(self) -> KernelTable | None:
         """What the step launched when the baseline was made; None without a baseline that applies.
 
         Raises UsageFailure when the baseline has no kernel table, or one that cannot be trusted.
-        Files are named in it as one would type them in the root directory.
         """
         entry = self.entry
         if entry is None:
             return None
-        first = self.measurement
+        if (kernels := self._data(entry).kernels) is None:
+            problem = "the entry has no kernels"
+            remedy = "Accept a run of gpuperf record, which counts them"
+            raise BadFile(Path(files.short(self.file, self.root)), self._place, problem, remedy)
+        return kernels
+
+    @property
+    def _place(self) -> str:
+        """Where the entry is in its file."""
+        return f"tests/{self.measurement.test}/{self.measurement.name}"
+
+    def _data(self, entry: Entry) -> EntryData:
+        """What the entry has beside the YAML. Files are named as one types them in the root."""
         try:
-            return kernel_files.table_of(
-                self.file,
-                first.fingerprint.device,
-                first.suite,
-                first.test,
-                first.name,
-                entry.kernels,
-            )
+            return data_files.load(self.file, entry.data, self._place)
         except BadFile as error:
             file = Path(files.short(error.file, self.root))
             raise BadFile(file, error.entry, error.problem, error.remedy) from None

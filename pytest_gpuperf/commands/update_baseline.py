@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import shlex
+from collections import Counter
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from pytest_gpuperf.baselines import acceptance, objections
-from pytest_gpuperf.baselines.acceptance import AcceptanceRequest, Proposal
+from pytest_gpuperf.baselines.acceptance import AcceptanceRequest, Change, Proposal
 from pytest_gpuperf.baselines.objections import PROCESSES_NEEDED
 from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
@@ -16,11 +17,10 @@ from pytest_gpuperf.catalogue.units import counted
 from pytest_gpuperf.commands import complain, confirmed, here, say, tell
 from pytest_gpuperf.commands.flags import add_baselines, add_tests, baselines_folder
 from pytest_gpuperf.errors import BAD_CONFIGURATION, FAILED, OK, UsageFailure
-from pytest_gpuperf.model.entry import Change
 from pytest_gpuperf.model.measurement import Measurement, titles
 from pytest_gpuperf.model.result import Run
 from pytest_gpuperf.report.text.next_command import CommandContext
-from pytest_gpuperf.storage import run_files
+from pytest_gpuperf.storage import data_files, entry_values, run_files
 
 USAGE: str | None = None
 EXAMPLES = (
@@ -60,11 +60,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="hold later entries against these samples, no longer against the first accepted",
     )
+    parser.add_argument(
+        "--migrate",
+        action="store_true",
+        help="write baseline files of older versions in today's form; accepts nothing",
+    )
     add_baselines(parser)
 
 
 def act(options: argparse.Namespace) -> int:
     """Does what the flags say, and returns the exit code. Raises GpuperfError for bad files."""
+    if options.migrate:
+        folder = baselines_folder(options)
+        written = acceptance.migrate(folder)
+        say(*(f"written: {file}" for file in written))
+        if not written:
+            say(f"nothing to write: every file in {folder} has today's form")
+        return OK
     runs = options.runs or [run_files.newest(Path.cwd())]
     loaded = [(file, run_files.load(file)) for file in runs]
     reason = options.reason or ""
@@ -134,8 +146,9 @@ def _accepted(
         say("nothing was written")
         return FAILED
     written = acceptance.accept(proposals)
-    for file in dict.fromkeys(file for proposal in written for file in proposal.files):
-        say(f"written: {file}")
+    for file, count in Counter(proposal.file for proposal in written).items():
+        beside = data_files.folder_beside(file)
+        say(f"written: {file}", f"written: {counted(count, 'file')} in {beside}")
     return OK
 
 
@@ -166,16 +179,19 @@ def lines(proposal: Proposal, title: str = "", shared: Collection[str] = ()) -> 
     processes = counted(proposal.acceptance.processes, "process")
     called = title or proposal.measurements[0].title
     text = [f"{called} on {proposal.device.name}, {processes}"]
-    changes = proposal.acceptance.changes
+    changes = proposal.changes
     factors = units.in_factors(map(_relative, changes, changes.values()))
-    zero = [metric for metric, change in changes.items() if change.new == 0 and not change.old]
-    for metric, change in changes.items():
+    zero = [metric for metric, (before, now) in changes.items() if now == 0 and not before]
+    for metric, (before, now) in changes.items():
         if metric in zero:
             continue
         unit = catalogue().metrics[metric].unit
-        old = "(new)" if change.old is None else units.value(change.old, unit)
-        new = "(gone)" if change.new is None else units.value(change.new, unit)
-        text.append(f"  {metric:24} {old:>13} -> {new:>13}  {_moved(metric, change, factors)}")
+        old = "(new)" if before is None else units.value(before, unit)
+        new = "(gone)" if now is None else units.value(now, unit)
+        moved = "-"
+        if before is not None and now is not None:
+            moved = entry_values.moved(metric, before, now, factors=factors)
+        text.append(f"  {metric:24} {old:>13} -> {new:>13}  {moved}")
     if zero:
         text.append(f"  zero: {', '.join(zero)}")
     if proposal.origin:
@@ -188,20 +204,9 @@ def lines(proposal: Proposal, title: str = "", shared: Collection[str] = ()) -> 
     return text
 
 
-def _moved(metric: str, change: Change, factors: bool) -> str:
-    """How far a metric moved; "from 0", or "-" where there is nothing to compare."""
-    if change.old is None or change.new is None:
-        return "-"
-    if catalogue().metrics[metric].percentage:
-        return units.moved(change.new - change.old, points=True)
-    relative = _relative(metric, change)
-    if relative is None:
-        return "from 0" if change.new else "-"
-    return units.moved(relative, factors=factors)
-
-
 def _relative(metric: str, change: Change) -> float | None:
     """How far it moved as a share; None for percentages, and where there is nothing to compare."""
-    if not change.old or change.new is None or catalogue().metrics[metric].percentage:
+    old, new = change
+    if not old or new is None or catalogue().metrics[metric].percentage:
         return None
-    return (change.new - change.old) / change.old
+    return (new - old) / old

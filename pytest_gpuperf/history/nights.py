@@ -287,9 +287,9 @@ def _accepted(one: MetricHistory, known: Sequence[BaselineFile]) -> tuple[str, R
     if entry is None:
         return None
     origin, name = entry.origin or baseline_files.origin_of(entry), one.metric.name
-    if name not in origin.samples:
+    if name not in origin.step:
         return None
-    return origin.recorded, Recorded({name: origin.samples[name]}, origin.gpus, origin.days)
+    return origin.recorded, Recorded({name: origin.step[name]}, origin.gpus, origin.days)
 
 
 def _recorded(one: MetricHistory, gpus: Sequence[str], part: slice) -> Recorded:

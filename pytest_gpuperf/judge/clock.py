@@ -107,9 +107,9 @@ class Clocks:
         now, code = clocks_of(measurements)
         before = []
         for process, own in enumerate(known.codes):
-            values = [value for value in known.around(process, CLOCK) if value]
-            if own == code and len(values) == len((known.before, known.after)):
-                before.append(fmean(map(math.log, values)))
+            clock = known.of(process, CLOCK)
+            if own == code and clock:
+                before.append(math.log(clock))
         here = frozenset(one.fingerprint.device.identity for one in measurements)
         complete = now and before and len(before) == len(known.codes) == len(places)
         return cls(now, before, places, here) if complete else None

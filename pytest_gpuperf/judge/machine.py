@@ -113,7 +113,7 @@ def kinds(
     if kind is None or len(codes) > 1:
         return (), None
     return tuple(
-        _kind([known.around(process, name) for name in KIND_READINGS]) if {code} == codes else None
+        _kind([[known.of(process, name)] for name in KIND_READINGS]) if {code} == codes else None
         for process, code in enumerate(known.codes)
     ), kind
 
@@ -157,14 +157,12 @@ def moved(
     if not seen:
         return ()
     measured = {measurement.fingerprint.device.identity for measurement in measurements}
-    known = known or CanarySeries((), {}, {})
+    known = known or CanarySeries((), {})
     here = [process for process, code in enumerate(known.codes) if {code} == _codes(seen)]
     own = [process for process in here if {*gpus[process : process + 1]} & measured]
     by_reading = {one.reading: one for each in seen for one in between(each)}
     for name, trait in TRAITS.items():
-        pairs = [known.around(process, name) for process in own or here]
-        whole = [[one for one in pair if one] for pair in pairs]
-        before = [math.sqrt(pair[0] * pair[1]) for pair in whole if len(pair) > 1]
+        before = [value for process in own or here if (value := known.of(process, name))]
         if trait.alone and not before:
             before = [trait.alone]
         read = [canary.readings.get(name) for one in seen for canary in one.canaries or ()]

@@ -51,7 +51,7 @@ from pytest_gpuperf.model.measurement import (
     Scalar,
 )
 from pytest_gpuperf.model.settings import Settings
-from pytest_gpuperf.storage import files, kernel_files, run_files
+from pytest_gpuperf.storage import data_files, files, run_files
 
 PROCESS = uuid.uuid4().hex[:12]
 """This interpreter's id: measurements of one process are not independent of each other."""
@@ -255,7 +255,7 @@ class DeviceInstrument(Instrument):
             watch = Stopwatch()
             kernels = self._collector.kernels(work, plan.metrics)
             took = {"kernels_s": watch.lap()}
-        for where, problem in kernel_files.problems(kernels):
+        for where, problem in data_files.problems(kernels):
             brought = f"the collector {self._collector.name} brought {where}"
             raise MeasurementError(f"{brought} of the kernel table: {problem}. Measure again")
         return replace(measurement, kernels=kernels, fingerprint=_added(measurement, took))

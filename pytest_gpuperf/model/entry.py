@@ -1,9 +1,11 @@
-"""Baseline files: entries with their samples, what they are held against, and a log."""
+"""Baseline files: entries with the values that are judged, their origins, and a log."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 
 from pytest_gpuperf.model.measurement import (
     CHECKED,
@@ -55,109 +57,150 @@ class Calibration:
 
 Processes = tuple[tuple[float, ...], ...]
 """Per process, the values of its rounds."""
+Values = float | tuple[float, ...]
+"""A value of each process, the median of its rounds; a single number where all have the same."""
 
 
 @dataclass(frozen=True, slots=True)
 class CanarySeries:
-    """What the canary read before and after each process, in the order of the samples."""
+    """What the canary read beside each process, in the order of the processes."""
 
     __pydantic_config__ = CHECKED
 
-    codes: tuple[str, ...]
-    """Per process the canary's `code`; "" where none was read."""
-    before: Mapping[str, tuple[float | None, ...]]
-    """Per reading a value of each process, None where it was not read."""
-    after: Mapping[str, tuple[float | None, ...]]
+    code: str | tuple[str, ...]
+    """The canary's `code`, one where all processes have the same; "" where none was read."""
+    readings: Mapping[str, tuple[float | None, ...]]
+    """Per reading the geometric mean of before and after each process, None without both."""
 
-    def around(self, process: int, reading: str) -> list[float | None]:
-        """What was read before and after this process; empty where nothing was of any process."""
-        moments = (self.before, self.after)
-        return [moment[reading][process] for moment in moments if reading in moment]
+    @property
+    def codes(self) -> tuple[str, ...]:
+        """The canary's code of each process."""
+        if isinstance(self.code, tuple):
+            return self.code
+        return (self.code,) * max(map(len, self.readings.values()), default=0)
+
+    def of(self, process: int, reading: str) -> float | None:
+        """What was read beside this process; None where it was not."""
+        values = self.readings.get(reading, ())
+        return values[process] if process < len(values) else None
+
+
+_UNKNOWN = "-"
+_GPU, _DAY = r"[\w.]+|-", r"\d{4}-\d\d-\d\d|-"
+_PLACE = re.compile(rf"({_GPU}) ({_DAY})(?: x([1-9]\d{{0,4}}))?")
+
+
+def places_text(gpus: Sequence[str], days: Sequence[str]) -> tuple[str, ...]:
+    """Where processes ran, as a file has it: "838fbb58b5ce 2026-11-24 x5" of five on one GPU.
+
+    A GPU or a day that was not kept, or is none, is "-".
+    """
+    places = (
+        f"{gpu if re.fullmatch(_GPU, gpu) else _UNKNOWN} "
+        f"{day if re.fullmatch(_DAY, day) else _UNKNOWN}"
+        for gpu, day in zip(gpus, days, strict=True)
+    )
+    runs = ((place, len([*group])) for place, group in groupby(places))
+    return tuple(f"{place} x{count}" if count > 1 else place for place, count in runs)
+
+
+def _places(where: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """The GPU and the day of each process; "" for what was not kept."""
+    for text in where:
+        if found := _PLACE.fullmatch(text):
+            gpu, day, count = found.groups()
+            known = gpu.replace(_UNKNOWN, ""), "" if day == _UNKNOWN else day
+            yield from [known] * int(count or 1)
+
+
+def unreadable_places(where: Sequence[str]) -> list[str]:
+    """Those of `where` that are not as `places_text` writes them."""
+    return [text for text in where if not _PLACE.fullmatch(text)]
+
+
+def _of_each(values: Values, count: int) -> tuple[float, ...]:
+    """The value of each of `count` processes."""
+    return values if isinstance(values, tuple) else (values,) * count
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
-    """The first accepted samples of a measurement. Never changed by accepting others."""
-
-    __pydantic_config__ = checked(gpus="units")
-
-    recorded: str
-    revision: str
-    samples: Mapping[str, Processes]
-    """Per gated metric of the whole step."""
-    gpus: tuple[str, ...] = ()
-    days: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class KernelList:
-    """What a baseline file itself says of a kernel table."""
+class Accepted:
+    """Values of one measurement that were accepted once."""
 
     __pydantic_config__ = CHECKED
-
-    digest: str
-    """Of the whole table, as `kernel_files.digest` makes it."""
-    launches: tuple[tuple[str, str, int], ...]
-    """Family, short name and number of launches of each kernel, by family and name: the order of
-    launches would move many rows in a diff."""
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """The accepted samples of one measurement of one test."""
-
-    __pydantic_config__ = checked(gpus="units", origin="anchor")
 
     recorded: str
     """The day of the measurement, UTC."""
-    configuration: str
-    workload: Mapping[str, Scalar]
-    software: Mapping[str, str]
-    settings: Mapping[str, Scalar]
     revision: str
-    samples: Mapping[str, Mapping[str, Processes]]
-    """Per phase and metric."""
-    gpus: tuple[str, ...] = ()
-    """The GPU of each process, in the order of the samples: a digest of its UUID."""
-    days: tuple[str, ...] = ()
-    """The day of each process, UTC, in the same order."""
-    origin: Origin | None = None
-    """The first accepted samples, which later ones are held against; None: these are the first.
-    Files call it `anchor`."""
-    kernels: KernelList | None = None
-    """What the step launched; the whole table is beside this file (`kernel_files.py`)."""
-    machines: tuple[str, ...] = ()
-    """Per process what its GPU is beyond its name: a key of the file's `machines`, "" where nobody
-    said."""
-    canary: CanarySeries | None = None
-    """What the canary read; None where no process has one."""
+    where: tuple[str, ...]
+    """The GPU and the day of each process, in the order of the values: `places_text`."""
+    metrics: Mapping[str, Values]
+    """Per metric of the whole step that can fail a test."""
+    zero: tuple[str, ...] = ()
+    """Metrics that are zero in every process."""
 
+    @property
+    def processes(self) -> int:
+        """How many processes have values."""
+        return sum(1 for _ in _places(self.where))
 
-@dataclass(frozen=True, slots=True)
-class Change:
-    """The centre of one metric before and after an acceptance; None where there was none."""
+    @property
+    def gpus(self) -> tuple[str, ...]:
+        """The GPU of each process, a digest of its UUID; empty where none was kept."""
+        gpus = tuple(gpu for gpu, _ in _places(self.where))
+        return gpus if any(gpus) else ()
 
-    __pydantic_config__ = CHECKED
+    @property
+    def days(self) -> tuple[str, ...]:
+        """The day of each process, UTC; empty where none was kept."""
+        days = tuple(day for _, day in _places(self.where))
+        return days if any(days) else ()
 
-    old: float | None
-    new: float | None
+    @property
+    def step(self) -> dict[str, Processes]:
+        """Per metric of the whole step, the value of each process."""
+        count = self.processes
+        known: dict[str, Values] = {**self.metrics, **dict.fromkeys(self.zero, 0.0)}
+        return {
+            name: tuple((one,) for one in _of_each(values, count)) for name, values in known.items()
+        }
 
 
 @dataclass(frozen=True, slots=True)
 class Acceptance:
-    """One line of the log: what was accepted, when and why."""
+    """One line of an entry's log: when it was accepted and why."""
 
     __pydantic_config__ = CHECKED
 
     date: str
     reason: str
-    test: str
-    name: str
     revision: str
     processes: int
-    changes: Mapping[str, Change]
+    moved: Mapping[str, str] = field(default_factory=dict)
+    """Per gated metric, how far it moved from the entry before, as people read it: "+1.2 %"."""
     forced: tuple[str, ...] = ()
     """What --force overruled: too few processes, an unfit device, a dirty tree, creep."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry(Accepted):
+    """The accepted values of one measurement of one test, and what they were measured with."""
+
+    __pydantic_config__ = checked(origin="anchor", log="accepted")
+
+    configuration: str = ""
+    workload: Mapping[str, Scalar] = field(default_factory=dict)
+    software: Mapping[str, str] = field(default_factory=dict)
+    settings: Mapping[str, Scalar] = field(default_factory=dict)
+    canary: CanarySeries | None = None
+    """What the canary read; None where no process has one."""
+    data: str = ""
+    """The name of the file that has the rest: rounds, phases, kernels (`data_files.py`)."""
+    origin: Accepted | None = None
+    """The first accepted values, which later ones are held against; None: these are the first.
+    They have gated metrics alone. Files call it `anchor`."""
+    log: tuple[Acceptance, ...] = ()
+    """When it was accepted and why, oldest first. Files call it `accepted`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,40 +217,24 @@ class BaselineFile:
     """The suite's own tolerances, as a marker writes them: {cycles: "1%"}. Edited by hand."""
     calibration: Calibration | None = field(default=None, kw_only=True)
     """What `gpuperf calibrate --write` found."""
-    machines: Mapping[str, Machine] = field(default_factory=dict, kw_only=True)
-    """What the GPUs of the entries' processes are beyond their name, by a digest of it."""
-    metric_units: Mapping[str, str] = field(default_factory=dict, kw_only=True)
-    """The unit of each metric's samples; empty in older files, whose units are the catalogue's."""
     tests: Mapping[str, Mapping[str, Entry]]
     """Per test's node id and measurement's name."""
-    accepted: tuple[Acceptance, ...]
-    """Last, and never left out: a file that was cut short does not have it."""
-
-    @property
-    def kernels(self) -> dict[tuple[str, str], KernelList]:
-        """What the entries say of their kernel tables, by test and name, where they have one."""
-        return {
-            (test, name): entry.kernels
-            for test, entries in self.tests.items()
-            for name, entry in entries.items()
-            if entry.kernels is not None
-        }
-
-
-Tables = Mapping[str, Mapping[str, KernelTable]]
-"""Per test's node id and measurement's name."""
 
 
 @dataclass(frozen=True, slots=True)
-class KernelFile:
-    """The kernel tables of one suite's baselines on one device."""
+class EntryData:
+    """What one entry has that no verdict needs: every round, the phases, machines and kernels."""
 
     __pydantic_config__ = CHECKED
 
     schema: int
-    arch: str
-    device: str
-    suite: str
-    tests: Tables
-    replaced: Tables = field(default_factory=dict)
-    """Tables of entries that are being replaced: what the baselines name until they are written."""
+    samples: Mapping[str, Mapping[str, Processes]]
+    """Per phase and metric."""
+    machines: tuple[Machine | None, ...] = ()
+    """Per process what its GPU is beyond its name; empty where that was not kept."""
+    before: Mapping[str, tuple[float | None, ...]] = field(default_factory=dict)
+    """Per reading of the canary, what it was before each process."""
+    after: Mapping[str, tuple[float | None, ...]] = field(default_factory=dict)
+    """The same after it."""
+    kernels: KernelTable | None = None
+    """What the step launched."""

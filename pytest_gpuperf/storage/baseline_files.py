@@ -1,14 +1,12 @@
 """Baseline files: `baselines/<arch>/<device>/<suite>.yaml`, for people to review.
 
-A file holds, per test and measurement, the raw samples of several processes and what they were
-measured with, and a log of what was accepted when and why. What people write beside it as comments
-is carried over when the file is written anew.
+A file holds, per test and measurement, a line per metric with the value of each process, a line of
+what these were measured with, and a log of what was accepted when and why. Comments that people
+write are carried over when the file is written anew. The rest is beside it (`data_files.py`).
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,42 +14,56 @@ from dataclasses import replace
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pytest_gpuperf.catalogue import architectures
-from pytest_gpuperf.catalogue.metric_catalogue import catalogue, impossible, other_units
+from pytest_gpuperf.catalogue.metric_catalogue import catalogue, impossible
 from pytest_gpuperf.errors import BadFile, UsageFailure
 from pytest_gpuperf.judge import tolerance
 from pytest_gpuperf.judge.verdict import samples_by_phase
 from pytest_gpuperf.model.entry import (
-    Acceptance,
+    Accepted,
     BaselineFile,
-    CanarySeries,
     Entry,
-    KernelFile,
-    Origin,
-    Processes,
+    EntryData,
+    places_text,
+    unreadable_places,
 )
-from pytest_gpuperf.model.measurement import STEP, Canary, Conditions, Device, Machine, Measurement
+from pytest_gpuperf.model.measurement import (
+    STEP,
+    Canary,
+    Device,
+    Fingerprint,
+    KernelTable,
+    Measurement,
+)
 from pytest_gpuperf.model.metric import MetricClass
-from pytest_gpuperf.storage import files
+from pytest_gpuperf.storage import entry_values, files, schema_1
 from pytest_gpuperf.storage.files import Problem
 
 if TYPE_CHECKING:
     import yaml
 
-SCHEMA = 1
+SCHEMA = 2
+AnyAccepted = TypeVar("AnyAccepted", bound=Accepted)
 _REMEDY = "Restore it from git, or mend the entry by hand; nothing was overwritten"
 _CONFLICT = "\n<<<<<<< "
 _TAKE_ONE_SIDE = (
-    "Take one side of this file and of its .kernels.json.xz (`git checkout --ours` or `--theirs`), "
-    "then accept the tests of the other anew; nothing was overwritten"
+    "Both sides accepted one test: keep one side of each conflict. The data of both are beside "
+    "this file, and the next `gpuperf update-baseline` removes what no entry names"
 )
 _HEADER = """\
 # Baselines of pytest-gpuperf, measured on the device named below.
 # Written by `gpuperf update-baseline` and `gpuperf calibrate`: review it, do not edit the numbers.
-# Only `tolerance` is yours.
+# Only `tolerance` is yours. A list has one value per process, a number is that of all processes.
 """
+_END_MARK = "..."
+"""The last line of a whole file: one that was cut short does not have it."""
+_ORDER = (
+    *("recorded", "revision", "configuration", "workload", "software", "settings", "where"),
+    *("metrics", "zero", "canary", "data", "anchor", "accepted"),
+)
+"""The keys of an entry as they are written."""
 Place = tuple[str | int, ...]
 """Of an entry of the YAML: the keys down to it. A line of numbers is its own key."""
 _END: Place = ()
@@ -80,7 +92,7 @@ def suite_of(test: str) -> str:
 
 def empty(device: Device, suite: str) -> BaselineFile:
     """A file without entries for `suite` on `device`."""
-    return BaselineFile(SCHEMA, device.arch, device.name, suite, {}, ())
+    return BaselineFile(SCHEMA, device.arch, device.name, suite, {})
 
 
 def load_for(folder: Path, device: Device, suite: str) -> BaselineFile | None:
@@ -98,9 +110,9 @@ def load_for(folder: Path, device: Device, suite: str) -> BaselineFile | None:
 def load(file: Path) -> BaselineFile | None:
     """The baselines in `file`, or None when there is no such file. Raises BadFile.
 
-    Every metric is known; every process has values; a GPU and a day per process, where they are
-    given; kernels that are listed were launched; tolerances can be read; a calibration has spreads
-    of known classes, none negative. Units are the catalogue's, and values can have been measured.
+    Every metric is known; each has a value of every process, and these can have been measured;
+    tolerances can be read; a calibration has spreads of known classes, none negative. A file of
+    schema 1 is read as one of this: `gpuperf update-baseline --migrate` writes it anew.
     """
     try:
         return parsed(file, files.decoded(files.read_bytes(file), file, _REMEDY))
@@ -108,9 +120,7 @@ def load(file: Path) -> BaselineFile | None:
         return None
 
 
-def check_place(
-    loaded: BaselineFile | KernelFile, device: Device, suite: str, file: Path, remedy: str
-) -> None:
+def check_place(loaded: BaselineFile, device: Device, suite: str, file: Path, remedy: str) -> None:
     """Raises BadFile for a file of another device or suite that lies where this one's belongs."""
     for entry, inside, wanted in (
         ("arch", loaded.arch, device.arch),
@@ -139,7 +149,8 @@ def to_text(baselines: BaselineFile, file: Path) -> str:
         Dumper=_dumper(),
         sort_keys=False,
         allow_unicode=True,
-        width=sys.maxsize,  # a process stays on its line however many rounds it has
+        width=sys.maxsize,  # a metric stays on its line however many processes there are
+        explicit_end=True,
     )
     old = file.read_text(encoding="utf-8") if file.exists() else ""
     whole = _HEADER + with_comments(_ANY_HEADER.sub("", old, count=1), text)
@@ -148,15 +159,32 @@ def to_text(baselines: BaselineFile, file: Path) -> str:
     return whole
 
 
+class _Block(dict[str, Any]):
+    """A mapping that has a line for each of its keys, whatever these hold."""
+
+
 def _plain(baselines: BaselineFile) -> dict[str, Any]:
-    """As it is written: what older files and those of a CPU do without only where there is any."""
+    """As it is written: in the order that is read, without what an entry need not have."""
     plain: dict[str, Any] = files.to_plain(baselines)
-    entries = (entry for entries in plain["tests"].values() for entry in entries.values())
-    for holder in (plain, *entries):
-        for key in ("machines", "canary", "metric_units"):
-            if not holder.get(key):
-                holder.pop(key, None)
+    if not plain["calibration"]:
+        del plain["calibration"]
+    plain["tolerance"] = _Block(plain["tolerance"])
+    for entries in plain["tests"].values():
+        for name, entry in entries.items():
+            for one in filter(None, (entry, entry["anchor"])):
+                one["metrics"] = _Block(one["metrics"])
+                _drop_empty(one, ("zero",))
+            for log in entry["accepted"]:
+                _drop_empty(log, ("moved", "forced"))
+            _drop_empty(entry, ("canary", "data", "anchor", "accepted"))
+            entries[name] = {key: entry[key] for key in _ORDER if key in entry}
     return plain
+
+
+def _drop_empty(mapping: dict[str, Any], keys: Sequence[str]) -> None:
+    for key in keys:
+        if not mapping[key]:
+            del mapping[key]
 
 
 def with_comments(old: str, new: str) -> str:
@@ -233,59 +261,59 @@ def entry_of(measurements: Sequence[Measurement], recorded: str) -> Entry:
     """The entry that accepts these measurements of one test, from one or more processes."""
     first = measurements[0].fingerprint
     of_process = {m.process: m.fingerprint for m in measurements}
-    machines = tuple(_machine_key(fingerprint.machine) for fingerprint in of_process.values())
-    gpus = {m.process: m.fingerprint.device.identity for m in measurements}
-    days = {m.process: m.fingerprint.measured[:10] or recorded for m in measurements}
-    samples: dict[str, dict[str, Processes]] = {}
-    for phase, series in samples_by_phase(measurements).items():
-        kept = {
-            metric: tuple(map(tuple, rounds))
-            for metric, rounds in series.items()
-            # What only some processes have is no baseline, but for counts: one of a newer release
-            # joins what was measured before it.
-            if (len(rounds) == len(gpus) or _is_count(metric)) and _portable(metric, first.device)
-        }
-        # On a CPU components have times alone.
-        if kept or phase == STEP:
-            samples[phase] = kept
+    # What only some processes have is no baseline, but for counts: one of a newer release joins
+    # what was measured before it.
+    step = {
+        metric: rounds
+        for metric, rounds in samples_by_phase(measurements).get(STEP, {}).items()
+        if (len(rounds) == len(of_process) or _is_count(metric)) and _portable(metric, first.device)
+    }
+    metrics, zero = entry_values.values_of(step)
+    canaries = [_canaries(fingerprint) for fingerprint in of_process.values()]
     return Entry(
         recorded=recorded,
+        revision=first.revision,
         configuration=measurements[0].configuration,
         workload=measurements[0].workload,
         software=first.software,
         # Durations of the measuring itself differ every time and explain nothing.
         settings={key: value for key, value in first.settings.items() if not key.endswith("_s")},
-        revision=first.revision,
-        samples=samples,
-        gpus=tuple(gpus.values()),
-        days=tuple(days.values()),
+        where=places_text(
+            [fingerprint.device.identity for fingerprint in of_process.values()],
+            [fingerprint.measured[:10] or recorded[:10] for fingerprint in of_process.values()],
+        ),
+        metrics=metrics,
+        zero=zero,
+        canary=entry_values.canary_series(
+            [(before or after or Canary()).code for before, after in canaries],
+            _series([before for before, _ in canaries]),
+            _series([after for _, after in canaries]),
+        ),
+    )
+
+
+def data_of(measurements: Sequence[Measurement], kernels: KernelTable | None) -> EntryData:
+    """What the entry of these measurements has besides: as they were measured, with this table."""
+    of_process = {m.process: m.fingerprint for m in measurements}
+    canaries = [_canaries(fingerprint) for fingerprint in of_process.values()]
+    machines = tuple(fingerprint.machine for fingerprint in of_process.values())
+    return EntryData(
+        schema=SCHEMA,
+        samples={
+            phase: {metric: tuple(map(tuple, rounds)) for metric, rounds in series.items()}
+            for phase, series in samples_by_phase(measurements).items()
+        },
         machines=machines if any(machines) else (),
-        canary=_canaries([fingerprint.conditions for fingerprint in of_process.values()]),
+        before=_series([before for before, _ in canaries]),
+        after=_series([after for _, after in canaries]),
+        kernels=kernels,
     )
 
 
-def machines_of(measurements: Sequence[Measurement]) -> dict[str, Machine]:
-    """What the GPUs of these measurements are beyond their name, by the keys that entries have."""
-    machines = [m.fingerprint.machine for m in measurements]
-    return {_machine_key(machine): machine for machine in machines if machine is not None}
-
-
-def _machine_key(machine: Machine | None) -> str:
-    if machine is None:
-        return ""
-    text = json.dumps(files.to_plain(machine), sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:8]
-
-
-def _canaries(conditions: Sequence[Conditions | None]) -> CanarySeries | None:
-    """The canaries of these processes; None where none was read."""
-    befores = [None if seen is None else seen.before.canary for seen in conditions]
-    afters = [None if seen is None else seen.after.canary for seen in conditions]
-    codes = tuple(
-        (before.code if before else "") or (after.code if after else "")
-        for before, after in zip(befores, afters, strict=True)
-    )
-    return CanarySeries(codes, _series(befores), _series(afters)) if any(codes) else None
+def _canaries(fingerprint: Fingerprint) -> tuple[Canary | None, Canary | None]:
+    """What the canary read before and after a process; None where it did not."""
+    seen = fingerprint.conditions
+    return (seen.before.canary, seen.after.canary) if seen else (None, None)
 
 
 def _series(canaries: Sequence[Canary | None]) -> dict[str, tuple[float | None, ...]]:
@@ -301,7 +329,7 @@ def _portable(metric: str, device: Device) -> bool:
     return device.arch != architectures.CPU or metric_class is MetricClass.DETERMINISTIC
 
 
-def origin_of(entry: Entry) -> Origin:
+def origin_of(entry: Entry) -> Accepted:
     """What later entries are held against once `entry` is replaced: its origin, or itself.
 
     The origin of an entry without one has the gated metrics of its whole step.
@@ -309,61 +337,19 @@ def origin_of(entry: Entry) -> Origin:
     if entry.origin is not None:
         return entry.origin
     known = catalogue().metrics
-    step = entry.samples.get(STEP, {})
-    return Origin(
+    return Accepted(
         recorded=entry.recorded,
         revision=entry.revision,
-        samples={name: processes for name, processes in step.items() if known[name].gated},
-        gpus=entry.gpus,
-        days=entry.days,
+        where=entry.where,
+        metrics={name: values for name, values in entry.metrics.items() if known[name].gated},
+        zero=tuple(name for name in entry.zero if known[name].gated),
     )
 
 
-def with_entry(
-    baselines: BaselineFile,
-    test: str,
-    name: str,
-    entry: Entry,
-    acceptance: Acceptance,
-    machines: Mapping[str, Machine] | None = None,
-) -> BaselineFile:
-    """A copy of `baselines` in which `entry` is accepted; `machines` are those of its processes."""
+def with_entry(baselines: BaselineFile, test: str, name: str, entry: Entry) -> BaselineFile:
+    """A copy of `baselines` in which `entry` is accepted."""
     tests = {**baselines.tests, test: {**baselines.tests.get(test, {}), name: entry}}
-    made = with_tests(baselines, tests, machines)
-    return replace(made, accepted=(*baselines.accepted, acceptance))
-
-
-def with_tests(
-    baselines: BaselineFile,
-    tests: Mapping[str, Mapping[str, Entry]],
-    machines: Mapping[str, Machine] | None = None,
-) -> BaselineFile:
-    """A copy of `baselines` with these entries alone; `machines` are those of new ones' processes.
-
-    What the file says besides is that of these entries.
-    """
-    named = {
-        key for entries in tests.values() for kept in entries.values() for key in kept.machines
-    }
-    known = {**baselines.machines, **(machines or {})}
-    return replace(
-        baselines,
-        machines={key: known[key] for key in sorted(named & known.keys())},
-        metric_units=_units(tests),
-        tests={key: tests[key] for key in sorted(tests)},
-    )
-
-
-def _units(tests: Mapping[str, Mapping[str, Entry]]) -> dict[str, str]:
-    """The units of all metrics that these entries have, in the catalogue's order."""
-    kept = {
-        metric
-        for entries in tests.values()
-        for entry in entries.values()
-        for series in (*entry.samples.values(), entry.origin.samples if entry.origin else {})
-        for metric in series
-    }
-    return {name: metric.unit for name, metric in catalogue().metrics.items() if name in kept}
+    return replace(baselines, tests={key: tests[key] for key in sorted(tests)})
 
 
 # Every test is judged by its suite's file, and reading one of half a megabyte takes half a second.
@@ -374,25 +360,32 @@ def parsed(file: Path, text: str) -> BaselineFile:
         line = f"\n{text}".split(_CONFLICT)[0].count("\n") + 1
         raise BadFile(file, f"line {line}", "git has left a conflict here", _TAKE_ONE_SIDE)
     data = files.parse_yaml(text, file, _REMEDY)
+    if schema_1.is_written_so(data):
+        data = schema_1.converted(data, file, _REMEDY)
+    elif isinstance(data, dict) and f"\n{_END_MARK}\n" not in f"{text}\n":
+        problem = f'the last line is not "{_END_MARK}": it was cut short'
+        raise BadFile(file, "", problem, _REMEDY)
     loaded = _without_retired(files.validate(data, BaselineFile, file, SCHEMA, _REMEDY))
     files.check(_problems(loaded), file, _REMEDY)
     return loaded
 
 
 def _without_retired(baselines: BaselineFile) -> BaselineFile:
-    """The file without samples and tolerances of metrics that are measured no more."""
+    """The file without values and tolerances of metrics that are measured no more."""
     retired = catalogue().retired
 
     def kept(by_metric: Mapping[str, Any]) -> dict[str, Any]:
         return {name: value for name, value in by_metric.items() if name not in retired}
 
-    def current(entry: Entry) -> Entry:
-        origin = entry.origin and replace(entry.origin, samples=kept(entry.origin.samples))
-        samples = {phase: kept(series) for phase, series in entry.samples.items()}
-        return replace(entry, samples=samples, origin=origin)
+    def current(one: AnyAccepted) -> AnyAccepted:
+        zero = tuple(name for name in one.zero if name not in retired)
+        return replace(one, metrics=kept(one.metrics), zero=zero)
 
     tests = {
-        test: {name: current(entry) for name, entry in entries.items()}
+        test: {
+            name: replace(current(entry), origin=entry.origin and current(entry.origin))
+            for name, entry in entries.items()
+        }
         for test, entries in baselines.tests.items()
     }
     return replace(baselines, tests=tests, tolerance=kept(baselines.tolerance))
@@ -402,7 +395,7 @@ def _dumper() -> type[yaml.SafeDumper]:
     import yaml
 
     class Dumper(yaml.SafeDumper):
-        """One process per line, so that a diff shows which process changed."""
+        """One metric per line, so that a diff shows which changed."""
 
         def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002
             return True
@@ -410,6 +403,16 @@ def _dumper() -> type[yaml.SafeDumper]:
     def sequence(dumper: yaml.SafeDumper, data: list[Any]) -> yaml.Node:
         innermost = not any(isinstance(item, (list, dict)) for item in data)
         return dumper.represent_sequence("tag:yaml.org,2002:seq", data, flow_style=innermost)
+
+    def mapping(dumper: yaml.SafeDumper, data: dict[str, Any]) -> yaml.Node:
+        # The canary's readings are many numbers that nobody reviews.
+        innermost = bool(data) and (
+            not {"reason", "readings"}.isdisjoint(data)
+            or not any(isinstance(item, (list, dict)) for item in data.values())
+        )
+        node = dumper.represent_mapping("tag:yaml.org,2002:map", data)
+        node.flow_style = innermost
+        return node
 
     def number(dumper: yaml.SafeDumper, value: float) -> yaml.Node:
         # Counts are whole numbers; ".0" at the end of eleven digits is noise in a review.
@@ -423,6 +426,12 @@ def _dumper() -> type[yaml.SafeDumper]:
         return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
 
     Dumper.add_representer(str, text)
+
+    def block(dumper: yaml.SafeDumper, data: _Block) -> yaml.Node:
+        return dumper.represent_mapping("tag:yaml.org,2002:map", data, flow_style=False)
+
+    Dumper.add_representer(dict, mapping)
+    Dumper.add_representer(_Block, block)
     Dumper.add_representer(list, sequence)
     Dumper.add_representer(float, number)
     return Dumper
@@ -430,53 +439,45 @@ def _dumper() -> type[yaml.SafeDumper]:
 
 def _problems(baselines: BaselineFile) -> Iterator[Problem]:
     """What the types of a baseline file cannot say."""
-    for name, problem in other_units(baselines.metric_units):
-        yield f"metric_units/{name}", problem
     yield from _tolerances(baselines.tolerance)
     for test, entries in baselines.tests.items():
         for name, entry in entries.items():
             where = f"tests/{test}/{name}"
-            phases = {f"samples/{phase}": series for phase, series in entry.samples.items()}
-            yield from ((f"{where}/{at}", why) for at, why in _of_processes(entry, phases))
+            yield from ((f"{where}/{at}", why) for at, why in _of_processes(entry))
             if entry.origin:
-                of_origin = _of_processes(entry.origin, {"samples": entry.origin.samples})
+                of_origin = _of_processes(entry.origin)
                 yield from ((f"{where}/anchor/{at}", why) for at, why in of_origin)
+            for reading, values in (entry.canary.readings if entry.canary else {}).items():
+                if len(values) != entry.processes:
+                    yield f"{where}/canary/readings/{reading}", _other_count(values, entry)
 
 
-def _of_processes(
-    entry: Entry | Origin, samples: Mapping[str, Mapping[str, Processes]]
-) -> Iterator[Problem]:
-    """What is wrong with samples, or is there for another number of processes than they are."""
+def _of_processes(accepted: Accepted) -> Iterator[Problem]:
+    """What is wrong with values, or is there for another number of processes than they are."""
     known = catalogue().metrics
-    count = max((len(one) for series in samples.values() for one in series.values()), default=0)
-    for at, series in samples.items():
-        for metric, processes in series.items():
-            if metric not in known:
-                yield f"{at}/{metric}", "no such metric in the catalogue"
-            elif not processes or not all(processes):
-                yield f"{at}/{metric}", "a process without values"
-            elif len(processes) != count and not _is_count(metric):
-                yield f"{at}/{metric}", f"{len(processes)} processes, and others have {count}"
-        values = {name: [*chain.from_iterable(processes)] for name, processes in series.items()}
-        phase = at.partition("/")[2] or STEP  # an origin has the samples of the step
-        for metric, problem in impossible(phase, values):
-            yield f"{at}/{metric}", problem
-    for name, length in _lengths(entry):
-        if count and length != count:
-            yield name, f"{length} values, and there are {count} processes"
+    for text in unreadable_places(accepted.where):
+        yield "where", f'"{text}" is no GPU, day and count, as in "838fbb58b5ce 2026-11-24 x5"'
+    if not accepted.where:
+        yield "where", "no process"
+    for metric in (*accepted.metrics, *accepted.zero):
+        if metric not in known:
+            at = "metrics" if metric in accepted.metrics else "zero"
+            yield f"{at}/{metric}", "no such metric in the catalogue"
+    for metric, values in accepted.metrics.items():
+        if isinstance(values, tuple) and not values:
+            yield f"metrics/{metric}", "no values"
+        elif (
+            isinstance(values, tuple)
+            and len(values) != accepted.processes
+            and not _is_count(metric)
+        ):
+            yield f"metrics/{metric}", _other_count(values, accepted)
+    every = {name: [*chain.from_iterable(values)] for name, values in accepted.step.items()}
+    yield from ((f"metrics/{metric}", why) for metric, why in impossible(STEP, every))
 
 
-def _lengths(entry: Entry | Origin) -> Iterator[tuple[str, int]]:
-    """Of what there is per process beside samples, its name and for how many of them."""
-    optional = {"units": entry.gpus, "days": entry.days}
-    if isinstance(entry, Entry):
-        optional["machines"] = entry.machines
-        if entry.canary:
-            yield "canary/codes", len(entry.canary.codes)
-            for moment in ("before", "after"):
-                for reading, values in getattr(entry.canary, moment).items():
-                    yield f"canary/{moment}/{reading}", len(values)
-    yield from ((name, len(values)) for name, values in optional.items() if values)
+def _other_count(values: Sequence[object], accepted: Accepted) -> str:
+    return f"{len(values)} values, and there are {accepted.processes} processes"
 
 
 def _is_count(name: str) -> bool:

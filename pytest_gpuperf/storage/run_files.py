@@ -21,7 +21,7 @@ from pytest_gpuperf.errors import GpuperfError, UsageFailure, meant, printable
 from pytest_gpuperf.judge.tolerance import unreadable
 from pytest_gpuperf.model.measurement import Measurement, Sample, Unsupported, title_of
 from pytest_gpuperf.model.result import Run
-from pytest_gpuperf.storage import files, kernel_files
+from pytest_gpuperf.storage import data_files, files
 from pytest_gpuperf.storage.files import Problem
 
 SCHEMA = 1
@@ -361,7 +361,7 @@ def _measurement_problems(measurement: Measurement) -> Iterator[Problem]:
     for name, problem in unreadable(measurement.tolerance, catalogue().metrics):
         yield f"tolerance/{name}", problem
     if measurement.kernels:
-        for where, problem in kernel_files.problems(measurement.kernels):
+        for where, problem in data_files.problems(measurement.kernels):
             yield f"kernels/{where}", problem
 
 

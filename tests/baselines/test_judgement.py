@@ -26,7 +26,6 @@ from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import MeasurementError, UsageFailure
 from pytest_gpuperf.judge.verdict import ABSENT
 from pytest_gpuperf.measure.replica import Replicas
-from pytest_gpuperf.model.entry import Acceptance
 from pytest_gpuperf.model.measurement import Conditions, Measurement, Reading, Scalar
 from pytest_gpuperf.model.result import Expectation, Outcome, Result
 from pytest_gpuperf.model.settings import Settings
@@ -97,9 +96,8 @@ def accept(
     ]
     known = baseline_files.empty(H200, "meddpm")
     entry = baseline_files.entry_of(measured, recorded="2026-03-01T12:00:00Z")
-    accepted = Acceptance("2026-03-01", "first", TEST, "step", "", len(changes), {})
     file = baseline_files.path_for(settings.baselines, H200, "meddpm")
-    made = replace(known, tests={TEST: {"step": entry}}, accepted=(accepted,))
+    made = replace(known, tests={TEST: {"step": entry}})
     baseline_files.save(made, file)
 
 

@@ -208,14 +208,14 @@ def test_creep_says_since_when_how_much_and_what_to_do() -> None:
 def test_an_entry_is_compared_gpu_by_gpu_where_all_of_them_are_known() -> None:
     known = entry([1e9] * 3, "2026-03-01")
     told = objections.recorded(known)
-    assert (told.samples, told.gpus, told.days) == (known.samples["step"], known.gpus, known.days)
+    assert (told.samples, told.gpus, told.days) == (known.step, known.gpus, known.days)
     assert told.gpus == (measurement().fingerprint.device.identity,) * 3
     origin = baseline_files.origin_of(known)
-    assert objections.recorded(origin).samples == origin.samples
+    assert objections.recorded(origin).samples == origin.step
     assert objections.recorded(origin).gpus == origin.gpus
     # A process on a GPU that nobody knows could be on any of the others.
-    assert objections.recorded(replace(known, gpus=("a", "", "b"))).gpus == ()
-    assert objections.recorded(replace(known, samples={})).samples == {}
+    assert objections.recorded(replace(known, where=("a -", "- -", "b -"))).gpus == ()
+    assert objections.recorded(replace(known, metrics={}, zero=())).samples == {}
 
 
 def test_a_metric_that_the_origin_lacks_is_noted() -> None:

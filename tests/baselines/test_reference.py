@@ -44,7 +44,7 @@ def test_a_measurement_is_compared_with_the_entry_of_its_name_and_workload(
     entry = baseline.suite.tests[TEST]["step"]
     reference = baseline.reference
     assert (reference.samples, reference.gpus, reference.days) == (
-        *(entry.samples, entry.gpus),
+        *({"step": entry.step}, entry.gpus),
         entry.days,
     )
     assert (reference.missing, reference.detail) == ("", "")

@@ -54,7 +54,7 @@ def verdicts_on(
     new = [as_counted(measurement) for measurement in new]
     entry = baseline_files.entry_of(baseline, recorded="")
     known = Reference(
-        entry.samples,
+        {STEP: entry.step},
         gpus=entry.gpus,
         days=entry.days,
         calibration=calibration() if calibrated else None,

@@ -67,7 +67,7 @@ def adjusted(
     if clocks is None:
         return None
     rounds = samples_by_phase(now)[STEP]["kernel_time"]
-    return at_one_clock(clocks, rounds, entry.samples[STEP]["kernel_time"], noise=0.001)
+    return at_one_clock(clocks, rounds, entry.step["kernel_time"], noise=0.001)
 
 
 def test_times_of_fewer_processes_than_clocks_are_not_compared_at_one() -> None:
@@ -77,7 +77,7 @@ def test_times_of_fewer_processes_than_clocks_are_not_compared_at_one() -> None:
     assert clocks is not None
     for count, expected in ((3, True), (2, False)):
         times = [[1.0]] * count
-        made = at_one_clock(clocks, times, entry.samples[STEP]["kernel_time"], noise=0.001)
+        made = at_one_clock(clocks, times, entry.step["kernel_time"], noise=0.001)
         assert (made is not None) is expected
 
 
@@ -221,8 +221,8 @@ def test_a_clock_that_another_canary_read_or_one_side_only_is_not_known() -> Non
     canary = entry.canary
     assert canary is not None
     clock = CLOCK
-    of_another = replace(canary, codes=("another", *canary.codes[1:]))
-    half = replace(canary, after={**canary.after, clock: (None, *canary.after[clock][1:])})
+    of_another = replace(canary, code=("another", *canary.codes[1:]))
+    half = replace(canary, readings={**canary.readings, clock: (None, *canary.readings[clock][1:])})
     for read, is_known in ((canary, True), (of_another, False), (half, False)):
         assert (adjusted(several, now, read) is not None) is is_known
 
@@ -473,7 +473,7 @@ def said_by_entry(
     """By metric of the step, or a phase, what is said of these where those are accepted."""
     entry = baseline_files.entry_of(before, recorded="")
     canary = entry.canary if with_canary else None
-    reference = Reference(entry.samples, gpus=entry.gpus, days=entry.days, canary=canary)
+    reference = Reference({STEP: entry.step}, gpus=entry.gpus, days=entry.days, canary=canary)
     said = judge(now, reference, catalogue().metrics, tolerances)
     return {verdict.metric: verdict for verdict in said if verdict.phase == phase}
 

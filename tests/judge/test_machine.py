@@ -39,7 +39,7 @@ def known(*processes: Mapping[str, float], code: str = CODE) -> CanarySeries:
         name: tuple(value * changes.get(name, 1.0) for changes in processes)
         for name, value in READ.items()
     }
-    return CanarySeries((code,) * len(processes), series, series)
+    return CanarySeries((code,) * len(processes), series)
 
 
 AS_BEFORE = known({}, {}, {})
@@ -160,9 +160,9 @@ def test_another_canary_and_none_are_not_comparable() -> None:
     assert moved(slow, known({}, code="sm90-000000000000")) == ()
     assert moved(slow, None) == ()
     assert moved([measurement()], AS_BEFORE) == ()
-    read = replace(AS_BEFORE, before={"launch_us": (None, 3.3, None)}, after={})
+    read = replace(AS_BEFORE, readings={"launch_us": (None, None, None)})
     assert moved(slow, read) == ()
-    assert moved(slow, replace(read, after={"launch_us": (3.3, None, None)})) == ()
+    assert moved(slow, replace(read, readings={"launch_us": (None, 3.3, None)})) != ()
 
 
 def test_what_moved_while_it_was_measured_moved_without_a_baseline_too() -> None:
@@ -205,7 +205,7 @@ def test_what_was_read_by_two_canaries_or_on_one_side_only_is_of_no_kind() -> No
         assert kinds([one], AS_BEFORE) == ((), None)
         assert moved([one], AS_BEFORE) == () or after is of_another
     # A process of the baseline that another canary read has no kind among the others.
-    mixed = replace(AS_BEFORE, codes=(CODE, "b", CODE))
+    mixed = replace(AS_BEFORE, code=(CODE, "b", CODE))
     assert [kind is None for kind in kinds(new, mixed)[0]] == [False, True, False]
 
 

@@ -135,7 +135,8 @@ def test_missing_baselines_are_recorded_when_asked_for(settings: Settings) -> No
     known = baseline_files.load(baseline_files.path_for(settings.baselines, H200, "meddpm"))
     assert known is not None
     assert list(known.tests) == ["a.py::test_new"]
-    assert known.accepted[0].reason == "recorded by --gpuperf-missing record"
+    (log,) = known.tests["a.py::test_new"]["step"].log
+    assert log.reason == "recorded by --gpuperf-missing record"
     lines = shown(ledger, settings)
     note = "baseline recorded: a.py::test_new in baselines/sm90/nvidia-h200/meddpm.yaml"
     assert note in lines
@@ -155,7 +156,7 @@ def test_missing_baselines_are_recorded_when_asked_for(settings: Settings) -> No
 def test_a_damaged_baseline_is_not_overwritten_by_recording(settings: Settings) -> None:
     file = baseline_files.path_for(settings.baselines, H200, "meddpm")
     file.parent.mkdir(parents=True)
-    file.write_text("schema: 1\ntests: {}\n")
+    file.write_text("schema: 2\ntests: {}\n...\n")
 
     def save(_: Path) -> None:
         saved(replace(settings, missing="record"), MISSING)

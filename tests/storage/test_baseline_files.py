@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -18,17 +17,15 @@ from pytest_gpuperf.errors import BadFile
 from pytest_gpuperf.measure.device.nvml import portable_device
 from pytest_gpuperf.model.entry import (
     Acceptance,
+    Accepted,
     BaselineFile,
     Calibration,
     CanarySeries,
-    Change,
     Entry,
-    KernelList,
-    Origin,
     Spread,
+    places_text,
 )
 from pytest_gpuperf.model.measurement import (
-    STEP,
     Canary,
     Conditions,
     Machine,
@@ -40,39 +37,35 @@ from tests import ROOT, strategies
 from tests.corruption import Wrong, changed, is_named, refusal
 from tests.examples import A100, H200, OTHER_H200, TEST, measurement
 
+ACCEPTED = Acceptance(
+    date="2026-03-01",
+    reason="first baseline: measured on a quiet machine, as #2 asks",
+    revision="0123456789ab",
+    processes=2,
+    moved={"cycles": "+1.2 %", "copies": "from 0"},
+)
 ENTRY = Entry(
     recorded="2026-03-01",
+    revision="0123456789ab",
     configuration="tf32",
     workload={"size": 128, "batch": 1},
     software={"torch": "2.12.0", "driver": "580.159"},
     settings={"rounds": 2},
-    revision="0123456789ab",
-    samples={
-        "step": {
-            "cycles": ((437_821_234.0, 437_821_235.5), (437_900_000.0, 437_900_001.0)),
-            "ipc": ((2.5, 1 / 3), (2.25, 0.1)),
-        }
+    where=("aaaa00000001 2026-03-01", "bbbb00000002 2026-02-28"),
+    metrics={
+        "cycles": (437_821_200.0, 437_900_000.0),
+        "instructions": 5e9,
+        "step_time": (2.5, 0.1),
     },
-    gpus=("aaaa00000001", "bbbb00000002"),
-    origin=Origin(
+    zero=("copies", "graph_breaks"),
+    data="test_step-1234567890ab.json.xz",
+    origin=Accepted(
         recorded="2026-02-01",
         revision="",
-        samples={"cycles": ((5.0,), (6.0,), (7.0,))},
-        gpus=("u", "u", "v"),
-        days=("2026-02-01", "2026-02-01", "2026-02-02"),
+        where=("u 2026-02-01 x2", "v 2026-02-02"),
+        metrics={"cycles": (5.0, 6.0, 7.0)},
     ),
-    kernels=KernelList(
-        "1234567890123456", (("gemm", "sm90_xmma_gemm tf32 nt", 24), ("layout", "yes: #1", 1))
-    ),
-)
-ACCEPTED = Acceptance(
-    date="2026-03-01",
-    reason="first baseline: measured on a quiet machine, as #2 asks",
-    test=TEST,
-    name="step",
-    revision="0123456789ab",
-    processes=2,
-    changes={"cycles": Change(None, 437_860_617.625), "ipc": Change(None, 1.25)},
+    log=(replace(ACCEPTED, reason="first", moved={}, forced=("1 process of 3",)), ACCEPTED),
 )
 BASELINES = BaselineFile(
     baseline_files.SCHEMA,
@@ -80,7 +73,6 @@ BASELINES = BaselineFile(
     "NVIDIA H200",
     "meddpm",
     {TEST: {"step": ENTRY}},
-    (ACCEPTED,),
     tolerance={"cycles": "1%", "l2_hit_rate": "2pt"},
     calibration=Calibration(
         "2026-03-01", 20, 4, 2, 100, 0, {"cycle": Spread(1e-4, 5e-4, 0.0, None)}
@@ -90,8 +82,8 @@ PLAIN: Any = files.to_plain(BASELINES)
 GOLDEN = ROOT / "tests" / "data" / "baseline.yaml"
 """BASELINES as saving writes them."""
 HERE = ("tests", TEST, "step")
-CYCLES = (*HERE, "samples", "step", "cycles")
-ORIGIN = (*HERE, "anchor", "samples", "cycles")
+CYCLES = (*HERE, "metrics", "cycles")
+ORIGIN = (*HERE, "anchor", "metrics", "cycles")
 
 
 @pytest.fixture
@@ -108,7 +100,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def written(file: Path, plain: object) -> Path:
     """Writes plain data as YAML, as an editor might."""
-    file.write_text(yaml.safe_dump(plain, sort_keys=False), encoding="utf-8")
+    file.write_text(yaml.safe_dump(plain, sort_keys=False, explicit_end=True), encoding="utf-8")
     return file
 
 
@@ -129,7 +121,7 @@ def test_the_device_is_the_key_of_a_file_and_what_is_not_there_is_none(tmp_path:
     assert other == tmp_path / "sm80/nvidia-a100-sxm4-40gb/meddpm.yaml"
     assert baseline_files.load(other) is None
     empty = baseline_files.empty(A100, "meddpm")
-    assert (empty.tests, empty.accepted) == ({}, ())
+    assert empty.tests == {}
     baseline_files.save(empty, other)
     assert baseline_files.load_for(tmp_path, A100, "meddpm") == empty
 
@@ -173,13 +165,15 @@ def test_comments_stay_when_the_numbers_change(file: Path) -> None:
     mine = f"# ours\n{text.removeprefix(header)}".replace(
         "\n  cycles: 1%\n", "\n  # since driver 580\n  cycles: 1%  # noisy\n"
     ).replace(f"\n  {TEST}:", f"\n  # the slow one\n  {TEST}:")
-    new = replace(BASELINES, accepted=(ACCEPTED, ACCEPTED))
-    rest = baseline_files.to_text(new, file).removeprefix(text)
+    entry = replace(ENTRY, log=(*ENTRY.log, replace(ACCEPTED, reason="again")))
+    new = replace(BASELINES, tests={TEST: {"step": entry}})
+    line = baseline_files.to_text(new, file).splitlines()[-2]
+    assert "again" in line
     # Earlier versions wrote other headers.
     for before in (header, "# Baselines of pytest-gpuperf.\n# Written by us.\n", ""):
         file.write_text(before + mine, encoding="utf-8")
         assert baseline_files.load(file) == BASELINES
-        assert text_of(new, file) == header + mine + rest
+        assert text_of(new, file) == header + mine.replace("\n...\n", f"\n{line}\n...\n")
         assert baseline_files.load(file) == new
 
 
@@ -187,19 +181,19 @@ def test_comments_stay_when_the_numbers_change(file: Path) -> None:
 
 
 def test_it_reads_well(file: Path) -> None:
-    """Each process has a line of its own and each kernel; what is whole has no fraction."""
+    """Each metric has a line of its own; what is whole has no fraction."""
     assert text_of(BASELINES, file) == GOLDEN.read_text(encoding="utf-8")
 
 
 def test_a_reason_is_one_line_of_people_s_text(file: Path) -> None:
     broken = [f"one{character}two" for character in "\n\r\x85\u2028\u2029\t"]
     for reason in ("Größe geändert", "words " * 60 + "end", *broken):
-        known = replace(BASELINES, accepted=(replace(ACCEPTED, reason=reason),))
+        entry = replace(ENTRY, log=(replace(ACCEPTED, reason=reason),))
+        known = replace(BASELINES, tests={TEST: {"step": entry}})
         text = text_of(known, file)
         lines = [line for line in text.split("\n") if "reason: " in line]
         assert len(lines) == 1, repr(reason)
-        assert reason in broken or lines[0].endswith(f"reason: {reason}")
-        assert lines[0].rstrip('"').endswith(reason[-3:])
+        assert reason in broken or f"reason: {reason}, " in lines[0]
         assert baseline_files.load(file) == known
 
 
@@ -214,23 +208,38 @@ def test_another_layout_is_read_the_same(file: Path) -> None:
     assert baseline_files.load(file) == BASELINES
 
 
-def test_kernels_gpus_and_days_need_not_be_known(file: Path) -> None:
-    known = replace(BASELINES, tests={TEST: {"step": replace(ENTRY, kernels=None)}})
-    text = re.sub(r"\n +kernels: null", "", text_of(known, file), count=1)
-    assert "kernels" not in text
-    file.write_text(text, encoding="utf-8")
+def test_what_is_empty_is_not_written_and_gpus_and_days_need_not_be_known(file: Path) -> None:
+    entry = replace(ENTRY, where=("- - x2",), zero=(), data="", origin=None, log=(), settings={})
+    known = replace(BASELINES, tests={TEST: {"step": entry}}, calibration=None)
+    text = text_of(known, file)
+    for key in ("zero:", "data:", "anchor:", "accepted:", "canary:", "calibration:"):
+        assert key not in text, key
     assert baseline_files.load(file) == known
-    for name in ("units", "days"):
-        plain = changed(changed(PLAIN, (*HERE, name), []), (*HERE, "anchor", name), [])
-        assert files.to_plain(baseline_files.load(written(file, plain))) == plain
+    assert (entry.processes, entry.gpus, entry.days) == (2, (), ())
+
+
+def test_where_processes_ran_is_told_by_gpu_and_day() -> None:
+    gpus, days = ("a", "a", "b", "a", ""), ("2026-03-01",) * 3 + ("2026-03-02", "")
+    text = ("a 2026-03-01 x2", "b 2026-03-01", "a 2026-03-02", "- -")
+    assert places_text(gpus, days) == text
+    known = replace(ENTRY, where=text)
+    assert (known.gpus, known.days, known.processes) == (gpus, days, 5)
+    assert ENTRY.step == {
+        "cycles": ((437_821_200.0,), (437_900_000.0,)),
+        "instructions": ((5e9,),) * 2,
+        "step_time": ((2.5,), (0.1,)),
+        "copies": ((0.0,),) * 2,
+        "graph_breaks": ((0.0,),) * 2,
+    }
 
 
 def test_what_an_older_file_says_of_a_metric_that_is_measured_no_more_is_dropped(
     file: Path,
 ) -> None:
     older = changed(PLAIN, ("tolerance", "cpu_ipc"), "1%")
-    older = changed(older, (*CYCLES[:-1], "cpu_cycles"), [[1.0], [2.0]])
-    older = changed(older, (*ORIGIN[:-1], "cpu_cycles"), [[1.0], [2.0], [3.0]])
+    older = changed(older, (*CYCLES[:-1], "cpu_cycles"), [1.0, 2.0])
+    older = changed(older, (*HERE, "zero"), ["copies", "cpu_cycles", "graph_breaks"])
+    older = changed(older, (*ORIGIN[:-1], "cpu_cycles"), 1.0)
     assert baseline_files.load(written(file, older)) == BASELINES
 
 
@@ -241,7 +250,7 @@ def test_what_an_older_file_says_of_a_metric_that_is_measured_no_more_is_dropped
 @given(share=st.floats(0, 1, exclude_max=True))
 def test_a_file_that_was_cut_short_is_refused(shared: Path, share: float) -> None:
     text = baseline_files.to_text(BASELINES, shared.with_name("none.yaml"))
-    shared.write_text(text[: int(share * text.index("accepted:"))])
+    shared.write_text(text[: int(share * text.index("\n...\n"))])
     refusal(baseline_files.load, shared, BadFile)
 
 
@@ -250,13 +259,14 @@ def test_what_is_no_baseline_file_is_refused(file: Path) -> None:
         (b"", "expected a mapping, found NoneType"),
         (b"# nothing\n", "expected a mapping, found NoneType"),
         (b"- a\n", "expected a mapping, found list"),
-        (b"{}", "schema: schema version None is not 1"),
+        (b"{}", "cut short"),
+        (b"arch: x\n...\n", "schema: schema version None is not 2"),
         (b"schema: 1\narch: \xff", "byte 16: not UTF-8 text"),
         (b"schema: 1\n\tarch: x", "line 2 column 1: not YAML"),
         (b"schema: 1\narch: \x01", "not YAML: unacceptable character"),
         # What a merge in git leaves behind.
         (b"<<<<<<< HEAD\nschema: 1\n=======\nschema: 1\n>>>>>>> x\n", "line 1: git has left a"),
-        (b"schema: 1\n<<<<<<< HEAD\n", "line 2: git has left a conflict here. Take one"),
+        (b"schema: 1\n<<<<<<< HEAD\n", "line 2: git has left a conflict here. Both sides"),
     ):
         file.write_bytes(content)
         assert message in refusal(baseline_files.load, file, BadFile), content
@@ -265,24 +275,23 @@ def test_what_is_no_baseline_file_is_refused(file: Path) -> None:
 INFINITE, NAN = float("inf"), float("nan")
 CLASSES = ("calibration", "classes")
 WRONG: Wrong = [
-    (("schema",), 2, None, "Install the version of pytest-gpuperf that wrote it"),
+    (("schema",), 3, None, "Install the version of pytest-gpuperf that wrote it"),
     (("extra",), 1, None, "Unexpected keyword"),
-    ((*CYCLES, 1, 0), NAN, None, "finite number"),
-    ((*CYCLES, 0, 1), INFINITE, None, "finite number"),
-    ((*CYCLES, 1), [], CYCLES, "a process without values"),
-    (CYCLES, [], None, "a process without values"),
-    (CYCLES, [[1], [2], [3]], (*CYCLES[:-1], "ipc"), "2 processes, and others have 3"),
-    ((*HERE, "days"), ["2026-03-01"], None, "1 values, and there are 2 processes"),
-    ((*HERE, "machines"), [""], None, "1 values, and there are 2 processes"),
-    ((*CYCLES[:-1], "cycels"), [[1]], None, "no such metric"),
-    (ORIGIN, [[1], [2]], (*HERE, "anchor", "units"), "3 values, and there are 2 processes"),
-    ((*ORIGIN, 1), [], ORIGIN, "a process without values"),
-    ((*ORIGIN[:-1], "cycels"), [[1], [1], [1]], None, "no such metric"),
-    ((*CYCLES, 1, 0), -1e9, CYCLES, "-1e+09 cycles, which cannot be negative"),
-    ((*CYCLES, 1, 0), 0, CYCLES, "0 cycles, and a step that was executed has more"),
-    ((*ORIGIN, 2, 0), -1, ORIGIN, "-1 cycles, which cannot be negative"),
-    (("metric_units",), {"cycles": "kcycles"}, ("metric_units", "cycles"), 'in "kcycles", and'),
-    (("accepted", 0, "changes", "cycles", "new"), INFINITE, None, "finite number"),
+    ((*CYCLES, 1), NAN, CYCLES, "finite number"),
+    ((*CYCLES, 0), INFINITE, CYCLES, "finite number"),
+    (CYCLES, [], None, "no values"),
+    (CYCLES, [1, 2, 3], None, "3 values, and there are 2 processes"),
+    ((*HERE, "where", 0), "aaaa00000001 2026-03-01 x3", CYCLES, "2 values, and there are 4"),
+    ((*HERE, "where", 0), "yesterday", (*HERE, "where"), '"yesterday" is no GPU, day and count'),
+    ((*HERE, "where"), [], None, "no process"),
+    ((*CYCLES[:-1], "cycels"), 1, None, "no such metric"),
+    ((*HERE, "zero", 0), "cycels", (*HERE, "zero", "cycels"), "no such metric"),
+    ((*HERE, "zero", 0), "cycles", CYCLES, "0 cycles, and a step that was executed has more"),
+    (ORIGIN, [1, 2], None, "2 values, and there are 3 processes"),
+    ((*ORIGIN[:-1], "cycels"), 1, None, "no such metric"),
+    ((*CYCLES, 1), -1e9, CYCLES, "-1e+09 cycles, which cannot be negative"),
+    ((*CYCLES, 1), 0, CYCLES, "0 cycles, and a step that was executed has more"),
+    ((*ORIGIN, 2), -1, ORIGIN, "-1 cycles, which cannot be negative"),
     (("tolerance", "cycels"), "1%", None, "write one of cycles, inst"),
     (("tolerance", "cycles"), "1", None, 'a share such as "1%"'),
     (("tolerance", "cycles"), "0%", None, "above zero"),
@@ -299,26 +308,27 @@ def test_a_wrong_entry_is_named(file: Path) -> None:
 # Entries
 
 
+MEASURED = [
+    measurement(
+        {"cycles": [1.0, 2.0], "ipc": [2.0]},
+        process="p1",
+        phases={"forward": {"cycles": [0.5]}},
+        # How long the measuring took is not kept.
+        settings={"rounds": 5, "collector": "cupti", "cost_s": 4.5, "warmup_s": 1.0},
+        device=OTHER_H200,
+    ),
+    measurement({"cycles": [3.0]}, process="p2", phases={"forward": {"cycles": [0.75]}}),
+    # What a process measured twice are more rounds of it.
+    measurement({"cycles": [4.0]}, process="p2"),
+]
+
+
 def test_an_entry_has_what_each_process_measured_and_where() -> None:
-    entry = baseline_files.entry_of(
-        [
-            measurement(
-                {"cycles": [1.0, 2.0], "ipc": [2.0]},
-                process="p1",
-                phases={"forward": {"cycles": [0.5]}},
-                # How long the measuring took is not kept.
-                settings={"rounds": 5, "collector": "cupti", "cost_s": 4.5, "warmup_s": 1.0},
-                device=OTHER_H200,
-            ),
-            measurement({"cycles": [3.0]}, process="p2", phases={"forward": {"cycles": [0.75]}}),
-            # What a process measured twice are more rounds of it.
-            measurement({"cycles": [4.0]}, process="p2"),
-        ],
-        "2026-03-01",
-    )
-    assert entry.samples == {
-        # What only some processes have is no baseline.
-        "step": {"cycles": ((1.0, 2.0), (3.0, 4.0))},
+    entry = baseline_files.entry_of(MEASURED, "2026-03-01")
+    # What only some processes have is no baseline, and what is not gated only shows.
+    assert entry.metrics == {"cycles": (1.5, 3.5)}
+    assert baseline_files.data_of(MEASURED, None).samples == {
+        "step": {"cycles": ((1.0, 2.0), (3.0, 4.0)), "ipc": ((2.0,),)},
         "forward": {"cycles": ((0.5,), (0.75,))},
     }
     assert (entry.recorded, entry.configuration) == ("2026-03-01", "tf32")
@@ -332,10 +342,10 @@ def test_a_count_of_a_newer_release_joins_what_was_measured_before_it(file: Path
     newer = measurement({"cycles": [1.0], "launches": [7.0], "kernel_time": [2.0]}, process="p3")
     entry = baseline_files.entry_of([*older, newer], "2026-03-01")
     # It is the same on every GPU; times are not.
-    assert entry.samples["step"] == {"cycles": ((1.0,),) * 3, "launches": ((7.0,),)}
+    assert entry.metrics == {"cycles": 1.0, "launches": 7.0}
     assert len(entry.gpus) == 3
     empty = baseline_files.empty(H200, "perf")
-    known = baseline_files.with_entry(empty, TEST, "step", entry, ACCEPTED)
+    known = baseline_files.with_entry(empty, TEST, "step", entry)
     text_of(known, file)
     assert baseline_files.load(file) == known
 
@@ -350,72 +360,50 @@ def canary_read(process: str, before: Canary | None, after: Canary | None) -> Me
 
 READ = (
     canary_read(
-        "p1", Canary("sm90-1", {"l2_cycles": 9.5, "host_ms": 2.0}), Canary("sm90-1", {"dram_ns": 7})
+        "p1",
+        Canary("sm90-1", {"l2_cycles": 9.0, "host_ms": 2.0}),
+        Canary("sm90-1", {"l2_cycles": 4.0, "dram_ns": 7}),
     ),
     canary_read("p2", None, None),
     canary_read("p3", Canary("sm90-2", {"host_ms": 3.0}), None),
 )
 
 
-def test_an_entry_has_the_machine_and_the_canary_of_each_process(file: Path) -> None:
+def test_an_entry_has_what_the_canary_read_and_its_data_the_rest(file: Path) -> None:
     entry = baseline_files.entry_of(READ, "2026-03-01")
-    ((key, machine),) = baseline_files.machines_of(READ).items()
-    assert (machine.vbios, machine.gpcs) == ("96.00", (18, 16))
-    assert entry.machines == (key, "", key)
+    # Of before and after; what was read at one of them alone says nothing.
     assert entry.canary == CanarySeries(
-        codes=("sm90-1", "", "sm90-2"),
-        before={"l2_cycles": (9.5, None, None), "host_ms": (2.0, None, 3.0)},
-        after={"dram_ns": (7, None, None)},
+        code=("sm90-1", "", "sm90-2"), readings={"l2_cycles": (6.0, None, None)}
     )
-    log = Acceptance("2026-03-02", "again", TEST, "step", "", 3, {})
+    assert (entry.canary.of(0, "l2_cycles"), entry.canary.of(1, "l2_cycles")) == (6.0, None)
+    assert entry.canary.of(0, "host_ms") is None
+    data = baseline_files.data_of(READ, None)
+    assert [machine and machine.vbios for machine in data.machines] == ["96.00", None, "96.00"]
+    assert data.before == {"l2_cycles": (9.0, None, None), "host_ms": (2.0, None, 3.0)}
+    assert data.after == {"l2_cycles": (4.0, None, None), "dram_ns": (7, None, None)}
     empty = baseline_files.empty(H200, "meddpm")
-    known = baseline_files.with_entry(empty, TEST, "step", entry, log, {key: machine})
-    text = text_of(known, file)
-    assert f"machines:\n  {key}:\n    gpcs: [18, 16]\n    sm_map: ''\n    vbios: '96.00'\n" in text
-    for line in (f"machines: [{key}, '', {key}]", "l2_cycles: [9.5, null, null]"):
-        assert line in text
+    known = baseline_files.with_entry(empty, TEST, "step", entry)
+    assert "canary: {code: [sm90-1, '', sm90-2], readings: {l2_" in text_of(known, file)
     assert baseline_files.load(file) == known
-    # Machines that no entry names any more are left out.
-    plain = baseline_files.entry_of([measurement()], "2026-03-02")
-    assert (plain.machines, plain.canary) == ((), None)
-    later = baseline_files.with_entry(known, TEST, "step", plain, log)
-    assert later.machines == {}
-    assert "canary" not in text_of(later, file)
+    wrong = changed(files.to_plain(known), (*HERE, "canary", "readings", "l2_cycles"), [1.0, 2.0])
+    with pytest.raises(BadFile, match="2 values, and there are 3 processes"):
+        baseline_files.load(written(file, wrong))
 
 
-def test_machines_and_canaries_of_other_processes_are_refused(file: Path) -> None:
-    entry = replace(baseline_files.entry_of(READ, "2026-03-01"), machines=())
-    plain = files.to_plain(replace(BASELINES, tests={TEST: {"step": entry}}))
-    wrong: Wrong = [
-        ((*HERE, "machines"), ["", ""], None, "2 values, and there are 3 processes"),
-        ((*HERE, "canary", "codes"), ["x"], None, "1 values, and there are 3 processes"),
-        ((*HERE, "canary", "after", "x"), [], None, "0 values, and there are 3 processes"),
-    ]
-    is_named(baseline_files.load, partial(written, file), plain, wrong)
+def test_times_of_some_cpu_are_in_no_baseline() -> None:
+    cpu = measurement({"flops": [8.0], "wall_time": [1.0]}, device=portable_device())
+    assert baseline_files.entry_of([cpu], "").metrics == {"flops": 8.0}
 
 
-def test_a_component_that_has_but_times_of_some_cpu_is_in_no_baseline() -> None:
-    parts = {"forward": {"flops": [8.0], "wall_time": [1.0]}, "conv2d": {"wall_time": [2.0]}}
-    cpu = measurement({"flops": [8.0]}, phases=parts, device=portable_device())
-    assert baseline_files.entry_of([cpu], "").samples == {
-        "step": {"flops": ((8.0,),)},
-        "forward": {"flops": ((8.0,),)},
-    }
-    gpu = measurement({"cycles": [8.0]}, phases={"conv2d": {"kernel_time": [2.0]}})
-    assert baseline_files.entry_of([gpu], "").samples["conv2d"] == {"kernel_time": ((2.0,),)}
-
-
-def test_an_entry_is_added_beside_the_others_or_in_place_of_its_own_and_logged() -> None:
-    other = Entry("2026-03-02", "", {}, {}, {}, "", {})
-    log = Acceptance("2026-03-02", "again", "a.py::test", "step", "", 1, {})
-    more = baseline_files.with_entry(BASELINES, "a.py::test", "step", other, log)
+def test_an_entry_is_added_beside_the_others_or_in_place_of_its_own() -> None:
+    other = Entry("2026-03-02", "", ("- -",), {})
+    more = baseline_files.with_entry(BASELINES, "a.py::test", "step", other)
     assert list(more.tests) == ["a.py::test", TEST]
     assert more.tests[TEST] == BASELINES.tests[TEST]
-    assert more.accepted == (ACCEPTED, log)
     assert list(BASELINES.tests) == [TEST]
-    both = baseline_files.with_entry(BASELINES, TEST, "sampling", other, log)
+    both = baseline_files.with_entry(BASELINES, TEST, "sampling", other)
     assert both.tests[TEST] == {"step": ENTRY, "sampling": other}
-    again = baseline_files.with_entry(both, TEST, "step", other, log)
+    again = baseline_files.with_entry(both, TEST, "step", other)
     assert again.tests[TEST] == {"step": other, "sampling": other}
 
 
@@ -428,8 +416,8 @@ def test_an_origin_is_that_of_the_entry_or_its_gated_metrics(entry: Entry) -> No
     if entry.origin is not None:
         assert origin == entry.origin
     else:
-        step = entry.samples.get(STEP, {})
-        assert origin.samples == {name: step[name] for name in step if known[name].gated}
+        step = entry.step
+        assert origin.step == {name: step[name] for name in step if known[name].gated}
         assert (origin.recorded, origin.revision) == (entry.recorded, entry.revision)
         assert (origin.gpus, origin.days) == (entry.gpus, entry.days)
     assert baseline_files.origin_of(replace(entry, origin=origin)) == origin

@@ -28,7 +28,7 @@ COMMITTED = {
         "tests/data/h200-campaign/*",
     ),
     "baseline": ("baselines/**/*.yaml",),
-    "kernels": ("baselines/**/*.kernels.json.xz",),
+    "data": ("baselines/*/*/*/*.json.xz",),
 }
 PLAIN: Any = files.to_plain(run([measurement(phases={"forward": {"cycles": [1.0]}})], [verdict()]))
 PUBLISHED: dict[str, Any] = {
@@ -70,7 +70,7 @@ def test_the_committed_schemas_are_up_to_date_and_valid() -> None:
     for kind, published in PUBLISHED.items():
         Draft202012Validator.check_schema(published)
         assert published["$schema"] == "https://json-schema.org/draft/2020-12/schema"
-        assert published["$id"] == f"urn:pytest-gpuperf:{kind}:1"
+        assert published["$id"] == f"urn:pytest-gpuperf:{kind}:{script['KINDS'][kind][1]}"
 
 
 def test_committed_files_validate() -> None:

@@ -1,0 +1,134 @@
+"""What a baseline entry has that no verdict needs: every round, phases, machines, kernels.
+
+The YAML has what people review. The rest of an entry is in `<suite>/<test>-<digest>.json.xz` beside
+it; the digest is of the content, and the entry names the file. So no file ever changes: two people
+who accept different tests add different files, and whoever is killed leaves one that nothing names.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from pathlib import Path
+
+from pytest_gpuperf.errors import BadFile
+from pytest_gpuperf.model.entry import BaselineFile, EntryData
+from pytest_gpuperf.model.measurement import KernelTable, Measurement
+from pytest_gpuperf.storage import files
+from pytest_gpuperf.storage.files import Problem
+
+SCHEMA = 2
+SUFFIX = ".json.xz"
+_REMEDY = (
+    "Restore it from git, or accept a new run (gpuperf record, then gpuperf update-baseline); the "
+    "test is judged without it"
+)
+_DIGITS = 12
+_LONGEST = 60
+"""Characters of a test's name in the name of its file."""
+_NAME = re.compile(rf"[\w.+-]{{1,200}}-[0-9a-f]{{{_DIGITS}}}\.json\.xz")
+
+
+def folder_beside(baseline: Path) -> Path:
+    """Where the data of the entries in this YAML file are kept."""
+    return baseline.with_suffix("")
+
+
+def content(data: EntryData) -> bytes:
+    """What the file of this data holds. Raises BadFile for more than is ever read."""
+    text = files.adapter(EntryData).dump_json(data, by_alias=True, exclude_defaults=True)
+    return files.packed(text, Path(SUFFIX))
+
+
+def name_of(test: str, name: str, content: bytes) -> str:
+    """The name of the file with this content, of a test's node id and a measurement's name."""
+    called = re.sub(r"[^\w.+-]+", "-", f"{test.rpartition('::')[2]}-{name}").strip("-.")
+    digest = hashlib.sha256(content).hexdigest()[:_DIGITS]
+    return f"{called[:_LONGEST]}-{digest}{SUFFIX}"
+
+
+def load(baseline: Path, name: str, entry: str) -> EntryData:
+    """The data that an entry of this YAML file names; `entry` is its place, for messages.
+
+    Raises UsageFailure for a file that cannot be read, and BadFile where it is not the one that was
+    accepted, or is gone.
+    """
+    if not _NAME.fullmatch(name):
+        problem = "the entry names no data" if not name else f'"{name}" is no file of ours'
+        raise BadFile(baseline, f"{entry}/data", problem, _REMEDY)
+    file = folder_beside(baseline) / name
+    try:
+        return parsed(file, files.read_bytes(file))
+    except FileNotFoundError:
+        raise BadFile(file, "", "no such file", _REMEDY) from None
+
+
+# A measurement asks for its own more than once.
+@lru_cache(maxsize=2)
+def parsed(file: Path, content: bytes) -> EntryData:
+    """The data that `content`, read from `file`, says. Raises BadFile."""
+    digest = hashlib.sha256(content).hexdigest()[:_DIGITS]
+    if digest not in file.name:
+        raise BadFile(file, "", f"its content has the digest {digest}: it was changed", _REMEDY)
+    plain = files.parse_json(content, file, _REMEDY)
+    loaded = files.validate(plain, EntryData, file, SCHEMA, _REMEDY)
+    files.check(_problems(loaded), file, _REMEDY)
+    return loaded
+
+
+def unnamed(baseline: Path, loaded: BaselineFile) -> list[Path]:
+    """The files beside this YAML file that none of its entries names."""
+    named = {entry.data for entries in loaded.tests.values() for entry in entries.values()}
+    there = folder_beside(baseline).glob(f"*{SUFFIX}")
+    return sorted(file for file in there if _NAME.fullmatch(file.name) and file.name not in named)
+
+
+def chosen(measurements: Sequence[Measurement]) -> KernelTable | None:
+    """The table that these processes' entry gets, or None where no process has one.
+
+    That of the first with counters, else of the first; never one whose counters and trace did not
+    match, since then the step launches something else every time or was not counted.
+    """
+    tables = [m.kernels for m in measurements if m.kernels is not None and not m.kernels.mismatch]
+    return next((table for table in tables if table.metrics), tables[0] if tables else None)
+
+
+def _problems(loaded: EntryData) -> Iterator[Problem]:
+    if loaded.kernels is not None:
+        yield from ((f"kernels/{where}", problem) for where, problem in problems(loaded.kernels))
+
+
+def problems(table: KernelTable) -> Iterator[Problem]:
+    """What the types of a table cannot say."""
+    for what, length, expected in (
+        ("site_of", len(table.site_of) or len(table.launches), len(table.launches)),
+        ("idles", len(table.idles), len(table.busy)),
+    ):
+        if length != expected:
+            yield what, f"{length}, and there are {expected}"
+    places = len(table.sites)
+    for what, indices, there in (
+        ("launches", [launch.name for launch in table.launches], len(table.names)),
+        ("site_of", table.site_of, places),
+        ("calls", [call.site for call in table.calls], places),
+        ("idle_at", [entry.site for entry in table.idle_at], places),
+    ):
+        for number, index in enumerate(indices):
+            if not 0 <= index < there:
+                yield f"{what}/{number}", f"{index}, and there are {there}"
+    for number, launch in enumerate(table.launches):
+        if launch.values and len(launch.values) != len(table.metrics):
+            yield f"launches/{number}/values", f"{len(launch.values)}, of {len(table.metrics)}"
+    for what, times in (
+        ("launches", [launch.duration for launch in table.launches]),
+        ("busy", table.busy),
+        ("idles", (*table.idles, table.idle)),
+        ("idle_at", [entry.idle for entry in table.idle_at]),
+    ):
+        for number, time in enumerate(times):
+            if time < 0:
+                yield f"{what}/{number}", f"{time:g} ns, which is no time"
+    for number, peer in enumerate(table.peers):
+        yield from ((f"peers/{number}/{where}", problem) for where, problem in problems(peer))
