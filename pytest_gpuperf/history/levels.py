@@ -2,7 +2,7 @@
 
 A series is levels, which may slope, and noise, of which a part lasts for some nights. Penalised
 least squares finds the nearest stair; those of its steps stay that are steps on a slope, too. An
-exact count has no noise, but values: docs/history.md says how, and why nothing is to be tuned.
+exact count has no noise, but values: docs/history.md says how.
 
 A night that stands apart is set aside like a process that does (`noise.py`), the last one until the
 next agrees. What the medians, over a class, of the steps between nights say, is of the machine.

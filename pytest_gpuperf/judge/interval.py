@@ -2,7 +2,7 @@
 
 The unit of replication is the process: rounds within one are not independent, so each process
 counts once, with its median. Pooling rounds is what makes other tools alarm on identical code
-(docs/verdict.md).
+(docs/evidence.md).
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ counts for some degrees of freedom, and what was seen is pooled with that. What 
 wrong by is the sum of its levels (`total`), and the interval follows from that sum alone.
 
 Between H200s, cycles of one training step differ by up to 3 %, in either direction depending on the
-kernels, while processes on one of them agree to 0.1 % (docs/verdict.md). So a process is compared
+kernels, while processes on one of them agree to 0.1 % (docs/evidence.md). So a process is compared
 with the baseline's processes on its own GPU where there are any. Where there are none, it is
 compared with what the baseline's GPUs predict for one whose canary reads as this one's does.
 """

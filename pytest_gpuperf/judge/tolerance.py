@@ -46,8 +46,8 @@ _CLASSES = {
     MetricClass.CYCLE: (0.005, 0.01, 1e-3, 1e-2, 5e-4),
     MetricClass.RATIO: (0.0075, 0.015, 1.5e-3, 1e-2, 7.5e-4),
 }
-"""(delta0, delta1, s0, spread between GPUs, between days) per class: docs/verdict.md says where
-from."""
+"""(delta0, delta1, s0, spread between GPUs, between days) per class: docs/evidence.md says
+where from."""
 
 ANY = "any"
 """The tolerance of a metric that is reported and not judged, as it says nothing of the code: of the

@@ -3,7 +3,7 @@
 regressed: worse than the tolerance, in every process where there are only three, and further from
 zero than chance explains. improved: the mirror image. unchanged: within the tolerance, and no loss
 beyond the equivalence bound in the whole interval. Anything else is inconclusive, and asks for
-another look (`interval.py`). docs/verdict.md has the formulas and how often they are right.
+another look (`interval.py`). docs/verdict.md has the rule, docs/evidence.md how often it is right.
 """
 
 from __future__ import annotations

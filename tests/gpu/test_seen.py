@@ -1,4 +1,4 @@
-"""What of a step's work is seen on a GPU, whoever launches it: the rows of docs/metrics.md."""
+"""What of a step's work is seen on a GPU, whoever launches it."""
 
 from __future__ import annotations
 

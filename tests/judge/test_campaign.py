@@ -1,7 +1,7 @@
 """The judge on identical code, as it was really measured: an A/A campaign on H200s.
 
 `tests/data/h200-campaign` holds 21 fresh processes of the four Med-DDPM configurations, on nine
-GPUs of three machines that were started apart, one file per GPU. docs/verdict.md has the command
+GPUs of three machines that were started apart, one file per GPU. docs/evidence.md has the command
 that recorded them.
 """
 

@@ -25,7 +25,7 @@ class Ieee(_Float32):
     """Full float32, which torch has off for convolutions unless it is asked for."""
 
     name = "ieee"
-    summary = "float32 products are full float32: TF32 is off."
+    summary = "Float32 products without TF32."
     float32_precision = "ieee"
 
 
@@ -33,7 +33,7 @@ class Tf32(_Float32):
     """TF32. Before sm80, and on a CPU, there is none, and it changes nothing."""
 
     name = "tf32"
-    summary = "The factors of float32 products and convolutions are rounded to TF32."
+    summary = "Float32 products and convolutions in TF32."
     float32_precision = "tf32"
 
 
@@ -41,7 +41,7 @@ class BFloat16(Part):
     """Mixed precision around the network; process, loss, weights and Adam stay float32."""
 
     name = "bf16"
-    summary = "The network runs under autocast to bfloat16; weights, loss and Adam are float32."
+    summary = "Autocast to bfloat16; weights, loss and Adam stay float32."
     least_arch = "sm80"
 
     def applied(self, model: nn.Module) -> AbstractContextManager[None]:

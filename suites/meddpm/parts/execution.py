@@ -16,7 +16,7 @@ class Compile(Part):
     """The network, forward and backward, as code that torch's Inductor writes for it."""
 
     name = "compile"
-    summary = "torch.compile generates the network's kernels, without a break in its graph."
+    summary = "torch.compile generates the network's kernels."
     least_arch = "sm80"  # Triton's
     gpu = True
     triton = True
@@ -45,7 +45,7 @@ class CudaGraph(Part):
     """One launch for the whole step."""
 
     name = "cuda_graph"
-    summary = "Forward, backward and Adam are captured once, and replayed as one CUDA graph."
+    summary = "Forward, backward and Adam replay as one CUDA graph."
     gpu = True
     adam = {"capturable": True}  # noqa: RUF012 -- the base class has its type
     captured = True
@@ -55,6 +55,6 @@ class FusedAdam(Part):
     """Adam's update of all weights in a few kernels, each of which does all of it."""
 
     name = "fused_adam"
-    summary = "Adam updates all weights in one kernel, not in one per operation."
+    summary = "Adam updates all weights in one kernel."
     adam = {"fused": True}  # noqa: RUF012 -- the base class has its type
     trains_only = True

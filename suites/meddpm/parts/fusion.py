@@ -22,10 +22,7 @@ class FusedNorm(Part):
     """
 
     name = "fused_norm"
-    summary = (
-        "GroupNorm with its SiLU and the time embedding is one Triton operator, which takes "
-        "channels_last and contiguous volumes without a copy."
-    )
+    summary = "GroupNorm, SiLU and time embedding as one Triton operator, in either layout."
     least_arch = "sm80"  # Triton's
     triton = True
 
@@ -87,10 +84,7 @@ class ScaledDotProductAttention(Part):
     """torch's fused attention: the weights of N x N voxels are never in memory."""
 
     name = "sdpa"
-    summary = (
-        "Attention is torch's scaled_dot_product_attention, which needs no recomputation of the "
-        "whole block in backward."
-    )
+    summary = "Attention by torch's scaled_dot_product_attention."
 
     def applied(self, model: nn.Module) -> AbstractContextManager[None]:
         """The attentions of `model` get a class that calls it."""

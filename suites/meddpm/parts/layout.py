@@ -42,5 +42,5 @@ class ChannelsLast(_Layout):
     """What the tensor cores' convolutions take."""
 
     name = "channels_last"
-    summary = "Channels are innermost in memory, in the weights and in every batch."
+    summary = "Channels are innermost in memory."
     memory_format = torch.channels_last_3d

@@ -26,10 +26,7 @@ class PaddedChannels(Part):
     """
 
     name = "padded_channels"
-    summary = (
-        "The first and the last convolution are matrix products, padded with zeros, for the "
-        "tensor cores: the same function of the same weights."
-    )
+    summary = "The first and last convolution as zero-padded products, for tensor cores."
 
     def applied(self, model: nn.Module) -> AbstractContextManager[None]:
         """Pads inside the step: the weights keep their shapes."""
@@ -132,10 +129,7 @@ class SeparableUpsampling(Part):
     """
 
     name = "separable_upsampling"
-    summary = (
-        "Volumes are doubled along one axis after the other, so that gradients are gathered and "
-        "not added up atomically."
-    )
+    summary = "Volumes are doubled axis by axis, so gradients are gathered, not added atomically."
 
     def applied(self, model: nn.Module) -> AbstractContextManager[None]:
         """The doubling layers of `model` get a class that does so."""
