@@ -21,7 +21,6 @@ from pytest_gpuperf.catalogue import architectures, kernel_families, units
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.commands import calibrate as shown
 from pytest_gpuperf.judge import attribution
-from pytest_gpuperf.judge.attribution import Naming, attribute
 from pytest_gpuperf.judge.expectation import ratio
 from pytest_gpuperf.judge.interval import HELD_RATE, UNCHANGED_RATE, difference, of_median
 from pytest_gpuperf.judge.noise import (
@@ -34,11 +33,9 @@ from pytest_gpuperf.judge.noise import (
 from pytest_gpuperf.judge.stopping import ALARMING
 from pytest_gpuperf.judge.tolerance import tolerance_for
 from pytest_gpuperf.judge.verdict import ALARM_RATE, decide, minimum_detectable_effect
-from pytest_gpuperf.model.measurement import STEP, KernelTable, Measurement
+from pytest_gpuperf.model.measurement import STEP, Measurement
 from pytest_gpuperf.model.result import Outcome, Run
-from pytest_gpuperf.report.text import kernel_lines
 from pytest_gpuperf.storage import baseline_files
-from pytest_gpuperf.storage.files import adapter, read_json
 from suites.claim import Claim
 
 
@@ -78,16 +75,6 @@ def seeds(files: Sequence[Path]) -> str:
             f"{changes} | {worst.value} |"
         )
     return "\n".join(rows) + "\n"
-
-
-def attributed(measured: Path, baseline: Path) -> str:
-    """What a failing test says of the kernels in these two recorded tables."""
-    new, old = (
-        adapter(KernelTable).validate_json(json.dumps(read_json(file, "")), strict=True)
-        for file in (measured, baseline)
-    )
-    naming = Naming(*kernel_families.NAMING)
-    return "```\n" + "\n".join(kernel_lines.lines(attribute(new, old, naming), 80)) + "\n```\n"
 
 
 def kernel_spreads() -> str:

@@ -75,9 +75,9 @@ class Settings:
     metrics: str = _flag(
         "core",
         "--gpuperf-metrics",
-        "counters to read: core (one pass), reference (17 metrics), paper (all metrics of the "
-        "paper), full (all stall reasons too), activity (copies, gaps and components from a "
-        "trace); or a comma-separated list to add to core: l2_hit_rate,activity",
+        "counters to read: core (one pass), reference (17 metrics), paper (all of the paper), full "
+        "(all stall reasons too), activity (trace: copies, gaps, components); or a list to add to "
+        "core: l2_hit_rate,activity",
         metavar="SETS",
     )
     rounds: int = _flag(
