@@ -19,21 +19,19 @@ from pytest_gpuperf.commands import complain
 from pytest_gpuperf.errors import BAD_CONFIGURATION, INTERRUPTED, OK, GpuperfError, meant
 
 COMMANDS = {
-    "doctor": "can this machine be measured, and if not, why not; and what its GPU is beyond its "
-    "name",
-    "metrics": "what is measured, by which of NVIDIA's counters, in how many passes; needs no GPU",
-    "record": "run tests in several fresh processes and merge what they measured into one run",
+    "doctor": "check whether this machine can be measured, and describe its GPU",
+    "metrics": "list metrics, their NVIDIA counters and the passes they need; needs no GPU",
+    "record": "run tests in several fresh processes and save one run",
     "update-baseline": "accept a saved run as the baseline; needs no GPU",
-    "baseline": "list and rename the entries of baseline files",
-    "ab": "what a change costs: two revisions measured in turn on one device, without a baseline",
-    "bisect": "which commit, or which release of a package, made tests slower: two at a time, as "
-    "by ab",
-    "compare": "two runs, or two configurations of one, metric by metric and kernel by kernel",
+    "baseline": "list or rename entries of baseline files; needs no GPU",
+    "ab": "compare two revisions, measured in turn on one device; needs no baseline",
+    "bisect": "find the commit or package release that made tests slower; needs no baseline",
+    "compare": "compare two runs, or two configurations of one run; needs no GPU",
     "report": "write a saved run as HTML, Markdown or JSON; needs no GPU",
-    "history": "many nights: trends, the nights on which levels changed, and what differs since",
+    "history": "show trends over many nights and the nights on which a level changed; needs no GPU",
     "calibrate": "estimate noise and false alarms from runs of identical code; needs no GPU",
-    "import": "make a run of a report of ncu (Nsight Compute); needs no GPU",
-    "export": "write a saved run in the format of another program; needs no GPU",
+    "import": "convert a report of ncu (Nsight Compute) to a run; needs no GPU",
+    "export": "convert a saved run to the format of another program; needs no GPU",
 }
 """What each is for, in the order of `gpuperf --help`."""
 _MODULES = {"import": "import_ncu"}
@@ -99,7 +97,7 @@ def _parted(words: list[str]) -> tuple[list[str], list[str] | None]:
 
 
 def _complete() -> None:
-    """Answers a shell that asks how a line goes on, and exits then; see docs/usage.md."""
+    """Answers a shell that asks how a line goes on, and exits then; see docs/reference.md."""
     if "_ARGCOMPLETE" in os.environ:
         with suppress(ImportError):
             import argcomplete

@@ -15,15 +15,12 @@ from benchmarks import recorded
 from benchmarks.causes.scores import RESULTS, Score
 from pytest_gpuperf.analysis import roofline
 from pytest_gpuperf.baselines import calibration
-from pytest_gpuperf.catalogue import architectures, kernel_families, units
+from pytest_gpuperf.catalogue import architectures, units
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.commands import calibrate as shown
-from pytest_gpuperf.judge.attribution import Naming, attribute
 from pytest_gpuperf.judge.expectation import ratio
-from pytest_gpuperf.model.measurement import STEP, KernelTable, Measurement
+from pytest_gpuperf.model.measurement import STEP, Measurement
 from pytest_gpuperf.model.result import Outcome, Run
-from pytest_gpuperf.report.text import kernel_lines
-from pytest_gpuperf.storage.files import adapter, read_json
 from suites.claim import Claim
 
 
@@ -63,16 +60,6 @@ def seeds(files: Sequence[Path]) -> str:
             f"{changes} | {worst.value} |"
         )
     return "\n".join(rows) + "\n"
-
-
-def attributed(measured: Path, baseline: Path) -> str:
-    """What a failing test says of the kernels in these two recorded tables."""
-    new, old = (
-        adapter(KernelTable).validate_json(json.dumps(read_json(file, "")), strict=True)
-        for file in (measured, baseline)
-    )
-    naming = Naming(*kernel_families.NAMING)
-    return "```\n" + "\n".join(kernel_lines.lines(attribute(new, old, naming), 80)) + "\n```\n"
 
 
 def causes(folders: Sequence[Path]) -> str:

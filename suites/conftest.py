@@ -25,19 +25,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.getgroup("suites").addoption(
         "--everything",
         action="store_true",
-        help="of a suite, run also what is beyond its default: further configurations, sampling, "
-        "loading, quality gates. A file, a test's id, -k and -m ask for what they name. Med-DDPM "
-        "on an H200: half a minute without it, test_training.py a minute and a half, five with it",
+        help="run all tests of a suite: more configurations, sampling, loading and quality gates. "
+        "Med-DDPM on an H200 takes five minutes, and half a minute without this flag",
     )
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Registers the markers."""
-    config.addinivalue_line("markers", "xdist_group(name): of pytest-xdist, in one worker")
+    config.addinivalue_line("markers", "xdist_group(name): run in one worker of pytest-xdist")
     config.addinivalue_line(
         "markers",
-        f"{BEYOND}(last=False): runs where --everything, a file, a test's id, -k or -m asks for "
-        "it; after all others of its suite where `last`",
+        f"{BEYOND}(last=False): run only with --everything, or if named by file, id, -k or -m; "
+        "with `last`, after all other tests of the suite",
     )
 
 
@@ -66,7 +65,7 @@ def pytest_report_collectionfinish(config: pytest.Config) -> str | None:
     left_out = config.stash.get(_LEFT_OUT, 0)
     if not left_out:
         return None
-    return f"{left_out} more with --everything; a file, a test's id or -k asks for some of them"
+    return f"{left_out} more tests with --everything, or by file, id or -k"
 
 
 def _keep_together(items: Sequence[pytest.Item]) -> None:

@@ -57,18 +57,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "head",
         nargs="?",
         metavar="HEAD",
-        help="the revision that is compared, B; default: the working tree as it stands, with what "
-        "is in no commit",
+        help="the revision to compare, B; default: the working tree with uncommitted changes",
     )
-    add_limits(parser, "the whole")
+    add_limits(parser, "the whole comparison")
     for letter in ("a", "b"):
         parser.add_argument(
             f"--python-{letter}",
             metavar="PYTHON",
-            help=f"the interpreter of {letter.upper()}, which has pytest-gpuperf too; a path is "
+            help=f"interpreter for {letter.upper()}, with pytest-gpuperf installed; paths are "
             "relative to its checkout; default: this one",
         )
-    add_outputs(parser, "where to write a report, the format by the suffix: .html, .md or .json")
+    add_outputs(parser, "report to write; the suffix (.html, .md, .json) sets the format")
 
 
 def act(options: argparse.Namespace) -> int:

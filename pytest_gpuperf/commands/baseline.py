@@ -25,11 +25,11 @@ EXAMPLES = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `gpuperf baseline`."""
     words = parser.add_subparsers(dest="what", required=True, metavar="WHAT")
-    shown = words.add_parser("list", help="tests, days, processes and GPUs of every entry")
-    shown.add_argument("patterns", nargs="*", metavar="PATTERN", help="as of update-baseline")
-    renamed = words.add_parser("rename", help="give the entries of a test, or of a file, another")
-    renamed.add_argument("old", metavar="OLD", help="a node id, or the path of a file of tests")
-    renamed.add_argument("new", metavar="NEW", help="the same of what it is called now")
+    shown = words.add_parser("list", help="list entries with test, day, processes and GPUs")
+    shown.add_argument("patterns", nargs="*", metavar="PATTERN", help="only tests that match")
+    renamed = words.add_parser("rename", help="rename the entries of a test or a file")
+    renamed.add_argument("old", metavar="OLD", help="the old node id or test file")
+    renamed.add_argument("new", metavar="NEW", help="the new node id or test file")
     for word in (shown, renamed):
         add_baselines(word)
 

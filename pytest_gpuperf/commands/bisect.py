@@ -56,16 +56,16 @@ _ONLY_SKIPPED = 2
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `gpuperf bisect`."""
     parser.add_argument("good", nargs="?", metavar="GOOD", help="a revision known to be fast")
-    parser.add_argument("bad", nargs="?", metavar="BAD", help="a later one that is slower")
+    parser.add_argument("bad", nargs="?", metavar="BAD", help="a later, slower revision")
     parser.add_argument(
         "--package",
         dest="packages",
         action="append",
         default=[],
         metavar="NAME=OLD..NEW",
-        help="releases of a package in place of revisions; may be repeated, to learn which it was",
+        help="search releases of a package, not revisions; repeatable, to find the package too",
     )
-    interleaved.add_limits(parser, "a comparison of two revisions")
+    interleaved.add_limits(parser, "one comparison of two revisions")
     parser.set_defaults(outputs=[])
 
 

@@ -29,12 +29,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         type=Path,
         metavar="RUN",
-        help="runs of identical code, of several processes, days and GPUs",
+        help="runs of identical code, from several processes, days and GPUs",
     )
     parser.add_argument(
         "--write",
         action="store_true",
-        help="store the result in the suite's baseline file; the judge then uses it",
+        help="store the result in the suite's baseline file, for later verdicts",
     )
     add_baselines(parser)
 

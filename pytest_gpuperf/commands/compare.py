@@ -44,13 +44,13 @@ Key = tuple[str, str]
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `gpuperf compare`."""
-    parser.add_argument("a", type=Path, metavar="RUN_A", help="the run to compare with")
+    parser.add_argument("a", type=Path, metavar="RUN_A", help="the run to compare with (before)")
     parser.add_argument(
         "b",
         type=Path,
         nargs="?",
         metavar="RUN_B",
-        help="the run that is compared; may be left out with two --config",
+        help="the run to compare (after); optional with two --config",
     )
     parser.add_argument(
         "--config",
@@ -58,17 +58,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME",
-        help="only this configuration of both runs; given twice, the first of RUN_A with the "
-        "second of RUN_B, or of RUN_A where there is no RUN_B",
+        help="only this configuration; given twice, compare the first of RUN_A with the second "
+        "of RUN_B (or of RUN_A, if there is no RUN_B)",
     )
-    add_tests(parser, "only tests that match, by the rules of update-baseline")
+    add_tests(parser, "only tests that match, as in update-baseline")
     parser.add_argument(
         "--kernels",
         type=int,
         default=10,
         metavar="N",
-        help="lines about kernels in text and markdown, what changed most first; 0 compares no "
-        "kernels; default: 10",
+        help="maximum lines about kernels in text and markdown, largest change first; 0 for "
+        "none; default: 10",
     )
     add_format(parser, (TEXT, MARKDOWN, JSON))
 

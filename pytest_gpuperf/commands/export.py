@@ -28,10 +28,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--format",
         choices=FORMATS,
         default=FORMATS[0],
-        help="openmetrics: for Prometheus; benchmark-action-smaller, -bigger: its "
-        "customSmallerIsBetter and customBiggerIsBetter; default: openmetrics",
+        help="openmetrics for Prometheus; benchmark-action-smaller or -bigger for "
+        "customSmallerIsBetter or customBiggerIsBetter; default: openmetrics",
     )
-    add_outputs(parser, "default: print it")
+    add_outputs(parser, "file to write; default: print")
 
 
 def act(options: argparse.Namespace) -> int:

@@ -24,7 +24,7 @@ def add_baselines(parser: argparse.ArgumentParser, purpose: str | None = None) -
 
     As argparse takes the beginnings of flags, `--baseline` is the same.
     """
-    default = f"default: {BASELINES} of the project that this folder is in"
+    default = f"folder of the baselines; default: {BASELINES} in the current project"
     parser.add_argument("--baselines", type=Path, metavar="DIR", help=purpose or default)
 
 
@@ -44,14 +44,14 @@ def check_baselines(folder: Path | None) -> None:
 def add_run(parser: argparse.ArgumentParser) -> None:
     """A saved run, or the newest: see `run_of`."""
     parser.add_argument(
-        "run", nargs="?", type=Path, metavar="RUN", help="the run's file; default: the newest"
+        "run", nargs="?", type=Path, metavar="RUN", help="a run file; default: the newest"
     )
 
 
 def add_new_run(parser: argparse._ActionsContainer) -> None:
     """`--run`: the file that a run is written to, which is not there yet."""
     parser.add_argument(
-        "--run", type=Path, metavar="FILE", help="a new file; default: .gpuperf/runs/<time>.json"
+        "--run", type=Path, metavar="FILE", help="file to write; default: .gpuperf/runs/<time>.json"
     )
 
 
@@ -79,7 +79,7 @@ def add_tests(parser: argparse.ArgumentParser, purpose: str) -> None:
         action="append",
         default=[],
         metavar="PATTERN",
-        help=f"{purpose}; may be repeated",
+        help=f"{purpose}; repeatable",
     )
 
 
@@ -102,7 +102,7 @@ def add_outputs(parser: argparse.ArgumentParser, purpose: str) -> None:
         action="append",
         default=[],
         metavar="FILE",
-        help=f"{purpose}; may be repeated",
+        help=f"{purpose}; repeatable",
     )
     parser.add_argument(
         "--report", dest="outputs", type=Path, action="append", help=argparse.SUPPRESS

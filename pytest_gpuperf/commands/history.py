@@ -60,16 +60,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "runs",
         nargs="*",
         metavar="FOLDER|GLOB|FILE",
-        help="run files; folders with all inside them; default: where this project saves its runs",
+        help="run files, or folders of them; default: the runs of this project",
     )
-    add_tests(parser, "only tests that match, and the trend of each of their metrics")
+    add_tests(parser, "only tests that match, with the trend of each metric")
     add_baselines(
         parser,
-        "where the baselines are whose origins creep is told by; default: baselines, where there "
-        "is such a folder",
+        "folder of the baselines, needed to find creep; default: baselines, if that folder exists",
     )
     add_format(parser, (TEXT, JSON))
-    add_outputs(parser, "write a page (.html) or a summary (.md), too")
+    add_outputs(parser, "also write a page (.html) or a summary (.md)")
 
 
 def act(options: argparse.Namespace) -> int:

@@ -54,33 +54,34 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         type=Path,
         metavar="FILE",
-        help="a report of ncu (.ncu-rep); several are several processes",
+        help="a report of ncu (.ncu-rep); each file counts as one process",
     )
     add_new_run(parser)
     parser.add_argument(
         "--test",
         default="",
         metavar="NODEID",
-        help="the test that it is a measurement of; default: imported/<file>::step",
+        help="node id of the measured test; default: imported/<file>::step",
     )
     parser.add_argument(
         "--device-name",
         default="",
         metavar="NAME",
-        help='the GPU, as NVML calls it ("NVIDIA H200"), for a report that does not say',
+        help='name of the GPU ("NVIDIA H200"), if the report lacks it',
     )
     parser.add_argument(
         "--steps",
         type=int,
         default=1,
         metavar="N",
-        help="executions of the step in each report, one after the other: rounds; default: 1",
+        help="executions of the step in each report (rounds); default: 1",
     )
     parser.add_argument(
         "--ncu",
         type=Path,
         metavar="PROGRAM",
-        help="of the Nsight Compute that opens them; default: the package ncu-report, or one here",
+        help="ncu of the Nsight Compute to read with; default: the package ncu-report, else the "
+        "installed one",
     )
 
 

@@ -96,19 +96,20 @@ def add_limits(parser: argparse.ArgumentParser, what: str) -> None:
         type=int,
         default=LOOKS[-1],
         metavar="K",
-        help=f"of each revision at most; default and most: {LOOKS[-1]}",
+        help=f"maximum processes per revision, 1-{LOOKS[-1]}; default: {LOOKS[-1]}",
     )
     parser.add_argument(
         "--time-limit",
         type=float,
         default=_TIME_LIMIT,
         metavar="SECONDS",
-        help=f"of {what}: no pair is begun that would not end in it; default: {_TIME_LIMIT:g}",
+        help=f"time limit of {what}; a pair that would exceed it is not started; "
+        f"default: {_TIME_LIMIT:g}",
     )
     parser.add_argument(
         "--install",
         metavar="CMD",
-        help="what a shell runs once in each checkout that is made, before anything is measured",
+        help="shell command to run once in each new checkout, before measuring",
     )
 
 

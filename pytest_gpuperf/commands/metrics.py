@@ -66,20 +66,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         default=[],
         metavar="ARCH",
-        help="only these architectures, sm90 for example; default: all",
+        help="only these architectures, for example sm90; default: all",
     )
     parser.add_argument(
         "--set",
         dest="wanted",
         metavar="SETS",
-        help="only what --gpuperf-metrics SETS would measure: a set, or sets and metrics separated "
-        "by commas",
+        help="only these sets or metrics, as in --gpuperf-metrics",
     )
     parser.add_argument(
         "--library",
         type=Path,
         metavar="PATH",
-        help="the libcupti that is asked for the passes; default: the one that measuring would use",
+        help="libcupti to ask for the passes; default: the one that measuring uses",
     )
 
 

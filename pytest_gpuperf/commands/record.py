@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=_PROCESSES,
         metavar="K",
-        help=f"in all; default: {_PROCESSES}",
+        help=f"total number of processes; default: {_PROCESSES}",
     )
     either = parser.add_mutually_exclusive_group()
     add_new_run(either)
@@ -56,8 +56,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         dest="continued",
         type=Path,
         metavar="RUN",
-        help="go on with a recording that was interrupted, or extend it, or the run of a session, "
-        "to K processes; from the folder in which it was begun, and with the PYTEST-ARGS of it",
+        help="resume or extend this run to K processes, from the same folder and with the same "
+        "PYTEST-ARGS",
     )
     parser.add_argument("pytest_args", nargs="*", metavar="PYTEST-ARGS")
 

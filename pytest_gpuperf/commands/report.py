@@ -36,19 +36,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_run(parser)
     add_baselines(
         parser,
-        "judge the run against the baselines in this folder first; tolerances that tests have in "
-        "their markers are not known then. Default: the verdicts that the run has",
+        "judge the run again with the baselines in this folder, without tolerances from markers; "
+        "default: keep the verdicts of the run",
     )
     parser.add_argument(
         "--history",
         action="append",
         default=[],
         metavar="FOLDER|GLOB|FILE",
-        help="runs of other nights: HTML and Markdown then say what got worse since when, who is "
-        "suspected and what to type next, with the last 30 days of each test; may be repeated",
+        help="runs of other nights; HTML and Markdown then show regressions with their start "
+        "date, likely causes and next commands; repeatable",
     )
     add_outputs(
-        parser, "where to, the format by the suffix: .html, .md or .json; default: report.html"
+        parser,
+        "report to write; the suffix (.html, .md, .json) sets the format; default: report.html",
     )
 
 

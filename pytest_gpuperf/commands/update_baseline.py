@@ -36,29 +36,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="*",
         type=Path,
         metavar="RUN",
-        help="one or more runs, of several machines or days for example; default: the newest",
+        help="runs to accept together, for example of several machines; default: the newest",
     )
     parser.add_argument(
-        "--reason", metavar="TEXT", help="why it is accepted; kept in the file's log"
+        "--reason", metavar="TEXT", help="why you accept it; required, kept in the log"
     )
-    parser.add_argument("--yes", action="store_true", help="do not ask")
+    parser.add_argument("--yes", action="store_true", help="do not ask for confirmation")
     add_tests(
         parser,
-        'only tests that match: "*step?tf32*" over the whole node id, or a part of it as it is '
-        "written",
+        "only tests that match: a pattern for the whole node id ('*step?tf32*'), or a part of it",
     )
-    parser.add_argument("--only-new", action="store_true", help="leave entries that are there")
+    parser.add_argument("--only-new", action="store_true", help="keep existing entries")
     parser.add_argument(
         "--force",
         action="store_true",
-        help="accept in spite of objections (few processes, an unfit device, a dirty tree, "
-        "creep); the log says so",
+        help="accept despite objections (few processes, unfit device, dirty tree, creep); the "
+        "log says so",
     )
     parser.add_argument(
         "--new-origin",
         "--new-anchor",
         action="store_true",
-        help="hold later entries against these samples, no longer against the first accepted",
+        help="measure creep from these samples on, not from the first accepted ones",
     )
     parser.add_argument(
         "--migrate",

@@ -34,130 +34,129 @@ class Settings:
     arch: str = _flag(
         "auto",
         "--gpu-arch",
-        "the architecture whose baselines apply: sm70 ... sm120, cpu, or auto for the device that "
-        "is found; a device of another architecture is a usage error",
+        "use the baselines of this architecture: sm70 ... sm120, cpu, or auto (the device found); "
+        "any other device is a usage error",
         metavar="ARCH",
     )
     """An architecture of `catalogue/architectures.py`, or "auto"."""
     collector: str = _flag(
         "auto",
         "--gpuperf-collector",
-        "what obtains the counters; auto is cupti on a GPU and cpu without one",
+        "how counters are read; auto means cupti on a GPU and cpu elsewhere",
         *COLLECTORS,
     )
     ncu: Path | None = _flag(
         None,
         "--gpuperf-ncu",
-        "for the collector ncu: the program; default: the one on the PATH, or the newest installed",
+        "collector ncu: path of ncu; default: from PATH, else the newest installed",
         metavar="PROGRAM",
     )
     """The ncu to run; None for the one that is found."""
     ncu_replay: str = _flag(
         "range",
         "--gpuperf-ncu-replay",
-        "for the collector ncu: what it repeats to count it: every kernel by itself, all calls of "
-        "the step, or the whole program",
+        "collector ncu: what ncu repeats per pass: each kernel, the step (range), or the whole "
+        "program (app-range)",
         *NCU_REPLAYS,
     )
     protocol: str = _flag(
         "whole-step",
         "--gpuperf-protocol",
-        "whole-step counts the step; paper-window also counts, in a fresh process per test and "
-        "beside it, what the paper counts: 100 kernel launches after the first 10 of a process",
+        "whole-step counts the step; paper-window also counts kernel launches 11 to 110 of a "
+        "fresh process, as the paper does",
         *("whole-step", "paper-window"),
     )
     replay: Path | None = _flag(
         None,
         "--gpuperf-replay",
-        "judge a recorded run in place of a device",
+        "judge this recorded run; no device is used",
         metavar="RUN",
     )
     metrics: str = _flag(
         "core",
         "--gpuperf-metrics",
-        "which hardware counters: core (one pass of the step), reference (17 for an overview), "
-        "paper (all that the paper reports), full (every reason for stalls too); activity adds "
-        "copies, gaps and components from a trace; or sets and metrics by name, separated by "
-        "commas, beside those of core: l2_hit_rate,activity",
+        "counters to read: core (one pass), reference (17 metrics), paper (all of the paper), full "
+        "(all stall reasons too), activity (trace: copies, gaps, components); or a list to add to "
+        "core: l2_hit_rate,activity",
         metavar="SETS",
     )
     rounds: int = _flag(
         5,
         "--gpuperf-rounds",
-        "samples of each counter per process, at most: two that agree are enough",
+        "maximum samples of each counter per process; measuring stops early when two agree",
         metavar="N",
     )
     processes: int = _flag(
         9,
         "--gpuperf-processes",
-        "a test that one process does not settle is measured again in fresh processes, up to so "
-        "many in all; a regression takes 3",
+        "maximum processes per test, used when the first is not conclusive; a regression needs "
+        "at least 3",
         *PROCESSES,
     )
     time_limit: float = _flag(
         1800,
         "--gpuperf-time-limit",
-        "how long a fresh process may take before it is stopped",
+        "stop a fresh process after this time",
         metavar="SECONDS",
     )
     kernels: str = _flag(
         "on-regression",
         "--gpuperf-kernels",
-        "when every kernel of the step is counted by itself and kept in the run file",
+        "when to count each kernel separately and keep the result in the run file",
         *("never", "on-regression", "always"),
     )
     missing: str = _flag(
         "fail",
         "--gpuperf-missing",
-        "a test without a baseline fails, passes with a warning, or has this run recorded as its "
+        "for a test without a baseline: fail, pass with a warning, or record this run as the "
         "baseline",
         *("fail", "warn", "record"),
     )
     inconclusive: str = _flag(
         "fail",
         "--gpuperf-inconclusive",
-        "a test that could not be decided fails, or passes with a warning",
+        "for an undecided test: fail, or pass with a warning",
         *("fail", "warn"),
     )
     require_counters: bool = _flag(
         False,
         "--gpuperf-require-counters",
-        "hardware counters that cannot be read fail the test; without this, time alone is judged",
+        "fail a test if hardware counters cannot be read; without this flag, times and counts on "
+        "the host are judged",
     )
     require_judged: bool = _flag(
         False,
         "--gpuperf-require-judged",
-        "for nightly runs: a measurement without a verdict fails its test, whether it lacks a fit "
-        "device, a baseline (whatever --gpuperf-missing says) or gated metrics",
+        "for CI: fail each test that gets no verdict, and a session whose tests no longer measure "
+        "what the baseline has",
     )
     judge: bool = _flag(
         True,
         "--gpuperf-no-judge",
-        "measure and save, compare with nothing",
+        "measure and save the run; do not compare",
     )
     run: Path | None = _flag(
         None,
         "--gpuperf-run",
-        "where the run is saved, after every test; default: .gpuperf/runs/<time>.json",
+        "save the run to this file, after each test; default: .gpuperf/runs/<time>.json",
         metavar="FILE",
     )
     """None for a new file under `.gpuperf/runs`."""
     reports: tuple[Path, ...] = _flag(
         (),
         "--gpuperf-report",
-        "also write a report, .html, .md or .json by suffix; may be repeated",
+        "write a report; the suffix (.html, .md, .json) sets the format; repeatable",
         metavar="FILE",
     )
     github: str = _flag(
         "auto",
         "--gpuperf-github",
-        "auto: on GitHub Actions, append the Markdown report to the job summary, and mark what "
-        "failed at its test's line",
+        "auto: on GitHub Actions, add the report to the job summary and annotate failed tests",
         *("auto", "never"),
     )
     baselines: Path = _flag(
         Path("baselines"),
         "--gpuperf-baselines",
-        "the folder of the baselines",
+        "folder of the baselines",
         metavar="DIR",
     )

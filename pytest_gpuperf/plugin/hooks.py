@@ -38,12 +38,12 @@ _EXCUSED: pytest.StashKey[bool] = pytest.StashKey()
 
 _PACKAGE = __name__.partition(".")[0]
 _MARKERS = (
-    "gpu: needs a GPU; skipped, with the reason, where there is none",
-    'gpu_arch(*names): only on these architectures: "sm80" alone, "sm80+" from there on',
-    "gpuperf(metrics=, tolerance=, rounds=, repetitions=, limit=, reproducible=): how the test's "
-    "step is measured and judged",
-    "optimization(name): the configuration that the test measures, for reports",
-    "gpus(n): a test of the fixture gpuperf that needs several GPUs; gpuperf.gpus has their UUIDs",
+    "gpu: skip the test where there is no GPU",
+    'gpu_arch(*names): run only on these architectures: "sm80", or "sm80+" for sm80 and newer',
+    "gpuperf(metrics=, tolerance=, rounds=, repetitions=, limit=, reproducible=): how the step is "
+    "measured and judged",
+    "optimization(name): name of the measured configuration, for reports",
+    "gpus(n): the test needs n GPUs, whose UUIDs are gpuperf.gpus; skip it if there are fewer",
 )
 _MARKUP: dict[str, dict[str, bool]] = {
     "heading": {"bold": True},

@@ -34,7 +34,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--convnext-size",
         metavar="N",
         type=int,
-        help="rows and columns of the image, a multiple of 8 with four widths; "
+        help="edge of the image, a multiple of 8 with four widths; "
         f"default: {ON_A_GPU.size} on a GPU, {ON_A_CPU.size} without one",
     )
     group.addoption(
@@ -48,13 +48,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="N",
         type=int,
         default=1,
-        help="images at a time; default: %(default)s",
+        help="images per batch; default: %(default)s",
     )
     group.addoption(
         "--convnext-steps",
         metavar="N",
         type=int,
-        help=f"time steps of a whole sampling; default: {STEPS_ON_A_GPU} on a GPU, "
+        help=f"time steps of a sampling chain; default: {STEPS_ON_A_GPU} on a GPU, "
         f"{STEPS_ON_A_CPU} without one",
     )
 

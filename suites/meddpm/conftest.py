@@ -44,21 +44,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--meddpm-data",
         metavar="SOURCE",
         default="mni152",
-        help="mni152 (the template that nilearn carries), synthetic (a seeded phantom), or a "
+        help="mni152 (the template of nilearn), synthetic (a seeded phantom), or a "
         "folder with NIfTI image and mask pairs; default: %(default)s",
     )
     group.addoption(
         "--meddpm-weights",
         metavar="FILE",
-        help="a released checkpoint, whose `ema` entry is trained further; default: seeded weights",
+        help="train the `ema` weights of this released checkpoint; default: seeded weights",
     )
     group.addoption(
         "--meddpm-configuration",
         metavar="NAME",
         action="append",
         default=[],
-        help="train also under this composition of parts, for example bf16+compile+sdpa; may be "
-        "repeated",
+        help="also train with this combination of parts, for example bf16+compile+sdpa; repeatable",
     )
     group.addoption(
         "--meddpm-size",
@@ -72,13 +71,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="N",
         type=int,
         default=CHAIN_STEPS,
-        help="steps of a sampling chain, of the process's 250; default: %(default)s",
+        help="sampling steps to measure, at most 250; default: %(default)s",
     )
     group.addoption(
         "--meddpm-curve-steps",
         metavar="N",
         type=int,
-        help="training steps whose losses are compared with the baseline's; default: "
+        help="training steps of the loss curve; default: "
         f"{CURVE_STEPS_ON_A_GPU} on a GPU, {CURVE_STEPS_ON_A_CPU} without one",
     )
 

@@ -17,7 +17,8 @@ PAGES = [
 ]
 _ROOMS = (ROOT, ROOT / "pytest_gpuperf")
 """Where a path in backticks may begin."""
-_A_PROJECTS_OWN = ("tests/perf", ".gpuperf/", ".github/workflows/gpu-performance.yml")
+_WORKFLOWS = (".github/workflows/performance.yml", ".github/workflows/gpu-performance.yml")
+_A_PROJECTS_OWN = ("tests/perf", ".gpuperf/", *_WORKFLOWS)
 """In examples: files of a project that uses us."""
 
 

@@ -15,9 +15,14 @@ import yaml
 from tests import ROOT
 from tests.plugin.projects import Project
 
-DOCUMENTED = re.findall(
-    r"```yaml\n(.*?)```", (ROOT / "docs" / "reports.md").read_text(encoding="utf-8"), re.DOTALL
-)
+
+def documented(page: str) -> list[str]:
+    """The YAML on a page."""
+    return re.findall(r"```yaml\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), re.DOTALL)
+
+
+DOCUMENTED = documented("docs/reports.md")
+ON_A_CPU = documented("README.md")
 OURS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 ACTION = ROOT / "action.yml"
 EXAMPLE = ROOT / "examples" / "nightly" / "gpu-nightly.yml"
@@ -31,11 +36,12 @@ def steps(text: str) -> list[dict[str, Any]]:
 
 
 def test_workflows_are_valid(tmp_path: Path) -> None:
-    documented = [tmp_path / f"docs-{number}.yml" for number, _ in enumerate(DOCUMENTED)]
-    for file, text in zip(documented, DOCUMENTED, strict=True):
+    shown = [*DOCUMENTED, *ON_A_CPU]
+    from_docs = [tmp_path / f"docs-{number}.yml" for number, _ in enumerate(shown)]
+    for file, text in zip(from_docs, shown, strict=True):
         file.write_text(text, encoding="utf-8")
     # The schema comes with the program: nothing is fetched.
-    for schema, files in (("workflows", [*documented, *OURS, EXAMPLE]), ("actions", [ACTION])):
+    for schema, files in (("workflows", [*from_docs, *OURS, EXAMPLE]), ("actions", [ACTION])):
         command = [sys.executable, "-m", "check_jsonschema"]
         command += ["--builtin-schema", f"vendor.github-{schema}", *map(str, files)]
         checked = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -64,6 +70,20 @@ def test_nothing_in_workflows_lets_somebody_in() -> None:
     command += [str(ACTION)]
     checked = subprocess.run(command, capture_output=True, text=True, check=False)
     assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def test_the_workflow_for_an_ordinary_runner_has_twelve_lines_and_pins_actions() -> None:
+    (text,) = ON_A_CPU
+    assert len(text.splitlines()) == 12
+    *actions, install, _, measure = steps(text)
+    pins = [step["uses"].partition("@") for step in actions]
+    assert [name for name, _, _ in pins] == ["actions/checkout", "actions/setup-python"]
+    assert all(re.fullmatch(r"[0-9a-f]{40}", pin) for _, _, pin in pins)
+    known = (ROOT / "script" / "constraints.txt").read_text(encoding="utf-8")
+    torch = re.search(r"torch==\S+", install["run"])
+    assert torch is not None
+    assert torch[0] in known.splitlines()
+    assert measure["run"] == "pytest tests/perf --gpuperf-require-judged"
 
 
 def test_the_documented_workflow_measures_and_leaves_what_it_uploads(
