@@ -112,7 +112,7 @@ def step_on(device):
 
 @pytest.mark.parametrize("number", range({tests}))
 def test_step(gpuperf, number):
-    gpuperf.measure(lambda: None if step_on(gpuperf.torch_device)() else None)
+    gpuperf.measure(lambda: None if step_on(gpuperf.torch_device.type)() else None)
 """
 
 

@@ -61,7 +61,7 @@ class Prepared:
             if self._patched:
                 self._entered.enter_context(patches.applied(self._cause))
             self._step = self._entered.enter_context(
-                steps.step(self._cause.step, self._gpuperf.phase, self._gpuperf.torch_device)
+                steps.step(self._cause.step, self._gpuperf.phase, self._gpuperf.torch_device.type)
             )
         return self._step
 
@@ -85,5 +85,5 @@ def test_cause(gpuperf: GpuPerf, step: Prepared, name: str) -> None:
     """Forward, backward and Adam."""
     from benchmarks.causes import steps
 
-    workload = steps.workload(CAUSES[name].step, gpuperf.torch_device)
+    workload = steps.workload(CAUSES[name].step, gpuperf.torch_device.type)
     gpuperf.measure(step, reset=step.reset, workload=workload)

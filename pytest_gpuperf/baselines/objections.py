@@ -55,7 +55,9 @@ def about_measurements(measurements: Sequence[Measurement]) -> tuple[Objection, 
     """What is wrong with how they were measured: too few processes, an unfit device, dirty code."""
     objections = []
     count = len(_processes(measurements))
-    if count < PROCESSES_NEEDED:
+    # On a CPU counts alone are judged, and other_work says where they differ between executions.
+    is_counted = measurements[0].fingerprint.device.arch == architectures.CPU
+    if count < PROCESSES_NEEDED and not is_counted:
         short = f"{count} process{'es' if count > 1 else ''} of {PROCESSES_NEEDED}"
         text = f"{short}: too few to know how far processes of the same code are apart"
         objections.append(Objection(short, text, more_processes=True))

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from pytest_gpuperf.judge.clock import KERNEL_TIME, AtOneClock, Clocks, at_one_clock, by_clock
 from pytest_gpuperf.judge.interval import (
@@ -201,6 +202,8 @@ class _Gate:
     """Of how many measurements that is."""
     is_comparable: bool
     """Whether the baseline has any of them."""
+    exact: frozenset[str] = frozenset()
+    """Counts that one process decides: see `_exact`."""
 
     def has(self, verdict: Verdict) -> bool:
         """Whether this one may."""
@@ -217,7 +220,27 @@ def _gate(
     known = (reference.samples or {}).get(STEP, {})
     family = max(_family([*judged.values()]), 1)
     rate = ALARM_RATE / (ALARMING * family)
-    return _Gate(judged, rate, reference.tests, not judged.keys().isdisjoint(known))
+    exact = _exact(step, known, judged)
+    return _Gate(judged, rate, reference.tests, not judged.keys().isdisjoint(known), exact)
+
+
+def _exact(
+    step: Mapping[str, Rounds], known: Mapping[str, Rounds], judged: Mapping[str, Metric]
+) -> frozenset[str]:
+    """Counts that were the same in several processes, and in every round of the new ones.
+
+    A further process would only say the same integer again. Where a time is judged too, as on a
+    GPU, it is not certain before that is.
+    """
+    both = [metric for name, metric in judged.items() if name in step and name in known]
+    if any(metric.metric_class is not MetricClass.DETERMINISTIC for metric in both):
+        return frozenset()
+    return frozenset(
+        metric.name
+        for metric in both
+        if len(known[metric.name]) >= LEAST_TO_ALARM
+        and all(len({*chain.from_iterable(side[metric.name])}) == 1 for side in (step, known))
+    )
 
 
 def _family(gated: Sequence[Metric]) -> int:
@@ -253,7 +276,8 @@ def _decided(verdict: Verdict, looks: _Looks, gate: _Gate) -> Verdict:
     if not gate.has(verdict):
         return _with_numbers(verdict, look, gate, clock)
     direction = gate.metrics[verdict.metric].direction
-    outcome, reason = decide(direction, look, gate.rate, gate.tests)
+    least = 1 if verdict.metric in gate.exact else LEAST_TO_ALARM
+    outcome, reason = decide(direction, look, gate.rate, gate.tests, least)
     return _with_numbers(replace(verdict, outcome=outcome, reason=reason), look, gate, clock)
 
 
@@ -395,18 +419,23 @@ def _most_lost(verdict: Verdict, metric: Metric) -> float:
 
 
 def decide(
-    direction: Direction, look: Difference, rate: float, tests: int = 1
+    direction: Direction,
+    look: Difference,
+    rate: float,
+    tests: int = 1,
+    least: int = LEAST_TO_ALARM,
 ) -> tuple[Outcome, str]:
     """The verdict on one difference, with its reason code.
 
-    By chance any of so many `tests` is alarmed at in this share of nights.
+    By chance any of so many `tests` is alarmed at in this share of nights. A change needs `least`
+    processes that show it.
     """
     worse = -look.change if direction is Direction.HIGHER else look.change
     if look.baseline == 0 and look.measured == 0:
         return Outcome.UNCHANGED, "both-zero"
     floor = 0.0 if look.from_zero else look.floor
     outside = look.from_zero or abs(worse) > floor
-    if outside and look.processes < LEAST_TO_ALARM:
+    if outside and look.processes < least:
         return Outcome.INCONCLUSIVE, TOO_FEW
     two_sided = look.tolerance.two_sided
     beyond_chance = look.from_zero or abs(worse) > look.chance(rate, tests)

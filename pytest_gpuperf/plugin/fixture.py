@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import cache, partial
 from numbers import Integral, Real
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 
@@ -52,6 +52,11 @@ from pytest_gpuperf.plugin.session import Session
 from pytest_gpuperf.report.text import expectation_lines, failure
 from pytest_gpuperf.storage import files
 
+if TYPE_CHECKING:
+    import torch
+
+    from pytest_gpuperf.measure.reset import Stateful
+
 _NOT_HERE = no_reset
 """A step that other processes execute."""
 
@@ -87,10 +92,23 @@ class GpuPerf:
         return self._instrument.device
 
     @property
-    def torch_device(self) -> str:
-        """Where the step's tensors belong: "cuda" or "cpu"."""
+    def torch_device(self) -> torch.device:
+        """Where the step's tensors belong: the GPU that is measured, or the CPU."""
+        import torch
+
         self.used = True
-        return self._instrument.torch_device
+        return torch.device(self._instrument.torch_device)
+
+    def reset_of(self, *parts: Stateful) -> Callable[[], None]:
+        """A `reset` for `measure`: puts back what modules, optimizers and others are now.
+
+        So does it with the states of Python's, NumPy's and torch's random generators. Raises
+        UsageFailure for a part without a state_dict.
+        """
+        from pytest_gpuperf.measure.reset import reset_of
+
+        self.used = True
+        return reset_of(*parts)
 
     @property
     def gpus(self) -> tuple[str, ...]:
@@ -199,8 +217,9 @@ class GpuPerf:
         if own is not None or isinstance(self._instrument, RecordedRun):
             return self._measured(self._instrument, _NOT_HERE, None, None, *asked)
         given = gpus or self._session.held or self._session.gpus_here or ()
-        given = () if self.torch_device == "cpu" else given
-        if self.torch_device != "cpu" and len(given) < ranks:
+        on_cpu = self._instrument.torch_device == "cpu"
+        given = () if on_cpu else given
+        if not on_cpu and len(given) < ranks:
             _skip(f"gpuperf: {ranks} ranks need {ranks} GPUs, and {len(given)} can be had here")
         replicas, decides = self._session.replicas, self._session.decides
         kernels = self._settings.kernels == "always"

@@ -75,7 +75,7 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.fixture
 def shape(request: pytest.FixtureRequest, gpuperf: GpuPerf) -> Shape:
     """The size of images and network."""
-    return _shape(request.config, ON_A_CPU if gpuperf.torch_device == "cpu" else ON_A_GPU)
+    return _shape(request.config, ON_A_CPU if gpuperf.torch_device.type == "cpu" else ON_A_GPU)
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ def batch(request: pytest.FixtureRequest) -> int:
 def steps(request: pytest.FixtureRequest, gpuperf: GpuPerf) -> int:
     """Time steps of a whole sampling."""
     asked: int | None = request.config.getoption("--convnext-steps")
-    return asked or (STEPS_ON_A_CPU if gpuperf.torch_device == "cpu" else STEPS_ON_A_GPU)
+    return asked or (STEPS_ON_A_CPU if gpuperf.torch_device.type == "cpu" else STEPS_ON_A_GPU)
 
 
 @pytest.fixture
@@ -109,11 +109,11 @@ def device(gpuperf: GpuPerf) -> Iterator[torch.device]:
     import torch
 
     threads = torch.get_num_threads()
-    if gpuperf.torch_device == "cpu":
+    if gpuperf.torch_device.type == "cpu":
         torch.set_num_threads(1)
-    yield torch.device(gpuperf.torch_device)
+    yield torch.device(gpuperf.torch_device.type)
     torch.set_num_threads(threads)
-    if gpuperf.torch_device == "cuda":
+    if gpuperf.torch_device.type == "cuda":
         torch.cuda.empty_cache()
 
 
@@ -135,7 +135,7 @@ def wanted(gpuperf: GpuPerf, configuration: str) -> Configuration:
 
     chosen = CONFIGURATIONS[configuration]
     _skip_for(chosen.unavailable(gpuperf.device.arch))
-    replayed = gpuperf.torch_device == "cpu" and chosen.without_gpu is not None
+    replayed = gpuperf.torch_device.type == "cpu" and chosen.without_gpu is not None
     return CONFIGURATIONS["baseline"] if replayed else chosen
 
 

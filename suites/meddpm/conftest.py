@@ -113,7 +113,7 @@ def volumes(request: pytest.FixtureRequest, gpuperf: GpuPerf) -> Volumes:
 
     size = request.config.getoption("--meddpm-size")
     if size is None:
-        size = SIZE_ON_A_CPU if gpuperf.torch_device == "cpu" else SIZE_ON_A_GPU
+        size = SIZE_ON_A_CPU if gpuperf.torch_device.type == "cpu" else SIZE_ON_A_GPU
     source = request.config.getoption("--meddpm-data")
     return data.load(source, size, request.config.rootpath / ".gpuperf" / "data")
 
@@ -163,13 +163,13 @@ def optimized(
             f"{', '.join(PAPER)} only"
         )
     torch.manual_seed(0)
-    diffusion = _copied(network, gpuperf.torch_device)
+    diffusion = _copied(network, gpuperf.torch_device.type)
     with optimization.applied(diffusion):
         yield diffusion
     # The next configuration needs the memory that this one's allocator still holds; a step and
     # its graph are a cycle.
     del diffusion
-    if gpuperf.torch_device == "cuda":
+    if gpuperf.torch_device.type == "cuda":
         gc.collect()
         torch.cuda.empty_cache()
 
@@ -195,7 +195,7 @@ def training_step(
     """One training step under the test's optimization."""
     from suites.meddpm.step import TrainingStep
 
-    return TrainingStep(optimized, volumes, optimization, gpuperf.phase, gpuperf.torch_device)
+    return TrainingStep(optimized, volumes, optimization, gpuperf.phase, gpuperf.torch_device.type)
 
 
 @pytest.fixture

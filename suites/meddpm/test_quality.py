@@ -91,7 +91,7 @@ def configured(
     optimization: Optimization,
 ) -> Configured:
     """The published network on a GPU, a small one without, on a volume of reduced size."""
-    device = gpuperf.torch_device
+    device = gpuperf.torch_device.type
     if device == "cpu" and gpuperf.device.arch != architectures.CPU:
         pytest.skip("a recorded run has no numbers of the network: only a device computes them")
     if device == "cpu" and optimization.precision == "bf16":

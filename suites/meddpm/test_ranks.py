@@ -73,12 +73,12 @@ def test_training_step_over_ranks(
         from suites.meddpm.conftest import NETWORK_SIZE
         from suites.meddpm.model import med_ddpm
 
-        shards.join(gpuperf.torch_device)
+        shards.join(gpuperf.torch_device.type)
         torch.manual_seed(0)
         diffusion = med_ddpm(NETWORK_SIZE)
         applied.enter_context(optimization.applied(diffusion))
         return shards.ShardedStep(
-            sharding, diffusion, volumes, optimization, gpuperf.phase, gpuperf.torch_device
+            sharding, diffusion, volumes, optimization, gpuperf.phase, gpuperf.torch_device.type
         )
 
     workload = request.getfixturevalue("workload")

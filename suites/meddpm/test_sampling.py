@@ -54,7 +54,7 @@ def test_sampling_step(
     if same is not None:
         pytest.skip(f"{optimization.name}: without an optimizer it is {same}, which is measured")
     begin = optimized.timesteps
-    device = gpuperf.torch_device
+    device = gpuperf.torch_device.type
     step = SamplingStep(optimized, volumes, optimization, device, begin=begin, steps=1)
     gpuperf.measure(step, reset=step.reset, workload=workload)
 
@@ -74,6 +74,6 @@ def test_sampling_chain(
     from suites.meddpm.sampling import SamplingStep
 
     steps: int = request.config.getoption("--meddpm-steps")
-    device = gpuperf.torch_device
+    device = gpuperf.torch_device.type
     chain = SamplingStep(optimized, volumes, optimization, device, begin=steps, steps=steps)
     gpuperf.measure(chain, reset=chain.reset, workload={**workload, "steps": steps})

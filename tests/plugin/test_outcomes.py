@@ -166,7 +166,7 @@ def test_the_step_really_runs_after_its_reset_and_the_plugins_of_others_are_told
             assert calls == ["reset", "step"]
             assert measured.test == "test_steps.py::test_step"
             assert gpuperf.device.arch == "sm80"
-            assert gpuperf.torch_device == "cpu"
+            assert gpuperf.torch_device.type == "cpu"
         """
     )
     a100.pytester.makepyfile(
