@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pytest_gpuperf.baselines.reference import other_work
+from pytest_gpuperf.catalogue import architectures
 from pytest_gpuperf.catalogue.units import counted, duration
 from pytest_gpuperf.commands import complain, here, print_failure, say
 from pytest_gpuperf.commands.flags import add_new_run, check_new, new_run
@@ -45,9 +46,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--processes",
         type=int,
-        default=_PROCESSES,
         metavar="K",
-        help=f"total number of processes; default: {_PROCESSES}",
+        help=f"total number of processes; default: {_PROCESSES} on a GPU, 1 on a CPU",
     )
     either = parser.add_mutually_exclusive_group()
     add_new_run(either)
@@ -73,7 +73,7 @@ def act(options: argparse.Namespace) -> int:
     to go on with, which it leaves as it is, when pytest was given something else, or when a process
     measures something else than those that are in it.
     """
-    if options.processes < 1:
+    if options.processes is not None and options.processes < 1:
         raise UsageFailure(f"--processes {options.processes}: at least 1 is needed")
     continued: Path | None = options.continued
     with files.reserved(file := continued or new_run(options)):
@@ -110,9 +110,11 @@ class _Recording:
     """A recording under way."""
 
     def __init__(
-        self, processes: int, pytest_args: Sequence[str], file: Path, begun: Run | None
+        self, processes: int | None, pytest_args: Sequence[str], file: Path, begun: Run | None
     ) -> None:
-        self._processes, self._pytest_args, self._file = processes, pytest_args, file
+        self._processes = processes or _PROCESSES
+        self._is_asked = bool(processes or begun)
+        self._pytest_args, self._file = pytest_args, file
         self._begun = self._kept = begun
         self._done = _processes(begun) if begun else 0
         self._without_kernels = not begun or all(m.kernels is None for m in begun.measurements)
@@ -148,8 +150,10 @@ class _Recording:
         launcher, arguments = run_files.launched(self._pytest_args)
         torchrun = [sys.executable, "-m", "torch.distributed.run", *launcher[1:-1], "--no-python"]
         under = torchrun if launcher else []
-        for number in range(self._done + 1, self._processes + 1):
-            name = f"process {number} of {self._processes}"
+        number = self._done
+        while number < self._processes:
+            number += 1
+            name = f"process {number}{f' of {self._processes}' if self._is_asked else ''}"
             with self._display.of(name):
                 self._display.begins("measuring")
                 finished = fresh_process.run_pytest(
@@ -159,6 +163,7 @@ class _Recording:
                     tick=lambda _: self._display.goes_on(),
                 )
             self._took.append(finished.seconds)
+            self._settle(finished.run)
             self._print_progress(name, finished, self._processes - number)
             code = print_failure(finished)
             if finished.run:
@@ -167,6 +172,16 @@ class _Recording:
             if code > FAILED or not finished.run:
                 return worst or FAILED
         return worst
+
+    def _settle(self, first: Run | None) -> None:
+        """Decides by the first process how many there are, where nobody asked for a number.
+
+        Exact counts, which alone are judged on a CPU, are the same in all of them.
+        """
+        if not self._is_asked and first and first.measurements:
+            self._is_asked = True
+            if {m.fingerprint.device.arch for m in first.measurements} == {architectures.CPU}:
+                self._processes = 1
 
     def _kernels(self) -> list[str]:
         """Has the first process count kernels: one table of them is what a baseline keeps.

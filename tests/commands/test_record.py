@@ -24,6 +24,7 @@ from pytest_gpuperf import __main__, errors
 from pytest_gpuperf.commands.record import check_same
 from pytest_gpuperf.errors import INTERRUPTED, UsageFailure
 from pytest_gpuperf.measure import fresh_process
+from pytest_gpuperf.measure.device.nvml import portable_device
 from pytest_gpuperf.measure.fresh_process import Finished
 from pytest_gpuperf.model.measurement import Device, KernelTable
 from pytest_gpuperf.model.result import Run
@@ -217,6 +218,26 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     assert record(*arguments) == errors.BAD_CONFIGURATION
     assert (FILE.read_bytes() if FILE.exists() else None) == before
     return capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("device", "asked", "processes"),
+    [(A100, (), 5), (portable_device(), (), 1), (portable_device(), ("--processes", "3"), 3)],
+)
+def test_one_process_is_enough_for_the_exact_counts_of_a_cpu(
+    device: Device,
+    asked: tuple[str, ...],
+    processes: int,
+    children: Children,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    children.device = device
+    assert __main__.main(["record", *asked, "--run", "run.json", "--", "tests"]) == OK
+    assert len(children.started) == processes
+    run = run_files.load(Path("run.json"))
+    assert len(run.measurements) == processes
+    assert f"--processes {processes} --" in run.command
+    assert ("process 1 of" in capsys.readouterr().out) is bool(asked)
 
 
 def test_a_number_that_cannot_be_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

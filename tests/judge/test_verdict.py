@@ -377,6 +377,39 @@ def test_from_zero_the_processes_have_to_agree() -> None:
         assert (verdict.outcome, verdict.reason) == expected, (new, old)
 
 
+COUNTS = {"operators": [6.0, 6.0], "saved_bytes": [100.0, 100.0]}
+
+
+@pytest.mark.parametrize(
+    ("known", "counts", "now", "expected"),
+    [
+        (5, COUNTS, {"operators": [7.0, 7.0]}, BEYOND),
+        (3, COUNTS, {"saved_bytes": [184.0, 184.0]}, BEYOND),
+        (5, COUNTS, {"operators": [5.0, 5.0]}, (IMPROVED, "beyond-floor")),
+        # Two processes do not say that all have the same; nor do rounds that differ.
+        (2, COUNTS, {"operators": [7.0, 7.0]}, TOO_FEW),
+        (5, COUNTS, {"operators": [7.0, 8.0]}, TOO_FEW),
+        (5, {"operators": [6.0, 6.5]}, {"operators": [8.0, 8.0]}, TOO_FEW),
+        # Hardware counts are not exact, and a time wants its own processes.
+        (5, {"instructions": [100.0]}, {"instructions": [107.0]}, TOO_FEW),
+        (5, {**COUNTS, "step_time": [5.0]}, {"operators": [7.0, 7.0]}, TOO_FEW),
+        (5, {"graph_breaks": [0.0, 0.0]}, {"graph_breaks": [1.0, 1.0]}, TOO_FEW),
+    ],
+)
+def test_one_process_decides_exact_counts_where_no_time_is_judged(
+    known: int,
+    counts: dict[str, list[float]],
+    now: dict[str, list[float]],
+    expected: tuple[Outcome, str],
+) -> None:
+    baseline = [measurement(counts, process=f"p{n}") for n in range(known)]
+    reference = Reference(samples_by_phase(baseline))
+    new = measurement({**counts, **now})
+    said = {v.metric: v for v in judge([new], reference, catalogue().metrics, {})}
+    (name,) = now
+    assert (said[name].outcome, said[name].reason) == expected
+
+
 # Properties
 
 
