@@ -232,7 +232,7 @@ def test_one_process_is_enough_for_the_exact_counts_of_a_cpu(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     children.device = device
-    assert __main__.main(["record", *asked, "--run", "run.json", "--", "tests"]) == OK
+    assert __main__.main(["record", *asked, "--run", "run.json", "--", "tests"]) == errors.OK
     assert len(children.started) == processes
     run = run_files.load(Path("run.json"))
     assert len(run.measurements) == processes
