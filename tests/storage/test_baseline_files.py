@@ -32,7 +32,7 @@ from pytest_gpuperf.model.measurement import (
     Measurement,
     Reading,
 )
-from pytest_gpuperf.storage import baseline_files, files
+from pytest_gpuperf.storage import baseline_files, data_files, files
 from tests import ROOT, strategies
 from tests.corruption import Wrong, changed, is_named, refusal
 from tests.examples import A100, H200, OTHER_H200, TEST, measurement
@@ -79,6 +79,7 @@ BASELINES = BaselineFile(
     ),
 )
 PLAIN: Any = files.to_plain(BASELINES)
+COMMITTED = sorted((ROOT / "baselines").glob("*/*/*.yaml"))
 GOLDEN = ROOT / "tests" / "data" / "baseline.yaml"
 """BASELINES as saving writes them."""
 HERE = ("tests", TEST, "step")
@@ -152,11 +153,16 @@ def test_what_was_saved_comes_back_and_is_written_the_same(
     assert baseline_files.to_text(known, shared) == text
 
 
-def test_committed_baselines_are_written_as_they_are() -> None:
-    file = ROOT / "baselines" / "sm90" / "nvidia-h200" / "meddpm.yaml"
+@pytest.mark.parametrize("file", COMMITTED, ids=lambda file: "/".join(file.parts[-3:]))
+def test_committed_baselines_are_written_as_they_are_and_can_be_reviewed(file: Path) -> None:
     loaded = baseline_files.load(file)
     assert loaded is not None
-    assert baseline_files.to_text(loaded, file) == file.read_text(encoding="utf-8")
+    text = file.read_text(encoding="utf-8")
+    assert baseline_files.to_text(loaded, file) == text
+    of_tests = re.split(r"\n  (?=\S+::)", text)[1:]
+    assert len(of_tests) == len(loaded.tests)
+    assert max(one.count("\n") for one in of_tests) < 40
+    assert data_files.unnamed(file, loaded) == []
 
 
 def test_comments_stay_when_the_numbers_change(file: Path) -> None:
