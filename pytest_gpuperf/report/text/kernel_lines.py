@@ -44,6 +44,8 @@ _FAR = 2.0
 """So many times more or less than the step lost, and what the trace has is said beside it."""
 _CHANGED = 5e-4
 """A module whose time changed by less of the step has not changed, if it launches as much."""
+VERSIONS = "other versions: "
+"""How it begins that software is of another version than the baseline's."""
 _STEP = "step"
 """What the tree of modules is of."""
 _BRANCHES = 12
@@ -107,10 +109,26 @@ def lines(
 
 
 def sentence(attribution: Attribution) -> str:
-    """What made the step worse, software of another version first; "" where kernels say it all."""
+    """What made the step worse, software of another version first; "" where kernels say it all.
+
+    As in "+4.4 ms (+1.90 %): model/layers.py:118 SelfAttention._attend launches the same kernels
+    twice as often (6 modules)". The time is the step's, as it was judged.
+    """
+    said, cause, step = blamed(attribution), attribution.cause, attribution.step
+    if said and cause and cause.change is not None:
+        said = f"{duration(cause.change)}{_relative(cause.relative)}: {said}"
+        traced = cause.traced if cause.kind is not CauseKind.UNKNOWN else None
+        if traced and not cause.change / _FAR <= traced <= cause.change * _FAR:
+            said += f" (in the trace {duration(traced)})"
+    elif said and cause is None and step:
+        said = f"{duration(step.change)}{_relative(step.relative)}: {said}"
+    return "; ".join(filter(None, [versions(attribution), said]))
+
+
+def versions(attribution: Attribution) -> str:
+    """Software of another version than before, as "other versions: torch 2.12 -> 2.13"; or ""."""
     said = ", ".join(_upgraded(one, attribution) for one in attribution.upgrades)
-    versions = printable(f"other versions: {said}") if said else ""
-    return "; ".join(filter(None, [versions, _blamed(attribution)]))
+    return printable(f"{VERSIONS}{said}") if said else ""
 
 
 def _upgraded(one: Upgrade, attribution: Attribution) -> str:
@@ -121,28 +139,15 @@ def _upgraded(one: Upgrade, attribution: Attribution) -> str:
     return f"{one} (its code {calls} {one.launches_after:,} {what}s; were {one.launches_before:,})"
 
 
-def _blamed(attribution: Attribution) -> str:
-    """What of the step made it worse, in one sentence.
-
-    As in "+4.4 ms (+1.90 %): model/layers.py:118 SelfAttention._attend launches the same kernels
-    twice as often (6 modules)". The time is the step's, as it was judged.
-    """
+def blamed(attribution: Attribution) -> str:
+    """What of the step made it worse, without the time: who does what, and did what before."""
     cause, step = attribution.cause, attribution.step
     if cause is None:
-        together = _together(attribution) if step and step.slower else ""
-        if not (step and together):
-            return ""
-        return f"{duration(step.change)}{_relative(step.relative)}: {together}"
+        return _together(attribution) if step and step.slower else ""
     if cause.change is None and not cause.line and (cause.family or not cause.what):
         return ""
-    said = "" if attribution.rank is None else f"rank {attribution.rank}: "
-    said += _cause(cause, attribution)
-    if cause.change is not None:
-        said = f"{duration(cause.change)}{_relative(cause.relative)}: {said}"
-        traced = cause.traced if cause.kind is not CauseKind.UNKNOWN else None
-        if traced and not cause.change / _FAR <= traced <= cause.change * _FAR:
-            said += f" (in the trace {duration(traced)})"
-    return printable(said)
+    rank = "" if attribution.rank is None else f"rank {attribution.rank}: "
+    return printable(rank + _cause(cause, attribution))
 
 
 _SENTENCES = {
@@ -451,14 +456,6 @@ def notes(attribution: Attribution) -> list[str]:
     return texts
 
 
-def code_lines(attribution: Attribution) -> list[tuple[str, str]]:
-    """The lines of code that other launches come from than before, and which ones, worst first.
-
-    As in "model.py:12 Net.forward (layers.0)" and "aten.mm 1 -> 2".
-    """
-    return [(_place(change), _what(change)) for change in attribution.lines]
-
-
 def waiting(attribution: Attribution) -> list[tuple[str, str]]:
     """Lines of code at which the host was while the GPU idles longer, and by how much, worst first.
 
@@ -491,12 +488,15 @@ def _what(change: LineChange) -> str:
 
 
 def _of_operators(attribution: Attribution, width: int, most: int) -> list[str]:
-    """The same for operators on a CPU, which have no times."""
-    code = code_lines(attribution)
-    if not code:
+    """The same for operators on a CPU, which have no times.
+
+    The one line that the sentence has named is not said again: its counts are the step's.
+    """
+    cause, code = attribution.cause, attribution.lines
+    if cause and cause.line and [one.line for one in code] == [cause.line]:
         return []
-    said = [table.wrapped([heading(attribution)], width, "")]
-    said += [table.wrapped([printable(f"{at}: {what}")], width, INDENT) for at, what in code]
+    texts = [printable(f"{_place(change)}: {_what(change)}") for change in code]
+    said = [table.wrapped([text], width, INDENT) for text in texts]
     shown = table.fitting(list(map(len, said)), most)
     if shown < len(said):
         shown = table.fitting(list(map(len, said)), most - 1)
@@ -505,17 +505,8 @@ def _of_operators(attribution: Attribution, width: int, most: int) -> list[str]:
 
 
 def heading(attribution: Attribution) -> str:
-    """How much the kernels changed, or the operators of a step on a CPU, and how much is explained.
-
-    As in "operators: 302 -> 448 in a step".
-    """
+    """How much the kernels of a GPU changed, and how much of that is explained."""
     of = "" if attribution.rank is None else f" of rank {attribution.rank}"
-    if attribution.of_operators:
-        before, after = (
-            sum(getattr(family, f"launches_{when}") for family in attribution.families)
-            for when in ("before", "after")
-        )
-        return f"operators{of}: {before:,} -> {after:,} in a step"
     anything = any(entry.significant for entry in attribution.entries)
     if not attribution.reliable:
         stands = "what moved:" if anything else "no kernel stands out from the noise"

@@ -251,11 +251,12 @@ def is_command(line: str) -> bool:
 def shortened(text: str, width: int) -> str:
     """`text` in at most `width` characters. Of a longer one the middle is left out.
 
-    What tells tests apart is mostly at the end: their parameters.
+    The parameters at the end are kept whole where they fit: they tell tests apart.
     """
     text = printable(text)
     if len(text) <= width:
         return text
     kept = max(width - len(_LEFT_OUT), 0)
-    end = (2 * kept + 2) // 3
+    end, parameters = (2 * kept + 2) // 3, len(text) - text.find("[")
+    end = max(end, parameters) if text.endswith("]") and parameters <= kept else end
     return (text[: kept - end] + _LEFT_OUT + text[len(text) - end :])[: max(width, 0)]
