@@ -16,6 +16,7 @@ from pytest_gpuperf.model.metric import MetricClass
 from pytest_gpuperf.model.result import (
     FAULTS,
     WORST_FIRST,
+    CauseKind,
     Expectation,
     Outcome,
     Result,
@@ -57,7 +58,7 @@ def failure(
     verdicts = [entry for entry in failing if isinstance(entry, Verdict)]
     parts = [f"gpuperf: {sentence(result, failing)}"]
     versions, notes = _versions(result)
-    parts += [versions] if versions else []
+    parts += [versions] if versions.removeprefix(VERSIONS) not in parts[0] else []
     if result.first.configuration not in result.test:
         parts.append(f"configuration: {printable(result.first.configuration)}")
     if rows := [v for v in verdicts if v.outcome in _COMPARED]:
@@ -139,8 +140,17 @@ def again(
 
 
 def _blamed(result: Result) -> str:
-    """What made a step slower, in a sentence without the time; "" where that is not known."""
-    return kernel_lines.blamed(result.attribution) if result.attribution else ""
+    """What made a step slower, in a sentence without the time; "" where that is not known.
+
+    Where a line does no more than a library of another version does, the library comes first. That
+    no kernel stands out is said of the kernels.
+    """
+    found = result.attribution
+    if not found or (found.cause and found.cause.kind is CauseKind.UNKNOWN and found.before):
+        return ""
+    said = kernel_lines.blamed(found)
+    library = f"{_versions(result)[0].removeprefix(VERSIONS)}, "
+    return library + said if said.startswith(kernel_lines.CALLED) else said
 
 
 def _versions(result: Result) -> tuple[str, list[str]]:

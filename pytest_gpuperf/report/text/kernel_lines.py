@@ -46,6 +46,8 @@ _CHANGED = 5e-4
 """A module whose time changed by less of the step has not changed, if it launches as much."""
 VERSIONS = "other versions: "
 """How it begins that software is of another version than the baseline's."""
+CALLED = "called at "
+"""How it begins where a line does more because such software does."""
 _STEP = "step"
 """What the tree of modules is of."""
 _BRANCHES = 12
@@ -196,7 +198,7 @@ def _cause(cause: Cause, attribution: Attribution) -> str:
     if cause.phase and where:
         where += f", in the {cause.phase} pass,"
     if _upgrade_is_all(cause, attribution):
-        return f"called at {where}"
+        return f"{CALLED}{where}"
     modules = _modules(cause.modules)
     more = cause.after - cause.before
     once, often = cause.executions or (cause.before, cause.after)
@@ -440,12 +442,6 @@ def _together(attribution: Attribution) -> str:
 def notes(attribution: Attribution) -> list[str]:
     """What holds for many kernels, or for the tables that were compared, as sentences."""
     texts = []
-    if not attribution.reliable and attribution.step:
-        trace, step = (
-            f"{duration(one.change)}{_relative(one.relative)}"
-            for one in (attribution, attribution.step)
-        )
-        texts.append(f"the trace is not to be trusted: it has {trace}, the step without it {step}")
     if (together := _together(attribution)) and together not in sentence(attribution):
         texts.append(together)
     if attribution.odd_tables:
@@ -508,17 +504,17 @@ def heading(attribution: Attribution) -> str:
     """How much the kernels of a GPU changed, and how much of that is explained."""
     of = "" if attribution.rank is None else f" of rank {attribution.rank}"
     anything = any(entry.significant for entry in attribution.entries)
-    if not attribution.reliable:
-        stands = "what moved:" if anything else "no kernel stands out from the noise"
-        return f"kernels{of}, by a trace that the step's time contradicts: {stands}"
+    follows = "what moved:" if anything else "no kernel stands out from the noise"
     change = f"{duration(attribution.change)}{_relative(attribution.relative)}"
-    moved = f"kernels{of}: {change} in a step"
-    if not anything:
-        return f"{moved}; no kernel stands out from the noise"
+    step = attribution.step
+    if step and not attribution.reliable:
+        alone = f"{duration(step.change)}{_relative(step.relative)}"
+        return f"kernels{of}: {change} in the trace, but {alone} without it; {follows}"
     # Where faster and slower ones cancel, or the rest went the other way, a share says nothing.
-    if attribution.explained is None or not 0 <= attribution.explained <= _SENSIBLE:
-        return f"{moved}; what moved:"
-    return f"{moved}, {share(attribution.explained)} of it explained:"
+    explained = attribution.explained
+    if not anything or explained is None or not 0 <= explained <= _SENSIBLE:
+        return f"kernels{of}: {change} in a step; {follows}"
+    return f"kernels{of}: {change} in a step, {share(explained)} of it explained:"
 
 
 def _relative(change: float | None) -> str:
