@@ -109,5 +109,5 @@ def test_operators_of_a_rank_are_told_by_their_number() -> None:
     more = operators(("mm", NET), ("add", NET), ("mm", CHECK))
     found = attribute(ranks(before, more), accepted(ranks(before, before)), NAMING)
     assert (found.rank, found.lines[0].line) == (1, "train.py:20")
-    assert kernel_lines.sentence(found).startswith("rank 1: train.py:20 check ")
+    assert kernel_lines.heading(found) == "operators of rank 1: 2 -> 3 in a step"
     assert attribute(ranks(more, more), ranks(before, before), NAMING).rank is None

@@ -5,15 +5,12 @@ Whatever nobody has seen hold on the architecture says so wherever it is printed
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-
 from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.catalogue.units import counted
 from pytest_gpuperf.judge.stopping import LEAST_TO_ALARM
 from pytest_gpuperf.model.measurement import Device, title_of
 from pytest_gpuperf.model.result import Expectation, Outcome
 from pytest_gpuperf.report.text import table
-from pytest_gpuperf.report.text.table import Line
 
 
 def unverified(arch: str) -> str:
@@ -21,25 +18,11 @@ def unverified(arch: str) -> str:
     return f"not yet verified on {arch}"
 
 
-def lines(expectations: Sequence[Expectation], width: int) -> Iterator[Line]:
-    """One line per expectation, wrapped where it is longer than `width` characters."""
-    for expectation in expectations:
-        tone = table.TONES.get(expectation.outcome, "")
-        yield from table.wrapped_lines(line(expectation), width, tone)
-
-
 def line(expectation: Expectation) -> str:
-    """What was expected, what was measured with its interval, and the outcome.
+    """What was measured, what was expected and the outcome.
 
-    "expected of cycles: tf32 / baseline below 0.35: 0.1772 (0.1765 to 0.1779), holds"
+    As in "tf32 / baseline: cycles 0.1772, below 0.35: holds".
     """
-    metric, of, bounds, measured, outcome = row(expectation)
-    known = "" if expectation.measured is None else f"{measured}, "
-    return f"expected of {metric}: {of} {bounds}: {known}{outcome}"
-
-
-def brief(expectation: Expectation) -> str:
-    """The same as short as possible: "tf32 / baseline: cycles 0.1772, below 0.35: holds"."""
     metric, of, bounds, _, outcome = row(expectation)
     return f"{of}: {metric} {value(expectation)}, {bounds}: {outcome}"
 
@@ -51,7 +34,7 @@ def value(expectation: Expectation) -> str:
 
 
 def row(expectation: Expectation) -> tuple[str, str, str, str, str]:
-    """The same as cells: metric, subject, bounds, what was measured, outcome with its detail."""
+    """The same as cells: metric, subject, bounds, measured with its interval, and outcome."""
     detail = f" ({expectation.detail})" if expectation.detail else ""
     return (
         expectation.metric,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 
 from pytest_gpuperf.baselines.judgement import NOT_AGAIN, OTHER_ALGORITHM, Unjudged, unread
 from pytest_gpuperf.catalogue import units
@@ -10,7 +10,6 @@ from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.catalogue.units import counted
 from pytest_gpuperf.errors import printable
 from pytest_gpuperf.judge.stopping import LEAST_TO_ALARM
-from pytest_gpuperf.judge.verdict import TOLERATED, TOO_NOISY
 from pytest_gpuperf.model.measurement import STEP
 from pytest_gpuperf.model.metric import MetricClass
 from pytest_gpuperf.model.result import (
@@ -29,14 +28,13 @@ from pytest_gpuperf.report.text.next_command import CommandContext
 
 _LEAST_PART = 0.05
 """The part of the largest change of a phase below which another's is not said."""
-_MISSING = (
-    Unjudged.NO_BASELINE,
-    Unjudged.OTHER_WORKLOAD,
-    Unjudged.OTHER_COLLECTOR,
-    Unjudged.OTHER_METRICS,
-)
-"""No baseline applies."""
-_BY_OUTCOME = {Unjudged.UNFIT: Outcome.UNFIT, Unjudged.MACHINE: Outcome.MACHINE}
+_REMEDIES = {
+    Unjudged.NO_BASELINE: "Make a baseline on this device:",
+    Unjudged.OTHER_WORKLOAD: "Run the baseline's workload, or make a baseline of this one:",
+    Unjudged.OTHER_COLLECTOR: "Use the baseline's --gpuperf-collector, or make a baseline:",
+    Unjudged.OTHER_METRICS: "Measure the baseline's metrics, or make a baseline of these:",
+}
+"""What to do where no baseline applies."""
 _COMPARED = (Outcome.REGRESSED, Outcome.INCONCLUSIVE)
 """Outcomes of rows that have something to compare."""
 
@@ -231,42 +229,18 @@ def machine(result: Result) -> str:
 
 
 def unjudged(result: Result, lack: Unjudged, context: CommandContext) -> str:
-    """Why a test fails under --gpuperf-require-judged: what it lacks, and the remedy."""
-    parts = [f"gpuperf: {view.standing(result, Outcome.UNFIT)}, which is required"]
-    parts += [f"  {reason}" for reason in _reasons(result, lack)]
+    """Why a test fails under --gpuperf-require-judged: the reasons, and the remedy."""
+    parts = [
+        f"gpuperf: {view.standing(result, Outcome.UNFIT)}, which is required: {view.WORDS[lack]}"
+    ]
+    outcomes = (Outcome.UNFIT, Outcome.MACHINE, Outcome.NO_BASELINE)
+    details: dict[str, list[str]] = {}
+    for verdict in (v for v in result.verdicts if v.outcome in outcomes or v in unread(result)):
+        details.setdefault(verdict.detail, []).append(verdict.metric)
+    for detail, metrics in details.items():
+        parts.append(f"  {', '.join(metrics)}: {detail}")
     parts += [f"  {note}" for note in result.notes]
-    return "\n".join([*parts, *_remedy(lack, context)])
-
-
-def _reasons(result: Result, lack: Unjudged) -> Iterator[str]:
-    """Why the judge has no verdict, each reason once."""
-    if lack is Unjudged.NOT_COLLECTED:
-        by_reason: dict[str, list[str]] = {}
-        for verdict in unread(result):
-            by_reason.setdefault(verdict.detail, []).append(verdict.metric)
-        yield from (f"{', '.join(metrics)}: {reason}" for reason, metrics in by_reason.items())
-    elif lack in _BY_OUTCOME or lack in _MISSING:
-        outcome = _BY_OUTCOME.get(lack, Outcome.NO_BASELINE)
-        said = dict.fromkeys(v.detail for v in result.verdicts if v.outcome is outcome)
-        yield from (f"the device was {one}" if lack is Unjudged.UNFIT else one for one in said)
-    elif lack is Unjudged.TOLERATED:
-        metrics = [v.metric for v in result.verdicts if v.reason == TOLERATED]
-        yield f"any change of {', '.join(metrics)} is tolerated"
-    elif lack is Unjudged.TOO_NOISY:
-        metrics = [v.metric for v in result.verdicts if v.reason == TOO_NOISY]
-        yield f"the noise of {', '.join(metrics)} allows no tolerance below 10 %"
-    else:
-        collector = result.first.fingerprint.settings.get("collector", "")
-        yield f"the collector {collector} counted no gated metric".replace("  ", " ")
-
-
-def _remedy(lack: Unjudged, context: CommandContext) -> list[str]:
-    if lack not in _MISSING:
-        return [view.REMEDIES[lack]]
-    first = {
-        Unjudged.OTHER_WORKLOAD: "Run the baseline's workload, or make a baseline of this one:",
-        Unjudged.OTHER_COLLECTOR: "Use the baseline's --gpuperf-collector, or make a baseline:",
-        Unjudged.OTHER_METRICS: "Measure the baseline's metrics, or make a baseline of these:",
-    }.get(lack, "Make a baseline on this device:")
+    if lack not in _REMEDIES:
+        return "\n".join([*parts, view.REMEDIES[lack]])
     commands = [context.accept("first baseline")] if context.replayed else context.record()
-    return [first, *(f"  {command}" for command in commands)]
+    return "\n".join([*parts, _REMEDIES[lack], *(f"  {command}" for command in commands)])

@@ -452,6 +452,14 @@ def notes(attribution: Attribution) -> list[str]:
     return texts
 
 
+def code_lines(attribution: Attribution) -> list[tuple[str, str]]:
+    """The lines of code that other launches come from than before, and which ones, worst first.
+
+    As in "model.py:12 Net.forward (layers.0)" and "aten.mm 1 -> 2".
+    """
+    return [(_place(change), _what(change)) for change in attribution.lines]
+
+
 def waiting(attribution: Attribution) -> list[tuple[str, str]]:
     """Lines of code at which the host was while the GPU idles longer, and by how much, worst first.
 
@@ -491,7 +499,7 @@ def _of_operators(attribution: Attribution, width: int, most: int) -> list[str]:
     cause, code = attribution.cause, attribution.lines
     if cause and cause.line and [one.line for one in code] == [cause.line]:
         return []
-    texts = [printable(f"{_place(change)}: {_what(change)}") for change in code]
+    texts = [printable(f"{at}: {what}") for at, what in code_lines(attribution)]
     said = [table.wrapped([text], width, INDENT) for text in texts]
     shown = table.fitting(list(map(len, said)), most)
     if shown < len(said):
@@ -501,8 +509,12 @@ def _of_operators(attribution: Attribution, width: int, most: int) -> list[str]:
 
 
 def heading(attribution: Attribution) -> str:
-    """How much the kernels of a GPU changed, and how much of that is explained."""
+    """How much the kernels changed and how much is explained, or "operators: 302 -> 448"."""
     of = "" if attribution.rank is None else f" of rank {attribution.rank}"
+    if attribution.of_operators:
+        before = sum(family.launches_before for family in attribution.families)
+        after = sum(family.launches_after for family in attribution.families)
+        return f"operators{of}: {before:,} -> {after:,} in a step"
     anything = any(entry.significant for entry in attribution.entries)
     follows = "what moved:" if anything else "no kernel stands out from the noise"
     change = f"{duration(attribution.change)}{_relative(attribution.relative)}"

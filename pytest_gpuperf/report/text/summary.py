@@ -86,8 +86,8 @@ def summary(
             lines += _rows(those, names, width)
     untold = [result for result in results if all(result is not one for one in told)]
     for claim in (entry for result in untold for entry in result.expectations):
-        said = expectation_lines.line(claim) if verbose else expectation_lines.brief(claim)
-        lines += wrapped_lines(said, width, table.TONES.get(claim.outcome, ""))
+        tone = table.TONES.get(claim.outcome, "")
+        lines += wrapped_lines(expectation_lines.line(claim), width, tone)
     lines += _causes(ranked, names, width)
     for text in dict.fromkeys(_notes(measured, untold, names)):
         lines += wrapped_lines(f"note: {text}", width, "doubtful")
