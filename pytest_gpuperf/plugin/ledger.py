@@ -234,8 +234,8 @@ class Ledger:
         refused = dict.fromkeys(entry for entry in self.refusals if entry not in said)
         texts = [line for refusal in refused for line in f"refused: {refusal}".splitlines()]
         uncompared = "" if self._settings.judge else "--gpuperf-no-judge"
-        run = f"run {context.typed(self.saved)}" if self.saved else ""
-        totals = "; ".join(filter(None, [view.totals(self._results, uncompared), run]))
+        run = context.typed(self.saved) if self.saved else ""
+        totals = view.totals(self._results, run, uncompared)
         required = self._settings.require_judged
         return [
             *(line for text in texts for line in wrapped_lines(text, width, "bad")),

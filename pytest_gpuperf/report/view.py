@@ -11,7 +11,7 @@ from pytest_gpuperf.baselines.judgement import Unjudged, lacking
 from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.catalogue.units import counted
 from pytest_gpuperf.errors import printable
-from pytest_gpuperf.judge.verdict import NO_WORK, NOT_COMPILED
+from pytest_gpuperf.judge.verdict import KNOWN_KIND, NO_WORK, NOT_COMPILED, OTHER_GPU
 from pytest_gpuperf.measure.device import guard
 from pytest_gpuperf.model.measurement import STEP
 from pytest_gpuperf.model.result import (
@@ -43,9 +43,9 @@ WORDS = {
     Unjudged.OTHER_WORKLOAD: "another workload",
     Unjudged.OTHER_COLLECTOR: "another collector",
     Unjudged.OTHER_METRICS: "other metrics",
-    Unjudged.NOT_COLLECTED: "nothing readable",
-    Unjudged.NOT_GATED: "nothing gated",
-    Unjudged.TOLERATED: "any tolerated",
+    Unjudged.NOT_COLLECTED: "unreadable counters",
+    Unjudged.NOT_GATED: "no gated metric",
+    Unjudged.TOLERATED: "any change passes",
     Unjudged.TOO_NOISY: "too noisy",
     Unjudged.NOT_ASKED: "not compared",
 }
@@ -58,6 +58,11 @@ _MAIN = (*("step_time", "cycles"), *("flops", "operators"))
 """What a test's row is about where nothing moved: on a GPU the first two, on a CPU the others."""
 _MOVED = (*FAULTS, Outcome.MACHINE, Outcome.INCONCLUSIVE, Outcome.IMPROVED)
 """Outcomes of what may have got worse or better."""
+PLAIN = {
+    OTHER_GPU: "no baseline run used this GPU, and GPUs of one name differ",
+    KNOWN_KIND: "no baseline run used this GPU; its canary predicts the expected values",
+}
+"""How the details of verdicts read that begin so."""
 _ANOTHER = "Use a collector that counts a gated metric: `gpuperf metrics` marks them"
 REMEDIES = {
     Unjudged.UNFIT: "Measure again when the GPU is cool and nothing else uses it: `gpuperf doctor` "
@@ -205,23 +210,24 @@ def unsupported(verdicts: Iterable[Verdict]) -> Iterator[str]:
         yield f"unsupported: {', '.join(metrics)}: {reason}"
 
 
-def totals(results: Sequence[Result], why: str = "") -> str:
-    """How a session stands in one line: "1 regressed, 2 unchanged, 1 not judged (no baseline)".
+def totals(results: Sequence[Result], run: str = "", why: str = "") -> str:
+    """How a session stands in one line: "1 regressed, 1 not judged (no baseline); run run.json".
 
-    What is zero is left out. `why` says why nothing was compared, where that is known.
+    What is zero is left out. `run` is the run's file, or "". `why` says why nothing was compared,
+    where that is known.
     """
     every = lacking(results)
     judged = [result for result, lack in every if lack is None]
     parts = [tally(judged)] if judged else []
-    claims = [entry for result in results for entry in result.expectations]
-    if holding := sum(entry.outcome is Outcome.HOLDS for entry in claims):
-        parts.append(f"{holding} of {counted(len(claims), 'expectation')} met")
+    ratios = [result for result in results if not result.measurements]
+    if broken := sum(ratio.outcome is Outcome.BROKEN for ratio in ratios):
+        parts.append(f"{counted(broken, 'expectation')} not met")
     if left := _unjudged(every, why):
         reasons = ", ".join(left) if len(left) > 1 else left[0].partition(" ")[2]
         parts.append(f"{len(every) - len(judged)} not judged ({reasons})")
     elif len(every) > 1:
         parts.append(f"all {len(every)} judged")
-    return ", ".join(parts)
+    return ", ".join(parts) + (f"; run {run}" if run else "")
 
 
 def coverage(results: Iterable[Result], why: str = "") -> str:
@@ -255,6 +261,13 @@ def none_judged(in_vain: Sequence[tuple[Result, Unjudged]]) -> str:
     remedies = dict.fromkeys(REMEDIES[lack] for _, lack in in_vain)
     reasons = ", ".join(_unjudged(in_vain, ""))
     return f"failed: no measurement was judged ({reasons}). {'. '.join(remedies)}"
+
+
+def detail(verdict: Verdict) -> str:
+    """The detail of a verdict in plain words."""
+    said = verdict.detail
+    opening = next((opening for opening in PLAIN if said.startswith(opening)), "")
+    return PLAIN.get(opening, "") + said.removeprefix(opening)
 
 
 def disturbances(results: Iterable[Result]) -> list[str]:

@@ -95,8 +95,9 @@ def test_what_several_tests_fail_for_is_software_before_a_line_of_code() -> None
 
 def test_it_says_why_nothing_was_to_be_judged() -> None:
     none = [result(measurement()), result(measurement(name="b"))]
-    for said in (coverage, totals):
-        assert "not compared: --gpuperf-no-judge" in said(none, "--gpuperf-no-judge")
+    why = "--gpuperf-no-judge"
+    for said in (coverage(none, why), totals(none, why=why)):
+        assert f"not compared: {why}" in said
 
 
 def test_of_a_replayed_run_a_baseline_is_made_by_accepting_it() -> None:

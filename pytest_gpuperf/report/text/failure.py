@@ -66,7 +66,7 @@ def failure(
     for entry in failing:
         if isinstance(entry, Expectation):
             parts += expectation_lines.failing(entry, told=entry is lead)
-    details = [*(v.detail for v in verdicts), *notes]
+    details = [*map(view.detail, verdicts), *notes]
     parts += dict.fromkeys(f"  {said}" for said in details if said and said not in parts[0])
     if worst is Outcome.REGRESSED:
         parts += _phases(result.verdicts, verdicts)
@@ -238,7 +238,8 @@ def unjudged(result: Result, lack: Unjudged, context: CommandContext) -> str:
     for verdict in (v for v in result.verdicts if v.outcome in outcomes or v in unread(result)):
         details.setdefault(verdict.detail, []).append(verdict.metric)
     for detail, metrics in details.items():
-        parts.append(f"  {', '.join(metrics)}: {detail}")
+        of = f"{', '.join(metrics)}: " if lack is Unjudged.NOT_COLLECTED else ""
+        parts.append(f"  {of}{detail}")
     parts += [f"  {note}" for note in result.notes]
     if lack not in _REMEDIES:
         return "\n".join([*parts, view.REMEDIES[lack]])

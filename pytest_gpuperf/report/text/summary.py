@@ -12,9 +12,7 @@ from pytest_gpuperf.catalogue import architectures, units
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import printable
 from pytest_gpuperf.judge.verdict import (
-    KNOWN_KIND,
     NEW_METRIC,
-    OTHER_GPU,
     TOLERATED,
     TOO_NOISY,
 )
@@ -39,8 +37,7 @@ _LEAST_NAME = 24
 _CAUSE_LINES = 3
 """Of the tests that have one cause."""
 _NOTED = {
-    OTHER_GPU: "no baseline run used this GPU, and GPUs of one name differ",
-    KNOWN_KIND: "no baseline run used this GPU; its canary predicts the expected values",
+    **view.PLAIN,
     TOLERATED: "not judged: {}; any change is tolerated",
     TOO_NOISY: "not judged: {}; the noise allows no tolerance below 10 %",
     NEW_METRIC: "not judged: {}; the baseline has no samples, so accept a run that has them",
