@@ -85,6 +85,44 @@ def test_no_baseline_fails_with_the_two_commands_that_make_one(a100: Project) ->
     assert not a100.has_baseline()
 
 
+def test_tests_with_one_cause_are_one_message_but_in_verbose_sessions_and_other_files(
+    a100: Project,
+) -> None:
+    a100.tests(
+        """
+        import pytest
+
+        @pytest.mark.parametrize("size", [1, 2, 3])
+        def test_step(gpuperf, size): gpuperf.measure(lambda: None)
+        """
+    )
+    for flags, whole in ((("-n0",), 1), (("-n2",), 1), (("-v",), 3)):
+        result = a100.run(*flags, "--junitxml=junit.xml", "-p", "no:randomly")
+        assert result.outlines.count("test_steps.py:4: Failed") == whole
+        again = [line for line in result.outlines if line.startswith("same cause as test_step[")]
+        assert len(again) == 3 - whole
+        assert sum(line.startswith("3 tests, one cause: ") for line in result.outlines) == 1
+        xml = (a100.root / "junit.xml").read_text(encoding="utf-8")
+        assert xml.count("test_steps.py:4: Failed") == 3
+        assert "same cause" not in xml
+
+
+def test_in_a_folder_below_the_root_tests_and_files_are_named_from_there(a100: Project) -> None:
+    folder = a100.pytester.mkdir("inside")
+    (a100.root / "test_steps.py").rename(folder / "test_steps.py")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        result = a100.run("test_steps.py")
+    (file,) = a100.run_files()
+    result.stdout.fnmatch_lines(
+        [
+            "  gpuperf record --processes 5 -- test_steps.py::test_step",
+            '  gpuperf update-baseline --reason "first baseline"',
+            f"1 not judged (no baseline); run ../.gpuperf/runs/{file.name}",
+        ]
+    )
+
+
 def test_no_baseline_is_recorded_where_asked_but_for_a_test_that_fails(a100: Project) -> None:
     a100.tests(
         """
