@@ -202,11 +202,9 @@ class Ledger:
         `verbose`: with a table for every measurement and a row for every metric. `told`: what
         failing tests say was printed, as pytest's --tb asks for.
         """
-        before = self._before()
-        if before:
-            file, title = before
-            runs = context.typed(file), context.typed(self.saved or file)
-            context = replace(context, compared=runs, compared_of=title)
+        if before := self._before():
+            runs = context.typed(before), context.typed(self._file)
+            context = replace(context, compared=runs)
         context = replace(context, recorded=frozenset(self._recorded))
         if self.saved and sum(result.outcome in FAULTS for result in self._results) > 1:
             # Once the worst is measured again, the newest run has that test alone.
@@ -303,27 +301,17 @@ class Ledger:
         }
         self.annotations += github.workflow_commands(run.results(), places, self._spared)
 
-    def _before(self) -> tuple[Path, str] | None:
-        """An earlier run to compare with, and the title of the test that had not regressed in it.
-
-        The newest in which all that regressed now was judged and had not, with ""; else the newest
-        of which that holds for the worst, with its title.
-        """
+    def _before(self) -> Path | None:
+        """The newest run in which the worst of what regressed now was judged, and had not."""
         lost = [result for result in view.worst_first(self._results) if _regressed(result)]
         if self.saved is None or not lost:
             return None
-        folder = self._settings.root / run_files.FOLDER
-        files = sorted(folder.glob("*.json"), reverse=True)
-        of_worst = None
+        files = sorted((self._settings.root / run_files.FOLDER).glob("*.json"), reverse=True)
         for file in [file for file in files if file != self.saved][:_LOOKED_THROUGH]:
             with suppress(GpuperfError):
-                earlier = run_files.load(file).results()
-                fine = [any(_without_regression(now, r) for r in earlier) for now in lost]
-                if all(fine):
-                    return file, ""
-                if fine[0] and of_worst is None:
-                    of_worst = file, lost[0].title
-        return of_worst
+                if any(_without_regression(lost[0], r) for r in run_files.load(file).results()):
+                    return file
+        return None
 
     def _record(self, run: Run) -> None:
         new = [

@@ -82,7 +82,7 @@ def test_what_is_advised() -> None:
             compared,
             [
                 *AGAIN,
-                "compare with a run that had not regressed: "
+                "compare with a run from before the slowdown: "
                 "gpuperf compare .gpuperf/runs/a.json 'my run.json'",
                 *ACCEPTED,
             ],

@@ -66,9 +66,7 @@ class CommandContext:
     missing_passes: bool = False
     """Whether a test without a baseline passes, so that one which regressed comes first."""
     compared: tuple[str, str] | None = None
-    """A run from before the first regression, and that of the session."""
-    compared_of: str = ""
-    """Which test had not regressed in it, where others had."""
+    """A run in which the worst regression was not there, and that of the session."""
     paired: bool = False
     """They are of two revisions that `gpuperf ab` measured in turn: there is no baseline."""
     launcher: str = ""
@@ -257,8 +255,7 @@ def wanted(
         yield _again(results, context)
         if context.compared:
             before, after = map(shlex.quote, context.compared)
-            of = f"in which {context.compared_of}" if context.compared_of else "that"
-            what = f"compare with a run {of} had not regressed:"
+            what = "compare with a run from before the slowdown:"
             yield what, [f"gpuperf compare {before} {after}"]
         if Outcome.REGRESSED in outcomes:
             yield _accepting("accept what is intended", results, context)
