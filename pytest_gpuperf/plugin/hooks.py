@@ -430,7 +430,8 @@ class _Gatherer:
             ledger.locate(report.nodeid, *report.location[:2], _spared(report))
             told = report.__dict__.get("gpuperf_told", False)
             ledger.add(texts, refusal, failed=report.failed, told=told)
-            if told and self._session.config.get_verbosity() <= 0:
+            quiet = self._session.config.get_verbosity() <= 0
+            if quiet and told and texts and report.failed:
                 _shorten(report, ledger.repeated(self._session.width))
             if len(self._ran) != self._collected:  # else the run itself follows
                 ledger.save_draft(len(self._ran), self._collected or len(self._order))

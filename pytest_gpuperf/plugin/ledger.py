@@ -131,16 +131,13 @@ class Ledger:
 
         That is two lines of at most `width` characters, where another has failed for the same.
         """
-        last = self._kept[-1] if self._kept else None
-        if last is None or not last.told:
-            return []
-        result = taken_out(Result, last.put)
-        key, _ = failure.cause(result)
-        first = self._causes.setdefault(key, result) if key else result
-        if first.test == result.test:
-            return []
+        result = taken_out(Result, self._kept[-1].put)
         failing = [entry for entry in result.said if judgement.fails(entry, self._settings)]
-        return failure.again(result, failing, first.title, width)
+        key, _ = failure.cause(result) if failing else ("", "")
+        first = self._causes.setdefault(key, result) if key else result
+        return (
+            failure.again(result, failing, first.title, width) if first.test != result.test else []
+        )
 
     def arrange(self, order: Sequence[str]) -> None:
         """Puts the results into this order of their tests.
