@@ -151,8 +151,7 @@ def conclude(trial: Interleaved, options: argparse.Namespace) -> int:
         say("", *failure(result, failing, context, width).split("\n"))
     say("", f"baseline: {old.title}", f"measured: {new.title}")
     notes = _notes(trial, options)
-    lines = summary(results, width, context, here(trial.place), notes=notes, told=slower)
-    say_lines(lines)
+    say_lines(summary(results, width, context, notes=notes, told=slower))
     if slower or any(result.outcome is Outcome.IMPROVED for result in results):
         both = shlex.join([here(trial.file(old)), saved])
         say("to see all that changed:", f"  gpuperf compare {both}")
@@ -170,7 +169,8 @@ def _sentence(trial: Interleaved, results: Sequence[Result]) -> str:
         if outcome
     ]
     pairs = counted(trial.pairs.count, "pair")
-    return f"{', '.join(parts)}: {pairs} of processes in {trial.took}"
+    kept = here(trial.place)
+    return f"{', '.join(parts)}: {pairs} of processes in {trial.took}; runs {kept}"
 
 
 def _notes(trial: Interleaved, options: argparse.Namespace) -> Iterator[str]:

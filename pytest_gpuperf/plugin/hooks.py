@@ -430,6 +430,9 @@ class _Gatherer:
             ledger.locate(report.nodeid, *report.location[:2], _spared(report))
             told = report.__dict__.get("gpuperf_told", False)
             ledger.add(texts, refusal, failed=report.failed, told=told)
+            quiet = self._session.config.get_verbosity() <= 0
+            if quiet and told and texts and report.failed:
+                _shorten(report, ledger.repeated(self._session.width))
             if len(self._ran) != self._collected:  # else the run itself follows
                 ledger.save_draft(len(self._ran), self._collected or len(self._order))
 
@@ -478,22 +481,20 @@ class _Gatherer:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Prints one row per test and metric, the next command to type, and what was judged."""
+        """Prints one row per test, the next command to type, and the totals."""
         ledger, config = self._ledger, self._session.config
         if ledger is None:
             if self._lost:
                 terminalreporter.write_line("gpuperf: the workers died before any test ran")
             return
         width, verbosity = terminalreporter._tw.fullwidth, config.get_verbosity()
-        lines = ledger.summary(
-            width,
-            self._session.context(ledger.saved),
-            config.invocation_params.dir,
-            verbosity=verbosity,
-            traceback=config.option.tbstyle,
-        )
-        # A fresh process measures only: who started it judges.
-        lines += [] if self._session.origin.is_fresh else ledger.closing(width, quiet=verbosity < 0)
+        context, shown = self._session.context(ledger.saved), config.option.tbstyle
+        lines = []
+        if verbosity >= 0:
+            told = shown not in ("no", "line")
+            lines += ledger.summary(width, context, verbose=verbosity > 0, told=told)
+        if not self._session.origin.is_fresh:  # it measures only, and another process judges
+            lines += ledger.closing(width, context, told=shown != "no")
         if not (lines or ledger.annotations):
             return
         terminalreporter.write_sep("=", "gpuperf")
@@ -501,6 +502,17 @@ class _Gatherer:
             terminalreporter.write_line(annotation)  # in one line, as GitHub reads it
         for line in lines:
             terminalreporter.write_line(line.text, **_MARKUP.get(line.tone, {}))
+
+
+def _shorten(report: pytest.TestReport, lines: Sequence[str]) -> None:
+    """Puts `lines`, if any, in place of what pytest prints of a failed test.
+
+    Comes after other plugins have taken the whole message: that of JUnit files, for example.
+    """
+    chain: Any = getattr(report.longrepr, "chain", None)
+    if lines and chain:
+        traceback, _, _ = chain[-1]
+        traceback.reprentries[-1].lines[:] = lines
 
 
 def _spared(report: pytest.TestReport) -> str:

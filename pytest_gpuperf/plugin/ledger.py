@@ -26,6 +26,7 @@ from pytest_gpuperf.model.result import (
     Unfinished,
 )
 from pytest_gpuperf.report import github, interchange, view
+from pytest_gpuperf.report.text import failure
 from pytest_gpuperf.report.text.next_command import CommandContext
 from pytest_gpuperf.report.text.summary import summary
 from pytest_gpuperf.report.text.table import Line, wrapped_lines
@@ -92,6 +93,8 @@ class Ledger:
         self._locations: dict[str, tuple[str, int | None]] = {}
         self._spared: dict[str, str] = {}
         self._recorded: set[tuple[str, str]] = set()
+        self._causes: dict[str, Result] = {}
+        """What tests have failed for, and the first of them."""
 
     def locate(self, test: str, file: str, line: int | None, spared: str = "") -> None:
         """Notes where a test is written: its file, relative to the root, and its line from 0 on.
@@ -122,6 +125,19 @@ class Ledger:
         if refusal:
             self.refusals.append(refusal)
             self._said.add(refusal)
+
+    def repeated(self, width: int) -> list[str]:
+        """What replaces the message of the test that was added last; [] where its cause is new.
+
+        That is two lines of at most `width` characters, where another has failed for the same.
+        """
+        result = taken_out(Result, self._kept[-1].put)
+        failing = [entry for entry in result.said if judgement.fails(entry, self._settings)]
+        key, _ = failure.cause(result) if failing else ("", "")
+        first = self._causes.setdefault(key, result) if key else result
+        return (
+            failure.again(result, failing, first.title, width) if first.test != result.test else []
+        )
 
     def arrange(self, order: Sequence[str]) -> None:
         """Puts the results into this order of their tests.
@@ -164,7 +180,8 @@ class Ledger:
         with suppress(GpuperfError):  # a file that nobody was judged by
             self._notes += self._moved()
         # Their reader is anywhere, some days later: the newest run is another one then.
-        file, typed = self._saved_in(settings.root), context(self._file) if context else None
+        file = short(self.saved, settings.root) if self.saved else ""
+        typed = context(self._file) if context else None
         if typed is not None:
             typed = replace(typed, run=typed.run or file)
         self._tell_github(run, typed)
@@ -175,46 +192,25 @@ class Ledger:
             self._record(run)
 
     def summary(
-        self,
-        width: int,
-        context: CommandContext,
-        folder: Path,
-        *,
-        verbosity: int = 0,
-        traceback: str = "auto",
+        self, width: int, context: CommandContext, *, verbose: bool = False, told: bool = True
     ) -> list[Line]:
-        """The terminal summary for somebody in `folder`, in lines of at most `width` characters.
+        """The terminal summary in lines of at most `width` characters, but for `closing`.
 
-        `verbosity` is pytest's: above 0 with a table for every measurement and a row for every
-        metric, however many there are; below 0 only what is not well. `traceback`
-        is pytest's --tb, by which it has printed what failing tests say.
+        `verbose`: with a table for every measurement and a row for every metric. `told`: what
+        failing tests say was printed, as pytest's --tb asks for.
         """
-        before = self._before()
-        if before:
-            file, title = before
-            runs = short(file, folder), self._saved_in(folder)
-            context = replace(context, compared=runs, compared_of=title)
+        if before := self._before():
+            runs = context.typed(before), context.typed(self._file)
+            context = replace(context, compared=runs)
         context = replace(context, recorded=frozenset(self._recorded))
-        saved = self._saved_in(self._settings.root)
-        lines = summary(
-            self._results,
-            width,
-            context,
-            saved,
-            notes=self._notes,
-            told=[
-                result
-                for result, kept in zip(self._results, self._kept, strict=True)
-                if kept.told and traceback != "no"
-            ],
-            in_a_line=traceback == "line",
-            verbosity=verbosity,
+        if self.saved and sum(result.outcome in FAULTS for result in self._results) > 1:
+            # Once the worst is measured again, the newest run has that test alone.
+            context = replace(context, run=context.typed(self.saved))
+        pairs = zip(self._results, self._kept, strict=True)
+        known = [result for result, kept in pairs if kept.told and told]
+        return summary(
+            self._results, width, context, notes=self._notes, told=known, verbose=verbose
         )
-        said = self._said if traceback != "no" else ()
-        for refusal in dict.fromkeys(entry for entry in self.refusals if entry not in said):
-            for text in f"refused: {refusal}".splitlines():
-                lines += wrapped_lines(text, width, "bad")
-        return lines
 
     @property
     def nothing_judged(self) -> str:
@@ -227,21 +223,20 @@ class Ledger:
         """Whether the session fails although no test did."""
         return bool(self.nothing_judged or (self.unmeasured and self._settings.require_judged))
 
-    def closing(self, width: int, *, quiet: bool = False) -> list[Line]:
-        """The summary's last lines: whether nothing was judged that should have been, and how many
-        of how many measurements were; `quiet`: if not all.
-        """
-        said = view.coverage(self._results, "" if self._settings.judge else "--gpuperf-no-judge")
-        lacks = any(lack for _, lack in judgement.lacking(self._results))
+    def closing(self, width: int, context: CommandContext, *, told: bool = True) -> list[Line]:
+        """The summary's last lines: why the session fails though no test did, and the totals."""
+        said = self._said if told else ()
+        refused = dict.fromkeys(entry for entry in self.refusals if entry not in said)
+        texts = [line for refusal in refused for line in f"refused: {refusal}".splitlines()]
+        uncompared = "" if self._settings.judge else "--gpuperf-no-judge"
+        run = context.typed(self.saved) if self.saved else ""
+        totals = view.totals(self._results, run, uncompared)
         required = self._settings.require_judged
         return [
+            *(line for text in texts for line in wrapped_lines(text, width, "bad")),
             *wrapped_lines(self.nothing_judged, width, "bad"),
             *wrapped_lines(self._left_out(), width, "bad" if required else "doubtful"),
-            *wrapped_lines(
-                "" if quiet and not lacks else said,
-                width,
-                "doubtful" if lacks and self._settings.judge else "",
-            ),
+            *wrapped_lines(totals, width),
         ]
 
     def _left_out(self) -> str:
@@ -253,8 +248,8 @@ class Ledger:
             for test, names in self.unmeasured.items()
             for name in names
         ]
-        fails = ", which fails the session" if self._settings.require_judged else ""
-        return f"not measured though the baseline has an entry of it{fails}: {', '.join(titles)}"
+        fails = "failed: " if self._settings.require_judged else ""
+        return f"{fails}in the baseline, but not measured: {', '.join(titles)}"
 
     @cached_property
     def _results(self) -> list[Result]:
@@ -290,10 +285,6 @@ class Ledger:
                 )
                 yield f"  {shlex.join(('gpuperf', 'baseline', 'rename', old, new))}"
 
-    def _saved_in(self, folder: Path) -> str:
-        """The run's file as one would type it in `folder`; "" where none was written."""
-        return short(self.saved, folder) if self.saved else ""
-
     def _tell_github(self, run: Run, context: CommandContext | None) -> None:
         settings = self._settings
         actions = github.actions(os.environ) if settings.github == "auto" else None
@@ -307,27 +298,17 @@ class Ledger:
         }
         self.annotations += github.workflow_commands(run.results(), places, self._spared)
 
-    def _before(self) -> tuple[Path, str] | None:
-        """An earlier run to compare with, and what it is a run from before of.
-
-        The newest in which all that regressed now was judged and had not, which is said by ""; else
-        the newest of which that holds for the worst, with its title.
-        """
+    def _before(self) -> Path | None:
+        """The newest run in which the worst of what regressed now was judged, and had not."""
         lost = [result for result in view.worst_first(self._results) if _regressed(result)]
         if self.saved is None or not lost:
             return None
-        folder = self._settings.root / run_files.FOLDER
-        files = sorted(folder.glob("*.json"), reverse=True)
-        of_worst = None
+        files = sorted((self._settings.root / run_files.FOLDER).glob("*.json"), reverse=True)
         for file in [file for file in files if file != self.saved][:_LOOKED_THROUGH]:
             with suppress(GpuperfError):
-                earlier = run_files.load(file).results()
-                fine = [any(_without_regression(now, r) for r in earlier) for now in lost]
-                if all(fine):
-                    return file, ""
-                if fine[0] and of_worst is None:
-                    of_worst = file, lost[0].title
-        return of_worst
+                if any(_without_regression(lost[0], r) for r in run_files.load(file).results()):
+                    return file
+        return None
 
     def _record(self, run: Run) -> None:
         new = [

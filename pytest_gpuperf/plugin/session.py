@@ -293,8 +293,6 @@ class Session:
         if rank is not None and rank.leads and self.settings.replay is None:
             launcher = f"torchrun --nproc-per-node {rank.count} -m"
             context = replace(context, launcher=launcher)
-        if parameters.dir != self.settings.root:
-            return context  # tests are named from there
         # Not those of `known_args_namespace`: there the value of a flag is one, where a conftest
         # file has brought the flag.
         named = {*self.config.option.file_or_dir}
@@ -334,18 +332,24 @@ def context_of(
     `command` are the arguments of pytest that say what is measured; `saved` is the run's file.
     """
     from pytest_gpuperf.report.text.next_command import CommandContext
-    from pytest_gpuperf.storage.files import short
+    from pytest_gpuperf.storage import run_files
 
-    # Elsewhere than in the root, `gpuperf update-baseline` does not find the newest run.
-    run = settings.replay or settings.run or (saved if folder != settings.root else None)
-    known = settings.baselines == folder / "baselines"
-    return CommandContext(
+    context = CommandContext(
         command=command,
-        run=short(run, folder) if run else "",
         replayed=settings.replay is not None,
-        baselines="" if known else short(settings.baselines, folder),
         processes=settings.processes,
         missing_passes=settings.missing == "warn",
+        root=str(settings.root),
+        folder=str(folder),
+    )
+    # `gpuperf update-baseline` finds what is in the project that `folder` is in.
+    project = run_files.project(folder)
+    run = settings.replay or settings.run or (saved if project != settings.root else None)
+    known = settings.baselines == project / "baselines"
+    return replace(
+        context,
+        run=context.typed(run) if run else "",
+        baselines="" if known else context.typed(settings.baselines),
     )
 
 

@@ -11,7 +11,7 @@ from pytest_gpuperf.baselines.judgement import Unjudged, lacking
 from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.catalogue.units import counted
 from pytest_gpuperf.errors import printable
-from pytest_gpuperf.judge.verdict import NO_WORK, NOT_COMPILED
+from pytest_gpuperf.judge.verdict import KNOWN_KIND, NO_WORK, NOT_COMPILED, OTHER_GPU
 from pytest_gpuperf.measure.device import guard
 from pytest_gpuperf.model.measurement import STEP
 from pytest_gpuperf.model.result import (
@@ -36,37 +36,46 @@ SAYS = {
     Outcome.INCONCLUSIVE: "is inconclusive",
     Outcome.IMPROVED: "improved",
 }
-_WORDS = {
-    Unjudged.UNFIT: "unfit",
-    Unjudged.MACHINE: "on a machine that is not what it was",
-    Unjudged.NO_BASELINE: "without a baseline",
-    Unjudged.OTHER_WORKLOAD: "with a baseline of another workload",
-    Unjudged.OTHER_COLLECTOR: "with a baseline of another collector",
-    Unjudged.OTHER_METRICS: "with a baseline of other metrics",
-    Unjudged.NOT_COLLECTED: "whose gated metrics were not collected",
-    Unjudged.NOT_GATED: "without a gated metric",
-    Unjudged.TOLERATED: "of which any change is tolerated",
-    Unjudged.TOO_NOISY: "too noisy to be judged",
-    Unjudged.NOT_ASKED: "compared with nothing",
+WORDS = {
+    Unjudged.UNFIT: "device unfit",
+    Unjudged.MACHINE: "machine changed",
+    Unjudged.NO_BASELINE: "no baseline",
+    Unjudged.OTHER_WORKLOAD: "another workload",
+    Unjudged.OTHER_COLLECTOR: "another collector",
+    Unjudged.OTHER_METRICS: "other metrics",
+    Unjudged.NOT_COLLECTED: "unreadable counters",
+    Unjudged.NOT_GATED: "no gated metric",
+    Unjudged.TOLERATED: "any change passes",
+    Unjudged.TOO_NOISY: "too noisy",
+    Unjudged.NOT_ASKED: "not compared",
 }
+"""Why a measurement was not judged, in as few words as a table has room for."""
 _TOLD = (*FAULTS, *DOUBTS, Outcome.IMPROVED)
 """Outcomes that are named before the tables."""
 TIMES = ("step_time", "wall_time", "duration")
 """The time of a step, the best first."""
-_ANOTHER = "Use a collector that counts a metric that is gated: `gpuperf metrics` marks them"
+_MAIN = (*("step_time", "cycles"), *("flops", "operators"))
+"""What a test's row is about where nothing moved: on a GPU the first two, on a CPU the others."""
+_MOVED = (*FAULTS, Outcome.MACHINE, Outcome.INCONCLUSIVE, Outcome.IMPROVED)
+"""Outcomes of what may have got worse or better."""
+PLAIN = {
+    OTHER_GPU: "no baseline run used this GPU, and GPUs of one name differ",
+    KNOWN_KIND: "no baseline run used this GPU; its canary predicts the expected values",
+}
+"""How the details of verdicts read that begin so."""
+_ANOTHER = "Use a collector that counts a gated metric: `gpuperf metrics` marks them"
 REMEDIES = {
-    Unjudged.UNFIT: "Measure again when the GPU is cool and nothing else uses it (`gpuperf doctor` "
-    "says who does)",
-    Unjudged.MACHINE: "Measure again when the canary is back, or accept a run of this machine "
-    "beside the others",
-    Unjudged.NOT_COLLECTED: "`gpuperf doctor` says what is missing and what to do about it",
+    Unjudged.UNFIT: "Measure again when the GPU is cool and nothing else uses it: `gpuperf doctor` "
+    "shows its state",
+    Unjudged.MACHINE: "Measure again later, or accept a run of this machine beside the others",
+    Unjudged.NOT_COLLECTED: "`gpuperf doctor` shows what is missing, and how to get it",
     Unjudged.NOT_GATED: _ANOTHER,
-    Unjudged.TOLERATED: 'Give a gated metric of it another tolerance than "any"',
-    Unjudged.TOO_NOISY: "Measure a longer step, accept a run of more processes beside the others, "
-    "or write a tolerance that its noise allows",
+    Unjudged.TOLERATED: 'Give one of its gated metrics another tolerance than "any"',
+    Unjudged.TOO_NOISY: "Measure a longer step, accept a run of more processes, or set a wider "
+    "tolerance",
     Unjudged.NOT_ASKED: _ANOTHER,
 }
-"""Of what is not for want of a baseline."""
+"""What to do about it, unless a baseline is missing."""
 
 
 def cost(result: Result) -> float | None:
@@ -92,13 +101,35 @@ def _urgency(result: Result) -> tuple[int, float, float]:
     rank = WORST_FIRST.index(said[0].outcome) if said else len(WORST_FIRST)
     if rank >= WORST_FIRST.index(Outcome.UNCHANGED):
         return rank, 0.0, 0.0
-    sizes = (
-        # A point of a percentage counts as 1 %.
-        abs(entry.change or 0.0) / (100 if entry.points else 1)
-        for entry in said
-        if isinstance(entry, Verdict) and entry.outcome is said[0].outcome
-    )
+    sizes = (_size(entry) for entry in said if entry.outcome is said[0].outcome)
     return rank, -(cost(result) or 0.0), -max(sizes, default=0.0)
+
+
+def main(result: Result) -> Verdict | Expectation | None:
+    """What a line about a result is about; None where nothing was said.
+
+    Of its outcome, the worst of all, that is the time; else what changed most. Where nothing got
+    worse or better it is the time on a GPU (cycles where that was not judged), and on a CPU the
+    count that the step costs most in: the floating-point operations, if it has any, then the
+    operators; else the first that was judged.
+    """
+    said = [entry for entry in result.said if entry.outcome is result.outcome]
+    if result.outcome not in _MOVED:
+        known = [e for e in said if e.metric in _MAIN and e.measured]
+        return min(known, key=lambda e: _MAIN.index(e.metric), default=next(iter(said), None))
+    return worst(said) if said else None
+
+
+def worst(entries: Sequence[Verdict | Expectation]) -> Verdict | Expectation:
+    """Of entries of one outcome the time, which all of it is about; else what changed most."""
+    return min(entries, key=lambda entry: (entry.metric not in TIMES, -_size(entry)))
+
+
+def _size(entry: Verdict | Expectation) -> float:
+    """How far it changed; a point of a percentage counts as 1 %."""
+    if isinstance(entry, Expectation):
+        return 0.0
+    return abs(entry.change or 0.0) / (100 if entry.points else 1)
 
 
 def standing(result: Result, outcome: Outcome | None = None) -> str:
@@ -179,52 +210,68 @@ def unsupported(verdicts: Iterable[Verdict]) -> Iterator[str]:
         yield f"unsupported: {', '.join(metrics)}: {reason}"
 
 
-def coverage(results: Iterable[Result], why: str = "") -> str:
-    """How many of how many measurements were judged, and what the others lack.
+def totals(results: Sequence[Result], run: str = "", why: str = "") -> str:
+    """How a session stands in one line: "1 regressed, 1 not judged (no baseline); run run.json".
 
-    "judged: 34 of 36 measurements; 1 unfit (throttled), 1 without a baseline". `why` says for what
-    reason nothing was to be judged, where that is known. "" without a measurement.
+    What is zero is left out. `run` is the run's file, or "". `why` says why nothing was compared,
+    where that is known.
+    """
+    every = lacking(results)
+    judged = [result for result, lack in every if lack is None]
+    parts = [tally(judged)] if judged else []
+    ratios = [result for result in results if not result.measurements]
+    if broken := sum(ratio.outcome is Outcome.BROKEN for ratio in ratios):
+        parts.append(f"{counted(broken, 'expectation')} not met")
+    if left := _unjudged(every, why):
+        reasons = ", ".join(left) if len(left) > 1 else left[0].partition(" ")[2]
+        parts.append(f"{len(every) - len(judged)} not judged ({reasons})")
+    elif len(every) > 1:
+        parts.append(f"all {len(every)} judged")
+    return ", ".join(parts) + (f"; run {run}" if run else "")
+
+
+def coverage(results: Iterable[Result], why: str = "") -> str:
+    """How many of how many measurements were judged, and why the others were not.
+
+    As in "judged: 34 of 36 measurements; 1 device unfit: throttled, 1 no baseline". `why` says why
+    nothing was compared, where that is known. "" without a measurement.
     """
     every = lacking(results)
     if not every:
         return ""
-    judged = sum(lack is None for _, lack in every)
-    if judged == len(every):
+    judged, left = sum(lack is None for _, lack in every), _unjudged(every, why)
+    if not left:
         return f"judged: all {judged} measurements" if judged > 1 else "judged: the one measurement"
+    return f"judged: {judged} of {counted(len(every), 'measurement')}; {', '.join(left)}"
+
+
+def _unjudged(every: Sequence[tuple[Result, Unjudged | None]], why: str) -> list[str]:
+    """How many were not judged for each reason: "1 device unfit: throttled", "2 no baseline"."""
     parts = []
     for lack in Unjudged:
         those = [result for result, its in every if its is lack]
+        details = why if lack is Unjudged.NOT_ASKED else ", ".join(disturbances(those))
         if those:
-            reason = why if lack is Unjudged.NOT_ASKED else ", ".join(disturbances(those))
-            parts.append(f"{len(those)} {_WORDS[lack]}" + (f" ({reason})" if reason else ""))
-    of = counted(len(every), "measurement")
-    return f"judged: {judged or 'none'} of {of}; {', '.join(parts)}"
+            parts.append(f"{len(those)} {WORDS[lack]}{details and f': {details}'}")
+    return parts
 
 
 def none_judged(in_vain: Sequence[tuple[Result, Unjudged]]) -> str:
-    """Why a session fails of which nothing was judged, by what it lacks, and what to do."""
-    every: dict[Unjudged, list[Result]] = {}
-    for result, lack in in_vain:
-        every.setdefault(lack, []).append(result)
-    why = [_in_vain(lack, every[lack]) for lack in Unjudged if lack in every]
-    remedies = dict.fromkeys(REMEDIES[lack] for lack in Unjudged if lack in every)
-    return (
-        f"nothing was judged, which fails the session: {', '.join(why)}, and no other has a "
-        f"verdict. {'. '.join(remedies)}"
-    )
+    """Why a session fails in which nothing was judged, and what to do."""
+    remedies = dict.fromkeys(REMEDIES[lack] for _, lack in in_vain)
+    reasons = ", ".join(_unjudged(in_vain, ""))
+    return f"failed: no measurement was judged ({reasons}). {'. '.join(remedies)}"
 
 
-def _in_vain(lack: Unjudged, results: Sequence[Result]) -> str:
-    what = counted(len(results), "measurement")
-    if lack is Unjudged.UNFIT:
-        return f"the GPU was {' and '.join(disturbances(results))} in {what}"
-    if lack is Unjudged.NOT_COLLECTED:
-        return f"no gated metric could be read in {what}"
-    return f"{what} {_WORDS[lack]}"
+def detail(verdict: Verdict) -> str:
+    """The detail of a verdict in plain words."""
+    said = verdict.detail
+    opening = next((opening for opening in PLAIN if said.startswith(opening)), "")
+    return PLAIN.get(opening, "") + said.removeprefix(opening)
 
 
 def disturbances(results: Iterable[Result]) -> list[str]:
-    """What made the device unfit, each in a word: throttled, shared."""
+    """Why the device was unfit, each in a word: throttled, shared."""
     details = [
         verdict.detail
         for result in results

@@ -148,7 +148,7 @@ def test_an_uncommitted_slowdown_is_found_with_its_kernel(
     report = ("--output", "ab.md", "--output", "ab.html", "--output", "ab.json")
     assert ab("main", *report, "--", "-p", "no:randomly", "test_steps.py") == FAILED
     said = capsys.readouterr().out
-    assert "gpuperf: cycles +2.00 %, step_time +2.00 %: regressed on NVIDIA A100" in said
+    assert "gpuperf: step_time +2.00 % (and 1 more metric) on NVIDIA A100" in said
     assert "more" in said
     assert "1 regressed, 1 unchanged: 3 pairs of processes in " in said
     assert "pair 1 of 9 at most, main: 2 measurements in " in said

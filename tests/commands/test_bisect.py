@@ -124,7 +124,7 @@ def test_the_commit_is_named_wherever_it_is(
     assert bisect("c0", "main", "--", "tests") == FAILED
     said = capsys.readouterr().out
     assert f" {slow}\n" in said.partition("the first that is slower:")[2][:24]
-    assert "gpuperf: cycles +2.00 %: regressed on NVIDIA H200" in said
+    assert "gpuperf: cycles +2.00 % on NVIDIA H200" in said
     assert processes.builds <= 1 + ceil(log2(9)) + 1
     assert git(folder, "worktree", "list").count("\n") == 1
     assert git(folder, "status", "--porcelain") == "?? .gpuperf/\n" or not git(
@@ -438,6 +438,6 @@ def test_a_slow_release_is_named_by_processes_of_whole_environments(
     assert bisect(*spans, "--", "-p", "no:randomly", "test_steps.py") == FAILED
     said = capsys.readouterr().out
     assert "the first that is slower: tinynet==1.13 tinydata==2.19\n" in said
-    assert "gpuperf: cycles +2.00 %: regressed on NVIDIA A100" in said
+    assert "gpuperf: cycles +2.00 % on NVIDIA A100" in said
     assert "more" in said.partition("the first that is slower")[2]
     assert not left(offered)

@@ -29,7 +29,7 @@ def test_components_on_the_cpu_are_kept_and_replayed(project: Project) -> None:
     project.run(*CPU, "--gpuperf-run=first.json").assert_outcomes(passed=1)
     (measured,) = project.saved("first.json").measurements
     assert measured.components == ("conv2d", "gelu")
-    replayed = project.run("--gpuperf-replay=first.json", "--gpuperf-no-judge")
+    replayed = project.run("--gpuperf-replay=first.json", "--gpuperf-no-judge", "-v")
     replayed.assert_outcomes(passed=1)
     replayed.stdout.fnmatch_lines_random(["  component *", "  conv2d *", "  gelu *"])
     # Without the set nothing hears them.

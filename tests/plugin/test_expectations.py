@@ -39,7 +39,7 @@ def test_a_ratio_that_holds(a100: Project, monkeypatch: pytest.MonkeyPatch) -> N
     a100.tests(claimed('"cycles", "tf32", "baseline", below=0.25'))
     result = a100.run(*ONE, "-s", "--gpuperf-report=report.md")
     result.assert_outcomes(passed=3)
-    line = "expected of cycles: tf32 / baseline below 0.25: 0.2 (0.1991 to 0.2009), holds"
+    line = "tf32 / baseline: cycles 0.2, below 0.25: holds"
     result.stdout.fnmatch_lines(["*came of it: Expectation(*", "test_step*tf32*", line])
     (saved,) = a100.saved().expectations
     assert saved.outcome is Outcome.HOLDS

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from fnmatch import fnmatch
 from typing import Any
@@ -46,7 +47,7 @@ def last_lines(result: pytest.RunResult) -> list[str]:
     lines = result.outlines
     start = next(n for n, text in enumerate(lines) if text.strip("=") == " gpuperf ")
     following = range(start + 1, len(lines))
-    end = next(n for n in following if lines[n].startswith("=") or " in " in lines[n][-12:])
+    end = next(n for n in following if re.match(r"=|.* in [\d.]+s", lines[n]))
     return lines[start + 1 : end]
 
 
@@ -74,20 +75,20 @@ def not_collected(project: Project) -> tuple[str, ...]:
 @pytest.mark.parametrize(
     ("prepare", "code", "value", "lacks", "says"),
     [
-        (unfit, 1, "unfit", "unfit (shared)", "the device was shared with 1 other process*"),
-        (no_baseline, 0, "no-baseline", "without a baseline", "*test_steps.yaml does not exist"),
+        (unfit, 1, "unfit", "device unfit: shared", "shared with 1 other process*"),
+        (no_baseline, 0, "no-baseline", "no baseline", "*test_steps.yaml does not exist"),
         (
             other_workload,
             0,
             "other-workload",
-            "with a baseline of another workload",
+            "another workload",
             "the entry in * is of another workload: *",
         ),
         (
             not_collected,
             1,
             "not-collected",
-            "whose gated metrics were not collected",
+            "unreadable counters",
             "cycles, instructions, step_time: not on a MIG instance",
         ),
     ],
@@ -101,25 +102,25 @@ def test_what_lacks_a_verdict_is_counted_and_fails_where_one_is_required(
     says: str,
 ) -> None:
     flags = (*prepare(a100), "--gpuperf-missing=warn", "--gpuperf-run=judged.json")
-    line = f"judged: none of 1 measurement; 1 {lacks}"
+    line = f"1 not judged ({lacks})"
     # Without the flag the test passes, or is skipped.
     result = a100.run(*flags, "-q", "--gpuperf-report=report.md", "--junitxml=junit.xml")
     assert result.ret == code
     assert result.parseoutcomes().get("failed", 0) == 0
-    assert last_lines(result)[-1] == line
+    assert last_lines(result)[-1].startswith(line)
     report = (a100.root / "report.md").read_text(encoding="utf-8")
-    assert line in report.replace("\\", "")
+    assert f"judged: 0 of 1 measurement; 1 {lacks}" in report.replace("\\", "")
     assert ("gpuperf.judged", value) in properties(a100, "test_step")
     result = a100.run(*flags, REQUIRED)
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(
         [
-            "gpuperf: test_step was not judged on NVIDIA A100-SXM4-80GB (sm80), which is required",
+            "gpuperf: test_step was not judged on NVIDIA A100*, which is required: *",
             f"  {says}",
         ]
     )
-    assert last_lines(result)[-1] == line
+    assert last_lines(result)[-1].startswith(line)
 
 
 def test_nothing_is_recorded_of_a_test_that_had_to_be_judged(a100: Project) -> None:
@@ -142,7 +143,7 @@ def test_without_a_measurement_there_is_no_such_line(a100: Project) -> None:
     a100.tests("def test_of_others(gpuperf): gpuperf.device")
     result = a100.run(REQUIRED)
     assert result.ret == 0
-    assert "judged:" not in result.stdout.str()
+    assert "= gpuperf =" not in result.stdout.str()
 
 
 # A session in which nothing could be judged
@@ -159,8 +160,8 @@ def test_a_session_that_was_unfit_as_a_whole_fails_and_says_what_to_do(
     result.assert_outcomes(skipped=2)
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     said = " ".join(last_lines(result))
-    assert "nothing was judged, which fails the session: the GPU was shared in 2 meas" in said
-    assert said.endswith("judged: none of 2 measurements; 2 unfit (shared)")
+    assert "failed: no measurement was judged (2 device unfit: shared). Measure again when" in said
+    assert said.endswith("2 not judged (device unfit: shared)")
 
 
 def test_what_was_judged_beside_it_leaves_the_exit_code(a100: Project) -> None:
@@ -174,7 +175,7 @@ def test_what_was_judged_beside_it_leaves_the_exit_code(a100: Project) -> None:
     result = a100.run(replay)
     result.assert_outcomes(passed=1, skipped=1)
     assert result.ret == 0
-    assert last_lines(result)[-1] == "judged: 1 of 2 measurements; 1 unfit (shared)"
+    assert last_lines(result)[-1] == "1 unchanged, 1 not judged (device unfit: shared)"
     # Where verdicts are required the test fails that has none, by name.
     result = a100.run(replay, REQUIRED)
     result.assert_outcomes(passed=1, failed=1)
@@ -212,7 +213,7 @@ def test_what_a_replica_prints_says_nothing_of_judging(a100: Project) -> None:
     result = a100.run_apart(REQUIRED, "--gpuperf-processes=3", "--gpu-arch=sm80")
     shown = result.stdout.str()
     assert "not looked at again: a fresh process" in shown
-    assert shown.count("judged:") == 1
+    assert shown.count("; run ") == 1
     assert "--gpuperf-no-judge" not in shown
 
 
@@ -282,10 +283,10 @@ def test_what_has_an_entry_and_was_not_measured_is_listed_and_fails_where_requir
     a100.accept()
     a100.tests(source.replace(before, after, 1))
     quiet = ("-W", "ignore")
-    for flags, code, fails in (((), 0, ""), ((REQUIRED,), 1, ", which fails the session")):
+    for flags, code, fails in (((), 0, ""), ((REQUIRED,), 1, "failed: ")):
         result = a100.run(*quiet, *flags)
         assert result.ret == code
-        says = f"not measured though the baseline has an entry of it{fails}: {left}"
+        says = f"{fails}in the baseline, but not measured: {left}"
         assert fnmatch(" ".join(str(result.stdout).split()), f"*{says}*")
 
 
@@ -296,14 +297,14 @@ def test_what_did_not_run_is_not_missed(a100: Project) -> None:
     for flags in ((REQUIRED, "-k", "other"), (REQUIRED, one), ("--gpuperf-no-judge",)):
         result = a100.run(*flags)
         assert result.ret == 0
-        result.stdout.no_fnmatch_line("*not measured though*")
+        result.stdout.no_fnmatch_line("*but not measured*")
     # Nor what needs other hardware, or has failed, which the session says anyway.
     marked = LEAVES.format("").replace("def test_step", "@pytest.mark.{}\n    def test_step")
     for marker in ("gpu_arch('sm90')", "gpus(3)"):
         a100.tests(marked.format(marker))
         assert a100.run(REQUIRED).ret == 0
     a100.tests(LEAVES.format("assert False; "))
-    a100.run(REQUIRED).stdout.no_fnmatch_line("*not measured though*")
+    a100.run(REQUIRED).stdout.no_fnmatch_line("*but not measured*")
 
 
 def test_a_worker_tells_what_was_not_measured(a100: Project) -> None:
@@ -312,4 +313,4 @@ def test_a_worker_tells_what_was_not_measured(a100: Project) -> None:
     a100.tests(LEAVES.format("return; "))
     result = a100.run(REQUIRED, "-n1")
     assert result.ret == 1
-    result.stdout.fnmatch_lines(["*not measured though *: test_step, sampling"])
+    result.stdout.fnmatch_lines(["failed: *but not measured: test_step, sampling"])

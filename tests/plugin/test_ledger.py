@@ -60,9 +60,10 @@ def saved(settings: Settings, *results: Result) -> Ledger:
 
 
 def shown(ledger: Ledger, settings: Settings, width: int = 200) -> list[str]:
-    """The lines of its summary, for somebody in the root directory."""
-    lines = ledger.summary(width, CommandContext(COMMAND), settings.root)
-    return [line.text for line in (*lines, *ledger.closing(width))]
+    """The lines of its summary, for a session that was started in the root directory."""
+    context = CommandContext(COMMAND, root=str(settings.root), folder=str(settings.root))
+    lines = (*ledger.summary(width, context), *ledger.closing(width, context))
+    return [line.text for line in lines]
 
 
 # The run file, and reports
@@ -81,7 +82,7 @@ def test_a_run_has_all_that_was_measured_in_its_order_and_kernels_too(settings: 
         assert run.attributions == (Attributed(TEST, "step", attribution),)
         assert run.command == COMMAND
     lines = shown(ledger, settings)
-    assert f"run saved: {file.relative_to(settings.root)}" in lines
+    assert lines[-1].endswith(f"; run {file.relative_to(settings.root)}")
     assert "report written: out/x.json" in lines
 
 
@@ -183,9 +184,8 @@ def test_refusals_are_said_once_and_in_full_where_no_test_has_said_them(settings
     for _ in range(2):
         ledger.add([], "first line\n  second line")
     ledger.save()
-    for traceback, said in (("no", ["refused: first line", "second line"]), ("auto", [])):
-        context = CommandContext(COMMAND)
-        lines = ledger.summary(80, context, settings.root, traceback=traceback)
+    for told, said in ((False, ["refused: first line", "second line"]), (True, [])):
+        lines = ledger.closing(80, CommandContext(COMMAND), told=told)
         assert [line.text.strip() for line in lines if line.tone == "bad"] == said
     assert ledger.refusals == ["first line\n  second line"] * 2
 
@@ -195,26 +195,44 @@ def test_refusals_are_said_once_and_in_full_where_no_test_has_said_them(settings
 
 def test_files_are_named_as_one_would_type_them() -> None:
     root = Path("/root")
-    elsewhere = {"baselines": "/root/baselines"}
     cases: tuple[tuple[dict[str, Any], str, dict[str, Any]], ...] = (
         ({}, ".", {}),
         ({"processes": 3}, ".", {"processes": 3}),
         ({"run": root / "x/run.json"}, ".", {"run": "x/run.json"}),
-        ({"run": root / "x/run.json"}, "x", {"run": "run.json", **elsewhere}),
-        ({}, "x", {"run": "/root/saved.json", **elsewhere}),
+        ({"run": root / "x/run.json"}, "x", {"run": "run.json", "baselines": "../baselines"}),
+        ({}, "x", {"run": "../saved.json", "baselines": "../baselines"}),
+        ({"run": Path("/y/run.json")}, ".", {"run": "/y/run.json"}),
         ({"baselines": root / "perf"}, ".", {"baselines": "perf"}),
         ({"replay": root / "old.json"}, ".", {"run": "old.json", "replayed": True}),
     )
     for changes, folder, expected in cases:
         settings = replace(default_settings(root), **changes)
         context = context_of(settings, COMMAND, root / folder, root / "saved.json")
+        expected |= {"root": str(root), "folder": str(root / folder)}
         assert context == CommandContext(COMMAND, **expected), (changes, folder)
+
+
+def test_of_tests_with_one_cause_the_first_says_it_whole(settings: Settings) -> None:
+    ledger, again = Ledger(settings, COMMAND), []
+    for test, file in (("a", "x"), ("b", "x"), ("b", "x"), ("c", "y")):
+        said = f"baselines/{file}.yaml does not exist"
+        lacking = verdict(outcome=Outcome.NO_BASELINE, reason="no-file", detail=said)
+        made = result(measurement(test=f"a.py::test_{test}"), lacking)
+        ledger.add([to_json(made)], failed=True, told=True)
+        again.append(ledger.repeated(80)[1:])
+    assert again == [[], *[["same cause as test_a above"]] * 2, []]
+    # Where a missing baseline fails no test, that is none of the causes.
+    passing = Ledger(replace(settings, missing="warn"), COMMAND)
+    for _ in range(2):
+        passing.add([to_json(MISSING)])
+        assert passing.repeated(80) == []
 
 
 def compared(settings: Settings, *results: Result) -> list[str]:
     """The two runs that the summary of a session has compared."""
-    lines = [text.strip() for text in shown(saved(settings, *results), settings, 300)]
-    return next((t.split()[2:] for t in lines if t.startswith("gpuperf compare")), [])
+    lines = shown(saved(settings, *results), settings, 300)
+    commands = (line.partition("gpuperf compare ")[2] for line in lines)
+    return next((command.split() for command in commands if command), [])
 
 
 def test_a_regression_is_compared_with_the_last_run_that_had_none(settings: Settings) -> None:
@@ -245,14 +263,10 @@ def test_a_run_to_compare_with_is_one_in_which_the_same_was_judged_and_no_worse(
     ):
         saved(settings, *earlier)
     both, alone, *_ = sorted((settings.root / run_files.FOLDER).iterdir())
-    # Of all that regressed, where there is such a run; that others had is said where not.
+    # Of the worst of all that regressed.
+    assert compared(settings, REGRESSED, result(*of_other))[0].endswith(alone.name)
+    alone.unlink()
     assert compared(settings, REGRESSED, result(*of_other))[0].endswith(both.name)
-    both.unlink()
-    lines = shown(saved(settings, REGRESSED, result(*of_other)), settings, 300)
-    place = next(n for n, text in enumerate(lines) if alone.name in text)
-    assert lines[place - 1].endswith(
-        "since a run in which test_training_step[tf32] had not regressed:"
-    )
 
 
 def test_what_cannot_be_compared_is_not(settings: Settings) -> None:

@@ -168,6 +168,7 @@ def test_a_process_counts_its_own_window_from_before_the_fixtures(ncu: Project) 
     result = ncu.run_apart(
         *("--gpuperf-protocol=paper-window", "--gpuperf-no-judge", "--gpuperf-run=run.json"),
         "--gpuperf-report=report.md",
+        "-v",
     )
     result.assert_outcomes(passed=1)
     said = "paper window, launches 11 to 11 of a process (cupti): cycles 7"

@@ -43,7 +43,7 @@ def test_what_the_run_has_is_judged_and_the_step_is_not_run(recorded: Project) -
     result = recorded.run("--gpuperf-replay=run.json", "--gpu-arch=sm80")
     assert result.ret == 0
     result.stdout.fnmatch_lines(
-        ["test_step on NVIDIA A100-SXM4-80GB (sm80)", "*cycles*400.00 M*unchanged"]
+        ["NVIDIA A100-SXM4-80GB (sm80), *", "test_step  step_time *0 %*unchanged"]
     )
     assert not recorded.run_files()  # it is not saved again
 
@@ -70,7 +70,7 @@ def test_names_are_shown_and_never_obeyed(recorded: Project) -> None:
     replay = ("--gpuperf-replay=run.json", "-p", "no:pastebin")
     for flags, said in (
         ((), "regressed"),
-        (("--gpuperf-missing=warn", "--gpuperf-baselines=none", "-rA"), "no-baseline"),
+        (("--gpuperf-missing=warn", "--gpuperf-baselines=none", "-rA"), "no baseline"),
         ((f"--gpuperf-report={HOSTILE}.md",), r"\x1b]0;title"),
     ):
         result = recorded.run(*replay, *flags)
@@ -95,7 +95,7 @@ def test_a_workload_of_two_lines_prints_no_command(
         result = project.run("-rA")
         result.assert_outcomes(failed=1)
         text = str(result.stdout) + str(result.stderr)
-        assert r"k unset, here x\x1b]0;title" in text
+        assert r"k unset, here x\x1b]0;title" in " ".join(text.split())
         ours = [line for line in text.splitlines() if line.startswith("::warning file=")]
         assert [command.name for command in commands(text)] == ["warning"] * len(ours)
         assert len(ours) == (github == "true")

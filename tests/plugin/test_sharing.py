@@ -79,7 +79,7 @@ def test_configuration_names_limits_and_the_tests_own_properties_are_there(a100:
     assert ("gpuperf.sampling.configuration", "tf32") in seen
     assert ("gpuperf.sampling.cycles", "no-baseline") in seen
     (limit,) = (value for name, value in seen if name == "gpuperf.expected")
-    assert limit.startswith("expected of cycles: test_step, sampling below 500.00 M: 400.00 M")
+    assert limit.startswith("test_step, sampling: cycles 400.00 M, below 500.00 M: ")
     assert limit.endswith("holds")
     # Tests that do not measure have none.
     assert not properties(a100, "test_x")

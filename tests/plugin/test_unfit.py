@@ -57,10 +57,10 @@ def test_what_the_canary_explains_is_skipped_and_fails_where_verdicts_are_requir
     says = "the canary moved too: dram_cycles +25 % (4e+06 -> 5e+06): another kind of GPU*"
     result.stdout.fnmatch_lines(
         [
-            "*cycles*+20.00 %*machine",
-            "nothing was judged*",
-            "judged: none of 1 measurement; 1 on a machine that is not what it was",
-            f"SKIPPED*: gpuperf: machine or code? cycles +20.00 %; {says}",
+            "test_step  * +20.00 %  *machine changed",
+            "failed: no measurement was judged (1 machine changed). *",
+            "1 not judged (machine changed)",
+            f"SKIPPED*: gpuperf: not judged, the machine changed: cycles +20.00 %; {says}",
         ]
     )
     by_metric = {v.metric: v for v in a100.saved("report.json").verdicts}

@@ -63,17 +63,18 @@ def failing(project: Project) -> str:
 def test_an_upgrade_comes_before_the_line_with_what_its_code_does_more(on_cpu: Project) -> None:
     installed(on_cpu, "2.0", "2 * torch.relu(x).mean()")
     said = failing(on_cpu)
-    upgrade = (
-        "other versions: lossy-nets 1.0 -> 2.0 (its code calls 5 operators; were 2); called at "
-    )
+    upgrade = "(cpu): lossy-nets 1.0 -> 2.0 (its code calls 5 operators; were 2), called at "
     assert upgrade in said
+    assert "other versions" not in said
     assert "lossy-nets 1.0 -\\> 2.0" in (on_cpu.root / "judged.md").read_text("utf-8")
 
 
 def test_an_upgrade_is_said_beside_a_line_that_is_the_users(on_cpu: Project) -> None:
     installed(on_cpu, "2.0", "2")
     on_cpu.tests(USER.format("x.exp()"))
-    assert "other versions: lossy-nets 1.0 -> 2.0; test_steps.py:" in failing(on_cpu)
+    said = failing(on_cpu)
+    assert "(cpu): test_steps.py:" in said
+    assert "other versions: lossy-nets 1.0 -> 2.0 metric" in said  # in a line of its own
 
 
 def test_what_the_step_does_not_call_is_not_named(on_cpu: Project) -> None:

@@ -29,6 +29,7 @@ from pytest_gpuperf.model.result import (
     Outcome,
     Result,
     Unfinished,
+    Upgrade,
     Verdict,
 )
 from pytest_gpuperf.report import comparison_report, view
@@ -71,8 +72,10 @@ def _lacking(metric: str, outcome: Outcome, detail: str, reason: str = "") -> Ve
     return replace(made, reason=reason or made.reason, measured=None)
 
 
-def _named(test: str, *verdicts: Verdict, file: str = "a.py", **more: Any) -> Result:
-    return result(measurement(test=f"{file}::{test}", **more), *verdicts)
+def _named(
+    test: str, *verdicts: Verdict, file: str = "a.py", notes: Sequence[str] = (), **more: Any
+) -> Result:
+    return result(measurement(test=f"{file}::{test}", **more), *verdicts, notes=tuple(notes))
 
 
 STEP_TABLE = (("conv", 900.0), ("add", 300.0))
@@ -179,6 +182,25 @@ SCENARIOS: dict[str, list[Result]] = {
             _said("operators", change=1.0, baseline=1.0, measured=2.0, unit="calls"),
             attribution=ON_A_CPU,
         )
+    ],
+    "one line of several tests": [
+        replace(
+            _named(
+                f"test_step_of_a_{'long_' * 5}name[{n}]",
+                _said("operators", change=n + 1.0, baseline=1.0, measured=n + 2.0, unit="calls"),
+                device=portable_device(),
+            ),
+            attribution=ON_A_CPU,
+        )
+        for n in range(7)
+    ],
+    "other versions": [
+        result(
+            measurement(),
+            _said(),
+            attribution=replace(SILU, upgrades=(Upgrade("torch", "2", "3", 0, 0),)),
+        ),
+        _named("test_b", _said(), notes=("other versions: torch 2 -> 3", "no kernel: why")),
     ],
     "improved": [
         result(measurement(), _said(outcome=Outcome.IMPROVED, measured=430e6, change=-0.016))
@@ -306,6 +328,9 @@ def _failures(results: Sequence[Result]) -> Iterator[str]:
         failing = [entry for entry in one.said if entry.outcome in _FAILING]
         if failing and one.measurements:
             yield failure.failure(one, failing, SESSION)
+            if failure.cause(one)[0]:
+                yield "--- after another test with this cause"
+                yield from failure.again(one, failing, "test_first[1]", 60)
         for entry in () if one.measurements else one.expectations:
             yield expectation_lines.failure(entry, H200)
         missing = unjudged_reason(one) if one.measurements else None
@@ -314,13 +339,14 @@ def _failures(results: Sequence[Result]) -> Iterator[str]:
 
 
 def _summaries(results: Sequence[Result]) -> Iterator[str]:
-    for width, verbosity in ((100, 0), (44, 0), (100, 1), (100, -1)):
-        lines = summary(results, width, SESSION, "run.json", verbosity=verbosity)
-        yield f"--- width {width}, verbosity {verbosity}"
+    for width, verbose in ((80, False), (44, False), (100, True)):
+        lines = summary(results, width, SESSION, verbose=verbose)
+        yield f"--- width {width}{', verbose' if verbose else ''}"
         yield from (f"{line.tone[:1] or ' '} {line.text}".rstrip() for line in lines)
 
 
 def _coverage(results: Sequence[Result]) -> Iterator[str]:
+    yield view.totals(results)
     yield view.coverage(results)
     in_vain = [(one, missing) for one, missing in lacking(results) if missing in view.REMEDIES]
     if in_vain:

@@ -6,12 +6,13 @@ from dataclasses import replace
 
 from pytest_gpuperf.baselines.judgement import Unjudged
 from pytest_gpuperf.judge.attribution import attribute
-from pytest_gpuperf.model.result import Outcome
-from pytest_gpuperf.report.text import failure
+from pytest_gpuperf.model.result import Outcome, Upgrade
+from pytest_gpuperf.report.text import failure, table
 from pytest_gpuperf.report.text.next_command import CommandContext
-from pytest_gpuperf.report.view import coverage
+from pytest_gpuperf.report.view import coverage, totals
 from tests.examples import measurement, result, verdict
-from tests.kernel_steps import NAMING, table
+from tests.kernel_steps import NAMING, operators
+from tests.kernel_steps import table as kernels
 from tests.report.golden import SESSION
 
 NO_BASELINE = verdict(
@@ -30,49 +31,76 @@ UNSUPPORTED = verdict(
     tolerance=None,
     detail="CUPTI may not read counters here",
 )
+TWICE = ("mm", "model.py:3 Net.attend layers.0")
 INCONCLUSIVE = verdict("instructions", Outcome.INCONCLUSIVE, change=0.004)
 
 
 def test_a_terminal_has_no_line_that_is_too_wide_but_for_commands() -> None:
-    said = attribute(table(("conv" * 20, 900.0)), table(("conv", 300.0)), NAMING)
+    said = attribute(kernels(("conv" * 20, 900.0)), kernels(("conv", 300.0)), NAMING)
     row = replace(verdict(detail="what is odd, " * 20), low=0.02, high=0.03)
-    page = result(measurement(), row, attribution=said, notes=("a note " * 30,))
+    made = [measurement(process=f"p{number}") for number in range(3)]
+    page = result(made, row, attribution=said, notes=("a note " * 30,))
     for width in (40, 80, 200):
         lines = failure.failure(page, [row], SESSION, width).splitlines()
-        wide = [line for line in lines if len(line) > width]
-        assert [line for line in wide if not line.startswith("  pytest ")] == [], width
-        assert '  gpuperf update-baseline --reason "..."' in lines
+        wide = [line for line in lines if len(line) > width and not table.is_command(line)]
+        assert wide == [], width
+        assert any('gpuperf update-baseline --reason "..."' in line for line in lines)
 
 
-def test_of_several_the_worst_is_the_headline_and_all_are_listed() -> None:
-    for failing, says in (
-        ([INCONCLUSIVE, verdict()], "regressed"),
-        ([INCONCLUSIVE, UNSUPPORTED, NO_BASELINE], "could not read"),
-        ([INCONCLUSIVE, NO_BASELINE], "no baseline on"),
+def test_of_several_the_worst_is_the_sentence_and_what_is_compared_has_a_row() -> None:
+    for failing, says, rows in (
+        ([INCONCLUSIVE, verdict()], "cycles +2.52 % on NVIDIA H200", ["instructions", "cycles"]),
+        ([INCONCLUSIVE, UNSUPPORTED, NO_BASELINE], "cannot read ipc", ["instructions"]),
+        ([INCONCLUSIVE, NO_BASELINE], "no baseline on", ["instructions"]),
     ):
         text = failure.failure(result(measurement(), *failing), failing, SESSION)
-        assert says in text.splitlines()[0], failing
-        for said in failing:
-            assert any(
-                line.split()[0] == said.metric and line.endswith(said.outcome.value)
-                for line in text.splitlines()
-            )
+        assert text.startswith(f"gpuperf: {says}")
+        ends = ("regressed", "inconclusive")
+        table_rows = [line.split()[0] for line in text.splitlines() if line.endswith(ends)]
+        assert table_rows == rows
+
+
+def test_of_regressed_metrics_the_sentence_names_the_time_else_what_changed_most() -> None:
+    changes = {"copies": None, "saved_bytes": 0.84, "operators": 0.01}
+    rows = [verdict(metric, change=change, baseline=0.0) for metric, change in changes.items()]
+    for failing, says in (
+        (rows, "saved_bytes +84.00 % (and 2 more metrics)"),
+        (rows[1:], "saved_bytes +84.00 % (and 1 more metric)"),
+        ([*rows, verdict("step_time", change=0.02)], "step_time +2.00 % (and 3 more metrics)"),
+        (rows[:1], "copies from 0 on"),
+    ):
+        assert failure.sentence(result(measurement(), *failing), failing).startswith(says)
+
+
+def test_what_several_tests_fail_for_is_software_before_a_line_of_code() -> None:
+    line = attribute(operators(TWICE, TWICE), operators(TWICE), NAMING)
+    other = replace(line, upgrades=(Upgrade("torch", "2", "3", 0, 0),))
+    noted = ("other versions: torch 2 -> 3",)
+    for judged, key in (
+        (result(measurement(), verdict(), attribution=line), "model.py:3"),
+        (result(measurement(), verdict(), attribution=other), "other versions: torch 2 -> 3"),
+        (result(measurement(), verdict(), notes=noted), "other versions: torch 2 -> 3"),
+        (result(measurement(), verdict()), ""),
+        # What did not fail has no cause.
+        (result(measurement(), verdict(outcome=Outcome.UNCHANGED), attribution=line), ""),
+    ):
+        assert failure.cause(judged)[0] == key
+    missing = failure.cause(result(measurement(), NO_BASELINE))
+    assert missing == failure.cause(result(measurement(test="a.py::test_b"), NO_BASELINE))
+    assert failure.again(result(measurement(), verdict()), [verdict()], "test_a[1]", 22) == [
+        "gpuperf: cycles +2....",
+        "same c...st_a[1] above",
+    ]
 
 
 def test_it_says_why_nothing_was_to_be_judged() -> None:
     none = [result(measurement()), result(measurement(name="b"))]
-    assert coverage(none, "--gpuperf-no-judge").endswith(
-        "compared with nothing (--gpuperf-no-judge)"
-    )
+    why = "--gpuperf-no-judge"
+    for said in (coverage(none, why), totals(none, why=why)):
+        assert f"not compared: {why}" in said
 
 
 def test_of_a_replayed_run_a_baseline_is_made_by_accepting_it() -> None:
     context = CommandContext("suites/meddpm", run="run.json", replayed=True)
     text = failure.unjudged(result(measurement(), NO_BASELINE), Unjudged.NO_BASELINE, context)
     assert text.endswith('  gpuperf update-baseline run.json --reason "first baseline"')
-
-
-def test_nothing_is_said_in_brief_where_all_is_well() -> None:
-    for calm in (Outcome.UNCHANGED, Outcome.REPORTED):
-        assert failure.brief(result(measurement(), verdict(outcome=calm)), 80) == []
-    assert all(len(line) <= 40 for line in failure.brief(result(measurement(), verdict()), 40))

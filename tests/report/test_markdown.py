@@ -48,13 +48,13 @@ def test_what_is_incomplete_stands_before_what_failed_by_its_reason() -> None:
         (
             "--gpuperf-replay=night.json --gpuperf-baselines=perf suites",
             Outcome.NO_BASELINE,
-            "To make a baseline of this run: `gpuperf update-baseline night.json --baselines perf "
+            "`gpuperf update-baseline night.json --baselines perf --force "
             '--reason "first baseline"`',
         ),
         (
             "gpuperf record --processes 5 -- suites",
             Outcome.NO_BASELINE,
-            "processes 5 -- suites`, t",
+            "`gpuperf record --processes 5 -- suites`, then `gpuperf update-baseline",
         ),
         (
             "gpuperf ab main -- suites",
@@ -71,7 +71,8 @@ def test_commands_are_those_of_what_was_run(command: str, outcome: Outcome, says
 
 
 def test_commands_fit_the_session_that_was_run() -> None:
-    said = run([measurement()], [verdict(outcome=Outcome.REGRESSED)])
+    made = [measurement(process=f"p{number}") for number in range(3)]
+    said = run(made, [verdict(outcome=Outcome.REGRESSED)])
     context = CommandContext(
         "suites/meddpm", run=".gpuperf/runs/night.json", launcher="torchrun --nproc-per-node 2 -m"
     )

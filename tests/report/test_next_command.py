@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
+from pathlib import Path
 
 from pytest_gpuperf.model.result import Expectation, Outcome, Result
 from pytest_gpuperf.report.text.next_command import CommandContext, lines, of_run, selection
@@ -13,8 +15,9 @@ SESSION = CommandContext(SELECTED)
 
 
 def judged(outcome: Outcome, **changes: str) -> Result:
-    """A measurement with this verdict."""
-    return result(measurement(), replace(verdict(outcome=outcome), **changes))  # type: ignore[arg-type]
+    """A measurement of three processes with this verdict."""
+    made = [measurement(process=f"p{number}") for number in range(3)]
+    return result(made, replace(verdict(outcome=outcome), **changes))  # type: ignore[arg-type]
 
 
 def unreadable(metric: str, reason: str) -> Result:
@@ -34,15 +37,17 @@ REGRESSED, IMPROVED, MISSING, UNDECIDED, UNCHANGED = map(
     ),
 )
 NO_COUNTERS = unreadable("cycles", "CUPTI may not read counters here")
-AGAIN = ["to measure it again by itself:", f"  pytest --gpu-arch sm90 '{TEST}'"]
-ACCEPTED = ["to accept what is intended:", '  gpuperf update-baseline --reason "..."']
+AGAIN = [f"measure it again: pytest --gpu-arch sm90 '{TEST}'"]
+ACCEPTED = ['accept what is intended: gpuperf update-baseline --reason "..."']
 ACCEPT = [*AGAIN, *ACCEPTED]
 RECORD = [
-    "to make a baseline on this device:",
+    "make a baseline on this device:",
     f"  gpuperf record --processes 5 -- {SELECTED}",
     '  gpuperf update-baseline --reason "first baseline"',
 ]
-DOCTOR = ["to see why counters cannot be read:", "  gpuperf doctor"]
+DOCTOR = ["see why counters cannot be read: gpuperf doctor"]
+GAIN = "accept the gain, so that a later slowdown shows: "
+STATE = ["see the state of the device, and what else uses it: gpuperf doctor"]
 
 
 def test_what_is_advised() -> None:
@@ -64,8 +69,8 @@ def test_what_is_advised() -> None:
             [MISSING],
             replayed,
             [
-                "to make a baseline of this run:",
-                "  gpuperf update-baseline 'old run.json' --reason \"first baseline\"",
+                "make a baseline of this run: "
+                "gpuperf update-baseline 'old run.json' --reason \"first baseline\"",
             ],
         ),
         ([MISSING], recorded, []),
@@ -77,15 +82,15 @@ def test_what_is_advised() -> None:
             compared,
             [
                 *AGAIN,
-                "to see what changed since a run that had not regressed:",
-                "  gpuperf compare .gpuperf/runs/a.json 'my run.json'",
+                "compare with a run from before the slowdown: "
+                "gpuperf compare .gpuperf/runs/a.json 'my run.json'",
                 *ACCEPTED,
             ],
         ),
         (
             [IMPROVED, UNCHANGED],
             SESSION,
-            ["1 improved; to accept, so that a later slowdown shows:", ACCEPTED[1]],
+            [GAIN + 'gpuperf update-baseline --reason "..."'],
         ),
         # Counters that cannot be read are a case for the doctor, who knows who else is there.
         ([NO_COUNTERS], SESSION, DOCTOR),
@@ -93,12 +98,12 @@ def test_what_is_advised() -> None:
         (
             [judged(Outcome.UNFIT)],
             SESSION,
-            ["to see what the device is and who else uses it:", "  gpuperf doctor"],
+            STATE,
         ),
         (
             [judged(Outcome.MACHINE), UNCHANGED],
             SESSION,
-            ["to see what the device is and who else uses it:", "  gpuperf doctor"],
+            STATE,
         ),
         # What is no counter no doctor can give; the baseline was measured with more metrics.
         ([unreadable("layout_copies", "not counted here")], SESSION, []),
@@ -109,7 +114,7 @@ def test_what_is_advised() -> None:
 
 def test_under_torchrun_all_commands_that_measure_are_started_by_it() -> None:
     ranks = replace(SESSION, launcher="torchrun --nproc-per-node 4 -m", flags="--gpu-arch sm90")
-    launched = "  torchrun --nproc-per-node 4 -m pytest"
+    launched = "torchrun --nproc-per-node 4 -m pytest"
     for results, session, first in (
         ([REGRESSED], ranks, f"{launched} --gpu-arch sm90 '{TEST}'"),
         ([UNDECIDED], ranks, f"{launched} {SELECTED}"),
@@ -121,10 +126,11 @@ def test_under_torchrun_all_commands_that_measure_are_started_by_it() -> None:
         (
             [MISSING],
             ranks,
-            f"  gpuperf record --processes 5 --{launched[1:]} {SELECTED}",
+            f"gpuperf record --processes 5 -- {launched} {SELECTED}",
         ),
     ):
-        assert [*lines(results, session, 300)][1] == first
+        commands = " ".join(lines(results, session, 300)).partition(":")[2]
+        assert commands.strip().startswith(first)
 
 
 def test_what_is_accepted_is_named_where_it_is_not_the_newest() -> None:
@@ -149,8 +155,8 @@ def test_what_is_undecided_takes_more_processes() -> None:
         (CommandContext(processes=9), "pytest"),
         (replace(SESSION, replayed=True), f"gpuperf record --processes 9 -- {SELECTED}"),
     ):
-        _, said = lines([UNDECIDED, IMPROVED], session, 300)
-        assert said.strip() == command
+        (said,) = lines([UNDECIDED, IMPROVED], session, 300)
+        assert said.partition(": ")[2] == command
 
 
 def test_a_second_test_is_recorded_alone() -> None:
@@ -166,27 +172,56 @@ def test_a_second_test_is_recorded_alone() -> None:
     assert list(lines([UNCHANGED, new], SESSION, 300)) == RECORD
 
 
-def test_what_is_in_no_commit_is_committed_first() -> None:
-    for one, said in (
-        (REGRESSED, "to accept what is intended, commit it and measure that:"),
-        (
-            IMPROVED,
-            "1 improved; to accept, so that a later slowdown shows, commit it and measure that:",
-        ),
-    ):
-        advice = [*(AGAIN if one is REGRESSED else ()), said, f"  pytest {SELECTED}"]
-        assert list(lines([dirty(one)], SESSION, 300)) == advice
-    assert list(lines([dirty(MISSING)], SESSION, 300)) == [
-        "to make a baseline on this device, once all is committed:",
-        *RECORD[1:],
+def test_what_an_acceptance_is_refused_for_is_overruled_or_measured_first() -> None:
+    forced = " (--force: dirty tree):"
+    accept = 'gpuperf update-baseline --force --reason "..."'
+    assert [*lines([dirty(REGRESSED)], SESSION, 300)] == [
+        *AGAIN,
+        f"accept what is intended{forced} {accept}",
     ]
+    assert [*lines([dirty(IMPROVED)], SESSION, 300)] == [f"{GAIN[:-2]}{forced} {accept}"]
+    assert [*lines([dirty(MISSING)], SESSION, 300)] == [
+        f"make a baseline on this device{forced}",
+        RECORD[1],
+        '  gpuperf update-baseline --force --reason "first baseline"',
+    ]
+    one = replace(REGRESSED, measurements=REGRESSED.measurements[:1])
+    flags = replace(SESSION, flags="--gpu-arch sm90")
+    assert [*lines([one], flags, 300)] == [
+        *AGAIN,
+        "accept what is intended:",
+        f"  gpuperf record --processes 5 -- --gpu-arch sm90 '{TEST}'",
+        '  gpuperf update-baseline --reason "..."',
+    ]
+    replayed = replace(flags, run="run.json", replayed=True)
+    assert [*lines([one], replayed, 300)][1] == (
+        "accept what is intended (--force: 1 process of 3): "
+        'gpuperf update-baseline run.json --force --reason "..."'
+    )
+
+
+def test_in_another_folder_tests_and_files_are_named_from_there() -> None:
+    for folder, named, file in (
+        ("/p", "sub/test_x.py::test_a[b::c]", ".gpuperf/runs/a.json"),
+        ("/p/sub", "test_x.py::test_a[b::c]", "../.gpuperf/runs/a.json"),
+        ("/", "p/sub/test_x.py::test_a[b::c]", "p/.gpuperf/runs/a.json"),
+        ("/p/other", "../sub/test_x.py::test_a[b::c]", "../.gpuperf/runs/a.json"),
+    ):
+        context = CommandContext(flags="", root="/p", folder=folder)
+        assert context.named("sub/test_x.py::test_a[b::c]") == named
+        assert context.of("sub/test_x.py::test_a[b::c]").command == shlex.quote(named)
+        assert context.typed(Path("/p/.gpuperf/runs/a.json")) == file
+        elsewhere = context.typed(Path("/elsewhere/a.json"))
+        assert elsewhere == ("elsewhere/a.json" if folder == "/" else "/elsewhere/a.json")
 
 
 def dirty(one: Result) -> Result:
     """The same, of code that is in no commit."""
-    (made,) = one.measurements
-    fingerprint = replace(made.fingerprint, revision="0123456789ab+dirty")
-    return replace(one, measurements=(replace(made, fingerprint=fingerprint),))
+    made = [
+        replace(m, fingerprint=replace(m.fingerprint, revision="0123456789ab+dirty"))
+        for m in one.measurements
+    ]
+    return replace(one, measurements=tuple(made))
 
 
 def test_what_selects_tests_is_kept_for_the_commands_that_make_a_baseline() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -10,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
-from pytest_gpuperf.model.result import Outcome, Result
+from pytest_gpuperf.model.result import Outcome, Result, Verdict
+from pytest_gpuperf.report.text import table
 from pytest_gpuperf.report.text.next_command import CommandContext
 from pytest_gpuperf.report.text.step_tables import configurations
 from pytest_gpuperf.report.text.summary import summary
@@ -21,11 +23,6 @@ from tests.report.golden import SCENARIOS, SESSION
 
 REGRESSED = result(measurement(), verdict())
 ALL = [one for results in SCENARIOS.values() for one in results]
-IMPROVED, MISSING = SCENARIOS["improved"][0], SCENARIOS["no baseline"][0]
-AGAIN = (
-    "to measure it again by itself:",
-    "  pytest --gpu-arch sm90 'suites/meddpm/test_training.py::test_training_step[tf32]'",
-)
 
 
 def texts(lines: Sequence[Line]) -> list[str]:
@@ -33,116 +30,102 @@ def texts(lines: Sequence[Line]) -> list[str]:
     return [line.text for line in lines]
 
 
-def shown(*judged: Result, width: int = 100, run: str = "") -> str:
-    """The summary as one text."""
-    return "\n".join(texts(summary(judged, width, SESSION, run)))
+def rows(*judged: Result, width: int = 100) -> list[list[str]]:
+    """The cells of the table, without its heading."""
+    lines = texts(summary(judged, width, SESSION))
+    after = next(n for n, line in enumerate(lines, 1) if line.startswith("test "))
+    return [re.split(r"  +", line) for line in lines[after : after + len(judged)]]
 
 
-def looked_at(test: str, processes: int, name: str = "step") -> Result:
-    """What a test of this name was after looks at so many processes."""
-    rows = [verdict(metric, Outcome.UNCHANGED) for metric in ("cycles", "instructions")]
-    return result(
-        [measurement(test=f"a.py::{test}", name=name, process=f"p{n}") for n in range(processes)],
-        *[replace(row, processes=processes) for row in rows],
-    )
+def named(test: str, *verdicts: Verdict, **more: Any) -> Result:
+    """A measurement of the test of this name, of three processes."""
+    made = [measurement(test=f"a.py::{test}", process=f"p{n}", **more) for n in range(3)]
+    return result(made, *verdicts)
 
 
 # What was said already
 
 
 def test_what_a_failing_tests_message_has_said_is_not_said_again() -> None:
-    """But where more of it was asked for; and what to do is said once, if not by the message."""
-    calm = looked_at("test_calm", 1)
-    alone = summary([REGRESSED, calm], 100, SESSION, told=[REGRESSED])
-    assert not any("test_training_step" in line.text or "update-" in line.text for line in alone)
-    of_two = [REGRESSED, result(measurement(test="a.py::test_b"), verdict(test="a.py::test_b"))]
+    """What to do is said once, if not by the message; each test has a row all the same."""
+    calm = named("test_calm", verdict(outcome=Outcome.UNCHANGED, change=0.0))
+    lost = named("test_b", verdict())
+    alone = texts(summary([lost, calm], 100, SESSION, told=[lost]))
+    assert [line.split()[0] for line in alone[1:]] == ["test", "test_b", "test_calm"]
+    of_two = [lost, named("test_c", verdict())]
     several = texts(summary([*of_two, calm], 100, SESSION, told=of_two))
     assert several[-2:] == [
-        "to accept what is intended:",
-        '  gpuperf update-baseline --reason "..."',
+        "measure the worst again: pytest --gpu-arch sm90 a.py::test_b",
+        'accept what is intended: gpuperf update-baseline --reason "..."',
     ]
-    assert not any("regressed" in text for text in several)
-    line = texts(summary([REGRESSED], 100, SESSION, told=[REGRESSED], in_a_line=True))
-    assert line == [*AGAIN, *several[-2:]]
-    more = texts(summary([REGRESSED, calm], 100, SESSION, told=[REGRESSED], verbosity=1))
-    assert more[0] == "test_training_step[tf32] on NVIDIA H200 (sm90)"
+    verbose = texts(summary([lost, calm], 100, SESSION, told=[lost], verbose=True))
+    assert verbose[0] == "test_b on NVIDIA H200 (sm90, 3 processes)"
 
 
-def test_quietly_the_first_say_of_all_that_they_have_no_baseline() -> None:
-    def lacking(count: int) -> list[str]:
-        results = [
-            result(measurement(test=f"a.py::test_{number}"), *MISSING.verdicts)
-            for number in range(count)
-        ]
-        return texts(summary([*results, IMPROVED], 100, SESSION, verbosity=-1))
-
-    assert [text.split(" has no baseline")[0] for text in lacking(4)[:5]] == [
-        *(f"test_{number}" for number in range(4)),
-        "test_training_step[tf32] improved on NVIDIA H200 (sm90): cycles -1.60 %",
-    ]
-    for count, more in ((5, 1), (34, 30)):
-        said = lacking(count)
-        assert said[3].startswith("test_3 has no baseline on")
-        assert said[4] == f"and neither have {more} more"
-        assert said[5].startswith("test_training_step[tf32] improved")
+# The rows
 
 
-# Notes
+def test_a_row_is_of_the_time_or_of_the_count_that_costs_most_unless_something_moved() -> None:
+    calm = {"outcome": Outcome.UNCHANGED, "change": 0.0}
+    flops = verdict("flops", **calm)  # type: ignore[arg-type]
+    operators = verdict("operators", **calm)  # type: ignore[arg-type]
+    copies = verdict("copies", **calm)  # type: ignore[arg-type]
+    cycles = verdict("cycles", **calm)  # type: ignore[arg-type]
+    time = verdict("step_time", **calm)  # type: ignore[arg-type]
+    lost = verdict("saved_bytes", change=0.84, unit="bytes")
+    for verdicts, metric, word in (
+        ([cycles, time], "step_time", "unchanged"),
+        ([cycles, copies], "cycles", "unchanged"),
+        ([copies, operators, flops], "flops", "unchanged"),
+        ([copies, operators, replace(flops, measured=0.0)], "operators", "unchanged"),
+        ([copies], "copies", "unchanged"),
+        ([copies, flops, replace(lost, change=0.1, metric="peak_memory"), lost],
+         "saved_bytes", "regressed"),
+        ([time, replace(cycles, outcome=Outcome.INCONCLUSIVE)], "cycles", "inconclusive"),
+        ([replace(flops, outcome=Outcome.NO_BASELINE)], "flops", "no baseline"),
+        ([replace(time, outcome=Outcome.UNFIT)], "step_time", "device unfit"),
+        ([replace(time, outcome=Outcome.MACHINE)], "step_time", "machine changed"),
+        ([], "cycles", "not compared"),
+    ):  # fmt: skip
+        ((_, metric_cell, *_, word_cell),) = rows(named("test_a", *verdicts))
+        assert (metric_cell, word_cell) == (metric, word), verdicts
 
 
-def test_without_counters_it_is_said_what_decides_and_what_is_lost() -> None:
-    detected: dict[str, Any] = {"minimum_detectable_effect": 0.012, "outcome": Outcome.UNCHANGED}
-    times = [verdict(name, **detected) for name in ("step_time", "kernel_time")]
-    lost = verdict("cycles", Outcome.UNSUPPORTED, detail="not permitted")
-    waits = verdict("stream_synchronizations", Outcome.UNCHANGED, change=0.0)
-    for verdicts, said in (
-        ([lost, *times, waits], "step_time, kernel_time and what the host does decide; slowdowns "),
-        ([lost, times[0]], "step_time decides; slowdowns of +1.20 % are found 99 times in 100"),
-        ([*times, waits], ""),
-        ([replace(lost, reason="absent"), *times], ""),
-        ([lost, waits], ""),
-        # Where others were read, what was not is something else.
-        ([lost, verdict("instructions", Outcome.UNCHANGED, change=0.0), *times], ""),
-    ):
-        text = " ".join(shown(result(measurement(), *verdicts)).split())
-        assert said in text
-        assert ("What is lost: smaller slowdowns" in text) == bool(said)
+def test_failed_tests_come_first_and_names_are_cut_before_their_parameters() -> None:
+    calm = verdict(outcome=Outcome.UNCHANGED, change=0.0)
+    long = f"test_{'x' * 60}[tf32_channels_last]"
+    judged = [named(long, calm), named("test_b", verdict(change=0.1)), named("test_c", verdict())]
+    assert [row[0] for row in rows(*judged, width=200)] == ["test_b", "test_c", long]
+    assert re.fullmatch(r"test_x+\.\.\.x*\[tf32_channels_last\]", rows(*judged)[2][0])
+    for width in (20, 40, 60):
+        assert rows(*judged, width=width)[0][-1] == "regressed"
 
 
-# Many
-
-
-MANY = [looked_at(f"test_{n:02d}", 1) for n in range(20)]
-
-
-def test_a_line_holds_as_much_as_fits() -> None:
-    for width, says in (
-        (70, "  test_training_step[tf32_channels_last]: cycles +0.10 %, ipc 0 %"),
-        (60, "  test_training_step[tf32_channels_last]: cycles +0.10 %"),
-        (50, "  test_trai...[tf32_channels_last]: cycles +0.10 %"),
-        (30, "  test_tra...32_channels_last]"),
-    ):
-        name = "test_training_step[tf32_channels_last]"
-        rows = [verdict("cycles", Outcome.UNCHANGED, change=1e-3)]
-        rows += [verdict("ipc", Outcome.UNCHANGED, change=0.0)]
-        judged = [*MANY, result(measurement(test=f"a.py::{name}"), *rows)]
-        assert says in texts(summary(judged, width, SESSION)), width
+def test_several_tests_of_one_cause_are_one_message_with_their_names() -> None:
+    lines = texts(summary(SCENARIOS["one line of several tests"], 80, SESSION))
+    at = next(
+        n for n, line in enumerate(lines) if line.startswith("7 tests, one cause: model.py:3")
+    )
+    assert lines[at + 2].startswith("  test_step_of_a_")
+    assert lines[at + 4].endswith(", ...")
+    assert lines[at + 5].startswith("measure the worst again:")
 
 
 # Many metrics
 
 PAPER = [metric.name for metric in catalogue().hardware_set("paper")]
-ESSENTIAL = ["cycles", "active_cycles", "instructions", "ipc", "duration"]
 
 
-def test_of_many_metrics_configurations_show_those_that_decide() -> None:
+def test_configurations_show_the_gated_metrics() -> None:
     values = dict.fromkeys(PAPER, 1.0)
     judged = [configured("baseline", **values), configured("tf32", **values)]
-    _, _, *rows, more = texts(configurations(judged, 100))
-    assert [row.split()[0] for row in rows] == ESSENTIAL
-    assert more.endswith(" more: see -v, the run's file or --gpuperf-report")
-    _, _, *rows = texts(configurations(judged, 100, verbose=True))
-    assert [row.split()[0] for row in rows] == PAPER
+    assert [text.split()[0] for text in texts(configurations(judged, 100))[2:]] == [
+        name for name in PAPER if catalogue().metrics[name].gated
+    ]
+    verbose = texts(configurations(judged, 100, verbose=True))
+    assert [text.split()[0] for text in verbose[2:]] == PAPER
+    ungated = [configured("baseline", ipc=1.0), configured("tf32", ipc=2.0)]
+    assert [text.split()[0] for text in texts(configurations(ungated, 100))[2:]] == ["ipc"]
 
 
 # Widths
@@ -158,16 +141,14 @@ names = st.one_of(
 def too_wide(lines: Sequence[Line], width: int) -> list[str]:
     """Those that are, but for commands: these are one line each, to be pasted."""
     return [
-        line.text
-        for line in lines
-        if len(line.text) > width and not line.text.startswith(("  gpuperf ", "  pytest "))
+        line.text for line in lines if len(line.text) > width and not table.is_command(line.text)
     ]
 
 
 @given(st.integers(20, 200), st.lists(st.sampled_from(ALL), max_size=4), names, names)
 def test_no_line_is_too_wide(width: int, judged: list[Result], name: str, command: str) -> None:
     named = result(measurement(test=name, name=name, configuration=name), verdict(detail=name))
-    lines = summary([*judged, named], width, CommandContext(command), name)
+    lines = summary([*judged, named], width, CommandContext(command), notes=[name])
     assert too_wide(lines, width) == []
     assert all("\n" not in line.text for line in lines)
 
@@ -188,7 +169,7 @@ def test_no_committed_run_is_too_wide() -> None:
         ]
         session = CommandContext("a name " * 40, run="/a/folder/" * 20, compared=("a" * 90, "b"))
         for width in (40, 100, 200):
-            lines = summary(longer * (1 if width == 100 else 6), width, session, "run.json")
+            lines = summary(longer * (1 if width == 100 else 6), width, session)
             assert too_wide(lines, width) == [], file
 
 

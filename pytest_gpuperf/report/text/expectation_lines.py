@@ -5,15 +5,12 @@ Whatever nobody has seen hold on the architecture says so wherever it is printed
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-
 from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.catalogue.units import counted
 from pytest_gpuperf.judge.stopping import LEAST_TO_ALARM
 from pytest_gpuperf.model.measurement import Device, title_of
 from pytest_gpuperf.model.result import Expectation, Outcome
 from pytest_gpuperf.report.text import table
-from pytest_gpuperf.report.text.table import Line
 
 
 def unverified(arch: str) -> str:
@@ -21,25 +18,23 @@ def unverified(arch: str) -> str:
     return f"not yet verified on {arch}"
 
 
-def lines(expectations: Sequence[Expectation], width: int) -> Iterator[Line]:
-    """One line per expectation, wrapped where it is longer than `width` characters."""
-    for expectation in expectations:
-        tone = table.TONES.get(expectation.outcome, "")
-        yield from table.wrapped_lines(line(expectation), width, tone)
-
-
 def line(expectation: Expectation) -> str:
-    """What was expected, what was measured with its interval, and the outcome.
+    """What was measured, what was expected and the outcome.
 
-    "expected of cycles: tf32 / baseline below 0.35: 0.1772 (0.1765 to 0.1779), holds"
+    As in "tf32 / baseline: cycles 0.1772, below 0.35: holds".
     """
-    metric, of, bounds, measured, outcome = row(expectation)
-    known = "" if expectation.measured is None else f"{measured}, "
-    return f"expected of {metric}: {of} {bounds}: {known}{outcome}"
+    metric, of, bounds, _, outcome = row(expectation)
+    return f"{of}: {metric} {value(expectation)}, {bounds}: {outcome}"
+
+
+def value(expectation: Expectation) -> str:
+    """What was measured, without its interval."""
+    number = expectation.measured
+    return table.NOTHING if number is None else _number(number, expectation)
 
 
 def row(expectation: Expectation) -> tuple[str, str, str, str, str]:
-    """The same as cells: metric, subject, bounds, what was measured, outcome with its detail."""
+    """The same as cells: metric, subject, bounds, measured with its interval, and outcome."""
     detail = f" ({expectation.detail})" if expectation.detail else ""
     return (
         expectation.metric,
@@ -50,44 +45,44 @@ def row(expectation: Expectation) -> tuple[str, str, str, str, str]:
     )
 
 
-def in_short(expectation: Expectation) -> str:
-    """What was measured, in a few words: "cycles 448.00 M"."""
-    if expectation.measured is None:
-        return ""
-    return f"{expectation.metric} {_number(expectation.measured, expectation)}"
+def against(expectation: Expectation) -> tuple[str, str]:
+    """What was measured, and what was expected: "cycles 448.00 M", "expected below 400.00 M"."""
+    metric, _, bounds, measured, _ = row(expectation)
+    return f"{metric} {measured}", f"expected {bounds}"
 
 
-def failing(expectation: Expectation) -> list[str]:
-    """A broken, undecided or unsupported expectation as lines for a failing test's message."""
-    processes = counted(expectation.processes, "process")
-    lines = [line(expectation), processes]
+def failing(expectation: Expectation, *, told: bool) -> list[str]:
+    """What a failing test's message says of it: the numbers, unless they are `told`, and why."""
+    lines = [] if told else [line(expectation)]
     if expectation.measured is not None:
-        lines[1] = f"99.5 % interval, {processes}"
+        lines.append(f"99.5 % interval, {counted(expectation.processes, 'process')}")
     if expectation.reason == "too-few-processes" and expectation.outcome is Outcome.INCONCLUSIVE:
         lines.append(
-            f"It lies beyond, but one process in fifty is slow by itself: {LEAST_TO_ALARM} are "
-            "needed to call it broken"
+            "It is beyond the bound, but one process in fifty is slow by chance: a verdict needs "
+            f"{LEAST_TO_ALARM} processes"
         )
     elif expectation.outcome is Outcome.INCONCLUSIVE:
-        lines.append("The noise hides whether it holds: the bound is inside the interval")
+        lines.append("The bound is inside the interval, so the noise hides whether it holds")
     return [f"  {text}" for text in lines]
 
 
 def failure(expectation: Expectation, device: Device) -> str:
     """Why a test that expects a ratio failed, and what to do next."""
-    says = {
-        Outcome.BROKEN: "is not as expected",
-        Outcome.UNSUPPORTED: "cannot be judged",
-    }.get(expectation.outcome, "is inconclusive")
+    measured, expected = against(expectation)
+    if expectation.outcome is Outcome.UNSUPPORTED:
+        measured = f"cannot read {expectation.metric}"
+    elif expectation.outcome is not Outcome.BROKEN:
+        measured += " is inconclusive"
+    on = f"{device.name} ({device.arch})"
     parts = [
-        f"gpuperf: {expectation.metric} of {_subject(expectation)} {says} on {device.name} "
-        f"({device.arch})",
-        *failing(expectation),
+        f"gpuperf: {_subject(expectation)}: {measured} on {on}: {expected}",
+        *failing(expectation, told=True),
+        *([f"  {expectation.detail}"] if expectation.detail else []),
     ]
     if expectation.outcome is Outcome.INCONCLUSIVE:
         parts.append(
-            "Allow more processes by --gpuperf-processes, or record several: gpuperf record "
-            "--processes 3; or pass with a warning by --gpuperf-inconclusive warn"
+            "Allow more processes with --gpuperf-processes, or record them: gpuperf record "
+            "--processes 3. Or let the test pass with --gpuperf-inconclusive warn"
         )
     return "\n".join(parts)
 
@@ -109,13 +104,11 @@ def _bounds(expectation: Expectation) -> str:
 
 
 def _measured(expectation: Expectation) -> str:
-    if expectation.measured is None:
-        return table.NOTHING
-    value = _number(expectation.measured, expectation)
-    if expectation.low is None or expectation.high is None:
-        return value
+    said = value(expectation)
+    if expectation.measured is None or expectation.low is None or expectation.high is None:
+        return said
     low, high = _number(expectation.low, expectation), _number(expectation.high, expectation)
-    return f"{value} ({low} to {high})"
+    return f"{said} ({low} to {high})"
 
 
 def _number(number: float, expectation: Expectation) -> str:

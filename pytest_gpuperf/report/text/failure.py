@@ -1,19 +1,21 @@
-"""The message of a failing test, how a result stands in one line, and how much was judged."""
+"""The message of a failing test, which leads with one sentence: how much slower, where, and why."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 
 from pytest_gpuperf.baselines.judgement import NOT_AGAIN, OTHER_ALGORITHM, Unjudged, unread
 from pytest_gpuperf.catalogue import units
+from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.catalogue.units import counted
 from pytest_gpuperf.errors import printable
 from pytest_gpuperf.judge.stopping import LEAST_TO_ALARM
-from pytest_gpuperf.judge.verdict import TOLERATED, TOO_NOISY
 from pytest_gpuperf.model.measurement import STEP
+from pytest_gpuperf.model.metric import MetricClass
 from pytest_gpuperf.model.result import (
     FAULTS,
     WORST_FIRST,
+    CauseKind,
     Expectation,
     Outcome,
     Result,
@@ -21,18 +23,20 @@ from pytest_gpuperf.model.result import (
 )
 from pytest_gpuperf.report import view
 from pytest_gpuperf.report.text import expectation_lines, kernel_lines, next_command, table
+from pytest_gpuperf.report.text.kernel_lines import VERSIONS
 from pytest_gpuperf.report.text.next_command import CommandContext
 
 _LEAST_PART = 0.05
 """The part of the largest change of a phase below which another's is not said."""
-_MISSING = (
-    Unjudged.NO_BASELINE,
-    Unjudged.OTHER_WORKLOAD,
-    Unjudged.OTHER_COLLECTOR,
-    Unjudged.OTHER_METRICS,
-)
-"""For want of a baseline that applies."""
-_BY_OUTCOME = {Unjudged.UNFIT: Outcome.UNFIT, Unjudged.MACHINE: Outcome.MACHINE}
+_REMEDIES = {
+    Unjudged.NO_BASELINE: "Make a baseline on this device:",
+    Unjudged.OTHER_WORKLOAD: "Run the baseline's workload, or make a baseline of this one:",
+    Unjudged.OTHER_COLLECTOR: "Use the baseline's --gpuperf-collector, or make a baseline:",
+    Unjudged.OTHER_METRICS: "Measure the baseline's metrics, or make a baseline of these:",
+}
+"""What to do where no baseline applies."""
+_COMPARED = (Outcome.REGRESSED, Outcome.INCONCLUSIVE)
+"""Outcomes of rows that have something to compare."""
 
 
 def failure(
@@ -41,62 +45,117 @@ def failure(
     context: CommandContext,
     width: int = table.WIDTH,
 ) -> str:
-    """Why a test failed: configuration, device, the failing rows, and what to do next.
+    """Why a test failed: a sentence, other versions of software, the rows that failed it, the lines
+    of code and kernels, and what to do next.
 
-    The first line is all that a short summary shows, under the test's name: it has the changes.
-    Kernels that changed come first below: they explain the rest. `failing` is what of the result
-    fails the test; `context` what the commands depend on that make or accept a baseline. In lines
-    of at most `width` characters, but for commands.
+    The sentence is all that a short summary shows, under the test's name. `failing` is what of the
+    result fails the test; `context` what the commands depend on that make or accept a baseline. In
+    lines of at most `width` characters, but for commands.
     """
     worst = _decisive({entry.outcome for entry in failing})
     verdicts = [entry for entry in failing if isinstance(entry, Verdict)]
-    parts = [f"gpuperf: {_in_short(result, worst, failing)}"]
-    if result.first.configuration:
+    parts = [f"gpuperf: {sentence(result, failing)}"]
+    versions, notes = _versions(result)
+    parts += [versions] if versions.removeprefix(VERSIONS) not in parts[0] else []
+    if result.first.configuration not in result.test:
         parts.append(f"configuration: {printable(result.first.configuration)}")
-    rows = [v for v in result.verdicts if v.outcome is Outcome.KERNELS_CHANGED] + verdicts
-    if any(v.baseline is not None or v.outcome is not Outcome.NO_BASELINE for v in rows):
+    if rows := [v for v in verdicts if v.outcome in _COMPARED]:
         parts += table.lines(table.verdict_rows(rows), width)
-        parts += _intervals(verdicts)
+        parts += _intervals(rows)
+    lead = view.worst([entry for entry in failing if entry.outcome is worst])
     for entry in failing:
         if isinstance(entry, Expectation):
-            parts += expectation_lines.failing(entry)
-    parts += dict.fromkeys(f"  {v.detail}" for v in rows if v.detail)
-    parts += [f"  {note}" for note in result.notes]
+            parts += expectation_lines.failing(entry, told=entry is lead)
+    details = [*map(view.detail, verdicts), *notes]
+    parts += dict.fromkeys(f"  {said}" for said in details if said and said not in parts[0])
     if worst is Outcome.REGRESSED:
         parts += _phases(result.verdicts, verdicts)
     if result.attribution:
-        parts += kernel_lines.lines(result.attribution, width)
+        parts += kernel_lines.lines(result.attribution, width, told=True)
     if worst in (Outcome.REGRESSED, Outcome.NO_BASELINE):
         parts += next_command.lines([result], context.of(result.test), width)
     if worst is Outcome.INCONCLUSIVE:
         parts.append(_undecided(failing))
     if worst is Outcome.UNSUPPORTED:
-        parts.append("`gpuperf doctor` says what is missing and what to do about it")
+        parts.append(view.REMEDIES[Unjudged.NOT_COLLECTED])
     return "\n".join(line for part in parts for line in table.within(part, width))
 
 
-def _in_short(result: Result, worst: Outcome, failing: Sequence[Verdict | Expectation]) -> str:
-    """Why it failed in a few words: "cycles +2.52 %: regressed on NVIDIA H200 (sm90)"."""
-    says = view.SAYS[worst].removeprefix("is ").removeprefix("has ")
-    those = [entry for entry in failing if entry.outcome is worst]
-    changes = view.moves([entry for entry in those if isinstance(entry, Verdict)])
-    limits = map(expectation_lines.in_short, (e for e in those if isinstance(e, Expectation)))
-    named = result.name if result.name != STEP else ""
-    said = [named, ", ".join(filter(None, [*changes, *limits])), says]
+def sentence(
+    result: Result, failing: Sequence[Verdict | Expectation], *, where: bool = True
+) -> str:
+    """How much slower a test is, on which device, and why; or what else has failed it.
+
+    "step_time x4.61 on NVIDIA H200 (sm90): model.py:3 Net.attend runs in float32; was tf32".
+    Without the device, where it was said: not `where`.
+    """
+    outcome = _decisive({entry.outcome for entry in failing})
+    those = [entry for entry in failing if entry.outcome is outcome]
+    metrics = ", ".join(dict.fromkeys(entry.metric for entry in those))
+    details = "; ".join(dict.fromkeys(entry.detail for entry in those if entry.detail))
+    worst = view.worst(those)
+    if outcome is Outcome.NO_BASELINE:
+        said, why = "no baseline", details
+    elif outcome is Outcome.UNSUPPORTED:
+        said, why = f"cannot read {metrics}", details
+    elif isinstance(worst, Expectation):
+        said, why = expectation_lines.against(worst)
+    else:
+        more = len(those) - 1
+        said = f"{worst.metric} {units.change(worst)}"
+        said += f" (and {more} more metric{'s' if more > 1 else ''})" if more else ""
+        why = _blamed(result) if outcome is Outcome.REGRESSED else ""
+    said += " is inconclusive" if outcome is Outcome.INCONCLUSIVE else ""
     device = result.first.fingerprint.device
-    return printable(f"{': '.join(filter(None, said))} on {device.name} ({device.arch})")
+    on = f" on {device.name} ({device.arch})" if where else ""
+    named = f"{result.name}: " if result.name != STEP else ""
+    return printable(f"{named}{said}{on}{why and f': {why}'}")
 
 
-def brief(result: Result, width: int) -> list[str]:
-    """What is the worst of a result, in a line that is wrapped; nothing where all is well."""
-    worst = result.outcome
-    if worst not in view.SAYS:
-        return []
-    of = [e for e in result.said if isinstance(e, Verdict) and e.outcome is worst]
-    changes = ", ".join(view.moves(of))
-    return table.wrapped(
-        [view.standing(result, worst) + (f": {changes}" if changes else "")], width, ""
-    )
+def cause(result: Result) -> tuple[str, str]:
+    """What a failed test shares with others that fail for the same, and how that reads; or "".
+
+    That is software of another version, which is suspected before any line of code; else the line;
+    or the baseline that there is not.
+    """
+    if result.outcome is Outcome.NO_BASELINE:
+        said = sentence(result, [e for e in result.said if e.outcome is result.outcome])
+        return said, said
+    if result.outcome is not Outcome.REGRESSED:
+        return "", ""
+    versions, _ = _versions(result)
+    found = result.attribution.cause if result.attribution else None
+    return (versions, versions) if versions else (found.line if found else "", _blamed(result))
+
+
+def again(
+    result: Result, failing: Sequence[Verdict | Expectation], first: str, width: int
+) -> list[str]:
+    """Two lines in place of the message of a test that fails for what another one has told."""
+    said = f"gpuperf: {sentence(result, failing, where=False)}"
+    said = said if len(said) <= width else f"{said[: max(width - 3, 0)]}..."
+    return [said, table.shortened(f"same cause as {first} above", width)]
+
+
+def _blamed(result: Result) -> str:
+    """What made a step slower, in a sentence without the time; "" where that is not known.
+
+    Where a line does no more than a library of another version does, the library comes first. That
+    no kernel stands out is said of the kernels.
+    """
+    found = result.attribution
+    if not found or (found.cause and found.cause.kind is CauseKind.UNKNOWN and found.before):
+        return ""
+    said = kernel_lines.blamed(found)
+    library = f"{_versions(result)[0].removeprefix(VERSIONS)}, "
+    return library + said if said.startswith(kernel_lines.CALLED) else said
+
+
+def _versions(result: Result) -> tuple[str, list[str]]:
+    """What software is of another version than the baseline's, or ""; and all other notes."""
+    noted = [note for note in result.notes if note.startswith(VERSIONS)]
+    said = kernel_lines.versions(result.attribution) if result.attribution else ""
+    return said or "".join(noted[:1]), [note for note in result.notes if note not in noted]
 
 
 def _decisive(outcomes: Collection[Outcome]) -> Outcome:
@@ -107,45 +166,44 @@ def _decisive(outcomes: Collection[Outcome]) -> Outcome:
 
 
 def _intervals(failing: Sequence[Verdict]) -> list[str]:
-    """How sure the changes are: their intervals, and on how many processes they rest."""
-    known = []
+    """How sure the changes of times are, and on how many processes that rests."""
+    known, metrics = [], catalogue().metrics
     for v in failing:
-        if v.low is not None and v.high is not None:
+        exact = metrics[v.metric].metric_class is MetricClass.DETERMINISTIC
+        if v.low is not None and v.high is not None and v.low != v.high and not exact:
             low, high = units.interval(v.low, v.high, points=v.points)
-            known += [f"{v.metric} {low} to {high}"] if low != high else []
-    processes = counted(max((v.processes for v in failing), default=1), "process")
-    if known:
-        return [f"  99.5 % interval, {processes}: {', '.join(known)}"]
-    return [f"  the same in {processes}"] if any(v.low is not None for v in failing) else []
+            known.append(f"{v.metric} {low} to {high}")
+    processes = counted(max(v.processes for v in failing), "process")
+    return [f"  99.5 % interval, {processes}: {', '.join(known)}"] if known else []
 
 
 def _undecided(failing: Sequence[Verdict | Expectation]) -> str:
     """What to do about an inconclusive verdict."""
     if any(v.reason == NOT_AGAIN for v in failing):
         return (
-            "A fresh process had to confirm it and could not, as said above: mend that, and run it "
-            "again. --gpuperf-inconclusive warn is for noise, not for this"
+            "A fresh process had to confirm it and failed, see above: correct that and run it "
+            "again. --gpuperf-inconclusive warn does not apply here"
         )
     if all(v.reason == "too-few-processes" for v in failing if v.outcome is Outcome.INCONCLUSIVE):
         return (
-            f"One process in fifty is slow by itself: {LEAST_TO_ALARM} are needed for a verdict. "
-            "Allow more by --gpuperf-processes, or record several: gpuperf record --processes 3"
+            f"One process in fifty is slow by chance: a verdict needs {LEAST_TO_ALARM} processes. "
+            "Allow more with --gpuperf-processes, or record them: gpuperf record --processes 3"
         )
     if any(v.reason == OTHER_ALGORITHM for v in failing):
         return (
-            "Fix the choice (torch.backends.cudnn.benchmark = False, one configuration of a Triton "
-            "kernel), or record a baseline of more processes, which has each of them"
+            "Fix the choice of the kernel (torch.backends.cudnn.benchmark = False, or one "
+            "configuration of a Triton kernel), or record a baseline of more processes"
         )
     return (
-        "The noise hides whether the change is within tolerance: measure again, or pass "
-        "with a warning by --gpuperf-inconclusive warn"
+        "The noise hides whether the change is within tolerance. Measure again, or let the test "
+        "pass with --gpuperf-inconclusive warn"
     )
 
 
 def _phases(verdicts: Sequence[Verdict], failing: Sequence[Verdict]) -> list[str]:
-    """Which phases of the step the first regressed metric changed in.
+    """The phases of the step in which the first regressed metric changed most.
 
-    Not those whose part in it is small: short phases are noisy, and nobody asks about them.
+    Phases with a small part of the change are left out: short ones are noisy.
     """
     metric = next((v.metric for v in failing if v.outcome is Outcome.REGRESSED), None)
     changes = {
@@ -167,49 +225,23 @@ def machine(result: Result) -> str:
     """Which metrics are left to the machine, by how much, and what the canary read."""
     left = [verdict for verdict in result.verdicts if verdict.outcome is Outcome.MACHINE]
     changes = ", ".join(f"{v.metric} {units.change(v)}" for v in left)
-    return f"machine or code? {changes}; {left[0].detail}"
+    return f"not judged, the machine changed: {changes}; {left[0].detail}"
 
 
 def unjudged(result: Result, lack: Unjudged, context: CommandContext) -> str:
-    """Why a test fails under --gpuperf-require-judged: what it lacks, and the remedy."""
-    parts = [f"gpuperf: {view.standing(result, Outcome.UNFIT)}, which is required"]
-    if result.first.configuration:
-        parts.append(f"configuration: {result.first.configuration}")
-    parts += [f"  {reason}" for reason in _reasons(result, lack)]
+    """Why a test fails under --gpuperf-require-judged: the reasons, and the remedy."""
+    parts = [
+        f"gpuperf: {view.standing(result, Outcome.UNFIT)}, which is required: {view.WORDS[lack]}"
+    ]
+    outcomes = (Outcome.UNFIT, Outcome.MACHINE, Outcome.NO_BASELINE)
+    details: dict[str, list[str]] = {}
+    for verdict in (v for v in result.verdicts if v.outcome in outcomes or v in unread(result)):
+        details.setdefault(verdict.detail, []).append(verdict.metric)
+    for detail, metrics in details.items():
+        of = f"{', '.join(metrics)}: " if lack is Unjudged.NOT_COLLECTED else ""
+        parts.append(f"  {of}{detail}")
     parts += [f"  {note}" for note in result.notes]
-    return "\n".join([*parts, *_remedy(lack, context)])
-
-
-def _reasons(result: Result, lack: Unjudged) -> Iterator[str]:
-    """What the judge says of it, each thing once."""
-    if lack is Unjudged.NOT_COLLECTED:
-        by_reason: dict[str, list[str]] = {}
-        for verdict in unread(result):
-            by_reason.setdefault(verdict.detail, []).append(verdict.metric)
-        yield from (f"{', '.join(metrics)}: {reason}" for reason, metrics in by_reason.items())
-    elif lack in _BY_OUTCOME or lack in _MISSING:
-        outcome = _BY_OUTCOME.get(lack, Outcome.NO_BASELINE)
-        said = dict.fromkeys(v.detail for v in result.verdicts if v.outcome is outcome)
-        yield from (f"the device was {one}" if lack is Unjudged.UNFIT else one for one in said)
-    elif lack is Unjudged.TOLERATED:
-        metrics = [v.metric for v in result.verdicts if v.reason == TOLERATED]
-        yield f"any change is tolerated of {', '.join(metrics)}"
-    elif lack is Unjudged.TOO_NOISY:
-        metrics = [v.metric for v in result.verdicts if v.reason == TOO_NOISY]
-        yield f"noise allows no tolerance below 10 % of {', '.join(metrics)}"
-    else:
-        collector = result.first.fingerprint.settings.get("collector", "what measured it")
-        yield f"{collector} counted no metric that may fail a test"
-
-
-def _remedy(lack: Unjudged, context: CommandContext) -> list[str]:
-    if lack not in _MISSING:
-        return [view.REMEDIES[lack]]
-    first = {
-        Unjudged.OTHER_WORKLOAD: "Run the workload of the baseline, or make one of this workload:",
-        Unjudged.OTHER_COLLECTOR: "Measure by --gpuperf-collector as the baseline was, or "
-        "make one:",
-        Unjudged.OTHER_METRICS: "Measure the metrics of the baseline, or make one of these:",
-    }.get(lack, "Make a baseline on this device:")
+    if lack not in _REMEDIES:
+        return "\n".join([*parts, view.REMEDIES[lack]])
     commands = [context.accept("first baseline")] if context.replayed else context.record()
-    return [first, *(f"  {command}" for command in commands)]
+    return "\n".join([*parts, _REMEDIES[lack], *(f"  {command}" for command in commands)])

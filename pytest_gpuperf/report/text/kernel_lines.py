@@ -44,6 +44,10 @@ _FAR = 2.0
 """So many times more or less than the step lost, and what the trace has is said beside it."""
 _CHANGED = 5e-4
 """A module whose time changed by less of the step has not changed, if it launches as much."""
+VERSIONS = "other versions: "
+"""How it begins that software is of another version than the baseline's."""
+CALLED = "called at "
+"""How it begins where a line does more because such software does."""
 _STEP = "step"
 """What the tree of modules is of."""
 _BRANCHES = 12
@@ -107,10 +111,26 @@ def lines(
 
 
 def sentence(attribution: Attribution) -> str:
-    """What made the step worse, software of another version first; "" where kernels say it all."""
+    """What made the step worse, software of another version first; "" where kernels say it all.
+
+    As in "+4.4 ms (+1.90 %): model/layers.py:118 SelfAttention._attend launches the same kernels
+    twice as often (6 modules)". The time is the step's, as it was judged.
+    """
+    said, cause, step = blamed(attribution), attribution.cause, attribution.step
+    if said and cause and cause.change is not None:
+        said = f"{duration(cause.change)}{_relative(cause.relative)}: {said}"
+        traced = cause.traced if cause.kind is not CauseKind.UNKNOWN else None
+        if traced and not cause.change / _FAR <= traced <= cause.change * _FAR:
+            said += f" (in the trace {duration(traced)})"
+    elif said and cause is None and step:
+        said = f"{duration(step.change)}{_relative(step.relative)}: {said}"
+    return "; ".join(filter(None, [versions(attribution), said]))
+
+
+def versions(attribution: Attribution) -> str:
+    """Software of another version than before, as "other versions: torch 2.12 -> 2.13"; or ""."""
     said = ", ".join(_upgraded(one, attribution) for one in attribution.upgrades)
-    versions = printable(f"other versions: {said}") if said else ""
-    return "; ".join(filter(None, [versions, _blamed(attribution)]))
+    return printable(f"{VERSIONS}{said}") if said else ""
 
 
 def _upgraded(one: Upgrade, attribution: Attribution) -> str:
@@ -121,28 +141,15 @@ def _upgraded(one: Upgrade, attribution: Attribution) -> str:
     return f"{one} (its code {calls} {one.launches_after:,} {what}s; were {one.launches_before:,})"
 
 
-def _blamed(attribution: Attribution) -> str:
-    """What of the step made it worse, in one sentence.
-
-    As in "+4.4 ms (+1.90 %): model/layers.py:118 SelfAttention._attend launches the same kernels
-    twice as often (6 modules)". The time is the step's, as it was judged.
-    """
+def blamed(attribution: Attribution) -> str:
+    """What of the step made it worse, without the time: who does what, and did what before."""
     cause, step = attribution.cause, attribution.step
     if cause is None:
-        together = _together(attribution) if step and step.slower else ""
-        if not (step and together):
-            return ""
-        return f"{duration(step.change)}{_relative(step.relative)}: {together}"
+        return _together(attribution) if step and step.slower else ""
     if cause.change is None and not cause.line and (cause.family or not cause.what):
         return ""
-    said = "" if attribution.rank is None else f"rank {attribution.rank}: "
-    said += _cause(cause, attribution)
-    if cause.change is not None:
-        said = f"{duration(cause.change)}{_relative(cause.relative)}: {said}"
-        traced = cause.traced if cause.kind is not CauseKind.UNKNOWN else None
-        if traced and not cause.change / _FAR <= traced <= cause.change * _FAR:
-            said += f" (in the trace {duration(traced)})"
-    return printable(said)
+    rank = "" if attribution.rank is None else f"rank {attribution.rank}: "
+    return printable(rank + _cause(cause, attribution))
 
 
 _SENTENCES = {
@@ -191,7 +198,7 @@ def _cause(cause: Cause, attribution: Attribution) -> str:
     if cause.phase and where:
         where += f", in the {cause.phase} pass,"
     if _upgrade_is_all(cause, attribution):
-        return f"called at {where}"
+        return f"{CALLED}{where}"
     modules = _modules(cause.modules)
     more = cause.after - cause.before
     once, often = cause.executions or (cause.before, cause.after)
@@ -435,12 +442,6 @@ def _together(attribution: Attribution) -> str:
 def notes(attribution: Attribution) -> list[str]:
     """What holds for many kernels, or for the tables that were compared, as sentences."""
     texts = []
-    if not attribution.reliable and attribution.step:
-        trace, step = (
-            f"{duration(one.change)}{_relative(one.relative)}"
-            for one in (attribution, attribution.step)
-        )
-        texts.append(f"the trace is not to be trusted: it has {trace}, the step without it {step}")
     if (together := _together(attribution)) and together not in sentence(attribution):
         texts.append(together)
     if attribution.odd_tables:
@@ -491,12 +492,15 @@ def _what(change: LineChange) -> str:
 
 
 def _of_operators(attribution: Attribution, width: int, most: int) -> list[str]:
-    """The same for operators on a CPU, which have no times."""
-    code = code_lines(attribution)
-    if not code:
+    """The same for operators on a CPU, which have no times.
+
+    The one line that the sentence has named is not said again: its counts are the step's.
+    """
+    cause, code = attribution.cause, attribution.lines
+    if cause and cause.line and [one.line for one in code] == [cause.line]:
         return []
-    said = [table.wrapped([heading(attribution)], width, "")]
-    said += [table.wrapped([printable(f"{at}: {what}")], width, INDENT) for at, what in code]
+    texts = [printable(f"{at}: {what}") for at, what in code_lines(attribution)]
+    said = [table.wrapped([text], width, INDENT) for text in texts]
     shown = table.fitting(list(map(len, said)), most)
     if shown < len(said):
         shown = table.fitting(list(map(len, said)), most - 1)
@@ -505,29 +509,24 @@ def _of_operators(attribution: Attribution, width: int, most: int) -> list[str]:
 
 
 def heading(attribution: Attribution) -> str:
-    """How much the kernels changed, or the operators of a step on a CPU, and how much is explained.
-
-    As in "operators: 302 -> 448 in a step".
-    """
+    """How much the kernels changed and how much is explained, or "operators: 302 -> 448"."""
     of = "" if attribution.rank is None else f" of rank {attribution.rank}"
     if attribution.of_operators:
-        before, after = (
-            sum(getattr(family, f"launches_{when}") for family in attribution.families)
-            for when in ("before", "after")
-        )
+        before = sum(family.launches_before for family in attribution.families)
+        after = sum(family.launches_after for family in attribution.families)
         return f"operators{of}: {before:,} -> {after:,} in a step"
     anything = any(entry.significant for entry in attribution.entries)
-    if not attribution.reliable:
-        stands = "what moved:" if anything else "no kernel stands out from the noise"
-        return f"kernels{of}, by a trace that the step's time contradicts: {stands}"
+    follows = "what moved:" if anything else "no kernel stands out from the noise"
     change = f"{duration(attribution.change)}{_relative(attribution.relative)}"
-    moved = f"kernels{of}: {change} in a step"
-    if not anything:
-        return f"{moved}; no kernel stands out from the noise"
+    step = attribution.step
+    if step and not attribution.reliable:
+        alone = f"{duration(step.change)}{_relative(step.relative)}"
+        return f"kernels{of}: {change} in the trace, but {alone} without it; {follows}"
     # Where faster and slower ones cancel, or the rest went the other way, a share says nothing.
-    if attribution.explained is None or not 0 <= attribution.explained <= _SENSIBLE:
-        return f"{moved}; what moved:"
-    return f"{moved}, {share(attribution.explained)} of it explained:"
+    explained = attribution.explained
+    if not anything or explained is None or not 0 <= explained <= _SENSIBLE:
+        return f"kernels{of}: {change} in a step; {follows}"
+    return f"kernels{of}: {change} in a step, {share(explained)} of it explained:"
 
 
 def _relative(change: float | None) -> str:

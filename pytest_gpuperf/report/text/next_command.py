@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
+from pytest_gpuperf.baselines.objections import about_measurements
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import UsageFailure, printable
 from pytest_gpuperf.judge.stopping import LOOKS
@@ -17,6 +20,8 @@ from pytest_gpuperf.storage import run_files
 PAIRED = ("gpuperf ab ", "gpuperf bisect ")
 """How the command of a run begins whose verdicts are of two revisions, or of two releases."""
 _INDENT = "  "
+_ASKED = (*FAULTS, Outcome.NO_BASELINE, Outcome.IMPROVED)
+"""Outcomes of what a run asks to be accepted."""
 _REPLAY, _BASELINES = "--gpuperf-replay", "--gpuperf-baselines"
 _ABOUT_THE_RUN = {
     _REPLAY: True,
@@ -61,22 +66,36 @@ class CommandContext:
     missing_passes: bool = False
     """Whether a test without a baseline passes, so that one which regressed comes first."""
     compared: tuple[str, str] | None = None
-    """A run from before the first regression, and that of the session."""
-    compared_of: str = ""
-    """Which test had not regressed in it, where others had."""
+    """A run in which the worst regression was not there, and that of the session."""
     paired: bool = False
     """They are of two revisions that `gpuperf ab` measured in turn: there is no baseline."""
     launcher: str = ""
     """What starts pytest, "torchrun --nproc-per-node 4 -m"; "" where pytest is typed."""
     recorded: frozenset[tuple[str, str]] = frozenset()
     """Test and name of what this session has made a baseline of."""
+    root: str = ""
+    """The root directory, from which test ids are named; "" where commands are typed there."""
+    folder: str = ""
+    """The folder where pytest was started, and where commands are typed."""
+
+    def named(self, test: str) -> str:
+        """A test id as one would type it in `folder`."""
+        if self.root == self.folder:
+            return test
+        file, colons, rest = test.partition("::")
+        return self.typed(Path(self.root) / file) + colons + rest
+
+    def typed(self, file: Path) -> str:
+        """A file as one would type it in `folder`; whole, where it is outside of the project."""
+        within = file.is_relative_to(self.root) or file.is_relative_to(self.folder)
+        return os.path.relpath(file, self.folder) if within else str(file)
 
     def of(self, test: str) -> CommandContext:
         """The same for one test."""
         return self if self.flags is None else replace(self, command=self._selecting([test]))
 
     def _selecting(self, tests: Sequence[str]) -> str:
-        return " ".join(filter(None, [self.flags, *map(shlex.quote, tests)]))
+        return " ".join(filter(None, [self.flags, *map(shlex.quote, map(self.named, tests))]))
 
     def started(self, command: str) -> str:
         """A command of pytest, started as the session was."""
@@ -86,11 +105,12 @@ class CommandContext:
         """What `gpuperf record` is given to measure what is selected."""
         return self.started(f"pytest {selected}") if self.launcher else selected
 
-    def accept(self, reason: str = "...") -> str:
-        """The command that makes a baseline of the run."""
+    def accept(self, reason: str = "...", *, force: bool = False) -> str:
+        """The command that makes a baseline of the run; `force`: over what speaks against it."""
         words = ["gpuperf update-baseline"]
         words += [shlex.quote(self.run)] if self.run else []
         words += [f"--baselines {shlex.quote(self.baselines)}"] if self.baselines else []
+        words += ["--force"] if force else []
         return " ".join([*words, f'--reason "{reason}"'])
 
     def more(self, processes: int) -> str:
@@ -99,15 +119,14 @@ class CommandContext:
         return f"{words} {self._recorded(self.command)}".rstrip()
 
     def record(
-        self, tests: Sequence[str] = (), processes: int = 5, reason: str = "first baseline"
+        self, tests: Sequence[str] = (), reason: str = "first baseline", *, force: bool = False
     ) -> tuple[str, str]:
         """The two commands that make a baseline for these tests, or for all that were selected."""
-        accept = CommandContext(baselines=self.baselines).accept(reason)
+        accept = CommandContext(baselines=self.baselines).accept(reason, force=force)
         selected = self.command
         if tests and self.flags is not None:
             selected = self._selecting(tests)
-        words = f"gpuperf record --processes {processes} -- {self._recorded(selected)}"
-        return words.rstrip(), accept
+        return f"gpuperf record --processes 5 -- {self._recorded(selected)}".rstrip(), accept
 
 
 def selection(arguments: Sequence[str]) -> list[str]:
@@ -186,7 +205,7 @@ def _value(words: Sequence[str], flag: str) -> str:
 def lines(
     results: Sequence[Result], context: CommandContext, width: int, told: Sequence[Result] = ()
 ) -> Iterator[str]:
-    """What to do next, in lines of at most `width` characters, and the command for it in one.
+    """What to do next, and the command for it: in one line of at most `width`, or below it.
 
     Nothing where all is well, and not what the message of the one test in `told` has said. A
     command that is longer than a line is pasted whole all the same.
@@ -198,7 +217,12 @@ def lines(
         for _, commands in wanted([result], its)
     ]
     for what, commands in wanted(results, context):
-        if [*commands] not in said:
+        whole = printable(" ".join([what, *commands]))
+        if [*commands] in said:
+            continue
+        if len(commands) == 1 and len(whole) <= width:
+            yield whole
+        else:
             yield from wrapped([what], width, "")
             yield from (f"{_INDENT}{printable(command)}" for command in commands)
 
@@ -214,7 +238,7 @@ def wanted(
             yield _again(results, context)
         return
     if any(map(_unreadable, results)):
-        yield "to see why counters cannot be read:", ["gpuperf doctor"]
+        yield "see why counters cannot be read:", ["gpuperf doctor"]
     missing = dict.fromkeys(
         result.test
         for result in results
@@ -222,61 +246,67 @@ def wanted(
         if entry.outcome is Outcome.NO_BASELINE
         and (result.test, result.name) not in context.recorded
     )
-    dirty = any(m.fingerprint.revision.endswith("+dirty") for r in results for m in r.measurements)
     if missing and not (context.missing_passes and worse):
-        if context.replayed:
-            yield "to make a baseline of this run:", [context.accept("first baseline")]
-        else:
-            every = missing.keys() == {result.test for result in results if result.measurements}
-            once = ", once all is committed" if dirty else ""
-            what = f"to make a baseline on this device{once}:"
-            yield what, context.record([] if every else [*missing])
+        every = missing.keys() == {result.test for result in results if result.measurements}
+        of = "of this run" if context.replayed else "on this device"
+        tests = () if every else (*missing,)
+        yield _accepting(f"make a baseline {of}", results, context, tests, "first baseline")
     elif worse:
         yield _again(results, context)
         if context.compared:
             before, after = map(shlex.quote, context.compared)
-            of = f"in which {context.compared_of}" if context.compared_of else "that"
-            what = f"to see what changed since a run {of} had not regressed:"
+            what = "compare with a run from before the slowdown:"
             yield what, [f"gpuperf compare {before} {after}"]
         if Outcome.REGRESSED in outcomes:
-            yield _accepting("to accept what is intended", context, dirty)
+            yield _accepting("accept what is intended", results, context)
     elif Outcome.INCONCLUSIVE in outcomes:
         yield _undecided(context)
     elif Outcome.UNFIT in outcomes or Outcome.MACHINE in outcomes:
-        yield "to see what the device is and who else uses it:", ["gpuperf doctor"]
+        yield "see the state of the device, and what else uses it:", ["gpuperf doctor"]
     elif Outcome.IMPROVED in outcomes:
-        better = sum(
-            any(entry.outcome is Outcome.IMPROVED for entry in result.said) for result in results
-        )
-        what = f"{better} improved; to accept, so that a later slowdown shows"
-        yield _accepting(what, context, dirty)
+        yield _accepting("accept the gain, so that a later slowdown shows", results, context)
 
 
 def _again(results: Sequence[Result], context: CommandContext) -> tuple[str, Sequence[str]]:
     """The command of what failed, or of the worst of it: all else of the session is left out."""
     failed = [r for r in view.worst_first(results) if any(e.outcome in FAULTS for e in r.said)]
-    what = "to measure it again by itself:" if len(failed) == 1 else "to measure the worst again:"
-    return what, [context.started(alone(context.command, [failed[0].test]))]
+    what = "measure it again:" if len(failed) == 1 else "measure the worst again:"
+    test = context.named(failed[0].test)
+    return what, [context.started(alone(context.command, [test]))]
 
 
-def _accepting(what: str, context: CommandContext, dirty: bool) -> tuple[str, Sequence[str]]:
-    """Of code that is in no commit no baseline is made: nobody could measure it again."""
-    if dirty and not context.replayed:
-        again = context.started(f"pytest {context.command}".rstrip())
-        return f"{what}, commit it and measure that:", [again]
-    return f"{what}:", [context.accept()]
+def _accepting(
+    what: str,
+    results: Sequence[Result],
+    context: CommandContext,
+    tests: Sequence[str] | None = None,
+    reason: str = "...",
+) -> tuple[str, Sequence[str]]:
+    """The acceptance that works as it stands: by force over what it would be refused for.
+
+    Where there are too few processes, as for `tests` without a baseline, it records them first.
+    """
+    asked = [r for r in results if r.measurements and r.outcome in _ASKED]
+    found = [one for result in asked for one in about_measurements(result.measurements)]
+    if tests is None and any(one.more_processes for one in found):
+        tests = [*dict.fromkeys(result.test for result in asked)]
+    records = tests is not None and not context.replayed
+    against = dict.fromkeys(one.short for one in found if not (records and one.more_processes))
+    title = f"{what} (--force: {', '.join(against)}):" if against else f"{what}:"
+    if records:
+        return title, context.record(tests or (), reason, force=bool(against))
+    return title, [context.accept(reason, force=bool(against))]
 
 
 def _undecided(context: CommandContext) -> tuple[str, Sequence[str]]:
     most = LOOKS[-1]
     if context.replayed:
         again = f"gpuperf record --processes {most} -- {context.command}"
-        return "to decide it by more processes than this run has:", [again.rstrip()]
-    if context.processes < most:
-        again = f"pytest --gpuperf-processes {most} {context.command}"
-        return "to decide it by more processes:", [context.started(again.rstrip())]
-    again = f"pytest {context.command}"
-    return "to measure again, when nothing else runs there:", [context.started(again.rstrip())]
+        return "decide it with more processes than this run has:", [again.rstrip()]
+    fewer = context.processes < most
+    more = f"--gpuperf-processes {most} " if fewer else ""
+    what = "decide it with more processes:" if fewer else "measure again when nothing else runs:"
+    return what, [context.started(f"pytest {more}{context.command}".rstrip())]
 
 
 def _unreadable(result: Result) -> bool:

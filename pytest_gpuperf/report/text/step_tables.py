@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from pytest_gpuperf.catalogue import units
-from pytest_gpuperf.catalogue.metric_catalogue import ALWAYS, catalogue
+from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import printable
 from pytest_gpuperf.judge.interval import centre
 from pytest_gpuperf.judge.verdict import samples_by_phase
@@ -25,8 +25,6 @@ TIMES = ("kernel_time", "wall_time")
 COPY_TIMES = ("copy_time_h2d", "copy_time_d2h", "copy_time_d2d")
 OUTSIDE = "(outside)"
 """What is in no component."""
-MANY_METRICS = 20
-"""With more metrics than this, those that nothing depends on have no row in the terminal."""
 _TITLE = "configurations, relative to the first"
 
 SHOWN = ("cycles", "instructions")
@@ -88,22 +86,24 @@ def configurations(results: Sequence[Result], width: int, *, verbose: bool = Fal
     """One table of the configurations side by side, each against the first of them.
 
     The one named "baseline" is the first, whatever the order in which they were measured (under
-    pytest-xdist it is by chance). Empty when fewer than two configurations were measured, or the
-    table does not fit. Unless `verbose`, what is zero in all of them has no row, and of many
-    metrics only those that decide have one.
+    pytest-xdist it is by chance). Empty unless several configurations of one test were measured,
+    each once, and the table fits. Unless `verbose` it has the gated metrics that are not zero in
+    all of them.
     """
     named = [result.first for result in results if result.first.configuration]
     named.sort(key=lambda measurement: measurement.configuration != FIRST)
-    if len(named) < 2 or len({m.test.split("[")[0] for m in named}) > 1:
+    names = {measurement.configuration for measurement in named}
+    if len(names) < max(2, len(named)) or len({m.test.split("[")[0] for m in named}) > 1:
         return []
     values = [step_values([measurement]) for measurement in named]
-    brief = [
+    gated = {name for name, metric in catalogue().metrics.items() if metric.gated}
+    shown = [
         metric
-        for metric in shown_metrics(list(values[0]), verbose=verbose)
-        if verbose or any(configuration.get(metric) for configuration in values)
+        for metric in values[0]
+        if verbose or (metric in gated and any(one.get(metric) for one in values))
     ]
     rows = [["", *(measurement.configuration for measurement in named)]]
-    rows += [[metric, *_relative(metric, values)] for metric in brief]
+    rows += [[metric, *_relative(metric, values)] for metric in shown or values[0]]
     windows = [window_values(measurement) for measurement in named]
     for metric in SHOWN:
         if all(window.get(metric) for window in windows):
@@ -112,11 +112,7 @@ def configurations(results: Sequence[Result], width: int, *, verbose: bool = Fal
     texts = [_TITLE, *(table.aligned(row, widths, left=(0,), indent="") for row in rows)]
     if max(map(len, texts)) > width:
         return []
-    others = other_metrics(len(values[0]) - len(brief))
-    return [
-        *(Line(text, "heading" if text is _TITLE else "") for text in texts),
-        *table.wrapped_lines(others, width),
-    ]
+    return [Line(text, "heading" if text is _TITLE else "") for text in texts]
 
 
 def _relative(metric: str, values: Sequence[Mapping[str, float]]) -> Iterator[str]:
@@ -232,31 +228,6 @@ def _copy_time(values: Values, part: str) -> float | None:
 
 def _share(time: float, whole: float | None) -> float | None:
     return 100 * time / whole if whole else None
-
-
-def shown_metrics(metrics: Sequence[str], *, verbose: bool = False) -> list[str]:
-    """Those of `metrics` that have a row: all of them, unless there are many.
-
-    Of many, what may fail a test, the set core, and what no set of counters adds. `verbose`: all.
-    """
-    if verbose or len(metrics) <= MANY_METRICS:
-        return list(metrics)
-    return [metric for metric in metrics if not _extra(metric)]
-
-
-def other_metrics(count: int) -> str:
-    """Where the other `count` metrics are; "" where all are shown."""
-    if not count:
-        return ""
-    return f"{count} more: see -v, the run's file or --gpuperf-report"
-
-
-def _extra(name: str) -> bool:
-    known = catalogue()
-    metric = known.metrics.get(name)  # the verdict on kernels is on none of the catalogue's
-    if metric is None or metric.gated or not metric.chosen:
-        return False
-    return name not in known.sets[ALWAYS]
 
 
 def window_values(measurement: Measurement) -> dict[str, float]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -88,7 +88,7 @@ def fitted(rows: Sequence[Sequence[str]], width: int) -> tuple[list[str], list[l
     the other columns do not fit either, a row is the metric and its verdict, and the numbers below.
     """
     left, effect = (0, len(HEADINGS) - 1), HEADINGS.index("MDE")
-    return _laid_out(HEADINGS, rows, width, left, dispensable=effect, stacked=_stacked_verdict)
+    return _laid_out(HEADINGS, rows, width, left, dispensable=effect)
 
 
 def column_lines(
@@ -108,9 +108,7 @@ def column_lines(
     """
     if not rows:
         return []
-    heading, blocks = _laid_out(
-        headings, rows, width, left, dispensable=dispensable, below=below, stacked=_stacked
-    )
+    heading, blocks = _laid_out(headings, rows, width, left, dispensable=dispensable, below=below)
     return [
         *(Line(text, "heading") for text in heading),
         *(
@@ -127,7 +125,6 @@ def _laid_out(
     width: int,
     left: Collection[int],
     *,
-    stacked: Callable[[Sequence[str], Sequence[str], int], list[str]],
     dispensable: int | None = None,
     below: str = "",
 ) -> tuple[list[str], list[list[str]]]:
@@ -144,7 +141,7 @@ def _laid_out(
         return [aligned(headings, apart, left)], [
             [aligned(row, apart, left), *wrapped(row[last:], width, below)] for row in rows
         ]
-    return [], [stacked(headings, row, width) for row in rows]
+    return [], [_stacked(headings, row, width) for row in rows]
 
 
 def column_widths(rows: Sequence[Sequence[str]]) -> dict[int, int]:
@@ -179,19 +176,6 @@ def _stacked(headings: Sequence[str], row: Sequence[str], width: int) -> list[st
     return [
         *wrapped([f"{name}:"], width, indent),
         *wrapped([", ".join(named)], width, indent + INDENT),
-    ]
-
-
-def _stacked_verdict(_: Sequence[str], row: Sequence[str], width: int) -> list[str]:
-    metric, baseline, measured, change, tolerance, effect, verdict = row
-    parts = [measured] if baseline == NOTHING else [f"{baseline} -> {measured},"]
-    parts += [f"change {change},"] if change != NOTHING else []
-    parts += [f"tolerance {tolerance},"] if tolerance != NOTHING else []
-    parts += [f"MDE {effect}"] if effect != NOTHING else []
-    parts[-1] = parts[-1].removesuffix(",")
-    return [
-        *wrapped([f"{metric}:", verdict], width, INDENT),
-        *wrapped(parts, width, INDENT * 2),
     ]
 
 
@@ -251,11 +235,12 @@ def is_command(line: str) -> bool:
 def shortened(text: str, width: int) -> str:
     """`text` in at most `width` characters. Of a longer one the middle is left out.
 
-    What tells tests apart is mostly at the end: their parameters.
+    The parameters at the end are kept whole where they fit: they tell tests apart.
     """
     text = printable(text)
     if len(text) <= width:
         return text
     kept = max(width - len(_LEFT_OUT), 0)
-    end = (2 * kept + 2) // 3
+    end, parameters = (2 * kept + 2) // 3, len(text) - text.find("[")
+    end = max(end, parameters) if text.endswith("]") and parameters <= kept else end
     return (text[: kept - end] + _LEFT_OUT + text[len(text) - end :])[: max(width, 0)]

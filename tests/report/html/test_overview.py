@@ -146,7 +146,7 @@ def test_the_totals_have_the_skipped_and_the_unjudged_too() -> None:
         (2, "incomplete"),
     ]
     assert said.headline == "1 no-baseline, 1 unchanged, 2 incomplete"
-    assert said.judged == "judged: 1 of 2 measurements; 1 without a baseline"
+    assert said.judged == "judged: 1 of 2 measurements; 1 no baseline"
     said = of(replace(run_of(Outcome.UNCHANGED), skipped=skipped))
     assert said.headline == "1 unchanged, 2 incomplete"
 
@@ -243,7 +243,7 @@ def test_a_broken_expectation_is_bad_even_where_nothing_regressed() -> None:
     said = of(Run(1, "", "", made.measurements, made.verdicts, (broken,)))
     assert said.tone == "bad"
     assert said.headline == "1 broken, 1 unchanged"
-    assert "expected of cycles: a / b below 0.5: 0.7" in said.lead
+    assert "a / b: cycles 0.7, below 0.5: broken" in said.lead
     assert said.expected[0][0][-1] == "broken"
 
 
@@ -263,17 +263,25 @@ COMMANDS = {
 }
 
 
+def of_three_processes(outcome: Outcome) -> Run:
+    """A run of a test, of as many processes as an acceptance asks for."""
+    made = run_of(outcome)
+    (one,) = made.measurements
+    return replace(made, measurements=tuple(replace(one, process=f"p{n}") for n in range(3)))
+
+
 def test_what_to_type_next_follows_from_the_verdicts() -> None:
     for outcome, expected in COMMANDS.items():
-        assert commands(of(run_of(outcome))) == expected
+        assert commands(of(of_three_processes(outcome))) == expected
     # A session knows more than its run: its folder, say.
     known = CommandContext("--lf", run="../run.json")
-    accept = commands(of(run_of(Outcome.IMPROVED), context=known))
+    accept = commands(of(of_three_processes(Outcome.IMPROVED), context=known))
     assert accept == ['gpuperf update-baseline ../run.json --reason "..."']
 
 
 def test_without_a_gpu_nobody_is_told_to_look_for_kernels() -> None:
-    made = run([measurement(device=portable_device())], [verdict(outcome=Outcome.REGRESSED)])
+    on_cpu = [measurement(device=portable_device(), process=f"p{n}") for n in range(3)]
+    made = run(on_cpu, [verdict(outcome=Outcome.REGRESSED)])
     again = "pytest 'suites/meddpm/test_training.py::test_training_step[tf32]'"
     assert commands(of(made)) == [again, ACCEPT]
 

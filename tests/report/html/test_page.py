@@ -253,7 +253,8 @@ def test_figures_without_data_are_a_line_each() -> None:
 
 
 def test_the_commands_name_the_run() -> None:
-    text = html.unescape(page(run([measurement()], [verdict()]), "runs/my run.json"))
+    made = [measurement(process=f"p{number}") for number in range(3)]
+    text = html.unescape(page(run(made, [verdict()]), "runs/my run.json"))
     words = re.sub("<[^>]*>", "", text)
     assert "gpuperf update-baseline 'runs/my run.json' --reason" in words
 
