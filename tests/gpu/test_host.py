@@ -16,7 +16,7 @@ from pytest_gpuperf.measure.collector import Phases, Plan, Work
 from pytest_gpuperf.measure.cupti import library
 from pytest_gpuperf.measure.cupti.cupti_collector import CuptiCollector
 from pytest_gpuperf.measure.trace import compiled_kernels
-from pytest_gpuperf.model.measurement import STEP, KernelTable
+from pytest_gpuperf.model.measurement import KernelTable
 from tests import ROOT
 from tests.gpu.counted import collect, medians, series
 
@@ -71,24 +71,6 @@ def test_a_step_that_only_launches_waits_for_nothing_and_asks_for_no_memory() ->
     counted = counted_in(step)
     waits = [value for name, value in counted.items() if name.endswith("synchronizations")]
     assert (counted["launches"], waits, counted["driver_allocations"]) == (20, [0, 0, 0], 0)
-
-
-def test_phases_have_their_part_of_it() -> None:
-    x, phases = matrix(), Phases()
-
-    def step() -> None:
-        with phases.mark("forward"):
-            y = x.relu()
-        with phases.mark("backward"):
-            y.sum().item()
-            (y @ y).sum().item()
-
-    collected = collect(step, PLAN, phases)
-    forward, backward, whole = (medians(collected, p) for p in ("forward", "backward", STEP))
-    assert forward["launches"] == 1
-    assert forward["stream_synchronizations"] == 0
-    assert backward["stream_synchronizations"] == 2
-    assert forward["launches"] + backward["launches"] == whole["launches"]
 
 
 def test_memory_that_the_cache_lacks_is_asked_of_the_driver() -> None:

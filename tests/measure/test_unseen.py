@@ -142,19 +142,6 @@ def test_a_thread_counts_as_the_step_itself_does() -> None:
     assert itself["training", "operators"] == (11, 11)
 
 
-def test_a_thread_that_calls_no_operator_changes_nothing() -> None:
-    waiting = threading.Event()
-
-    def step() -> None:
-        thread = threading.Thread(target=waiting.wait)
-        thread.start()
-        product()
-        waiting.set()
-        thread.join()
-
-    assert not collected(step).unsupported
-
-
 def test_a_thread_that_refuses_hooks_has_no_saved_bytes() -> None:
     def step() -> None:
         joined(threading.Thread(target=lambda: torch.func.grad(torch.sum)(WEIGHT)))

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import distributed, nn
-from torch.nn.parallel import DistributedDataParallel
+from torch import distributed
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.measure.collector import Collected, Phases, Plan, Work
@@ -73,20 +72,6 @@ def summing(fake: Fake, *amounts: float) -> Callable[[], None]:
     return step
 
 
-def parallel(bucket_mb: float) -> Callable[[], object]:
-    """Forward and backward of four layers of 1 MiB, whose gradients C++ sums in such buckets."""
-    layers = nn.Sequential(*[nn.Linear(512, 512, bias=False) for _ in range(4)])
-    model = DistributedDataParallel(layers, bucket_cap_mb=bucket_mb)
-    given = torch.ones(1, 512)
-
-    def step() -> None:
-        model(given).sum().backward()
-
-    step()  # makes its buckets anew
-    step()
-    return step
-
-
 def gathered() -> None:
     distributed.all_gather_into_tensor(torch.empty(2), torch.ones(2))
 
@@ -109,11 +94,6 @@ def scattered() -> None:
 )
 def test_collectives_are_heard_of_once_each(step: Callable[[], object], collectives: int) -> None:
     assert begun_by(step) == collectives
-
-
-@pytest.mark.parametrize(("bucket_mb", "buckets"), [(25, 1), (1, 4)])
-def test_so_are_those_that_c_begins_in_backward(bucket_mb: float, buckets: int) -> None:
-    assert begun_by(parallel(bucket_mb)) == buckets
 
 
 def test_gradients_are_what_they_are_unheard() -> None:

@@ -190,18 +190,6 @@ def test_a_range_per_graph_and_per_stretch_in_every_pass(replay: object, fake: F
     assert torch.cuda.CUDAGraph.replay is replay
 
 
-def test_the_device_is_waited_for_before_every_mark(fake: Fake) -> None:
-    in_ranges(fake, Graph(10).replay, 1)
-    begun = fake.log.index("push stretch 0")
-    ended = fake.log.index("RangeProfilerStop")
-    marks = [line for line in fake.log[begun:ended] if line != "RangeProfilerPushRange"]
-    assert marks == [
-        *("push stretch 0", "synchronize", "RangeProfilerPopRange"),
-        *("push graph 0", "replay 10", "synchronize", "RangeProfilerPopRange"),
-        *("push stretch 1", "synchronize", "RangeProfilerPopRange"),
-    ]
-
-
 def test_another_number_of_graphs_than_the_trace_has_is_an_error(fake: Fake) -> None:
     for number in (1, 3):
         says = rf"the trace has {number} launches .* have 2 of torch\.cuda\.CUDAGraph\.replay"

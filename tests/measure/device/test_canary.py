@@ -96,17 +96,6 @@ def test_every_reading_is_of_repeats_and_nothing_is_left_behind(gpu: FakeGpu) ->
     assert gpu.log[-1] == "release"
 
 
-@pytest.mark.parametrize(
-    ("l2", "read"), [(62_914_560, 2**25), (50 << 20, 2**24), (4 << 20, 2**21), (2**20, 2**19)]
-)
-def test_the_l2_holds_what_is_read_of_it_and_dram_many_times_more(
-    gpu: FakeGpu, l2: int, read: int
-) -> None:
-    gpu.l2(l2)
-    canary.read("sm90", load_driver=gpu.load)
-    assert (gpu.reads("l2"), gpu.reads("dram")) == (read, 2**29)
-
-
 def test_what_moves_a_reading_and_what_does_not(gpu: FakeGpu) -> None:
     cases: tuple[tuple[Callable[[], object], dict[str, float]], ...] = (
         # What warms up does not count, and one slow repeat moves no median.
