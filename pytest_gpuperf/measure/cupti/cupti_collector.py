@@ -155,10 +155,9 @@ class CuptiCollector:
     def kernels(self, work: Work, metrics: Sequence[Metric]) -> KernelTable:
         """What the step launches, with the counters of every launch.
 
-        Of a step that launches CUDA graphs, with those of every graph (`launch_ranges.py`). Runs
-        the step in TRACES traces, once per pass, and twice to find the lines of code. Where
-        counters are refused, and of a rank, the table has names and times. Raises what the step
-        raises.
+        Runs the step in TRACES traces, once per pass, and twice to find the lines of code. Where
+        counters are refused, of a rank, and of a step that launches CUDA graphs, the table has
+        names and times. Raises what the step raises.
         """
         traced = self._traced_as_launched if work.together else self._traced
         with garbage_kept():
@@ -241,22 +240,18 @@ class KernelCounting:
         )
 
     def of(self, work: Work, metrics: Sequence[Metric], traced: Trace) -> KernelTable:
-        """The kernels of a step, of which there is a trace; of CUDA graphs, each of them as one.
+        """The kernels of a step, of which there is a trace; without counters where it has graphs.
 
         Raises CountersUnavailable and MeasurementError.
         """
+        if traced.has_graphs:
+            return launch_ranges.uncounted(traced)
         named = {m.name: hardware for m in metrics if (hardware := m.hardware_name(self.arch))}
-        graphs = len(traced.graphs)
         most = len(traced.counted) + _MORE_LAUNCHES
-        if graphs:
-            most = len(launch_ranges.range_names(graphs))
-        with self.session(tuple(named.values()), most, automatic=not graphs) as session:
+        with self.session(tuple(named.values()), most, automatic=True) as session:
             if not session.metrics:
                 return launch_ranges.uncounted(traced)
             chosen = [m for m in metrics if named.get(m.name) in session.metrics]
-            if graphs:
-                values = launch_ranges.counted_in_graphs(session, work, self.timer, graphs)
-                return launch_ranges.graph_table(traced, chosen, self.arch, values)
 
             def whole() -> None:
                 work.step()
@@ -288,7 +283,7 @@ class OwnInstructions:
         prepare(work, self.kernels.timer)
         with launch_ranges.collectives_begun() as begun:
             traced = self.traced(work.step, self.kernels.timer.synchronize)
-        if traced.graphs:
+        if traced.has_graphs:
             return {}, (Unsupported(name, "a CUDA graph is counted as one, collectives included"),)
         # Also after one of which nothing came: the other ranks execute the step once more.
         own = [self._once(work, traced, begun()) for _ in range(LEAST_ROUNDS)]
