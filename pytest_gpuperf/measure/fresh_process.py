@@ -20,8 +20,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import takewhile
@@ -185,21 +185,6 @@ def run_in_turn(
         for number, child in enumerate(children, 1):
             begins(number)
             yield child.finished(time_limit(), tick)
-
-
-@contextmanager
-def together(
-    arguments: Sequence[str], environments: Sequence[Mapping[str, str]], *, folder: Path
-) -> Iterator[list[FreshProcess]]:
-    """The same pytest in a process for each of these environments, at once.
-
-    Leaving the block ends them and all that they have started. For the rest see `run_pytest`.
-    """
-    with ExitStack() as started:
-        yield [
-            started.enter_context(FreshProcess(Start(arguments, folder, environment)))
-            for environment in environments
-        ]
 
 
 class FreshProcess:
@@ -478,15 +463,14 @@ def _signal(child: subprocess.Popen[bytes], number: int) -> bool:
 def ancestors(pid: int) -> list[int]:
     """The processes that this one descends from, the nearest first: a profiler may be between."""
     pids: list[int] = []
-    while (fields := _status(Path(f"/proc/{pid}/stat"))) and (pid := int(fields[1])):
+    while pid := _parent(pid):
         pids.append(pid)
     return pids
 
 
-def _status(file: Path) -> list[str]:
-    """State, parent, group and so on of a process, by its file in /proc; empty once it is gone."""
-    try:
-        text = file.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return []
-    return text.rpartition(")")[2].split()  # "pid (name) state parent ...", any name
+def _parent(pid: int) -> int:
+    """The process that has started this one, by its file in /proc; 0 once it is gone."""
+    with suppress(OSError):
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+        return int(text.rpartition(")")[2].split()[1])  # "pid (name) state parent ...", any name
+    return 0

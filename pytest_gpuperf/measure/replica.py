@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from typing import Any
 from pytest_gpuperf.errors import MeasurementError
 from pytest_gpuperf.measure import fresh_process
 from pytest_gpuperf.measure.collector import Collected, Collector, Plan, Progress, Work, each
-from pytest_gpuperf.measure.fresh_process import Finished, FreshProcess
+from pytest_gpuperf.measure.fresh_process import Finished, FreshProcess, Start
 from pytest_gpuperf.model.measurement import Device, Measurement
 
 VARIABLE = "GPUPERF_TASK"
@@ -233,10 +233,12 @@ class Replicas:
         _release_memory()
         with self.progress.aside(), tempfile.TemporaryDirectory(prefix="gpuperf-") as folder:
             arguments, told = self._told(task, Path(folder))
-            every = [{**told, **environment} for environment in environments]
-            folder_of_session = self._invocation.folder
-            with fresh_process.together(arguments, every, folder=folder_of_session) as started:
-                yield started
+            starts = [
+                Start(arguments, self._invocation.folder, {**told, **environment})
+                for environment in environments
+            ]
+            with ExitStack() as started:
+                yield [started.enter_context(FreshProcess(start)) for start in starts]
 
     def _measure(
         self,
@@ -258,7 +260,7 @@ class Replicas:
         with self.progress.aside(), tempfile.TemporaryDirectory(prefix="gpuperf-") as folder:
             arguments, told = self._told(task, Path(folder))
             environment = {**told, **self._added()}
-            start = fresh_process.Start(arguments, self._invocation.folder, environment)
+            start = Start(arguments, self._invocation.folder, environment)
             processes = fresh_process.run_in_turn(
                 [start] * count,
                 time_limit=lambda: self.time_limit,

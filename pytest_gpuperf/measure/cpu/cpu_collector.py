@@ -154,9 +154,7 @@ class CpuCollector:
         _counted(work, Losses(work), operators)
         if not Compilations().any:
             return operators.table()
-        work.begin()
-        trace = profile.trace(work.step, lambda: None, host=True)
-        return operators.table(graph_breaks(trace))
+        return operators.table(graph_breaks(_traced(work)))
 
 
 class HostTimes:
@@ -191,14 +189,18 @@ def _compiled(work: Work) -> dict[str, float]:
     compilations = Compilations()
     if not compilations.any:
         return compilations.counted(None)
-    work.begin()
-    return compilations.counted(profile.trace(work.step, lambda: None, host=True))
+    return compilations.counted(_traced(work))
 
 
 def _collectives(work: Work) -> tuple[float, Collectives]:
     """Nanoseconds of one execution in which a collective was under way; and of each by itself."""
+    return host_collectives(_traced(work))
+
+
+def _traced(work: Work) -> profile.Trace:
+    """One execution, with torch's operators and what was annotated."""
     work.begin()
-    return host_collectives(profile.trace(work.step, lambda: None, host=True))
+    return profile.trace(work.step, lambda: None, host=True)
 
 
 def _times(work: Work) -> tuple[float, float]:
