@@ -333,18 +333,15 @@ class TaskRunner:
 
         The settings say how long it took between the marks: with a profiler, the profiling.
         """
-        from pytest_gpuperf.measure.ncu.profiled_step import CudaMarks
+        from pytest_gpuperf.measure.ncu import profiled_step
 
         if work.name != self._task.name:
             return Collected(())
-        marks = CudaMarks()
         for _ in range(max(plan.warmup, 1)):
             work.reset()
             work.step()
         work.reset()
         before = time.perf_counter()
-        marks.begin()
-        with work.phases.heard_by(marks):
+        with profiled_step.marked():
             work.step()
-        marks.end()
         return Collected((), settings={PROFILED_S: round(time.perf_counter() - before, 3)})

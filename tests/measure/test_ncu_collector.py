@@ -142,20 +142,6 @@ def test_kernels_of_a_range_are_counted_by_kernel_replay(ncu: Ncu) -> None:
     assert [options["--replay-mode"] for options in ncu.options] == ["range", "kernel"]
 
 
-def test_phases_are_told_apart_by_their_ranges(ncu: Ncu) -> None:
-    def within(kernel: Mapping[str, str], phase: str) -> dict[str, str]:
-        return {**kernel, "nvtx": f"gpuperf step:gpuperf phase {phase}"}
-
-    rows = [within(KERNEL, "forward"), within(LONGER, "backward"), within(KERNEL, "backward")]
-    ncu.page = page(*rows)
-    samples = collected(ncu, replay="kernel").samples
-    assert {s.phase: s.values for s in samples if s.metric == "instructions"} == {
-        STEP: (9_400_000,),
-        "forward": (200_000,),
-        "backward": (9_200_000,),
-    }
-
-
 # How it is run
 
 

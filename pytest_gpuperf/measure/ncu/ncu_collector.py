@@ -52,8 +52,8 @@ class NcuCollector:
 
     `replicas` run the test again under a command; `replay` is how ncu repeats the step. The
     counters are of one execution, whatever the plan's rounds: ncu takes minutes where CUPTI takes
-    seconds. Under kernel replay they are sums over kernels that ran one at a time, and phases are
-    told apart; a range is counted as a whole.
+    seconds. Under kernel replay they are sums over kernels that ran one at a time; a range is
+    counted as a whole.
     """
 
     name = "ncu"
@@ -145,7 +145,7 @@ class NcuCollector:
         return known or KernelTable((), (), (), 0.0, mismatch="ncu's report has no durations")
 
     def _profile(self, work: Work, metrics: Sequence[Metric], replay: str) -> _Profiled:
-        """One execution under ncu: what was counted, by phase."""
+        """One execution under ncu: what was counted."""
         arch = self._device.arch
         executable = ncu_command.program(self._program)
         with tempfile.TemporaryDirectory(prefix="gpuperf-ncu-") as folder:
@@ -166,9 +166,8 @@ class NcuCollector:
                 refused[metric.name] = f"does not exist on {arch}"
             elif metric.name not in report.metrics:
                 refused[metric.name] = f"ncu has no {metric.hardware_name(arch)} on this GPU"
-        samples = (*step.samples, *profiled_step.phases_of(report))
         return _Profiled(
-            tuple(sample for sample in samples if sample.metric in wanted),
+            tuple(sample for sample in step.samples if sample.metric in wanted),
             tuple(Unsupported(m.name, refused[m.name]) for m in metrics if m.name in refused),
             step.kernels,
             {key: value for key, value in child.items() if key == replica.PROFILED_S},
