@@ -62,7 +62,7 @@ marks.marked = marked
 COUNTING = """
 from pytest_gpuperf.measure.collector import Collected
 from pytest_gpuperf.measure.cupti import cupti_collector as collector
-from pytest_gpuperf.measure.cupti import paper_window
+from pytest_gpuperf.measure.cupti import library, paper_window
 from pytest_gpuperf.errors import CountersUnavailable
 from pytest_gpuperf.model.measurement import PAPER_WINDOW, Sample, Window
 
@@ -82,7 +82,7 @@ class Counter(paper_window.WindowCounter):
 
 
 collector.CudaTimer = Timer
-collector.CuptiCollector.__init__.__kwdefaults__["load_cupti"] = nothing
+library.load = nothing
 paper_window.WindowCounter = Counter
 """
 """Counts windows without CUPTI."""

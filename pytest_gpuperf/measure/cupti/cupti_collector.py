@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,6 @@ from pytest_gpuperf.measure.cupti.counting import (
     phase_ranges,
 )
 from pytest_gpuperf.measure.cupti.range_session import RangeSession
-from pytest_gpuperf.measure.device import driver
 from pytest_gpuperf.measure.device.memory import CudaMemory
 from pytest_gpuperf.measure.execution import (
     CudaTimer,
@@ -69,16 +68,12 @@ class CuptiCollector:
         root: Path | None = None,
         timer: CudaTimer | None = None,
         memory: CudaMemory | None = None,
-        load_cupti: Callable[[], library.Cupti] = library.load,
-        load_driver: Callable[[], driver.Driver] = driver.load,
         traced: activity.Tracing = trace,
     ) -> None:
         self._device = device
         self._root = root or Path.cwd()
         self._timer = timer or CudaTimer()
         self._memory = memory or CudaMemory()
-        self._load_cupti = load_cupti
-        self._load_driver = load_driver
         self._traced = traced
 
     def device(self) -> Device:
@@ -97,7 +92,7 @@ class CuptiCollector:
     def software(self) -> dict[str, str]:
         """The version of CUPTI, where it is found."""
         try:
-            return {"cupti": self._load_cupti().release}
+            return {"cupti": library.load().release}
         except CountersUnavailable:
             return {}
 
@@ -211,15 +206,14 @@ class CuptiCollector:
         if not plan.metrics or plan.rounds < 1:
             return CountedStep({}, (), {})
         try:
-            cupti, cuda = self._load_cupti(), self._load_driver()
-            return Counting(self.device().arch, executions, cupti, cuda).of(plan, ranges)
+            return Counting(self.device().arch, executions).of(plan, ranges)
         except CountersUnavailable as error:
             unsupported = tuple(Unsupported(metric.name, str(error)) for metric in plan.metrics)
             return CountedStep({}, unsupported, {"passes": 0, "counter_passes": 0})
 
     @property
     def _kernels(self) -> KernelCounting:
-        return KernelCounting(self.device().arch, self._timer, self._load_cupti, self._load_driver)
+        return KernelCounting(self.device().arch, self._timer)
 
 
 @dataclass(frozen=True)
@@ -228,16 +222,6 @@ class KernelCounting:
 
     arch: str
     timer: CudaTimer
-    load_cupti: Callable[[], library.Cupti]
-    load_driver: Callable[[], driver.Driver]
-
-    def session(
-        self, metrics: Sequence[str], most: int, *, automatic: bool = False
-    ) -> RangeSession:
-        """One for these metrics, by NVIDIA's names, with room for so many ranges."""
-        return RangeSession(
-            metrics, most, automatic=automatic, cupti=self.load_cupti(), cuda=self.load_driver()
-        )
 
     def of(self, work: Work, metrics: Sequence[Metric], traced: Trace) -> KernelTable:
         """The kernels of a step, of which there is a trace; without counters where it has graphs.
@@ -248,7 +232,7 @@ class KernelCounting:
             return launch_ranges.uncounted(traced)
         named = {m.name: hardware for m in metrics if (hardware := m.hardware_name(self.arch))}
         most = len(traced.counted) + _MORE_LAUNCHES
-        with self.session(tuple(named.values()), most, automatic=True) as session:
+        with RangeSession(tuple(named.values()), most, automatic=True) as session:
             if not session.metrics:
                 return launch_ranges.uncounted(traced)
             chosen = [m for m in metrics if named.get(m.name) in session.metrics]
@@ -304,7 +288,7 @@ class OwnInstructions:
     def _between(self, work: Work, collectives: int) -> float:
         """The instructions of all that a step does between so many collectives."""
         hardware = _instructions().hardware_name(self.kernels.arch) or ""
-        with self.kernels.session((hardware,), collectives + 1) as session:
+        with RangeSession((hardware,), collectives + 1) as session:
             if session.unsupported:
                 raise MeasurementError(session.unsupported[0].reason)
             timer = self.kernels.timer

@@ -35,12 +35,7 @@ class Fake:
 
     def collector(self, device: Device = H200, **doubles: Any) -> CuptiCollector:
         """A collector that counts on this library; `doubles` stand in for torch and pytest."""
-        return CuptiCollector(
-            device,
-            load_cupti=lambda: self.cupti,
-            load_driver=lambda: self.cuda,
-            **{"timer": FakeTimer(self), **doubles},
-        )
+        return CuptiCollector(device, **{"timer": FakeTimer(self), **doubles})
 
     def set(self, what: str, value: int | str) -> None:
         """Calls fake_<what>; see the C file."""

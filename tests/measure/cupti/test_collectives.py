@@ -53,9 +53,7 @@ def begun_by(step: Callable[[], object]) -> int:
 
 def between_collectives(fake: Fake, step: Callable[[], object], collectives: int) -> Values:
     """The values of the stretches of `step`, in a session that has room for just these."""
-    with RangeSession(
-        (INSTRUCTIONS,), collectives + 1, cupti=fake.cupti, cuda=fake.cuda
-    ) as session:
+    with RangeSession((INSTRUCTIONS,), collectives + 1) as session:
         work, timer = Work(step, Phases()), FakeTimer(fake)
         return launch_ranges.counted_beside_collectives(session, work, timer, collectives)
 

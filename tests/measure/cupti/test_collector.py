@@ -11,6 +11,7 @@ import pytest
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import CountersUnavailable
 from pytest_gpuperf.measure.collector import Collector, Phases, Plan, Work
+from pytest_gpuperf.measure.cupti import library
 from pytest_gpuperf.measure.cupti.abi import ResultCode
 from pytest_gpuperf.measure.cupti.cupti_collector import CuptiCollector
 from pytest_gpuperf.model.metric import Metric
@@ -179,11 +180,13 @@ def test_without_permission_the_times_remain(collector: CuptiCollector, fake: Fa
         assert fake.alive == 0
 
 
-def test_without_cupti_the_times_remain(fake: Fake, timer: FakeTimer) -> None:
+def test_without_cupti_the_times_remain(
+    collector: CuptiCollector, fake: Fake, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def missing() -> None:
         raise CountersUnavailable("CUPTI was not found", "Install it")
 
-    collector = CuptiCollector(H200, timer=timer, load_cupti=missing)  # type: ignore[arg-type]
+    monkeypatch.setattr(library, "load", missing)
     collected = collector.collect(Step(fake).work, plan())
     assert values(collected)["step", "step_time"] == (5.0, 5.0, 5.0)
     assert collected.unsupported[0].reason == "CUPTI was not found. Install it"

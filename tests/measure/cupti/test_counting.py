@@ -21,7 +21,7 @@ CYCLES, THREADS, ADDITIONS = (METRICS[n] for n in ("cycles", "thread_instruction
 
 def counting(fake: Fake, work: Work) -> Counting:
     """Counts executions of this work on a scripted H200."""
-    return Counting("sm90", Executions(work, FakeTimer(fake), Memory()), fake.cupti, fake.cuda)
+    return Counting("sm90", Executions(work, FakeTimer(fake), Memory()))
 
 
 class Step:

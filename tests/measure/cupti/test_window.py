@@ -23,7 +23,7 @@ def counter(fake: Fake) -> WindowCounter:
     """What stands in the collector's place, over the scripted CUPTI, once the test has begun."""
     window = WindowCounter(Task(TEST, WINDOW, "step"), fake.collector(), FakeTimer(fake))
     assert (window.device(), window.software()) == (H200, {})
-    window.begin(fake.cupti, fake.cuda)
+    window.begin()
     return window
 
 
