@@ -31,8 +31,8 @@ from pytest_gpuperf.measure.execution import (
     garbage_kept,
     prepare,
 )
-from pytest_gpuperf.measure.trace import activity, compiled_kernels
-from pytest_gpuperf.measure.trace.profile import Trace, is_collective, trace
+from pytest_gpuperf.measure.trace import activity, compiled_kernels, profile
+from pytest_gpuperf.measure.trace.profile import Trace, is_collective
 from pytest_gpuperf.model.measurement import (
     STEP,
     Device,
@@ -55,26 +55,17 @@ class CuptiCollector:
     hardware metric is listed as unsupported, with the reason and the remedy.
 
     `device` is what `nvml.detect_device` finds, if not given; files of code are named relative to
-    `root`, by default the current folder. The rest is for tests.
+    `root`, by default the current folder.
     """
 
     name = "cupti"
     torch_device = "cuda"
 
-    def __init__(
-        self,
-        device: Device | None = None,
-        *,
-        root: Path | None = None,
-        timer: CudaTimer | None = None,
-        memory: CudaMemory | None = None,
-        traced: activity.Tracing = trace,
-    ) -> None:
+    def __init__(self, device: Device | None = None, *, root: Path | None = None) -> None:
         self._device = device
         self._root = root or Path.cwd()
-        self._timer = timer or CudaTimer()
-        self._memory = memory or CudaMemory()
-        self._traced = traced
+        self._timer = CudaTimer()
+        self._memory = CudaMemory()
 
     def device(self) -> Device:
         """The GPU that is measured. Raises CountersUnavailable where there is none."""
@@ -120,12 +111,12 @@ class CuptiCollector:
                 executions.repeat(plan.repetitions)
                 watch.lap("times_s")
             executions.end_with_all_streams()
-            active = activity.measured(executions, plan, self._traced, alone=not counted.series)
+            active = activity.measured(executions, plan, alone=not counted.series)
             watch.lap("activity_s" if active.settings else "")
             own: Series = {}
             lacking: tuple[Unsupported, ...] = ()
             if work.together:
-                own, lacking = OwnInstructions(self._kernels, self._traced).of(work)
+                own, lacking = OwnInstructions(self._kernels).of(work)
                 watch.lap("own_instructions_s")
         passes = int(counted.settings.get("passes", 0))
         least = executions.warm_ups + (LEAST_ROUNDS + bool(ranges)) * passes
@@ -154,7 +145,7 @@ class CuptiCollector:
         counters are refused, of a rank, and of a step that launches CUDA graphs, the table has
         names and times. Raises what the step raises.
         """
-        traced = self._traced_as_launched if work.together else self._traced
+        traced = _traced_as_launched if work.together else profile.trace
         with garbage_kept():
             traces = []
             for _ in each(work.progress, "tracing kernels", activity.TRACES, after=None):
@@ -172,9 +163,6 @@ class CuptiCollector:
             except MeasurementError as error:
                 table = launch_ranges.uncounted(traces[0], str(error))
             return self._located(launch_ranges.with_times(table, traces), work, traced)
-
-    def _traced_as_launched(self, *step: Any, **more: Any) -> Trace:
-        return self._traced(*step, **more).as_launched()
 
     def _located(self, table: KernelTable, work: Work, traced: activity.Tracing) -> KernelTable:
         """The same with the lines of code; as it is where they cannot be had.
@@ -258,7 +246,6 @@ class OwnInstructions:
     """
 
     kernels: KernelCounting
-    traced: activity.Tracing
 
     def of(self, work: Work) -> tuple[Series, tuple[Unsupported, ...]]:
         """A value per execution, or why there is none."""
@@ -266,7 +253,7 @@ class OwnInstructions:
         work.progress.begins("tracing kernels")
         prepare(work, self.kernels.timer)
         with launch_ranges.collectives_begun() as begun:
-            traced = self.traced(work.step, self.kernels.timer.synchronize)
+            traced = profile.trace(work.step, self.kernels.timer.synchronize)
         if traced.has_graphs:
             return {}, (Unsupported(name, "a CUDA graph is counted as one, collectives included"),)
         # Also after one of which nothing came: the other ranks execute the step once more.
@@ -307,6 +294,10 @@ class OwnInstructions:
             for launch in table.launches
             if launch.values and not is_collective(table.names[launch.name])
         )
+
+
+def _traced_as_launched(*step: Any, **more: Any) -> Trace:
+    return profile.trace(*step, **more).as_launched()
 
 
 def _instructions() -> Metric:

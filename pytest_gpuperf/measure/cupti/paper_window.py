@@ -29,13 +29,12 @@ CUPTI does to the launches of a pass that it has no room for."""
 class WindowCounter(TaskRunner):
     """In a collector's place, in a fresh process: counts the first launches of a test.
 
-    `begin` comes before the test's own set-up; `collect` executes the step once, as it comes. The
-    `timer` is for tests.
+    `begin` comes before the test's own set-up; `collect` executes the step once, as it comes.
     """
 
-    def __init__(self, task: Task, collector: Collector, timer: CudaTimer | None = None) -> None:
+    def __init__(self, task: Task, collector: Collector) -> None:
         super().__init__(task, collector)
-        self._timer = timer or CudaTimer()
+        self._timer = CudaTimer()
         self._session: RangeSession | None = None
         arch = self.device().arch
         core = catalogue().hardware_set("core")

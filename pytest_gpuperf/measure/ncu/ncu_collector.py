@@ -27,7 +27,7 @@ from pytest_gpuperf.measure.execution import (
 from pytest_gpuperf.measure.ncu import ncu_command, profiled_step
 from pytest_gpuperf.measure.ncu.profiled_step import Report
 from pytest_gpuperf.measure.replica import Replicas, Task
-from pytest_gpuperf.measure.trace import activity, profile
+from pytest_gpuperf.measure.trace import activity
 from pytest_gpuperf.model.measurement import (
     Device,
     KernelTable,
@@ -65,18 +65,13 @@ class NcuCollector:
         program: Path | None,
         replicas: Replicas,
         replay: str = ncu_command.RANGE,
-        *,
-        timer: CudaTimer | None = None,
-        memory: CudaMemory | None = None,
-        traced: activity.Tracing = profile.trace,
     ) -> None:
         self._device = device
         self._program = program
         self._replicas = replicas
         self._replay = replay
-        self._timer = timer or CudaTimer()
-        self._memory = memory or CudaMemory()
-        self._traced = traced
+        self._timer = CudaTimer()
+        self._memory = CudaMemory()
         self._kernels: dict[tuple[str, str], KernelTable] = {}
 
     def device(self) -> Device:
@@ -103,7 +98,7 @@ class NcuCollector:
             executions.repeat(plan.repetitions)
             executions.end_with_all_streams()
             watch.lap("times_s")
-            active = activity.measured(executions, plan, self._traced)
+            active = activity.measured(executions, plan)
             watch.lap("activity_s" if active.settings else "")
         try:
             profiled = self._profile(work, plan.metrics, self._replay)

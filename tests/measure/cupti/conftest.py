@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from pytest_gpuperf.measure.cupti import library as library_module
+from pytest_gpuperf.measure.cupti import paper_window
 from pytest_gpuperf.measure.cupti.library import load
 from pytest_gpuperf.measure.device import driver
 from tests.measure.cupti.fake import Fake, FakeTimer
@@ -31,6 +32,8 @@ def fake(loaded: Fake, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fake]:
     """The scripted CUPTI, as if it had just been loaded; a test leaves nothing open in it."""
     monkeypatch.setattr(library_module, "load", lambda: loaded.cupti)
     monkeypatch.setattr(driver, "load", lambda: loaded.cuda)
+    monkeypatch.setattr(paper_window, "CudaTimer", lambda: FakeTimer(loaded))
+    loaded.patch = monkeypatch
     yield loaded
     loaded.reset()
 

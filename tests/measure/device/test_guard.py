@@ -34,6 +34,22 @@ def test_a_reading_has_what_the_gpu_offers(install: Install) -> None:
     assert guard.read() == Reading()
 
 
+def test_only_reasons_that_slow_the_device_are_named(install: Install) -> None:
+    for bits, reasons in (
+        (0x00, ()),
+        (IDLE, ()),
+        (APPLICATION_CLOCKS | DISPLAY_CLOCKS, ()),
+        (0x08, ("hardware slowdown",)),
+        (0x10, ("sync boost",)),
+        (0x40, ("hardware thermal slowdown",)),
+        (0x80, ("hardware power brake",)),
+        (IDLE | 0x04 | 0x20, ("software power cap", "software thermal slowdown")),
+        (1 << 40, ()),  # a reason of some future driver
+    ):
+        install(Library([Gpu(reasons=bits)]))
+        assert guard.read().throttle_reasons == reasons, hex(bits)
+
+
 def test_in_a_mig_instance_clocks_are_the_gpus_and_processes_its_own(install: Install) -> None:
     instance = Instance("MIG-1111", processes=[FAR])
     install(Library([Gpu(mig=True, instances=[instance], processes=[FAR, FAR + 1])]))
