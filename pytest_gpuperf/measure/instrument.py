@@ -548,7 +548,7 @@ def collector_for(
         return NcuCollector(gpu, settings.ncu, replicas, settings.ncu_replay)
     from pytest_gpuperf.measure.cupti.cupti_collector import CuptiCollector
 
-    return CuptiCollector(gpu, root=settings.root)
+    return CuptiCollector(gpu, settings.root)
 
 
 def check_architecture(wanted: str, device: Device, replay: Path | None = None) -> None:

@@ -12,9 +12,8 @@ import torch
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import UnsoundStep
 from pytest_gpuperf.measure.collector import Collected, Components, Phases, Plan, Work
-from pytest_gpuperf.measure.cupti.cupti_collector import CuptiCollector
 from pytest_gpuperf.model.measurement import STEP
-from tests.gpu.counted import medians
+from tests.gpu.counted import collector, medians
 
 pytestmark = pytest.mark.gpu
 
@@ -32,7 +31,7 @@ def collected(step: Callable[[], object], components: Components | None = None) 
     """What the traces of `step` show; no counter is read."""
     work = Work(step, Phases(), components=components or Components())
     plan = Plan(metrics=(), repetitions=1, warmup=1, activity=ACTIVITY, components=True)
-    shown = CuptiCollector().collect(work, plan)
+    shown = collector().collect(work, plan)
     assert shown.unsupported == ()
     return shown
 

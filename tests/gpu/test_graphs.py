@@ -8,9 +8,8 @@ import pytest
 import torch
 
 from pytest_gpuperf.measure.collector import Phases, Work
-from pytest_gpuperf.measure.cupti.cupti_collector import CuptiCollector
 from pytest_gpuperf.model.measurement import KernelTable
-from tests.gpu.counted import CORE, captured
+from tests.gpu.counted import CORE, captured, collector
 
 pytestmark = pytest.mark.gpu
 
@@ -42,7 +41,7 @@ class Replaying:
 
 def kernels(step: Callable[[], object]) -> KernelTable:
     """The kernel table of `step`, for which the core metrics are asked."""
-    return CuptiCollector().kernels(Work(step, Phases()), CORE)
+    return collector().kernels(Work(step, Phases()), CORE)
 
 
 def test_graphs_and_kernels_beside_them_have_names_and_times() -> None:

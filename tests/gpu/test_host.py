@@ -14,11 +14,10 @@ from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import CountersUnavailable
 from pytest_gpuperf.measure.collector import Phases, Plan, Work
 from pytest_gpuperf.measure.cupti import library
-from pytest_gpuperf.measure.cupti.cupti_collector import CuptiCollector
 from pytest_gpuperf.measure.trace import compiled_kernels
 from pytest_gpuperf.model.measurement import KernelTable
 from tests import ROOT
-from tests.gpu.counted import collect, medians, series
+from tests.gpu.counted import collect, collector, medians, series
 
 pytestmark = pytest.mark.gpu
 
@@ -112,7 +111,7 @@ def test_without_the_right_to_read_counters_times_and_the_host_are_measured_all_
 
 
 def table_of(step: Callable[[], object]) -> KernelTable:
-    return CuptiCollector(root=ROOT).kernels(Work(step, Phases()), PLAN.metrics)
+    return collector().kernels(Work(step, Phases()), PLAN.metrics)
 
 
 def line_of(function: Callable[..., object], text: str) -> str:

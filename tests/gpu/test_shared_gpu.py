@@ -81,16 +81,19 @@ def test_worker(gpuperf):
         worker.join()
 """
 COUNTING = """
+from pathlib import Path
+
 import torch
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import GpuperfError
 from pytest_gpuperf.measure.collector import Phases, Plan, Work
 from pytest_gpuperf.measure.cupti.cupti_collector import CuptiCollector
+from pytest_gpuperf.measure.device import nvml
 
 factor = torch.rand(2048, 2048, device="cuda")
 plan = Plan(metrics=catalogue().hardware_set("core"), rounds=20)
 work = Work(lambda: [factor @ factor for _ in range(100)], Phases())
-collector = CuptiCollector()
+collector = CuptiCollector(nvml.detect_device(), Path())
 print("busy", flush=True)
 while True:
     try:

@@ -54,30 +54,20 @@ class CuptiCollector:
     are asked for. Where counters cannot be read, the times are returned all the same and every
     hardware metric is listed as unsupported, with the reason and the remedy.
 
-    `device` is what `nvml.detect_device` finds, if not given; files of code are named relative to
-    `root`, by default the current folder.
+    `device` is what `nvml.detect_device` finds; files of code are named relative to `root`.
     """
 
     name = "cupti"
     torch_device = "cuda"
 
-    def __init__(self, device: Device | None = None, *, root: Path | None = None) -> None:
+    def __init__(self, device: Device, root: Path) -> None:
         self._device = device
-        self._root = root or Path.cwd()
+        self._root = root
         self._timer = CudaTimer()
         self._memory = CudaMemory()
 
     def device(self) -> Device:
-        """The GPU that is measured. Raises CountersUnavailable where there is none."""
-        if self._device is None:
-            from pytest_gpuperf.measure.device import nvml
-
-            self._device = nvml.detect_device()
-        if self._device is None:
-            raise CountersUnavailable(
-                "no NVIDIA GPU was found",
-                "Check `nvidia-smi` and CUDA_VISIBLE_DEVICES, or measure with another collector",
-            )
+        """The GPU that is measured."""
         return self._device
 
     def software(self) -> dict[str, str]:

@@ -15,6 +15,7 @@ from pytest_gpuperf.measure.device.driver import Driver
 from pytest_gpuperf.measure.execution import CudaTimer
 from pytest_gpuperf.measure.trace import profile
 from pytest_gpuperf.measure.trace.activity import Tracing
+from tests import ROOT
 from tests.examples import H200
 
 
@@ -44,7 +45,7 @@ class Fake:
         """A collector that counts on this library, and times and traces as these say."""
         self.patch.setattr(cupti_collector, "CudaTimer", lambda: timer or FakeTimer(self))
         self.patch.setattr(profile, "trace", traced)
-        return CuptiCollector(H200)
+        return CuptiCollector(H200, ROOT)
 
     def set(self, what: str, value: int | str) -> None:
         """Calls fake_<what>; see the C file."""
