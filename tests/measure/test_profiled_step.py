@@ -74,13 +74,6 @@ def test_a_range_is_not_taken_for_a_kernel() -> None:
 # What results say
 
 
-def test_the_alu_has_another_name_on_sm90(tmp_path: Path) -> None:
-    ours = "sm__pipe_alu_cycles_active.avg.pct_of_peak_sustained_active"
-    others = "sm__inst_executed_pipe_alu.avg.pct_of_peak_sustained_active"
-    report = of(tmp_path, {**KERNEL, ours: "12.50", others: "99"})
-    assert report.rows[0].values["int_alu_utilization"] == 12.5
-
-
 def test_the_architecture_is_the_compute_capability(tmp_path: Path) -> None:
     pairs = {"7.0": "sm70", "8.9": "sm89", "10.0": "sm100", "12.0": "sm120"}
     for said, arch in pairs.items():

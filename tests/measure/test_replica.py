@@ -222,16 +222,6 @@ def test_nor_is_it_from_the_environment(
     assert processes.added == [{"PYTEST_ADDOPTS": "-q"}]
 
 
-def test_it_is_told_what_its_session_holds_for_it_when_it_starts(processes: Processes) -> None:
-    gpus = ["GPU-a"]
-    invocation = Invocation((), FOLDER)
-    made = Replicas(invocation, 60.0, Heard(), lambda: {"GPUS": ",".join(gpus)})
-    made.measurements(TEST, "step", 1)
-    gpus.append("GPU-b")
-    made.run(Task(TEST, WINDOW))
-    assert processes.added == [{"GPUS": "GPU-a"}, {"GPUS": "GPU-a,GPU-b"}]
-
-
 # Tasks
 
 

@@ -263,7 +263,7 @@ class Slow(TensorDataset):
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-@pytest.mark.parametrize(("workers", "persistent"), [(2, False), (2, True), (0, False)])
+@pytest.mark.parametrize(("workers", "persistent"), [(2, True), (0, False)])
 def test_what_a_loader_does_is_said(workers: int, persistent: bool) -> None:
     loader = DataLoader(Slow(WEIGHT), num_workers=workers, persistent_workers=persistent)
 

@@ -10,12 +10,11 @@ import pytest
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import CountersUnavailable
-from pytest_gpuperf.measure.collector import Collector, Phases, Plan, Work
+from pytest_gpuperf.measure.collector import Phases, Plan, Work
 from pytest_gpuperf.measure.cupti import library
 from pytest_gpuperf.measure.cupti.abi import ResultCode
 from pytest_gpuperf.measure.cupti.cupti_collector import CuptiCollector
 from pytest_gpuperf.model.metric import Metric
-from tests.examples import H200
 from tests.heard_progress import Heard
 from tests.measure.cupti.fake import Fake, FakeTimer
 from tests.measure.stand_ins import values
@@ -60,13 +59,6 @@ def plan(
     *metrics: Metric, rounds: int = 2, repetitions: int | None = None, warmup: int = 1
 ) -> Plan:
     return Plan(metrics or (CYCLES, IPC), rounds, repetitions=repetitions, warmup=warmup)
-
-
-def test_it_is_a_collector(collector: CuptiCollector) -> None:
-    as_declared: Collector = collector
-    assert (as_declared.name, as_declared.torch_device) == ("cupti", "cuda")
-    assert as_declared.device() == H200
-    assert as_declared.software()["cupti"] == "13.0.1"
 
 
 def test_times_and_counters_of_the_step_and_its_phases(

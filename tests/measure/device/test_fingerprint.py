@@ -111,16 +111,6 @@ def test_revision_is_the_short_hash_and_whether_a_tracked_file_was_changed(
     assert fingerprint.revision(repository, repository.parent / "elsewhere") == f"{clean}+dirty"
 
 
-@needs_git
-def test_no_revision_outside_a_repository_and_before_the_first_commit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
-    assert fingerprint.revision(tmp_path) == ""
-    subprocess.run(["git", "-C", str(tmp_path), "init", "-q"], check=True)
-    assert fingerprint.revision(tmp_path) == ""
-
-
 def test_no_revision_without_git_or_from_one_that_hangs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
