@@ -21,7 +21,7 @@ from pytest_gpuperf.errors import MeasurementError
 from pytest_gpuperf.measure.collector import Collected, Plan, Work, each, samples_of
 from pytest_gpuperf.measure.device.fingerprint import cpu_model
 from pytest_gpuperf.measure.device.nvml import portable_device
-from pytest_gpuperf.measure.execution import Losses, garbage_kept, warm_ups
+from pytest_gpuperf.measure.execution import Losses, Series, garbage_kept, warm_ups
 from pytest_gpuperf.measure.trace import profile
 from pytest_gpuperf.measure.trace.activity import Collectives, checked, host_collectives
 from pytest_gpuperf.measure.trace.host_calls import Compilations, graph_breaks
@@ -53,8 +53,6 @@ _LETTING_GO_S = 0.05
 """Other threads, as gloo's are, let go of a result a moment after the step has it."""
 
 _NO_TRACE = "there is no GPU whose activity could be traced"
-
-_Series = dict[tuple[str, str], list[float]]
 
 
 class CpuCollector:
@@ -104,7 +102,7 @@ class CpuCollector:
         for _ in warm_ups(work, plan, compiling, rounds + repetitions):
             work.begin()
             losses.add(work.step())
-        series: _Series = {}
+        series: Series = {}
         unsupported, differing = _count(work, rounds, series, losses, repetitions)
         timed = each(work.progress, "timing", repetitions)
         times = [_times(work) for _ in timed]
@@ -226,7 +224,7 @@ def _component_times(work: Work, repetitions: int) -> list[dict[str, float]]:
 
 
 def _count(
-    work: Work, rounds: int, series: _Series, losses: Losses, after: int
+    work: Work, rounds: int, series: Series, losses: Losses, after: int
 ) -> tuple[tuple[Unsupported, ...], dict[str, Scalar]]:
     """Appends the portable counts of `rounds` executions to `series`, whole step first.
 
