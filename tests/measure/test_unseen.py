@@ -258,7 +258,7 @@ class Slow(TensorDataset):
     """Whose elements take their time."""
 
     def __getitem__(self, index: int) -> tuple[torch.Tensor, ...]:
-        busy(0.02)
+        busy(0.005)
         return (self.tensors[0][index],)
 
 
