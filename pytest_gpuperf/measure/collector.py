@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from pytest_gpuperf.errors import MeasurementError
 from pytest_gpuperf.model.measurement import (
@@ -286,6 +286,20 @@ class KernelCollector(Protocol):
     def kernels(self, work: Work, metrics: Sequence[Metric]) -> KernelTable:
         """Runs the step for it. What could not be counted is said in the table's `mismatch`."""
         ...
+
+
+@contextmanager
+def replaced(owner: Any, name: str, value: object) -> Iterator[None]:
+    """`owner` has `value` by this name in the block, and afterwards what it had."""
+    before = vars(owner).get(name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        if before is None:
+            delattr(owner, name)
+        else:
+            setattr(owner, name, before)
 
 
 def samples_of(series: dict[tuple[str, str], list[float]]) -> tuple[Sample, ...]:

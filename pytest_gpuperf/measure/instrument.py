@@ -134,15 +134,10 @@ class Measurer(ABC):
 class Instrument(Measurer):
     """Where a session's measurements come from: a device, one of several ranks, or a run file."""
 
-    @property
-    @abstractmethod
-    def device(self) -> Device:
-        """The device that is measured."""
-
-    @property
-    @abstractmethod
-    def torch_device(self) -> str:
-        """Where the step's tensors belong: "cuda" or "cpu"."""
+    device: Device
+    """The device that is measured."""
+    torch_device: str
+    """Where the step's tensors belong: "cuda" or "cpu"."""
 
     def begin(self) -> None:
         """A test begins: for what counts from there on. Raises CountersUnavailable."""
@@ -176,6 +171,8 @@ class DeviceInstrument(Instrument):
         self._windows = windows
         self._gpus = gpus
         self._collector = collector
+        self.device = collector.device()
+        self.torch_device = collector.torch_device
         self._root = root
         self._baselines = baselines
         self._parent = parent
@@ -184,16 +181,6 @@ class DeviceInstrument(Instrument):
         self._machine: Machine | None = None
         self._canary: Canary | None = None
         self._canary_at = -math.inf
-
-    @cached_property
-    def device(self) -> Device:
-        """The device that is measured."""
-        return self._collector.device()
-
-    @property
-    def torch_device(self) -> str:
-        """Where the step's tensors belong: "cuda" or "cpu"."""
-        return self._collector.torch_device
 
     def measure(self, subject: Subject, work: Work, plan: Plan) -> tuple[Measurement, ...]:
         """The measurement of `subject`.
@@ -215,7 +202,7 @@ class DeviceInstrument(Instrument):
             process=PROCESS,
             configuration=subject.configuration,
             workload=subject.workload,
-            samples=_ordered(samples),
+            samples=ordered(samples),
             unsupported=collected.unsupported,
             fingerprint=Fingerprint(
                 device=self.device,
@@ -237,7 +224,7 @@ class DeviceInstrument(Instrument):
             launched=collected.launched,
             tolerance=subject.tolerance,
             peers=(
-                (Peer("rank", self.device, _ordered(samples), conditions, collected.collectives),)
+                (Peer("rank", self.device, ordered(samples), conditions, collected.collectives),)
                 if work.together
                 else ()
             ),
@@ -394,11 +381,7 @@ class RecordedRun(Instrument):
                 f"{file}: this run was measured on {' and on '.join(devices)}. Each has baselines "
                 "of its own: replay the runs of one device at a time"
             )
-
-    @property
-    def device(self) -> Device:
-        """The device that the run was measured on."""
-        return self._measurements[0].fingerprint.device
+        self.device = self._measurements[0].fingerprint.device
 
     def measure(self, subject: Subject, *_: object) -> tuple[Measurement, ...]:
         """The measurements of `subject`, one per process. Raises UsageFailure where there are none.
@@ -447,7 +430,7 @@ def _extremes(samples: tuple[Sample, ...]) -> Iterator[Sample]:
                 yield Sample(STEP, f"{_WALL_TIME}_{name}", (float(of(sample.values)),))
 
 
-def _ordered(samples: Sequence[Sample]) -> tuple[Sample, ...]:
+def ordered(samples: Sequence[Sample]) -> tuple[Sample, ...]:
     """The whole step first, then the phases as they occurred; metrics as the catalogue has them."""
     phases = [STEP, *dict.fromkeys(sample.phase for sample in samples)]
     names = list(catalogue().metrics)
@@ -548,7 +531,7 @@ def collector_for(
         return NcuCollector(gpu, settings.ncu, replicas, settings.ncu_replay)
     from pytest_gpuperf.measure.cupti.cupti_collector import CuptiCollector
 
-    return CuptiCollector(gpu, root=settings.root)
+    return CuptiCollector(gpu, settings.root)
 
 
 def check_architecture(wanted: str, device: Device, replay: Path | None = None) -> None:

@@ -22,7 +22,7 @@ from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import GpuperfError, MeasurementError, UnsoundStep, UsageFailure
 from pytest_gpuperf.measure.barrier import ENDED, STOPPED, RankClient, Rendezvous
 from pytest_gpuperf.measure.collector import Plan, Progress, Rounds, Work, each
-from pytest_gpuperf.measure.instrument import Instrument, Measurer, Subject
+from pytest_gpuperf.measure.instrument import Instrument, Measurer, Subject, ordered
 from pytest_gpuperf.measure.rank_states import RankGroup
 from pytest_gpuperf.measure.replica import RANKS, Replicas, Task
 from pytest_gpuperf.measure.trace.profile import is_collective
@@ -30,7 +30,6 @@ from pytest_gpuperf.model.measurement import (
     PAPER_WINDOW,
     RANK_COUNT,
     STEP,
-    Device,
     KernelTable,
     Measurement,
     Peer,
@@ -203,20 +202,11 @@ class RankInstrument(Instrument):
                 "under torchrun"
             )
         self._own = own
+        self.device, self.torch_device = own.device, own.torch_device
         self._kernels = rank.kernels or settings.kernels == "always"
         self.launcher: RankLauncher | None = None
         """Starts the fresh ranks that look at kernels, where these did not."""
         self.others = OtherRanks(rank, settings.time_limit, tell)
-
-    @property
-    def device(self) -> Device:
-        """The device that this rank measures."""
-        return self._own.device
-
-    @property
-    def torch_device(self) -> str:
-        """Where the step's tensors belong: "cuda" or "cpu"."""
-        return self._own.torch_device
 
     def measure(self, subject: Subject, work: Work, plan: Plan) -> tuple[Measurement, ...]:
         """The measurement of `subject`.
@@ -442,7 +432,6 @@ def joined(ranks: Sequence[Measurement]) -> Measurement:
     )
     by_rank = [{(s.phase, s.metric): s.values for s in peer.samples} for peer in peers]
     known = catalogue().metrics
-    names = list(known)
     samples: list[Sample] = []
     for phase, metric in dict.fromkeys(key for one in by_rank for key in one):
         if known[metric].hardware:
@@ -451,12 +440,10 @@ def joined(ranks: Sequence[Measurement]) -> Measurement:
         worst = min if known[metric].direction is Direction.HIGHER else max
         paired = zip(*values, strict=False)  # a rank may have been executed more often
         samples.append(Sample(phase, metric, tuple(worst(once) for once in paired)))
-    phases = [*dict.fromkeys(sample.phase for sample in samples)]
-    samples.sort(key=lambda s: (phases.index(s.phase), names.index(s.metric)))
     workload = {**first.workload, RANK_COUNT: len(ranks)}
     tables = [one.kernels for one in ranks if one.kernels is not None]
     kernels = joined_tables(tables) if len(tables) == len(ranks) else None
-    return replace(first, samples=tuple(samples), peers=peers, workload=workload, kernels=kernels)
+    return replace(first, samples=ordered(samples), peers=peers, workload=workload, kernels=kernels)
 
 
 def joined_tables(tables: Sequence[KernelTable]) -> KernelTable:

@@ -15,15 +15,15 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from pytest_gpuperf.errors import MeasurementError
 from pytest_gpuperf.measure import fresh_process
 from pytest_gpuperf.measure.collector import Collected, Collector, Plan, Progress, Work, each
-from pytest_gpuperf.measure.fresh_process import Finished, FreshProcess
+from pytest_gpuperf.measure.fresh_process import Finished, FreshProcess, Start
 from pytest_gpuperf.model.measurement import Device, Measurement
 
 VARIABLE = "GPUPERF_TASK"
@@ -208,22 +208,24 @@ class Replicas:
         # Only what counts by itself is sent without a profiler: the paper's window.
         self.progress.begins(f"{profiler or 'the paper window'} in a fresh process")
         _release_memory()
-        with self.progress.aside(), tempfile.TemporaryDirectory(prefix="gpuperf-") as folder:
-            arguments, told = self._told(task, Path(folder))
+        with self._apart(task, {**self._added(), **(environment or {})}) as start:
             finished = fresh_process.run_pytest(
-                arguments,
-                folder=self._invocation.folder,
+                start.arguments,
+                folder=start.folder,
                 under=under,
                 time_limit=self.time_limit,
-                environment={**told, **self._added(), **(environment or {})},
+                environment=start.environment,
                 tick=lambda _: self.progress.goes_on(),
             )
         return self._in_time(finished, task, under)
 
-    def _told(self, task: Task, folder: Path) -> tuple[list[str], dict[str, str]]:
-        """Arguments and environment of a process with this task, which writes to `folder` alone."""
-        arguments, apart = self._invocation.apart(folder)
-        return arguments, {**apart, VARIABLE: json.dumps(asdict(task))}
+    @contextmanager
+    def _apart(self, task: Task, added: Mapping[str, str]) -> Iterator[Start]:
+        """What a process with this task is started with, which writes to a folder of its own."""
+        with self.progress.aside(), tempfile.TemporaryDirectory(prefix="gpuperf-") as folder:
+            arguments, apart = self._invocation.apart(Path(folder))
+            environment = {**apart, VARIABLE: json.dumps(asdict(task)), **added}
+            yield Start(arguments, self._invocation.folder, environment)
 
     @contextmanager
     def together(
@@ -231,12 +233,10 @@ class Replicas:
     ) -> Iterator[list[FreshProcess]]:
         """A fresh process for each environment, at once, all with this task."""
         _release_memory()
-        with self.progress.aside(), tempfile.TemporaryDirectory(prefix="gpuperf-") as folder:
-            arguments, told = self._told(task, Path(folder))
-            every = [{**told, **environment} for environment in environments]
-            folder_of_session = self._invocation.folder
-            with fresh_process.together(arguments, every, folder=folder_of_session) as started:
-                yield started
+        with self._apart(task, {}) as start, ExitStack() as started:
+            every = [{**start.environment, **of_rank} for of_rank in environments]
+            starts = [replace(start, environment=environment) for environment in every]
+            yield [started.enter_context(FreshProcess(one)) for one in starts]
 
     def _measure(
         self,
@@ -255,10 +255,7 @@ class Replicas:
             _release_memory()
 
         task = Task(test)
-        with self.progress.aside(), tempfile.TemporaryDirectory(prefix="gpuperf-") as folder:
-            arguments, told = self._told(task, Path(folder))
-            environment = {**told, **self._added()}
-            start = fresh_process.Start(arguments, self._invocation.folder, environment)
+        with self._apart(task, self._added()) as start:
             processes = fresh_process.run_in_turn(
                 [start] * count,
                 time_limit=lambda: self.time_limit,
@@ -331,18 +328,15 @@ class TaskRunner:
 
         The settings say how long it took between the marks: with a profiler, the profiling.
         """
-        from pytest_gpuperf.measure.ncu.profiled_step import CudaMarks
+        from pytest_gpuperf.measure.ncu import profiled_step
 
         if work.name != self._task.name:
             return Collected(())
-        marks = CudaMarks()
         for _ in range(max(plan.warmup, 1)):
             work.reset()
             work.step()
         work.reset()
         before = time.perf_counter()
-        marks.begin()
-        with work.phases.heard_by(marks):
+        with profiled_step.marked():
             work.step()
-        marks.end()
         return Collected((), settings={PROFILED_S: round(time.perf_counter() - before, 3)})

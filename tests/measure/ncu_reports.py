@@ -69,13 +69,12 @@ def without(kernel: Mapping[str, str], *names: str) -> dict[str, str]:
 
 
 def page(*kernels: Mapping[str, str], fails: str = "") -> str:
-    """A report with these kernels; "nvtx" of a kernel is the range around it."""
+    """A report with these kernels."""
     results = [
         {
             "name": kernel["name"],
             "workload": kernel["workload"],
-            "nvtx": [kernel["nvtx"]] if "nvtx" in kernel else [],
-            "texts": without(kernel, "name", "workload", "nvtx"),
+            "texts": without(kernel, "name", "workload"),
         }
         for kernel in kernels
     ]

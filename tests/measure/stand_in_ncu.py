@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 HOME = Path(__file__).resolve().parent
-FLAGS = {"--nvtx", "--force-overwrite"}
+FLAGS = {"--force-overwrite"}
 
 
 def main() -> int:

@@ -41,12 +41,6 @@ class Action:
         # A text is no number: only who asks for one finds out.
         return SimpleNamespace(as_string=lambda: text, as_double=lambda: float(text))
 
-    def nvtx_state(self) -> SimpleNamespace | None:
-        """The ranges of the default domain; None without --nvtx."""
-        names = tuple(self._result["nvtx"])
-        domain = having(name="<default domain>", push_pop_ranges=names, start_end_ranges=())
-        return having(domains=(0,), domain_by_id=domain) if names else None
-
 
 def load_report(file: str) -> SimpleNamespace:
     """The results in `file` as one range."""

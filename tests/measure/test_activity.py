@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import lzma
 from collections.abc import Sequence
 
 import pytest
@@ -30,10 +28,8 @@ from pytest_gpuperf.measure.trace.profile import (
     Trace,
     trace,
 )
-from tests import ROOT
 from tests.measure.traces import call, component, copy, fill, kernel, launched
 
-H200 = ROOT / "tests" / "data" / "h200-kernels"
 TO_DEVICE, TO_HOST = "HtoD (Pinned -> Device)", "DtoH (Device -> Pinned)"
 
 
@@ -205,26 +201,6 @@ def test_overlap_is_the_share_of_the_copies_time_in_which_a_kernel_runs() -> Non
     )
 
 
-def test_bytes_by_direction_and_memory_of_the_host() -> None:
-    values = of(
-        copy(0, 1, TO_DEVICE, 1),
-        copy(1, 1, TO_DEVICE, 10),
-        copy(2, 1, "HtoD (Pageable -> Device)", 100),
-        copy(3, 1, TO_HOST, 1000),
-        copy(4, 1, "DtoH (Device -> Pageable)", 10_000),
-        copy(5, 1, "DtoD (Device -> Device)", 100_000),
-        copy(6, 1, "HtoH (Pinned -> Pinned)", 1_000_000),
-    )
-    assert {n: v for n, v in values.items() if "bytes" in n} == {
-        "copy_bytes_h2d_pinned": 11,
-        "copy_bytes_h2d_pageable": 100,
-        "copy_bytes_d2h_pinned": 1000,
-        "copy_bytes_d2h_pageable": 10_000,
-        "copy_bytes_d2d": 100_000,
-    }
-    assert values["copies"] == 6
-
-
 def test_where_there_is_nothing_to_divide_there_is_no_share() -> None:
     assert not {"copy_overlap", "launch_gaps", "launch_gap_median"} & set(of(kernel(0, 5)))
     shows([], kernel_time=0, launches=0, gpu_span=0)
@@ -253,33 +229,3 @@ def test_unions_are_what_counting_every_moment_finds(
     if some:
         span = set(range(int(min(e.begin for e in some)), int(max(e.end for e in some))))
         assert values_of_step(some).get("launch_gaps", 0) == len(span - covered(some))
-
-
-# Recorded on an H200: one step each
-
-
-def recorded(name: str) -> Trace:
-    """What was traced, with the launches' correlation ids."""
-    content = json.loads(lzma.decompress((H200 / f"{name}.json.xz").read_bytes()))
-    rows = [dict(zip(content["columns"], row, strict=True)) for row in content["launches"]]
-    kinds = {"kernel": "kernel", "copy": "gpu_memcpy", "fill": "gpu_memset"}
-    return Trace(
-        [
-            {
-                "cat": kinds[row["kind"]],
-                "name": content["names"][row["name"]],
-                "ts": row["start_us"],
-                "dur": row["duration_us"],
-                "args": {"correlation": row["correlation"]},
-            }
-            for row in rows
-        ]
-    )
-
-
-def test_a_recorded_graph_is_one_launch_whose_kernels_follow_each_other_at_once() -> None:
-    values = values_of_step(recorded("graph").activities)
-    # Four kernels and a fill, of which the last kernel was launched by itself.
-    assert (values["launches"], values["graph_launches"]) == (2, 1)
-    assert values["gpu_idle"] < 0.2
-    assert values["kernel_time"] == pytest.approx(2_786_581)

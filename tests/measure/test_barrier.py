@@ -18,8 +18,6 @@ import pytest
 from pytest_gpuperf.errors import MeasurementError, UnsoundStep, UsageFailure
 from pytest_gpuperf.measure import barrier, rank_states
 from pytest_gpuperf.measure.barrier import ENDED, RankClient, Rendezvous
-from pytest_gpuperf.measure.rank_states import ABSENT
-from tests.waiting import wait_for
 
 PATIENCE = 20.0
 
@@ -135,13 +133,6 @@ def test_a_rank_that_dies_is_at_fault_and_not_one_that_complains_of_it(table: Ta
     os.close(until)
 
 
-def test_a_rank_that_is_not_there_in_time_is_named(table: Table) -> None:
-    held = table.holds(3, time_limit=0.2)
-    zero, one, _ = table.ranks(3)
-    assert at_once("round 1", zero, one)[0].startswith("rank 2 did not come out for 0 s")
-    assert (held.known.at_fault, held.known.hang) == ([2], True)
-
-
 def test_a_rank_that_is_stuck_in_the_step_when_all_stop_is_ended(
     table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -170,14 +161,6 @@ def test_a_name_is_held_once_and_no_rank_waits_forever_where_none_holds_it(table
     table.holds(2)
     with pytest.raises(UsageFailure, match="another --master-port"):
         table.holds(2)
-
-
-def test_a_rank_is_one_process(table: Table) -> None:
-    held = table.holds(1)
-    first = RankClient(table.name, 0, PATIENCE)
-    wait_for(lambda: held.known.ranks[0].state is not ABSENT, "the first to come")
-    second = RankClient(table.name, 0, PATIENCE)
-    assert at_once("round 1", second, first) == [ENDED, None]
 
 
 def test_a_rank_that_leaves_while_another_is_in_the_step_is_named(

@@ -8,8 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import FrameType, SimpleNamespace
-from typing import Any
+from types import FrameType
 
 import pytest
 import torch
@@ -18,12 +17,11 @@ from torch import Tensor, nn
 from pytest_gpuperf.measure.trace import call_sites, profile
 from pytest_gpuperf.measure.trace.call_sites import (
     FrameFinder,
-    function_of,
     with_call_sites,
     with_idle_sites,
 )
 from pytest_gpuperf.measure.trace.profile import Spans, Trace
-from pytest_gpuperf.model.measurement import BACKWARD, CallSite, KernelTable, Launch
+from pytest_gpuperf.model.measurement import CallSite, KernelTable, Launch
 from tests import ROOT
 from tests.measure.stand_ins import line_of
 
@@ -121,26 +119,6 @@ def test_a_place_that_is_no_place_is_there_once(monkeypatch: pytest.MonkeyPatch)
     assert len(made.sites) == len({*made.sites})
 
 
-def waiting() -> None:
-    NET(FACTOR).sum().item()
-
-
-def test_a_wait_has_the_line_of_the_operator_that_waits() -> None:
-    def waits(run: Callable[[], object], synchronize: Callable[[], None], **_: object) -> Trace:
-        events = [*profile.trace(run, synchronize, host=True).events]
-        item = [e for e in events if e.get("name") == "aten::_local_scalar_dense"][-1]
-        made = {"ts": item["ts"], "dur": 0.1, "cat": "cuda_runtime"}
-        late = {**made, "ts": max(float(e["ts"]) for e in events if "dur" in e) + 1e6}
-        events.append({**made, "name": "cudaStreamSynchronize"})
-        # The profiler's own, after the step.
-        return Trace([*events, {**late, "name": "cudaDeviceSynchronize"}])
-
-    made = with_call_sites(NONE, ROOT, waiting, lambda: None, waits)
-    (call,) = made.calls
-    assert (call.name, call.count) == ("cudaStreamSynchronize", 1)
-    assert made.sites[call.site].function == "waiting"
-
-
 def test_waits_that_are_no_operators_have_their_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     spans = Spans("")
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: spans.moment("waited"))
@@ -220,15 +198,6 @@ def test_time_without_work_is_that_of_the_line_at_which_the_host_is_seen(
     assert "Net.busy" in {made.sites[part.site].function for part in made.idle_at}
 
 
-def test_before_python_3_11_a_method_has_the_class_of_its_object() -> None:
-    def frame(**variables: object) -> Any:
-        code = SimpleNamespace(co_name="forward")
-        return SimpleNamespace(f_code=code, f_locals=variables)
-
-    assert function_of(frame(self=NET)) == "Net.forward"
-    assert function_of(frame(x=1)) == "forward"
-
-
 def test_a_file_outside_of_all_projects_is_named_by_its_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -237,20 +206,3 @@ def test_a_file_outside_of_all_projects_is_named_by_its_folder(
     assert FrameFinder(ROOT).named(alone) == ""
     monkeypatch.setattr(call_sites, "_TEMPORARY", "/nowhere")
     assert FrameFinder(ROOT).named(alone) == alone.name
-
-
-def test_in_a_thread_of_the_engines_own_what_is_computed_again_ends_at_the_engine() -> None:
-    """As on a GPU, where no frame of that thread is who called backward."""
-    found = []
-
-    def again() -> None:
-        registry = call_sites.CallSiteRegistry(ROOT)
-        found.append(registry._of_backward(SimpleNamespace(_sequence_nr=lambda: 0)))
-
-    thread = threading.Thread(target=again)
-    thread.start()
-    thread.join()
-    (site,) = found
-    assert site.function.endswith("again")
-    assert {one.function for one in site.callers} == {BACKWARD}
-    assert site.backward

@@ -100,8 +100,3 @@ def test_lines_of_what_another_checkout_compiled_are_those_of_this_one(
     stack = f'  File "{file.format(root=tmp_path)}", line 2, in attend\n    return 1\n'
     found = compiled_kernels.innermost(stack, FrameFinder(tmp_path))
     assert found == ((line, "attend") if line else None)
-
-
-def test_without_a_compiler_nothing_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "torch._inductor.output_code", raising=False)
-    assert compiled_kernels.sites(FrameFinder(ROOT)) == {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import math
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -19,8 +18,6 @@ from pytest_gpuperf.measure.execution import (
     CudaTimer,
     Executions,
     Losses,
-    Stopwatch,
-    garbage_kept,
 )
 from pytest_gpuperf.model.measurement import STEP
 from tests.heard_progress import Heard
@@ -165,23 +162,6 @@ def test_a_loss_that_changes_after_the_warm_up_stops_the_measurement() -> None:
     executions.warm_up(Plan(()))
     with pytest.raises(UnsoundStep, match=r"the losses 0\.5 and 0\.6"):
         executions.repeat(None)
-
-
-def test_garbage_is_not_collected_within_the_block() -> None:
-    assert gc.isenabled()
-    with garbage_kept():
-        assert not gc.isenabled()
-        with garbage_kept():
-            pass
-        assert not gc.isenabled()
-    assert gc.isenabled()
-
-
-def test_a_stopwatch_counts_from_the_last_lap_and_in_total(monkeypatch: pytest.MonkeyPatch) -> None:
-    moments = iter((10.0, 11.5, 13.0))
-    monkeypatch.setattr("time.perf_counter", lambda: next(moments))
-    watch = Stopwatch()
-    assert (watch.lap(), watch.lap(), watch.total()) == (1.5, 1.5, 3.0)
 
 
 class Gpu:

@@ -423,13 +423,6 @@ def test_the_window_is_that_of_a_fresh_process_which_is_quoted_where_it_fails(
             instrument.with_window(made, work(test=TEST))
 
 
-def test_who_cannot_do_more_says_so_or_leaves_it(tmp_path: Path) -> None:
-    instrument = DeviceInstrument(ScriptedCollector(CYCLES), tmp_path)
-    made = once(instrument)
-    assert instrument.with_kernels(made, work(), PLAN) is made
-    assert instrument.with_window(made, work()) is made
-
-
 def test_the_extremes_of_wall_times_are_reported_by_themselves(tmp_path: Path) -> None:
     collector = ScriptedCollector(Sample("step", "wall_time", (3.0, 1.0, 2.0)), CYCLES)
     made = once(DeviceInstrument(collector, tmp_path), Plan((), extremes=True))

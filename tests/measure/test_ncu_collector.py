@@ -21,11 +21,12 @@ from pytest_gpuperf.measure.collector import (
     Work,
 )
 from pytest_gpuperf.measure.fresh_process import Finished
-from pytest_gpuperf.measure.ncu import ncu_command
+from pytest_gpuperf.measure.ncu import ncu_collector, ncu_command
 from pytest_gpuperf.measure.ncu.ncu_collector import NcuCollector
 from pytest_gpuperf.measure.replica import PROFILED, Replicas, Task
-from pytest_gpuperf.measure.trace.activity import ENOUGH_NS, Tracing
-from pytest_gpuperf.measure.trace.profile import Trace, trace
+from pytest_gpuperf.measure.trace import profile
+from pytest_gpuperf.measure.trace.activity import ENOUGH_NS
+from pytest_gpuperf.measure.trace.profile import Trace
 from pytest_gpuperf.model.measurement import STEP, Sample
 from tests.examples import H200, measurement, run
 from tests.heard_progress import Heard
@@ -73,14 +74,15 @@ class Ncu(Replicas):
 
 @pytest.fixture
 def ncu(monkeypatch: pytest.MonkeyPatch) -> Ncu:
-    """A stand-in for ncu, whose reports are read in this process."""
+    """A stand-in for ncu, whose reports are read in this process, beside a scripted clock."""
     read_here(monkeypatch)
+    monkeypatch.setattr(ncu_collector, "CudaTimer", Timer)
     return Ncu()
 
 
-def collector(ncu: Ncu, replay: str = "range", traced: Tracing = trace) -> NcuCollector:
+def collector(ncu: Ncu, replay: str = "range") -> NcuCollector:
     """A collector that runs the stand-in."""
-    return NcuCollector(H200, Path("/opt/ncu"), ncu, replay, timer=Timer(), traced=traced)
+    return NcuCollector(H200, Path("/opt/ncu"), ncu, replay)
 
 
 def work(step: Callable[[], object] = lambda: None) -> Work:
@@ -142,20 +144,6 @@ def test_kernels_of_a_range_are_counted_by_kernel_replay(ncu: Ncu) -> None:
     assert [options["--replay-mode"] for options in ncu.options] == ["range", "kernel"]
 
 
-def test_phases_are_told_apart_by_their_ranges(ncu: Ncu) -> None:
-    def within(kernel: Mapping[str, str], phase: str) -> dict[str, str]:
-        return {**kernel, "nvtx": f"gpuperf step:gpuperf phase {phase}"}
-
-    rows = [within(KERNEL, "forward"), within(LONGER, "backward"), within(KERNEL, "backward")]
-    ncu.page = page(*rows)
-    samples = collected(ncu, replay="kernel").samples
-    assert {s.phase: s.values for s in samples if s.metric == "instructions"} == {
-        STEP: (9_400_000,),
-        "forward": (200_000,),
-        "backward": (9_200_000,),
-    }
-
-
 # How it is run
 
 
@@ -201,21 +189,22 @@ def test_without_permission_or_ncu_times_are_left(
     assert [entry.metric for entry in brought.unsupported] == [metric.name for metric in CORE]
     assert "NVreg_RestrictProfilingToAdminUsers=0" in brought.unsupported[0].reason
     monkeypatch.setattr(ncu_command, "find", lambda: None)
-    without = NcuCollector(H200, None, ncu, timer=Timer())
+    without = NcuCollector(H200, None, ncu)
     brought = without.collect(work(), Plan(CORE))
     assert "--gpuperf-ncu PROGRAM" in brought.unsupported[0].reason
     with pytest.raises(CountersUnavailable):
         ncu_command.program(None)
 
 
-def test_traces_are_taken_here_beside_the_times(ncu: Ncu) -> None:
+def test_traces_are_taken_here_beside_the_times(ncu: Ncu, monkeypatch: pytest.MonkeyPatch) -> None:
     def traced(step: Callable[[], object], *_: object, **__: object) -> Trace:
         step()
         return Trace([*launched(10, ENOUGH_NS / 1e3, 1), *launched(20, 6, 2)])
 
     ncu.page = RANGES[0].read_text()
+    monkeypatch.setattr(profile, "trace", traced)
     launches = catalogue().metrics["launches"]
-    brought = collector(ncu, traced=traced).collect(work(), Plan(CORE, activity=(launches,)))
+    brought = collector(ncu).collect(work(), Plan(CORE, activity=(launches,)))
     (sample,) = (sample for sample in brought.samples if sample.metric == "launches")
     assert (sample.phase, sample.values) == (STEP, (2.0,))
 

@@ -11,8 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from pytest_gpuperf.errors import UsageFailure
 from pytest_gpuperf.measure import barrier
@@ -31,7 +29,7 @@ from pytest_gpuperf.measure.ranks import (
 from pytest_gpuperf.measure.trace.activity import host_collectives
 from pytest_gpuperf.measure.trace.profile import Trace
 from pytest_gpuperf.model.measurement import STEP, Measurement, Peer
-from tests.examples import H200, default_settings, measurement, samples_of
+from tests.examples import H200, default_settings, measurement
 from tests.kernel_steps import table
 from tests.measure.traces import annotated
 from tests.scripted_collector import ScriptedCollector
@@ -214,18 +212,6 @@ def test_other_collectives_on_another_rank_tell_nothing_of_waiting() -> None:
     assert [s.metric for s in joined([rank({"launches": [1.0]})] * 2).samples] == ["launches"]
 
 
-@given(
-    st.lists(st.lists(st.floats(1.0, 1e9), min_size=3, max_size=3), min_size=2, max_size=8),
-)
-def test_nobody_waits_less_than_nothing_and_of_each_collective_one_not_at_all(
-    durations: list[list[float]],
-) -> None:
-    for place in range(3):
-        waits = peer_waits([peer(all_reduce=(own[place],)) for own in durations])
-        assert min(own for (own,) in waits) == 0
-        assert all(own >= 0 for (own,) in waits)
-
-
 def test_a_collective_takes_on_each_rank_what_it_takes_on_the_one_that_comes_last() -> None:
     first = table(("gemm", 90.0), ("ncclDevKernel_AllReduce", 50.0), ("ncclKernel_Gather", 5.0))
     other = table(("gemm", 130.0), ("ncclDevKernel_AllReduce", 10.0), ("ncclKernel_Gather", 8.0))
@@ -254,11 +240,3 @@ def test_gloos_collectives_are_those_that_it_annotates() -> None:
     assert taken == 55_000.0
     reduced, gathered = (30_000.0, 10_000.0), (25_000.0,)
     assert durations == {"gloo:all_reduce": reduced, "gloo:all_gather": gathered}
-
-
-def test_the_joined_measurement_comes_back_from_its_file_as_it_was() -> None:
-    from pytest_gpuperf.storage import files
-
-    whole = joined([rank({"step_time": [1.0]}, {"all_reduce": (5.0,)})] * 2)
-    assert files.adapter(Measurement).validate_json(files.to_json(whole)) == whole
-    assert samples_of({"step_time": [1.0]})[0] in whole.peers[0].samples

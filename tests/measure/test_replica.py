@@ -6,6 +6,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import pytest
 
 from pytest_gpuperf.errors import MeasurementError
 from pytest_gpuperf.measure import fresh_process, replica
-from pytest_gpuperf.measure.collector import Collected, Phases, Plan, Work
+from pytest_gpuperf.measure.collector import Phases, Plan, Work
 from pytest_gpuperf.measure.fresh_process import Finished, Start
 from pytest_gpuperf.measure.ncu import profiled_step
 from pytest_gpuperf.measure.replica import (
@@ -221,16 +222,6 @@ def test_nor_is_it_from_the_environment(
     assert processes.added == [{"PYTEST_ADDOPTS": "-q"}]
 
 
-def test_it_is_told_what_its_session_holds_for_it_when_it_starts(processes: Processes) -> None:
-    gpus = ["GPU-a"]
-    invocation = Invocation((), FOLDER)
-    made = Replicas(invocation, 60.0, Heard(), lambda: {"GPUS": ",".join(gpus)})
-    made.measurements(TEST, "step", 1)
-    gpus.append("GPU-b")
-    made.run(Task(TEST, WINDOW))
-    assert processes.added == [{"GPUS": "GPU-a"}, {"GPUS": "GPU-a,GPU-b"}]
-
-
 # Tasks
 
 
@@ -265,46 +256,21 @@ def test_the_task_comes_as_it_is_and_only_once(monkeypatch: pytest.MonkeyPatch) 
         assert replica.own_task() is None
 
 
-class Marks:
-    """Notes what it is told."""
-
-    def __init__(self) -> None:
-        self.diary: list[str] = []
-
-    def begin(self) -> None:
-        self.diary.append("begin")
-
-    def end(self) -> None:
-        self.diary.append("end")
-
-    def enter(self, phase: str) -> None:
-        self.diary.append(f"enter {phase}")
-
-    def leave(self, phase: str) -> None:
-        self.diary.append(f"leave {phase}")
-
-
-def executed(task: Task, marks: Marks) -> Collected:
-    """What a process with this task brings back from a step of one phase."""
-    phases = Phases()
-
-    def step() -> None:
-        with phases.mark("forward"):
-            marks.diary.append("step")
-
-    runner = TaskRunner(task, ScriptedCollector())
-    assert (runner.device(), runner.torch_device, runner.software()) == (H200, "cuda", {})
-    return runner.collect(Work(step, phases, lambda: marks.diary.append("reset")), Plan(()))
-
-
 def test_a_task_runs_the_step_warmed_up_and_marked(monkeypatch: pytest.MonkeyPatch) -> None:
-    marked = ["begin", "enter forward", "step", "leave forward", "end"]
-    for task, done in (
-        (Task(TEST, PROFILED, "other"), []),
-        (Task(TEST, PROFILED, "step"), ["reset", "step", "reset", *marked]),
-    ):
-        marks = Marks()
-        monkeypatch.setattr(profiled_step, "CudaMarks", lambda marks=marks: marks)
-        collected = executed(task, marks)
-        assert (marks.diary, collected.samples) == (done, ())
+    diary: list[str] = []
+
+    @contextmanager
+    def marked() -> Iterator[None]:
+        diary.append("begin")
+        yield
+        diary.append("end")
+
+    monkeypatch.setattr(profiled_step, "marked", marked)
+    work = Work(lambda: diary.append("step"), Phases(), lambda: diary.append("reset"))
+    for name, done in (("other", []), ("step", ["reset", "step", "reset", "begin", "step", "end"])):
+        diary.clear()
+        runner = TaskRunner(Task(TEST, PROFILED, name), ScriptedCollector())
+        assert (runner.device(), runner.torch_device, runner.software()) == (H200, "cuda", {})
+        collected = runner.collect(work, Plan(()))
+        assert (diary, collected.samples) == (done, ())
         assert set(collected.settings or {}) == ({PROFILED_S} if done else set())

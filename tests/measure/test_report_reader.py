@@ -28,7 +28,7 @@ def ncu(tmp_path: Path) -> Path:
 
 def test_what_the_module_reads_comes_out_of_its_process(tmp_path: Path, ncu: Path) -> None:
     # An average without a value is not a number.
-    odd = {**LONGER, "l1tex__t_sector_hit_rate.pct": "nan", "nvtx": "gpuperf step"}
+    odd = {**LONGER, "l1tex__t_sector_hit_rate.pct": "nan"}
     file = written(tmp_path, page(KERNEL, odd, RANGE))
     report = profiled_step.read(file, ncu)
     assert (report.file, report.arch, report.device) == (file, "sm90", "NVIDIA H200")
@@ -37,7 +37,6 @@ def test_what_the_module_reads_comes_out_of_its_process(tmp_path: Path, ncu: Pat
     assert (first.where, first.name) == ("result 0", "add(int, float)")
     assert (first.grid, first.block, first.gpu) == ((1024, 2, 1), (128, 1, 1), "0")
     assert (third.grid, third.block) == (None, None)
-    assert (first.nvtx, second.nvtx) == ((), ("gpuperf step",))
     assert (first.values["l1_hit_rate"], "l1_hit_rate" in second.values) == (50.25, False)
     assert report_reader.load(KERNELS, ncu, ["dram__bytes.sum"])[0].values == {
         "dram__bytes.sum": 2_066_688

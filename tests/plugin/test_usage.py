@@ -36,10 +36,10 @@ def test_a_corrupted_baseline_is_named_with_its_entry_and_kept(a100: Project) ->
     a100.accept()
     file = a100.root / BASELINE / "test_steps.yaml"
     whole = file.read_text(encoding="utf-8")
-    file.write_text(whole.replace("schema: 1", "schema: 99", 1), encoding="utf-8")
+    file.write_text(whole.replace("schema: 2", "schema: 99", 1), encoding="utf-8")
     before = file.read_bytes()
     text = refused(a100.run("--gpuperf-missing=record"))
-    assert "test_steps.yaml: schema: schema version 99 is not 1" in text
+    assert "test_steps.yaml: schema: schema version 99 is not 2" in text
     assert file.read_bytes() == before
     assert not a100.run_files()
     # It does not matter where nothing is judged, nor does that of another suite.

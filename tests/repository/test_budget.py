@@ -19,7 +19,6 @@ from pytest_gpuperf.measure.cpu.cpu_collector import CpuCollector
 from suites.convnext_ddpm.configurations import CONFIGURATIONS
 from suites.meddpm.optimizations import composed
 from tests import ROOT
-from tests.examples import H200
 from tests.measure.cupti.conftest import fake, fake_library, loaded
 from tests.measure.cupti.fake import Fake
 from tests.plugin.projects import Project
@@ -49,7 +48,7 @@ def executions(
 
 
 def test_a_step_is_executed_as_often_as_the_budget_says(fake: Fake) -> None:
-    cupti = partial(executions, fake.collector(H200), fake=fake)
+    cupti = partial(executions, fake.collector(), fake=fake)
     assert BUDGET["executions"] == {
         "cupti": cupti(),
         "cupti, with phases": cupti("forward", "backward"),

@@ -21,7 +21,7 @@ from pytest_gpuperf.errors import MeasurementError
 from pytest_gpuperf.measure.collector import Collected, Plan, Work, each, samples_of
 from pytest_gpuperf.measure.device.fingerprint import cpu_model
 from pytest_gpuperf.measure.device.nvml import portable_device
-from pytest_gpuperf.measure.execution import Losses, garbage_kept, warm_ups
+from pytest_gpuperf.measure.execution import Losses, Series, garbage_kept, warm_ups
 from pytest_gpuperf.measure.trace import profile
 from pytest_gpuperf.measure.trace.activity import Collectives, checked, host_collectives
 from pytest_gpuperf.measure.trace.host_calls import Compilations, graph_breaks
@@ -53,8 +53,6 @@ _LETTING_GO_S = 0.05
 """Other threads, as gloo's are, let go of a result a moment after the step has it."""
 
 _NO_TRACE = "there is no GPU whose activity could be traced"
-
-_Series = dict[tuple[str, str], list[float]]
 
 
 class CpuCollector:
@@ -104,7 +102,7 @@ class CpuCollector:
         for _ in warm_ups(work, plan, compiling, rounds + repetitions):
             work.begin()
             losses.add(work.step())
-        series: _Series = {}
+        series: Series = {}
         unsupported, differing = _count(work, rounds, series, losses, repetitions)
         timed = each(work.progress, "timing", repetitions)
         times = [_times(work) for _ in timed]
@@ -154,9 +152,7 @@ class CpuCollector:
         _counted(work, Losses(work), operators)
         if not Compilations().any:
             return operators.table()
-        work.begin()
-        trace = profile.trace(work.step, lambda: None, host=True)
-        return operators.table(graph_breaks(trace))
+        return operators.table(graph_breaks(_traced(work)))
 
 
 class HostTimes:
@@ -191,14 +187,18 @@ def _compiled(work: Work) -> dict[str, float]:
     compilations = Compilations()
     if not compilations.any:
         return compilations.counted(None)
-    work.begin()
-    return compilations.counted(profile.trace(work.step, lambda: None, host=True))
+    return compilations.counted(_traced(work))
 
 
 def _collectives(work: Work) -> tuple[float, Collectives]:
     """Nanoseconds of one execution in which a collective was under way; and of each by itself."""
+    return host_collectives(_traced(work))
+
+
+def _traced(work: Work) -> profile.Trace:
+    """One execution, with torch's operators and what was annotated."""
     work.begin()
-    return host_collectives(profile.trace(work.step, lambda: None, host=True))
+    return profile.trace(work.step, lambda: None, host=True)
 
 
 def _times(work: Work) -> tuple[float, float]:
@@ -224,7 +224,7 @@ def _component_times(work: Work, repetitions: int) -> list[dict[str, float]]:
 
 
 def _count(
-    work: Work, rounds: int, series: _Series, losses: Losses, after: int
+    work: Work, rounds: int, series: Series, losses: Losses, after: int
 ) -> tuple[tuple[Unsupported, ...], dict[str, Scalar]]:
     """Appends the portable counts of `rounds` executions to `series`, whole step first.
 

@@ -32,6 +32,7 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 from torch.utils.flop_counter import flop_registry
 
 from pytest_gpuperf.errors import UnsoundStep
+from pytest_gpuperf.measure.collector import replaced
 from pytest_gpuperf.measure.trace.call_sites import CallSiteRegistry, uncompiled
 from pytest_gpuperf.model.measurement import (
     GRAPH_BREAK,
@@ -331,20 +332,6 @@ def _refusals_heard_by(counter: StepCounter) -> Iterator[None]:
 
     with replaced(_AUTOGRAD, "_saved_tensors_hooks_disable", refuse):
         yield
-
-
-@contextmanager
-def replaced(owner: Any, name: str, value: object) -> Iterator[None]:
-    """`owner` has `value` by this name in the block, and afterwards what it had."""
-    before = vars(owner).get(name)
-    setattr(owner, name, value)
-    try:
-        yield
-    finally:
-        if before is None:
-            delattr(owner, name)
-        else:
-            setattr(owner, name, before)
 
 
 _OF_OPERATOR = ("flops", "copies", "layout_copies", "layout_copy_bytes", MADE_BYTES)

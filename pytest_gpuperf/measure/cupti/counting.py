@@ -22,9 +22,7 @@ from typing import Any
 
 from pytest_gpuperf.errors import MeasurementError
 from pytest_gpuperf.measure.collector import Plan, Progress, Work, each
-from pytest_gpuperf.measure.cupti import library
 from pytest_gpuperf.measure.cupti.range_session import RangeSession, Values
-from pytest_gpuperf.measure.device import driver
 from pytest_gpuperf.measure.execution import (
     CudaTimer,
     Executions,
@@ -78,8 +76,6 @@ class Counting:
 
     arch: str
     executions: Executions
-    cupti: library.Cupti
-    cuda: driver.Driver
 
     def of(self, plan: Plan, ranges: Sequence[PhaseRange]) -> CountedStep:
         """The counters of `plan.metrics` over the step and over `ranges`, its phases.
@@ -152,7 +148,7 @@ class Counting:
         Without metrics it is not opened.
         """
         named = {m.name: m.hardware_name(self.arch) or "" for m in metrics}
-        session = RangeSession([*named.values()], most, cupti=self.cupti, cuda=self.cuda)
+        session = RangeSession([*named.values()], most)
         with session if named else nullcontext():
             refused = {entry.metric: entry.reason for entry in session.unsupported}
             counts.absent |= {n: refused[hw] for n, hw in named.items() if hw in refused}

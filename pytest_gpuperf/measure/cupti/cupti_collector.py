@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,6 @@ from pytest_gpuperf.measure.cupti.counting import (
     phase_ranges,
 )
 from pytest_gpuperf.measure.cupti.range_session import RangeSession
-from pytest_gpuperf.measure.device import driver
 from pytest_gpuperf.measure.device.memory import CudaMemory
 from pytest_gpuperf.measure.execution import (
     CudaTimer,
@@ -32,8 +31,8 @@ from pytest_gpuperf.measure.execution import (
     garbage_kept,
     prepare,
 )
-from pytest_gpuperf.measure.trace import activity, compiled_kernels
-from pytest_gpuperf.measure.trace.profile import Trace, is_collective, trace
+from pytest_gpuperf.measure.trace import activity, compiled_kernels, profile
+from pytest_gpuperf.measure.trace.profile import Trace, is_collective
 from pytest_gpuperf.model.measurement import (
     STEP,
     Device,
@@ -55,49 +54,26 @@ class CuptiCollector:
     are asked for. Where counters cannot be read, the times are returned all the same and every
     hardware metric is listed as unsupported, with the reason and the remedy.
 
-    `device` is what `nvml.detect_device` finds, if not given; files of code are named relative to
-    `root`, by default the current folder. The rest is for tests.
+    `device` is what `nvml.detect_device` finds; files of code are named relative to `root`.
     """
 
     name = "cupti"
     torch_device = "cuda"
 
-    def __init__(
-        self,
-        device: Device | None = None,
-        *,
-        root: Path | None = None,
-        timer: CudaTimer | None = None,
-        memory: CudaMemory | None = None,
-        load_cupti: Callable[[], library.Cupti] = library.load,
-        load_driver: Callable[[], driver.Driver] = driver.load,
-        traced: activity.Tracing = trace,
-    ) -> None:
+    def __init__(self, device: Device, root: Path) -> None:
         self._device = device
-        self._root = root or Path.cwd()
-        self._timer = timer or CudaTimer()
-        self._memory = memory or CudaMemory()
-        self._load_cupti = load_cupti
-        self._load_driver = load_driver
-        self._traced = traced
+        self._root = root
+        self._timer = CudaTimer()
+        self._memory = CudaMemory()
 
     def device(self) -> Device:
-        """The GPU that is measured. Raises CountersUnavailable where there is none."""
-        if self._device is None:
-            from pytest_gpuperf.measure.device import nvml
-
-            self._device = nvml.detect_device()
-        if self._device is None:
-            raise CountersUnavailable(
-                "no NVIDIA GPU was found",
-                "Check `nvidia-smi` and CUDA_VISIBLE_DEVICES, or measure with another collector",
-            )
+        """The GPU that is measured."""
         return self._device
 
     def software(self) -> dict[str, str]:
         """The version of CUPTI, where it is found."""
         try:
-            return {"cupti": self._load_cupti().release}
+            return {"cupti": library.load().release}
         except CountersUnavailable:
             return {}
 
@@ -125,12 +101,12 @@ class CuptiCollector:
                 executions.repeat(plan.repetitions)
                 watch.lap("times_s")
             executions.end_with_all_streams()
-            active = activity.measured(executions, plan, self._traced, alone=not counted.series)
+            active = activity.measured(executions, plan, alone=not counted.series)
             watch.lap("activity_s" if active.settings else "")
             own: Series = {}
             lacking: tuple[Unsupported, ...] = ()
             if work.together:
-                own, lacking = OwnInstructions(self._kernels, self._traced).of(work)
+                own, lacking = OwnInstructions(self._kernels).of(work)
                 watch.lap("own_instructions_s")
         passes = int(counted.settings.get("passes", 0))
         least = executions.warm_ups + (LEAST_ROUNDS + bool(ranges)) * passes
@@ -155,12 +131,11 @@ class CuptiCollector:
     def kernels(self, work: Work, metrics: Sequence[Metric]) -> KernelTable:
         """What the step launches, with the counters of every launch.
 
-        Of a step that launches CUDA graphs, with those of every graph (`launch_ranges.py`). Runs
-        the step in TRACES traces, once per pass, and twice to find the lines of code. Where
-        counters are refused, and of a rank, the table has names and times. Raises what the step
-        raises.
+        Runs the step in TRACES traces, once per pass, and twice to find the lines of code. Where
+        counters are refused, of a rank, and of a step that launches CUDA graphs, the table has
+        names and times. Raises what the step raises.
         """
-        traced = self._traced_as_launched if work.together else self._traced
+        traced = _traced_as_launched if work.together else profile.trace
         with garbage_kept():
             traces = []
             for _ in each(work.progress, "tracing kernels", activity.TRACES, after=None):
@@ -178,9 +153,6 @@ class CuptiCollector:
             except MeasurementError as error:
                 table = launch_ranges.uncounted(traces[0], str(error))
             return self._located(launch_ranges.with_times(table, traces), work, traced)
-
-    def _traced_as_launched(self, *step: Any, **more: Any) -> Trace:
-        return self._traced(*step, **more).as_launched()
 
     def _located(self, table: KernelTable, work: Work, traced: activity.Tracing) -> KernelTable:
         """The same with the lines of code; as it is where they cannot be had.
@@ -212,15 +184,14 @@ class CuptiCollector:
         if not plan.metrics or plan.rounds < 1:
             return CountedStep({}, (), {})
         try:
-            cupti, cuda = self._load_cupti(), self._load_driver()
-            return Counting(self.device().arch, executions, cupti, cuda).of(plan, ranges)
+            return Counting(self.device().arch, executions).of(plan, ranges)
         except CountersUnavailable as error:
             unsupported = tuple(Unsupported(metric.name, str(error)) for metric in plan.metrics)
             return CountedStep({}, unsupported, {"passes": 0, "counter_passes": 0})
 
     @property
     def _kernels(self) -> KernelCounting:
-        return KernelCounting(self.device().arch, self._timer, self._load_cupti, self._load_driver)
+        return KernelCounting(self.device().arch, self._timer)
 
 
 @dataclass(frozen=True)
@@ -229,34 +200,20 @@ class KernelCounting:
 
     arch: str
     timer: CudaTimer
-    load_cupti: Callable[[], library.Cupti]
-    load_driver: Callable[[], driver.Driver]
-
-    def session(
-        self, metrics: Sequence[str], most: int, *, automatic: bool = False
-    ) -> RangeSession:
-        """One for these metrics, by NVIDIA's names, with room for so many ranges."""
-        return RangeSession(
-            metrics, most, automatic=automatic, cupti=self.load_cupti(), cuda=self.load_driver()
-        )
 
     def of(self, work: Work, metrics: Sequence[Metric], traced: Trace) -> KernelTable:
-        """The kernels of a step, of which there is a trace; of CUDA graphs, each of them as one.
+        """The kernels of a step, of which there is a trace; without counters where it has graphs.
 
         Raises CountersUnavailable and MeasurementError.
         """
+        if traced.has_graphs:
+            return launch_ranges.uncounted(traced)
         named = {m.name: hardware for m in metrics if (hardware := m.hardware_name(self.arch))}
-        graphs = len(traced.graphs)
         most = len(traced.counted) + _MORE_LAUNCHES
-        if graphs:
-            most = len(launch_ranges.range_names(graphs))
-        with self.session(tuple(named.values()), most, automatic=not graphs) as session:
+        with RangeSession(tuple(named.values()), most, automatic=True) as session:
             if not session.metrics:
                 return launch_ranges.uncounted(traced)
             chosen = [m for m in metrics if named.get(m.name) in session.metrics]
-            if graphs:
-                values = launch_ranges.counted_in_graphs(session, work, self.timer, graphs)
-                return launch_ranges.graph_table(traced, chosen, self.arch, values)
 
             def whole() -> None:
                 work.step()
@@ -279,7 +236,6 @@ class OwnInstructions:
     """
 
     kernels: KernelCounting
-    traced: activity.Tracing
 
     def of(self, work: Work) -> tuple[Series, tuple[Unsupported, ...]]:
         """A value per execution, or why there is none."""
@@ -287,8 +243,8 @@ class OwnInstructions:
         work.progress.begins("tracing kernels")
         prepare(work, self.kernels.timer)
         with launch_ranges.collectives_begun() as begun:
-            traced = self.traced(work.step, self.kernels.timer.synchronize)
-        if traced.graphs:
+            traced = profile.trace(work.step, self.kernels.timer.synchronize)
+        if traced.has_graphs:
             return {}, (Unsupported(name, "a CUDA graph is counted as one, collectives included"),)
         # Also after one of which nothing came: the other ranks execute the step once more.
         own = [self._once(work, traced, begun()) for _ in range(LEAST_ROUNDS)]
@@ -309,7 +265,7 @@ class OwnInstructions:
     def _between(self, work: Work, collectives: int) -> float:
         """The instructions of all that a step does between so many collectives."""
         hardware = _instructions().hardware_name(self.kernels.arch) or ""
-        with self.kernels.session((hardware,), collectives + 1) as session:
+        with RangeSession((hardware,), collectives + 1) as session:
             if session.unsupported:
                 raise MeasurementError(session.unsupported[0].reason)
             timer = self.kernels.timer
@@ -328,6 +284,10 @@ class OwnInstructions:
             for launch in table.launches
             if launch.values and not is_collective(table.names[launch.name])
         )
+
+
+def _traced_as_launched(*step: Any, **more: Any) -> Trace:
+    return profile.trace(*step, **more).as_launched()
 
 
 def _instructions() -> Metric:

@@ -5,12 +5,7 @@ another execution lends the names, in order. The two are only put together when 
 number, and, where counters have the time, in which launches are long.
 
 Automatic ranges fail for steps that launch CUDA graphs: on an H200 with CUPTI 13.0,
-cuptiRangeProfilerStop answers CUPTI_ERROR_UNKNOWN. So for those the ranges are marked where torch
-replays a graph, one per graph and one per stretch between, and the device is waited for at every
-mark. What runs between two graphs is one range, which says something about a kernel only if that is
-all there is. Such a range lasts from mark to mark: its cycles and its duration hold the launch,
-which for a small graph may be most of them. Instructions and other counts of work are those of the
-graph.
+cuptiRangeProfilerStop answers CUPTI_ERROR_UNKNOWN. The kernels of those have names and times alone.
 
 A range for every launch is slow as well: 1 ms for each when a pass begins, and 1 ms more when it is
 launched (H100, CUPTI 13.0; 1550 launches take 5 s instead of 0.1 s). Where only collectives are to
@@ -22,19 +17,17 @@ from __future__ import annotations
 import math
 import statistics
 import sys
-from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from operator import sub
-from typing import Any
 
 from pytest_gpuperf.measure.collector import Work
 from pytest_gpuperf.measure.cupti.counting import Marker, counted_in
 from pytest_gpuperf.measure.cupti.range_session import RangeSession, Values
 from pytest_gpuperf.measure.execution import CudaTimer
-from pytest_gpuperf.measure.trace.profile import COUNTED, KERNEL, Trace
+from pytest_gpuperf.measure.trace.profile import COUNTED, Trace
 from pytest_gpuperf.model.measurement import KernelTable, Launch
 from pytest_gpuperf.model.metric import Metric
 
@@ -55,9 +48,6 @@ _COLLECTIVES = (
 )
 """Of torch's operators c10d, those that this torch has. What one rank sends to another is none: it
 would wait for a peer that may be about to send something first."""
-
-_STRETCH = "stretch "
-"""What the names of ranges between calls begin with."""
 
 
 def kernel_table(
@@ -101,25 +91,6 @@ def with_times(table: KernelTable, traces: Sequence[Trace]) -> KernelTable:
     )
 
 
-def counted_in_graphs(session: RangeSession, work: Work, timer: CudaTimer, graphs: int) -> Values:
-    """The values of the ranges of a step that launches so many graphs; see `RangeSession.round`.
-
-    Raises MeasurementError where torch replays another number of graphs.
-    """
-    marker = partial(
-        Marker,
-        session,
-        timer,
-        range_names(graphs),
-        f"the trace has {graphs} launches of CUDA graphs and the counters have {{}} of "
-        "torch.cuda.CUDAGraph.replay: graphs are launched by other means, or the step does not "
-        "launch the same ones every time",
-    )
-    return counted_in(
-        session, marker, lambda m: _replaying(m.border), work, timer, "counting kernels"
-    )
-
-
 def counted_beside_collectives(
     session: RangeSession, work: Work, timer: CudaTimer, collectives: int
 ) -> Values:
@@ -133,7 +104,7 @@ def counted_beside_collectives(
         Marker,
         session,
         timer,
-        [name if name.startswith(_STRETCH) else "" for name in range_names(collectives)],
+        _stretches(collectives),
         f"the step begins {{}} collectives and has begun {collectives} before: it does not do the "
         "same every time",
     )
@@ -141,46 +112,6 @@ def counted_beside_collectives(
     return counted_in(
         session, marker, lambda m: _beginning_collectives(m.border), work, timer, stage
     )
-
-
-def range_names(graphs: int) -> list[str]:
-    """The ranges of a step that launches so many graphs: stretch 0, graph 0, stretch 1, ..."""
-    between = [name for n in range(graphs) for name in (_stretch(n), _graph(n))]
-    return [*between, _stretch(graphs)]
-
-
-def graph_table(trace: Trace, metrics: Sequence[Metric], arch: str, values: Values) -> KernelTable:
-    """The kernel table of a step, with the `values` of its ranges.
-
-    A graph has the values of its own range. A kernel has those of its stretch if nothing else was
-    launched in it, and None otherwise.
-    """
-    graphs = trace.graphs
-    counted = {position: values[_graph(number)] for number, position in enumerate(graphs)}
-    for number, stretch in enumerate(_stretches(trace, graphs)):
-        if len(stretch) == 1 and trace.entries[stretch[0]].kind == KERNEL:
-            counted[stretch[0]] = values[_stretch(number)]
-    return _assembled(trace, metrics, arch, counted)
-
-
-@contextmanager
-def _replaying(border: Callable[[], object]) -> Iterator[None]:
-    """Has a border before and after every replay of a graph of torch's, for the block."""
-    import torch
-
-    graphs: Any = torch.cuda.CUDAGraph
-    original = graphs.replay
-
-    def replay(graph: Any) -> None:
-        border()
-        original(graph)
-        border()
-
-    graphs.replay = replay
-    try:
-        yield
-    finally:
-        graphs.replay = original
 
 
 @contextmanager
@@ -289,27 +220,7 @@ def _correlation(one: Sequence[float], other: Sequence[float]) -> float:
         return 1.0
 
 
-def _stretches(trace: Trace, graphs: Sequence[int]) -> list[list[int]]:
-    """Positions of what was launched before, between and after the graphs.
-
-    By the time of launching: a kernel of another stream may run while a graph does. Where the trace
-    lacks that time of anything, nobody knows what is between what, and there are none.
-    """
-    launched = [entry.launched for entry in trace.entries]
-    known = [time for time in launched if time is not None]
-    if len(known) < len(launched):
-        return []
-    marks = [known[position] for position in graphs]
-    stretches: list[list[int]] = [[] for _ in range(len(graphs) + 1)]
-    for position, time in enumerate(known):
-        if position not in graphs:
-            stretches[bisect_left(marks, time)].append(position)
-    return stretches
-
-
-def _graph(number: int) -> str:
-    return f"graph {number}"
-
-
-def _stretch(number: int) -> str:
-    return f"{_STRETCH}{number}"
+def _stretches(collectives: int) -> list[str]:
+    """The ranges of a step with so many collectives, "" for each of these."""
+    between = [name for number in range(collectives) for name in (f"stretch {number}", "")]
+    return [*between, f"stretch {collectives}"]

@@ -15,9 +15,7 @@ from contextlib import ExitStack, closing
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue, over_launches
 from pytest_gpuperf.errors import CountersUnavailable, MeasurementError
 from pytest_gpuperf.measure.collector import Collected, Collector, Plan, Work
-from pytest_gpuperf.measure.cupti import library
 from pytest_gpuperf.measure.cupti.range_session import RangeSession
-from pytest_gpuperf.measure.device import driver
 from pytest_gpuperf.measure.execution import CudaTimer
 from pytest_gpuperf.measure.replica import Task, TaskRunner
 from pytest_gpuperf.model.measurement import PAPER_WINDOW, Sample, Window
@@ -31,25 +29,24 @@ CUPTI does to the launches of a pass that it has no room for."""
 class WindowCounter(TaskRunner):
     """In a collector's place, in a fresh process: counts the first launches of a test.
 
-    `begin` comes before the test's own set-up; `collect` executes the step once, as it comes. The
-    `timer` is for tests.
+    `begin` comes before the test's own set-up; `collect` executes the step once, as it comes.
     """
 
-    def __init__(self, task: Task, collector: Collector, timer: CudaTimer | None = None) -> None:
+    def __init__(self, task: Task, collector: Collector) -> None:
         super().__init__(task, collector)
-        self._timer = timer or CudaTimer()
+        self._timer = CudaTimer()
         self._session: RangeSession | None = None
         arch = self.device().arch
         core = catalogue().hardware_set("core")
         self._metrics = {hw: m for m in core if (hw := m.hardware_name(arch))}
 
-    def begin(self, cupti: library.Cupti | None = None, cuda: driver.Driver | None = None) -> None:
+    def begin(self) -> None:
         """Starts to count. Raises CountersUnavailable and MeasurementError."""
         # The profiler wants a CUDA context, and waiting makes one without launching anything.
         self._timer.synchronize()
         with ExitStack() as begun:
             names = tuple(self._metrics)
-            session = RangeSession(names, _ROOM, automatic=True, cupti=cupti, cuda=cuda)
+            session = RangeSession(names, _ROOM, automatic=True)
             begun.enter_context(session)
             if not session.metrics:
                 said = f"no counter can be read: {session.unsupported[0].reason}"

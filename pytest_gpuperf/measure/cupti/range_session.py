@@ -36,8 +36,9 @@ class RangeSession:
     NVIDIA's name. `max_ranges` is the most ranges that one round pushes, or launches where the
     ranges are `automatic`.
 
-    Opening raises CountersUnavailable where no CUDA context is current in this thread, for a chip
-    that CUPTI does not know, and with what CUPTI and the device have against it. If no metric can
+    It raises CountersUnavailable where there is no CUPTI or driver; and opening does so where no
+    CUDA context is current in this thread, for a chip that CUPTI does not know, and with what CUPTI
+    and the device have against it. If no metric can
     be collected it opens with `passes` 0, and `round` must not be called.
     """
 
@@ -47,11 +48,9 @@ class RangeSession:
         max_ranges: int = 1,
         *,
         automatic: bool = False,
-        cupti: library.Cupti | None = None,
-        cuda: driver.Driver | None = None,
     ) -> None:
-        self._cupti = cupti or library.load()
-        self._cuda = cuda or driver.load()
+        self._cupti = library.load()
+        self._cuda = driver.load()
         self._context = 0
         self._configuration: Configuration | None = None
         self._initialized = False

@@ -54,18 +54,15 @@ _WORK = (
 )
 """Beside the machine code, what readings depend on: another amount of work is another canary."""
 
-_LoadDriver = Callable[[], Driver]
 
-
-def read(arch: str, *, load_driver: _LoadDriver = driver.load) -> Canary:
+def read(arch: str) -> Canary:
     """Reads the canary on the current machine, whose GPU is of this architecture.
 
-    Raises nothing: what cannot be read is left out, with the reason in `obstacle`. `load_driver` is
-    for tests.
+    Raises nothing: what cannot be read is left out, with the reason in `obstacle`.
     """
     try:
         image = machine_code(arch)
-        cuda = load_driver()
+        cuda = driver.load()
         with cuda.primary_context(), cuda.module(image) as module:
             return _CanaryReading(cuda, module).canary(code(arch))
     except CountersUnavailable as error:

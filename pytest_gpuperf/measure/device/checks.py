@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from pytest_gpuperf.catalogue.architectures import ARCHITECTURES
@@ -67,25 +66,21 @@ def examine() -> list[Check]:
     return [_torch(), _driver(), _gpu(), *counters(), _nsight_compute(), *of_gpu]
 
 
-def counters(
-    *,
-    load_cupti: Callable[[], library.Cupti] = library.load,
-    load_driver: Callable[[], driver.Driver] = driver.load,
-) -> list[Check]:
+def counters() -> list[Check]:
     """Finds CUPTI and really reads a counter, over an empty range on device 0.
 
     Leaves the process as it was, except for libraries loaded. Raises nothing: each "no" is a Check
-    with its remedy. The parameters are for tests.
+    with its remedy.
     """
     try:
-        cupti = load_cupti()
+        cupti = library.load()
     except CountersUnavailable as error:
         return [
             Check(_FOUND, False, error.reason, error.remedy),
             Check(_READ, False, "not tried, without CUPTI", error.remedy),
         ]
     there = Check(_FOUND, True, f"{cupti.release} (API {cupti.version}), {cupti.path}")
-    return [there, _tried(cupti, load_driver)]
+    return [there, _tried()]
 
 
 def _torch() -> Check:
@@ -139,23 +134,23 @@ def _to_ourselves() -> Check:
     )
 
 
-def _tried(cupti: library.Cupti, load_driver: Callable[[], driver.Driver]) -> Check:
+def _tried() -> Check:
     try:
-        cuda = load_driver()
+        cuda = driver.load()
         if cuda.device_count() == 0:
             return Check(
                 _READ, False, "no GPU is visible", "Check `nvidia-smi` and CUDA_VISIBLE_DEVICES"
             )
         with cuda.primary_context():
-            return _read(cupti, cuda)
+            return _read(cuda)
     except CountersUnavailable as error:
         return Check(_READ, False, error.reason, error.remedy)
     except GpuperfError as error:
         return Check(_READ, False, str(error), _DOCTOR)
 
 
-def _read(cupti: library.Cupti, cuda: driver.Driver) -> Check:
-    with RangeSession([_METRIC], cupti=cupti, cuda=cuda) as session:
+def _read(cuda: driver.Driver) -> Check:
+    with RangeSession([_METRIC]) as session:
         if session.unsupported:
             return Check(_READ, False, session.unsupported[0].reason, library.INSTALL)
 

@@ -44,8 +44,8 @@ def machine() -> Machine | None:
     In a MIG instance the memory is that of the instance, and all else that of the whole GPU.
     """
     with nvml.open_session() as session:
-        gpu = session.gpu() if session else None
-        made = Machine(**_told(session, gpu)) if session and gpu else Machine()
+        gpu = session.gpu()
+        made = Machine(**_told(session, gpu)) if gpu else Machine()
     return None if made == Machine() else made
 
 
@@ -78,7 +78,7 @@ def _told(session: nvml.NvmlSession, gpu: nvml.Gpu) -> dict[str, Any]:
 def driver_version() -> str:
     """The version of NVIDIA's driver; "" where none answers."""
     with nvml.open_session() as session:
-        return session.text("nvmlSystemGetDriverVersion") if session else ""
+        return session.text("nvmlSystemGetDriverVersion")
 
 
 def cpu_model() -> str:

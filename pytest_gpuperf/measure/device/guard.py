@@ -59,8 +59,8 @@ def read(parent: int | None = None, siblings: Siblings | None = None) -> Reading
     processes those of the instance.
     """
     with nvml.open_session() as session:
-        gpu = session.gpu() if session else None
-        if session is None or gpu is None:
+        gpu = session.gpu()
+        if gpu is None:
             return Reading()
         return Reading(
             sm_clock_mhz=session.integer("nvmlDeviceGetClockInfo", gpu.physical, _CLOCK_SM),

@@ -14,9 +14,10 @@ import os
 import re
 import stat
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from pytest_gpuperf.catalogue.architectures import CPU, slug
@@ -44,8 +45,8 @@ def detect_device() -> Device | None:
     The architecture may be one that ARCHITECTURES does not have.
     """
     with open_session() as session:
-        gpu = session.gpu() if session else None
-        return _device(session, gpu) if session and gpu else None
+        gpu = session.gpu()
+        return _device(session, gpu) if gpu else None
 
 
 @dataclass(frozen=True)
@@ -66,8 +67,6 @@ def visible_gpus() -> tuple[VisibleGpu, ...]:
     out. Creates no CUDA context.
     """
     with open_session() as session:
-        if session is None:
-            return ()
         entries = visible_entries(os.environ.get("CUDA_VISIBLE_DEVICES"))
         found = [
             VisibleGpu(uuid, device)
@@ -97,7 +96,7 @@ def silent_gpu() -> str:
     Its driver was not installed, does not fit the kernel's module, or has lost the GPU.
     """
     with open_session() as session:
-        if session and session.integer("nvmlDeviceGetCount"):
+        if session.integer("nvmlDeviceGetCount"):
             return ""
     for device in sorted(_PCI.glob("*")):
         try:
@@ -120,8 +119,6 @@ def node(uuid: str = "") -> Path:
     What has no node (WSL, no NVML) shares one that is root's on every machine.
     """
     with open_session() as session:
-        if session is None:
-            return ANY_NODE
         found = session.every([uuid]) if uuid else [session.gpu()]
         gpu = found[0] if found else None
         if gpu is None:
@@ -313,18 +310,14 @@ def visible_entries(value: str | None) -> tuple[str, ...] | None:
 
 
 @contextmanager
-def open_session() -> Iterator[NvmlSession | None]:
-    """Opens NVML for the block; None where there is no pynvml, no driver or no permission."""
-    try:
-        library: Any = importlib.import_module("pynvml")
-    except ImportError:
-        yield None
-        return
-    try:
-        library.nvmlInit()
-    except library.NVMLError:
-        yield None
-        return
+def open_session() -> Iterator[NvmlSession]:
+    """Opens NVML for the block; without pynvml, driver or permission it answers nothing."""
+    library: Any = SimpleNamespace(NVMLError=Exception)
+    with suppress(ImportError):
+        found: Any = importlib.import_module("pynvml")
+        with suppress(found.NVMLError):
+            found.nvmlInit()
+            library = found
     opened = NvmlSession(library)
     try:
         yield opened

@@ -27,7 +27,7 @@ from pytest_gpuperf.measure.execution import (
 from pytest_gpuperf.measure.ncu import ncu_command, profiled_step
 from pytest_gpuperf.measure.ncu.profiled_step import Report
 from pytest_gpuperf.measure.replica import Replicas, Task
-from pytest_gpuperf.measure.trace import activity, profile
+from pytest_gpuperf.measure.trace import activity
 from pytest_gpuperf.model.measurement import (
     Device,
     KernelTable,
@@ -52,8 +52,8 @@ class NcuCollector:
 
     `replicas` run the test again under a command; `replay` is how ncu repeats the step. The
     counters are of one execution, whatever the plan's rounds: ncu takes minutes where CUPTI takes
-    seconds. Under kernel replay they are sums over kernels that ran one at a time, and phases are
-    told apart; a range is counted as a whole.
+    seconds. Under kernel replay they are sums over kernels that ran one at a time; a range is
+    counted as a whole.
     """
 
     name = "ncu"
@@ -65,18 +65,13 @@ class NcuCollector:
         program: Path | None,
         replicas: Replicas,
         replay: str = ncu_command.RANGE,
-        *,
-        timer: CudaTimer | None = None,
-        memory: CudaMemory | None = None,
-        traced: activity.Tracing = profile.trace,
     ) -> None:
         self._device = device
         self._program = program
         self._replicas = replicas
         self._replay = replay
-        self._timer = timer or CudaTimer()
-        self._memory = memory or CudaMemory()
-        self._traced = traced
+        self._timer = CudaTimer()
+        self._memory = CudaMemory()
         self._kernels: dict[tuple[str, str], KernelTable] = {}
 
     def device(self) -> Device:
@@ -103,7 +98,7 @@ class NcuCollector:
             executions.repeat(plan.repetitions)
             executions.end_with_all_streams()
             watch.lap("times_s")
-            active = activity.measured(executions, plan, self._traced)
+            active = activity.measured(executions, plan)
             watch.lap("activity_s" if active.settings else "")
         try:
             profiled = self._profile(work, plan.metrics, self._replay)
@@ -145,7 +140,7 @@ class NcuCollector:
         return known or KernelTable((), (), (), 0.0, mismatch="ncu's report has no durations")
 
     def _profile(self, work: Work, metrics: Sequence[Metric], replay: str) -> _Profiled:
-        """One execution under ncu: what was counted, by phase."""
+        """One execution under ncu: what was counted."""
         arch = self._device.arch
         executable = ncu_command.program(self._program)
         with tempfile.TemporaryDirectory(prefix="gpuperf-ncu-") as folder:
@@ -166,9 +161,8 @@ class NcuCollector:
                 refused[metric.name] = f"does not exist on {arch}"
             elif metric.name not in report.metrics:
                 refused[metric.name] = f"ncu has no {metric.hardware_name(arch)} on this GPU"
-        samples = (*step.samples, *profiled_step.phases_of(report))
         return _Profiled(
-            tuple(sample for sample in samples if sample.metric in wanted),
+            tuple(sample for sample in step.samples if sample.metric in wanted),
             tuple(Unsupported(m.name, refused[m.name]) for m in metrics if m.name in refused),
             step.kernels,
             {key: value for key, value in child.items() if key == replica.PROFILED_S},

@@ -6,7 +6,8 @@ Needs no GPU.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,9 +19,6 @@ from pytest_gpuperf.measure.ncu import report_reader
 from pytest_gpuperf.measure.ncu.report_reader import REMEDY, ProfiledRow
 from pytest_gpuperf.model.measurement import STEP, KernelTable, Launch, Sample, Unsupported
 
-PHASE = "gpuperf phase "
-"""Begins the names of NVTX ranges around the phases of a step."""
-_STEP = "gpuperf step"
 _TIME = "duration"
 
 
@@ -66,26 +64,6 @@ def step_of(report: Report, executions: int = 1) -> ProfiledStep:
             f"ncu --metrics {wanted}"
         )
     return ProfiledStep(tuple(samples), tuple(unsupported), table(report, parts[-1]), share)
-
-
-def phases_of(report: Report) -> tuple[Sample, ...]:
-    """The step's phases, from the NVTX ranges around its kernels; none where there are none.
-
-    A metric that a phase cannot have is left out; the step's own entry says why.
-    """
-    phases: dict[str, list[ProfiledRow]] = {}
-    for row in report.rows:
-        for name in row.nvtx:
-            _, mark, phase = name.rpartition(PHASE)
-            if mark:
-                phases.setdefault(phase, []).append(row)
-    samples = []
-    for phase, rows in phases.items():
-        for metric in report.metrics:
-            value = over_launches(metric, [row.values for row in rows])
-            if not isinstance(value, str):
-                samples.append(Sample(phase, metric, (value,)))
-    return tuple(samples)
 
 
 def repeats(table: KernelTable) -> int:
@@ -144,36 +122,17 @@ def table(report: Report, rows: Sequence[ProfiledRow]) -> KernelTable | None:
     return KernelTable(names, report.metrics, launches, idle=0.0)
 
 
-def _cuda() -> Any:
+@contextmanager
+def marked() -> Iterator[None]:
+    """The block, with its work on the device, between cudaProfilerStart and cudaProfilerStop."""
     import torch
 
-    return torch.cuda
-
-
-class CudaMarks:
-    """cudaProfilerStart and cudaProfilerStop around the step, NVTX ranges around its phases."""
-
-    def begin(self) -> None:
-        """Waits for the device, and starts the profiler."""
-        cuda = _cuda()
-        cuda.synchronize()
-        cuda.profiler.start()
-        cuda.nvtx.range_push(_STEP)
-
-    def end(self) -> None:
-        """Waits for the device, and stops the profiler."""
-        cuda = _cuda()
-        cuda.synchronize()
-        cuda.nvtx.range_pop()
-        cuda.profiler.stop()
-
-    def enter(self, phase: str) -> None:
-        """Opens the phase's range."""
-        _cuda().nvtx.range_push(PHASE + phase)
-
-    def leave(self, phase: str) -> None:  # noqa: ARG002 -- ranges close in turn
-        """Closes it."""
-        _cuda().nvtx.range_pop()
+    cuda: Any = torch.cuda  # untyped in some releases
+    cuda.synchronize()
+    cuda.profiler.start()
+    yield
+    cuda.synchronize()
+    cuda.profiler.stop()
 
 
 @dataclass(frozen=True, slots=True)

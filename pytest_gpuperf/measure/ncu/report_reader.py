@@ -61,8 +61,6 @@ class ProfiledRow:
     device: str
     capability: str
     """The compute capability of the GPU, "9.0"."""
-    nvtx: tuple[str, ...]
-    """The NVTX ranges around the launch; () unless ncu ran with --nvtx."""
     values: Mapping[str, float]
     """By NVIDIA's names, in base units. What ncu could not collect here is missing."""
 
@@ -165,7 +163,6 @@ def _row(result: Any, number: int, counters: Collection[str]) -> ProfiledRow:
         gpu=whole("launch__device_id"),
         device=str(result[_DEVICE].as_string()) if _DEVICE in there else "",
         capability=".".join(whole(f"{_CAPABILITY}{part}") for part in ("major", "minor")),
-        nvtx=_nvtx(result.nvtx_state()),
         values={name: value for name, value in values.items() if math.isfinite(value)},
     )
 
@@ -176,13 +173,6 @@ def _size(result: Any, there: Collection[str], of: str) -> Size | None:
         return None
     x, y, z = (int(result[f"launch__{of}_dim_{axis}"].as_double()) for axis in "xyz")
     return x, y, z
-
-
-def _nvtx(state: Any) -> tuple[str, ...]:
-    """The names of the NVTX ranges around a result."""
-    domains = [state.domain_by_id(number) for number in state.domains()] if state else []
-    opened = [domain.push_pop_ranges() + domain.start_end_ranges() for domain in domains]
-    return tuple(str(name) for names in opened for name in names)
 
 
 if __name__ == "__main__":

@@ -99,13 +99,7 @@ class TracePlan:
         return cls(components, warmup, count, extended=not (together or plan.components))
 
 
-def measured(
-    executions: Executions,
-    plan: Plan,
-    traced: Tracing = profile.trace,
-    *,
-    alone: bool = False,
-) -> Active:
+def measured(executions: Executions, plan: Plan, *, alone: bool = False) -> Active:
     """The metrics of `plan.activity`: one value per trace. Nothing where none is asked for.
 
     One execution more is traced than `executions` has made. Several are of a short step, where
@@ -118,7 +112,7 @@ def measured(
         return Active()
     together = executions.work.together
     planned = TracePlan.of(plan, together=together, alone=alone)
-    tracer = _Tracer(executions, traced)
+    tracer = _Tracer(executions)
     names: tuple[str, ...] = ()
     parts: list[Values] = []
     try:
@@ -169,7 +163,6 @@ class _Tracer:
     """Traces executions of one step."""
 
     executions: Executions
-    traced: Tracing
 
     def components(self, count: int) -> tuple[tuple[str, ...], list[Values]]:
         """The step's components and their metrics in so many executions, after a first one.
@@ -180,13 +173,13 @@ class _Tracer:
         first = PhaseNames()
         for _ in self._each("tracing for the first time", 1):
             with work.components.heard_by(first):
-                self.traced(work.step, timer.synchronize)
+                profile.trace(work.step, timer.synchronize)
         heard: list[list[str]] = [first.names]
         parts: list[Values] = []
         for _ in self._each("tracing components", count if first.names else 0):
             spans = Spans(COMPONENT)
             with work.components.heard_by(spans):
-                trace = self.traced(work.step, timer.synchronize, spans=spans)
+                trace = profile.trace(work.step, timer.synchronize, spans=spans)
             heard.append(spans.names)
             of = launched_in(trace, COMPONENT)
             numbers = spans.numbers.items()
@@ -220,7 +213,7 @@ class _Tracer:
         spans, compilations = Spans(PHASE), host_calls.Compilations()
         with work.phases.heard_by(spans):
             waits, host = timer.synchronize_all, compilations.any
-            trace = self.traced(work.step, waits, host=host, spans=spans)
+            trace = profile.trace(work.step, waits, host=host, spans=spans)
         profile.check_gpu(trace)
         ran, calls = trace.activities, host_calls.during(trace)
         if not (ran or trace.calls):

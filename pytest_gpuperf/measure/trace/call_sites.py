@@ -15,7 +15,7 @@ import threading
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import wraps
 from pathlib import Path
@@ -26,6 +26,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from pytest_gpuperf.judge.alignment import common
+from pytest_gpuperf.measure.collector import replaced
 from pytest_gpuperf.measure.device.fingerprint import INSTALLED, of_file
 from pytest_gpuperf.measure.trace import activity, host_calls, profile
 from pytest_gpuperf.measure.trace.profile import Spans
@@ -417,9 +418,6 @@ _LOOK_SECONDS = 2e-4
 @contextmanager
 def _waits_annotated(call_sites: CallSiteRegistry) -> Iterator[None]:
     """Opens a range around each wait that is no operator, as `Annotating` does around those."""
-    places: list[tuple[Any, str]] = [(torch.cuda, "synchronize")]
-    places += [(torch.cuda.Stream, "synchronize"), (torch.cuda.Event, "synchronize")]
-    originals = [(place, name, getattr(place, name)) for place, name in places]
 
     def annotated(original: Callable[..., object]) -> Callable[..., object]:
         @wraps(original)
@@ -432,13 +430,12 @@ def _waits_annotated(call_sites: CallSiteRegistry) -> Iterator[None]:
 
         return wait
 
-    for place, name, original in originals:
-        setattr(place, name, annotated(original))
-    try:
+    places: tuple[Any, ...] = (torch.cuda, torch.cuda.Stream, torch.cuda.Event)
+    with ExitStack() as stack:
+        for place in places:
+            wait = annotated(place.synchronize)
+            stack.enter_context(replaced(place, "synchronize", wait))
         yield
-    finally:
-        for place, name, original in originals:
-            setattr(place, name, original)
 
 
 _NOWHERE, _ENGINE = CallSite("", ""), Caller("", BACKWARD)

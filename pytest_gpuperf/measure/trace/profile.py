@@ -152,14 +152,9 @@ class Trace:
         return tuple(seen)
 
     @property
-    def graphs(self) -> tuple[int, ...]:
-        """Positions of the graphs in the order in which the host launched them."""
-        launched = [
-            (entry.launched or 0.0, position)
-            for position, entry in enumerate(self.entries)
-            if entry.kind == GRAPH
-        ]
-        return tuple(position for _, position in sorted(launched))
+    def has_graphs(self) -> bool:
+        """Whether any of the entries is a CUDA graph."""
+        return any(entry.kind == GRAPH for entry in self.entries)
 
     @property
     def gaps(self) -> list[tuple[float, float]]:

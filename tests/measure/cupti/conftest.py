@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from pytest_gpuperf.measure.cupti import library as library_module
+from pytest_gpuperf.measure.cupti import paper_window
 from pytest_gpuperf.measure.cupti.library import load
+from pytest_gpuperf.measure.device import driver
 from tests.measure.cupti.fake import Fake, FakeTimer
 from tests.measure.stand_ins import compiled
 
@@ -26,8 +28,12 @@ def loaded(fake_library: Path) -> Fake:
 
 
 @pytest.fixture
-def fake(loaded: Fake) -> Iterator[Fake]:
+def fake(loaded: Fake, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fake]:
     """The scripted CUPTI, as if it had just been loaded; a test leaves nothing open in it."""
+    monkeypatch.setattr(library_module, "load", lambda: loaded.cupti)
+    monkeypatch.setattr(driver, "load", lambda: loaded.cuda)
+    monkeypatch.setattr(paper_window, "CudaTimer", lambda: FakeTimer(loaded))
+    loaded.patch = monkeypatch
     yield loaded
     loaded.reset()
 

@@ -5,13 +5,17 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
+import pytest
+
+from pytest_gpuperf.measure.cupti import cupti_collector
 from pytest_gpuperf.measure.cupti.cupti_collector import CuptiCollector
 from pytest_gpuperf.measure.cupti.library import Cupti
 from pytest_gpuperf.measure.device.driver import Driver
 from pytest_gpuperf.measure.execution import CudaTimer
-from pytest_gpuperf.model.measurement import Device
+from pytest_gpuperf.measure.trace import profile
+from pytest_gpuperf.measure.trace.activity import Tracing
+from tests import ROOT
 from tests.examples import H200
 
 
@@ -23,6 +27,8 @@ class Fake:
         self._library.fake_log.restype = ctypes.c_char_p
         self._library.fake_work.argtypes = (ctypes.c_double,)
         self._library.fake_reset()
+        self.patch: pytest.MonkeyPatch
+        """The one of the test that runs."""
         self.cupti = Cupti(path)
         self.cuda = Driver(path)
 
@@ -33,14 +39,13 @@ class Fake:
         self.cupti.available.clear()
         assert left_open == 0, self.log
 
-    def collector(self, device: Device = H200, **doubles: Any) -> CuptiCollector:
-        """A collector that counts on this library; `doubles` stand in for torch and pytest."""
-        return CuptiCollector(
-            device,
-            load_cupti=lambda: self.cupti,
-            load_driver=lambda: self.cuda,
-            **{"timer": FakeTimer(self), **doubles},
-        )
+    def collector(
+        self, timer: FakeTimer | None = None, traced: Tracing = profile.trace
+    ) -> CuptiCollector:
+        """A collector that counts on this library, and times and traces as these say."""
+        self.patch.setattr(cupti_collector, "CudaTimer", lambda: timer or FakeTimer(self))
+        self.patch.setattr(profile, "trace", traced)
+        return CuptiCollector(H200, ROOT)
 
     def set(self, what: str, value: int | str) -> None:
         """Calls fake_<what>; see the C file."""

@@ -51,9 +51,6 @@ LISTED: dict[str, bool] = {
 WITHOUT_RANGES = ("12.6.37", "12.6.68")
 """CUDA 12.6 has the range profiler from its second update on."""
 
-ANSWERING = 130101
-"""The newest API version that answers where there is no driver."""
-
 
 def releases() -> list[Release]:
     """All releases in the folder that the environment names; none where it names none."""

@@ -157,13 +157,6 @@ def test_a_step_that_works_on_another_gpu_is_refused_with_what_ran_there(fake: F
     assert values(Step(events=(on_gpu(0, here),)).collected(fake))[STEP, "launches"] == (1.0,) * 3
 
 
-def test_only_what_was_asked_for_comes_back(fake: Fake) -> None:
-    asked = (METRICS["launches"], METRICS["gpu_idle"])
-    of = values(Step("conv2d", "gelu").collected(fake, asked=asked))
-    traced = {metric for _, metric in of} & set(catalogue().sets["activity"])
-    assert traced == {"launches", "gpu_idle"}
-
-
 def test_a_trace_that_saw_nothing_is_no_zero_and_one_without_a_launch_is(fake: Fake) -> None:
     collected = Step(events=()).collected(fake)
     assert {s.metric for s in collected.samples} == {"step_time", "wall_time", "cycles"}

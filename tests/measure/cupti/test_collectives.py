@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import distributed, nn
-from torch.nn.parallel import DistributedDataParallel
+from torch import distributed
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.measure.collector import Collected, Phases, Plan, Work
@@ -54,9 +53,7 @@ def begun_by(step: Callable[[], object]) -> int:
 
 def between_collectives(fake: Fake, step: Callable[[], object], collectives: int) -> Values:
     """The values of the stretches of `step`, in a session that has room for just these."""
-    with RangeSession(
-        (INSTRUCTIONS,), collectives + 1, cupti=fake.cupti, cuda=fake.cuda
-    ) as session:
+    with RangeSession((INSTRUCTIONS,), collectives + 1) as session:
         work, timer = Work(step, Phases()), FakeTimer(fake)
         return launch_ranges.counted_beside_collectives(session, work, timer, collectives)
 
@@ -70,20 +67,6 @@ def summing(fake: Fake, *amounts: float) -> Callable[[], None]:
             if number < len(amounts):
                 distributed.all_reduce(torch.ones(2))
 
-    return step
-
-
-def parallel(bucket_mb: float) -> Callable[[], object]:
-    """Forward and backward of four layers of 1 MiB, whose gradients C++ sums in such buckets."""
-    layers = nn.Sequential(*[nn.Linear(512, 512, bias=False) for _ in range(4)])
-    model = DistributedDataParallel(layers, bucket_cap_mb=bucket_mb)
-    given = torch.ones(1, 512)
-
-    def step() -> None:
-        model(given).sum().backward()
-
-    step()  # makes its buckets anew
-    step()
     return step
 
 
@@ -109,11 +92,6 @@ def scattered() -> None:
 )
 def test_collectives_are_heard_of_once_each(step: Callable[[], object], collectives: int) -> None:
     assert begun_by(step) == collectives
-
-
-@pytest.mark.parametrize(("bucket_mb", "buckets"), [(25, 1), (1, 4)])
-def test_so_are_those_that_c_begins_in_backward(bucket_mb: float, buckets: int) -> None:
-    assert begun_by(parallel(bucket_mb)) == buckets
 
 
 def test_gradients_are_what_they_are_unheard() -> None:

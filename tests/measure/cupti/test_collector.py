@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import count
 
 import pytest
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import CountersUnavailable
-from pytest_gpuperf.measure.collector import Collector, Phases, Plan, Work
+from pytest_gpuperf.measure.collector import Phases, Plan, Work
+from pytest_gpuperf.measure.cupti import library
 from pytest_gpuperf.measure.cupti.abi import ResultCode
 from pytest_gpuperf.measure.cupti.cupti_collector import CuptiCollector
 from pytest_gpuperf.model.metric import Metric
-from tests.examples import H200
 from tests.heard_progress import Heard
 from tests.measure.cupti.fake import Fake, FakeTimer
-from tests.measure.stand_ins import Memory, values
+from tests.measure.stand_ins import values
 from tests.measure.traces import named, shows
 
 METRICS = catalogue().metrics
@@ -62,13 +61,6 @@ def plan(
     return Plan(metrics or (CYCLES, IPC), rounds, repetitions=repetitions, warmup=warmup)
 
 
-def test_it_is_a_collector(collector: CuptiCollector) -> None:
-    as_declared: Collector = collector
-    assert (as_declared.name, as_declared.torch_device) == ("cupti", "cuda")
-    assert as_declared.device() == H200
-    assert as_declared.software()["cupti"] == "13.0.1"
-
-
 def test_times_and_counters_of_the_step_and_its_phases(
     collector: CuptiCollector, fake: Fake
 ) -> None:
@@ -102,18 +94,6 @@ def test_executions_are_as_many_as_planned(collector: CuptiCollector, fake: Fake
     assert settings["cost_s"] == pytest.approx(
         sum(float(settings[f"{part}_s"]) for part in ("warmup", "times", "counters")), abs=0.01
     )
-
-
-def test_the_peak_memory_is_that_of_the_executions_that_are_timed(
-    fake: Fake, timer: FakeTimer
-) -> None:
-    collector = fake.collector(timer=timer, memory=Memory(fake.note))
-    collected = collector.collect(Step(fake).work, plan(rounds=3))
-    assert values(collected)["step", "peak_memory"] == (5e9, 5e9, 5e9)
-    assert [line for line in fake.log if line in {"clear", "reset", "memory", "step"}] == [
-        *("clear", "reset", "step"),
-        *("reset", "memory", "step") * 3,
-    ]
 
 
 def test_the_step_is_reset_before_and_waited_for_inside_its_range(
@@ -192,27 +172,17 @@ def test_without_permission_the_times_remain(collector: CuptiCollector, fake: Fa
         assert fake.alive == 0
 
 
-def test_without_cupti_the_times_remain(fake: Fake, timer: FakeTimer) -> None:
+def test_without_cupti_the_times_remain(
+    collector: CuptiCollector, fake: Fake, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def missing() -> None:
         raise CountersUnavailable("CUPTI was not found", "Install it")
 
-    collector = CuptiCollector(H200, timer=timer, load_cupti=missing)  # type: ignore[arg-type]
+    monkeypatch.setattr(library, "load", missing)
     collected = collector.collect(Step(fake).work, plan())
     assert values(collected)["step", "step_time"] == (5.0, 5.0, 5.0)
     assert collected.unsupported[0].reason == "CUPTI was not found. Install it"
     assert "cupti" not in collector.software()
-
-
-def test_metrics_that_do_not_exist_are_told_apart(fake: Fake, timer: FakeTimer) -> None:
-    volta = fake.collector(replace(H200, arch="sm70"), timer=timer)
-    fake.set("unknown", "dram__bytes.sum")
-    wanted = [METRICS[name] for name in ("pipe_uniform", "cycles", "dram_bytes")]
-    collected = volta.collect(Step(fake).work, plan(*wanted))
-    assert {entry.metric: entry.reason for entry in collected.unsupported} == {
-        "pipe_uniform": "does not exist on sm70",
-        "dram_bytes": "dram__bytes.sum does not exist on GH100",
-    }
-    assert ("step", "cycles") in values(collected)
 
 
 def test_without_metrics_no_session_is_opened(collector: CuptiCollector, fake: Fake) -> None:

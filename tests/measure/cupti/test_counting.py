@@ -11,7 +11,6 @@ from pytest_gpuperf.errors import MeasurementError
 from pytest_gpuperf.measure.collector import Phases, Plan, Rounds, Work
 from pytest_gpuperf.measure.cupti.counting import CountedStep, Counting, covering, phase_ranges
 from pytest_gpuperf.measure.execution import Executions
-from pytest_gpuperf.model.measurement import STEP
 from pytest_gpuperf.model.metric import Metric
 from tests.measure.cupti.fake import Fake, FakeTimer
 from tests.measure.stand_ins import Memory
@@ -22,7 +21,7 @@ CYCLES, THREADS, ADDITIONS = (METRICS[n] for n in ("cycles", "thread_instruction
 
 def counting(fake: Fake, work: Work) -> Counting:
     """Counts executions of this work on a scripted H200."""
-    return Counting("sm90", Executions(work, FakeTimer(fake), Memory()), fake.cupti, fake.cuda)
+    return Counting("sm90", Executions(work, FakeTimer(fake), Memory()))
 
 
 class Step:
@@ -84,13 +83,6 @@ def test_rounds_end_when_they_are_enough(fake: Fake) -> None:
     assert step.executed == 2 + 1
     one = {"cycles": [3.0], "step_time": [5.0], "wall_time": [7.0], "peak_memory": [5e9]}
     assert asked == [one, {name: values * 2 for name, values in one.items()}]
-
-
-def test_the_executions_that_are_counted_are_timed_unless_others_were_asked_for(fake: Fake) -> None:
-    for repetitions, timed in ((None, 3), (4, 0)):
-        counter = counting(fake, Step(fake).work)
-        counter.of(Plan((CYCLES,), 3, repetitions=repetitions), ())
-        assert len(counter.executions.series.get((STEP, "step_time"), [])) == timed
 
 
 def test_with_nothing_left_to_instrument_the_step_is_not_executed(fake: Fake) -> None:

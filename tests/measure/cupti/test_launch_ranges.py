@@ -1,10 +1,10 @@
-"""Counters per launch: put together with a trace's names, or in a range around each CUDA graph."""
+"""Counters per launch, put together with a trace's names."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from statistics import correlation
 
 import pytest
@@ -12,7 +12,6 @@ import torch
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
-from pytest_gpuperf.errors import MeasurementError
 from pytest_gpuperf.measure.collector import SILENT, Phases, Progress, Work
 from pytest_gpuperf.measure.cupti import launch_ranges
 from pytest_gpuperf.measure.cupti.launch_ranges import (
@@ -20,13 +19,12 @@ from pytest_gpuperf.measure.cupti.launch_ranges import (
     kernel_table,
     with_times,
 )
-from pytest_gpuperf.measure.cupti.range_session import RangeSession, Values
 from pytest_gpuperf.measure.trace.activity import TRACES
 from pytest_gpuperf.measure.trace.profile import Trace
 from pytest_gpuperf.model.measurement import KernelTable
 from tests.heard_progress import Heard
 from tests.kernel_steps import counted as recorded
-from tests.measure.cupti.fake import Fake, FakeTimer
+from tests.measure.cupti.fake import Fake
 from tests.measure.traces import copy, kernel, ran, shows
 
 CYCLES, INSTRUCTIONS = "sm__cycles_elapsed.max", "smsp__inst_executed.sum"
@@ -130,155 +128,6 @@ def test_trace_and_counters_of_real_steps_go_together_and_a_shift_is_noticed() -
             assert "do not go together" in again(table, shift).mismatch, (name, shift)
 
 
-# Graphs: a range per graph and per stretch between, marked where torch replays it
-
-
-@dataclass
-class Graph:
-    """Does as much work as it says when it is replayed."""
-
-    amount: float
-
-    def replay(self) -> None:
-        torch.cuda.CUDAGraph.replay(self)  # type: ignore[arg-type]
-
-
-@pytest.fixture(autouse=True)
-def replay(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> object:
-    """Torch's replay, as it is on a machine with a GPU."""
-
-    def replay(graph: Graph) -> None:
-        fake.note(f"replay {graph.amount:g}")
-        fake.work(graph.amount)
-
-    monkeypatch.setattr(torch.cuda.CUDAGraph, "replay", replay)
-    return replay
-
-
-def in_ranges(fake: Fake, step: Callable[[], object], graphs: int) -> Values:
-    """The values of the ranges of `step` in a session that has room for just these."""
-    names = launch_ranges.range_names(graphs)
-    with RangeSession((CYCLES,), len(names), cupti=fake.cupti, cuda=fake.cuda) as session:
-        work = Work(step, Phases())
-        return launch_ranges.counted_in_graphs(session, work, FakeTimer(fake), graphs)
-
-
-def between_kernels(fake: Fake) -> Callable[[], None]:
-    """A step that replays two graphs between kernels."""
-
-    def step() -> None:
-        fake.work(1)
-        Graph(10).replay()
-        fake.work(2)
-        fake.work(3)
-        Graph(20).replay()
-
-    return step
-
-
-def test_a_range_per_graph_and_per_stretch_in_every_pass(replay: object, fake: Fake) -> None:
-    fake.set("passes", 3)
-    values = in_ranges(fake, between_kernels(fake), 2)
-    assert {name: of[CYCLES] for name, of in values.items()} == {
-        "stretch 0": 1,
-        "graph 0": 10,
-        "stretch 1": 5,
-        "graph 1": 20,
-        "stretch 2": 0,
-    }
-    assert fake.log.count("push graph 1") == 3
-    assert torch.cuda.CUDAGraph.replay is replay
-
-
-def test_the_device_is_waited_for_before_every_mark(fake: Fake) -> None:
-    in_ranges(fake, Graph(10).replay, 1)
-    begun = fake.log.index("push stretch 0")
-    ended = fake.log.index("RangeProfilerStop")
-    marks = [line for line in fake.log[begun:ended] if line != "RangeProfilerPushRange"]
-    assert marks == [
-        *("push stretch 0", "synchronize", "RangeProfilerPopRange"),
-        *("push graph 0", "replay 10", "synchronize", "RangeProfilerPopRange"),
-        *("push stretch 1", "synchronize", "RangeProfilerPopRange"),
-    ]
-
-
-def test_another_number_of_graphs_than_the_trace_has_is_an_error(fake: Fake) -> None:
-    for number in (1, 3):
-        says = rf"the trace has {number} launches .* have 2 of torch\.cuda\.CUDAGraph\.replay"
-        with pytest.raises(MeasurementError, match=says):
-            in_ranges(fake, between_kernels(fake), number)
-
-
-def test_what_the_step_or_its_replay_raises_comes_out_and_replay_is_given_back(
-    replay: object, fake: Fake, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def breaks() -> None:
-        Graph(10).replay()
-        raise ArithmeticError("the step's own")
-
-    def broken(graph: Graph) -> None:
-        raise ArithmeticError(f"no graph of {graph.amount:g}")
-
-    with pytest.raises(ArithmeticError, match="the step's own"):
-        in_ranges(fake, breaks, 1)
-    assert torch.cuda.CUDAGraph.replay is replay
-    monkeypatch.setattr(torch.cuda.CUDAGraph, "replay", broken)
-    with pytest.raises(ArithmeticError, match="no graph of 10"):
-        in_ranges(fake, breaks, 1)
-    assert torch.cuda.CUDAGraph.replay is broken  # type: ignore[comparison-overlap]
-
-
-def test_a_mark_that_fails_is_raised_after_the_step(fake: Fake) -> None:
-    ended = []
-
-    def step() -> None:
-        between_kernels(fake)()
-        ended.append("ended")
-
-    for call in ("cuptiRangeProfilerPushRange", "cuptiRangeProfilerPopRange"):
-        fake.reset()
-        fake.fail(call, 999, after=1)
-        with pytest.raises(MeasurementError, match=call):
-            in_ranges(fake, step, 2)
-        assert ended.pop() == "ended"
-
-
-def cycles(trace: Trace) -> list[float | None]:
-    """The cycles of each launch, where graph n has 100 + n of them and stretch n has n."""
-    values = {
-        name: {CYCLES: float(name.split()[1]) + (100 if name.startswith("graph") else 0)}
-        for name in launch_ranges.range_names(len(trace.graphs))
-    }
-    table = launch_ranges.graph_table(trace, METRICS, "sm90", values)
-    assert (table.mismatch, table.metrics) == ("", ("cycles", "ipc"))
-    # What is not counted has no values, and a copy has none to have.
-    assert [launch.values == () for launch in table.launches] == [
-        entry.kind == "copy" for entry in trace.entries
-    ]
-    return column(table)
-
-
-def test_graphs_and_kernels_that_are_alone_have_values() -> None:
-    """And launching decides what is between what."""
-    cases: Sequence[tuple[str, str, list[float | None]]] = (
-        ("G", "", [100]),
-        ("GG", "", [100, 101]),
-        ("kGk", "", [0, 100, 1]),
-        ("kkGk", "", [None, None, 100, 1]),
-        ("GkkGk", "", [100, None, None, 101, 2]),
-        ("cGckGk", "", [None, 100, None, None, 101, 2]),
-        # On several streams: what was launched first ran last.
-        ("kGkG", "3210", [2, 101, 1, 100]),
-        # Both kernels were launched between the graphs, although one ran before them.
-        ("kGkG", "3201", [None, 101, None, 100]),
-    )
-    for kinds, order, expected in cases:
-        assert cycles(ran(kinds, order=order)) == expected, kinds
-    # Where the time of one launch is not known, only graphs have values.
-    unknown = [event for event in ran("kGk").events if event["args"]["correlation"] < 3]
-    assert cycles(Trace([*unknown, kernel(9000, 1, 3)])) == [None, 100, None]
-
-
 def test_times_are_medians_over_traces_that_launch_the_same() -> None:
     traces = [ran("kGk", *(factor * n for n in (1000, 2000, 3000))) for factor in (1, 2, 10)]
     made = with_times(launch_ranges.uncounted(traces[0]), [*traces, ran("kk")])
@@ -299,32 +148,22 @@ def kernels(
     return fake.collector(traced=shows(ran(kinds))).kernels(work, METRICS)
 
 
-def test_graphs_are_counted_in_ranges_and_other_steps_by_launch(fake: Fake) -> None:
+def test_every_launch_is_counted_unless_graphs_are_among_them(fake: Fake) -> None:
     heard = Heard()
-    table = kernels(fake, "kGkkG", between_kernels(fake), heard)
+    table = kernels(fake, "kck", fake.launching(3, 4), heard)
     assert heard.said == [
         *(f"tracing kernels {number} of 3" for number in (1, 2, 3)),
         "counting kernels, pass 1 of 1 (1)",
         *["looking for call sites"] * 2,
     ]
     assert table.mismatch == ""
-    assert column(table) == [1, 10, None, None, 20]
-    assert [launch.kind for launch in table.launches].count("graph") == 2
-    table = kernels(fake, "kck", fake.launching(3, 4))
-    assert table.mismatch == ""
     assert column(table) == [3, None, 4]
     assert not any(line.startswith("push ") for line in fake.log)
-
-
-def test_graphs_of_others_are_a_mismatch_and_names_and_times_stay(fake: Fake) -> None:
-    table = kernels(fake, "kGG", Graph(5).replay)
-    assert "graphs are launched by other means" in table.mismatch
-    assert table.metrics == ()
-    assert [(one.kind, one.values) for one in table.launches] == [
-        ("kernel", ()),
-        ("graph", ()),
-        ("graph", ()),
-    ]
+    table = kernels(fake, "kGG", fake.launching(3, 4))
+    assert (table.mismatch, table.metrics) == ("", ())
+    launches = [(one.kind, one.values) for one in table.launches]
+    assert launches == [("kernel", ()), ("graph", ()), ("graph", ())]
+    assert not any("Profiler" in line for line in fake.log)
 
 
 def test_of_a_rank_kernels_are_as_the_host_launched_them_and_none_is_counted(fake: Fake) -> None:
@@ -343,8 +182,8 @@ def test_of_a_rank_kernels_are_as_the_host_launched_them_and_none_is_counted(fak
 def test_where_no_metric_can_be_counted_there_are_names_and_times(fake: Fake) -> None:
     missing = replace(METRICS[0], hardware={"default": "nothing"})
     fake.set("unknown", "nothing")
-    collector = fake.collector(traced=shows(ran("kG")))
-    table = collector.kernels(Work(Graph(5).replay, Phases()), (missing,))
+    collector = fake.collector(traced=shows(ran("kk")))
+    table = collector.kernels(Work(fake.launching(5), Phases()), (missing,))
     assert (len(table.launches), table.metrics, table.mismatch) == (2, (), "")
 
 

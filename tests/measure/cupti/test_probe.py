@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import NoReturn
 
+import pytest
+
 from pytest_gpuperf.errors import CountersUnavailable
+from pytest_gpuperf.measure.cupti import library
 from pytest_gpuperf.measure.cupti.abi import ResultCode
+from pytest_gpuperf.measure.device import driver
 from pytest_gpuperf.measure.device.checks import Check, counters
 from tests.measure.cupti.fake import Fake
-
-
-def run(fake: Fake) -> list[Check]:
-    return counters(load_cupti=lambda: fake.cupti, load_driver=lambda: fake.cuda)
 
 
 def missing() -> NoReturn:
@@ -19,7 +19,7 @@ def missing() -> NoReturn:
 
 
 def test_all_is_well(fake: Fake) -> None:
-    there, read = run(fake)
+    there, read = counters()
     assert (there.ok, read.ok) == (True, True)
     assert there.detail.startswith("13.0.1 (API 130001), /")
     assert there.detail.endswith("libcupti.so.13")
@@ -27,7 +27,7 @@ def test_all_is_well(fake: Fake) -> None:
     assert "RangeProfilerDecodeData" in fake.log
     assert fake.log[-1] == "release"
     fake.set("lose", "step")  # an empty range may be left out
-    assert run(fake)[1].ok
+    assert counters()[1].ok
 
 
 def test_counters_that_cannot_be_read_are_a_no_with_a_remedy(fake: Fake) -> None:
@@ -36,18 +36,21 @@ def test_counters_that_cannot_be_read_are_a_no_with_a_remedy(fake: Fake) -> None
         ("DecodeData", ResultCode.ERROR_UNKNOWN, "cuptiRangeProfilerDecodeData", "Report it"),
     ):
         fake.fail(f"cuptiRangeProfiler{call}", result)
-        there, read = run(fake)
+        there, read = counters()
         assert (there.ok, read.ok) == (True, False)
         assert detail in read.detail
         assert remedy in read.remedy
         assert fake.log[-1] == "release"
 
 
-def test_no_cupti_and_no_driver(fake: Fake) -> None:
-    there, read = counters(load_cupti=missing)
+@pytest.mark.usefixtures("fake")
+def test_no_cupti_and_no_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver, "load", missing)
+    there, read = counters()
+    assert there.ok
+    assert read == Check("hardware counters", False, "it was not found", "Install it")
+    monkeypatch.setattr(library, "load", missing)
+    there, read = counters()
     assert there == Check("CUPTI", False, "it was not found", "Install it")
     assert not read.ok
     assert read.remedy
-    there, read = counters(load_cupti=lambda: fake.cupti, load_driver=missing)
-    assert there.ok
-    assert read == Check("hardware counters", False, "it was not found", "Install it")

@@ -16,10 +16,8 @@ CYCLES, INSTRUCTIONS = "sm__cycles_elapsed.max", "smsp__inst_executed.sum"
 IPC, MISSING = "sm__inst_executed.avg.per_cycle_active", "sm__no_such.sum"
 
 
-def opened(fake: Fake, *metrics: str, max_ranges: int = 2, automatic: bool = False) -> RangeSession:
-    return RangeSession(
-        metrics or (CYCLES,), max_ranges, automatic=automatic, cupti=fake.cupti, cuda=fake.cuda
-    )
+def opened(*metrics: str, max_ranges: int = 2, automatic: bool = False) -> RangeSession:
+    return RangeSession(metrics or (CYCLES,), max_ranges, automatic=automatic)
 
 
 def marked(session: RangeSession, fake: Fake, **work: float) -> Callable[[], None]:
@@ -36,7 +34,7 @@ def marked(session: RangeSession, fake: Fake, **work: float) -> Callable[[], Non
 
 
 def test_the_order_of_calls(fake: Fake) -> None:
-    with opened(fake) as session:
+    with opened() as session:
         assert (session.chip, session.metrics, session.unsupported) == ("GH100", (CYCLES,), ())
         session.round(["step"], marked(session, fake, step=1), prepare=lambda: fake.note("prepare"))
     session.close()  # which it is
@@ -70,13 +68,13 @@ def test_the_order_of_calls(fake: Fake) -> None:
         "ProfilerDeInitialize",
     ]
     # Which counters there are is asked once of each context.
-    with opened(fake):
+    with opened():
         assert fake.log.count("RangeProfilerEnable") == 2
     assert fake.log.count("ProfilerGetCounterAvailability") == 2  # its size, and then it
 
 
 def test_rounds_share_a_session_and_not_their_values(fake: Fake) -> None:
-    with opened(fake, CYCLES, INSTRUCTIONS) as session:
+    with opened(CYCLES, INSTRUCTIONS) as session:
         assert session.round(["step"], marked(session, fake, step=1)) == {
             "step": {CYCLES: 1, INSTRUCTIONS: 2}
         }
@@ -89,7 +87,7 @@ def test_rounds_share_a_session_and_not_their_values(fake: Fake) -> None:
 
 def test_a_metric_that_the_chip_lacks_costs_only_itself(fake: Fake) -> None:
     fake.set("unknown", MISSING)
-    with opened(fake, CYCLES, MISSING, INSTRUCTIONS) as session:
+    with opened(CYCLES, MISSING, INSTRUCTIONS) as session:
         assert session.round(["step"], marked(session, fake, step=1)) == {
             "step": {CYCLES: 1, INSTRUCTIONS: 2}
         }
@@ -97,7 +95,7 @@ def test_a_metric_that_the_chip_lacks_costs_only_itself(fake: Fake) -> None:
     assert (missing.metric, missing.reason) == (MISSING, f"{MISSING} does not exist on GH100")
     fake.reset()
     fake.set("unknown", CYCLES)
-    with opened(fake) as session:
+    with opened() as session:
         assert session.metrics == ()
         with pytest.raises(MeasurementError, match="no metric"):
             session.round(["step"], marked(session, fake, step=1))
@@ -106,7 +104,7 @@ def test_a_metric_that_the_chip_lacks_costs_only_itself(fake: Fake) -> None:
 
 def test_after_an_exception_of_the_step_a_session_is_usable_and_is_closed(fake: Fake) -> None:
     fake.set("passes", 3)
-    session, error = opened(fake), KeyboardInterrupt()
+    session, error = opened(), KeyboardInterrupt()
 
     def run() -> None:
         session.push("step")
@@ -137,14 +135,14 @@ def test_ranges_that_are_dropped_or_missing_are_named(fake: Fake) -> None:
     ):
         fake.reset()
         fake.set("lose", lost)
-        with opened(fake, max_ranges=room) as session:
+        with opened(max_ranges=room) as session:
             with pytest.raises(MeasurementError, match=says):
                 session.round([*expected], marked(session, fake, a=1, b=1))
 
 
 def test_values_that_are_no_numbers_are_named(fake: Fake) -> None:
     fake.set("undefined", INSTRUCTIONS)
-    with opened(fake, CYCLES, INSTRUCTIONS) as session:
+    with opened(CYCLES, INSTRUCTIONS) as session:
         run = marked(session, fake, step=1)
         with pytest.raises(MeasurementError, match=f"no number for {INSTRUCTIONS} of step"):
             session.round(["step"], run)
@@ -154,7 +152,7 @@ def test_values_that_are_no_numbers_are_named(fake: Fake) -> None:
 def test_passes_have_an_end(fake: Fake) -> None:
     fake.set("passes", 2)
     fake.set("never_done", 1)
-    with opened(fake) as session:
+    with opened() as session:
         with pytest.raises(MeasurementError, match="announced 2 passes"):
             session.round(["step"], marked(session, fake, step=1))
 
@@ -181,7 +179,7 @@ def test_where_it_cannot_begin_it_says_why_and_leaves_nothing(fake: Fake) -> Non
         (lambda: fake.set("chip", ""), r"CUPTI [\d.]+ .*does not know the chip of this GPU"),
     ):
         script()
-        with pytest.raises(CountersUnavailable, match=says) as caught, opened(fake):
+        with pytest.raises(CountersUnavailable, match=says) as caught, opened():
             pytest.fail("opened")
         assert caught.value.remedy
         fake.reset()
@@ -193,7 +191,7 @@ def test_where_it_cannot_begin_it_says_why_and_leaves_nothing(fake: Fake) -> Non
 def test_every_launch_has_its_values_in_the_order_of_launching(fake: Fake) -> None:
     fake.set("passes", 3)
     prepared: list[str] = []
-    with opened(fake, CYCLES, INSTRUCTIONS, max_ranges=8, automatic=True) as session:
+    with opened(CYCLES, INSTRUCTIONS, max_ranges=8, automatic=True) as session:
         launches = session.launches(fake.launching(3, 5, 4), prepare=lambda: prepared.append("."))
     assert [(of[CYCLES], of[INSTRUCTIONS]) for of in launches] == [(3, 6), (5, 10), (4, 8)]
     assert len(prepared) == session.passes == 3
@@ -202,10 +200,10 @@ def test_every_launch_has_its_values_in_the_order_of_launching(fake: Fake) -> No
 def test_launches_without_room_are_an_error_and_a_ratio_without_a_value_is_no_number(
     fake: Fake,
 ) -> None:
-    with opened(fake, automatic=True) as session:
+    with opened(automatic=True) as session:
         with pytest.raises(MeasurementError, match=r"dropped 1 of the launches: .* opened for 2"):
             session.launches(fake.launching(1, 2, 3))
     fake.reset()
-    with opened(fake, IPC, automatic=True) as session:
+    with opened(IPC, automatic=True) as session:
         (values,) = session.launches(fake.launching(0))
     assert math.isnan(values[IPC])

@@ -13,7 +13,7 @@ from pytest_gpuperf.measure.cupti.paper_window import WindowCounter
 from pytest_gpuperf.measure.replica import WINDOW, Task
 from pytest_gpuperf.model.measurement import PAPER_WINDOW, Window
 from tests.examples import H200
-from tests.measure.cupti.fake import Fake, FakeTimer
+from tests.measure.cupti.fake import Fake
 
 PLAN = Plan(catalogue().hardware_set("core"))
 TEST = "tests/test_a.py::test_step"
@@ -21,9 +21,9 @@ TEST = "tests/test_a.py::test_step"
 
 def counter(fake: Fake) -> WindowCounter:
     """What stands in the collector's place, over the scripted CUPTI, once the test has begun."""
-    window = WindowCounter(Task(TEST, WINDOW, "step"), fake.collector(), FakeTimer(fake))
+    window = WindowCounter(Task(TEST, WINDOW, "step"), fake.collector())
     assert (window.device(), window.software()) == (H200, {})
-    window.begin(fake.cupti, fake.cuda)
+    window.begin()
     return window
 
 

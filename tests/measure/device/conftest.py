@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from pytest_gpuperf.measure.device import driver
 from tests.measure.device.fake_gpu import FakeGpu
 from tests.measure.stand_ins import compiled
 
@@ -18,7 +19,8 @@ def loaded_gpu(tmp_path_factory: pytest.TempPathFactory) -> FakeGpu:
 
 
 @pytest.fixture
-def gpu(loaded_gpu: FakeGpu) -> Iterator[FakeGpu]:
+def gpu(loaded_gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGpu]:
     """A GPU of eight SMs, as if its driver had just been loaded."""
+    monkeypatch.setattr(driver, "load", lambda: loaded_gpu.cuda)
     yield loaded_gpu
     loaded_gpu.reset()

@@ -30,10 +30,6 @@ class FakeGpu:
         self._library.fake_reset()
         assert left == 0, log
 
-    def load(self) -> Driver:
-        """In place of `driver.load`."""
-        return self.cuda
-
     def fail(self, call: str, result: int, after: int = 0) -> None:
         """Lets `call` fail, after it has succeeded `after` times."""
         self._library.fake_fail(call.encode(), result, after)

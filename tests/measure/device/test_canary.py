@@ -12,7 +12,7 @@ import pytest
 
 from pytest_gpuperf.catalogue.architectures import ARCHITECTURES, CPU
 from pytest_gpuperf.errors import CountersUnavailable
-from pytest_gpuperf.measure.device import canary
+from pytest_gpuperf.measure.device import canary, driver
 from pytest_gpuperf.measure.device.driver import Driver
 from tests import ROOT
 from tests.measure.device.fake_gpu import FakeGpu
@@ -77,7 +77,7 @@ def test_the_machine_code_is_what_the_source_compiles_to() -> None:
 def test_every_reading_is_of_repeats_and_nothing_is_left_behind(gpu: FakeGpu) -> None:
     gpu.takes("arithmetic", 2_100_000)
     gpu.takes("dram", 4_000_000)
-    read = canary.read("sm90", load_driver=gpu.load)
+    read = canary.read("sm90")
     assert (read.code, read.obstacle) == (canary.code("sm90"), "")
     assert tuple(read.readings) == tuple(read.spreads) == READINGS
     assert read.readings["arithmetic_cycles"] == 2_100_000
@@ -94,17 +94,6 @@ def test_every_reading_is_of_repeats_and_nothing_is_left_behind(gpu: FakeGpu) ->
     assert (gpu.launches("l2"), gpu.places("l2"), gpu.places("dram")) == (17, 17, 1)
     assert gpu.cuda.current_context() is None
     assert gpu.log[-1] == "release"
-
-
-@pytest.mark.parametrize(
-    ("l2", "read"), [(62_914_560, 2**25), (50 << 20, 2**24), (4 << 20, 2**21), (2**20, 2**19)]
-)
-def test_the_l2_holds_what_is_read_of_it_and_dram_many_times_more(
-    gpu: FakeGpu, l2: int, read: int
-) -> None:
-    gpu.l2(l2)
-    canary.read("sm90", load_driver=gpu.load)
-    assert (gpu.reads("l2"), gpu.reads("dram")) == (read, 2**29)
 
 
 def test_what_moves_a_reading_and_what_does_not(gpu: FakeGpu) -> None:
@@ -124,7 +113,7 @@ def test_what_moves_a_reading_and_what_does_not(gpu: FakeGpu) -> None:
     for script, expected in cases:
         gpu.reset()
         script()
-        read = canary.read("sm90", load_driver=gpu.load)
+        read = canary.read("sm90")
         assert {n: read.readings[n] for n in expected} == pytest.approx(expected, rel=1e-6)
         assert read.spreads["dram_cycles"] == 0
 
@@ -146,19 +135,23 @@ def test_what_cannot_be_read_is_left_out_with_the_reason(gpu: FakeGpu) -> None:
     for script, lacking, obstacle in cases:
         gpu.reset()
         script()
-        read = canary.read("sm90", load_driver=gpu.load)
+        read = canary.read("sm90")
         assert set(READINGS) - set(read.readings) == set(lacking), obstacle
         assert set(read.spreads) == set(read.readings), obstacle
         assert read.obstacle.startswith(obstacle), read.obstacle
 
 
-def test_without_a_driver_or_machine_code_nothing_is_read(gpu: FakeGpu) -> None:
+def test_without_a_driver_or_machine_code_nothing_is_read(
+    gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def no_driver() -> Driver:
         raise CountersUnavailable("no CUDA driver: not there", "Install it")
 
-    read = canary.read("sm90", load_driver=no_driver)
+    with monkeypatch.context() as without:
+        without.setattr(driver, "load", no_driver)
+        read = canary.read("sm90")
     assert (read.readings, read.obstacle) == ({}, "no CUDA driver: not there")
-    assert canary.read("sm121", load_driver=gpu.load).obstacle == "there is no canary for sm121"
+    assert canary.read("sm121").obstacle == "there is no canary for sm121"
     assert gpu.log == []
     # One without clusters has a canary.
-    assert set(canary.read("sm75", load_driver=gpu.load).readings) == set(READINGS)
+    assert set(canary.read("sm75").readings) == set(READINGS)

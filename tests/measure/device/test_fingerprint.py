@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import platform
 import re
 import shutil
 import subprocess
@@ -12,22 +11,9 @@ from pathlib import Path
 
 import pytest
 
-import pytest_gpuperf
 from pytest_gpuperf.measure.device import fingerprint
 from pytest_gpuperf.model.measurement import Machine
 from tests.scripted_nvml import Gpu, Install, Instance, Library
-
-
-def test_software_names_what_the_numbers_depend_on() -> None:
-    import torch
-
-    versions = fingerprint.software()
-    assert versions["python"] == platform.python_version()
-    assert versions["torch"] == torch.__version__
-    assert versions["gpuperf"] == pytest_gpuperf.__version__
-    assert versions["cpu"]
-    # The kernel's version tells machines apart, and explains no counter.
-    assert not any(platform.release() in version for version in versions.values())
 
 
 def test_the_driver_is_asked_of_nvml_and_what_is_not_there_is_left_out(
@@ -123,16 +109,6 @@ def test_revision_is_the_short_hash_and_whether_a_tracked_file_was_changed(
     )
     assert fingerprint.revision(repository, repository / "model.py") == clean
     assert fingerprint.revision(repository, repository.parent / "elsewhere") == f"{clean}+dirty"
-
-
-@needs_git
-def test_no_revision_outside_a_repository_and_before_the_first_commit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
-    assert fingerprint.revision(tmp_path) == ""
-    subprocess.run(["git", "-C", str(tmp_path), "init", "-q"], check=True)
-    assert fingerprint.revision(tmp_path) == ""
 
 
 def test_no_revision_without_git_or_from_one_that_hangs(

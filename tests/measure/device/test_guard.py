@@ -50,15 +50,6 @@ def test_only_reasons_that_slow_the_device_are_named(install: Install) -> None:
         assert guard.read().throttle_reasons == reasons, hex(bits)
 
 
-def test_a_driver_that_knows_the_reasons_by_their_newer_name_is_asked_by_it(
-    install: Install,
-) -> None:
-    library = Library([Gpu(reasons=None)])
-    library.nvmlDeviceGetCurrentClocksEventReasons = lambda _: POWER_CAP  # type: ignore[attr-defined]
-    install(library)
-    assert guard.read().throttle_reasons == ("software power cap",)
-
-
 def test_in_a_mig_instance_clocks_are_the_gpus_and_processes_its_own(install: Install) -> None:
     instance = Instance("MIG-1111", processes=[FAR])
     install(Library([Gpu(mig=True, instances=[instance], processes=[FAR, FAR + 1])]))

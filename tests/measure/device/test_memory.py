@@ -100,14 +100,6 @@ def frozen() -> Iterator[weakref.ref[Ring]]:
     gc.unfreeze()
 
 
-def test_where_memory_runs_out_what_was_kept_out_of_collections_is_let_go_too(
-    frozen: weakref.ref[Ring],
-) -> None:
-    with pytest.raises(UnsoundStep), suffices():
-        raise torch.OutOfMemoryError(OUT_OF_MEMORY)
-    assert frozen() is None
-
-
 @pytest.mark.parametrize("pool", [False, True])
 def test_a_graph_s_pool_is_looked_for_in_what_was_kept_out_of_collections(
     frozen: weakref.ref[Ring], monkeypatch: pytest.MonkeyPatch, pool: bool
@@ -130,10 +122,3 @@ def test_the_pools_of_graphs_are_part_of_the_peak(monkeypatch: pytest.MonkeyPatc
         memory.begin()
         cuda.most = most
         assert memory.peak() == peak + 2**26
-
-
-def test_without_a_gpu_nobody_knows_the_peak() -> None:
-    memory = CudaMemory()
-    memory.clear()
-    memory.begin()
-    assert memory.peak() is None

@@ -129,15 +129,6 @@ def test_a_device_has_its_architecture_its_name_and_a_slug(
         assert library.open_sessions == 0
 
 
-def test_identity_tells_gpus_apart_without_naming_them(install: Install) -> None:
-    install(Library([H200]))
-    first, again = detected().identity, detected().identity
-    install(Library([A100]))
-    assert first == again != detected().identity
-    assert len(first) == 12
-    assert "aaaa1111" not in first
-
-
 def test_nothing_is_detected_without_a_gpu_its_driver_or_their_answer(install: Install) -> None:
     for library in (
         Library([]),
