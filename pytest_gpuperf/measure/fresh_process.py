@@ -448,33 +448,29 @@ def _end(child: subprocess.Popen[bytes]) -> None:
         _ends(child)
         child.poll()
         end = time.monotonic() + GRACE  # the driver may take a moment to let go of a GPU
-        while _group_lives(child) and time.monotonic() < end:
+        while _signal(child, 0) and time.monotonic() < end:
             time.sleep(_LEAST_DELAY)
 
 
-def _signal(child: subprocess.Popen[bytes], number: signal.Signals) -> None:
-    """Sends a signal to the process group that the child leads."""
+def _signal(child: subprocess.Popen[bytes], number: int) -> bool:
+    """Sends a signal to the process group that the child leads; whether it still exists."""
     with suppress(ProcessLookupError):
         os.killpg(child.pid, number)
-
-
-def _group_lives(child: subprocess.Popen[bytes]) -> bool:
-    """Whether any of its process group lives. A dead one that init does not wait for is in it."""
-    every = map(_status, Path("/proc").glob("[0-9]*/stat"))
-    return any(fields[2] == str(child.pid) and fields[0] not in "ZX" for fields in every if fields)
+        return True
+    return False
 
 
 def ancestors(pid: int) -> list[int]:
     """The processes that this one descends from, the nearest first: a profiler may be between."""
     pids: list[int] = []
-    while (fields := _status(Path(f"/proc/{pid}/stat"))) and (pid := int(fields[1])):
+    while pid := _parent(pid):
         pids.append(pid)
     return pids
 
 
-def _status(file: Path) -> list[str]:
-    """State, parent, group and so on of a process, by its file in /proc; empty once it is gone."""
+def _parent(pid: int) -> int:
+    """The process that has started this one, by its file in /proc; 0 once it is gone."""
     with suppress(OSError):
-        text = file.read_text(encoding="utf-8", errors="replace")
-        return text.rpartition(")")[2].split()  # "pid (name) state parent ...", any name
-    return []
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+        return int(text.rpartition(")")[2].split()[1])  # "pid (name) state parent ...", any name
+    return 0
