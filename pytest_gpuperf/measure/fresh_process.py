@@ -1,13 +1,12 @@
 """pytest in a fresh interpreter: started, waited for, ended, and what it measured brought back.
 
-The child leads a session of its own. So Ctrl-C reaches the parent alone, which then decides. When
-the child has ended, so are the others of its process group. When the parent dies, the kernel kills
-the child.
+The child gets a session of its own. So Ctrl-C reaches the parent alone, which then decides. Between
+the two stands a reaper: it ends with the parent, however that ends, and before it does, it ends the
+child and all that this has started, wherever that has gone.
 """
 
 from __future__ import annotations
 
-import ctypes
 import faulthandler
 import importlib
 import math
@@ -26,16 +25,16 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from pytest_gpuperf.errors import UsageFailure
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # a reaper, which needs none of it, is to be there at once
     from pytest_gpuperf.model.measurement import Measurement
     from pytest_gpuperf.model.result import Run
 
 GRACE = 3.0
-"""Seconds between asking a process to end (SIGTERM) and ending it (SIGKILL)."""
+"""Seconds between asking the processes to end (SIGTERM) and ending them (SIGKILL)."""
 
 PARENT = "GPUPERF_PARENT"
 """The environment variable that tells the child the process id of who started it."""
@@ -53,18 +52,19 @@ _PYTESTS = ("/_pytest/", "/pluggy/")
 _TICK = 1.0
 _LEAST_DELAY, _MOST_DELAY = 0.0005, 0.05
 """Seconds between two looks at whether a process has ended; as Popen's own."""
-_PARENT_DEATH_SIGNAL = 1
-"""PR_SET_PDEATHSIG of linux/prctl.h."""
-_FOLLOWING = f"""\
-import ctypes, os, signal, sys
-ctypes.CDLL(None).prctl({_PARENT_DEATH_SIGNAL}, signal.SIGKILL)
-if os.getppid() != int(sys.argv[1]):  # it ended before the line above
-    os._exit(1)
-for ignored in (signal.SIGPIPE, signal.SIGXFSZ):  # by this Python, for itself
-    signal.signal(ignored, signal.SIG_DFL)
-os.execvp(sys.argv[2], sys.argv[2:])
+_POLL = 0.02
+_THREADS = 17
+"""Where `_status` has the number of a process's threads."""
+_AT_ONCE = signal.SIGUSR1
+"""Tells a reaper to end everything without a grace; to end it, SIGTERM."""
+_PARENT_DEATH_SIGNAL, _CHILD_SUBREAPER = 1, 36
+"""PR_SET_PDEATHSIG and PR_SET_CHILD_SUBREAPER of linux/prctl.h."""
+_KEEPING = """\
+import sys
+sys.path.insert(0, sys.argv[1])
+from pytest_gpuperf.measure import fresh_process
+fresh_process.keep(int(sys.argv[2]), float(sys.argv[3]), sys.argv[4:])
 """
-"""Becomes the command that follows the parent's process id, and ends with that parent."""
 _OF_ANOTHER_TEST = ("PYTEST_CURRENT_TEST", "PYTEST_XDIST_")
 
 
@@ -131,10 +131,10 @@ def run_pytest(
     It judges nothing. `under` is a command that starts it, a profiler's. `environment` is added to
     this process's own; variables that say which test or which xdist worker this process is are left
     out. After `time_limit` seconds, and on any exception while waiting (Ctrl-C is one), the child
-    and its process group are ended, by SIGTERM and after `GRACE` seconds by SIGKILL; a second
-    Ctrl-C cuts the grace short. What the group still runs when the child has ended by itself is
-    killed: it would be measured along with the next process. When this process dies, the kernel
-    kills the child. `tick` is called with the seconds passed, at once and about every second.
+    and all that descends from it are ended, by SIGTERM and after `GRACE` seconds by SIGKILL; a
+    second Ctrl-C cuts the grace short. So they are when this process ends, also by SIGKILL. What
+    the child left running when it ended by itself is ended too: it would be measured along with the
+    next process. `tick` is called with the seconds passed, at once and about every second.
 
     Raises UsageFailure when `folder` is none, and BadFile for a run that was saved but is damaged.
     """
@@ -229,6 +229,7 @@ class FreshProcess:
         try:
             _end(self._process)
         finally:
+            self._process.poll()  # nothing of it is left
             self._kept.close()
 
     def ended(self) -> str:
@@ -321,8 +322,8 @@ def follow_parent() -> int | None:
     text = os.environ.pop(PARENT, None)
     if text is None:
         return None
-    # A profiler may stand between the two. A parent that was killed cannot end its children itself.
-    ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
+    # A parent that was killed cannot end its children itself.
+    _prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL)
     parent = int(text)
     if parent not in ancestors(os.getpid()):  # it ended before the line above
         os._exit(1)
@@ -330,7 +331,7 @@ def follow_parent() -> int | None:
 
 
 def beside() -> set[int]:
-    """The processes that were started together with this one, by the same process.
+    """The reapers of processes that were started together with this one, by the same process.
 
     Those wait for their turn, and may hold memory of a device that their test modules allocated.
     """
@@ -370,11 +371,12 @@ def _started(
     program = str(folder / command[0]) if os.sep in command[0] else command[0]
     if folder.is_dir() and not shutil.which(program):
         raise UsageFailure(f"{command[0]}: cannot be run (No such program)")
+    package = Path(__file__).parents[2]
     # Without the site's packages, for which it need not wait.
-    following = [sys.executable, "-I", "-S", "-c", _FOLLOWING, os.getpid(), *command]
+    reaper = [sys.executable, "-I", "-S", "-c", _KEEPING, package, os.getpid(), GRACE, *command]
     try:
         return subprocess.Popen(
-            [str(argument) for argument in following],
+            [str(argument) for argument in reaper],
             cwd=folder,
             env=environment,
             stdin=subprocess.DEVNULL,
@@ -435,29 +437,118 @@ def _ends(child: subprocess.Popen[bytes], seconds: float = math.inf) -> bool:
     return True
 
 
-def _end(child: subprocess.Popen[bytes]) -> None:
-    """Ends a child, and all that is left of its process group."""
-    if child.returncode is not None:  # the group may be another one by now
-        return
+def _end(reaper: subprocess.Popen[bytes]) -> None:
+    """Has a reaper end all that it keeps, and itself."""
     try:
-        if _code(child) is None:
-            _signal(child, signal.SIGTERM)
-            _ends(child, GRACE)
-    finally:  # also on Ctrl-C once more
-        _signal(child, signal.SIGKILL)
-        _ends(child)
-        child.poll()
-        end = time.monotonic() + GRACE  # the driver may take a moment to let go of a GPU
-        while _signal(child, 0) and time.monotonic() < end:
-            time.sleep(_LEAST_DELAY)
+        if _code(reaper) is None:
+            reaper.send_signal(signal.SIGTERM)
+            _ends(reaper)
+    finally:
+        if _code(reaper) is None:  # Ctrl-C once more
+            reaper.send_signal(_AT_ONCE)
+            _ends(reaper)
 
 
-def _signal(child: subprocess.Popen[bytes], number: int) -> bool:
-    """Sends a signal to the process group that the child leads; whether it still exists."""
-    with suppress(ProcessLookupError):
-        os.killpg(child.pid, number)
-        return True
-    return False
+def keep(parent: int, grace: float, command: list[str]) -> NoReturn:
+    """Runs the command in a session of its own, ends all that is left of it, and ends as it did.
+
+    The process that calls this is for nothing else. It is told to end by the end of `parent`, too,
+    and whatever loses its own parent below it becomes its child: so nothing escapes, neither into
+    another process group nor into another session.
+    """
+    signals = {signal.SIGCHLD, signal.SIGTERM, _AT_ONCE}
+    others = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+    _prctl(_CHILD_SUBREAPER, 1)
+    _prctl(_PARENT_DEATH_SIGNAL, signal.SIGTERM)
+    if os.getppid() != parent:  # it ended before the line above
+        os._exit(1)
+    child = os.fork()
+    if not child:
+        os.setsid()
+        for ignored in (signal.SIGPIPE, signal.SIGXFSZ):  # by this Python, for itself
+            signal.signal(ignored, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, others)
+        try:
+            os.execvp(command[0], command)
+        finally:
+            os._exit(127)
+    ended: dict[int, int] = {}
+    told = signal.SIGCHLD
+    while child not in ended and told == signal.SIGCHLD:
+        told = signal.Signals(signal.sigwait(signals))
+        _reap(ended)
+    if told != _AT_ONCE:
+        _end_descendants(signal.SIGTERM, grace, ended)
+    while _descendants():  # what is forked meanwhile is killed the next time
+        _end_descendants(signal.SIGKILL, grace, ended)
+    _reap(ended)
+    if child not in ended:  # it does not live, and nobody could wait for it a moment ago
+        ended[child] = os.waitpid(child, 0)[1]
+    _end_like(ended[child])
+
+
+def _end_descendants(number: signal.Signals, grace: float, ended: dict[int, int]) -> None:
+    """Sends all that descends from this process a signal, and waits for their end, but not long."""
+    for pid in _descendants():
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
+    end = time.monotonic() + grace
+    while _descendants() and time.monotonic() < end:
+        told = signal.sigtimedwait({signal.SIGCHLD, _AT_ONCE}, _POLL)
+        _reap(ended)
+        if told and told.si_signo == _AT_ONCE:
+            return
+
+
+def _reap(ended: dict[int, int]) -> None:
+    """Adds how children have ended, by their process ids."""
+    with suppress(ChildProcessError):
+        while (reaped := os.waitpid(-1, os.WNOHANG))[0]:
+            ended[reaped[0]] = reaped[1]
+
+
+def _end_like(status: int) -> NoReturn:
+    """Ends this process as another one did, whose status the system has given."""
+    if os.WIFSIGNALED(status):
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # of this one nobody needs a core
+        number = os.WTERMSIG(status)
+        if number != signal.SIGKILL:
+            signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
+        os.kill(os.getpid(), number)
+    os._exit(os.waitstatus_to_exitcode(status))
+
+
+def _prctl(option: int, value: int) -> None:
+    import ctypes
+
+    ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
+
+
+def _descendants() -> list[int]:
+    """The living processes that descend from this one.
+
+    By /proc, as a signal would also find the dead that nobody has waited for.
+    """
+    parents: dict[int, int] = {}
+    living: list[int] = []
+    for file in Path("/proc").glob("[0-9]*/stat"):
+        if fields := _status(file):
+            pid = int(file.parent.name)
+            parents[pid] = int(fields[1])
+            # Where the first thread has ended others may run, and nobody can wait for it yet.
+            if fields[0] not in "ZX" or int(fields[_THREADS]) > 1:
+                living.append(pid)
+
+    def descends(pid: int) -> bool:
+        while (pid := parents.get(pid, 0)) > 0:
+            if pid == os.getpid():
+                return True
+        return False
+
+    return [pid for pid in living if descends(pid)]
 
 
 def ancestors(pid: int) -> list[int]:

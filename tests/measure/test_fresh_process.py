@@ -42,20 +42,23 @@ import os, signal, subprocess, sys, time
 from pathlib import Path
 
 CHILD = '''
-import os, signal, time
+import os, signal, sys, time
 from pathlib import Path
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
-Path("new").write_text(str(os.getpid()))
-Path("new").rename("child")
+Path(f"new {sys.argv[1]}").write_text(str(os.getpid()))
+Path(f"new {sys.argv[1]}").rename(sys.argv[1])
 time.sleep(600)
 '''
 
 def start():
-    subprocess.Popen([sys.executable, "-c", CHILD])
-    while not Path("child").exists():
+    for name in ("child", "apart"):
+        command = [sys.executable, "-c", CHILD, name]
+        subprocess.Popen(command, start_new_session=name == "apart")
+    while not all(Path(name).exists() for name in ("child", "apart")):
         time.sleep(0.01)
 """
-"""The beginning of a test file: starts a stubborn child, whose id is in the file `child`."""
+"""The beginning of a test file: starts two stubborn children, of which one leads its own session.
+Their ids are in the files `child` and `apart`."""
 
 
 @pytest.fixture
@@ -79,8 +82,10 @@ def write(folder: Path, source: str, *, measures: bool = False) -> None:
 
 
 def living(folder: Path, *names: str) -> list[str]:
-    """The processes that run of those whose ids are in files of these names."""
-    ids = {name: (folder / name).read_text(encoding="utf-8") for name in names}
+    """The processes that run of those whose ids are in files of these names; else the children."""
+    ids = {
+        name: (folder / name).read_text(encoding="utf-8") for name in names or ("child", "apart")
+    }
     return [name for name, pid in ids.items() if lives(int(pid))]
 
 
@@ -168,7 +173,7 @@ def test_of_a_process_that_was_killed_comes_the_signal_and_its_children_are_ende
     finished = run_pytest(["-s"], folder=folder)
     assert (finished.run, finished.code, finished.timed_out) == (None, -signal.SIGKILL, False)
     assert finished.measurement("test_steps.py::test_it", "step") is None
-    assert living(folder, "child") == []
+    assert living(folder) == []
 
 
 SESSION = """
@@ -185,19 +190,13 @@ fresh_process.run_pytest(["-q", "-s"], folder=Path(), under=sys.argv[2:])
 PROFILER = [sys.executable, "-c", "import subprocess, sys; subprocess.run(sys.argv[1:])"]
 
 TIDYING = f"""{STARTING}
-def tidy(*_):
-    Path("tidied").touch()
-    if not Path("stubborn").exists():
-        sys.exit()
-
 def test_it():
-    signal.signal(signal.SIGTERM, tidy)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(Path("tidied").write_text("")))
     start()
     Path("test").write_text(str(os.getpid()))
-    Path("profiler").write_text(str(os.getppid()))
+    Path("parent").write_text(str(os.getppid()))
     Path("begun").touch()
-    while True:
-        time.sleep(600)
+    time.sleep(600)
 """
 
 
@@ -212,34 +211,45 @@ def test_an_exception_while_waiting_ends_pytest_and_all_that_it_started(folder: 
     with pytest.raises(KeyboardInterrupt):
         run_pytest(["-q"], folder=folder, tick=tick)
     assert (folder / "tidied").exists()
-    assert living(folder, "test", "child") == []
+    assert living(folder) == []
 
 
 def session(folder: Path, grace: float, *under: str) -> subprocess.Popen[bytes]:
-    """One whose test has begun."""
+    """One that has begun; the ids of the test's process and of its parent are in files, too."""
     write(folder, TIDYING)
+    begun = folder / "begun"
+    begun.unlink(missing_ok=True)
     process = subprocess.Popen([sys.executable, "-c", SESSION, str(grace), *under], cwd=folder)
-    wait_for((folder / "begun").exists, "the test to begin")
+    wait_for(begun.exists, "the test to begin")
     return process
 
 
-def test_a_process_and_its_profiler_end_with_a_session_that_is_killed(folder: Path) -> None:
-    with session(folder, 0.3, *PROFILER) as process:
-        process.kill()
-    wait_for(lambda: living(folder, "test", "profiler") == [], "both to end")
-    os.kill(int((folder / "child").read_text(encoding="utf-8")), signal.SIGKILL)
+@pytest.mark.parametrize("under", [[], PROFILER], ids=["alone", "under-a-profiler"])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_nothing_outlives_a_session_that_is_ended(
+    folder: Path, number: signal.Signals, under: list[str]
+) -> None:
+    """As a job's time limit does. The test may tidy up; what does not go is killed.
+
+    Under a profiler it goes with that, which tidies up nothing.
+    """
+    with session(folder, 0.3, *under) as process:
+        process.send_signal(number)
+    assert process.returncode == -number
+    everything = ("test", "parent", "child", "apart")
+    wait_for(lambda: living(folder, *everything) == [], "everything to end")
+    assert under or (folder / "tidied").exists()
 
 
 def test_a_second_interruption_ends_everything_at_once(folder: Path) -> None:
     """The grace is ten minutes here, and nobody waits for its end."""
-    (folder / "stubborn").touch()
     with session(folder, 600) as process:
         process.send_signal(signal.SIGINT)
         wait_for((folder / "tidied").exists, "the test to tidy up")
-        assert living(folder, "test", "child") == ["test", "child"]
+        assert living(folder) == ["child", "apart"]
         process.send_signal(signal.SIGINT)
     assert process.returncode == -signal.SIGINT
-    assert living(folder, "test", "child") == []
+    assert living(folder) == []
 
 
 def test_where_an_interruption_leaves_a_lock_nobody_waits_for_it(
@@ -262,6 +272,15 @@ def test_where_an_interruption_leaves_a_lock_nobody_waits_for_it(
     for process in locked:
         process._waitpid_lock.release()
         process.poll()
+
+
+def test_a_reaper_whose_session_ended_before_it_begins_starts_nothing(tmp_path: Path) -> None:
+    started = [sys.executable, "-c", "from pathlib import Path; Path('started').touch()"]
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    program = f"from {fresh_process.__name__} import keep; keep({ended.pid}, 1.0, {started})"
+    assert subprocess.run([sys.executable, "-c", program], cwd=tmp_path).returncode == 1
+    assert [*tmp_path.iterdir()] == []
 
 
 def clock_that_jumps(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
@@ -458,18 +477,58 @@ print(fresh_process.follow_parent(), fresh_process.PARENT in os.environ)
 def test_a_child_learns_who_waits_for_it_and_does_not_pass_it_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Also where a profiler stands between them. Where the parent is gone nothing begins."""
+    """Also where a profiler stands between them; one whose parent is gone ends without a word."""
     profiler = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {SAYING!r}])"
     ended = subprocess.Popen(["true"])
     ended.wait()
-    gone = [fresh_process._FOLLOWING, str(ended.pid), "echo", "begun"]
     monkeypatch.delenv(PARENT, raising=False)
     assert follow_parent() is None  # of a process that a user started
     for program, parent, code, says in (
-        ([profiler], os.getpid(), 0, f"{os.getpid()} False\n"),
-        ([SAYING], ended.pid, 1, ""),
-        (gone, ended.pid, 1, ""),
+        (profiler, os.getpid(), 0, f"{os.getpid()} False\n"),
+        (SAYING, ended.pid, 1, ""),
     ):
-        command, environment = [sys.executable, "-c", *program], {**os.environ, PARENT: str(parent)}
+        command, environment = [sys.executable, "-c", program], {**os.environ, PARENT: str(parent)}
         child = subprocess.run(command, env=environment, capture_output=True, text=True)
         assert (child.returncode, child.stdout, child.stderr) == (code, says, "")
+
+
+FOLLOWED = """
+import os, signal, subprocess, sys
+from pytest_gpuperf.measure.fresh_process import follow_parent
+
+if "GPUPERF_PARENT" in os.environ:
+    follow_parent()
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    print(os.getpid(), flush=True)
+else:
+    environment = {**os.environ, "GPUPERF_PARENT": str(os.getpid())}
+    subprocess.Popen([sys.executable, *sys.orig_argv[1:]], env=environment, start_new_session=True)
+signal.pause()
+"""
+
+
+def test_a_child_dies_with_a_parent_that_is_killed_hard() -> None:
+    """In a session of its own, where no signal to the parent's group reaches it."""
+    command = [sys.executable, "-c", FOLLOWED]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as parent:
+        assert parent.stdout
+        child = int(parent.stdout.readline())
+        parent.kill()
+    wait_for(lambda: not lives(child), "the child to end with its parent")
+
+
+def test_a_process_lives_whose_first_thread_has_ended() -> None:
+    """The system calls it a zombie, and nobody can wait for it before its last thread has ended."""
+    source = """
+import ctypes, threading, time
+threading.Thread(target=time.sleep, args=(600,)).start()
+ctypes.CDLL(None).pthread_exit(None)
+"""
+    with subprocess.Popen([sys.executable, "-c", source]) as process:
+        try:
+            stat = Path(f"/proc/{process.pid}/stat")
+            wait_for(lambda: ") Z " in stat.read_text(encoding="utf-8"), "its first thread to end")
+            assert process.pid in fresh_process._descendants()
+        finally:
+            process.kill()
+    assert process.pid not in fresh_process._descendants()
