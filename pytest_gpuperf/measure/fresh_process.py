@@ -554,14 +554,15 @@ def _descendants() -> list[int]:
 def ancestors(pid: int) -> list[int]:
     """The processes that this one descends from, the nearest first: a profiler may be between."""
     pids: list[int] = []
-    while pid := _parent(pid):
+    while (fields := _status(Path(f"/proc/{pid}/stat"))) and (pid := int(fields[1])):
         pids.append(pid)
     return pids
 
 
-def _parent(pid: int) -> int:
-    """The process that has started this one, by its file in /proc; 0 once it is gone."""
-    with suppress(OSError):
-        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-        return int(text.rpartition(")")[2].split()[1])  # "pid (name) state parent ...", any name
-    return 0
+def _status(file: Path) -> list[str]:
+    """State, parent, group and so on of a process, by its file in /proc; empty once it is gone."""
+    try:
+        text = file.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return []
+    return text.rpartition(")")[2].split()  # "pid (name) state parent ...", any name
