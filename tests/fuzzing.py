@@ -57,7 +57,7 @@ def _comments(content: bytes, folder: Path) -> object:
     return loaded
 
 
-def _kernels(content: bytes, folder: Path) -> object:
+def _data(content: bytes, folder: Path) -> object:
     packed = lzma.compress(content, preset=0)
     baseline = folder / "suite.yaml"
     name = data_files.name_of("test", "step", packed)
@@ -97,14 +97,14 @@ LOADERS: dict[str, Load] = {
     "packed_run": _packed_run,
     "baseline": _baseline,
     "comments": _comments,
-    "kernels": _kernels,
+    "data": _data,
     "image": _image,
     "mask": _mask,
     "cache": _cache,
 }
 
 
-STRUCTURED = ("run", "baseline", "kernels")
+STRUCTURED = ("run", "baseline", "data")
 """Loaders of JSON, which YAML has too: here one value in another's place tells more than a byte."""
 VALUES: tuple[Any, ...] = (
     *(None, True, 0, -1, 1, 2, 2**63, -(10**30), 1e308, -0.0, 5e-324, float("nan"), float("inf")),

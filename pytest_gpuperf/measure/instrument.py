@@ -341,7 +341,8 @@ class DeviceInstrument(Instrument):
 
     @cached_property
     def _software(self) -> dict[str, str]:
-        return {**fingerprint.software(), **self._collector.software()}
+        of_gpu = self._collector.torch_device != "cpu"
+        return {**fingerprint.software(of_gpu=of_gpu), **self._collector.software()}
 
     @cached_property
     def _revision(self) -> str:

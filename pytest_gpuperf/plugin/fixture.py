@@ -349,7 +349,6 @@ class GpuPerf:
 
     def _conclude(self, result: Result) -> None:
         """Fails or skips the test, where what was said of its measurement does that."""
-        context = self._session.context()
         lack = judgement.unjudged_reason(result)
         unfit = [verdict for verdict in result.verdicts if verdict.outcome is Outcome.UNFIT]
         if unfit and not self._settings.require_judged:
@@ -359,11 +358,12 @@ class GpuPerf:
         said: list[Verdict | Expectation] = [*result.verdicts, *result.expectations]
         failing = [entry for entry in said if fails(entry, self._settings)]
         if failing:
+            context = self._session.context()
             _fail(failure.failure(result, failing, context, self._session.width))
         if lack is judgement.Unjudged.MACHINE and not self._settings.require_judged:
             _skip(f"gpuperf: {failure.machine(result)}")
         if lack and self._settings.require_judged:
-            _fail(failure.unjudged(result, lack, context))
+            _fail(failure.unjudged(result, lack, self._session.context()))
 
     def _plan(self, metric_set: str, repetitions: int | None) -> Plan:
         """How it is measured. Raises UsageFailure for a number that is none."""

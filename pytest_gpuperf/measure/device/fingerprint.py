@@ -21,11 +21,11 @@ INSTALLED = frozenset({"site-packages", "dist-packages"})
 _ASIDE = ("torch", "torchgen", "functorch", "pytest_gpuperf")
 
 
-def software() -> dict[str, str]:
+def software(*, of_gpu: bool = True) -> dict[str, str]:
     """Versions by name: python, platform, cpu, gpuperf, torch, cuda, cudnn, driver.
 
-    Imports torch. What is not there (torch, the CUDA of a CPU build, a driver) is left out. The
-    kernel's version is not recorded: it tells machines apart and explains no counter.
+    Imports torch. What is not there (torch, the CUDA of a CPU build) is left out, as is the driver
+    where the step is not `of_gpu`. The kernel's version is not recorded: it tells machines apart and explains no counter.
     """
     versions = {
         "python": platform.python_version(),
@@ -33,7 +33,7 @@ def software() -> dict[str, str]:
         "cpu": cpu_model(),
         "gpuperf": pytest_gpuperf.__version__,
         **_torch_versions(),
-        "driver": driver_version(),
+        "driver": driver_version() if of_gpu else "",
     }
     return {name: version for name, version in versions.items() if version}
 
