@@ -1,6 +1,6 @@
-"""`gpuperf history`: many nights: trends, the nights on which levels changed, and what differs.
+"""`gpuperf history`: the trends of many nights, when levels changed, and what differs.
 
-No gate: whatever changed, the exit code is 0. Needs no GPU.
+No gate: the exit code is 0, whatever changed. Needs no GPU.
 """
 
 from __future__ import annotations
@@ -128,12 +128,12 @@ def _lines(past: History, *, detailed: bool) -> Iterator[str]:
     yield from told.partial[:_PARTIAL]
     for event in told.events[:_EVENTS]:
         yield from ("", f"{event.day}  {event.where}: {event.what}")
-        yield from (f"  {said}" for said in (*event.said, *event.commands))
+        yield from (f"  {said}" for said in (*event.said, *event.suspects, *event.commands))
     if len(told.events) > _EVENTS:
         earlier = len(told.events) - _EVENTS
-        yield from ("", f"and {earlier} earlier nights: --output FILE.html has them all")
+        yield from ("", f"and {earlier} earlier changes: see --output FILE.html")
     if told.creeping:
-        yield from ("", "Creep: worse than accepted, and no night did it")
+        yield from ("", "Creep: worse in many small steps")
         yield from (f"  {title}: {said}" for title, said in told.creeping[:_CREEPS])
         if len(told.creeping) > _CREEPS:
             yield f"  and {len(told.creeping) - _CREEPS} more"

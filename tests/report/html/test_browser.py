@@ -111,7 +111,7 @@ class Opened:
         self.page.set_viewport_size({"width": width, "height": 900})
         # A chart follows the width of its box 0.1 s after that has changed.
         self.until(
-            "[...document.querySelectorAll('.plot')].every(plot => "
+            "[...document.querySelectorAll('details[open] > .charts .plot')].every(plot => "
             "Math.abs(plot.clientWidth - plot.querySelector('svg').clientWidth) <= 1)"
         )
 
@@ -171,6 +171,8 @@ def reports(
         opened[name] = Opened(browser, file)
     for one in opened.values():
         one.page.wait_for_selector("html[data-drawn=yes]", state="attached")
+        one.page.evaluate("document.querySelectorAll('.figure').forEach(d => d.open = true)")
+        one.show()
     return opened
 
 
@@ -200,7 +202,7 @@ def test_every_figure_is_drawn_without_a_word_in_the_console(
     missing = [key for key in KEYS if not opened.count(f"#{key} svg")]
     assert name != "full" or missing == []
     # One point is no chart; its figure has a table.
-    assert all(opened.count(f"#{key} .missing") or opened.count(f"#{key} td") for key in missing)
+    assert all(opened.count(f"#{key} dd, dl #{key}, #{key} td") for key in missing)
     assert opened.complaints == []
     assert opened.requests == {opened.page.url.partition("#")[0]}
 
@@ -310,7 +312,9 @@ def table(reports: dict[str, Opened]) -> Iterator[Opened]:
 
 
 def test_where_there_is_a_history_a_test_has_its_nights_beside_it(table: Opened) -> None:
-    assert "2026-03-16 NVIDIA H200: 1 test changed, 1 worse" in table.page.inner_text("section h3")
+    assert "2026-03-16 NVIDIA H200: 1 test changed, 1 worse" in table.page.inner_text(
+        "section[aria-labelledby=since] h3"
+    )
     row = table.page.locator(".tests tbody tr", has=table.page.locator("svg.spark"))
     assert "test_step[14]" in row.first.inner_text()
     assert (row.count(), row.locator(".mark.bad").count()) == (1, 1)
@@ -323,7 +327,7 @@ def test_the_table_has_what_failed_first_and_folds_what_passed(table: Opened) ->
     assert shown(table)[3:] == [str(number) for number in range(12)]
 
 
-def test_the_table_is_filtered_searched_and_sorted(table: Opened) -> None:
+def test_the_table_is_filtered_and_searched(table: Opened) -> None:
     table.page.click(".totals [data-status=unchanged] button")
     assert len(shown(table)) == 12
     table.page.fill(".search", "[1")
@@ -338,9 +342,6 @@ def test_the_table_is_filtered_searched_and_sorted(table: Opened) -> None:
     assert table.page.locator(".none").is_visible()
     table.page.fill(".search", "")
     table.page.click(".totals [data-status=incomplete] button")
-    for expected in (["14", "13", "12"], ["12", "13", "14"]):
-        table.page.locator(".tests thead button", has_text="step time").first.click()
-        assert shown(table) == expected
 
 
 def test_a_name_in_the_table_leads_to_its_numbers_and_a_button_copies_its_node_id(
@@ -393,7 +394,7 @@ def test_a_hostile_name_is_text_in_the_tooltip_too(reports: dict[str, Opened]) -
     assert opened.complaints == []
 
 
-def test_the_csv_files_have_every_row_and_are_saved_unpacked(report: Opened) -> None:
+def test_the_csv_files_have_every_row(report: Opened) -> None:
     lines = {}
     for figure in ("work", "kernel-ipc"):
         with report.page.expect_download() as started:
@@ -401,7 +402,7 @@ def test_the_csv_files_have_every_row_and_are_saved_unpacked(report: Opened) -> 
         assert started.value.suggested_filename == f"{figure}.csv"
         lines[figure] = Path(started.value.path()).read_text(encoding="utf-8").splitlines()
     assert len(lines["work"]) == 1 + report.count("#work .data tbody tr")
-    # Its table has fewer rows, and the page has it packed.
+    # Its table has fewer rows.
     rows = {figure.key: figure.rows for figure in all_figures(subjects(full(3)))}
     assert len(lines["kernel-ipc"]) == 1 + len(rows["kernel-ipc"]) > 200
 
