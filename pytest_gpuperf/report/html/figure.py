@@ -160,26 +160,17 @@ def csv_text(figure: Figure) -> str:
 
     Text that a spreadsheet would run as a formula is quoted.
     """
-    units_of = [_units(figure, column) for column in range(len(figure.columns))]
+    columns: list[list[str]] = []
+    for at, title in enumerate(figure.columns):
+        cells = [row[at] for row in figure.rows]
+        known = list(dict.fromkeys(cell.unit for cell in cells if isinstance(cell, Quantity)))
+        heading = f"{title} [{known[0]}]" if len(known) == 1 and known[0] else title
+        columns.append([_inert(heading), *map(_plain, cells)])
+        if len(known) > 1:
+            columns.append(["unit", *(c.unit if isinstance(c, Quantity) else "" for c in cells)])
     out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\r\n")
-    heading: list[str] = []
-    for title, known in zip(figure.columns, units_of, strict=True):
-        heading.append(_inert(f"{title} [{known[0]}]" if len(known) == 1 and known[0] else title))
-        heading += ["unit"] if len(known) > 1 else []
-    writer.writerow(heading)
-    for row in figure.rows:
-        cells: list[str] = []
-        for cell, known in zip(row, units_of, strict=True):
-            cells.append(_plain(cell))
-            cells += [cell.unit if isinstance(cell, Quantity) else ""] if len(known) > 1 else []
-        writer.writerow(cells)
+    csv.writer(out, lineterminator="\r\n").writerows(zip(*columns, strict=True))
     return out.getvalue()
-
-
-def _units(figure: Figure, column: int) -> list[str]:
-    cells = (row[column] for row in figure.rows)
-    return list(dict.fromkeys(cell.unit for cell in cells if isinstance(cell, Quantity)))
 
 
 def _plain(cell: Cell) -> str:
