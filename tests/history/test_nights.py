@@ -16,6 +16,7 @@ from pytest_gpuperf import __main__
 from pytest_gpuperf.baselines import acceptance
 from pytest_gpuperf.baselines.acceptance import AcceptanceRequest
 from pytest_gpuperf.history import reading
+from pytest_gpuperf.measure.device.nvml import portable_device
 from pytest_gpuperf.storage import files, run_files
 from tests.examples import A100, H200, TEST, measurement, run, verdict
 
@@ -353,6 +354,30 @@ def test_a_summary_says_since_when_who_and_what_to_type_next(saved: Path, tmp_pa
     page = (tmp_path / "run.html").read_text(encoding="utf-8")
     assert '<h2 id="since">These got worse in the last 30 days</h2>' in page
     assert page.count('<svg class="nights spark"') == 1
+
+
+def test_what_to_type_next_is_for_the_test_that_costs_most_time(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for night in range(NIGHTS):
+        for name, ms, slower in (("costly", 1000.0, 1.05), ("small", 1.0, 1.5)):
+            value = ms * cycles(0) / 4e8 * (slower if night >= STEP_AT else 1)
+            save(tmp_path / name, night, value, metric="step_time", test=f"a.py::test_{name}")
+    text = printed(capsys, str(tmp_path))
+    assert text.index("test_costly: step_time +5.00 %") < text.index(
+        "test_small: step_time +50.00 %"
+    )
+    assert "costly/015.json --test a.py::test_costly" in text
+    assert "--test a.py::test_small" not in text
+
+
+def test_on_a_cpu_a_time_is_no_change(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for night in range(NIGHTS):
+        value = cycles(night) * (1 if night < STEP_AT else 2)
+        save(tmp_path, night, value, metric="wall_time", device=portable_device())
+    text = printed(capsys, str(tmp_path), "--output", "night.html")
+    assert "No level changed" in text
+    assert "<svg" not in (tmp_path / "night.html").read_text(encoding="utf-8")
 
 
 @pytest.fixture

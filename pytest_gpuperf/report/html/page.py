@@ -11,7 +11,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import shlex
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -27,7 +26,7 @@ from pytest_gpuperf.report.html import chart
 from pytest_gpuperf.report.html.figure import Figure, cell_text, csv_text
 from pytest_gpuperf.report.html.figures import all_figures
 from pytest_gpuperf.report.html.overview import overview
-from pytest_gpuperf.report.html.subject import EVERYTHING, FigureSubject, portable, subjects
+from pytest_gpuperf.report.html.subject import FigureSubject, subjects
 from pytest_gpuperf.report.text import kernel_lines
 from pytest_gpuperf.report.text.next_command import CommandContext, typed
 
@@ -85,7 +84,6 @@ def page(
         most_rows=_MOST_ROWS,
         link=_link,
         lacking=[one for one in figures if not one.rows],
-        collect=_collecting(measured),
         facts=_facts(measured),
     )
 
@@ -131,16 +129,6 @@ def _link(figure: Figure) -> str:
     """The data: URL of its CSV file."""
     quoted = quote(csv_text(figure), safe=" ,()[]:;/*=!@|~$", errors="replace")
     return f"data:text/csv;charset=utf-8,{quoted}"
-
-
-def _collecting(measured: Sequence[FigureSubject]) -> str:
-    """The command that measures what all figures need; "" without a GPU."""
-    tests = list(dict.fromkeys(subject.result.test for subject in measured))
-    if not tests or portable(measured):
-        return ""
-    if len(tests) > 1:
-        tests = list(dict.fromkeys(test.partition("::")[0] for test in tests))
-    return f"pytest {shlex.join(tests)} {EVERYTHING} --gpuperf-report report.html"
 
 
 def _facts(subjects: Sequence[FigureSubject]) -> dict[str, str]:

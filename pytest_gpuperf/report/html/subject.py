@@ -20,8 +20,6 @@ from pytest_gpuperf.report.text.step_tables import (
 )
 
 KERNELS = "--gpuperf-kernels always"
-EVERYTHING = f"--gpuperf-metrics paper,activity {KERNELS}"
-"""The flags that collect the data of all figures."""
 
 family: Callable[[str], str] = cache(kernel_families.family)
 """`kernels.family`, each name read once."""

@@ -110,6 +110,7 @@ def night_view(past: History, run: Run | None = None) -> NightView:
     """What the nights say; only about the tests and devices of `run`, if it is given."""
     keys = {one.key for one in past.series} if run is None else {*_keys(run)}
     devices = {key[2:] for key in keys} if run else {*past.devices}
+    past = replace(past, events=tuple(_judged(past.events)))
     events = _night_events(past, [one for one in past.events if one.device in devices])
     since = past.days[-1] - RECENT_DAYS if past.days else 0
     worse = tuple(told for event, told in events if event.worse and event.day > since)
@@ -242,22 +243,24 @@ def _creeping(past: History, keys: Collection[SeriesKey]) -> Iterator[tuple[str,
         yield title(past, one), said
 
 
+def _judged(events: Iterable[LevelChange]) -> Iterator[LevelChange]:
+    """These events, without the times of a CPU, which are not judged."""
+    for event in events:
+        on_cpu = event.device[0] == "cpu"
+        moves = tuple(one for one in event.moves if one.series.metric.gated or not on_cpu)
+        if moves:
+            yield replace(event, moves=moves)
+
+
 def _night_events(
     past: History, events: Iterable[LevelChange]
 ) -> list[tuple[LevelChange, NightEvent]]:
-    """These events. Those on one day, of the same tests, with the same first suspect are one.
-
-    On a CPU times are not judged, and have no event.
-    """
+    """These events. Those on one day, of the same tests, with the same first suspect are one."""
     groups: dict[object, list[LevelChange]] = {}
-    for number, one in enumerate(events):
-        on_cpu = one.device[0] == "cpu"
-        moves = tuple(m for m in one.moves if m.series.metric.gated or not on_cpu)
-        event = replace(one, moves=moves)
-        tests = frozenset(move.series.seen.test for move in moves)
+    for number, event in enumerate(events):
+        tests = frozenset(move.series.seen.test for move in event.moves)
         alike = event.suspects[0] if event.suspects else number
-        if moves:
-            groups.setdefault((event.day, event.worse, alike, tests), []).append(event)
+        groups.setdefault((event.day, event.worse, alike, tests), []).append(event)
     return [(group[0], _told(past, *group)) for group in groups.values()]
 
 

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 PHONE, TABLET, DESK = 390, 760, 1440
 MOST_BYTES = 3_000_000
+MOST_PIXELS = 6000
+"""The height of a page on which nothing failed, in a window 1,300 pixels wide."""
 INKS = ("#16191d", "#545c66")
 """Of text in page.css, without the dark scheme."""
 BROKEN = "h200-tf32-broken.json.xz"
@@ -392,6 +394,27 @@ def test_a_hostile_name_is_text_in_the_tooltip_too(reports: dict[str, Opened]) -
     assert "<img src=x" in opened.tip("kernels", 200 / DESK, 18)
     assert opened.count("img") == 0
     assert opened.complaints == []
+
+
+@pytest.mark.parametrize("name", [BROKEN, "h200-meddpm.json", "cpu-meddpm.json"])
+def test_the_first_screen_has_the_worst_its_cause_and_the_tests(
+    name: str, browser: Browser, tmp_path: Path
+) -> None:
+    file = tmp_path / "report.html"
+    file.write_text(rendered(name), encoding="utf-8")
+    for width, height in ((1300, 800), (PHONE, 844)):
+        shown = browser.new_page(viewport={"width": width, "height": height})
+        shown.goto(file.as_uri())
+        shown.wait_for_selector("html[data-drawn=yes]", state="attached")
+        wanted = ["h1", ".lead", ".tests tbody td.why"] if name == BROKEN else ["h1", ".passes"]
+        for selector in wanted:
+            box = shown.locator(selector).first.bounding_box()
+            assert box is not None
+            assert box["y"] + box["height"] <= height, (width, selector)
+        if name != BROKEN and width == 1300:
+            tall = shown.evaluate("document.documentElement.scrollHeight")
+            assert tall <= MOST_PIXELS
+        shown.close()
 
 
 def test_the_csv_files_have_every_row(report: Opened) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -11,9 +12,11 @@ from pytest_gpuperf.judge.attribution import attribute
 from pytest_gpuperf.measure.device.nvml import portable_device
 from pytest_gpuperf.model.measurement import Conditions, Reading
 from pytest_gpuperf.model.result import Attributed, Expectation, JudgedBy, Outcome, Run, Verdict
+from pytest_gpuperf.report.github import workflow_commands
 from pytest_gpuperf.report.html.overview import Overview, TestRow, overview
 from pytest_gpuperf.report.html.page import page
 from pytest_gpuperf.report.html.subject import subjects
+from pytest_gpuperf.report.markdown import markdown
 from pytest_gpuperf.report.text.kernel_lines import module_tree
 from pytest_gpuperf.report.text.next_command import CommandContext
 from tests.examples import TEST, measurement, run, verdict
@@ -303,3 +306,21 @@ def test_metrics_that_do_not_exist_are_named_once_with_their_reason() -> None:
     ]
     said = of(run([measurement(test="a.py::t"), measurement(test="a.py::u")], lacking))
     assert said.notes == ("unsupported: ipc, cycles: no permission",)
+
+
+def test_all_reports_rank_tests_alike() -> None:
+    """The most costly in time first, not what changed most; without a time what changed most."""
+    names = ["a.py::test_small", "a.py::test_costly", "a.py::test_counts"]
+    said = [
+        replace(moved("step_time", Outcome.REGRESSED, 0.5), baseline=1.0, measured=1.5),
+        moved("step_time", Outcome.REGRESSED, 0.1),
+        moved("operators", Outcome.REGRESSED, 9.0),
+    ]
+    said = [replace(v, test=name, unit="ms") for v, name in zip(said, names, strict=True)]
+    made = run([measurement(test=name) for name in names], said)
+    expected = ["test_costly", "test_small", "test_counts"]
+    assert [row.label for row in of(made).rows] == expected
+    text = re.findall(r"- \*\*(test\\_\w+)", markdown(made))
+    assert [name.replace("\\", "") for name in text] == expected
+    marks = "".join(workflow_commands(made.results(), {}))
+    assert re.findall(r"gpuperf%3A (\w+)", marks) == expected

@@ -268,9 +268,3 @@ def test_the_commands_name_the_run() -> None:
     text = html.unescape(page(run([measurement()], [verdict()]), "runs/my run.json"))
     words = re.sub("<[^>]*>", "", text)
     assert "gpuperf update-baseline 'runs/my run.json' --reason" in words
-
-
-def test_what_fills_the_figures_is_one_command() -> None:
-    words = re.sub("<[^>]*>", "", rendered("h200-meddpm.json"))
-    assert "--gpuperf-metrics paper,activity --gpuperf-kernels always" in words
-    assert "Measure everything that figures show" not in rendered("cpu-meddpm.json")
