@@ -47,10 +47,10 @@ EXAMPLES = (
 )
 
 SCHEMA = 1
-"""Of what `--format json` prints."""
+"""The version of the JSON."""
 _SUFFIXES = (".html", ".md")
 _EVENTS = 10
-"""So many are printed; the others are in the report and in JSON."""
+"""The number of printed changes; the report and JSON have the others."""
 _PROBLEMS, _CREEPS, _PARTIAL = 10, 10, 5
 
 
@@ -74,7 +74,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def act(options: argparse.Namespace) -> int:
     """Does what the flags say, and returns 0.
 
-    Raises UsageFailure where there is no run, GpuperfError for a baseline that cannot be trusted.
+    Raises UsageFailure if there is no run, GpuperfError for a baseline that cannot be trusted.
     """
     reports: list[Path] = options.outputs
     check_outputs(reports, _SUFFIXES)
@@ -91,7 +91,7 @@ def act(options: argparse.Namespace) -> int:
 def looked_back(
     named: Sequence[str], baselines: Path | None = None, tests: Sequence[str] = ()
 ) -> History:
-    """What the runs of these folders, patterns and files say; complains of what it left out.
+    """The history of these folders, patterns and files; names on stderr what it left out.
 
     Raises as `act` does.
     """

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pytest_gpuperf.history.nights import History
 
 _LISTED = 20
-"""So many of the worst are named before the tables."""
+"""The number of tests that are named before the tables."""
 _RESERVE = 200
 """Bytes for the line about tables that are left out."""
 _EVENTS = 5
@@ -53,8 +53,8 @@ def markdown(run: Run, limit: int | None = None, context: CommandContext | None 
 
     Everything that holds is one folded table. All text from outside is escaped. The last tables
     and rows are left out of a text that would be longer than `limit` bytes in UTF-8, and a line
-    says so. Returns "" if not even the first part fits. `context` is what commands depend on; None
-    of a run of which nothing else is known.
+    says so. Returns "" if not even the first part fits. Commands depend on
+    `context`; None if only the run is known.
     """
     results = view.worst_first(run.results())
     head = "\n".join([*_head(results, run, context or of_run(run, "")), ""])
@@ -81,7 +81,7 @@ def markdown(run: Run, limit: int | None = None, context: CommandContext | None 
 
 
 def nights(past: History) -> str:
-    """What got worse in the last 30 days, since when, what differs, and what to type next.
+    """Changes for the worse in the last 30 days, their suspects and the next commands.
 
     Then what differs since the night before, and a sparkline per test.
     """
@@ -113,9 +113,7 @@ def nights(past: History) -> str:
 
 
 def _head(results: Sequence[Result], run: Run, context: CommandContext) -> Iterator[str]:
-    """How many stand how, what is incomplete, what failed, what to do next, what was run, and how
-    much was judged.
-    """
+    """Outcomes, incomplete tests, failures, next steps, the run, and how much was judged."""
     yield from (f"# gpuperf: {view.headline(run)}", "")
     for why, tests in [*run.incomplete().items()][:_LISTED]:
         more = f" and {len(tests) - _LISTED} more" if len(tests) > _LISTED else ""
@@ -183,7 +181,7 @@ def _judged(result: Result) -> list[Verdict]:
 
 
 def _rows(result: Result, unique: bool) -> Iterator[str]:
-    """The rows of a result that holds: of its verdicts, and of what was expected.
+    """The rows of a result that holds: its verdicts and expectations.
 
     It has its short title, if that is `unique`.
     """

@@ -39,7 +39,7 @@ from pytest_gpuperf.report.text.step_tables import OUTSIDE
 _FOLDER = Path(__file__).parent
 _STEP = "the whole step"
 _MOST_NAMED = 4
-"""So many metrics that were not measured are named."""
+"""The number of missing metrics that a note names."""
 _MOST = 15
 """Kernels that are shown by themselves, per configuration."""
 _POINTS = 120
@@ -50,7 +50,7 @@ _NAME = 300
 """Characters of a whole name that are kept; ATen's have up to 5,000."""
 
 _SPENT = ("cycles", "flops")
-"""What a phase takes its part of: without a GPU nobody counts cycles."""
+"""The metrics that phases share, on a GPU and on a CPU."""
 
 PAPER_SUITE = "meddpm"
 """The suite that repeats the workload of the ICPE '26 paper (arXiv 2606.19365)."""
@@ -64,18 +64,18 @@ _PROTOCOL = (
 
 @dataclass
 class Found:
-    """What one subject has for a figure."""
+    """The rows and notes of one subject."""
 
     rows: list[tuple[Cell | float, ...]] = field(default_factory=list)
     """Without the configuration, which is the first column of every figure."""
     said: str = ""
-    """What is to be said of it, in a few words."""
+    """A finding in a few words."""
     notes: list[str] = field(default_factory=list)
     roofs: list[Roof] = field(default_factory=list)
 
 
 _Table = dict[str, Any]
-"""What `figures.yaml` says of a figure."""
+"""An entry of `figures.yaml`."""
 
 
 def all_figures(subjects: Sequence[FigureSubject]) -> list[Figure]:
@@ -138,7 +138,7 @@ def _plot(
     subjects: Sequence[FigureSubject],
     roofs: tuple[Roof, ...],
 ) -> Plot | None:
-    """How the columns that are there are drawn; of the paper's GPUs that of our architecture."""
+    """The chart of these columns, with the paper's GPU of our architecture."""
     values = ["relative"] if "relative" in columns else [v for v in known["values"] if v in columns]
     own = dict.fromkeys(_paper_column(PAPER_GPUS.get(s.device.arch, "")) for s in subjects)
     published = tuple(column for column in own if column in columns)
@@ -189,7 +189,7 @@ def _paper_column(gpu: str) -> str:
 
 
 def _of_the_paper(metric: str, subject: FigureSubject, gpu: str, relative: bool) -> Cell:
-    """What the paper gives of this configuration on one of its GPUs; None for nothing.
+    """The paper's value of this configuration on one of its GPUs; None if it has none.
 
     A percentage, or relative to its Baseline; text where it gives a range.
     """
@@ -207,7 +207,7 @@ def _phases(known: _Table, subject: FigureSubject, _: Sequence[FigureSubject]) -
         of = catalogue().metrics[metric]
         values = {phase: subject.value(metric, phase) for phase in subject.phases}
         whole = subject.value(metric) if of.additive else None
-        # Of what occurs nowhere there is no chart.
+        # A metric that is zero in every phase has no chart.
         for phase, value in values.items() if any(values.values()) else ():
             if value is not None:
                 cells = quantity(value, of.unit), share(value, whole)
@@ -338,7 +338,7 @@ def _rates(_: _Table, subject: FigureSubject, __: Sequence[FigureSubject]) -> Fo
 
 
 def _instructions(_: _Table, subject: FigureSubject, __: Sequence[FigureSubject]) -> Found:
-    """Instructions in the paper's classes: of the step, of each family, and of what takes longest.
+    """Instructions in the paper's classes: of the step, of each family and of the longest kernel.
 
     What a class has of the IPC is known by pipe alone: SASS classes count threads.
     """
@@ -362,7 +362,7 @@ def _instructions(_: _Table, subject: FigureSubject, __: Sequence[FigureSubject]
 
 
 def _meanings(mix: Mix) -> Iterator[str]:
-    """What the classes are, of those that are there."""
+    """The meaning of the classes in this mix."""
     there = {part.name for part in mix.parts}
     meanings = [f"{one.name} {one.meaning}" for one in paper_classes() if one.name in there]
     yield f"Classes: {', '.join(meanings)}."
@@ -420,4 +420,4 @@ SOURCES: dict[str, Callable[[_Table, FigureSubject, Sequence[FigureSubject]], Fo
     "instruction-mix": _instructions,
     "roofline": _under_roofs,
 }
-"""What finds the rows of a figure, by its key in `figures.yaml`; other figures show metrics."""
+"""The functions that find rows, by a figure's key; other figures show metrics."""

@@ -52,7 +52,7 @@ class VerdictRow:
 
     outcome: Outcome
     cells: Mapping[str, str]
-    """By the headings of a table of verdicts, and "interval"."""
+    """Keys are the headings of a table of verdicts, and "interval"."""
 
     @property
     def tone(self) -> str:
@@ -62,7 +62,7 @@ class VerdictRow:
 
 @dataclass(frozen=True, slots=True)
 class TestRow:
-    """What is said of one measurement: a row of the table, and what stands behind it."""
+    """One measurement: a row of the table, and its details."""
 
     __test__ = False  # pytest takes it for a class of tests otherwise
 
@@ -80,7 +80,7 @@ class TestRow:
     cause: str
     """Why it got worse, in a sentence; "" if that is unknown."""
     tree: ModuleBranch | None
-    """What changed by module; None if no module is known, or none changed."""
+    """The modules that changed; None if none is known, or none changed."""
 
     @property
     def test(self) -> str:
@@ -96,32 +96,32 @@ class TestRow:
 
     @property
     def outcome(self) -> str:
-        """The worst of what was judged."""
+        """The worst outcome in words."""
         outcome = self.result.outcome
         return _NOT_JUDGED if outcome is None or outcome in _UNTOLD else outcome.value
 
     @property
     def tone(self) -> str:
-        """How that is meant."""
+        """bad, doubtful, good or ""."""
         outcome = self.result.outcome
         return "" if outcome is None or outcome in _UNTOLD else _TONES.get(outcome, "")
 
     @property
     def device(self) -> str:
-        """What it was measured on, in how many processes."""
+        """The device and the number of processes."""
         device, processes = self.result.first.fingerprint.device, len(self.result.measurements)
         counted = f", {processes} processes" if processes > 1 else ""
         return f"{device.name} ({device.arch}{counted})"
 
     @property
     def calm(self) -> bool:
-        """Nothing is to be said of it but that it passed."""
+        """True if it passed and nothing changed."""
         outcomes = (self.result.outcome, *(row.outcome for row in self.told))
         return all(outcome in _CALM for outcome in outcomes)
 
     @property
     def opened(self) -> list[ModuleBranch]:
-        """The way through the tree to what changed most: one sees at once what is inside."""
+        """The branches on the way to the module that changed most: they are shown open."""
         way = [self.tree] if self.tree else []
         while way and way[-1].branches:
             way.append(max(way[-1].branches, key=ModuleBranch.size))
@@ -129,7 +129,7 @@ class TestRow:
 
     @property
     def details(self) -> tuple[str, ...]:
-        """What the judge says beside the numbers."""
+        """The judge's remarks."""
         details = (v.detail for v in self.result.verdicts if v.outcome not in _UNTOLD)
         return tuple(dict.fromkeys(filter(None, details)))
 
@@ -139,7 +139,7 @@ class Overview:
     """The first screen."""
 
     headline: str
-    """How many tests stand how: the title of the page."""
+    """The number of tests per outcome: the title of the page."""
     heading: str
     """The worst test and by how much it changed; the headline if nothing is to be said."""
     leads: tuple[str, ...]
@@ -148,17 +148,17 @@ class Overview:
     about: tuple[tuple[str, str], ...]
     """The run, its commit, the baseline, the device."""
     totals: tuple[tuple[int, str, str], ...]
-    """How many stand so, and the tone of that."""
+    """Count, outcome and tone."""
     judged: str
-    """How many were judged, and why the others were not; "" if all were."""
+    """The number of judged tests, and why the others were not judged; "" if all were."""
     rows: tuple[TestRow, ...]
     expected: tuple[tuple[tuple[str, ...], str, bool], ...]
     """Cells (metric, subject, bounds, measured, outcome), tone, and whether it holds."""
     held: str
-    """How many tests and expectations hold: "12 unchanged, 3 holds"."""
+    """The number of tests and expectations that hold: "12 unchanged, 3 holds"."""
     notes: tuple[str, ...]
     steps: tuple[tuple[str, Sequence[str]], ...]
-    """What to do next, and the commands that do it."""
+    """Next steps, each with its commands."""
 
 
 def overview(
@@ -263,7 +263,7 @@ def _measured(result: Result) -> VerdictRow:
 
 
 def _others(result: Result, decides: Verdict | None) -> list[str]:
-    """What view says of a result, without the metric that has its own cells."""
+    """The reasons of a result, without the metric that has its own cells."""
     own = decides.metric if decides else ""
     return [said for said in view.reasons(result) if own not in said.split(" ", 1)]
 
@@ -276,7 +276,7 @@ def _totals(rows: Sequence[TestRow], run: Run) -> Iterator[tuple[int, str, str]]
 
 
 def _about(run: Run, results: Sequence[Result]) -> Iterator[tuple[str, str]]:
-    """What the numbers are of."""
+    """The run, its commit, its baseline and its device."""
     prints = [m.fingerprint for result in results for m in result.measurements]
     yield "run", run.created.replace("T", " ").replace("Z", " UTC")
     yield "commit", _distinct(one.revision for one in prints)
@@ -289,13 +289,13 @@ def _about(run: Run, results: Sequence[Result]) -> Iterator[tuple[str, str]]:
 
 
 def _distinct(values: Iterable[str]) -> str:
-    """What there is, each once, but for many; "-" for nothing."""
+    """The first values, each once; "-" for none."""
     known = list(dict.fromkeys(filter(None, values)))
     return units.few(known, _FEW) if known else table.NOTHING
 
 
 def _notes(run: Run, subjects: Sequence[FigureSubject]) -> Iterator[str]:
-    """What was odd, as sentences."""
+    """Complaints about the device, and metrics that do not exist, as sentences."""
     for subject in subjects:
         yield from (f"{subject.label}: {said}" for said in view.complaints(subject.result))
         windows = [m for m in subject.measurements if m.window]
@@ -307,7 +307,7 @@ def _notes(run: Run, subjects: Sequence[FigureSubject]) -> Iterator[str]:
 def _steps(
     run: Run, results: Sequence[Result], context: CommandContext, file: str
 ) -> Iterator[tuple[str, Sequence[str]]]:
-    """What to do and the commands for it, the most urgent first; for the worst test."""
+    """Next steps for the worst test with their commands, the most urgent first."""
     regressed = next((one for one in results if one.outcome is Outcome.REGRESSED), None)
     # On a CPU the operators come with the regression.
     on_gpu = regressed and regressed.first.fingerprint.device.arch != "cpu"

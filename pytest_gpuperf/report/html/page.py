@@ -115,7 +115,7 @@ def in_script(data: object) -> str:
 
 
 def _neutral(data: object) -> object:
-    """`data` with texts that are shown as they stand."""
+    """`data` with texts that no browser interprets."""
     if isinstance(data, str):
         return printable_lines(data)
     if isinstance(data, Mapping):
@@ -132,7 +132,7 @@ def _link(figure: Figure) -> str:
 
 
 def _facts(subjects: Sequence[FigureSubject]) -> dict[str, str]:
-    """What the numbers depend on: the values of all measurements, each once."""
+    """The conditions of all measurements: each value once."""
     facts: dict[str, dict[str, None]] = {}
     for measurement in (one for subject in subjects for one in subject.measurements):
         device = measurement.fingerprint.device
@@ -182,7 +182,7 @@ def _template(name: str) -> Template:
 
 
 def _shown_text(value: object) -> object:
-    """What the template has a place for. HTML of ours is no `str` but a Markup, and stays."""
+    """A value for the template. Our own HTML is a Markup, not a `str`, and stays as it is."""
     return printable_lines(value) if type(value) is str else value
 
 

@@ -29,10 +29,10 @@ short_name: Callable[[str], str] = cache(kernel_families.short_name)
 
 @dataclass(frozen=True)
 class FigureSubject:
-    """What a figure has a bar or a point for."""
+    """One measurement in a figure: a bar or a point."""
 
     label: str
-    """Its configuration, or the test's name where that says too little."""
+    """Its configuration, or the test's name if several tests have that configuration."""
     result: Result
 
     @property
@@ -42,7 +42,7 @@ class FigureSubject:
 
     @property
     def device(self) -> Device:
-        """What it was measured on."""
+        """The device of the measurement."""
         return self.result.first.fingerprint.device
 
     @property
@@ -66,7 +66,7 @@ class FigureSubject:
 
     @cached_property
     def kernels(self) -> KernelTable | None:
-        """What the step launched, of the first process with counters, else of the first with a
+        """The kernels of the step, from the first process with counters, else from the first with a
         table; None without one.
         """
         tables = [
@@ -112,7 +112,7 @@ def subjects(run: Run) -> list[FigureSubject]:
 
 
 def _unique(choices: Sequence[Sequence[str]]) -> list[str]:
-    """Of each entry the first choice that no other entry has, of the choices at its position."""
+    """For each entry the first choice that is unique at its position."""
     columns = list(zip(*choices, strict=True))
     counts = [Counter(column) for column in columns]
     return [
@@ -125,5 +125,5 @@ def _unique(choices: Sequence[Sequence[str]]) -> list[str]:
 
 
 def portable(subjects: Sequence[FigureSubject]) -> bool:
-    """Whether all was measured without a GPU, so that no flag gives what a GPU has."""
+    """True if all was measured on a CPU: no flag adds a GPU's metrics."""
     return bool(subjects) and all(subject.device.arch == "cpu" for subject in subjects)

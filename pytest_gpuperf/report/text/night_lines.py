@@ -48,11 +48,11 @@ class NightRow:
     change: str
     """The last change beyond the tolerance; "" for none."""
     tone: str
-    """Of a change in the last 30 days: bad, good or ""."""
+    """bad, good or "": the last change, if it is from the last 30 days."""
     since: str
     gaps: str
     cost: float
-    """How much longer a step takes since then, in ns; 0 if that is unknown."""
+    """The time that a step takes longer since then, in ns; 0 if that is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,17 +61,17 @@ class NightEvent:
 
     day: str
     where: str
-    """As in "NVIDIA H100 and NVIDIA H200"."""
+    """The devices: "NVIDIA H100 and NVIDIA H200"."""
     what: str
     worse: bool
     worst: str
     """The worst test and the change of its first metric."""
     said: tuple[str, ...]
-    """What changed of each test, the worst first."""
+    """The changes of each test, the worst first."""
     suspects: tuple[str, ...]
-    """What differs between the two nights."""
+    """Differences between the two nights."""
     commands: tuple[str, ...]
-    """What to type next about the worst test; `gpuperf bisect` if the code is the first suspect."""
+    """The next commands for the worst test; `gpuperf bisect` if the code is the first suspect."""
     compared: str
     """The page that compares the revisions; "" if that is unknown."""
     series: MetricHistory
@@ -83,9 +83,9 @@ class NightView:
     """Many nights in the words of all reports."""
 
     headline: str
-    """How many nights, tests, devices and runs there are."""
+    """The number of nights, tests, devices and runs."""
     heading: str
-    """Whether anything got worse in the last 30 days."""
+    """A title: "Nothing got worse in the last 30 days"."""
     partial: tuple[str, ...]
     left_out: tuple[str, ...]
     worse: tuple[NightEvent, ...]
@@ -93,7 +93,7 @@ class NightView:
     events: tuple[NightEvent, ...]
     """All changes, the latest first."""
     last: tuple[str, ...]
-    """What differs between the last two nights of each device."""
+    """Differences between the last two nights of each device."""
     creeping: tuple[tuple[str, str], ...]
     """Title and size of each creep, the worst first."""
     rows: tuple[NightRow, ...]
@@ -107,7 +107,7 @@ class NightView:
 
 
 def night_view(past: History, run: Run | None = None) -> NightView:
-    """What the nights say; only about the tests and devices of `run`, if it is given."""
+    """A view of all nights; only of the tests and devices of `run`, if it is given."""
     keys = {one.key for one in past.series} if run is None else {*_keys(run)}
     devices = {key[2:] for key in keys} if run else {*past.devices}
     past = replace(past, events=tuple(_judged(past.events)))
@@ -169,7 +169,7 @@ def _row(past: History, main: MetricHistory) -> NightRow:
 
 
 def _cost(move: Move) -> float:
-    """How much longer a step takes after a change of its time, in ns; 0 of other metrics."""
+    """The time that a step takes longer after a change, in ns; 0 for other metrics."""
     trend, metric = move.series.trend, move.series.metric
     if metric.name not in view.TIMES:
         return 0.0
@@ -196,13 +196,13 @@ def _by_test(event: LevelChange) -> list[list[Move]]:
 
 
 def _size(move: Move) -> float:
-    """How far a metric changed; a point of a percentage counts as 1 %."""
+    """The size of a change; a point of a percentage counts as 1 %."""
     change = math.inf if move.change.change is None else abs(move.change.change)
     return change / (100 if move.series.trend.points else 1)
 
 
 def headline(past: History) -> str:
-    """How many nights, tests, devices and runs there are, and how many changes."""
+    """The number of nights, tests, devices, runs and changes."""
     span = f"{date(past.days[0])} to {date(past.days[-1])}" if past.days else "no night"
     worse = sum(event.worse for event in past.events)
     tests = counted(len({one.seen.test for one in past.series}), "test")
@@ -220,7 +220,7 @@ def title(past: History, one: MetricHistory, *, device: bool = True) -> str:
 
 
 def gap_text(one: MetricHistory) -> str:
-    """How many nights are gaps, by their reasons; "" for none."""
+    """The number of gaps by reason; "" for none."""
     if not one.gaps:
         return ""
     reasons = Counter(one.gaps.values()).most_common()
@@ -229,7 +229,7 @@ def gap_text(one: MetricHistory) -> str:
 
 
 def _creeping(past: History, keys: Collection[SeriesKey]) -> Iterator[tuple[str, str]]:
-    """As in "cycles +3.10 % in 90 nights since the first nights, 2026-01-02"."""
+    """Sentences like "cycles +3.10 % in 90 nights since the first nights, 2026-01-02"."""
     for one, creep in past.creeping:
         if one.key not in keys:
             continue
@@ -291,7 +291,7 @@ def _and(names: Sequence[str]) -> str:
 
 
 def _what(event: LevelChange) -> str:
-    """How many tests are worse since, and how many better, by gated metrics."""
+    """The number of tests that changed, got worse and got better."""
     worse = {move.series.seen.test for move in event.moves if move.change.worse}
     better = {move.series.seen.test for move in event.moves if move.change.worse is False} - worse
     said = [f", {len(worse)} worse"] if worse else []
@@ -301,7 +301,7 @@ def _what(event: LevelChange) -> str:
 
 
 def _suspected(event: LevelChange) -> Iterator[str]:
-    """As in "suspect: driver 570 -> 580", or that only the code changed."""
+    """Sentences like "suspect: driver 570 -> 580", or that only the code changed."""
     if not event.suspects:
         yield f"no recorded difference from {date(event.before)}"
     elif [one.kind for one in event.suspects] == [SuspectKind.CODE]:
@@ -327,7 +327,7 @@ def _in_short(move: Move) -> str:
 
 
 def _at_length(move: Move) -> str:
-    """As in "cycles +1.23 % (437.8 M -> 443.2 M)"."""
+    """A sentence like "cycles +1.23 % (437.8 M -> 443.2 M)"."""
     trend, unit = move.series.trend, move.series.metric.unit
     place = trend.changes.index(move.change)
     old, new = (units.value(level, unit) for level in trend.levels[place : place + 2])
@@ -335,7 +335,7 @@ def _at_length(move: Move) -> str:
 
 
 def _commands(past: History, event: LevelChange, worst: Move) -> Iterator[str]:
-    """What to type next about the worst test."""
+    """The next commands for the worst test."""
     test = worst.series.seen.test
     before, after = (str(past.source.files[worst.series.seen.files[at]]) for at in worst.nights)
     yield shlex.join(("gpuperf", "compare", before, after, "--test", test))
@@ -361,7 +361,7 @@ def _revisions(event: LevelChange) -> tuple[str, str] | None:
 
 
 def _last_night(past: History, devices: Collection[DeviceKey]) -> Iterator[str]:
-    """What differs between the last two nights of these devices; if values do, too.
+    """Differences between the last two nights of these devices, and values that differ.
 
     As in "last night (2026-03-23), compared with 2026-03-22: code r20..r21; driver 570 -> 580".
     """
