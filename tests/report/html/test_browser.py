@@ -42,6 +42,11 @@ BROKEN = "h200-tf32-broken.json.xz"
 REPORTS = ("full", "hostile", BROKEN, "many", "modules")
 """All that there is; the worst names and hardly any figure; a regression with its kernels; a table
 of many tests; a regression with its modules."""
+CLIPPED = (
+    "[...document.querySelectorAll('.tests td, .judged td, .expected td')]"
+    ".filter(cell => cell.scrollWidth > cell.clientWidth + 1).map(cell => cell.innerText)"
+)
+"""The cells of tables whose text is wider than they are."""
 OUTCOMES = (*[Outcome.UNCHANGED] * 12, Outcome.REGRESSED, Outcome.IMPROVED, Outcome.REGRESSED)
 
 
@@ -376,11 +381,7 @@ def test_without_a_script_the_table_and_every_number_are_there(
 def test_nothing_is_clipped_and_no_chart_stands_alone_in_its_row(report: Opened) -> None:
     for width in (PHONE, 1300, DESK):
         report.show(width)
-        wider = report.page.evaluate(
-            "[...document.querySelectorAll('.tests td, .judged td, .expected td')]"
-            ".filter(cell => cell.scrollWidth > cell.clientWidth + 1).map(cell => cell.innerText)"
-        )
-        assert wider == [], width
+        assert report.page.evaluate(CLIPPED) == [], width
     for columns, count in report.page.evaluate(
         "[...document.querySelectorAll('.panels')].map(row => "
         "[getComputedStyle(row).gridTemplateColumns.split(' ').length, row.children.length])"
@@ -414,6 +415,8 @@ def test_the_first_screen_has_the_worst_its_cause_and_the_tests(
         if name != BROKEN and width == 1300:
             tall = shown.evaluate("document.documentElement.scrollHeight")
             assert tall <= MOST_PIXELS
+        shown.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
+        assert shown.evaluate(CLIPPED) == [], width
         shown.close()
 
 
