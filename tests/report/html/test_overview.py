@@ -255,7 +255,7 @@ def test_a_test_beyond_a_limit_is_not_folded() -> None:
 def test_what_to_type_next_is_for_the_worst_test() -> None:
     made = run_of(Outcome.REGRESSED, Outcome.REGRESSED)
     near, far = (replace(v, change=c) for v, c in zip(made.verdicts, (0.1, 0.2), strict=True))
-    kernels, again, _ = commands(of(replace(made, verdicts=(near, far))))
+    kernels, again, *_ = commands(of(replace(made, verdicts=(near, far))))
     assert kernels == "pytest 'a.py::test_step[1]' --gpuperf-kernels always"
     assert again == "pytest 'a.py::test_step[1]'"
 
