@@ -1,6 +1,6 @@
-"""`gpuperf history`: many nights: trends, the nights on which levels changed, and what differs.
+"""`gpuperf history`: the trends of many nights, when levels changed, and what differs.
 
-No gate: whatever changed, the exit code is 0. Needs no GPU.
+No gate: the exit code is 0, whatever changed. Needs no GPU.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ EXAMPLES = (
 )
 
 SCHEMA = 1
-"""Of what `--format json` prints."""
+"""The version of the JSON."""
 _SUFFIXES = (".html", ".md")
 _EVENTS = 10
-"""So many are printed; the others are in the report and in JSON."""
+"""The number of printed changes; the report and JSON have the others."""
 _PROBLEMS, _CREEPS, _PARTIAL = 10, 10, 5
 
 
@@ -74,7 +74,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def act(options: argparse.Namespace) -> int:
     """Does what the flags say, and returns 0.
 
-    Raises UsageFailure where there is no run, GpuperfError for a baseline that cannot be trusted.
+    Raises UsageFailure if there is no run, GpuperfError for a baseline that cannot be trusted.
     """
     reports: list[Path] = options.outputs
     check_outputs(reports, _SUFFIXES)
@@ -91,7 +91,7 @@ def act(options: argparse.Namespace) -> int:
 def looked_back(
     named: Sequence[str], baselines: Path | None = None, tests: Sequence[str] = ()
 ) -> History:
-    """What the runs of these folders, patterns and files say; complains of what it left out.
+    """The history of these folders, patterns and files; names on stderr what it left out.
 
     Raises as `act` does.
     """
@@ -128,12 +128,12 @@ def _lines(past: History, *, detailed: bool) -> Iterator[str]:
     yield from told.partial[:_PARTIAL]
     for event in told.events[:_EVENTS]:
         yield from ("", f"{event.day}  {event.where}: {event.what}")
-        yield from (f"  {said}" for said in (*event.said, *event.commands))
+        yield from (f"  {said}" for said in (*event.said, *event.suspects, *event.commands))
     if len(told.events) > _EVENTS:
         earlier = len(told.events) - _EVENTS
-        yield from ("", f"and {earlier} earlier nights: --output FILE.html has them all")
+        yield from ("", f"and {earlier} earlier changes: see --output FILE.html")
     if told.creeping:
-        yield from ("", "Creep: worse than accepted, and no night did it")
+        yield from ("", "Creep: worse in many small steps")
         yield from (f"  {title}: {said}" for title, said in told.creeping[:_CREEPS])
         if len(told.creeping) > _CREEPS:
             yield f"  and {len(told.creeping) - _CREEPS} more"

@@ -26,7 +26,7 @@ _KERNELS = 6
 
 @dataclass(frozen=True)
 class Place:
-    """Where a test is written."""
+    """The file and line of a test."""
 
     file: str
     """Relative to the checkout, where it lies in it."""
@@ -36,7 +36,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Actions:
-    """What GitHub Actions tells the steps of a job."""
+    """The files of a job on GitHub Actions."""
 
     summary: Path | None
     """The file that a step appends its job summary to."""
@@ -75,7 +75,7 @@ class Actions:
 
 
 def actions(environment: Mapping[str, str]) -> Actions | None:
-    """What this environment tells of GitHub Actions; None elsewhere."""
+    """The files that this environment names; None outside of GitHub Actions."""
     if environment.get("GITHUB_ACTIONS") != "true":
         return None
     return Actions(

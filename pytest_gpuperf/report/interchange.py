@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from pytest_gpuperf.history.nights import History
 
 SUFFIXES = (".html", ".md", ".json")
-"""Of the files of reports."""
+"""The suffixes of reports."""
 PREFIX = "gpuperf."
-"""Of all properties here."""
+"""The prefix of all JUnit properties."""
 KEY = "gpuperf"
-"""Under which pytest-benchmark's `extra_info` has what we add."""
+"""Our key in pytest-benchmark's `extra_info`."""
 _BENCHMARK = "benchmark"
 """The fixture of pytest-benchmark."""
 
@@ -86,8 +86,8 @@ def properties(result: Result) -> Iterator[tuple[str, str]]:
     """Device and configuration, and of each gated metric of the step what was measured and said.
 
     `gpuperf.cycles` is the outcome, `gpuperf.cycles.measured` the value in the metric's unit,
-    `gpuperf.cycles.change` the change as reports write it. Nothing of what is zero and was not
-    anything else. A measurement with a name of its own has it before the metric:
+    `gpuperf.cycles.change` the change as reports write it. Metrics that are zero, and
+    were zero, are left out. A measurement with a name of its own has it before the metric:
     `gpuperf.sampling.cycles`. Limits and ratios are sentences, all of them
     under one name.
     """
@@ -181,7 +181,7 @@ def _series(run: Run) -> Iterator[tuple[Result, Metric, float, list[float]]]:
 
 
 def action_benchmarks(run: Run, direction: Direction) -> list[dict[str, Any]]:
-    """What benchmark-action's tools customSmallerIsBetter and customBiggerIsBetter read.
+    """The input of benchmark-action's tools customSmallerIsBetter and customBiggerIsBetter.
 
     A file has one direction, so these are the metrics of that one.
     https://github.com/benchmark-action/github-action-benchmark#customsmallerisbetter

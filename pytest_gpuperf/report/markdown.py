@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from pytest_gpuperf.catalogue import units
-from pytest_gpuperf.catalogue.units import counted
 from pytest_gpuperf.errors import printable
 from pytest_gpuperf.model.measurement import STEP
 from pytest_gpuperf.model.result import (
     DOUBTS,
     FAULTS,
-    Attribution,
     Expectation,
     Outcome,
     Result,
     Run,
+    Verdict,
 )
 from pytest_gpuperf.report import view
 from pytest_gpuperf.report.text import (
     expectation_lines,
     kernel_lines,
-    step_tables,
     table,
 )
 from pytest_gpuperf.report.text.next_command import (
@@ -38,9 +36,9 @@ if TYPE_CHECKING:
     from pytest_gpuperf.history.nights import History
 
 _LISTED = 20
-"""So many are named before the tables, the worst of them; all of them have tables."""
+"""The number of tests that are named before the tables."""
 _RESERVE = 200
-"""Bytes for what is said of tables that are left out."""
+"""Bytes for the line about tables that are left out."""
 _EVENTS = 5
 """Nights that something got worse on."""
 _FILES = 5
@@ -51,23 +49,22 @@ _SEEN = (*FAULTS, *DOUBTS)
 
 
 def markdown(run: Run, limit: int | None = None, context: CommandContext | None = None) -> str:
-    """The verdicts of `run`: what failed, the worst first, then a table per measurement.
+    """The verdicts of `run`: what failed, the worst first, then a table per test that failed.
 
-    Tables of what passed are folded. Everything from outside is escaped. Of at most `limit` bytes
-    in UTF-8, where that is given: the last tables are then left out, and it says how many. Returns
-    "" where not even the verdicts fit. `context` is what commands depend on; None of a run of which
-    nothing else is known.
+    Everything that holds is one folded table. All text from outside is escaped. The last tables
+    and rows are left out of a text that would be longer than `limit` bytes in UTF-8, and a line
+    says so. Returns "" if not even the first part fits. Commands depend on
+    `context`; None if only the run is known.
     """
     results = view.worst_first(run.results())
     head = "\n".join([*_head(results, run, context or of_run(run, "")), ""])
-    # A ratio has no table of its own: all that was expected is one.
-    measured = [result for result in results if result.measurements]
-    folded = [result for result in measured if result.outcome not in _SEEN]
-    above = ["\n".join(_section(r)) for r in measured if r.outcome in _SEEN]
-    below = ["\n".join(_section(result)) for result in folded]
-    if run.expectations:
-        failed = any(e.outcome is not Outcome.HOLDS for e in run.expectations)
-        (above if failed else below).append("\n".join(_expected(run.expectations)))
+    seen = [result for result in results if result.outcome in _SEEN]
+    folded = [result for result in results if result not in seen]
+    above = ["\n".join(_section(result)) for result in seen if result.measurements]
+    if failed := [one for one in run.expectations if one.outcome is not Outcome.HOLDS]:
+        above.append("\n".join(_expected(failed)))
+    titles = Counter(result.title for result in folded)
+    below = [f"{line}\n" for one in folded for line in _rows(one, titles[one.title] == 1)]
     if limit is None:
         return head + "".join(above) + _folded(folded, below)
     room = limit - _size(head) - _size(_folded(folded, [""])) - _RESERVE
@@ -75,15 +72,16 @@ def markdown(run: Run, limit: int | None = None, context: CommandContext | None 
         return ""
     fitting = table.fitting(list(map(_size, [*above, *below])), room)
     text = head + "".join(above[:fitting]) + _folded(folded, below[: max(0, fitting - len(above))])
-    missing = counted(len(above) + len(below) - fitting, "table")
-    if fitting == len(above) + len(below):
+    missing = len(above) + len(below) - fitting
+    if not missing:
         return text
-    said = f"{missing} left out, to stay below {limit:,} bytes; the run's file has everything."
+    said = f"Left out: {missing:,} tables or rows, to stay below {limit:,} bytes. The run's file"
+    said += " has everything."
     return f"{text}{said}\n"
 
 
 def nights(past: History) -> str:
-    """What got worse in the last 30 days, since when, what differs, and what to type next.
+    """Changes for the worse in the last 30 days, their suspects and the next commands.
 
     Then what differs since the night before, and a sparkline per test.
     """
@@ -94,7 +92,7 @@ def nights(past: History) -> str:
     lines += [f"- {cell(said)}" for said in (*told.partial[:_FILES], *told.left_out[:_FILES])]
     for event in told.worse[:_EVENTS]:
         lines += [f"- **{cell(f'{event.day}, {event.where}')}**: {event.what}"]
-        lines += [f"  - {cell(said)}" for said in event.said]
+        lines += [f"  - {cell(said)}" for said in (*event.said, *event.suspects)]
         lines += [f"  - `{code(command)}`" for command in event.commands]
         lines += [f"  - [what changed in the code](<{event.compared}>)"] if event.compared else []
     if len(told.worse) > _EVENTS:
@@ -115,9 +113,7 @@ def nights(past: History) -> str:
 
 
 def _head(results: Sequence[Result], run: Run, context: CommandContext) -> Iterator[str]:
-    """How many stand how, what is incomplete, what failed, what to do next, what was run, and how
-    much was judged.
-    """
+    """Outcomes, incomplete tests, failures, next steps, the run, and how much was judged."""
     yield from (f"# gpuperf: {view.headline(run)}", "")
     for why, tests in [*run.incomplete().items()][:_LISTED]:
         more = f" and {len(tests) - _LISTED} more" if len(tests) > _LISTED else ""
@@ -149,64 +145,25 @@ def _head(results: Sequence[Result], run: Run, context: CommandContext) -> Itera
 
 
 def _section(result: Result) -> Iterator[str]:
-    """The table of one measurement, and its kernels."""
-    first = result.first
-    device = first.fingerprint.device
+    """The table of one measurement, its cause and its kernels."""
+    device = result.first.fingerprint.device
     name = "" if result.name == STEP else f", {cell(result.name)}"
     yield from (f"### {cell(result.test)}{name}", "")
     yield from (f"On {cell(device.name)} ({cell(device.arch)})", "")
     yield "| " + " | ".join(table.HEADINGS) + " |"
     yield "| --- | ---: | ---: | ---: | ---: | ---: | --- |"
-    step = [v for v in result.verdicts if v.phase == STEP and not table.is_zero(v)]
-    yield from map(row, table.verdict_rows(step)) if step else ["| not judged | | | | | | |"]
+    judged = _judged(result)
+    yield from map(row, table.verdict_rows(judged))
     yield ""
-    yield from _components(result)
-    if first.window:
-        yield from (cell(step_tables.window_line(first)), "")
-    for verdict in step:
+    for verdict in judged:
         if verdict.outcome is Outcome.KERNELS_CHANGED:
             yield from (f"Kernels: {cell(verdict.detail)}", "")
     if result.attribution:
-        yield from _blamed(result.attribution)
+        cause = kernel_lines.sentence(result.attribution)
+        yield from (f"**{cell(cause).strip()}**", "") if cause else ()
+        said = kernel_lines.lines(result.attribution, table.WIDTH, told=True)
+        yield from ("```", *map(code, said), "```", "") if said else ()
     yield ""
-
-
-def _blamed(attribution: Attribution) -> Iterator[str]:
-    """What the change comes from: a sentence, lines and kernels, and the modules that changed."""
-    cause = kernel_lines.sentence(attribution)
-    if cause:
-        yield from (f"**{cell(cause).strip()}**", "")
-    said = kernel_lines.lines(attribution, table.WIDTH, told=True)
-    if said:
-        yield from ("```", *map(code, said), "```", "")
-    modules = kernel_lines.changed_modules(attribution)
-    if modules:
-        timed = not attribution.of_operators
-        what = "launches" if timed else "operators"
-        yield row(["module", what, *(["before", "after", "change"] if timed else [])])
-        yield "| --- |" + " ---: |" * (4 if timed else 1)
-        for one in modules:
-            name = one.module or "(no module)"
-            times = (units.value(one.before, "ns"), units.value(one.after, "ns"))
-            counts = f"{one.launches_before:,} -> {one.launches_after:,}"
-            yield row(
-                [name, counts, *([*times, kernel_lines.duration(one.change)] if timed else [])]
-            )
-        yield ""
-
-
-def _components(result: Result) -> Iterator[str]:
-    """What each component took, the longest first."""
-    if not result.first.components:
-        return
-    components = step_tables.component_table(result.measurements, result.verdicts)
-    if components is None:
-        return
-    headings, rows = step_tables.component_cells(components)
-    yield row(headings)
-    yield "| --- |" + " ---: |" * (len(headings) - 1)
-    yield from map(row, rows)
-    yield from ("", *(part for note in components.notes for part in (cell(note), "")))
 
 
 def _expected(expectations: Sequence[Expectation]) -> Iterator[str]:
@@ -217,15 +174,35 @@ def _expected(expectations: Sequence[Expectation]) -> Iterator[str]:
     yield from ("", "")
 
 
-def _folded(results: Sequence[Result], sections: Sequence[str]) -> str:
-    """Sections that are shown when one asks for them; nothing where there are none."""
-    if not sections:
+def _judged(result: Result) -> list[Verdict]:
+    """The verdicts of the whole step that a reader has to know."""
+    step = [verdict for verdict in result.verdicts if verdict.phase == STEP]
+    return [v for v in step if v.outcome is not Outcome.REPORTED and not table.is_zero(v)]
+
+
+def _rows(result: Result, unique: bool) -> Iterator[str]:
+    """The rows of a result that holds: its verdicts and expectations.
+
+    It has its short title, if that is `unique`.
+    """
+    name, judged = result.title if unique else result.test, _judged(result)
+    yield from (row([name, *cells]) for cells in table.verdict_rows(judged))
+    for expectation in result.expectations:
+        metric, of, bounds, measured, outcome = expectation_lines.row(expectation)
+        yield row([of, metric, bounds, measured, *[table.NOTHING] * 3, outcome])
+    if not judged and not result.expectations:
+        yield row([name, *[table.NOTHING] * 6, "not judged"])
+
+
+def _folded(results: Sequence[Result], rows: Sequence[str]) -> str:
+    """The folded table of these rows; nothing if there are none."""
+    if not rows:
         return ""
-    # No text from outside: Markdown's escapes do not count in this line of HTML.
-    title = view.tally(results) or "expected"
-    # The empty lines: what is between them is read as Markdown.
-    body = "".join(sections)
-    return f"<details>\n<summary>{title}</summary>\n\n{body}</details>\n\n"
+    # The title is HTML, where Markdown's escapes do not count: it has no text from outside.
+    title = view.tally(results)
+    headings = f"{row(['test', *table.HEADINGS])}\n| --- | --- |{' ---: |' * 5} --- |\n"
+    # Markdown needs the empty lines.
+    return f"<details>\n<summary>{title}</summary>\n\n{headings}{''.join(rows)}\n</details>\n\n"
 
 
 def _size(text: str) -> int:

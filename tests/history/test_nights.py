@@ -16,6 +16,7 @@ from pytest_gpuperf import __main__
 from pytest_gpuperf.baselines import acceptance
 from pytest_gpuperf.baselines.acceptance import AcceptanceRequest
 from pytest_gpuperf.history import reading
+from pytest_gpuperf.measure.device.nvml import portable_device
 from pytest_gpuperf.storage import files, run_files
 from tests.examples import A100, H200, TEST, measurement, run, verdict
 
@@ -86,7 +87,7 @@ def test_a_change_has_its_night_its_suspects_and_what_to_type_next(
     text = printed(capsys, str(saved))
     assert text.startswith("24 nights, 2026-03-01 to 2026-03-24: 1 test on 1 device, 23 runs.")
     assert "2026-03-16 NVIDIA H200: 1 test changed, 1 worse" in text
-    assert "suspect, driver 570 -> 580 suspect, code r14..r15 gpuperf compare" in text
+    assert "suspect: driver 570 -> 580 suspect: code r14..r15 gpuperf compare" in text
     (event,) = said(capsys, str(saved))["events"]
     assert [one["kind"] for one in event["suspects"]] == ["driver", "code"]
     assert event["runs"] == [f"{saved}/014.json", f"{saved}/015.json"]
@@ -122,16 +123,16 @@ def test_a_count_is_told_the_same_night_and_may_be_chance_until_the_next(
         save(tmp_path, night, 1e6 * (1 + night), metric="launches")
     text = printed(capsys, str(tmp_path))
     assert "launches x2" in text
-    assert "suspect, code r00..r01 suspect, chance until a second night agrees" in text
+    assert "suspect: code r00..r01 suspect: chance until a second night agrees" in text
 
 
 @pytest.mark.parametrize(
     ("gpus", "says"),
     [
         # Workers with a GPU each, whose tests change places.
-        ([("a", "b"), ("b", "a")], "against 2026-03-01: code r00..r01"),
-        ([("a", "b"), ("c", "b")], "against 2026-03-01: code r00..r01"),
-        ([("a", "b"), ("c", "d")], "against 2026-03-01: code r00..r01; GPU b -> d"),
+        ([("a", "b"), ("b", "a")], "compared with 2026-03-01: code r00..r01"),
+        ([("a", "b"), ("c", "b")], "compared with 2026-03-01: code r00..r01"),
+        ([("a", "b"), ("c", "d")], "compared with 2026-03-01: code r00..r01; GPU b -> d"),
         ([("a", "b")], ""),
     ],
 )
@@ -144,8 +145,8 @@ def test_the_last_night_is_held_against_the_one_before_where_a_night_has_several
             save(tmp_path / str(number), night, 4e8, device=device, workload={"size": 64 * number})
     assert __main__.main(["history", str(tmp_path)]) == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert ("last night, " in said) is bool(says)
-    assert f"last night, 2026-03-02, {says} " in f"{said} " if says else True
+    assert ("last night (" in said) is bool(says)
+    assert f"last night (2026-03-02), {says} " in f"{said} " if says else True
 
 
 def test_nights_without_a_value_are_gaps_and_no_zeros(
@@ -203,13 +204,13 @@ def test_creep_is_told_by_no_night_and_against_the_first(
         save(tmp_path, night, 4e8 * (1 + 0.0006 * night))
     assert __main__.main(["history", str(tmp_path)]) == 0
     text = " ".join(capsys.readouterr().out.split())
-    assert "Creep: worse than accepted, and no night did it" in text
+    assert "Creep: worse in many small steps" in text
     assert "in 30 nights since the first nights, 2026-03-01" in text
     assert "No level changed" in text
     page, summary = tmp_path / "page.html", tmp_path / "page.md"
     assert __main__.main(["history", str(tmp_path), f"--output={page}", f"--output={summary}"]) == 0
     for file in (page, summary):
-        assert "Creep, which no single one of the last 30 days shows" in file.read_text("utf-8")
+        assert "Slow creep got worse in the last 30 days" in file.read_text("utf-8")
 
 
 @pytest.mark.parametrize(
@@ -250,7 +251,7 @@ def test_the_page_is_one_file_without_a_script(
     assert "script-src 'none'" in html.unescape(text)
     assert "<script" not in text
     assert text.count("<polyline") >= 3  # the gaps divide the line
-    assert "<li>suspect, driver 570 -&gt; 580</li>" in text
+    assert "<li>suspect: driver 570 -&gt; 580</li>" in text
     capsys.readouterr()
 
 
@@ -275,11 +276,11 @@ def test_a_run_from_the_future_is_named_and_hides_no_change(
     assert f"gpuperf: {problem}\n" in err
     assert "24 nights, 2026-03-01 to 2026-03-24" in " ".join(out.split())
     text = (tmp_path / "night.md").read_text(encoding="utf-8")
-    assert text.startswith("## Worse since\n")
+    assert text.startswith("## These got worse in the last 30 days\n")
     assert "**2026-03-21, NVIDIA H200**: 1 test changed, 1 worse" in text
     assert problem in text.replace("\\", "")
     page = (tmp_path / "night.html").read_text(encoding="utf-8")
-    assert "<h1>Worse since 2026-03-21</h1>" in page
+    assert "since 2026-03-21</h1>" in page
     assert problem in page
 
 
@@ -324,15 +325,15 @@ def test_a_night_of_a_killed_pytest_is_said_to_be_partial(
 
 
 SUMMARY = """\
-## Worse since
+## These got worse in the last 30 days
 
 - **2026-03-16, NVIDIA H200**: 1 test changed, 1 worse
   - test\\_training\\_step\\[tf32\\]: cycles +1.97 % (400.01 M -\\> 407.85 M)
-  - suspect, driver 570 -\\> 580
-  - suspect, code r14..r15
-  - `gpuperf compare RUNS/014.json RUNS/015.json`
+  - suspect: driver 570 -\\> 580
+  - suspect: code r14..r15
+  - `gpuperf compare RUNS/014.json RUNS/015.json --test 'suites/meddpm/test_training.py::test_training_step[tf32]'`
   - `git log --oneline r14..r15`
-- last night, 2026-03-24, against 2026-03-23: code r22..r23
+- last night (2026-03-24), compared with 2026-03-23: code r22..r23
 
 | test | device | last 30 days | now | last change |
 | --- | --- | --- | --- | --- |
@@ -351,8 +352,32 @@ def test_a_summary_says_since_when_who_and_what_to_type_next(saved: Path, tmp_pa
     assert told.startswith("# gpuperf: ")
     assert told.endswith(f"\n\n{SUMMARY}")
     page = (tmp_path / "run.html").read_text(encoding="utf-8")
-    assert '<h2 id="since">Worse since</h2>' in page
+    assert '<h2 id="since">These got worse in the last 30 days</h2>' in page
     assert page.count('<svg class="nights spark"') == 1
+
+
+def test_what_to_type_next_is_for_the_test_that_costs_most_time(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for night in range(NIGHTS):
+        for name, ms, slower in (("costly", 1000.0, 1.05), ("small", 1.0, 1.5)):
+            value = ms * cycles(0) / 4e8 * (slower if night >= STEP_AT else 1)
+            save(tmp_path / name, night, value, metric="step_time", test=f"a.py::test_{name}")
+    text = printed(capsys, str(tmp_path))
+    assert text.index("test_costly: step_time +5.00 %") < text.index(
+        "test_small: step_time +50.00 %"
+    )
+    assert "costly/015.json --test a.py::test_costly" in text
+    assert "--test a.py::test_small" not in text
+
+
+def test_on_a_cpu_a_time_is_no_change(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for night in range(NIGHTS):
+        value = cycles(night) * (1 if night < STEP_AT else 2)
+        save(tmp_path, night, value, metric="wall_time", device=portable_device())
+    text = printed(capsys, str(tmp_path), "--output", "night.html")
+    assert "No level changed" in text
+    assert "<svg" not in (tmp_path / "night.html").read_text(encoding="utf-8")
 
 
 @pytest.fixture
@@ -371,7 +396,7 @@ def test_where_the_code_is_suspected_the_commit_is_one_command_or_one_click_away
 ) -> None:
     assert __main__.main(["history", str(by_code), "--output", "night.md"]) == 0
     shown = capsys.readouterr().out
-    assert "only the revision differs, r14..r15" in " ".join(shown.split())
+    assert "only the code changed: r14..r15" in " ".join(shown.split())
     bisect = "gpuperf bisect r14 r15 -- 'suites/meddpm/test_training.py::test_training_step[tf32]'"
     assert bisect in " ".join(shown.split())
     web = "https://github.com/lab/net/compare/r14...r15"
@@ -425,7 +450,9 @@ def test_what_one_change_did_on_several_devices_is_told_once(
     both = f"{A100.name} and {H200.name}: 1 test changed, 1 worse"
     other = f"on {H200.name} test_training_step[tf32]: cycles +2.0"
     assert (both in text, other in text) == (alike, alike)
-    assert f"{A100.name} and {H200.name}, last night, 2026-03-24, against 2026-03-23: " in text
+    assert (
+        f"{A100.name} and {H200.name}, last night (2026-03-24), compared with 2026-03-23: " in text
+    )
     assert (both in page, other in page) == (alike, alike)
     assert page.count("gpuperf compare") == (1 if alike else 2)
 

@@ -13,7 +13,7 @@ from pytest_gpuperf.catalogue.kernel_families import FAMILIES
 from pytest_gpuperf.report.html.figure import Cell, Figure, Plain, Plot, Quantity, Shape, cell_text
 
 _COLOURS = 8
-"""Of series that are no family of kernels, in page.css: --s0 to --s7."""
+"""The number of colours in page.css, --s0 to --s7, for series that are no family of kernels."""
 _REST = f"s{_COLOURS - 1}"
 """The grey one: in a stack of more series, that of the ones that are small everywhere."""
 _CONFIGURATION = "configuration"
@@ -26,7 +26,7 @@ _ORDER: dict[str, int] = {family: position for position, family in enumerate(FAM
 
 
 def drawing(figure: Figure) -> Plain | None:
-    """What is to be drawn of a figure; None where nothing is."""
+    """The drawing of a figure; None if it has none."""
     plot = figure.plot
     items = _items(figure, plot) if plot else []
     # One point alone is a number.
@@ -92,7 +92,7 @@ def _items(figure: Figure, plot: Plot) -> list[_Item]:
 
 
 def _fits(cell: Cell, logarithmic: bool) -> bool:
-    """Whether it has a place on the axis: zero has none where that is logarithmic."""
+    """True if it has a place on the axis: zero has none on a logarithmic one."""
     return isinstance(cell, Quantity) and (cell.value > 0 or not logarithmic)
 
 
@@ -112,7 +112,7 @@ def _colours(plot: Plot, items: Sequence[_Item]) -> dict[str, str]:
 
 
 def _legend(plot: Plot, items: Sequence[_Item]) -> list[Plain]:
-    """The series, in their order, where there are several; small ones of a stack are one entry."""
+    """The series, in their order, if there are several; small ones of a stack are one entry."""
     series = {item["series"]: item for item in sorted(items, key=_order)}
     if len(series) < 2 or plot.series == plot.name:
         return []

@@ -18,9 +18,9 @@ RATIO = "ratio"
 _MICROSECONDS = 1e5
 """Below so many nanoseconds, time is shown in microseconds: kernels take few of them."""
 _FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
-"""What a spreadsheet takes for the beginning of a formula, in its wide forms too."""
+"""A spreadsheet takes these, in their wide forms too, for the beginning of a formula."""
 _MOST = 3
-"""So many findings are named, and so many configurations of one; the table has the others."""
+"""The number of findings, and of configurations of each, that a sentence names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Quantity:
 
     @property
     def text(self) -> str:
-        """As people read it."""
+        """The number with its unit, for people."""
         if self.unit == RATIO:
             return f"x{self.value:.3g}"
         if self.unit == "ns" and 0 < abs(self.value) < _MICROSECONDS:
@@ -41,19 +41,19 @@ class Quantity:
 
 
 Cell = str | Quantity | None
-"""What a row has in a column; None where it has nothing."""
+"""The content of a row in a column; None if it is empty."""
 
 Plain = dict[str, object]
-"""What becomes JSON for the page's script."""
+"""JSON for the page's script."""
 
 
 class Shape(str, Enum):
-    """How rows are drawn."""
+    """The form of a chart."""
 
     BARS = "bars"
     """A bar per row, beside each other where several rows share a name."""
     STACK = "stack"
-    """The same, one after the other."""
+    """A segment per row, one after the other."""
     POINTS = "points"
     """A point per row, at its x and y."""
 
@@ -71,7 +71,7 @@ class Roof:
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """Which columns are drawn, and how. Columns are named by their titles."""
+    """The columns that are drawn, by their titles, and the form of the chart."""
 
     shape: Shape
     name: str
@@ -83,11 +83,11 @@ class Plot:
     panels: tuple[str, ...] = ()
     """The columns of text that divide rows into charts side by side."""
     published: tuple[str, ...] = ()
-    """Which of `values` somebody else measured: drawn hollow."""
+    """The columns of `values` from the ICPE '26 paper: drawn hollow."""
     logarithmic: Sequence[bool] = (False, False)
     """For points: the axes of x and y."""
     most: float | None = None
-    """Where the axis of values ends; None where the values decide."""
+    """The end of the axis of values; None if the values decide."""
     roofs: tuple[Roof, ...] = ()
     sizes: str = ""
     """For points: the column of quantities that areas are proportional to."""
@@ -100,26 +100,26 @@ class Figure:
     key: str
     """Its anchor in the page and the name of its CSV file."""
     title: str
-    """What it shows."""
+    """The title in the page."""
     conclusion: str
-    """What to conclude from it, in a sentence or two."""
+    """A conclusion in a sentence or two."""
     columns: tuple[str, ...] = ()
     rows: tuple[tuple[Cell, ...], ...] = ()
     plot: Plot | None = None
-    """How the rows are drawn, where any of them can be."""
+    """The chart of the rows; None if none of them can be drawn."""
     source: str = ""
-    """Which figure of the ICPE '26 paper it answers to, "" for none."""
+    """The figure of the ICPE '26 paper that it answers to; "" for none."""
     notes: tuple[str, ...] = ()
-    """What has to be known to read it: what was left out, what was not comparable."""
+    """Notes for the reader, such as what was left out."""
     missing: str = ""
-    """Which metrics the run lacks for it, and what collects them; "" where nothing is missing."""
+    """The metrics that the run lacks, and the flag that collects them; "" if none is missing."""
 
     def __post_init__(self) -> None:
         for row in self.rows:
             assert len(row) == len(self.columns), (self.key, row)
 
     def at(self, column: str) -> int:
-        """The position of a column. Raises ValueError where there is none."""
+        """The position of a column. Raises ValueError if there is none."""
         return self.columns.index(column)
 
     def unit(self, column: str) -> str:
@@ -136,14 +136,14 @@ def quantity(value: float | None, unit: str) -> Quantity | None:
 
 
 def ratio(value: float | None, base: float | None) -> Quantity | None:
-    """A cell of `value` over `base`; None where there is nothing to divide."""
+    """A cell of `value` over `base`; None if one is missing, or the base is 0."""
     if value is None or not base:
         return None
     return quantity(value / base, RATIO)
 
 
 def share(part: float | None, whole: float | None) -> Quantity | None:
-    """A cell of `part` as percents of `whole`; None where there is nothing to divide."""
+    """A cell of `part` in percent of `whole`; None if one is missing, or the whole is 0."""
     return None if part is None or not whole else quantity(100 * part / whole, "%")
 
 
@@ -160,26 +160,17 @@ def csv_text(figure: Figure) -> str:
 
     Text that a spreadsheet would run as a formula is quoted.
     """
-    units_of = [_units(figure, column) for column in range(len(figure.columns))]
+    columns: list[list[str]] = []
+    for at, title in enumerate(figure.columns):
+        cells = [row[at] for row in figure.rows]
+        known = list(dict.fromkeys(cell.unit for cell in cells if isinstance(cell, Quantity)))
+        heading = f"{title} [{known[0]}]" if len(known) == 1 and known[0] else title
+        columns.append([_inert(heading), *map(_plain, cells)])
+        if len(known) > 1:
+            columns.append(["unit", *(c.unit if isinstance(c, Quantity) else "" for c in cells)])
     out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\r\n")
-    heading: list[str] = []
-    for title, known in zip(figure.columns, units_of, strict=True):
-        heading.append(_inert(f"{title} [{known[0]}]" if len(known) == 1 and known[0] else title))
-        heading += ["unit"] if len(known) > 1 else []
-    writer.writerow(heading)
-    for row in figure.rows:
-        cells: list[str] = []
-        for cell, known in zip(row, units_of, strict=True):
-            cells.append(_plain(cell))
-            cells += [cell.unit if isinstance(cell, Quantity) else ""] if len(known) > 1 else []
-        writer.writerow(cells)
+    csv.writer(out, lineterminator="\r\n").writerows(zip(*columns, strict=True))
     return out.getvalue()
-
-
-def _units(figure: Figure, column: int) -> list[str]:
-    cells = (row[column] for row in figure.rows)
-    return list(dict.fromkeys(cell.unit for cell in cells if isinstance(cell, Quantity)))
 
 
 def _plain(cell: Cell) -> str:

@@ -8,14 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from pytest_gpuperf.analysis import launch_totals, priority
-from pytest_gpuperf.analysis.mix import (
-    PIPES,
-    SASS,
-    Mix,
-    instruction_mix,
-    paper_classes,
-)
-from pytest_gpuperf.analysis.roofline import DRAM_BYTES, OPCODES, TENSOR, Roofline, roofline
+from pytest_gpuperf.analysis.mix import Mix, instruction_mix, paper_classes
+from pytest_gpuperf.analysis.roofline import Roofline, roofline
 from pytest_gpuperf.analysis.roofline import of_device as peaks_of_device
 from pytest_gpuperf.catalogue import units, yaml_table
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
@@ -37,14 +31,15 @@ from pytest_gpuperf.report.html.figure import (
 from pytest_gpuperf.report.html.subject import (
     FigureSubject,
     family,
-    missing_kernels,
-    missing_metrics,
+    portable,
     short_name,
 )
 from pytest_gpuperf.report.text.step_tables import OUTSIDE
 
 _FOLDER = Path(__file__).parent
 _STEP = "the whole step"
+_MOST_NAMED = 4
+"""The number of missing metrics that a note names."""
 _MOST = 15
 """Kernels that are shown by themselves, per configuration."""
 _POINTS = 120
@@ -55,8 +50,7 @@ _NAME = 300
 """Characters of a whole name that are kept; ATen's have up to 5,000."""
 
 _SPENT = ("cycles", "flops")
-"""What a phase takes its part of: without a GPU nobody counts cycles."""
-_FLOP = (*(name for weights in OPCODES.values() for name in weights), *TENSOR.values(), DRAM_BYTES)
+"""The metrics that phases share, on a GPU and on a CPU."""
 
 PAPER_SUITE = "meddpm"
 """The suite that repeats the workload of the ICPE '26 paper (arXiv 2606.19365)."""
@@ -70,18 +64,18 @@ _PROTOCOL = (
 
 @dataclass
 class Found:
-    """What one subject has for a figure."""
+    """The rows and notes of one subject."""
 
     rows: list[tuple[Cell | float, ...]] = field(default_factory=list)
     """Without the configuration, which is the first column of every figure."""
     said: str = ""
-    """What is to be said of it, in a few words."""
+    """A finding in a few words."""
     notes: list[str] = field(default_factory=list)
     roofs: list[Roof] = field(default_factory=list)
 
 
 _Table = dict[str, Any]
-"""What `figures.yaml` says of a figure."""
+"""An entry of `figures.yaml`."""
 
 
 def all_figures(subjects: Sequence[FigureSubject]) -> list[Figure]:
@@ -121,13 +115,21 @@ def _figure(key: str, known: _Table, subjects: Sequence[FigureSubject]) -> Figur
 
 
 def _missing(key: str, known: _Table, subjects: Sequence[FigureSubject], *, there: bool) -> str:
-    """What no subject has, and which flag collects it; "" where nothing is missing."""
-    if key in WITHOUT and not there:
-        return WITHOUT[key](subjects)
-    if key in COUNTED:
-        return missing_metrics(subjects, COUNTED[key], per_kernel=True)
-    wanted = () if key in WITHOUT else known["wanted"]
-    return missing_metrics(subjects, wanted) if wanted else ""
+    """Metrics that no subject has, and the flag that collects them; "" if nothing is missing.
+
+    On a CPU nothing is missed that only a GPU has.
+    """
+    on_gpu = not portable(subjects)
+    if not there:
+        return f"needs {known['needs']}" if on_gpu or known.get("on_cpu") else "needs a GPU"
+    archs = {subject.device.arch for subject in subjects}
+    absent = [
+        metric
+        for metric in (known["wanted"] if on_gpu and key not in SOURCES else ())
+        if any(catalogue().metrics[metric].exists_on(arch) for arch in archs)
+        and not any(subject.value(metric) is not None for subject in subjects)
+    ]
+    return f"Not measured: {units.few(absent, _MOST_NAMED)} ({known['needs']})" if absent else ""
 
 
 def _plot(
@@ -136,7 +138,7 @@ def _plot(
     subjects: Sequence[FigureSubject],
     roofs: tuple[Roof, ...],
 ) -> Plot | None:
-    """How the columns that are there are drawn; of the paper's GPUs that of our architecture."""
+    """The chart of these columns, with the paper's GPU of our architecture."""
     values = ["relative"] if "relative" in columns else [v for v in known["values"] if v in columns]
     own = dict.fromkeys(_paper_column(PAPER_GPUS.get(s.device.arch, "")) for s in subjects)
     published = tuple(column for column in own if column in columns)
@@ -187,7 +189,7 @@ def _paper_column(gpu: str) -> str:
 
 
 def _of_the_paper(metric: str, subject: FigureSubject, gpu: str, relative: bool) -> Cell:
-    """What the paper gives of this configuration on one of its GPUs; None for nothing.
+    """The paper's value of this configuration on one of its GPUs; None if it has none.
 
     A percentage, or relative to its Baseline; text where it gives a range.
     """
@@ -205,7 +207,7 @@ def _phases(known: _Table, subject: FigureSubject, _: Sequence[FigureSubject]) -
         of = catalogue().metrics[metric]
         values = {phase: subject.value(metric, phase) for phase in subject.phases}
         whole = subject.value(metric) if of.additive else None
-        # Of what occurs nowhere there is no chart.
+        # A metric that is zero in every phase has no chart.
         for phase, value in values.items() if any(values.values()) else ():
             if value is not None:
                 cells = quantity(value, of.unit), share(value, whole)
@@ -219,43 +221,18 @@ def _phases(known: _Table, subject: FigureSubject, _: Sequence[FigureSubject]) -
 # What a trace has shown
 
 
-def _transfers(known: _Table, subject: FigureSubject, subjects: Sequence[FigureSubject]) -> Found:
-    """Kernels, each direction of copies in which anything is copied, overlap and idleness."""
-    found, span = Found(), subject.value("gpu_span")
-    for metric, name in known["times"].items():
-        value = subject.value(metric)
-        if value is not None and any(one.value(metric) for one in subjects):
-            sizes = {size: subject.value(size) for size in known["bytes"].get(metric, ())}
-            counted = [size for size in sizes.values() if size is not None]
-            ends = [size.rpartition("_")[2] for size, count in sizes.items() if count]
-            found.rows.append(
-                (
-                    *(name, quantity(value, catalogue().metrics[metric].unit), share(value, span)),
-                    quantity(sum(counted) if counted else None, "bytes"),
-                    " and ".join(end for end in ends if end != "d2d") or None,
-                )
-            )
-    for metric, name in known["shares"].items():
-        value = subject.value(metric)
-        if value is not None:
-            found.rows.append((name, quantity(value, "%"), None, None, None))
-    idle = subject.value("gpu_idle")
-    found.said = "" if idle is None else f"{units.value(idle, '%')} of its span"
-    return found
-
-
 def _components(_: _Table, subject: FigureSubject, subjects: Sequence[FigureSubject]) -> Found:
-    """Its components, the longest first, where anything was launched in one."""
+    """Its components, the longest first, if anything was launched in one.
+
+    None on a CPU, whose times are not judged.
+    """
     listed, inside = subject.components, _inside(subject)
-    # Where all are graphs, in which nothing can be told apart, that is what there is to see.
-    if listed is None or (not inside and any(map(_inside, subjects))):
+    on_cpu = subject.device.arch == "cpu"
+    # A graph hides its components; it has bars if no other subject shows any.
+    if listed is None or on_cpu or (not inside and any(map(_inside, subjects))):
         return Found()
     found = Found(said=inside[0] if inside else "")
     found.notes += [f"{subject.label}: {note}" for note in listed.notes]
-    others = [one.label for one in subjects if one.components and not _inside(one)]
-    if inside and others:
-        why = "left out here, since nothing was launched in a component"
-        found.notes.append(f"{', '.join(others)}: {why}")
     for entry in listed.entries:
         time, part = (None, None) if entry.empty else (entry.time, entry.share)
         cells = quantity(time, listed.unit), quantity(part, "%")
@@ -264,7 +241,7 @@ def _components(_: _Table, subject: FigureSubject, subjects: Sequence[FigureSubj
 
 
 def _inside(subject: FigureSubject) -> list[str]:
-    """The components in which something was launched, the longest first."""
+    """The components that launched something, the longest first."""
     entries = subject.components.entries if subject.components else ()
     return [entry.name for entry in entries if entry.name != OUTSIDE and not entry.empty]
 
@@ -317,12 +294,12 @@ def _families(_: _Table, subject: FigureSubject, __: Sequence[FigureSubject]) ->
     by_name = {one.family: one for one in scores.families}
     idle = units.value(subject.kernels.idle, "ns")
     found = Found(said=_longest(every[0], total) if every else "")
-    found.notes.append(
-        f"{subject.label}: nothing ran on the GPU for {idle}, which is no part of it."
-    )
+    found.notes.append(f"{subject.label}: the GPU was idle for {idle}, which is not counted here.")
     if scores.families:
         most = scores.families[0].family
         found.notes += [f"{subject.label}: most could be gained from {most}.", *scores.missing]
+    else:
+        found.notes.append("The priority score needs --gpuperf-metrics paper.")
     for one in every:
         of = by_name.get(one.name)
         gain: tuple[Cell | float, ...] = (None,) * 5
@@ -361,7 +338,7 @@ def _rates(_: _Table, subject: FigureSubject, __: Sequence[FigureSubject]) -> Fo
 
 
 def _instructions(_: _Table, subject: FigureSubject, __: Sequence[FigureSubject]) -> Found:
-    """Instructions in the paper's classes: of the step, of each family, and of what takes longest.
+    """Instructions in the paper's classes: of the step, of each family and of the longest kernel.
 
     What a class has of the IPC is known by pipe alone: SASS classes count threads.
     """
@@ -385,7 +362,7 @@ def _instructions(_: _Table, subject: FigureSubject, __: Sequence[FigureSubject]
 
 
 def _meanings(mix: Mix) -> Iterator[str]:
-    """What the classes are, of those that are there."""
+    """The meaning of the classes in this mix."""
     there = {part.name for part in mix.parts}
     meanings = [f"{one.name} {one.meaning}" for one in paper_classes() if one.name in there]
     yield f"Classes: {', '.join(meanings)}."
@@ -436,7 +413,6 @@ def _roofs(points: Roofline) -> Iterator[Roof]:
 
 SOURCES: dict[str, Callable[[_Table, FigureSubject, Sequence[FigureSubject]], Found]] = {
     "phases": _phases,
-    "transfers": _transfers,
     "components": _components,
     "kernel-mix": _families,
     "kernels": _kernels,
@@ -444,21 +420,4 @@ SOURCES: dict[str, Callable[[_Table, FigureSubject, Sequence[FigureSubject]], Fo
     "instruction-mix": _instructions,
     "roofline": _under_roofs,
 }
-"""Who finds the rows of a figure, by its key in `figures.yaml`; of the others it names metrics."""
-WITHOUT: dict[str, Callable[[Sequence[FigureSubject]], str]] = {
-    "phases": lambda _: "This run has no phases: a step names them by `with gpuperf.phase(...)`",
-    "components": lambda _: (
-        "This run has no components: a step names them by `with gpuperf.component(...)`; on a GPU "
-        "--gpuperf-metrics activity measures them"
-    ),
-    "kernel-mix": missing_kernels,
-    "kernels": missing_kernels,
-}
-"""What is said of a figure that has no rows."""
-COUNTED = {
-    "kernel-mix": priority.THROUGHPUTS,
-    "kernel-ipc": launch_totals.COUNTS,
-    "instruction-mix": (*PIPES, *SASS),
-    "roofline": _FLOP,
-}
-"""The metrics of each kernel that a figure is made of: those that the run lacks are named."""
+"""The functions that find rows, by a figure's key; other figures show metrics."""

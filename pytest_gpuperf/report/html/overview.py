@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pytest_gpuperf.catalogue import units
@@ -29,72 +29,40 @@ from pytest_gpuperf.report.text.kernel_lines import ModuleBranch
 from pytest_gpuperf.report.text.next_command import CommandContext, of_run, wanted
 
 _UNTOLD = (Outcome.UNSUPPORTED, Outcome.REPORTED)
-"""What the first screen has no rows of."""
+"""Outcomes without a row on the first screen."""
 _CALM = (Outcome.UNCHANGED, Outcome.HOLDS)
-"""What is folded."""
+"""Outcomes whose rows are folded."""
 _TONES = table.TONES | {
     Outcome.UNFIT: "doubtful",
     Outcome.MACHINE: "doubtful",
     Outcome.HOLDS: "good",
     Outcome.UNCHANGED: "good",
 }
+_MAIN = ("step_time", "cycles", "flops", "operators")
+"""The metric of a row in which nothing changed: the first that was judged."""
 _NOT_JUDGED = "not judged"
 _INCOMPLETE = "incomplete"
-_SOFTWARE = {"driver": "driver", "cuda": "CUDA", "torch": "torch", "cpu": ""}
-"""What the first screen names of the software; all of it stands at the end of the page."""
 _FEW = 3
-"""So many values of a fact, and so many metrics of a sentence, are named."""
-
-STRIP_WIDTH, STRIP_HEIGHT = 120, 16
-"""Of the drawing of an interval, in pixels."""
-_TOLERANCES = 2.5
-"""So many tolerances lie to each side of its middle."""
-
-
-@dataclass(frozen=True, slots=True)
-class Strip:
-    """An interval drawn against its tolerance: places in pixels, cut off at the drawing's ends."""
-
-    low: float
-    high: float
-    at: float
-    """Of the change itself."""
-    from_: float
-    """Where the tolerance begins, and `to` where it ends: the same places in every drawing."""
-    to: float
-    beyond: int
-    """-1 where the change lies to the left of the drawing, 1 to the right of it, else 0."""
-    says: str
+"""This many values of a fact, and metrics in a sentence, are named."""
 
 
 @dataclass(frozen=True, slots=True)
 class VerdictRow:
-    """One verdict, as the cells of a table and a drawing."""
+    """One verdict as the cells of a table."""
 
-    verdict: Verdict | None = None
-    """None where nothing was judged."""
-
-    @property
-    def cells(self) -> dict[str, str]:
-        """Its cells by the headings of a table of verdicts."""
-        if self.verdict is None:
-            return dict.fromkeys(table.HEADINGS, table.NOTHING) | {"metric": ""}
-        return dict(zip(table.HEADINGS, table.cells(self.verdict), strict=True))
+    outcome: Outcome
+    cells: Mapping[str, str]
+    """Keys are the headings of a table of verdicts, and "interval"."""
 
     @property
     def tone(self) -> str:
         """bad, doubtful, good or ""."""
-        return _TONES.get(self.verdict.outcome, "") if self.verdict else ""
-
-    @property
-    def strip(self) -> Strip | None:
-        """The drawing of its interval; None where there is none."""
-        return _strip(self.verdict) if self.verdict else None
+        return _TONES.get(self.outcome, "")
 
 
 @dataclass(frozen=True, slots=True)
 class TestRow:
-    """What is said of one measurement: a row of the table, and what stands behind it."""
+    """One measurement: a row of the table, and its details."""
 
     __test__ = False  # pytest takes it for a class of tests otherwise
 
@@ -103,20 +71,16 @@ class TestRow:
     label: str
     """The test as people call it."""
     result: Result
-    time: float | None
-    """Of a step, in ns."""
-    cost: float | None
-    """What it takes longer than the baseline's, in ns."""
     decides: VerdictRow
-    """The worst of them."""
-    besides: str
-    """What else was judged, in a few words."""
+    """The worst verdict; what was measured, if nothing was judged."""
+    why: str
+    """The cause, or other metrics that got worse or better."""
     told: tuple[VerdictRow, ...]
     """Verdicts that could fail the test, worst first."""
     cause: str
-    """What made it worse, in a sentence; "" where nobody knows."""
+    """Why it got worse, in a sentence; "" if that is unknown."""
     tree: ModuleBranch | None
-    """What changed by module; None where nobody knows them, or none changed."""
+    """The modules that changed; None if none is known, or none changed."""
 
     @property
     def test(self) -> str:
@@ -132,32 +96,32 @@ class TestRow:
 
     @property
     def outcome(self) -> str:
-        """The worst of what was judged."""
+        """The worst outcome in words."""
         outcome = self.result.outcome
         return _NOT_JUDGED if outcome is None or outcome in _UNTOLD else outcome.value
 
     @property
     def tone(self) -> str:
-        """How that is meant."""
+        """bad, doubtful, good or ""."""
         outcome = self.result.outcome
         return "" if outcome is None or outcome in _UNTOLD else _TONES.get(outcome, "")
 
     @property
     def device(self) -> str:
-        """What it was measured on, in how many processes."""
+        """The device and the number of processes."""
         device, processes = self.result.first.fingerprint.device, len(self.result.measurements)
         counted = f", {processes} processes" if processes > 1 else ""
         return f"{device.name} ({device.arch}{counted})"
 
     @property
     def calm(self) -> bool:
-        """Nothing is to be said of it but that it passed."""
-        outcomes = [row.verdict.outcome for row in self.told if row.verdict]
-        return bool(outcomes) and all(outcome in _CALM for outcome in outcomes)
+        """True if it passed and nothing changed."""
+        outcomes = (self.result.outcome, *(row.outcome for row in self.told))
+        return all(outcome in _CALM for outcome in outcomes)
 
     @property
     def opened(self) -> list[ModuleBranch]:
-        """The way through the tree to what changed most: one sees at once what is inside."""
+        """The branches on the way to the module that changed most: they are shown open."""
         way = [self.tree] if self.tree else []
         while way and way[-1].branches:
             way.append(max(way[-1].branches, key=ModuleBranch.size))
@@ -165,8 +129,8 @@ class TestRow:
 
     @property
     def details(self) -> tuple[str, ...]:
-        """What the judge says beside the numbers."""
-        details = (row.verdict.detail for row in self.told if row.verdict)
+        """The judge's remarks."""
+        details = (v.detail for v in self.result.verdicts if v.outcome not in _UNTOLD)
         return tuple(dict.fromkeys(filter(None, details)))
 
 
@@ -175,23 +139,26 @@ class Overview:
     """The first screen."""
 
     headline: str
-    lead: str
-    """The worst of it."""
-    cause: str
-    """Why the worst of it is so bad, in a sentence; "" where nobody knows."""
+    """The number of tests per outcome: the title of the page."""
+    heading: str
+    """The worst test and by how much it changed; the headline if nothing is to be said."""
+    leads: tuple[str, ...]
+    """Why pytest ended early, and the cause of the worst."""
     tone: str
     about: tuple[tuple[str, str], ...]
-    """What the numbers are of: the run, its commit, the baseline, the device."""
+    """The run, its commit, the baseline, the device."""
     totals: tuple[tuple[int, str, str], ...]
-    """How many stand so, and its tone."""
+    """Count, outcome and tone."""
     judged: str
-    """How many of how many have a verdict, and what the others lack; "" where none lacks it."""
+    """The number of judged tests, and why the others were not judged; "" if all were."""
     rows: tuple[TestRow, ...]
-    expected: tuple[tuple[tuple[str, ...], str], ...]
-    """Cells (metric, subject, bounds, measured, outcome) and tone."""
+    expected: tuple[tuple[tuple[str, ...], str, bool], ...]
+    """Cells (metric, subject, bounds, measured, outcome), tone, and whether it holds."""
+    held: str
+    """The number of tests and expectations that hold: "12 unchanged, 3 holds"."""
     notes: tuple[str, ...]
     steps: tuple[tuple[str, Sequence[str]], ...]
-    """What to do next, and the commands that do it."""
+    """Next steps, each with its commands."""
 
 
 def overview(
@@ -202,106 +169,103 @@ def overview(
     `context` is what commands to type depend on; None where only the run is known.
     """
     titles = Counter(subject.result.title for subject in subjects)
-    by_result = {id(subject.result): subject for subject in subjects}
-    ranked = [by_result[id(one)] for one in view.worst_first(s.result for s in subjects)]
-    rows = [_row(one, at, titles[one.result.title] == 1) for at, one in enumerate(ranked, 1)]
-    expected = [
-        (expectation_lines.row(entry), _TONES.get(entry.outcome, ""))
-        for entry in sorted(run.expectations, key=lambda entry: WORST_FIRST.index(entry.outcome))
-    ]
-    tones = {row.tone for row in rows} | {tone for _, tone in expected if tone == "bad"}
-    tone = next((t for t in ("bad", "doubtful", "good") if t in tones), "")
-    measured = [subject.result for subject in subjects]
-    judged = view.coverage(measured)
-    worst = next((r for r in view.worst_first(run.results()) if view.reasons(r)), None)
+    every = view.worst_first(run.results())
+    ranked = [one for one in every if one.measurements]
+    rows = [_row(one, at, titles[one.title] == 1) for at, one in enumerate(ranked, 1)]
+    expected = sorted(run.expectations, key=lambda entry: WORST_FIRST.index(entry.outcome))
+    tones = [row.tone for row in rows]
+    tones += [_TONES.get(entry.outcome, "") for entry in expected if entry.outcome not in _CALM]
+    tone = next((tone for tone in ("bad", "doubtful", "good") if tone in tones), "")
+    judged = view.coverage(ranked)
+    calm = [row.result for row in rows if row.calm]
+    ratios = [one for one in every if not one.measurements and one.outcome in _CALM]
+    heading, lead = _worst(every, rows) or (view.headline(run), "")
     return Overview(
         headline=view.headline(run),
-        lead=f"{view.standing(worst)}: {'; '.join(view.reasons(worst))}" if worst else "",
-        cause=rows[0].cause if rows else "",
+        heading=heading,
+        leads=tuple(filter(None, (str(run.unfinished or ""), lead))),
         tone="bad" if run.unfinished else tone if rows else "doubtful",
-        about=tuple(_about(run, measured)),
+        about=tuple(_about(run, ranked)),
         totals=tuple(_totals(rows, run)),
         judged=judged if ";" in judged else "",
         rows=tuple(rows),
-        expected=tuple(expected),
+        expected=tuple(
+            (expectation_lines.row(one), _TONES.get(one.outcome, ""), one.outcome in _CALM)
+            for one in expected
+        ),
+        held=view.tally([*calm, *ratios]),
         notes=tuple(dict.fromkeys(_notes(run, subjects))),
-        steps=tuple(_steps(run, context or of_run(run, file), file)),
+        steps=tuple(_steps(run, every, context or of_run(run, file), file)),
     )
 
 
-def _row(subject: FigureSubject, place: int, unique: bool) -> TestRow:
-    result = subject.result
-    step = [v for v in result.verdicts if v.phase == STEP]
-    told = sorted((v for v in step if v.outcome not in _UNTOLD), key=_rank)
+def _worst(results: Sequence[Result], rows: Sequence[TestRow]) -> tuple[str, str] | None:
+    """The worst result with its change, and its cause or what was measured; None if all hold."""
+    worst = next((one for one in results if view.reasons(one)), None)
+    if worst is None:
+        return None
+    said, why = view.standing(worst), "; ".join(view.reasons(worst))
+    row = next((row for row in rows if row.result is worst), None)
+    if row is None:
+        return said, why
+    cells = row.decides.cells
+    if row.decides.outcome is worst.outcome and cells["change"] != table.NOTHING:
+        said += f": {cells['metric']} {cells['change']}"
+    return said, row.cause or why
+
+
+def _row(result: Result, place: int, unique: bool) -> TestRow:
+    step = [v for v in result.verdicts if v.phase == STEP and v.outcome not in _UNTOLD]
+    told = sorted((v for v in step if not table.is_zero(v)), key=_rank) or step
     decides = next((v for v in told if v.outcome is not Outcome.KERNELS_CHANGED), None)
-    times = ((subject.value(name), catalogue().metrics[name].unit) for name in view.TIMES)
-    time, unit = next(((t, unit) for t, unit in times if t is not None), (None, ""))
     blamed = result.attribution
+    cause = kernel_lines.sentence(blamed) if blamed else ""
     row = TestRow(
         place,
         result.title,
         result,
-        time=None if time is None else time if unit == "ns" else time * 1e6,
-        cost=view.cost(result),
-        decides=VerdictRow(decides),
-        besides=_besides(told, decides),
-        told=tuple(map(VerdictRow, told)),
-        cause=kernel_lines.sentence(blamed) if blamed else "",
+        decides=_cells(decides) if decides else _measured(result),
+        why=cause or "; ".join(_others(result, decides)),
+        told=tuple(map(_cells, told)),
+        cause=cause,
         tree=kernel_lines.module_tree(blamed) if blamed else None,
     )
     return row if unique else replace(row, label=row.test)
 
 
 def _rank(verdict: Verdict) -> tuple[int, int, float]:
-    """The worst first; of what is as bad the time, which all of it is about; then by tolerances."""
-    known = verdict.metric in view.TIMES
-    furthest = abs(verdict.change or 0.0) / verdict.tolerance if verdict.tolerance else 0.0
-    return (
-        WORST_FIRST.index(verdict.outcome),
-        view.TIMES.index(verdict.metric) if known else len(view.TIMES),
-        -furthest,
-    )
+    """The worst first. Of one outcome the time, then what changed most.
+
+    If nothing changed, the count that a step costs most in stands in for the time on a CPU.
+    """
+    first = _MAIN if verdict.outcome is Outcome.UNCHANGED else view.TIMES
+    place = first.index(verdict.metric) if verdict.metric in first else len(first)
+    size = abs(verdict.change or 0.0) / (100 if verdict.points else 1)
+    return WORST_FIRST.index(verdict.outcome), place, -size
 
 
-def _strip(verdict: Verdict) -> Strip | None:
-    """The drawing of a change; None without a change or a tolerance."""
-    change, tolerance = verdict.change, verdict.tolerance
-    if change is None or not tolerance:
-        return None
-    low = change if verdict.low is None else verdict.low
-    high = change if verdict.high is None else verdict.high
-    middle, unit = STRIP_WIDTH / 2, (STRIP_WIDTH / 2 - 6) / _TOLERANCES
-    furthest = _TOLERANCES * tolerance
-
-    def place(value: float) -> float:
-        return round(middle + max(-furthest, min(furthest, value)) / tolerance * unit, 1)
-
-    shown = [units.moved(end, points=verdict.points) for end in (low, high)]
-    between = f", between {shown[0]} and {shown[1]}" if low < high else ""
-    return Strip(
-        low=place(low),
-        high=place(high),
-        at=place(change),
-        from_=place(-tolerance),
-        to=place(tolerance),
-        beyond=(change > furthest) - (change < -furthest),
-        says=f"{units.change(verdict)}{between}, tolerance {units.tolerance(verdict)}",
-    )
+def _cells(verdict: Verdict) -> VerdictRow:
+    cells = dict(zip(table.HEADINGS, table.cells(verdict), strict=True)) | {"interval": ""}
+    low, high = verdict.low, verdict.high
+    if low is not None and high is not None and low < high:
+        cells["interval"] = " to ".join(units.interval(low, high, points=verdict.points))
+    return VerdictRow(verdict.outcome, cells)
 
 
-def _besides(told: Sequence[Verdict], decides: Verdict | None) -> str:
-    """What else was judged, by outcome; of what passed how many."""
-    said: dict[Outcome, list[Verdict]] = {}
-    for verdict in told:
-        if verdict.outcome is not Outcome.KERNELS_CHANGED and verdict is not decides:
-            said.setdefault(verdict.outcome, []).append(verdict)
-    parts = []
-    for outcome, some in said.items():
-        moves = [] if outcome in _CALM else view.moves(some)
-        parts.append(f"{units.few(moves, _FEW) if moves else len(some)} {outcome.value}")
-    # Where they come from stands below.
-    changed = [v.detail.partition(";")[0] for v in told if v.outcome is Outcome.KERNELS_CHANGED]
-    return "; ".join([*parts, *(f"kernels: {detail}" for detail in changed)])
+def _measured(result: Result) -> VerdictRow:
+    """The cells of a measurement without a verdict: the first known of `_MAIN`."""
+    values = step_tables.step_values(result.measurements)
+    cells = dict.fromkeys(table.HEADINGS, table.NOTHING) | {"metric": "", "interval": ""}
+    for name in (name for name in reversed(_MAIN) if name in values):
+        unit = catalogue().metrics[name].unit
+        cells |= {"metric": name, "measured": units.value(values[name], unit)}
+    return VerdictRow(Outcome.REPORTED, cells)
+
+
+def _others(result: Result, decides: Verdict | None) -> list[str]:
+    """The reasons of a result, without the metric that has its own cells."""
+    own = decides.metric if decides else ""
+    return [said for said in view.reasons(result) if own not in said.split(" ", 1)]
 
 
 def _totals(rows: Sequence[TestRow], run: Run) -> Iterator[tuple[int, str, str]]:
@@ -312,7 +276,7 @@ def _totals(rows: Sequence[TestRow], run: Run) -> Iterator[tuple[int, str, str]]
 
 
 def _about(run: Run, results: Sequence[Result]) -> Iterator[tuple[str, str]]:
-    """What the numbers are of."""
+    """The run, its commit, its baseline and its device."""
     prints = [m.fingerprint for result in results for m in result.measurements]
     yield "run", run.created.replace("T", " ").replace("Z", " UTC")
     yield "commit", _distinct(one.revision for one in prints)
@@ -322,21 +286,16 @@ def _about(run: Run, results: Sequence[Result]) -> Iterator[tuple[str, str]]:
         ends = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
         yield "baseline", f"{ends}, {_distinct(entry.revision for entry in entries)}"
     yield "device", _distinct(f"{one.device.name} ({one.device.arch})" for one in prints)
-    for name, called in _SOFTWARE.items():
-        values = _distinct(one.software.get(name, "") for one in prints)
-        # The name of a CPU is that of the device where there is no other.
-        if values != table.NOTHING and (called or all(one.device.arch == "cpu" for one in prints)):
-            yield called or "CPU", values
 
 
 def _distinct(values: Iterable[str]) -> str:
-    """What there is, each once, but for many; "-" for nothing."""
+    """The first values, each once; "-" for none."""
     known = list(dict.fromkeys(filter(None, values)))
     return units.few(known, _FEW) if known else table.NOTHING
 
 
 def _notes(run: Run, subjects: Sequence[FigureSubject]) -> Iterator[str]:
-    """What was odd, as sentences."""
+    """Complaints about the device, and metrics that do not exist, as sentences."""
     for subject in subjects:
         yield from (f"{subject.label}: {said}" for said in view.complaints(subject.result))
         windows = [m for m in subject.measurements if m.window]
@@ -345,19 +304,17 @@ def _notes(run: Run, subjects: Sequence[FigureSubject]) -> Iterator[str]:
     yield from view.unsupported(run.verdicts)
 
 
-def _steps(run: Run, context: CommandContext, file: str) -> Iterator[tuple[str, Sequence[str]]]:
-    """What to do and the commands for it, the most urgent first."""
-    known = {(entry.test, entry.name) for entry in run.attributions}
-    unknown = dict.fromkeys(
-        v.test
-        for v in run.verdicts
-        if v.outcome is Outcome.REGRESSED and (v.test, v.name) not in known
-    )
-    # On a CPU there are none; names of operators come with the regression.
-    if unknown and any(m.fingerprint.device.arch != "cpu" for m in run.measurements):
-        yield "To find the kernels:", (f"pytest {shlex.join(unknown)} {KERNELS}",)
-    for what, commands in wanted(run.results(), context):
+def _steps(
+    run: Run, results: Sequence[Result], context: CommandContext, file: str
+) -> Iterator[tuple[str, Sequence[str]]]:
+    """Next steps for the worst test with their commands, the most urgent first."""
+    regressed = next((one for one in results if one.outcome is Outcome.REGRESSED), None)
+    # On a CPU the operators come with the regression.
+    on_gpu = regressed and regressed.first.fingerprint.device.arch != "cpu"
+    if regressed and on_gpu and not regressed.attribution:
+        yield "Find the kernels:", (f"pytest {shlex.quote(regressed.test)} {KERNELS}",)
+    for what, commands in wanted(results, context):
         yield f"{what[0].upper()}{what[1:]}", commands
     if run.measurements and not run.verdicts and file:
         command = f"gpuperf report {shlex.quote(file)} --baselines baselines"
-        yield "To judge this run against a folder of baselines:", (command,)
+        yield "Judge this run with a folder of baselines:", (command,)

@@ -341,32 +341,14 @@
   function redraw(only) {
     for (const row of rows) row.panels.style.setProperty("--columns", columns(row.count, row.panels.clientWidth, row.least));
     for (const one of drawn) {
-      if (only && !only(one)) continue;
+      // A folded figure has no width. It is drawn when it opens.
+      if (one.box.closest("details:not([open])") || (only && !only(one))) continue;
       if (one.plot) one.plot.dispose();
       Object.assign(one, chart(one.box, one.drawing, one.panel));
     }
   }
 
-  /* Long CSV files are packed in the page. Where they cannot be unpacked they are saved as they are. */
-  async function unpack(link) {
-    const packed = Uint8Array.from(atob(link.href.split(",")[1]), (character) => character.charCodeAt(0));
-    const unpacked = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
-    const file = await new Response(unpacked, { headers: { "Content-Type": "text/csv;charset=utf-8" } }).blob();
-    const save = element("a");
-    save.href = URL.createObjectURL(file);
-    save.download = link.download.replace(/\.gz$/, "");
-    save.click();
-    setTimeout(() => URL.revokeObjectURL(save.href), 60000);
-  }
-
-  for (const link of "DecompressionStream" in window ? document.querySelectorAll('a[download$=".csv.gz"]') : []) {
-    link.addEventListener("click", (event) => {
-      event.preventDefault();
-      unpack(link);
-    });
-  }
-
-  /* The table of tests: what it is without this script, and filtered, sorted and searched by it. */
+  /* The table of tests: this script filters and searches it. */
   function tests() {
     const bar = document.querySelector(".bar");
     const lines = [...document.querySelectorAll(".tests tbody tr")];
@@ -406,34 +388,6 @@
     }
     search.addEventListener("input", show);
     if (lines.length > FEW) bar.append(search);
-    document.querySelectorAll(".tests").forEach(sortable);
-  }
-
-  /* Headings that sort: the worst at the top first, then turned round. */
-  function sortable(table) {
-    const body = table.tBodies[0];
-    if (body.rows.length < 2) return;
-    const heads = [...table.tHead.rows[0].cells];
-    const worth = (row, at) => {
-      const cell = row.cells[at];
-      const given = cell.dataset.sort;
-      return given === undefined ? cell.textContent.trim() : given === "" ? null : Number(given);
-    };
-    heads.forEach((head, at) => {
-      if (head.classList.contains("fixed")) return;
-      const button = element("button", "", head.textContent);
-      button.type = "button";
-      head.replaceChildren(button);
-      button.addEventListener("click", () => {
-        const texts = typeof worth(body.rows[0], at) === "string" || at === 0;
-        const turned = head.getAttribute("aria-sort") === (texts ? "ascending" : "descending");
-        const way = texts === turned ? -1 : 1;
-        for (const other of heads) other.removeAttribute("aria-sort");
-        head.setAttribute("aria-sort", way > 0 ? "ascending" : "descending");
-        const compare = (a, b) => (a === null ? 1 : b === null ? -1 : way * (typeof a === "string" ? a.localeCompare(b) : a - b));
-        body.append(...[...body.rows].sort((a, b) => compare(worth(a, at), worth(b, at))));
-      });
-    });
   }
 
   /* A button beside each command and each test's name that copies it. */
@@ -474,6 +428,7 @@
   addEventListener("hashchange", unfold);
   drawings.forEach(place);
   redraw();
+  addEventListener("toggle", () => redraw((one) => one.box.clientWidth !== one.width), true);
   unfold();
   document.documentElement.dataset.drawn = "yes";
 

@@ -9,10 +9,8 @@ run its own script and nothing else, whatever a name says.
 from __future__ import annotations
 
 import base64
-import gzip
 import hashlib
 import json
-import shlex
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -27,9 +25,9 @@ from pytest_gpuperf.model.result import Run
 from pytest_gpuperf.report.html import chart
 from pytest_gpuperf.report.html.figure import Figure, cell_text, csv_text
 from pytest_gpuperf.report.html.figures import all_figures
-from pytest_gpuperf.report.html.overview import STRIP_HEIGHT, STRIP_WIDTH, overview
-from pytest_gpuperf.report.html.subject import KERNELS, FigureSubject, subjects
-from pytest_gpuperf.report.text import kernel_lines, table
+from pytest_gpuperf.report.html.overview import overview
+from pytest_gpuperf.report.html.subject import FigureSubject, subjects
+from pytest_gpuperf.report.text import kernel_lines
 from pytest_gpuperf.report.text.next_command import CommandContext, typed
 
 if TYPE_CHECKING:
@@ -40,8 +38,6 @@ if TYPE_CHECKING:
 _FOLDER = Path(__file__).parent
 _MOST_ROWS = 400
 """Rows of a figure's table in the page; its CSV file has them all."""
-_MOST_PLAIN = 20_000
-"""Characters of a CSV file that is in the page as it is."""
 _MOST_EVENTS = 120
 """Events on the page of a history."""
 _MOST_VALUES = 6
@@ -67,8 +63,7 @@ def page(
     figures = all_figures(measured)
     drawings = ((one.key, chart.drawing(one)) for one in figures)
     charts = {key: drawing for key, drawing in drawings if drawing is not None}
-    # A table of half of what a figure is about is none: the first screen has it.
-    lacking = [one for one in figures if one.key not in charts and (one.missing or not one.rows)]
+    shown = [one for one in figures if one.rows]
     return _rendered(
         "page.html.j2",
         ("vendor/echarts.common.min.js", "page.js"),
@@ -83,14 +78,12 @@ def page(
         value=units.value,
         causes=kernel_lines,
         command=typed(run.command),
-        strip=(STRIP_WIDTH, STRIP_HEIGHT),
-        figures=[one for one in figures if one not in lacking],
+        figures=shown,
         charted=charts.keys(),
         text=cell_text,
         most_rows=_MOST_ROWS,
         link=_link,
-        lacking=lacking,
-        collect=_collecting(figures, measured),
+        lacking=[one for one in figures if not one.rows],
         facts=_facts(measured),
     )
 
@@ -122,7 +115,7 @@ def in_script(data: object) -> str:
 
 
 def _neutral(data: object) -> object:
-    """`data` with texts that are shown as they stand."""
+    """`data` with texts that no browser interprets."""
     if isinstance(data, str):
         return printable_lines(data)
     if isinstance(data, Mapping):
@@ -132,60 +125,28 @@ def _neutral(data: object) -> object:
     return data
 
 
-def _link(figure: Figure) -> tuple[str, str]:
-    """The data: URL of its CSV file, and the name to save that under.
-
-    Long files are packed, or the page would be too large; its script unpacks them.
-    """
-    csv = csv_text(figure)
-    if len(csv) <= _MOST_PLAIN:
-        quoted = quote(csv, safe=" ,()[]:;/*=!@|~$", errors="replace")
-        return f"data:text/csv;charset=utf-8,{quoted}", f"{figure.key}.csv"
-    packed = base64.b64encode(gzip.compress(csv.encode("utf-8", "replace"), mtime=0)).decode()
-    return f"data:application/gzip;base64,{packed}", f"{figure.key}.csv.gz"
+def _link(figure: Figure) -> str:
+    """The data: URL of its CSV file."""
+    quoted = quote(csv_text(figure), safe=" ,()[]:;/*=!@|~$", errors="replace")
+    return f"data:text/csv;charset=utf-8,{quoted}"
 
 
-def _collecting(figures: Sequence[Figure], measured: Sequence[FigureSubject]) -> str:
-    """The command that measures what figures lack; "" where nothing is to be had."""
-    if not any("measure with" in one.missing for one in figures):
-        return ""
-    tests = list(dict.fromkeys(subject.result.test for subject in measured))
-    if len(tests) > 1:
-        tests = list(dict.fromkeys(test.partition("::")[0] for test in tests))
-    flags = f"--gpuperf-metrics paper,activity {KERNELS} --gpuperf-report report.html"
-    return f"pytest {shlex.join(tests)} {flags}"
-
-
-def _facts(subjects: Sequence[FigureSubject]) -> dict[str, object]:
-    """What the numbers depend on: what is the same of all measurements, and the rest of each."""
-    told = {subject.label: _facts_of(subject) for subject in subjects}
-    names = list(dict.fromkeys(name for facts in told.values() for name in facts))
-    # What measuring took is the last thing that anybody asks.
-    names.sort(key=lambda name: name.endswith("_s"))
-    values = {name: [facts.get(name, table.NOTHING) for facts in told.values()] for name in names}
-    return {
-        "same": [(name, every[0]) for name, every in values.items() if len({*every}) == 1],
-        "labels": list(told),
-        "rows": [(name, every) for name, every in values.items() if len({*every}) > 1],
-    }
-
-
-def _facts_of(subject: FigureSubject) -> dict[str, str]:
-    """What one measurement depends on, of all its processes."""
+def _facts(subjects: Sequence[FigureSubject]) -> dict[str, str]:
+    """The conditions of all measurements: each value once."""
     facts: dict[str, dict[str, None]] = {}
-    for measurement in subject.measurements:
+    for measurement in (one for subject in subjects for one in subject.measurements):
         device = measurement.fingerprint.device
         known = {
             "device": f"{device.name} ({device.arch})",
             "GPU": device.identity if device.arch != "cpu" else "",
             "revision": measurement.fingerprint.revision,
-            "measured": measurement.fingerprint.measured,
             **{k: _scalar(v) for k, v in measurement.workload.items()},
             **measurement.fingerprint.software,
             **{k: _scalar(v) for k, v in measurement.fingerprint.settings.items()},
         }
         for name, value in known.items():
-            if value:
+            # How long the measurement took is no property of the step.
+            if value and not name.endswith("_s"):
                 facts.setdefault(name, {})[value] = None
     return {name: units.few(list(values), _MOST_VALUES, "others") for name, values in facts.items()}
 
@@ -221,7 +182,7 @@ def _template(name: str) -> Template:
 
 
 def _shown_text(value: object) -> object:
-    """What the template has a place for. HTML of ours is no `str` but a Markup, and stays."""
+    """A value for the template. Our own HTML is a Markup, not a `str`, and stays as it is."""
     return printable_lines(value) if type(value) is str else value
 
 

@@ -1,4 +1,4 @@
-"""The subject of figures: one measurement of a test, of all its processes, and what it lacks."""
+"""The subject of figures: one measurement of a test, of all its processes."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 
 from pytest_gpuperf.analysis.mix import MixBreakdown, instruction_mixes
-from pytest_gpuperf.catalogue import kernel_families, units
-from pytest_gpuperf.catalogue.metric_catalogue import catalogue
+from pytest_gpuperf.catalogue import kernel_families
 from pytest_gpuperf.model.measurement import STEP, Device, KernelTable, Measurement
 from pytest_gpuperf.model.result import Result, Run
 from pytest_gpuperf.report.text.step_tables import (
@@ -20,10 +19,7 @@ from pytest_gpuperf.report.text.step_tables import (
     measured_values,
 )
 
-_MOST_NAMED = 4
-"""So many metrics that a figure lacks are named."""
 KERNELS = "--gpuperf-kernels always"
-NO_GPU = "Not available here: without a GPU"
 
 family: Callable[[str], str] = cache(kernel_families.family)
 """`kernels.family`, each name read once."""
@@ -33,10 +29,10 @@ short_name: Callable[[str], str] = cache(kernel_families.short_name)
 
 @dataclass(frozen=True)
 class FigureSubject:
-    """What a figure has a bar or a point for."""
+    """One measurement in a figure: a bar or a point."""
 
     label: str
-    """Its configuration, or the test's name where that says too little."""
+    """Its configuration, or the test's name if several tests have that configuration."""
     result: Result
 
     @property
@@ -46,7 +42,7 @@ class FigureSubject:
 
     @property
     def device(self) -> Device:
-        """What it was measured on."""
+        """The device of the measurement."""
         return self.result.first.fingerprint.device
 
     @property
@@ -70,7 +66,7 @@ class FigureSubject:
 
     @cached_property
     def kernels(self) -> KernelTable | None:
-        """What the step launched, of the first process with counters, else of the first with a
+        """The kernels of the step, from the first process with counters, else from the first with a
         table; None without one.
         """
         tables = [
@@ -116,7 +112,7 @@ def subjects(run: Run) -> list[FigureSubject]:
 
 
 def _unique(choices: Sequence[Sequence[str]]) -> list[str]:
-    """Of each entry the first choice that no other entry has, of the choices at its position."""
+    """For each entry the first choice that is unique at its position."""
     columns = list(zip(*choices, strict=True))
     counts = [Counter(column) for column in columns]
     return [
@@ -129,57 +125,5 @@ def _unique(choices: Sequence[Sequence[str]]) -> list[str]:
 
 
 def portable(subjects: Sequence[FigureSubject]) -> bool:
-    """Whether all was measured without a GPU, so that no flag gives what a GPU has."""
+    """True if all was measured on a CPU: no flag adds a GPU's metrics."""
     return bool(subjects) and all(subject.device.arch == "cpu" for subject in subjects)
-
-
-def missing_kernels(subjects: Sequence[FigureSubject]) -> str:
-    """That no subject has a kernel table, and the flag that collects one; "" when one has."""
-    if any(subject.kernels for subject in subjects):
-        return ""
-    if portable(subjects):
-        return f"{NO_GPU} there are no kernels"
-    return f"This run has no kernels: measure with {KERNELS}"
-
-
-def missing_metrics(
-    subjects: Sequence[FigureSubject], names: Sequence[str], *, per_kernel: bool = False
-) -> str:
-    """Which of these metrics no subject has, with the reason or the flag; "" when all are there.
-
-    `per_kernel` asks for values of each kernel, not of the whole step. What these architectures do
-    not have is missed only where they have none of the metrics; the first screen names it.
-    """
-    absent = [n for n in names if not any(_has(subject, n, per_kernel) for subject in subjects)]
-    if absent and portable(subjects):
-        return f"{NO_GPU} there is no {units.few(absent, _MOST_NAMED)}"
-    archs = dict.fromkeys(subject.device.arch for subject in subjects)
-    possible = [n for n in absent if any(catalogue().metrics[n].exists_on(a) for a in archs)]
-    if archs and not possible and len(absent) == len(names):
-        names_of = units.few(absent, _MOST_NAMED)
-        return f"Not available here: {' and '.join(archs)} does not have {names_of}"
-    reasons = {
-        entry.metric: entry.reason
-        for subject in subjects
-        for measurement in subject.measurements
-        for entry in measurement.unsupported
-    }
-    refused = [f"{name} ({reasons[name]})" for name in possible if name in reasons]
-    wanted = [name for name in (possible if archs else absent) if name not in reasons]
-    parts = [f"Not available here: {'; '.join(refused)}"] if refused else []
-    if wanted:
-        sets = (n for n, members in catalogue().sets.items() if {*wanted} <= {*members})
-        flags = [f"--gpuperf-metrics {name}" for name in list(sets)[:1]]
-        flags += [KERNELS] if per_kernel else []
-        by = f": measure with {' '.join(flags)}" if flags else ""
-        this = "this" if refused else "This"
-        of = f"{units.few(wanted, _MOST_NAMED)}{' of each kernel' if per_kernel else ''}"
-        parts.append(f"{this} run has no {of}{by}")
-    return "; ".join(parts)
-
-
-def _has(subject: FigureSubject, metric: str, per_kernel: bool) -> bool:
-    if not per_kernel:
-        return subject.value(metric) is not None
-    table = subject.kernels
-    return table is not None and not table.mismatch and metric in table.metrics

@@ -1,4 +1,4 @@
-"""What many nights say in words: what got worse since when, what differs, what to type next."""
+"""Many nights in words: what got worse since when, what differs, what to type next."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 import shlex
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from urllib.parse import quote
 
 from pytest_gpuperf.catalogue import units
@@ -21,15 +21,16 @@ from pytest_gpuperf.history.nights import (
 )
 from pytest_gpuperf.history.suspects import SuspectKind
 from pytest_gpuperf.model.result import Run
+from pytest_gpuperf.report import view
 
 SeriesKey = tuple[str, str, str, str]
 """Test, measurement, architecture and device: `MetricHistory.key`."""
 RECENT_DAYS = 30
-"""What a sparkline shows, and so long something that got worse is news."""
-_MAIN = ("step_time", "wall_time", "cycles", "duration")
-"""What a test's row is about: the first of these that was measured; else its first gated metric."""
+"""The days that a sparkline shows, and for which a change for the worse is news."""
+_MAIN = ("step_time", "cycles", "flops", "operators")
+"""The metric of a test's row: the first of these that was measured; else its first gated metric."""
 _OTHERS = 2
-"""Metrics of a test that are named beside the one that changed most."""
+"""Metrics of a test that are named beside the first."""
 _MOVES, _SUSPECTS = 5, 3
 """Tests and suspects of one event that are named."""
 _BARS = "▁▂▃▄▅▆▇█"
@@ -38,61 +39,65 @@ _GAP, _CHANGED = "·", "│"
 
 @dataclass(frozen=True, slots=True)
 class NightRow:
-    """One test on one device over many nights, by the metric that it is about."""
+    """One test on one device over many nights, by one metric."""
 
     label: str
     device: str
     main: MetricHistory
     now: str
     change: str
-    """The last that matters; "" for none."""
+    """The last change beyond the tolerance; "" for none."""
     tone: str
-    """Of what changed lately: bad, good or ""."""
+    """bad, good or "": the last change, if it is from the last 30 days."""
     since: str
     gaps: str
+    cost: float
+    """The time that a step takes longer since then, in ns; 0 if that is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class NightEvent:
-    """One change as it is told, however many devices show it: by the first of them."""
+    """One change, on however many devices: the first of them stands for all."""
 
     day: str
     where: str
-    """As in "NVIDIA H100 and NVIDIA H200"."""
+    """The devices: "NVIDIA H100 and NVIDIA H200"."""
     what: str
     worse: bool
+    worst: str
+    """The worst test and the change of its first metric."""
     said: tuple[str, ...]
-    """What changed of each test, the largest first, and what differs between the two nights."""
+    """The changes of each test, the worst first."""
+    suspects: tuple[str, ...]
+    """Differences between the two nights."""
     commands: tuple[str, ...]
-    """What one types next; where the code is suspected first, how to find the commit."""
+    """The next commands for the worst test; `gpuperf bisect` if the code is the first suspect."""
     compared: str
-    """Where the revisions are compared in a browser; "" where that is not known."""
+    """The page that compares the revisions; "" if that is unknown."""
     series: MetricHistory
-    """What changed most."""
-    drawn_of: str
-    """Its title and metric."""
+    """The first metric of the worst test."""
 
 
 @dataclass(frozen=True, slots=True)
 class NightView:
-    """What many nights say, in the words of every writer."""
+    """Many nights in the words of all reports."""
 
     headline: str
-    """How much it is that is looked back at."""
+    """The number of nights, tests, devices and runs."""
     heading: str
-    """Whether anything got worse lately."""
+    """A title: "Nothing got worse in the last 30 days"."""
     partial: tuple[str, ...]
     left_out: tuple[str, ...]
     worse: tuple[NightEvent, ...]
-    """What got worse in the last 30 days, the latest first."""
+    """Changes for the worse in the last 30 days, the latest first."""
     events: tuple[NightEvent, ...]
-    """All that changed."""
+    """All changes, the latest first."""
     last: tuple[str, ...]
-    """What differs between the last two nights of each device, and what the next will tell."""
+    """Differences between the last two nights of each device."""
     creeping: tuple[tuple[str, str], ...]
-    """What creeps, the worst first: its title, and how far."""
+    """Title and size of each creep, the worst first."""
     rows: tuple[NightRow, ...]
-    """Every test on every device, what got worse lately first."""
+    """Every test on every device, those that got worse in the last 30 days first."""
     days: tuple[int, ...]
 
     @property
@@ -102,24 +107,23 @@ class NightView:
 
 
 def night_view(past: History, run: Run | None = None) -> NightView:
-    """What the nights say; of the tests and devices of `run` alone, where it is given."""
+    """A view of all nights; only of the tests and devices of `run`, if it is given."""
     keys = {one.key for one in past.series} if run is None else {*_keys(run)}
     devices = {key[2:] for key in keys} if run else {*past.devices}
+    past = replace(past, events=tuple(_judged(past.events)))
     events = _night_events(past, [one for one in past.events if one.device in devices])
     since = past.days[-1] - RECENT_DAYS if past.days else 0
     worse = tuple(told for event, told in events if event.worse and event.day > since)
     creeping = tuple(_creeping(past, keys))
-    calm = f"Nothing got worse in the last {RECENT_DAYS} days"
-    if creeping:
-        calm = f"Creep, which no single one of the last {RECENT_DAYS} days shows"
+    calm = "Slow creep got worse" if creeping else "Nothing got worse"
     return NightView(
         headline=headline(past),
-        heading="Worse since" if worse else calm,
+        heading=f"{'These got worse' if worse else calm} in the last {RECENT_DAYS} days",
         partial=past.source.partial,
         left_out=past.source.problems,
         worse=worse,
         events=tuple(told for _, told in events),
-        last=(*_spoken(past, devices), *_waiting(past)),
+        last=tuple(_last_night(past, devices)),
         creeping=creeping,
         rows=tuple(_night_rows(past, keys)),
         days=past.days,
@@ -143,7 +147,7 @@ def _night_rows(past: History, keys: Collection[SeriesKey]) -> list[NightRow]:
         main = next((metrics[name] for name in _MAIN if name in metrics), None) or next(gated, None)
         if main is not None:
             rows.append(_row(past, main))
-    return sorted(rows, key=lambda row: (row.tone != "bad", row.label, row.device))
+    return sorted(rows, key=lambda row: (row.tone != "bad", -row.cost, row.label, row.device))
 
 
 def _row(past: History, main: MetricHistory) -> NightRow:
@@ -160,29 +164,63 @@ def _row(past: History, main: MetricHistory) -> NightRow:
         tone=tone if is_recent else "",
         since=date(seen.days[last.at]) if last else "",
         gaps=gap_text(main),
+        cost=_cost(Move(main, last)) if last else 0.0,
     )
 
 
+def _cost(move: Move) -> float:
+    """The time that a step takes longer after a change, in ns; 0 for other metrics."""
+    trend, metric = move.series.trend, move.series.metric
+    if metric.name not in view.TIMES:
+        return 0.0
+    before, after = trend.levels[trend.changes.index(move.change) :][:2]
+    return (after - before) * (1 if metric.unit == "ns" else 1e6)
+
+
+def _by_test(event: LevelChange) -> list[list[Move]]:
+    """The changes of each test, ranked as `view.worst_first` ranks results.
+
+    Of tests that got worse, the most costly in time is first; without a time, what changed most.
+    """
+
+    def urgency(move: Move) -> tuple[bool, bool, float]:
+        failing = move.change.worse is True and move.series.metric.gated
+        return not failing, move.series.metric.name not in view.TIMES, -_size(move)
+
+    tests: dict[SeriesKey, list[Move]] = {}
+    for move in sorted(event.moves, key=urgency):
+        tests.setdefault(move.series.key, []).append(move)
+    return sorted(
+        tests.values(), key=lambda one: (urgency(one[0])[0], -_cost(one[0]), -_size(one[0]))
+    )
+
+
+def _size(move: Move) -> float:
+    """The size of a change; a point of a percentage counts as 1 %."""
+    change = math.inf if move.change.change is None else abs(move.change.change)
+    return change / (100 if move.series.trend.points else 1)
+
+
 def headline(past: History) -> str:
-    """How much it is that is looked back at."""
+    """The number of nights, tests, devices, runs and changes."""
     span = f"{date(past.days[0])} to {date(past.days[-1])}" if past.days else "no night"
     worse = sum(event.worse for event in past.events)
     tests = counted(len({one.seen.test for one in past.series}), "test")
     devices, runs = counted(len(past.devices), "device"), counted(len(past.source.files), "run")
-    times = f"Levels changed {counted(len(past.events), 'time')}, {worse} of them for the worse"
-    changed = times if past.events else "No level changed"
+    changes = f"{counted(len(past.events), 'change')} of level, {worse} for the worse"
+    changed = changes if past.events else "No level changed"
     return f"{counted(len(past.days), 'night')}, {span}: {tests} on {devices}, {runs}. {changed}"
 
 
 def title(past: History, one: MetricHistory, *, device: bool = True) -> str:
-    """What people call a series' measurement, with its device where there are several."""
+    """The short name of a measurement, with its device if there are several."""
     name = past.titles[one.seen.test, one.seen.name]
     several = device and len(past.devices) > 1
     return f"{name} on {past.devices[one.seen.arch, one.seen.slug]}" if several else name
 
 
 def gap_text(one: MetricHistory) -> str:
-    """How many nights are gaps, by their reasons; "" for none."""
+    """The number of gaps by reason; "" for none."""
     if not one.gaps:
         return ""
     reasons = Counter(one.gaps.values()).most_common()
@@ -191,7 +229,7 @@ def gap_text(one: MetricHistory) -> str:
 
 
 def _creeping(past: History, keys: Collection[SeriesKey]) -> Iterator[tuple[str, str]]:
-    """As in "cycles +3.10 % in 90 nights since the first nights, 2026-01-02"."""
+    """Sentences like "cycles +3.10 % in 90 nights since the first nights, 2026-01-02"."""
     for one, creep in past.creeping:
         if one.key not in keys:
             continue
@@ -205,13 +243,19 @@ def _creeping(past: History, keys: Collection[SeriesKey]) -> Iterator[tuple[str,
         yield title(past, one), said
 
 
+def _judged(events: Iterable[LevelChange]) -> Iterator[LevelChange]:
+    """These events, without the times of a CPU, which are not judged."""
+    for event in events:
+        on_cpu = event.device[0] == "cpu"
+        moves = tuple(one for one in event.moves if one.series.metric.gated or not on_cpu)
+        if moves:
+            yield replace(event, moves=moves)
+
+
 def _night_events(
     past: History, events: Iterable[LevelChange]
 ) -> list[tuple[LevelChange, NightEvent]]:
-    """These events, of which those that are one change are told once.
-
-    One change is on the same day, of the same tests, with the same first suspect.
-    """
+    """These events. Those on one day, of the same tests, with the same first suspect are one."""
     groups: dict[object, list[LevelChange]] = {}
     for number, event in enumerate(events):
         tests = frozenset(move.series.seen.test for move in event.moves)
@@ -221,22 +265,23 @@ def _night_events(
 
 
 def _told(past: History, event: LevelChange, *others: LevelChange) -> NightEvent:
+    tests = _by_test(event)
+    worst = tests[0][0]
     elsewhere = (
-        f"on {past.devices[one.device]} {title(past, one.moves[0].series, device=False)}: "
-        f"{_in_short(one.moves[0])}"
-        for one in others
+        f"on {past.devices[one.device]} {title(past, move.series, device=False)}: {_in_short(move)}"
+        for one, move in ((one, _by_test(one)[0][0]) for one in others)
     )
-    first = event.moves[0].series
     return NightEvent(
         day=date(event.day),
         where=_and([past.devices[one.device] for one in (event, *others)]),
         what=_what(event),
         worse=event.worse,
-        said=(*_moved(past, event), *elsewhere, *_suspected(event)),
-        commands=tuple(_commands(event)),
+        worst=f"{title(past, worst.series)}: {_in_short(worst)}",
+        said=(*_moved(past, tests), *elsewhere),
+        suspects=tuple(_suspected(event)),
+        commands=tuple(_commands(past, event, worst)),
         compared=comparison(past, event),
-        series=first,
-        drawn_of=f"{title(past, first)}, {first.metric.name}",
+        series=worst.series,
     )
 
 
@@ -246,7 +291,7 @@ def _and(names: Sequence[str]) -> str:
 
 
 def _what(event: LevelChange) -> str:
-    """How many tests are worse since, and how many better, by gated metrics."""
+    """The number of tests that changed, got worse and got better."""
     worse = {move.series.seen.test for move in event.moves if move.change.worse}
     better = {move.series.seen.test for move in event.moves if move.change.worse is False} - worse
     said = [f", {len(worse)} worse"] if worse else []
@@ -256,27 +301,24 @@ def _what(event: LevelChange) -> str:
 
 
 def _suspected(event: LevelChange) -> Iterator[str]:
-    """As in "suspect, driver 570 -> 580", or that only the revision differs."""
+    """Sentences like "suspect: driver 570 -> 580", or that only the code changed."""
     if not event.suspects:
-        yield f"nothing that runs record differs from {date(event.before)}"
+        yield f"no recorded difference from {date(event.before)}"
     elif [one.kind for one in event.suspects] == [SuspectKind.CODE]:
-        yield f"only the revision differs, {event.suspects[0].what}"
+        yield f"only the code changed: {event.suspects[0].what}"
     else:
-        yield from (f"suspect, {one}" for one in event.suspects[:_SUSPECTS])
+        yield from (f"suspect: {one}" for one in event.suspects[:_SUSPECTS])
 
 
-def _moved(past: History, event: LevelChange) -> Iterator[str]:
-    """A line per test: "t: cycles +2.04 % (805.21 M -> 821.95 M), step_time +1.97 %"."""
-    by_test: dict[str, list[Move]] = {}
-    for move in event.moves:
-        by_test.setdefault(title(past, move.series, device=False), []).append(move)
-    for name, (first, *others) in [*by_test.items()][:_MOVES]:
+def _moved(past: History, tests: Sequence[Sequence[Move]]) -> Iterator[str]:
+    """A line per test: "t: step_time +1.97 % (80.2 ms -> 81.8 ms), cycles +2.04 %"."""
+    for first, *others in tests[:_MOVES]:
         said = [_at_length(first), *map(_in_short, others[:_OTHERS])]
         more = len(others) - _OTHERS
         ending = f" and {counted(more, 'other metric')}" if more > 0 else ""
-        yield f"{name}: {', '.join(said)}{ending}"
-    if len(by_test) > _MOVES:
-        yield f"and {counted(len(by_test) - _MOVES, 'other test')}"
+        yield f"{title(past, first.series, device=False)}: {', '.join(said)}{ending}"
+    if len(tests) > _MOVES:
+        yield f"and {counted(len(tests) - _MOVES, 'other test')}"
 
 
 def _in_short(move: Move) -> str:
@@ -285,26 +327,27 @@ def _in_short(move: Move) -> str:
 
 
 def _at_length(move: Move) -> str:
-    """As in "cycles +1.23 % (437.8 M -> 443.2 M)"."""
+    """A sentence like "cycles +1.23 % (437.8 M -> 443.2 M)"."""
     trend, unit = move.series.trend, move.series.metric.unit
     place = trend.changes.index(move.change)
     old, new = (units.value(level, unit) for level in trend.levels[place : place + 2])
     return f"{_in_short(move)} ({old} -> {new})"
 
 
-def _commands(event: LevelChange) -> Iterator[str]:
-    before, after = map(str, event.files)
-    yield f"gpuperf compare {shlex.quote(before)} {shlex.quote(after)}"
+def _commands(past: History, event: LevelChange, worst: Move) -> Iterator[str]:
+    """The next commands for the worst test."""
+    test = worst.series.seen.test
+    before, after = (str(past.source.files[worst.series.seen.files[at]]) for at in worst.nights)
+    yield shlex.join(("gpuperf", "compare", before, after, "--test", test))
     if revisions := _revisions(event):
         old, new = revisions
         yield f"git log --oneline {shlex.quote(f'{old}..{new}')}"
         if event.worse and event.suspects and event.suspects[0].kind is SuspectKind.CODE:
-            worst = next(move for move in event.moves if move.change.worse)
-            yield shlex.join(("gpuperf", "bisect", old, new, "--", worst.series.seen.test))
+            yield shlex.join(("gpuperf", "bisect", old, new, "--", test))
 
 
 def comparison(past: History, event: LevelChange) -> str:
-    """Where the event's revisions are compared in a browser; "" where that is not known."""
+    """The page that compares the revisions of an event; "" if that is unknown."""
     revisions = _revisions(event)
     return (
         f"{past.web}/compare/{'...'.join(map(quote, revisions))}" if past.web and revisions else ""
@@ -317,32 +360,28 @@ def _revisions(event: LevelChange) -> tuple[str, str] | None:
     return (old, new) if old and new and old != new else None
 
 
-def _spoken(past: History, devices: Collection[DeviceKey]) -> Iterator[str]:
-    """What differs between the last two nights of these devices.
+def _last_night(past: History, devices: Collection[DeviceKey]) -> Iterator[str]:
+    """Differences between the last two nights of these devices, and values that differ.
 
-    As in "last night, 2026-03-23, against 2026-03-22: code r20..r21; driver 570 -> 580"; a sentence
-    for those of which the same is said.
+    As in "last night (2026-03-23), compared with 2026-03-22: code r20..r21; driver 570 -> 580".
     """
     said: dict[str, list[str]] = {}
     for one in past.last_nights:
         if one.device in devices:
-            differs = "; ".join(map(str, one.differences)) or "nothing that runs record differs"
-            told = f"last night, {date(one.day)}, against {date(one.before)}: {differs}"
+            differs = "; ".join(map(str, one.differences)) or "no recorded difference"
+            told = f"last night ({date(one.day)}), compared with {date(one.before)}: {differs}"
             said.setdefault(told, []).append(past.devices[one.device])
     several = len(past.devices) > 1
     for told, names in said.items():
         yield (f"{_and(names)}, " if several else "") + told
-
-
-def _waiting(past: History) -> Iterator[str]:
     apart = [one for one in past.series if one.trend.pending is not None and one.metric.gated]
     if apart:
         what = counted(len(apart), "metric")
-        yield f"{what} stood apart in the last night: the next will tell whether that stays"
+        yield f"{what} differed in the last night; the next night shows whether that stays"
 
 
 def bounds(one: MetricHistory, values: Collection[float]) -> tuple[float, float]:
-    """The lowest and the highest of what is drawn: no series looks wilder than its tolerance."""
+    """The lowest and the highest value of a drawing, at least the tolerance apart."""
     trend, low, high = one.trend, min(values, default=0.0), max(values, default=1.0)
     room = trend.tolerance if trend.points else abs(high) * trend.tolerance
     middle, half = (low + high) / 2, max((high - low) / 2, room, 1e-300)

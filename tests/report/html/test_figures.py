@@ -29,7 +29,7 @@ from pytest_gpuperf.report.html.figure import (
     told,
 )
 from pytest_gpuperf.report.html.figures import all_figures
-from pytest_gpuperf.report.html.subject import missing_metrics, subjects
+from pytest_gpuperf.report.html.subject import subjects
 from tests.examples import H200, measurement, run
 from tests.kernel_steps import table
 from tests.report.html.pages import COMMITTED, committed, full
@@ -38,14 +38,6 @@ KEYS = [
     "work", "utilisation", "stalls", "phases", "transfers", "components", "kernel-mix", "kernels",
     "kernel-ipc", "instruction-mix", "roofline",
 ]  # fmt: skip
-
-
-_TRACED = {
-    "kernel_time": 4e6, "gpu_span": 1e7, "gpu_idle": 30.0, "copy_time_h2d": 2e6,
-    "copy_time_d2h": 1e6, "copy_time_d2d": 0.0, "copy_overlap": 0.0, "launches": 10.0,
-    "copy_bytes_h2d_pinned": 0.0, "copy_bytes_h2d_pageable": 4096.0,
-    "copy_bytes_d2h_pinned": 1024.0, "copy_bytes_d2h_pageable": 1024.0,
-}  # fmt: skip
 
 
 def figures(said: Run) -> dict[str, Figure]:
@@ -161,38 +153,32 @@ def test_durations_that_overflow_draw_nothing() -> None:
     assert chart.drawing(said["kernels"]) is None
 
 
-def test_a_figure_without_its_metrics_names_them_and_the_flag() -> None:
+def test_a_figure_without_data_names_the_flag() -> None:
     made = figures_of("h200-meddpm.json")
     for key, says in {
-        "utilisation": "int_alu_utilization, sm_throughput and 3 more: measure with "
-        "--gpuperf-metrics reference",
-        "stalls": "--gpuperf-metrics reference",
-        "kernel-mix": "measure with --gpuperf-kernels always",
-        "roofline": "--gpuperf-kernels always",
+        "utilisation": "needs --gpuperf-metrics reference",
+        "stalls": "needs --gpuperf-metrics reference",
+        "kernel-mix": "needs --gpuperf-kernels always",
+        "roofline": "needs --gpuperf-metrics paper --gpuperf-kernels always",
+        "transfers": "needs --gpuperf-metrics activity",
     }.items():
-        assert says in made[key].missing
+        assert made[key].missing == says
+    on_cpu = figures(run([measurement(device=portable_device())]))
+    assert on_cpu["stalls"].missing == on_cpu["components"].missing == "needs a GPU"
+    assert "gpuperf.phase" in on_cpu["phases"].missing
 
 
-def test_what_does_not_exist_here_says_why_and_names_no_flag() -> None:
-    reason = "no such counter on sm70"
-    metrics = ("stall_long_scoreboard",)
-    said = subjects(run([measurement(unsupported={"stall_long_scoreboard": reason})]))
-    assert missing_metrics(said, metrics) == (
-        "Not available here: stall_long_scoreboard (no such counter on sm70)"
+def test_metrics_that_a_figure_lacks_are_named_unless_the_architecture_has_none() -> None:
+    def missing(arch: str) -> str:
+        device = replace(H200, arch=arch)
+        return figures(run([measurement({"step_time": [1.0]}, device=device)]))["work"].missing
+
+    assert (
+        missing("sm90")
+        == missing("sm70")
+        == ("Not measured: cycles, instructions, ipc (--gpuperf-metrics core)")
     )
-
-
-def test_what_the_architecture_does_not_have_is_not_missed_beside_what_it_has() -> None:
-    names = ("tensor_ops_tf32", "cycles")
-    old = subjects(run([measurement(device=replace(H200, arch="sm70"))]))
-    assert missing_metrics(old, names) == ""
-    reason = {names[0]: "does not exist on sm70"}
-    told = subjects(run([measurement(device=replace(H200, arch="sm70"), unsupported=reason)]))
-    assert missing_metrics(told, names) == ""
-    assert missing_metrics(old, names[:1]) == (
-        "Not available here: sm70 does not have tensor_ops_tf32"
-    )
-    assert "tensor_ops_tf32" in missing_metrics(subjects(run([measurement()])), names)
+    assert missing("cpu") == ""
 
 
 def test_the_paper_stands_beside_what_was_measured() -> None:
@@ -257,10 +243,10 @@ def test_a_family_has_its_time_and_what_could_be_gained_from_it() -> None:
         *("17.528 ms", "7.68 %", "309", "4.8081 ms", "3.15 %", "27.43 %", "l2_throughput"),
         "80.47 %",
     ]
-    # Where no throughput was counted, the time is all that is known, and it says so.
+    # Without throughputs only the time is known.
     made = figures_of("h200-tf32-broken.json.xz")["kernel-mix"]
     assert made.columns[2:] == ("time", "share of kernel time", "launches")
-    assert "sm_throughput" in made.missing
+    assert "--gpuperf-metrics paper" in made.notes[-1]
 
 
 def test_the_longest_kernel_has_the_parts_of_its_ipc_by_pipe() -> None:
@@ -309,7 +295,7 @@ def test_charts_of_configurations_share_their_axes_and_those_of_metrics_do_not()
     }
 
 
-def test_on_a_cpu_there_are_its_six_metrics_and_nothing_that_a_flag_would_not_give() -> None:
+def test_on_a_cpu_there_are_its_six_metrics_no_time_and_no_flag() -> None:
     said = figures_of("cpu-meddpm.json")
     assert list(dict.fromkeys(column(said["work"], "metric"))) == [
         *("flops", "operators", "layout_copies", "layout_copy_bytes", "saved_bytes", "peak_memory")
@@ -317,44 +303,12 @@ def test_on_a_cpu_there_are_its_six_metrics_and_nothing_that_a_flag_would_not_gi
     assert "layout_copies" in column(said["phases"], "metric")
     assert "of flops) in baseline" in said["phases"].conclusion
     lacking = {key: figure.missing for key, figure in said.items() if figure.missing}
-    assert {*KEYS} - {*lacking} == {"phases"}
-    assert "step_time" in lacking["work"]
-    assert "on a GPU --gpuperf-metrics activity" in lacking.pop("components")
-    assert all("without a GPU" in said for said in lacking.values())
-    assert "--gpuperf" not in "".join(lacking.values())
-
-
-def test_transfers_have_a_row_for_each_kind_that_occurs() -> None:
-    def configured(name: str, **series: float) -> Measurement:
-        all_of = {metric: [value] for metric, value in (_TRACED | series).items()}
-        return measurement(all_of, test=f"t[{name}]", configuration=name)
-
-    resident = {"gpu_span": 5e6, "gpu_idle": 20.0, "copy_time_h2d": 0.0, "copy_time_d2h": 0.0}
-    figure = figures(run([configured("sync"), configured("resident", **resident)]))["transfers"]
-    assert [[cell_text(cell) for cell in row] for row in figure.rows] == [
-        ["sync", "kernels", "4.0000 ms", "40.00 %", "-", "-"],
-        ["sync", "copies to the device", "2.0000 ms", "20.00 %", "4096 B", "pageable"],
-        ["sync", "copies to the host", "1.0000 ms", "10.00 %", "2048 B", "pinned and pageable"],
-        ["sync", "idle", "30.00 %", "-", "-", "-"],
-        ["sync", "copies under kernels", "0.00 %", "-", "-", "-"],
-        ["resident", "kernels", "4.0000 ms", "80.00 %", "-", "-"],
-        ["resident", "copies to the device", "0 ms", "0.00 %", "4096 B", "pageable"],
-        ["resident", "copies to the host", "0 ms", "0.00 %", "2048 B", "pinned and pageable"],
-        ["resident", "idle", "20.00 %", "-", "-", "-"],
-        ["resident", "copies under kernels", "0.00 %", "-", "-", "-"],
-    ]
-
-
-def test_without_a_trace_it_says_why_or_what_takes_one() -> None:
-    refused = "another profiler watches"
-    for measured, said in (
-        (measurement(), "measure with --gpuperf-metrics activity"),
-        (measurement(unsupported={"kernel_time": refused}), refused),
-        (measurement(device=portable_device()), "without a GPU"),
-    ):
-        figure = figures(run([measured]))["transfers"]
-        assert (figure.rows, chart.drawing(figure)) == ((), None)
-        assert said in figure.missing
+    assert {*KEYS} - {*lacking} == {"work", "phases"}
+    assert {*lacking.values()} == {"needs a GPU"}
+    units_there = {
+        cell.unit for f in said.values() for r in f.rows for cell in r if isinstance(cell, Quantity)
+    }
+    assert not units_there & {"ns", "ms"}
 
 
 def test_components_are_stacked_by_configuration_the_longest_first() -> None:
@@ -365,9 +319,6 @@ def test_components_are_stacked_by_configuration_the_longest_first() -> None:
         ["baseline", "extract", "-", "-", "0", "0 ms"],
         ["baseline", "(outside)", "1.0000 ms", "12.50 %", "200", "0.70000 ms"],
     ]
-    missing = figures(run([measurement()]))["components"].missing
-    assert "gpuperf.component(...)" in missing
-    assert "--gpuperf-metrics activity" in missing
 
 
 def test_a_step_that_launches_nothing_in_a_component_is_left_out_beside_one_that_does() -> None:
@@ -382,7 +333,6 @@ def test_a_step_that_launches_nothing_in_a_component_is_left_out_beside_one_that
     eager, graph = step("eager", 4), step("graph", 0)
     figure = figures(run([eager, graph]))["components"]
     assert {row[0] for row in figure.rows} == {"eager"}
-    assert figure.notes == ("graph: left out here, since nothing was launched in a component",)
     figure = figures(run([graph]))["components"]
     assert [row[:2] for row in figure.rows] == [("graph", "conv2d"), ("graph", "(outside)")]
     assert (figure.notes, figure.missing) == ((), "")
