@@ -45,7 +45,7 @@ def text_lines(comparison: Comparison, *, kernels: int = 10, width: int = 80) ->
                 rows.append((phase,))
             rows.append(own if phase == STEP else (INDENT + own[0], *own[1:]))
         interval = len(_METRICS) - 1
-        lines += table.column_lines(headings[1:], rows, width, (0,), dispensable=interval)
+        lines += table.column_lines(headings[1:], rows, width, (0,), dispensable=(interval,))
         lines += map(Line, _kernels(pair, kernels, width))
     for title, alone in _alone(comparison):
         lines += [Line(""), Line(f"{title}:", "heading")]

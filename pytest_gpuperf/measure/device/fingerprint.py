@@ -25,7 +25,8 @@ def software(*, of_gpu: bool = True) -> dict[str, str]:
     """Versions by name: python, platform, cpu, gpuperf, torch, cuda, cudnn, driver.
 
     Imports torch. What is not there (torch, the CUDA of a CPU build) is left out, as is the driver
-    where the step is not `of_gpu`. The kernel's version is not recorded: it tells machines apart and explains no counter.
+    where the step is not `of_gpu`. The kernel's version is not recorded: it tells machines apart
+    and explains no counter.
     """
     versions = {
         "python": platform.python_version(),

@@ -159,7 +159,7 @@ _SENTENCES = {
     CauseKind.ALGORITHM: "{kernels} uses {what}{of}; was {formerly}",
     CauseKind.LAUNCHES: "{kernels} {does} {more} more {those}{aside}; {were}",
     CauseKind.SYNCHRONISATION: "{host} waits for the GPU {often}{aside}; {was}",
-    CauseKind.TRANSFER: "{step} copies{size}{way} {often}{of}; {was}",
+    CauseKind.TRANSFER: "{step} copies{way} {often}{size}{of}; {was}",
     CauseKind.MEMORY: "{step} asks the driver for memory {often}{aside}; {was}",
     CauseKind.RECOMPILATION: "{step} is compiled again {often}; {was}",
     CauseKind.HOST: "the GPU waits for {host}{aside}",
@@ -226,7 +226,7 @@ def _cause(cause: Cause, attribution: Attribution) -> str:
         verb="runs" if cause.callee == BACKWARD else "calls",
         callee=cause.callee,
         since=f"; operators have more to do from {cause.since} on" if cause.since else "",
-        size="" if cause.bytes is None else f" {units.value(cause.bytes, 'bytes')} more",
+        size="" if cause.bytes is None else f", {units.value(cause.bytes, 'bytes')} more",
         way=_direction(cause.what),
         counts=f"{_COUNTS.get(cause.what, 'does more')}: "
         + _counted(cause.what, cause.before, cause.after),

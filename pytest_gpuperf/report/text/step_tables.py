@@ -25,7 +25,9 @@ TIMES = ("kernel_time", "wall_time")
 COPY_TIMES = ("copy_time_h2d", "copy_time_d2h", "copy_time_d2d")
 OUTSIDE = "(outside)"
 """What is in no component."""
-_TITLE = "configurations, relative to the first"
+_TITLE = "relative to the first"
+_IN_DETAIL = ("kernel_time", "copies", "copy_bytes")
+"""How the names of gated metrics begin that only a verbose table has: step_time has them too."""
 
 SHOWN = ("cycles", "instructions")
 """What the paper compares configurations by (section 6.1). Both add up, and so have shares."""
@@ -88,7 +90,7 @@ def configurations(results: Sequence[Result], width: int, *, verbose: bool = Fal
     The one named "baseline" is the first, whatever the order in which they were measured (under
     pytest-xdist it is by chance). Empty unless several configurations of one test were measured,
     each once, and the table fits. Unless `verbose` it has the gated metrics that are not zero in
-    all of them.
+    all of them, without those of _IN_DETAIL.
     """
     named = [result.first for result in results if result.first.configuration]
     named.sort(key=lambda measurement: measurement.configuration != FIRST)
@@ -96,23 +98,27 @@ def configurations(results: Sequence[Result], width: int, *, verbose: bool = Fal
     if len(names) < max(2, len(named)) or len({m.test.split("[")[0] for m in named}) > 1:
         return []
     values = [step_values([measurement]) for measurement in named]
-    gated = {name for name, metric in catalogue().metrics.items() if metric.gated}
+    gated = {
+        name
+        for name, metric in catalogue().metrics.items()
+        if metric.gated and not name.startswith(_IN_DETAIL)
+    }
     shown = [
         metric
         for metric in values[0]
         if verbose or (metric in gated and any(one.get(metric) for one in values))
     ]
-    rows = [["", *(measurement.configuration for measurement in named)]]
+    rows = [[_TITLE, *(measurement.configuration for measurement in named)]]
     rows += [[metric, *_relative(metric, values)] for metric in shown or values[0]]
     windows = [window_values(measurement) for measurement in named]
     for metric in SHOWN:
         if all(window.get(metric) for window in windows):
             rows.append([f"{metric}, paper window", *_relative(metric, windows)])
     widths = table.column_widths(rows)
-    texts = [_TITLE, *(table.aligned(row, widths, left=(0,), indent="") for row in rows)]
+    texts = [table.aligned(row, widths, left=(0,), indent="") for row in rows]
     if max(map(len, texts)) > width:
         return []
-    return [Line(text, "heading" if text is _TITLE else "") for text in texts]
+    return [Line(text, "" if number else "heading") for number, text in enumerate(texts)]
 
 
 def _relative(metric: str, values: Sequence[Mapping[str, float]]) -> Iterator[str]:

@@ -40,7 +40,7 @@ _NOTED = {
     **view.PLAIN,
     TOLERATED: "not judged: {}; any change is tolerated",
     TOO_NOISY: "not judged: {}; the noise allows no tolerance below 10 %",
-    NEW_METRIC: "not judged: {}; the baseline has no samples, so accept a run that has them",
+    NEW_METRIC: "{} has no baseline yet: accept a run",
 }
 """What holds for several tests, with metrics, by the detail or the reason of their verdicts."""
 _DOUBTED = (Outcome.MACHINE, Outcome.NO_BASELINE)

@@ -84,11 +84,11 @@ def lines(rows: Sequence[Sequence[str]], width: int) -> list[str]:
 def fitted(rows: Sequence[Sequence[str]], width: int) -> tuple[list[str], list[list[str]]]:
     """The same, apart: the lines of the heading, and the lines of each row.
 
-    What would be detected is the first thing to be left out: it says nothing of this change. Where
-    the other columns do not fit either, a row is the metric and its verdict, and the numbers below.
+    Where the columns do not fit, the MDE is left out, and then the tolerance: the change and its
+    verdict matter more. Where the others do not fit either, a row is the metric, with all below it.
     """
-    left, effect = (0, len(HEADINGS) - 1), HEADINGS.index("MDE")
-    return _laid_out(HEADINGS, rows, width, left, dispensable=effect)
+    left, dispensable = (0, len(HEADINGS) - 1), map(HEADINGS.index, ("MDE", "tolerance"))
+    return _laid_out(HEADINGS, rows, width, left, dispensable=tuple(dispensable))
 
 
 def column_lines(
@@ -98,11 +98,11 @@ def column_lines(
     left: Collection[int],
     *,
     below: str = INDENT * 3,
-    dispensable: int | None = None,
+    dispensable: Sequence[int] = (),
 ) -> list[Line]:
     """A table where it fits; else each row as its first cell, and the others wrapped below it.
 
-    Before that, the column `dispensable` is left out, and a last column without a heading is
+    Before that, the columns `dispensable` are left out, one after the other, and a last column without a heading is
     wrapped below its row, indented by `below`. A row of one cell stands above those that belong to
     it. Columns of `left` are aligned so. Nothing where there are no rows.
     """
@@ -125,14 +125,14 @@ def _laid_out(
     width: int,
     left: Collection[int],
     *,
-    dispensable: int | None = None,
+    dispensable: Sequence[int] = (),
     below: str = "",
 ) -> tuple[list[str], list[list[str]]]:
     """The lines of the heading and of each row, in the first way that `width` has room for."""
     rows = [[printable(cell) for cell in row] for row in rows]
     widths = column_widths([headings, *rows])
-    kept = {i: size for i, size in widths.items() if i != dispensable}
-    for columns in (widths, kept):
+    for count in range(len(dispensable) + 1):
+        columns = {i: size for i, size in widths.items() if i not in dispensable[:count]}
         if _fits(columns, width):
             return [aligned(headings, columns, left)], [[aligned(r, columns, left)] for r in rows]
     last = len(headings) - 1
