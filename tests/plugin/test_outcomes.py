@@ -11,7 +11,7 @@ from pytest_gpuperf.model.result import TEST_FAILED, Outcome, Unfinished
 from tests.plugin.projects import Project
 
 TWO_COMMANDS = [
-    "*gpuperf record --processes 5 --*",
+    "*gpuperf record --*",
     '*gpuperf update-baseline --reason "first baseline"*',
 ]
 
@@ -116,7 +116,7 @@ def test_in_a_folder_below_the_root_tests_and_files_are_named_from_there(a100: P
     (file,) = a100.run_files()
     result.stdout.fnmatch_lines(
         [
-            "  gpuperf record --processes 5 -- test_steps.py::test_step",
+            "  gpuperf record -- test_steps.py::test_step",
             '  gpuperf update-baseline --reason "first baseline"',
             f"1 not judged (no baseline); run ../.gpuperf/runs/{file.name}",
         ]
@@ -304,7 +304,7 @@ def test_a_session_leaves_a_run_reports_and_junit_s_file(a100: Project) -> None:
     assert "fingerprint" not in xml
     printed = [line.strip() for line in result.outlines if line.startswith("  gpuperf ")]
     assert printed == [
-        "gpuperf record --processes 5 -- -k step --tb=no --junitxml=junit.xml",
+        "gpuperf record -- -k step --tb=no --junitxml=junit.xml",
         'gpuperf update-baseline --reason "first baseline"',
     ]
     page = (a100.root / "out" / "report.html").read_text(encoding="utf-8")

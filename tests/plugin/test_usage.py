@@ -61,7 +61,7 @@ def test_in_a_plain_checkout_its_conftest_file_brings_us(
     ours = (ROOT / "conftest.py").read_text("utf-8")
     conftest.write_text(f"{ours}\n{conftest.read_text('utf-8')}", encoding="utf-8")
     result = a100.run_apart("--gpu-arch", "sm80", "test_steps.py")
-    command = "  gpuperf record --processes 5 -- * --gpu-arch sm80 test_steps.py::test_step"
+    command = "  gpuperf record -- * --gpu-arch sm80 test_steps.py::test_step"
     result.stdout.fnmatch_lines([command])
 
 

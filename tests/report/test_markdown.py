@@ -52,9 +52,9 @@ def test_what_is_incomplete_stands_before_what_failed_by_its_reason() -> None:
             '--reason "first baseline"`',
         ),
         (
-            "gpuperf record --processes 5 -- suites",
+            "gpuperf record -- suites",
             Outcome.NO_BASELINE,
-            "`gpuperf record --processes 5 -- suites`, then `gpuperf update-baseline",
+            "`gpuperf record -- suites`, then `gpuperf update-baseline",
         ),
         (
             "gpuperf ab main -- suites",
@@ -67,7 +67,7 @@ def test_commands_are_those_of_what_was_run(command: str, outcome: Outcome, says
     said = replace(run([measurement()], [verdict(outcome=outcome)]), command=command)
     text = unescaped(markdown(said))
     assert says in text
-    assert "gpuperf record --processes 5 -- gpuperf" not in text
+    assert "gpuperf record -- gpuperf" not in text
 
 
 def test_commands_fit_the_session_that_was_run() -> None:

@@ -42,7 +42,7 @@ ACCEPTED = ['accept what is intended: gpuperf update-baseline --reason "..."']
 ACCEPT = [*AGAIN, *ACCEPTED]
 RECORD = [
     "make a baseline on this device:",
-    f"  gpuperf record --processes 5 -- {SELECTED}",
+    f"  gpuperf record -- {SELECTED}",
     '  gpuperf update-baseline --reason "first baseline"',
 ]
 DOCTOR = ["see why counters cannot be read: gpuperf doctor"]
@@ -126,7 +126,7 @@ def test_under_torchrun_all_commands_that_measure_are_started_by_it() -> None:
         (
             [MISSING],
             ranks,
-            f"gpuperf record --processes 5 -- {launched} {SELECTED}",
+            f"gpuperf record -- {launched} {SELECTED}",
         ),
     ):
         commands = " ".join(lines(results, session, 300)).partition(":")[2]
@@ -165,7 +165,7 @@ def test_a_second_test_is_recorded_alone() -> None:
         measurement(test="a b.py::test_new"),
         verdict(outcome=Outcome.NO_BASELINE, test="a b.py::test_new"),
     )
-    alone = "gpuperf record --processes 5 -- --gpu-arch sm80 'a b.py::test_new'"
+    alone = "gpuperf record -- --gpu-arch sm80 'a b.py::test_new'"
     assert list(lines([UNCHANGED, new], named, 300))[1].strip() == alone
     # Where all are missing it is as it was typed, and where nobody knows what are flags.
     assert list(lines([MISSING, new], named, 300)) == RECORD
@@ -190,7 +190,7 @@ def test_what_an_acceptance_is_refused_for_is_overruled_or_measured_first() -> N
     assert [*lines([one], flags, 300)] == [
         *AGAIN,
         "accept what is intended:",
-        f"  gpuperf record --processes 5 -- --gpu-arch sm90 '{TEST}'",
+        f"  gpuperf record -- --gpu-arch sm90 '{TEST}'",
         '  gpuperf update-baseline --reason "..."',
     ]
     replayed = replace(flags, run="run.json", replayed=True)
@@ -254,7 +254,7 @@ def test_of_a_saved_run_commands_are_as_its_own_command_says() -> None:
             ),
         ),
         (
-            "gpuperf record --processes 5 -- suites",
+            "gpuperf record -- suites",
             CommandContext("suites", run="a.json", processes=3),
         ),
         ("gpuperf import report.csv", CommandContext(f"'{TEST}'", run="a.json")),

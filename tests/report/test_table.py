@@ -73,7 +73,7 @@ def test_wrapped_text_keeps_its_words_and_its_width(
 @pytest.mark.parametrize(
     "command",
     [
-        "gpuperf record --processes 5 --",
+        "gpuperf record --",
         "pytest --gpu-arch sm90",
         "torchrun --nproc-per-node 4 -m pytest --gpu-arch sm90",
         "for run in 1 2 3; do torchrun --nproc-per-node 4 -m pytest; done",

@@ -126,7 +126,7 @@ class CommandContext:
         selected = self.command
         if tests and self.flags is not None:
             selected = self._selecting(tests)
-        return f"gpuperf record --processes 5 -- {self._recorded(selected)}".rstrip(), accept
+        return f"gpuperf record -- {self._recorded(selected)}".rstrip(), accept
 
 
 def selection(arguments: Sequence[str]) -> list[str]:

@@ -269,7 +269,7 @@ COMMANDS = {
     Outcome.IMPROVED: [ACCEPT],
     Outcome.INCONCLUSIVE: ["pytest --gpuperf-processes 9 suites/meddpm"],
     Outcome.NO_BASELINE: [
-        "gpuperf record --processes 5 -- suites/meddpm",
+        "gpuperf record -- suites/meddpm",
         'gpuperf update-baseline --reason "first baseline"',
     ],
     Outcome.UNCHANGED: [],
