@@ -96,13 +96,8 @@ ON_PURPOSE = (
     *("driver_allocations", "graph_breaks", "recompilations", COMPILED),
 )
 """Counts that are worth a failure whatever the time says: what they cost moves with the machine."""
-OTHER_GPU = "the baseline has no process on this very GPU, and GPUs of one name differ"
+OTHER_GPU = "no process of the baseline ran on this GPU: compared with a prediction from its GPUs"
 """The detail of a verdict that was reached between GPUs."""
-KNOWN_KIND = (
-    "the baseline has no process on this very GPU, and is compared with what the canary says to "
-    "expect of it"
-)
-"""The same where the canary's readings were surer than the mean over GPUs."""
 ONE_DAY = "the baseline is of one day"
 """The detail of a verdict on another day than all processes of the baseline have."""
 
@@ -176,14 +171,15 @@ def judge(
                 verdicts.append(_uncompared(reported, series[name], gate, reference))
 
     left = _left(verdicts)
-    verdicts = [_compiled(_working(verdict, left)) for verdict in verdicts]
+    verdicts = [_working(verdict, left) for verdict in verdicts]
     is_unseen = gpus is not None and not gpus.known
     machine = machine_state(measurements, reference.canary, reference.gpus, is_unseen=is_unseen)
     if machine:
         verdicts = [
             _of_code(verdict, metrics[verdict.metric], machine, clock) for verdict in verdicts
         ]
-    times = [v for v in verdicts if v.phase == STEP and _is_time(metrics[v.metric])]
+    gated = [v for v in verdicts if v.phase == STEP and metrics[v.metric].gated]
+    times = [v for v in gated if metrics[v.metric].metric_class is MetricClass.CYCLE]
     verdicts = [_weighed(verdict, metrics[verdict.metric], times) for verdict in verdicts]
     return (*verdicts, *_unsupported(measurements[0], measured, reference.samples or {}, metrics))
 
@@ -284,7 +280,7 @@ def _with_numbers(
     if look.from_zero:
         floor = look.tolerance.floor
         return replace(verdict, baseline=0.0, measured=look.measured, tolerance=floor)
-    between = KNOWN_KIND if look.by_kind else OTHER_GPU if look.is_unseen else ""
+    between = OTHER_GPU if look.is_unseen else ""
     day = ONE_DAY if look.of_one_day else ""
     at_clock = str(clock) if clock and clock.is_noteworthy else ""
     detectable = minimum_detectable_effect(look, gate.rate, gate.tests)
@@ -331,9 +327,18 @@ def _left(verdicts: Sequence[Verdict]) -> dict[str, float]:
 
 
 def _working(verdict: Verdict, left: Mapping[str, float]) -> Verdict:
-    """A step that does nearly no work any more is not fast: it fails until that is accepted."""
-    if not left or verdict.outcome is not Outcome.IMPROVED:
+    """A step that does nearly no work any more is not fast: it fails until that is accepted.
+
+    Nor is one without compiled graphs where the baseline had some: it has lost torch.compile. Fewer
+    graphs are a gain.
+    """
+    if verdict.outcome is not Outcome.IMPROVED:
         return verdict
+    if not left:
+        if verdict.metric != COMPILED or verdict.measured:
+            return verdict
+        detail = "the step runs without torch.compile: is that intended?"
+        return replace(verdict, outcome=Outcome.REGRESSED, reason=NOT_COMPILED, detail=detail)
     work, share = next(iter(left.items()))
     if share:
         detail = f"{100 * share:.2g} % of the step's {work} are left: who does the rest now?"
@@ -341,22 +346,6 @@ def _working(verdict: Verdict, left: Mapping[str, float]) -> Verdict:
         detail = f"the step has no {work} any more: is it still the step that was to be measured?"
     outcome = Outcome.REGRESSED if verdict.metric in left else Outcome.INCONCLUSIVE
     return replace(verdict, outcome=outcome, reason=NO_WORK, detail=detail)
-
-
-def _compiled(verdict: Verdict) -> Verdict:
-    """A step without compiled graphs where the baseline's had some has lost torch.compile.
-
-    Fewer of them are a gain.
-    """
-    improved = verdict.outcome is Outcome.IMPROVED
-    if not (improved and verdict.metric == COMPILED and _ended(verdict)):
-        return verdict
-    detail = "the step runs without torch.compile: is that intended?"
-    return replace(verdict, outcome=Outcome.REGRESSED, reason=NOT_COMPILED, detail=detail)
-
-
-def _ended(verdict: Verdict) -> bool:
-    return verdict.measured == 0 and bool(verdict.baseline)
 
 
 def _of_code(
@@ -367,11 +356,6 @@ def _of_code(
         return verdict
     clock_is_known = clock is not None and verdict.metric == KERNEL_TIME
     return confounded(verdict, metric, machine, clock_is_known=clock_is_known)
-
-
-def _is_time(metric: Metric) -> bool:
-    """Whether it is a gated cycle count or time."""
-    return metric.gated and metric.metric_class is MetricClass.CYCLE
 
 
 def _weighed(verdict: Verdict, metric: Metric, times: Sequence[Verdict]) -> Verdict:

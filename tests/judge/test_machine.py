@@ -21,7 +21,6 @@ from pytest_gpuperf.judge.machine import (
     moved,
 )
 from pytest_gpuperf.judge.verdict import (
-    KNOWN_KIND,
     OTHER_GPU,
     Reference,
     judge,
@@ -96,7 +95,7 @@ def test_on_a_gpu_that_nobody_has_met_its_kind_says_what_to_expect() -> None:
     for cycles, canary in ((1.0, {}), (1.025, SHORT)):
         said = on_a_gpu_that_nobody_has_met(cycles, canary, OF_BOTH)
         assert said.outcome is Outcome.UNCHANGED
-        assert said.detail == KNOWN_KIND
+        assert said.detail == OTHER_GPU
         assert said.tolerance is not None
         assert said.tolerance < 0.007
         assert on_a_gpu_that_nobody_has_met(cycles * 1.01, canary, OF_BOTH).outcome is (

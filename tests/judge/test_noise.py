@@ -312,7 +312,6 @@ def of_kinds(*kinds: Kind | None, new: Kind | None) -> BaselineGpus:
 def test_a_kind_that_nobody_has_met_is_as_uncertain_as_gpus_of_one_name_are() -> None:
     means = [3.0, 3.001, 2.999]
     plain = of_kinds(SHORT, SHORT, SHORT, new=None).predicted(means, SCALE)
-    assert not plain.by_kind
     assert of_kinds(None, None, None, new=SHORT).predicted(means, SCALE) == plain
     foreign = (SHORT[0] + 0.1, SHORT[1])
     assert of_kinds(SHORT, SHORT, SHORT, new=foreign).predicted(means, SCALE) == plain

@@ -12,7 +12,6 @@ from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.catalogue.units import counted
 from pytest_gpuperf.judge.verdict import (
     ABSENT,
-    KNOWN_KIND,
     NEW_METRIC,
     OTHER_GPU,
     TOLERATED,
@@ -227,15 +226,14 @@ def _notes(
         for verdict in result.verdicts if id(result) not in told else ():
             if verdict.outcome is Outcome.KERNELS_CHANGED:
                 yield f"note: kernels of {_named(result.first, names)}: {verdict.detail}"
-    for reason in (OTHER_GPU, KNOWN_KIND):
-        wider = dict.fromkeys(
-            verdict.metric
-            for result in results
-            for verdict in (result.verdicts if id(result) not in told else ())
-            if verdict.detail.startswith(reason) and verdict.outcome is not Outcome.REPORTED
-        )
-        if wider:
-            yield f"note: {', '.join(wider)}: {reason}"
+    unseen = dict.fromkeys(
+        verdict.metric
+        for result in results
+        for verdict in (result.verdicts if id(result) not in told else ())
+        if verdict.detail.startswith(OTHER_GPU) and verdict.outcome is not Outcome.REPORTED
+    )
+    if unseen:
+        yield f"note: {', '.join(unseen)}: {OTHER_GPU}"
     yield from _blind(verdicts)
     yield from view.unsupported(verdicts)
     yield from _uncounted(verdicts)
