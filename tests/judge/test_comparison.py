@@ -47,11 +47,6 @@ def test_the_mean_of_a_and_the_median_of_b_over_the_medians_over_rounds() -> Non
     assert change.change == pytest.approx(111.0 / before - 1)
 
 
-def test_what_one_process_measured_twice_are_more_rounds_of_it() -> None:
-    twice = [measurement({"cycles": [1.0]}), measurement({"cycles": [3.0, 5.0]})]
-    assert only(twice, twice).baseline == pytest.approx(3.0)
-
-
 def test_a_change_is_a_share_or_points() -> None:
     for metric, a, b, change, points in (
         ("cycles", 200.0, 150.0, -0.25, False),

@@ -126,25 +126,6 @@ def test_logarithms_where_there_are_any() -> None:
 # One metric alone
 
 
-@few
-@given(st.lists(st.floats(-0.02, 0.02), min_size=1, max_size=10))
-@example([0.0])
-@example([0.0] * 10)
-@example([0.0, 0.0, 0.0, 0.0, 0.03])
-@example([0.0, 0.001, 0.02, -0.02, 0.0])
-@example([0.0, 0.0, 0.0, 0.005])
-def test_the_spread_pools_what_is_assumed_with_what_was_seen(logs: list[float]) -> None:
-    rounds = processes_at(*logs)
-    scale = alone(rounds)
-    logs = [math.log(value) for (value,) in rounds]
-    aside = set_aside_by_hand(logs, S0)
-    kept = [value for position, value in enumerate(logs) if position not in aside]
-    spread, degrees = spread_by_hand(kept, S0)
-    assert scale.set_aside == frozenset(aside)
-    assert scale.variance.root == pytest.approx(spread, rel=1e-6)
-    assert scale.variance.degrees == degrees
-
-
 def test_variances_add_up_and_the_least_known_says_how_well_the_sum_is() -> None:
     """By Welch and Satterthwaite; what is surely none adds no doubt."""
     one, other = Variance(4e-6, 8), Variance(1e-6, 20)
@@ -192,23 +173,6 @@ def test_up_to_two_that_chance_takes_no_further_are_set_aside_unless_they_agree(
 
 
 # Tonight
-
-
-@few
-@given(st.lists(st.floats(-0.02, 0.02), min_size=1, max_size=9), st.sampled_from([3, 8, 24]))
-@example([0.0, 0.0, 0.0], 24)
-@example([-0.004, 0.0, 0.004], 24)
-@example([0.0, 0.0, 0.0, 0.05, 0.0], 24)
-def test_a_night_is_as_noisy_as_the_baseline_or_as_it_is_seen_to_be(
-    changes: list[float], degrees: int
-) -> None:
-    """The baseline's spread counts for 8 degrees of freedom, as it is known by so many."""
-    said = tonight(changes, Variance(S0**2, degrees), None)
-    weight = min(8, degrees)
-    aside = set_aside_by_hand(changes, S0, weight)
-    kept = [change for position, change in enumerate(changes) if position not in aside]
-    square, of = pooled_by_hand(S0**2, weight, kept)
-    assert (said.square, said.degrees) == pytest.approx((square, of), rel=1e-6)
 
 
 def test_what_the_gpus_of_a_night_differ_by_is_no_noise_of_it() -> None:

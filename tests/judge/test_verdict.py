@@ -22,13 +22,11 @@ from pytest_gpuperf.judge.tolerance import Tolerance, tolerance_for
 from pytest_gpuperf.judge.verdict import (
     ABSENT,
     ON_PURPOSE,
-    ONE_DAY,
     OTHER_GPU,
     Reference,
     decide,
     judge,
     minimum_detectable_effect,
-    paired,
     samples_by_phase,
     withheld,
 )
@@ -130,24 +128,6 @@ def worse(direction: Direction, change: float) -> float:
 
 
 # The floor (delta0): below it nothing is reported, beyond it not by one process alone
-
-
-def test_around_the_floor() -> None:
-    shares = (0.0, 1 - 1e-9, 1.0, 1 + 1e-9, 9)
-    for case in product(CLASSES_AND_DIRECTIONS, (False, True), shares, (1, 2, 3, 4, 5, 9)):
-        (metric_class, direction), points, share, processes = case
-        tolerance = toleration(metric_class, points=points)
-        change = share * (tolerance.floor if points else math.log1p(tolerance.floor))
-        for sign, outcome in ((1, REGRESSED), (-1, IMPROVED)):
-            changes = [worse(direction, sign * change)] * processes
-            look = look_at(tolerance, *changes, points=points)
-            if share <= 1:
-                expected = WITHIN
-            elif processes < 3:
-                expected = TOO_FEW
-            else:
-                expected = (outcome, "beyond-floor")
-            assert decide(direction, look, RATE) == expected, (case, sign)
 
 
 FLOOR = math.log1p(0.005)
@@ -486,28 +466,6 @@ def test_whatever_is_counted_gets_a_verdict_of_finite_numbers(
 # The numbers that a verdict carries
 
 
-def test_what_did_not_improve_in_a_step_that_does_nothing_is_said_as_ever() -> None:
-    """And what did is said to be in doubt, with the question that it raises."""
-    was = {"cycles": 100.0, "launches": 40.0, "instructions": 7e6, "peak_memory": 5e6, "ipc": 2.0}
-    known = samples_by_phase(
-        [measurement({name: [v] for name, v in was.items()}, process=f"p{n}") for n in range(5)]
-    )
-    now = {**was, "cycles": 50.0, "launches": 0.0, "peak_memory": 6e6}
-    looked = [
-        measurement({name: [v] for name, v in now.items()}, process=f"n{n}") for n in range(3)
-    ]
-    said = {v.metric: v for v in judge(looked, Reference(known), METRICS, {})}
-    assert {name: (v.outcome, v.reason) for name, v in said.items()} == {
-        "cycles": (INCONCLUSIVE, "no-work"),
-        "launches": (Outcome.REGRESSED, "no-work"),
-        "instructions": WITHIN,
-        "peak_memory": BEYOND,
-        "ipc": (Outcome.REPORTED, "not-gated"),
-    }
-    question = "the step has no launches any more: is it still the step that was to be measured?"
-    assert {name for name, v in said.items() if v.detail == question} == {"cycles", "launches"}
-
-
 @pytest.mark.parametrize(
     ("graphs", "processes", "operators", "expected"),
     [
@@ -521,29 +479,22 @@ def test_what_did_not_improve_in_a_step_that_does_nothing_is_said_as_ever() -> N
         ((1.0, 0.0), 3, 0.0, ("inconclusive", "no-work")),
     ],
 )
-@pytest.mark.parametrize("pairs", [False, True])
 def test_a_step_that_lost_torch_compile_regressed(
     graphs: tuple[float, float],
     processes: int,
     operators: float,
     expected: tuple[str, str],
-    pairs: bool,
 ) -> None:
-    """And one with fewer graphs improved, whether pairs are compared or a baseline."""
+    """And one with fewer graphs improved."""
     before, now = graphs
     old = {"compiled_graphs": [before], "graph_breaks": [1.0], "operators": [6.0]}
     new = {"compiled_graphs": [now], "graph_breaks": [0.0], "operators": [operators]}
-    known = [measurement(old, process=f"p{n}") for n in range(processes if pairs else 5)]
+    known = [measurement(old, process=f"p{n}") for n in range(5)]
     looked = [measurement(new, process=f"n{n}") for n in range(processes)]
     reference = Reference(samples_by_phase(known))
-    if pairs:
-        _, reference = paired(list(zip(known, looked, strict=True)))
     said = {v.metric: v for v in judge(looked, reference, catalogue().metrics, {})}
     graph = said["compiled_graphs"]
     assert (graph.outcome.value, graph.reason) == expected
-    assert (graph.detail == "the step runs without torch.compile: is that intended?") is (
-        graph.reason == "not-compiled"
-    )
     # Its breaks are gone with it, or without it.
     assert said["graph_breaks"].reason != "not-compiled"
 
@@ -551,6 +502,7 @@ def test_a_step_that_lost_torch_compile_regressed(
 @pytest.mark.parametrize(
     ("before", "now", "expected"),
     [
+        ({"launches": 90, "instructions": 1e6}, {"launches": 0, "instructions": 1e6}, "no-work"),
         # Done elsewhere: all of it fell.
         ({"operators": 60, "flops": 1e6}, {"operators": 3, "flops": 5e4}, "no-work"),
         ({"operators": 60, "flops": 0}, {"operators": 5, "flops": 0}, "no-work"),
@@ -585,25 +537,8 @@ def test_a_step_that_does_nearly_nothing_any_more_fails_until_that_is_accepted(
     assert {v.reason for v in fell} == {expected}
     if expected == "no-work":
         assert (work, memory) == ({Outcome.REGRESSED}, {INCONCLUSIVE})
-        assert all(" % of the step's " in v.detail for v in fell)
     else:
         assert work | memory == {Outcome.IMPROVED}
-
-
-def test_a_verdict_carries_what_led_to_it() -> None:
-    for count, cost in ((1, 1.0), (3, 1.16), (5, 1.2), (9, 1.22)):
-        verdict = verdict_of(again(1_010_000.0, count), again(1_000_000.0, 5))
-        assert (verdict.test, verdict.name, verdict.phase) == (TEST, STEP, STEP)
-        assert (verdict.metric, verdict.unit, verdict.points) == ("cycles", "cycles", False)
-        assert (verdict.detail, verdict.processes) == ("", count)
-        assert verdict.baseline == pytest.approx(1_000_000)
-        assert verdict.measured == 1_010_000
-        assert verdict.change == pytest.approx(0.01)
-        assert verdict.tolerance == pytest.approx(0.005)
-        error, degrees = quiet_error(count, cost)
-        margin = t_upper_quantile(0.0025, degrees) * error
-        assert verdict.low == pytest.approx(math.exp(math.log(1.01) - margin) - 1)
-        assert verdict.high == pytest.approx(math.exp(math.log(1.01) + margin) - 1)
 
 
 def quiet_error(count: int, cost: float, scale: float = 1e-3) -> tuple[float, float]:
@@ -641,19 +576,6 @@ def test_the_more_is_gated_the_surer_a_regression_has_to_be(tests: int) -> None:
         limit = t_upper_quantile(1e-3 / 4 / (3 * family * tests), degrees) * error
         assert cycles_among(names, limit * (1 + 1e-6)) is REGRESSED
         assert cycles_among(names, limit * (1 - 1e-6)) is INCONCLUSIVE
-
-
-def test_a_metric_that_is_too_noisy_to_be_judged_still_fails_where_it_doubled() -> None:
-    noisy = one_each(*(1e6 * math.exp(change) for change in (-0.1, -0.1, 0.0, 0.1, 0.1)))
-    # s is 0.1, known by 5 degrees of freedom.
-    held = math.expm1(t_upper_quantile(0.0005, 5) * 0.1 / math.sqrt(5))
-    assert held == pytest.approx(0.36, abs=0.005)
-    for change, expected in ((0.0, NOISY_METRIC), (0.3, NOISY_METRIC), (2.0, BEYOND)):
-        new = one_each(*(1e6 * (1 + change) * math.exp(by) for by in (-0.02, 0.0, 0.02)))
-        verdict = verdict_of(new, noisy)
-        assert (verdict.outcome, verdict.reason) == expected, change
-        assert verdict.tolerance == pytest.approx(held)
-        assert verdict.change == pytest.approx(change)
 
 
 # What the metrics of a class learn from each other
@@ -734,22 +656,6 @@ def verdict_on(gpu: str, value: float, metric: str = "cycles", count: int = 3) -
     return verdict
 
 
-def test_a_process_is_compared_with_those_on_its_own_gpu() -> None:
-    for gpu, value, outcome in (
-        (ONE, 1_000_000, UNCHANGED),
-        (ONE, 1_010_000, REGRESSED),
-        (OTHER, 1_020_000, UNCHANGED),
-        (OTHER, 1_010_000, IMPROVED),
-        (OTHER, 1_030_000, REGRESSED),
-    ):
-        verdict = verdict_on(gpu, value)
-        assert (verdict.outcome, verdict.detail) == (outcome, "")
-        assert verdict.tolerance == pytest.approx(0.005)
-        alone = verdict_on(gpu, value, count=1)
-        first = WITHIN if outcome is UNCHANGED else TOO_FEW
-        assert (alone.outcome, alone.reason) == first
-
-
 def test_on_another_gpu_a_slowdown_has_to_be_beyond_what_gpus_differ_by() -> None:
     # The spread of two means, 1.4 %, beside the 1 % that is assumed, as of one more GPU.
     seen = math.log(1.02) ** 2 / 2
@@ -765,28 +671,6 @@ def test_on_another_gpu_a_slowdown_has_to_be_beyond_what_gpus_differ_by() -> Non
     assert verdict_on(THIRD, 1_100_000, count=1).outcome is INCONCLUSIVE
     # Counts do not depend on the GPU.
     assert verdict_on(THIRD, 1_010_000, "instructions").detail == ""
-
-
-def test_that_a_baseline_is_of_one_other_day_is_said_and_counts() -> None:
-    """Days of a GPU are half a per mille apart, and none from itself."""
-    taken = [measurement({"cycles": [1e6]}, process=f"p{number}") for number in range(3)]
-    today = "2020-01-03"
-    of_today = replace(taken[0].fingerprint, measured=f"{today}T06:00:00Z")
-    new = [replace(one, fingerprint=of_today) for one in taken]
-    gpus, spread = (new[0].fingerprint.device.identity,) * 4, 20 / 23 * 1e-6
-    for days, squared, detail in (
-        (["2020-01-01"] * 4, 2.0, ONE_DAY),
-        (["2020-01-01", "2020-01-02"] * 2, 1.5 * 20 / 21, ""),
-        ([today] * 4, 0.0, ""),
-        ([], 0.0, ""),
-    ):
-        known = Reference({STEP: {"cycles": again(1e6, 4)}}, gpus=gpus, days=tuple(days))
-        (verdict,) = judge(new, known, METRICS, {})
-        assert (verdict.outcome, verdict.detail) == (UNCHANGED, detail), days
-        night = 1.16**2 / 3 * spread * 8 / 10, 10
-        of_days = [(squared * 25e-8, 20 + (squared == 1.5 * 20 / 21))] if squared else []
-        error, degrees = sum_by_hand((spread / 4, 23), night, *of_days)
-        assert width_of(verdict) == pytest.approx(t_upper_quantile(0.0025, degrees) * error)
 
 
 # Weighing what got worse against the time that was gained
@@ -953,17 +837,6 @@ def test_a_gated_metric_that_only_the_baseline_has_is_unsupported() -> None:
         reason="not-collected",
         detail="the baseline has it, this measurement does not",
     )
-
-
-def test_what_the_collector_could_not_read_is_unsupported_with_its_reason() -> None:
-    reason = "CUPTI may not read counters here"
-    taken = measurement({"step_time": [232.0]}, unsupported={"cycles": reason, "ipc": reason})
-    known = {STEP: {"step_time": one_each(232.0), "cycles": one_each(100.0)}}
-    verdicts = judged(taken, known)
-    assert verdicts[STEP, "step_time"].outcome is UNCHANGED
-    for metric in ("cycles", "ipc"):
-        assert verdicts[STEP, metric].outcome is Outcome.UNSUPPORTED
-        assert verdicts[STEP, metric].detail == reason
 
 
 def test_what_the_architecture_lacks_is_told_from_what_could_not_be_read() -> None:
