@@ -59,14 +59,6 @@ def only(change: Attribution) -> KernelChange:
     return entry
 
 
-def positions(made: KernelTable, index: int) -> list[int]:
-    """All launches of the kernel that launch `index` is of."""
-    every = keys(made)
-    return [place for place, key in enumerate(every) if key == every[index]]
-
-
-
-
 # By hand
 
 
@@ -560,8 +552,6 @@ def test_the_same_step_measured_again_blames_nothing() -> None:
         attribution = of(measured, counted("tf32-core"))
         assert moved(attribution) == []
         assert not attribution.launched.changed
-
-
 
 
 def test_a_kernel_that_dominates_does_not_speak_for_all() -> None:

@@ -22,11 +22,15 @@ from pytest_gpuperf.model.measurement import STEP, Measurement
 from pytest_gpuperf.model.result import Outcome, Verdict
 from pytest_gpuperf.storage import baseline_files, run_files
 from tests import ROOT
+from tests.plugin.test_conditions import AT_NIGHT
 
 FILES = sorted((ROOT / "tests" / "data" / "h200-campaign").glob("*.json.xz"))
 CONFIGURATIONS = ("baseline", "tf32", "channels_last", "tf32_channels_last")
 CYCLES = (STEP, "cycles")
-each_configuration = pytest.mark.parametrize("configuration", CONFIGURATIONS)
+each_configuration = pytest.mark.parametrize(
+    "configuration",
+    ["tf32", *(pytest.param(n, marks=AT_NIGHT) for n in CONFIGURATIONS if n != "tf32")],
+)
 with_and_without_calibration = pytest.mark.parametrize("calibrated", [False, True])
 
 

@@ -16,7 +16,6 @@ from pytest_gpuperf.judge.clock import (
     CLOCK,
     AtOneClock,
     Clocks,
-    Elasticity,
     at_one_clock,
     elasticity_of,
 )
@@ -67,17 +66,6 @@ def adjusted(
         return None
     rounds = samples_by_phase(now)[STEP]["kernel_time"]
     return at_one_clock(clocks, rounds, entry.step["kernel_time"], noise=0.001)
-
-
-def test_times_of_fewer_processes_than_clocks_are_not_compared_at_one() -> None:
-    before = at_clocks(Random(3), 12, -0.4)
-    entry = baseline_files.entry_of(before, recorded="")
-    clocks = clocks_of(before[:3], entry)
-    assert clocks is not None
-    for count, expected in ((3, True), (2, False)):
-        times = [[1.0]] * count
-        made = at_one_clock(clocks, times, entry.step["kernel_time"], noise=0.001)
-        assert (made is not None) is expected
 
 
 def clocks_of(
@@ -309,23 +297,6 @@ def test_of_ranks_nobody_knows_whose_clock_and_whose_time_it_is() -> None:
     for measured_now, change in ((now, 0.0), (ranks, 0.012)):
         said = said_by_entry(before, measured_now)["kernel_time"]
         assert said.change == pytest.approx(change, abs=0.004)
-
-
-@pytest.mark.parametrize(
-    ("is_learnt", "says"),
-    [
-        (True, "by its own processes kernels take 0.75 % longer for 1 % less of it"),
-        (
-            False,
-            "supposed that kernels take 0.75 % longer for 1 % less of it, give or take 0.15",
-        ),
-    ],
-)
-def test_kernels_are_said_to_take_longer_at_a_clock_that_is_slower(
-    is_learnt: bool, says: str
-) -> None:
-    made = AtOneClock([], [], Elasticity(-0.75, 0.15, is_learnt), 0.0, 1980.0, 1995.0)
-    assert str(made) == f"at 1980 MHz, where the baseline's clock was 1995: {says}"
 
 
 def with_phase(one: Measurement) -> Measurement:
