@@ -206,6 +206,9 @@ def test_a_clock_that_another_canary_read_or_one_side_only_is_not_known() -> Non
     half = replace(canary, readings={**canary.readings, clock: (None, *canary.readings[clock][1:])})
     for read, is_known in ((canary, True), (of_another, False), (half, False)):
         assert (adjusted(several, now, read) is not None) is is_known
+    clocks, times = clocks_of(now, entry), entry.step["kernel_time"]
+    assert clocks is not None
+    assert at_one_clock(clocks, times[:2], times, noise=0.001) is None
 
 
 def test_a_process_without_times_of_kernels_does_not_keep_those_of_others_from_one_clock() -> None:

@@ -618,11 +618,6 @@ def half_width(scale: float) -> float:
     return t_upper_quantile(0.0025, degrees) * error
 
 
-def test_a_quiet_metric_borrows_the_noise_of_the_gated_ones_of_its_class() -> None:
-    quiet, _ = beside(CYCLES, OTHER_CYCLES, NOISY)
-    assert quiet == pytest.approx(half_width(math.sqrt(NOISY_VARIANCE)))
-
-
 def test_nothing_else_blunts_it() -> None:
     """Neither what is not gated, nor what is known to vary otherwise, nor another class."""
     reported, ratio = replace(CYCLES, gated=False), MetricClass.RATIO
@@ -851,10 +846,3 @@ def test_what_the_architecture_lacks_is_told_from_what_could_not_be_read() -> No
         taken = measurement({"instructions": [1.0]}, unsupported={metric: "no"}, device=device)
         verdict = judged(taken, None)[STEP, metric]
         assert (verdict.outcome, verdict.reason) == (Outcome.UNSUPPORTED, reason)
-
-
-def test_two_measurements_of_one_process_are_one_process_with_more_rounds() -> None:
-    again = [measurement({"cycles": [1.0, 2.0]}), measurement({"cycles": [3.0]})]
-    assert samples_by_phase(again) == {STEP: {"cycles": [[1.0, 2.0, 3.0]]}}
-    apart = processes("cycles", [[1.0, 2.0], [3.0]])
-    assert samples_by_phase(apart) == {STEP: {"cycles": [[1.0, 2.0], [3.0]]}}
