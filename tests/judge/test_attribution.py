@@ -159,24 +159,6 @@ def test_times_and_counts_are_means_over_the_tables() -> None:
 # What is said
 
 
-def test_of_equal_changes_what_takes_longer_comes_first() -> None:
-    """Whatever their names."""
-    measured = sited(
-        ("add", 700.0, "a.py:1 f"),
-        ("wgrad", 1300.0, "b.py:1 g"),
-        idle_at=[("a.py:1 f", 10.0), ("b.py:1 g", 40.0)],
-    )
-    baseline = sited(
-        ("add", 1000.0, "a.py:1 f"),
-        ("wgrad", 1000.0, "b.py:1 g"),
-        idle_at=[("a.py:1 f", 40.0), ("b.py:1 g", 10.0)],
-    )
-    change = of(measured, baseline)
-    assert [entry.change for entry in change.entries] == [300_000, -300_000, 0]
-    assert [family.change for family in change.families] == [300_000, -300_000]
-    assert [one.change for one in change.idle] == [30_000, -30_000]
-
-
 def test_launches_that_one_side_did_not_count_have_no_counts() -> None:
     with_counts, without = table(("add", 300.0, 5e6)), table(("add", 300.0))
     for measured, baseline in ((with_counts, without), (without, with_counts)):

@@ -302,28 +302,6 @@ def test_of_ranks_nobody_knows_whose_clock_and_whose_time_it_is() -> None:
         assert said.change == pytest.approx(change, abs=0.004)
 
 
-def with_phase(one: Measurement) -> Measurement:
-    """The same, all of which is its forward phase."""
-    return replace(one, samples=(*one.samples, *(replace(s, phase="forward") for s in one.samples)))
-
-
-def test_phases_are_reported_as_measured_and_change_nothing_of_the_step() -> None:
-    """Nor is the clock a cause of what the step was compared at, where it has phases."""
-    chance = Random(8)
-    before = at_clocks(chance, 9, -0.6)
-    now = [with_factor(one, "kernel_time", 1.013) for one in at_clocks(chance, 9, -0.6, [1967.0])]
-    both = [*map(with_phase, before)], [*map(with_phase, now)]
-    alone = said_by_entry(before, now)
-    assert said_by_entry(*both) == alone
-    assert alone["kernel_time"].outcome is Outcome.REGRESSED
-    phase, plain = (
-        said_by_entry(*both, with_canary=known, phase="forward")["kernel_time"]
-        for known in (True, False)
-    )
-    assert phase == plain
-    assert phase.outcome is Outcome.REPORTED
-
-
 # Recorded
 
 

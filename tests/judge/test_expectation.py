@@ -226,36 +226,6 @@ def test_a_ratio_of_percentages_by_hand() -> None:
         assert abs(23.08 - end * 0.86) == pytest.approx(margin)
 
 
-@pytest.mark.parametrize(
-    ("share", "count", "outcome", "reason"),
-    [
-        (-1.01, 1, HOLDS, "within"),
-        (-0.99, 1, INCONCLUSIVE, "unsure"),
-        (0.99, 1, INCONCLUSIVE, "unsure"),
-        (1.01, 1, INCONCLUSIVE, "too-few-processes"),
-        (-1.01, 3, HOLDS, "within"),
-        (-0.99, 3, INCONCLUSIVE, "unsure"),
-        (0.99, 3, INCONCLUSIVE, "unsure"),
-        (1.01, 3, BROKEN, "beyond"),
-    ],
-)
-def test_around_both_bounds_of_a_ratio_of_percentages(
-    share: float, count: int, outcome: Outcome, reason: str
-) -> None:
-    """So many margins beyond a ratio of 1.5, which is 30 points over 20."""
-    # s0 of a percentage is 0.15 points, of 20 degrees of freedom; three that agree add 2, and their
-    # median costs 1.16.
-    error = {1: 0.15, 3: 0.15 * math.sqrt(20 / 22) * 1.16 / math.sqrt(3)}[count]
-    t = float(stats.t.isf(0.0025, 19 + count))
-    margin = t * error * math.hypot(1, 1.5)
-    above_it, below_it = [30 + share * margin] * count, [30 - share * margin] * count
-    for expectation in (
-        quotient("tensor_utilization", above_it, [20.0] * count, below=1.5),
-        quotient("tensor_utilization", below_it, [20.0] * count, above=1.5),
-    ):
-        assert (expectation.outcome, expectation.reason) == (outcome, reason)
-
-
 def test_a_ratio_beyond_all_numbers_is_not_given() -> None:
     expectation = quotient("tensor_utilization", [100.0] * 3, [5e-324] * 3, above=1.5)
     assert expectation.outcome is HOLDS

@@ -232,28 +232,4 @@ def test_an_outlier_is_left_out_with_its_gpu_and_day() -> None:
 # Zeros and negative values, which have no logarithm
 
 
-def test_without_a_logarithm_the_change_is_a_plain_share() -> None:
-    for new, old, change in (
-        (0.0, [10.0, 10.0], -1.0),
-        (15.0, [0.0, 20.0], 0.5),
-        (-5.0, [-10.0, -10.0], 0.5),
-        (-15.0, [-10.0, -10.0], -0.5),
-        (-10.0, [10.0], -2.0),
-        # One such value forbids them also where it is set aside.
-        (110.0, [100.0] * 4 + [0.0], 0.1),
-        (110.0, [100.0] * 4 + [-50.0], 0.1),
-    ):
-        look = difference([[new]], one_each(*old), CYCLES)
-        assert not look.logarithmic
-        assert look.change == pytest.approx(change)
-        assert look.shown(look.change) == look.change
-        assert look.floor == max(CYCLES.floor, look.lasting.reach(0.0005))
-
-
 # What people read
-
-
-def test_a_ratio_beyond_all_numbers_is_shown_as_a_finite_one() -> None:
-    look = difference([[1e300]], one_each(1e-300), CYCLES)
-    assert math.isfinite(look.shown(look.change))
-    assert look.shown(look.change) > 1e300
