@@ -132,7 +132,7 @@ def attribute(
     """
     tables = [measured] if isinstance(measured, KernelTable) else measured
     before = [baseline] if isinstance(baseline, KernelTable) else baseline
-    rank, alone, adds = changed_rank(tables, before)
+    rank, alone = changed_rank(tables, before)
     tables, before = ([of_rank(table, rank) for table in side] for side in (tables, before))
     of_operators = any(table.of_operators for table in tables)
     if of_operators:
@@ -178,7 +178,7 @@ def attribute(
         reliable=reliable,
         rank=rank if alone else None,
     )
-    return replace(found, cause=cause_of(frame, found, said, adds=adds))
+    return replace(found, cause=cause_of(frame, found, said))
 
 
 def _explained(

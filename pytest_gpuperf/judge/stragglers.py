@@ -64,10 +64,8 @@ SURE = 2.0
 
 def changed_rank(
     measured: Sequence[KernelTable], before: Sequence[KernelTable]
-) -> tuple[int, bool, bool]:
-    """The rank of a step that changed most since `before`.
-
-    And whether the others did not, and whether that is since it launches what they do not.
+) -> tuple[int, bool]:
+    """The rank of a step that changed most since `before`, and whether the others did not.
 
     One that launches what it did not before, and not all of its peers do, goes before all others.
     Then one on which nothing ran for longer, and then one whose kernels took longer: kernels of
@@ -85,14 +83,13 @@ def changed_rank(
     both = [a + b for (a, _), (b, _) in zip(busy, idle, strict=True)]
     most = max(range(count), key=lambda rank: (own[rank] > 0, both[rank], own[rank]))
     if count == 1 or own[most]:
-        adds = own[most] > 0 and count > 1
-        return most, adds, adds
+        return most, own[most] > 0 and count > 1
     for grown in (idle, busy):
         first, second = sorted(range(count), key=lambda rank: -grown[rank][0])[:2]
         by, least = grown[first]
         if by > least and grown[second][0] < SHARED * by:
-            return first, True, False
-    return most, False, False
+            return first, True
+    return most, False
 
 
 def _grown(

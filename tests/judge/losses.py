@@ -676,6 +676,9 @@ COUNTS: Cases = {
     "recompilation: of one kind the first": partial(
         of, STEP_ROWS, SAME_TIME, COMPILED, more("compiled_graphs", 2, 4), idle=6e3, idle_at=AT_LOAD
     ),
+    "host synchronisation: a loss of which the trace sees a call alone": partial(
+        of, STEP_ROWS, step_time(0.1), calls=[(SYNC_ALL, ITEM, 2)]
+    ),
     "more launches: a loss of which the trace sees little": partial(of, ONE_MORE, step_time(0.1)),
     "recompilation: torch.compile is lost": partial(of, ONE_MORE, step_time(0.25), LOST, COPIED),
     "recompilation: calls and copies come with a recompilation": partial(
