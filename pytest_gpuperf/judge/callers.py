@@ -70,6 +70,8 @@ class Blame:
         as_before = False
         for path, one in _nodes(launch):
             before = self._executions.get(path, 0)
+            if one.line and as_before:
+                continue  # and so are those that call it
             if self._timed and not before:
                 last = None  # it may have been there, and launched nothing
                 continue
