@@ -376,8 +376,13 @@ def _lines(frame: Frame) -> list[LineChange]:
     least = LEAST_SHARE * frame.old.time
     made = [o for o in made if o.kernels or o.counts or o.types or abs(o.change) > least]
     costs = {at: cost_of(now) - cost_of(then) for at, (now, then) in sides.items()}
-    made.sort(key=lambda one: (-costs[one.line, one.function], -_other_launches(one), one.line))
-    return sorted(made, key=lambda one: -abs(one.change))
+
+    def order(one: LineChange) -> tuple[float, float, int, str]:
+        """The largest change first. Operators take no time: then their cost, then their number."""
+        other = sum(abs(after - before) for _, before, after in one.kernels)
+        return -abs(one.change), -costs[one.line, one.function], -other, one.line
+
+    return sorted(made, key=order)
 
 
 def _recounted(
@@ -387,10 +392,6 @@ def _recounted(
     after, before = (Counter(launch.short for launch in side) for side in (now, then))
     names = sorted({*before, *after})
     return tuple((n, before[n], after[n]) for n in names if before[n] != after[n])
-
-
-def _other_launches(line: LineChange) -> int:
-    return sum(abs(after - before) for _, before, after in line.kernels)
 
 
 def _calls(frame: Frame) -> list[CallChange]:

@@ -15,7 +15,6 @@ from pytest_gpuperf.judge.alignment import (
     LaunchChange,
     common,
     keys,
-    numbered,
     operator_of,
     pair,
     sequence_of,
@@ -180,22 +179,6 @@ def test_an_operator_is_called_by_its_name_wherever_it_is_called(place: str) -> 
     made = replace(made, sites=sites, site_of=(0,) * len(sites))
     ((name, _, _),) = keys(made)
     assert operator_of(name) == "aten.mm"
-
-
-@pytest.mark.parametrize(
-    ("line", "file", "number"),
-    [
-        ("net.py:45", "net.py", 45),
-        ("C:/suites/net.py:45", "C:/suites/net.py", 45),
-        ("<frozen:abc>:7", "<frozen:abc>", 7),
-        ("net.py:", "net.py", 0),
-        ("", "", 0),
-    ],
-)
-def test_a_line_has_its_number_behind_the_last_colon_and_0_where_it_has_none(
-    line: str, file: str, number: int
-) -> None:
-    assert numbered(line) == (file, number)
 
 
 def test_sequences_with_little_in_common_are_aligned() -> None:

@@ -25,7 +25,6 @@ from pytest_gpuperf.judge.verdict import (
     Reference,
     decide,
     judge,
-    minimum_detectable_effect,
     samples_by_phase,
     withheld,
 )
@@ -223,29 +222,6 @@ def test_what_somebody_tolerates_is_judged_however_much_that_is() -> None:
 
 
 # The smallest loss that is found
-
-
-def test_the_minimum_detectable_effect_is_beyond_both_the_floor_and_chance() -> None:
-    miss = t_upper_quantile(0.01 / 3, 24)  # one of three processes may be the one that fails it
-    spreads, references = (0.0, 1e-5, 1e-3, 1e-2), (0.0, 5e-4)
-    for case in product(MetricClass, (RATE, 1e-6), spreads, references, (True, False)):
-        metric_class, rate, spread, reference, pairs = case
-        tolerance = toleration(metric_class)
-        look = look_at(tolerance, 0.0, reference=reference)
-        look = replace(look, spread=Variance(spread**2, 24))
-        look = replace(look, tonight=None if pairs else Variance(1.0, 3))
-        held = max(math.log1p(tolerance.floor), t_upper_quantile(0.0005, 24) * reference)
-        one = math.sqrt(reference**2 + spread**2)
-        expected = held + miss * one
-        if one:
-            # On a night like the baseline's, which counts for 8 degrees beside those seen.
-            of_three = 1.16**2 * spread**2 / 3, 24 if pairs else 8 + 2
-            three, degrees = sum_by_hand((reference**2, 24), of_three)
-            alarm = t_upper_quantile(rate / 4, degrees)
-            expected = max(expected, (alarm + miss) * three)
-        # It does not depend on the look, nor on what was measured.
-        for asked in (look, replace(look, changes=(0.1,) * 9)):
-            assert minimum_detectable_effect(asked, rate) == pytest.approx(expected), case
 
 
 # The same from values
