@@ -132,7 +132,7 @@ def attribute(
     """
     tables = [measured] if isinstance(measured, KernelTable) else measured
     before = [baseline] if isinstance(baseline, KernelTable) else baseline
-    rank, alone, adds = changed_rank(tables, before)
+    rank, alone = changed_rank(tables, before)
     tables, before = ([of_rank(table, rank) for table in side] for side in (tables, before))
     of_operators = any(table.of_operators for table in tables)
     if of_operators:
@@ -178,7 +178,7 @@ def attribute(
         reliable=reliable,
         rank=rank if alone else None,
     )
-    return replace(found, cause=cause_of(frame, found, said, adds=adds))
+    return replace(found, cause=cause_of(frame, found, said))
 
 
 def _explained(
@@ -376,8 +376,13 @@ def _lines(frame: Frame) -> list[LineChange]:
     least = LEAST_SHARE * frame.old.time
     made = [o for o in made if o.kernels or o.counts or o.types or abs(o.change) > least]
     costs = {at: cost_of(now) - cost_of(then) for at, (now, then) in sides.items()}
-    made.sort(key=lambda one: (-costs[one.line, one.function], -_other_launches(one), one.line))
-    return sorted(made, key=lambda one: -abs(one.change))
+
+    def order(one: LineChange) -> tuple[float, float, int, str]:
+        """The largest change first. Operators take no time: then their cost, then their number."""
+        other = sum(abs(after - before) for _, before, after in one.kernels)
+        return -abs(one.change), -costs[one.line, one.function], -other, one.line
+
+    return sorted(made, key=order)
 
 
 def _recounted(
@@ -387,10 +392,6 @@ def _recounted(
     after, before = (Counter(launch.short for launch in side) for side in (now, then))
     names = sorted({*before, *after})
     return tuple((n, before[n], after[n]) for n in names if before[n] != after[n])
-
-
-def _other_launches(line: LineChange) -> int:
-    return sum(abs(after - before) for _, before, after in line.kernels)
 
 
 def _calls(frame: Frame) -> list[CallChange]:
@@ -528,12 +529,10 @@ def _agree(new: LaunchSequence, old: LaunchSequence, step: StepChange) -> bool:
         return True
     idle, total = fmean((*new.idles, *old.idles)), max((before + after) / 2, _LEAST)
     spread = math.hypot(KERNEL_SPREAD * (total - idle), _gap_spread(idle) * idle) / total
-    low, high = distance_of(new.totals, old.totals, spread).interval(DISAGREEMENT)
-    return low <= _log_ratio(step.high, step) and high >= _log_ratio(step.low, step)
-
-
-def _log_ratio(change: float, step: StepChange) -> float:
-    return math.log(max(1 + change / step.before, 1e-9))
+    distance = distance_of(new.totals, old.totals, spread)
+    half = distance.variance.reach(DISAGREEMENT / 2)
+    low, high = (math.log(max(1 + end / step.before, 1e-9)) for end in (step.low, step.high))
+    return distance.difference - half <= high and distance.difference + half >= low
 
 
 def _shift(entries: Sequence[KernelChange]) -> float | None:
@@ -565,28 +564,20 @@ class Distance:
 
     difference: float
     """d = mean ln(measured) - mean ln(baseline)."""
-    error: float
-    """s sqrt(1/m + 1/n)."""
-    degrees_of_freedom: float
+    variance: Variance
+    """s^2 (1/m + 1/n)."""
 
     @property
     def statistic(self) -> float:
         """The difference in standard errors, t."""
-        return self.difference / self.error
+        return self.difference / self.variance.root
 
     @property
     def p_value(self) -> float:
         """How likely a statistic at least as far from 0 is, on either side, without a change."""
         from scipy import special
 
-        return float(2 * special.stdtr(self.degrees_of_freedom, -abs(self.statistic)))
-
-    def interval(self, missed: float) -> tuple[float, float]:
-        """Where the difference is, but for a share of `missed` of all times."""
-        from scipy import special
-
-        half = float(special.stdtrit(self.degrees_of_freedom, 1 - missed / 2)) * self.error
-        return self.difference - half, self.difference + half
+        return float(2 * special.stdtr(self.variance.degrees, -abs(self.statistic)))
 
 
 def assumed(total: float) -> float:
@@ -607,8 +598,7 @@ def distance_of(measured: Sequence[float], baseline: Sequence[float], spread: fl
     old = [math.log(max(value, _LEAST)) for value in baseline]
     squares = math.fsum((x - fmean(side)) ** 2 for side in (new, old) for x in side)
     own = Variance(spread**2, PRIOR_WEIGHT).seen(squares, len(new) + len(old) - 2)
-    error = own.times(1 / len(new) + 1 / len(old))
-    return Distance(fmean(new) - fmean(old), error.root, error.degrees)
+    return Distance(fmean(new) - fmean(old), own.times(1 / len(new) + 1 / len(old)))
 
 
 def discoveries(p_values: Sequence[float]) -> list[bool]:

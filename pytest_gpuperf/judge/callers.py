@@ -54,9 +54,8 @@ class Blame:
         launch = change.launch
         if change.kind is ChangeKind.ADDED and (found := self._repeating(launch)):
             return found
-        grown = change.kind is ChangeKind.ADDED or change.cost > 0
         places, others = places_of(launch), self._unchanged.get(_line(launch), set())
-        if grown and others and places not in others:
+        if change.cost > 0 and others and places not in others:
             both = (zip(places, other, strict=False) for other in others)
             alike = max(len([*takewhile(lambda at: at[0] == at[1], way)]) for way in both)
             return places[min(alike, len(places) - 1)], None

@@ -87,22 +87,16 @@ Fields = dict[str, Any]
 """Fields of a cause that are not as every cause of its suspect has them."""
 
 
-def cause_of(
-    frame: Frame, found: Attribution, verdicts: Sequence[Verdict], *, adds: bool = False
-) -> Cause | None:
+def cause_of(frame: Frame, found: Attribution, verdicts: Sequence[Verdict]) -> Cause | None:
     """What made the step worse; None where nothing did, by the verdicts that there are.
 
     None as well where no code did: all kernels take so much longer, `found.shift`, as clocks have
     them. What the host is counted to do more of comes first where the step's time has not changed
-    beyond its noise. A rank that `adds` launches which its peers do not is slow by these: it waits
-    elsewhere in each execution.
+    beyond its noise.
     """
     if verdicts and not any(verdict.outcome is Outcome.REGRESSED for verdict in verdicts):
         return None
-    candidates = candidates_of(frame, found)
-    if adds:
-        candidates = [one for one in candidates if one.added] or candidates
-    case = _suspected(Case(frame, found.step, verdicts, candidates))
+    case = _suspected(Case(frame, found.step, verdicts, candidates_of(frame, found)))
     if case is None:
         return None
     of_rule, fields = next((kind, fields) for applies, kind, fields in _RULES if applies(case))

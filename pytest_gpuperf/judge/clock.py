@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from itertools import accumulate, pairwise
+from dataclasses import dataclass
 from statistics import fmean, median
 
-from pytest_gpuperf.judge.noise import BaselineGpus, ProcessPlace, Rounds
+from pytest_gpuperf.judge.noise import ProcessPlace, Rounds
 from pytest_gpuperf.model.entry import CanarySeries
 from pytest_gpuperf.model.measurement import RANK_COUNT, Measurement
 
@@ -35,8 +34,6 @@ BEYOND = 0.008
 """How far outside of the clocks that it is learnt at it still holds, as a logarithm: one step of an
 H100's. Further off nobody has seen what the clock does, and a slope that is a little wrong makes
 much of it."""
-LEAST_ALIKE = 2
-"""Processes of the baseline on one GPU at one clock that new ones of the same are compared with."""
 NOTEWORTHY = 0.001
 """An adjustment that is said, where it is larger."""
 
@@ -120,16 +117,6 @@ class Clocks:
         places = zip(self.before, self.places, strict=True)
         return [clock for clock, place in places if place.gpu in self.here] or self.before
 
-    @property
-    def are_near(self) -> bool:
-        """Whether no new one is further than BEYOND from those of the baseline."""
-        return min(self.own) - BEYOND <= min(self.now) and max(self.now) <= max(self.own) + BEYOND
-
-    @property
-    def differ(self) -> bool:
-        """Whether any differ by more than a clock does by itself."""
-        return max(*self.now, *self.own) - min(*self.now, *self.own) > CLOCK_NOISE
-
 
 def at_one_clock(
     clocks: Clocks, measured: Rounds, baseline: Rounds, *, noise: float
@@ -149,11 +136,13 @@ def at_one_clock(
     times = [math.log(median(series)) for series in baseline]
     places = [(place.gpu, place.day) for place in clocks.places]
     elasticity = elasticity_of(times, clocks.before, places, noise)
-    if elasticity is None or not clocks.are_near:
+    own, every = clocks.own, (*clocks.now, *clocks.own)
+    is_near = min(own) - BEYOND <= min(every) and max(every) <= max(own) + BEYOND
+    if elasticity is None or not is_near:
         return None
-    if not (elasticity.is_learnt or clocks.differ):
+    if not (elasticity.is_learnt or max(every) - min(every) > CLOCK_NOISE):
         return None
-    new, there = fmean(clocks.now), fmean(clocks.own)
+    new, there = fmean(clocks.now), fmean(own)
 
     def at_clock(rounds: Rounds, own: Sequence[float]) -> Rounds:
         return [
@@ -173,29 +162,6 @@ def at_one_clock(
         clock_mhz=math.exp(new),
         before_mhz=math.exp(there),
     )
-
-
-def by_clock(clocks: Clocks, gpus: BaselineGpus) -> BaselineGpus | None:
-    """The same GPUs as if each clock made it another.
-
-    Clocks are one that are reached from each other without a gap of half a clock's noise. None
-    where the new processes are not of one GPU and clock, or the baseline has fewer than
-    LEAST_ALIKE of it: one process alone may have been slow by itself. Nor where those are of one
-    day and others on the GPU of another: what is apart between days is not the clock's.
-    """
-    order = sorted((*clocks.before, *clocks.now))
-    steps = [b - a > CLOCK_NOISE / 2 for a, b in pairwise(order)]
-    number = dict(zip(order, accumulate(steps, initial=0), strict=True))
-    measured = frozenset(f"{gpu} {number[clock]}" for gpu in clocks.here for clock in clocks.now)
-    places = tuple(
-        replace(place, gpu=f"{place.gpu} {number[clock]}")
-        for clock, place in zip(clocks.before, gpus.places, strict=True)
-    )
-    alike = [place.day for place in places if place.gpu in measured]
-    days = {place.day for place in clocks.places if place.gpu in clocks.here}
-    is_clear = len({*alike}) >= min(2, len(days))
-    enough = len(measured) == 1 and len(alike) >= LEAST_ALIKE and is_clear
-    return replace(gpus, places=places, measured=measured) if enough else None
 
 
 def elasticity_of(

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pytest_gpuperf.judge.attribution import Naming, attribute
 from pytest_gpuperf.judge.tolerance import ANY
-from pytest_gpuperf.judge.verdict import Reference, judge, samples_by_phase
+from pytest_gpuperf.judge.verdict import Reference, Samples, judge, samples_by_phase
 from pytest_gpuperf.model.measurement import STEP, WALL, KernelTable, Measurement, Scalar
 from pytest_gpuperf.model.metric import Metric
 from pytest_gpuperf.model.result import Result, Verdict
@@ -141,52 +141,34 @@ def _verdicts(compared: Pair, metrics: Mapping[str, Metric]) -> Iterator[Verdict
     """
     a, b = compared.sides
     old, new = samples_by_phase(a), samples_by_phase(b)
-    there, back = _judged(a, b, metrics), _judged(b, a, metrics)
+    judged = _judged(b, _reference(a, old), metrics)
+    alone = _judged(a, Reference(None), metrics)
     keys = {(phase, name): 0 for side in (old, new) for phase in side for name in side[phase]}
     of_one_name = compared.devices is not DeviceRelation.KINDS
     for phase, name in sorted(keys, key=lambda key: key[0] != STEP):
         before, after = (len(side.get(phase, {}).get(name, ())) for side in (old, new))
         if not after:
-            yield _reversed(back[phase, name])
+            verdict = alone[phase, name]
+            yield replace(verdict, baseline=verdict.measured, measured=None)
         elif of_one_name and min(before, after) >= LEAST_FOR_INTERVAL:
-            yield _of_noisier(there[phase, name], _reversed(back[phase, name]))
+            yield judged[phase, name]
         else:
-            yield replace(there[phase, name], low=None, high=None)
+            yield replace(judged[phase, name], low=None, high=None)
+
+
+def _reference(a: Measurements, samples: Samples) -> Reference:
+    """The samples of a as a baseline.
+
+    Where all of its processes have all metrics, it is known which GPU each value is of.
+    """
+    identities = {one.process: one.fingerprint.device.identity for one in a}
+    whole = all(len(m) == len(identities) for series in samples.values() for m in series.values())
+    return Reference(samples, gpus=tuple(identities.values()) if whole else ())
 
 
 def _judged(
-    a: Measurements, b: Measurements, metrics: Mapping[str, Metric]
+    measurements: Measurements, reference: Reference, metrics: Mapping[str, Metric]
 ) -> dict[tuple[str, str], Verdict]:
-    """What the judge says of b against a, by phase and metric, where nothing would fail.
-
-    Where all of a's processes have all metrics, it is known which GPU each value is of.
-    """
-    samples = samples_by_phase(a)
-    identities = {one.process: one.fingerprint.device.identity for one in a}
-    whole = all(len(m) == len(identities) for series in samples.values() for m in series.values())
-    reference = Reference(samples, gpus=tuple(identities.values()) if whole else ())
-    verdicts = judge(b, reference, metrics, dict.fromkeys(metrics, ANY))
+    """What the judge says of these, by phase and metric, where any change is tolerated."""
+    verdicts = judge(measurements, reference, metrics, dict.fromkeys(metrics, ANY))
     return {(verdict.phase, verdict.metric): verdict for verdict in verdicts}
-
-
-def _of_noisier(there: Verdict, back: Verdict) -> Verdict:
-    """The one with the wider interval; neither has one that both have not."""
-    known = [(v.high - v.low, v) for v in (there, back) if v.low is not None and v.high is not None]
-    if len(known) < 2:
-        return replace(there, low=None, high=None)
-    return max(known, key=lambda one: one[0])[1]
-
-
-def _reversed(verdict: Verdict) -> Verdict:
-    """What is said of b against a, by what is said of a against b."""
-    change, high, low = (
-        None
-        if end is None or (end <= -1 and not verdict.points)
-        # -1 + 1 / (1 + end), without its rounding.
-        else -end
-        if verdict.points
-        else -end / (1 + end)
-        for end in (verdict.change, verdict.low, verdict.high)
-    )
-    before, after = verdict.measured, verdict.baseline
-    return replace(verdict, baseline=before, measured=after, change=change, low=low, high=high)

@@ -69,8 +69,6 @@ class Difference:
     """Between the new processes, where that is not the baseline's; None: of pairs."""
     is_unseen: bool = False
     """The baseline has no process on this GPU."""
-    by_kind: bool = False
-    """What the canary reads on this GPU said what to expect of it."""
     of_one_day: bool = False
     """The baseline's processes on this GPU are of one day, and the new ones of another."""
 
@@ -219,7 +217,6 @@ def difference(
         logarithmic=unit is None,
         tonight=tonight(changes, scale.variance, gpus),
         is_unseen=gpus is not None and not gpus.known,
-        by_kind=expected.by_kind,
         of_one_day=expected.of_one_day,
     )
 
@@ -231,7 +228,6 @@ class _Expected:
     value: float
     of_processes: Variance
     shared: Variance = NOTHING
-    by_kind: bool = False
     of_one_day: bool = False
 
 
@@ -247,7 +243,7 @@ def _expected(
         shares = zip(said.shares, gpus.groups(old), strict=True)
         weight = math.fsum(share**2 / len(group) for share, group in shares)
         between = Variance(said.error**2, said.degrees_of_freedom)
-        return _Expected(said.value, spread.times(weight), between, said.by_kind)
+        return _Expected(said.value, spread.times(weight), between)
     places = gpus.places if gpus else [ProcessPlace("")] * len(old)
     here = [n for n, place in enumerate(places) if not gpus or place.gpu in gpus.measured]
     of_mean = spread.times(1 / len(here))

@@ -217,8 +217,6 @@ class Prediction:
     shares: tuple[float, ...]
     """How much of `value` is of each of the baseline's GPUs; they add up to 1."""
     degrees_of_freedom: int
-    by_kind: bool = False
-    """Whether it is of GPUs of its kind above all."""
 
 
 @dataclass(frozen=True)
@@ -382,7 +380,6 @@ def prediction(
         math.sqrt(variance * (1 + leverage)),
         tuple(float(share) for share in new @ weights),
         degrees,
-        by_kind=True,
     )
 
 

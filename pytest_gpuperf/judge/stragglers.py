@@ -13,12 +13,12 @@ or else it is the faster one. So ranks are compared in two ways:
   seems, but not more.
 
 Two GPUs of one name differ by themselves, and how far is known of those whose canary reads the same
-(`noise.py`). A rank is compared with those peers whose GPUs are most like its own, and named where
-it is in one of the ways slower than at least half of these, than each by more than chance allows:
-chance names any rank of a step in ALPHA of all measurements at most, as each of the n (n - 1)
-comparisons of either way is allowed ALPHA / (2 n (n - 1)), by Student's t with Satterthwaite's
-degrees of freedom. The noise of a comparison is that of all ranks, or of the two where theirs is
-larger. Less than LEAST is nobody's concern.
+(`noise.py`). A rank is compared with those peers whose GPUs are most like its own. It is named
+where it is in one of the ways slower than at least half of these, than each by more than chance
+allows. Chance names any rank of a step in ALPHA of all measurements at most: each of the n (n - 1)
+comparisons of either way is allowed ALPHA / (2 n (n - 1)), by Student's t (`Variance.reach`). The
+noise of a comparison is that of all ranks, or of the two where theirs is larger. Less than LEAST is
+nobody's concern.
 
 Against a baseline each rank is compared with itself (`changed_rank`): GPUs that differ by
 themselves did so before.
@@ -35,7 +35,7 @@ from operator import and_
 from statistics import fmean, median
 
 from pytest_gpuperf.judge.alignment import keys
-from pytest_gpuperf.judge.noise import ALIKE, SLOPES, Kind, quantile
+from pytest_gpuperf.judge.noise import ALIKE, SLOPES, Kind, Variance, total
 from pytest_gpuperf.model.measurement import KernelTable
 
 Times = tuple[float, ...]
@@ -64,10 +64,8 @@ SURE = 2.0
 
 def changed_rank(
     measured: Sequence[KernelTable], before: Sequence[KernelTable]
-) -> tuple[int, bool, bool]:
-    """The rank of a step that changed most since `before`.
-
-    And whether the others did not, and whether that is since it launches what they do not.
+) -> tuple[int, bool]:
+    """The rank of a step that changed most since `before`, and whether the others did not.
 
     One that launches what it did not before, and not all of its peers do, goes before all others.
     Then one on which nothing ran for longer, and then one whose kernels took longer: kernels of
@@ -85,14 +83,13 @@ def changed_rank(
     both = [a + b for (a, _), (b, _) in zip(busy, idle, strict=True)]
     most = max(range(count), key=lambda rank: (own[rank] > 0, both[rank], own[rank]))
     if count == 1 or own[most]:
-        adds = own[most] > 0 and count > 1
-        return most, adds, adds
+        return most, own[most] > 0 and count > 1
     for grown in (idle, busy):
         first, second = sorted(range(count), key=lambda rank: -grown[rank][0])[:2]
         by, least = grown[first]
         if by > least and grown[second][0] < SHARED * by:
-            return first, True, False
-    return most, False, False
+            return first, True
+    return most, False
 
 
 def _grown(
@@ -158,7 +155,9 @@ def stragglers(
     found = []
     for rank in range(count):
         between = {p: _between(known[rank], known[p]) for p in range(count) if p != rank}
-        spreads = {peer: math.hypot(of, ranks.noise(rank, peer)[0]) for peer, of in between.items()}
+        spreads = {
+            peer: math.hypot(of, ranks.noise(rank, peer).root) for peer, of in between.items()
+        }
         alike = [p for p, spread in spreads.items() if spread <= _ALIKE * min(spreads.values())]
         for measured in (False, True):
             means = ranks.measured if measured else ranks.adjusted
@@ -192,20 +191,18 @@ class _RankSeries:
     scatter: float
     """The sum of squares of those times around each rank's mean."""
 
-    def noise(self, one: int, other: int) -> tuple[float, int]:
-        """The standard error of the difference of two ranks' means, with its degrees of freedom.
+    @property
+    def deviation(self) -> Variance:
+        """Of one execution, by what is left of all ranks."""
+        return Variance(math.fsum(self.left) / self.freedom, self.freedom)
 
-        As of GPUs that are alike, and that waited as long.
-        """
-        counts = self.executions[one], self.executions[other]
-        variance = math.fsum(self.left) / self.freedom * sum(1 / count for count in counts)
-        own = [self.left[rank] / (self.executions[rank] - 1) for rank in (one, other)]
-        parts = [part / count for part, count in zip(own, counts, strict=True)]
-        squares = [part**2 / (count - 1) for part, count in zip(parts, counts, strict=True)]
-        freedom = self.freedom
-        if sum(squares):
-            freedom = min(freedom, math.floor(sum(parts) ** 2 / sum(squares)))
-        return math.sqrt(max(2 * NOISE**2, variance, sum(parts))), freedom
+    def noise(self, one: int, other: int) -> Variance:
+        """Of the difference of two ranks' means, as of GPUs that are alike and waited as long."""
+        pair = [(self.left[rank], self.executions[rank]) for rank in (one, other)]
+        own = total(Variance(left / (n - 1) / n, n - 1) for left, n in pair)
+        pooled = self.deviation.times(sum(1 / n for _, n in pair))
+        square = max(2 * NOISE**2, pooled.square, own.square)
+        return Variance(square, min(pooled.degrees, own.degrees) if own.square else pooled.degrees)
 
     def allowed(self, rank: int, peer: int, between: float, measured: bool) -> float:
         """How much slower than `peer` chance makes `rank`, as a logarithm.
@@ -213,17 +210,16 @@ class _RankSeries:
         `between` is the standard deviation of the difference of their GPUs. Infinite where the
         times as `measured` say nothing: of a peer that waited less.
         """
-        noise, freedom = self.noise(rank, peer)
+        noise = self.noise(rank, peer)
         apart = self.waited[rank] - self.waited[peer]
         if measured and apart > 0:
             return math.inf
         if not measured and self.scatter:
-            deviation = math.sqrt(math.fsum(self.left) / self.freedom)
-            noise = math.hypot(noise, deviation * apart / math.sqrt(self.scatter))
-        spread = math.hypot(between, noise)
-        of_both = math.floor(freedom * (spread / noise) ** 4)
+            of_slope = self.deviation.times(apart**2 / self.scatter)
+            noise = replace(noise, square=noise.square + of_slope.square)
         count = len(self.executions)
-        return quantile(ALPHA / (2 * count * (count - 1)), of_both) * spread
+        both = total([noise, Variance(between**2, math.inf)])
+        return both.reach(ALPHA / (2 * count * (count - 1)))
 
 
 def _adjusted(

@@ -9,11 +9,11 @@ another look (`interval.py`). docs/verdict.md has the rule, docs/evidence.md how
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from pytest_gpuperf.judge.clock import KERNEL_TIME, AtOneClock, Clocks, at_one_clock, by_clock
+from pytest_gpuperf.judge.clock import KERNEL_TIME, AtOneClock, Clocks, at_one_clock
 from pytest_gpuperf.judge.interval import (
     Difference,
     centre,
@@ -47,9 +47,6 @@ from pytest_gpuperf.model.result import Outcome, Verdict
 
 ALARM_RATE = 1e-3
 """False alarms a night, over all measurements of the suite, their gated metrics and looks."""
-SURER = 0.6
-"""The share of its interval that a change among processes of one clock is told with, at most, where
-these are taken in place of all: by chance alone one of two intervals is always the narrower."""
 MISS_RATE = 0.01
 """A slowdown of the size that is called detectable is missed this often."""
 EXACT_SHARE = 2
@@ -99,13 +96,8 @@ ON_PURPOSE = (
     *("driver_allocations", "graph_breaks", "recompilations", COMPILED),
 )
 """Counts that are worth a failure whatever the time says: what they cost moves with the machine."""
-OTHER_GPU = "the baseline has no process on this very GPU, and GPUs of one name differ"
+OTHER_GPU = "no baseline run used this GPU: compared with a prediction from others"
 """The detail of a verdict that was reached between GPUs."""
-KNOWN_KIND = (
-    "the baseline has no process on this very GPU, and is compared with what the canary says to "
-    "expect of it"
-)
-"""The same where the canary's readings were surer than the mean over GPUs."""
 ONE_DAY = "the baseline is of one day"
 """The detail of a verdict on another day than all processes of the baseline have."""
 
@@ -164,29 +156,30 @@ def judge(
     gate = _gate(measured.get(STEP, {}), reference, metrics, tolerances)
     gpus = _gpus(measurements, reference)
     verdicts: list[Verdict] = []
-    at_clock: frozenset[str] = frozenset()
+    clock: AtOneClock | None = None
     for phase, series in measured.items():
         samples = _phase_samples(phase, series, reference, metrics, tolerances)
-        looks = _Looks(samples.differences(gpus))
+        looks = samples.differences(gpus)
         if phase == STEP and not reference.paired:
-            looks = _at_clock(looks, samples, gpus, measurements, reference)
-            at_clock = looks.at_one_clock
+            looks, clock = _at_clock(looks, samples, gpus, measurements, reference)
         for name in series:
             reported = _reported(measurements, phase, metrics[name])
-            if name in looks.differences:
-                verdicts.append(_decided(reported, looks, gate))
+            if name in looks:
+                its_clock = clock if (phase, name) == (STEP, KERNEL_TIME) else None
+                verdicts.append(_decided(reported, looks[name], gate, its_clock))
             else:
                 verdicts.append(_uncompared(reported, series[name], gate, reference))
 
     left = _left(verdicts)
-    verdicts = [_compiled(_working(verdict, left)) for verdict in verdicts]
+    verdicts = [_working(verdict, left) for verdict in verdicts]
     is_unseen = gpus is not None and not gpus.known
     machine = machine_state(measurements, reference.canary, reference.gpus, is_unseen=is_unseen)
     if machine:
         verdicts = [
-            _of_code(verdict, metrics[verdict.metric], machine, at_clock) for verdict in verdicts
+            _of_code(verdict, metrics[verdict.metric], machine, clock) for verdict in verdicts
         ]
-    times = [v for v in verdicts if v.phase == STEP and _is_time(metrics[v.metric])]
+    gated = [v for v in verdicts if v.phase == STEP and metrics[v.metric].gated]
+    times = [v for v in gated if metrics[v.metric].metric_class is MetricClass.CYCLE]
     verdicts = [_weighed(verdict, metrics[verdict.metric], times) for verdict in verdicts]
     return (*verdicts, *_unsupported(measurements[0], measured, reference.samples or {}, metrics))
 
@@ -271,10 +264,8 @@ def _reported(measurements: Sequence[Measurement], phase: str, metric: Metric) -
     )
 
 
-def _decided(verdict: Verdict, looks: _Looks, gate: _Gate) -> Verdict:
+def _decided(verdict: Verdict, look: Difference, gate: _Gate, clock: AtOneClock | None) -> Verdict:
     """The verdict with the numbers of its difference, and what is decided by them."""
-    look = looks.differences[verdict.metric]
-    clock = looks.clock if verdict.metric == KERNEL_TIME else None
     if not gate.has(verdict):
         return _with_numbers(verdict, look, gate, clock)
     direction = gate.metrics[verdict.metric].direction
@@ -289,7 +280,7 @@ def _with_numbers(
     if look.from_zero:
         floor = look.tolerance.floor
         return replace(verdict, baseline=0.0, measured=look.measured, tolerance=floor)
-    between = KNOWN_KIND if look.by_kind else OTHER_GPU if look.is_unseen else ""
+    between = OTHER_GPU if look.is_unseen else ""
     day = ONE_DAY if look.of_one_day else ""
     at_clock = str(clock) if clock and clock.is_noteworthy else ""
     detectable = minimum_detectable_effect(look, gate.rate, gate.tests)
@@ -336,9 +327,18 @@ def _left(verdicts: Sequence[Verdict]) -> dict[str, float]:
 
 
 def _working(verdict: Verdict, left: Mapping[str, float]) -> Verdict:
-    """A step that does nearly no work any more is not fast: it fails until that is accepted."""
-    if not left or verdict.outcome is not Outcome.IMPROVED:
+    """A step that does nearly no work any more is not fast: it fails until that is accepted.
+
+    Nor is one without compiled graphs where the baseline had some: it has lost torch.compile. Fewer
+    graphs are a gain.
+    """
+    if verdict.outcome is not Outcome.IMPROVED:
         return verdict
+    if not left:
+        if verdict.metric != COMPILED or verdict.measured:
+            return verdict
+        detail = "the step runs without torch.compile: is that intended?"
+        return replace(verdict, outcome=Outcome.REGRESSED, reason=NOT_COMPILED, detail=detail)
     work, share = next(iter(left.items()))
     if share:
         detail = f"{100 * share:.2g} % of the step's {work} are left: who does the rest now?"
@@ -348,34 +348,14 @@ def _working(verdict: Verdict, left: Mapping[str, float]) -> Verdict:
     return replace(verdict, outcome=outcome, reason=NO_WORK, detail=detail)
 
 
-def _compiled(verdict: Verdict) -> Verdict:
-    """A step without compiled graphs where the baseline's had some has lost torch.compile.
-
-    Fewer of them are a gain.
-    """
-    improved = verdict.outcome is Outcome.IMPROVED
-    if not (improved and verdict.metric == COMPILED and _ended(verdict)):
-        return verdict
-    detail = "the step runs without torch.compile: is that intended?"
-    return replace(verdict, outcome=Outcome.REGRESSED, reason=NOT_COMPILED, detail=detail)
-
-
-def _ended(verdict: Verdict) -> bool:
-    return verdict.measured == 0 and bool(verdict.baseline)
-
-
 def _of_code(
-    verdict: Verdict, metric: Metric, machine: MachineState, at_clock: Collection[str]
+    verdict: Verdict, metric: Metric, machine: MachineState, clock: AtOneClock | None
 ) -> Verdict:
     """The verdict, unless the machine explains it. What is surely no loss passes in any case."""
     if verdict.outcome is Outcome.INCONCLUSIVE and excludes_loss(verdict, metric):
         return verdict
-    return confounded(verdict, metric, machine, clock_is_known=verdict.metric in at_clock)
-
-
-def _is_time(metric: Metric) -> bool:
-    """Whether it is a gated cycle count or time."""
-    return metric.gated and metric.metric_class is MetricClass.CYCLE
+    clock_is_known = clock is not None and verdict.metric == KERNEL_TIME
+    return confounded(verdict, metric, machine, clock_is_known=clock_is_known)
 
 
 def _weighed(verdict: Verdict, metric: Metric, times: Sequence[Verdict]) -> Verdict:
@@ -606,59 +586,34 @@ def _gpus(measurements: Sequence[Measurement], reference: Reference) -> Baseline
     return BaselineGpus(places, measured, kind, alike, day, tuple(new.values()))
 
 
-@dataclass(frozen=True)
-class _Looks:
-    """The differences of one phase by metric, and at which clocks they were taken."""
-
-    differences: Mapping[str, Difference]
-    clock: AtOneClock | None = None
-    """To which the times of kernels were brought; None where they are as measured."""
-    near: frozenset[str] = frozenset()
-    """The metrics whose difference is of processes of one clock alone."""
-
-    @property
-    def at_one_clock(self) -> frozenset[str]:
-        """The metrics that the clock explains nothing of any more."""
-        return self.near | {KERNEL_TIME} if self.clock else self.near
-
-
 def _at_clock(
-    looks: _Looks,
+    looks: dict[str, Difference],
     samples: _PhaseSamples,
     gpus: BaselineGpus | None,
     measurements: Sequence[Measurement],
     reference: Reference,
-) -> _Looks:
-    """The looks at a whole step, at the clock of the new processes as far as that is known.
+) -> tuple[dict[str, Difference], AtOneClock | None]:
+    """The looks at a whole step, with the times of kernels at the clock of the new processes.
 
-    First what is known of the clock counts. Then processes of one clock where they are surer. What
-    was measured in turn had the clock of its partner.
+    As measured, and None, where the clocks are not known or the baseline has no such times.
     """
     timed = [
         one
         for one in measurements
         if any(s.metric == KERNEL_TIME and s.phase == STEP for s in one.samples)
     ]
-    clock = None
-    if KERNEL_TIME in samples.baseline and (clocks := _clocks(timed, reference)):
-        times = samples.measured[KERNEL_TIME], samples.baseline[KERNEL_TIME]
-        noise = samples.tolerances[KERNEL_TIME].scale
-        if found := at_one_clock(clocks, *times, noise=noise):
-            at_it = samples.at_clock(found).differences(gpus)
-            measured = looks.differences[KERNEL_TIME].measured
-            at_it[KERNEL_TIME] = _of_measured(at_it[KERNEL_TIME], measured, found.error)
-            looks, clock = _Looks(at_it), found
-    of_all = _clocks(measurements, reference)
-    one_clock = by_clock(of_all, gpus) if gpus and of_all else None
-    near = {
-        name: one
-        for name, one in (samples.differences(one_clock) if one_clock else {}).items()
-        # Of a noisy metric few processes of the same clock say less than all do.
-        if one.margin < SURER * looks.differences[name].margin
-    }
-    if KERNEL_TIME in near:
-        clock = None
-    return _Looks({**looks.differences, **near}, clock, frozenset(near))
+    known = reference.canary
+    clocks = Clocks.read(timed, known, reference.places) if known else None
+    if clocks is None or KERNEL_TIME not in samples.baseline:
+        return looks, None
+    times = samples.measured[KERNEL_TIME], samples.baseline[KERNEL_TIME]
+    clock = at_one_clock(clocks, *times, noise=samples.tolerances[KERNEL_TIME].scale)
+    if clock is None:
+        return looks, None
+    at_it = samples.at_clock(clock).differences(gpus)
+    measured = looks[KERNEL_TIME].measured
+    at_it[KERNEL_TIME] = _of_measured(at_it[KERNEL_TIME], measured, clock.error)
+    return at_it, clock
 
 
 def _of_measured(look: Difference, measured: float, error: float) -> Difference:
@@ -666,11 +621,6 @@ def _of_measured(look: Difference, measured: float, error: float) -> Difference:
     shared = total([look.shared, Variance(error**2, PRIOR_WEIGHT)])
     baseline = measured / look.measured * look.baseline
     return replace(look, baseline=baseline, measured=measured, shared=shared)
-
-
-def _clocks(measurements: Sequence[Measurement], reference: Reference) -> Clocks | None:
-    canary = reference.canary
-    return Clocks.read(measurements, canary, reference.places) if canary else None
 
 
 def samples_by_phase(

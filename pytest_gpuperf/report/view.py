@@ -11,7 +11,7 @@ from pytest_gpuperf.baselines.judgement import Unjudged, lacking
 from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.catalogue.units import counted
 from pytest_gpuperf.errors import printable
-from pytest_gpuperf.judge.verdict import KNOWN_KIND, NO_WORK, NOT_COMPILED, OTHER_GPU
+from pytest_gpuperf.judge.verdict import NO_WORK, NOT_COMPILED
 from pytest_gpuperf.measure.device import guard
 from pytest_gpuperf.model.measurement import STEP
 from pytest_gpuperf.model.result import (
@@ -58,11 +58,6 @@ _MAIN = (*("step_time", "cycles"), *("flops", "operators"))
 """What a test's row is about where nothing moved: on a GPU the first two, on a CPU the others."""
 _MOVED = (*FAULTS, Outcome.MACHINE, Outcome.INCONCLUSIVE, Outcome.IMPROVED)
 """Outcomes of what may have got worse or better."""
-PLAIN = {
-    OTHER_GPU: "no baseline run used this GPU, and GPUs of one name differ",
-    KNOWN_KIND: "no baseline run used this GPU; its canary predicts the expected values",
-}
-"""How the details of verdicts read that begin so."""
 _ANOTHER = "Use a collector that counts a gated metric: `gpuperf metrics` marks them"
 REMEDIES = {
     Unjudged.UNFIT: "Measure again when the GPU is cool and nothing else uses it: `gpuperf doctor` "
@@ -261,13 +256,6 @@ def none_judged(in_vain: Sequence[tuple[Result, Unjudged]]) -> str:
     remedies = dict.fromkeys(REMEDIES[lack] for _, lack in in_vain)
     reasons = ", ".join(_unjudged(in_vain, ""))
     return f"failed: no measurement was judged ({reasons}). {'. '.join(remedies)}"
-
-
-def detail(verdict: Verdict) -> str:
-    """The detail of a verdict in plain words."""
-    said = verdict.detail
-    opening = next((opening for opening in PLAIN if said.startswith(opening)), "")
-    return PLAIN.get(opening, "") + said.removeprefix(opening)
 
 
 def disturbances(results: Iterable[Result]) -> list[str]:

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_gpuperf.judge.alignment import keys, sequence_of
-from pytest_gpuperf.judge.attribution import NEAR_ZERO, attribute, distance_of
+from pytest_gpuperf.judge.attribution import NEAR_ZERO, attribute
 from pytest_gpuperf.model.measurement import KernelTable
 from pytest_gpuperf.model.result import (
     Attribution,
@@ -23,7 +23,6 @@ from pytest_gpuperf.model.result import (
     Outcome,
     Verdict,
 )
-from pytest_gpuperf.storage import files
 from tests.examples import verdict
 from tests.judge.losses import step_time
 from tests.kernel_steps import (
@@ -33,14 +32,12 @@ from tests.kernel_steps import (
     counted,
     operators,
     sited,
-    slowed,
     table,
     traced,
     with_launches,
 )
 from tests.strategies import few
 
-MATCHED = (ChangeKind.SLOWER, ChangeKind.FASTER, ChangeKind.SAME)
 STEP = (("fprop", 900.0), ("add", 300.0), ("wgrad", 2000.0), ("add", 310.0), ("adam", 500.0))
 
 names = st.sampled_from(["fprop a", "fprop b", "fprop a@8", "wgrad", "add", "add@4", "other"])
@@ -60,21 +57,6 @@ def moved(attribution: Attribution) -> list[KernelChange]:
 def only(change: Attribution) -> KernelChange:
     (entry,) = moved(change)
     return entry
-
-
-def positions(made: KernelTable, index: int) -> list[int]:
-    """All launches of the kernel that launch `index` is of."""
-    every = keys(made)
-    return [place for place, key in enumerate(every) if key == every[index]]
-
-
-def largest(made: KernelTable) -> list[int]:
-    """All launches of the kernel that takes most of the step."""
-    every = keys(made)
-    totals: Counter[object] = Counter()
-    for key, launch in zip(every, made.launches, strict=True):
-        totals[key] += int(launch.duration)
-    return positions(made, every.index(max(every, key=totals.__getitem__)))
 
 
 # By hand
@@ -158,22 +140,6 @@ def test_launches_are_added_or_removed_and_their_kernel_is_new_or_gone() -> None
         assert entry.change == entry.after - entry.before != 0
 
 
-def test_another_order_is_another_sequence_and_no_change() -> None:
-    attribution = of(table(*STEP[1:], STEP[0]), table(*STEP))
-    assert moved(attribution) == []
-    assert (attribution.launched.changed, attribution.launched.moved) == (True, 1)
-
-
-def test_the_worst_comes_first_whatever_its_direction() -> None:
-    attribution = of(
-        table(("add", 1300.0), ("wgrad", 900.0)), table(("add", 1000.0), ("wgrad", 2000.0))
-    )
-    assert [(e.short, e.kind) for e in moved(attribution)] == [
-        ("wgrad", ChangeKind.FASTER),
-        ("add", ChangeKind.SLOWER),
-    ]
-
-
 def test_a_table_with_other_launches_is_set_against_what_most_have() -> None:
     odd = table(STEP[0], ("silu", 1000.0), *STEP[1:4])
     attribution = attribute([odd, table(*STEP), table(*STEP)], [table(*STEP)], NAMING)
@@ -190,50 +156,7 @@ def test_times_and_counts_are_means_over_the_tables() -> None:
     assert (launch.duration, launch.counts["instructions"]) == (200_000, 6.0)
 
 
-def test_a_blame_is_kept_in_files() -> None:
-    attribution = of(table(*STEP, idle=900), table(*STEP[1:], ("silu", 3.0, 1.0)))
-    assert (
-        files.adapter(Attribution).validate_json(files.to_json(attribution), strict=True)
-        == attribution
-    )
-
-
 # What is said
-
-
-def test_only_what_was_replaced_names_what_was_there_before() -> None:
-    measured = table(("fprop b", 900.0), ("wgrad", 2000.0), ("silu", 300.0))
-    baseline = table(("fprop a", 800.0), ("wgrad", 2000.0), ("adam", 300.0))
-    change = of(measured, baseline)
-    formerly = {
-        (e.kind, e.formerly, None if e.replaces is None else change.names[e.replaces])
-        for e in change.entries
-    }
-    assert formerly == {
-        (ChangeKind.REPLACED, "fprop a", "fprop a"),
-        (ChangeKind.SAME, "", None),
-        (ChangeKind.ADDED, "", None),
-        (ChangeKind.REMOVED, "", None),
-        (ChangeKind.GAP, "", None),
-    }
-
-
-def test_of_equal_changes_what_takes_longer_comes_first() -> None:
-    """Whatever their names."""
-    measured = sited(
-        ("add", 700.0, "a.py:1 f"),
-        ("wgrad", 1300.0, "b.py:1 g"),
-        idle_at=[("a.py:1 f", 10.0), ("b.py:1 g", 40.0)],
-    )
-    baseline = sited(
-        ("add", 1000.0, "a.py:1 f"),
-        ("wgrad", 1000.0, "b.py:1 g"),
-        idle_at=[("a.py:1 f", 40.0), ("b.py:1 g", 10.0)],
-    )
-    change = of(measured, baseline)
-    assert [entry.change for entry in change.entries] == [300_000, -300_000, 0]
-    assert [family.change for family in change.families] == [300_000, -300_000]
-    assert [one.change for one in change.idle] == [30_000, -30_000]
 
 
 def test_launches_that_one_side_did_not_count_have_no_counts() -> None:
@@ -249,11 +172,6 @@ def test_of_operators_the_line_with_most_other_ones_comes_first() -> None:
     before = operators(*[("mm", many)] * 5, ("add", none_yet))
     after = operators(*[("mm", many)] * 6, ("add", none_yet), *[("mul", none_yet)] * 3)
     assert [line.line for line in of(after, before).lines] == ["b.py:2", "a.py:1"]
-
-
-def test_operators_are_not_held_against_the_time_of_the_step() -> None:
-    some = operators(("mm", "a.py:1 f"))
-    assert attribute(some, some, NAMING, [step_time(0.1)]).step is None
 
 
 def test_calls_of_a_line_are_added_up_and_are_of_the_modules_that_make_them() -> None:
@@ -275,13 +193,6 @@ def test_calls_of_a_line_are_added_up_and_are_of_the_modules_that_make_them() ->
     ]
 
 
-def test_a_step_that_launched_nothing_before_has_a_cause_with_its_time() -> None:
-    regressed = verdict("step_time", unit="ms", baseline=1.0, measured=2.0, change=1.0)
-    told = attribute(table(("add", 700.0)), table(), NAMING, [regressed])
-    assert told.cause is not None
-    assert (told.relative, told.cause.traced) == (None, 700_000)
-
-
 # How sure it is
 
 
@@ -293,32 +204,6 @@ def around(mean: float, difference: float) -> tuple[float, float]:
 
 T_OF_20 = 2.0860
 """Student's t with 20 degrees of freedom is further from 0 than this 5 % of the time."""
-
-
-@pytest.mark.parametrize(
-    ("off", "variance", "beyond"),
-    [
-        # Quieter than is assumed, which counts for 20 degrees of freedom beside the 2 seen.
-        (0.0, 20 / 22, 2.0739),
-        (0.5, 21 / 22, 2.0739),
-        # Noisier: it is what was seen; and that alone (and 1) beyond twice the spread.
-        (1.41, 2 * 1.41**2, 2.0739),
-        (1.42, 2 * 1.42**2, 3.1824),
-    ],
-)
-@pytest.mark.parametrize("spread", [0.008, 0.3])
-def test_tables_of_a_side_are_as_noisy_as_is_assumed_or_as_they_show(
-    off: float, variance: float, beyond: float, spread: float
-) -> None:
-    """Two tables a side, each `off` spreads from their mean: 4 off^2 in squares, of 2 degrees."""
-    error = spread * math.sqrt(variance)  # of 1/2 + 1/2 variances
-    new, old = (
-        [1e6 * math.exp(mean + way * off * spread) for way in (1, -1)]
-        for mean in (beyond * error, 0.0)
-    )
-    distance = distance_of(new, old, spread)
-    assert distance.statistic == pytest.approx(beyond)
-    assert distance.p_value == pytest.approx(0.05, rel=1e-3)
 
 
 @pytest.mark.parametrize("direction", [1, -1])
@@ -404,17 +289,6 @@ def test_kernels_share_a_shift_that_is_no_less_than_what_lies_between_their_quar
 def test_of_fewer_than_eight_kernels_there_is_no_shift(count: int, shift: float | None) -> None:
     found = shares(*[(100.0, 1.5)] * count)
     assert found == (shift if shift is None else pytest.approx(shift))
-
-
-def test_what_has_nothing_to_be_held_against_has_no_part_in_the_shift() -> None:
-    matched = [f"add {index}" for index in range(8)]
-    gone = [f"wgrad {index}" for index in range(10)]
-    change = of(
-        table(*((name, 101.5) for name in matched)),
-        table(*((name, 100.0) for name in (*matched, *gone)), idle=100.0),
-    )
-    assert change.launched.removed == 10
-    assert change.shift == pytest.approx(0.015)
 
 
 # The time of the step, which was judged
@@ -630,37 +504,10 @@ def test_whatever_changed_a_headline_is_made_or_none(
 
 
 def test_the_same_step_measured_again_blames_nothing() -> None:
-    for measured, baseline in (
-        (counted("tf32-core-1"), counted("tf32-core")),
-        (traced("tf32"), counted("tf32-core")),
-        (counted("tf32-core"), traced("tf32")),
-    ):
-        attribution = of(measured, baseline)
-        assert moved(attribution) == [], (measured, baseline)
-        assert not attribution.launched.changed, (measured, baseline)
-
-
-def at(whole: KernelTable, function: str) -> list[int]:
-    """The launches that come from lines of this function."""
-    return [i for i, site in enumerate(whole.site_of) if whole.sites[site].function == function]
-
-
-def test_a_line_that_takes_longer_is_named_and_an_edit_above_it_names_nothing() -> None:
-    whole = counted("tf32-sites")
-    moved = replace(whole, sites=tuple(replace(site, line=site.line + "0") for site in whole.sites))
-    assert attribute(moved, whole, NAMING).lines == ()
-    slow = slowed(moved, at(whole, "GroupNorm32.forward"), 1.2)
-    lines = attribute(slow, whole, NAMING).lines
-    assert {line.function for line in lines} == {"GroupNorm32.forward"}
-    assert lines[0].line.startswith("suites/meddpm/model/layers.py:450")
-    assert lines[0].change == pytest.approx(0.2 * lines[0].before, rel=0.01)
-
-
-def test_it_is_found_in_a_second_measurement_too() -> None:
-    one, other = counted("tf32-core"), counted("tf32-core-1")
-    entry = only(of(slowed(other, largest(other), 1.05), one))
-    assert entry.short == "RowwiseMomentsCUDAKernel"
-    assert entry.cause is ChangeReason.MEMORY
+    for measured in (counted("tf32-core-1"), traced("tf32")):
+        attribution = of(measured, counted("tf32-core"))
+        assert moved(attribution) == []
+        assert not attribution.launched.changed
 
 
 def test_a_kernel_that_dominates_does_not_speak_for_all() -> None:

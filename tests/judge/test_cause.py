@@ -18,7 +18,6 @@ from pytest_gpuperf.model.result import Attribution
 from pytest_gpuperf.model.result import CauseKind as Kind
 from pytest_gpuperf.report.text.kernel_lines import sentence
 from tests import ROOT
-from tests.examples import verdict
 from tests.judge.losses import (
     BLOCK,
     CONV,
@@ -97,15 +96,6 @@ def test_of_a_trace_that_the_step_contradicts_only_the_launches_are_believed() -
     assert attribute(unlucky, whole, NAMING).reliable  # nobody contradicts it
     assert attribution.step is not None
     assert attribution.step.relative == 0.005
-
-
-def test_a_step_that_got_faster_contradicts_a_gap_that_grew() -> None:
-    """Seen under cudnn.benchmark: +173 ms of gaps beside a step that was 6 % faster."""
-    whole = counted("tf32-sites")
-    unlucky = replace(whole, idle=whole.idle + 173e6)
-    faster = [step_time(-0.06, 0.001, before=231.0), verdict("peak_memory")]
-    attribution = attribute(unlucky, whole, NAMING, faster)
-    assert (attribution.reliable, attribution.cause) == (False, None)
 
 
 @pytest.mark.parametrize(
@@ -215,7 +205,7 @@ def test_without_call_sites_it_is_told_and_counted_by_the_family(
 @pytest.mark.parametrize(
     ("share", "named"),
     # All kernels take a tenth more. What one of them takes besides is a share of that.
-    [(0.0, False), (0.3, False), (0.4, True), (2.0, True)],
+    [(0.3, False), (0.4, True)],
 )
 def test_of_what_all_kernels_take_longer_no_line_is_named(share: float, *, named: bool) -> None:
     one = traced("tf32")

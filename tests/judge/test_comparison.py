@@ -39,31 +39,6 @@ def on(device: Device, measurements: Sequence[Measurement]) -> list[Measurement]
 # Changes
 
 
-def test_the_mean_of_a_and_the_median_of_b_over_the_medians_over_rounds() -> None:
-    a = processes("cycles", [[1.0, 90.0, 100.0], [102.0]])
-    change = only(a, processes("cycles", [[110.0], [111.0], [150.0, 160.0, 500.0]]))
-    before = math.sqrt(90.0 * 102.0)
-    assert (change.baseline, change.measured) == pytest.approx((before, 111.0))
-    assert change.change == pytest.approx(111.0 / before - 1)
-
-
-def test_what_one_process_measured_twice_are_more_rounds_of_it() -> None:
-    twice = [measurement({"cycles": [1.0]}), measurement({"cycles": [3.0, 5.0]})]
-    assert only(twice, twice).baseline == pytest.approx(3.0)
-
-
-def test_a_change_is_a_share_or_points() -> None:
-    for metric, a, b, change, points in (
-        ("cycles", 200.0, 150.0, -0.25, False),
-        ("tensor_utilization", 30.0, 22.0, -8.0, True),
-        ("layout_copies", 0.0, 0.0, None, False),
-        ("layout_copies", 0.0, 39.0, None, False),
-    ):
-        said = only([measurement({metric: [a]})], [measurement({metric: [b]})])
-        assert said.change == pytest.approx(change), (metric, a)
-        assert said.points is points, (metric, a)
-
-
 def test_metrics_of_one_side_have_no_change_and_the_step_goes_first() -> None:
     a = [measurement({"ipc": [1.0]}, phases={"forward": {"cycles": [2.0]}})]
     change = compared(a, [measurement({"cycles": [5.0]})]).result.verdicts
@@ -75,13 +50,6 @@ def test_metrics_of_one_side_have_no_change_and_the_step_goes_first() -> None:
 
 
 # Intervals
-
-
-def test_what_is_not_done_any_more_has_no_interval() -> None:
-    """Three processes each that copied forty times, and do not any more."""
-    before, after = (processes("layout_copies", [[count]] * 3) for count in (40.0, 0.0))
-    said = only(before, after)
-    assert (said.change, said.low, said.high) == (-1.0, None, None)
 
 
 def test_three_processes_of_each_side_make_an_interval_and_fewer_none() -> None:
@@ -102,19 +70,11 @@ def width(change: Verdict) -> float:
     return change.high - change.low
 
 
-def test_the_noisier_side_decides_how_wide_it_is() -> None:
+def test_the_noise_of_either_side_makes_it_wide() -> None:
     sure, noisy = processes("cycles", SURE), processes("cycles", NOISY)
     assert width(only(sure, sure)) < 0.01
-    one, other = only(sure, noisy), only(noisy, sure)
-    assert width(one) > 0.1
-    assert (one.baseline, one.measured) == (other.measured, other.baseline)
-    for metric, sign in (("cycles", 0), ("tensor_utilization", -1)):
-        a, b = (processes(metric, [[v / 1e7 for v in p] for p in side]) for side in (SURE, NOISY))
-        one, other = only(a, b), only(b, a)
-        for end, opposite in ((one.change, other.change), (one.low, other.high)):
-            assert end is not None
-            assert opposite is not None
-            assert end == pytest.approx(sign * opposite or 1 / (1 + opposite) - 1)
+    assert width(only(sure, noisy)) > 0.5
+    assert width(only(noisy, sure)) > 0.5
 
 
 def test_between_gpus_of_one_name_it_is_wider_and_of_two_names_there_is_none() -> None:

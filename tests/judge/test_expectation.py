@@ -6,11 +6,9 @@ import math
 import re
 from collections.abc import Sequence
 from functools import partial
-from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import strategies as st
 from scipy import stats
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
@@ -143,19 +141,6 @@ def test_around_a_lower_limit() -> None:
         assert (expectation.above, expectation.below) == (30.0, None), (value, medians)
 
 
-def test_the_interval_of_three_processes_by_hand() -> None:
-    expectation = limit("cycles", "450M", 400.5e6, 401.5e6, 401e6)
-    logs = [math.log(value) for value in (400.5e6, 401e6, 401.5e6)]
-    mean = sum(logs) / 3
-    squares = sum((value - mean) ** 2 for value in logs)
-    # more than the 0.1 % that is assumed: no less than what was seen of three
-    assert 4e-6 > squares / 2 > 1e-6
-    margin = stats.t.isf(0.0025, 22) * math.sqrt(squares / 2) * 1.16 / math.sqrt(3)
-    assert expectation.measured == 401e6
-    assert expectation.low == pytest.approx(401e6 * math.exp(-margin))
-    assert expectation.high == pytest.approx(401e6 * math.exp(margin))
-
-
 def test_a_count_that_never_varies_is_a_whole_number() -> None:
     for written, value, outcome in (
         ("3506", 3506, HOLDS),
@@ -241,36 +226,6 @@ def test_a_ratio_of_percentages_by_hand() -> None:
         assert abs(23.08 - end * 0.86) == pytest.approx(margin)
 
 
-@pytest.mark.parametrize(
-    ("share", "count", "outcome", "reason"),
-    [
-        (-1.01, 1, HOLDS, "within"),
-        (-0.99, 1, INCONCLUSIVE, "unsure"),
-        (0.99, 1, INCONCLUSIVE, "unsure"),
-        (1.01, 1, INCONCLUSIVE, "too-few-processes"),
-        (-1.01, 3, HOLDS, "within"),
-        (-0.99, 3, INCONCLUSIVE, "unsure"),
-        (0.99, 3, INCONCLUSIVE, "unsure"),
-        (1.01, 3, BROKEN, "beyond"),
-    ],
-)
-def test_around_both_bounds_of_a_ratio_of_percentages(
-    share: float, count: int, outcome: Outcome, reason: str
-) -> None:
-    """So many margins beyond a ratio of 1.5, which is 30 points over 20."""
-    # s0 of a percentage is 0.15 points, of 20 degrees of freedom; three that agree add 2, and their
-    # median costs 1.16.
-    error = {1: 0.15, 3: 0.15 * math.sqrt(20 / 22) * 1.16 / math.sqrt(3)}[count]
-    t = float(stats.t.isf(0.0025, 19 + count))
-    margin = t * error * math.hypot(1, 1.5)
-    above_it, below_it = [30 + share * margin] * count, [30 - share * margin] * count
-    for expectation in (
-        quotient("tensor_utilization", above_it, [20.0] * count, below=1.5),
-        quotient("tensor_utilization", below_it, [20.0] * count, above=1.5),
-    ):
-        assert (expectation.outcome, expectation.reason) == (outcome, reason)
-
-
 def test_a_ratio_beyond_all_numbers_is_not_given() -> None:
     expectation = quotient("tensor_utilization", [100.0] * 3, [5e-324] * 3, above=1.5)
     assert expectation.outcome is HOLDS
@@ -305,14 +260,3 @@ def test_a_ratio_of_what_one_side_lacks_is_unsupported() -> None:
             said = ratio(METRICS["cycles"], *sides, below=0.5)
             assert (said.outcome, said.reason) == (Outcome.UNSUPPORTED, "not-collected")
             assert (said.metric, said.processes, said.detail) == ("cycles", 2, detail)
-
-
-counts = st.floats(1e-3, 1e15)
-
-
-def around(expectation: Expectation, most: float = math.inf) -> bool:
-    """Whether its interval contains what was measured, and lies within what there can be."""
-    ends = (0.0, expectation.low, expectation.measured, expectation.high, most)
-    numbers = [end for end in ends if end is not None]
-    assert len(numbers) == len(ends)
-    return all(one <= (1 + 1e-9) * other for one, other in pairwise(numbers))

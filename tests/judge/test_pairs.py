@@ -108,24 +108,6 @@ def test_without_logarithms_pairs_differ_by_points_or_by_shares_of_the_old_ones_
     assert pair_changes(rounds_new, rounds_old, tolerance) == pytest.approx(changes)
 
 
-@pytest.mark.parametrize(
-    ("metric", "before", "after", "change"),
-    [
-        ("cycles", 4e8, 4.4e8, 0.1),
-        ("l2_hit_rate", 30.0, 33.0, 3.0),
-        ("l2_hit_rate", 0.0, 7.0, 7.0),
-        ("layout_copies", 0.0, 7.0, None),
-    ],
-)
-def test_what_pairs_changed_by_is_said_as_a_share_or_in_points(
-    metric: str, before: float, after: float, change: float | None
-) -> None:
-    verdict = of([before] * 3, [after] * 3, metric)
-    assert verdict.change == (None if change is None else pytest.approx(change))
-    assert (verdict.baseline, verdict.measured) == (before, after)
-    assert (verdict.reason == "from-zero") is (change is None)
-
-
 def test_floors_are_halved_but_for_exact_counts_and_what_somebody_wrote() -> None:
     plain, counted = tolerance_for(CYCLES), tolerance_for(INSTRUCTIONS)
     assert of_pairs(plain).floor == PAIRED_SHARE * plain.floor

@@ -6,10 +6,7 @@ from dataclasses import replace
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.judge.stopping import (
-    ALARMING,
     COST_UNSURE,
-    LEAST_TO_ALARM,
-    LOOKS,
     enough_rounds,
     next_look,
     settled,
@@ -32,12 +29,6 @@ def expectation(outcome: Outcome) -> Expectation:
     return Expectation("t", "duration", "", "a / b", 2.0, None, outcome, "within")
 
 
-def test_the_looks_are_those_of_the_statistics() -> None:
-    assert LOOKS == (1, 3, 5, 9)
-    assert LEAST_TO_ALARM == 3
-    assert ALARMING == 3
-
-
 def test_a_test_is_settled_when_all_is_decided_or_one_fails() -> None:
     for outcome in DECIDED:
         assert settled(verdicts(outcome)), outcome
@@ -47,6 +38,7 @@ def test_a_test_is_settled_when_all_is_decided_or_one_fails() -> None:
         assert settled(verdicts(outcome)), outcome
         assert settled(verdicts(OPEN, outcome, OPEN)), outcome
     assert not settled(verdicts(OPEN))
+    assert settled([])
     # Verdicts and expectations are settled together.
     assert not settled([*verdicts(Outcome.UNCHANGED), expectation(OPEN)])
     assert not settled([*verdicts(OPEN), expectation(Outcome.HOLDS)])
@@ -56,11 +48,6 @@ def test_a_test_is_settled_when_all_is_decided_or_one_fails() -> None:
     small = replace(verdict(outcome=Outcome.REGRESSED), reason=COST_UNSURE)
     assert not settled([small, *verdicts(Outcome.UNCHANGED)])
     assert settled([small, *verdicts(Outcome.REGRESSED)])
-
-
-def test_nothing_is_settled() -> None:
-    assert settled([])
-    assert next_look([], 1) is None
 
 
 def test_the_next_look_is_the_next_larger_one_that_there_may_be() -> None:

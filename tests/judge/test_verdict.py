@@ -22,13 +22,9 @@ from pytest_gpuperf.judge.tolerance import Tolerance, tolerance_for
 from pytest_gpuperf.judge.verdict import (
     ABSENT,
     ON_PURPOSE,
-    ONE_DAY,
-    OTHER_GPU,
     Reference,
     decide,
     judge,
-    minimum_detectable_effect,
-    paired,
     samples_by_phase,
     withheld,
 )
@@ -132,24 +128,6 @@ def worse(direction: Direction, change: float) -> float:
 # The floor (delta0): below it nothing is reported, beyond it not by one process alone
 
 
-def test_around_the_floor() -> None:
-    shares = (0.0, 1 - 1e-9, 1.0, 1 + 1e-9, 9)
-    for case in product(CLASSES_AND_DIRECTIONS, (False, True), shares, (1, 2, 3, 4, 5, 9)):
-        (metric_class, direction), points, share, processes = case
-        tolerance = toleration(metric_class, points=points)
-        change = share * (tolerance.floor if points else math.log1p(tolerance.floor))
-        for sign, outcome in ((1, REGRESSED), (-1, IMPROVED)):
-            changes = [worse(direction, sign * change)] * processes
-            look = look_at(tolerance, *changes, points=points)
-            if share <= 1:
-                expected = WITHIN
-            elif processes < 3:
-                expected = TOO_FEW
-            else:
-                expected = (outcome, "beyond-floor")
-            assert decide(direction, look, RATE) == expected, (case, sign)
-
-
 FLOOR = math.log1p(0.005)
 JUST, NOT_QUITE = FLOOR * (1 + 1e-9), FLOOR * (1 - 1e-9)
 BEYOND = (REGRESSED, "beyond-floor")
@@ -186,19 +164,6 @@ def test_three_and_four_have_to_agree_and_of_five_and_more_the_median() -> None:
 
 
 # Chance: a change beyond the floor needs to be further from zero than noise explains
-
-
-def test_around_the_alarm_quantile() -> None:
-    shares, rates = (1 - 1e-6, 1 + 1e-6), (1e-3 / 3, 1e-3 / 3 / 16)
-    for case in product(CLASSES_AND_DIRECTIONS, (3, 5, 9), rates, shares, (1, -1), (False, True)):
-        (metric_class, direction), processes, rate, share, sign, two_sided = case
-        tolerance = replace(toleration(metric_class), two_sided=two_sided)
-        change = 6 * math.log1p(tolerance.floor)
-        error = change / t_upper_quantile(rate / 4, 24) / share
-        look = look_at(tolerance, *[worse(direction, sign * change)] * processes, error=error)
-        unsure = UNSURE if two_sided or sign > 0 else WITHIN
-        sure = BEYOND if sign > 0 else BETTER[BEYOND]
-        assert decide(direction, look, rate) == (sure if share > 1 else unsure), case
 
 
 # The equivalence bound (delta1): unchanged has to be shown
@@ -257,29 +222,6 @@ def test_what_somebody_tolerates_is_judged_however_much_that_is() -> None:
 
 
 # The smallest loss that is found
-
-
-def test_the_minimum_detectable_effect_is_beyond_both_the_floor_and_chance() -> None:
-    miss = t_upper_quantile(0.01 / 3, 24)  # one of three processes may be the one that fails it
-    spreads, references = (0.0, 1e-5, 1e-3, 1e-2), (0.0, 5e-4)
-    for case in product(MetricClass, (RATE, 1e-6), spreads, references, (True, False)):
-        metric_class, rate, spread, reference, pairs = case
-        tolerance = toleration(metric_class)
-        look = look_at(tolerance, 0.0, reference=reference)
-        look = replace(look, spread=Variance(spread**2, 24))
-        look = replace(look, tonight=None if pairs else Variance(1.0, 3))
-        held = max(math.log1p(tolerance.floor), t_upper_quantile(0.0005, 24) * reference)
-        one = math.sqrt(reference**2 + spread**2)
-        expected = held + miss * one
-        if one:
-            # On a night like the baseline's, which counts for 8 degrees beside those seen.
-            of_three = 1.16**2 * spread**2 / 3, 24 if pairs else 8 + 2
-            three, degrees = sum_by_hand((reference**2, 24), of_three)
-            alarm = t_upper_quantile(rate / 4, degrees)
-            expected = max(expected, (alarm + miss) * three)
-        # It does not depend on the look, nor on what was measured.
-        for asked in (look, replace(look, changes=(0.1,) * 9)):
-            assert minimum_detectable_effect(asked, rate) == pytest.approx(expected), case
 
 
 # The same from values
@@ -486,28 +428,6 @@ def test_whatever_is_counted_gets_a_verdict_of_finite_numbers(
 # The numbers that a verdict carries
 
 
-def test_what_did_not_improve_in_a_step_that_does_nothing_is_said_as_ever() -> None:
-    """And what did is said to be in doubt, with the question that it raises."""
-    was = {"cycles": 100.0, "launches": 40.0, "instructions": 7e6, "peak_memory": 5e6, "ipc": 2.0}
-    known = samples_by_phase(
-        [measurement({name: [v] for name, v in was.items()}, process=f"p{n}") for n in range(5)]
-    )
-    now = {**was, "cycles": 50.0, "launches": 0.0, "peak_memory": 6e6}
-    looked = [
-        measurement({name: [v] for name, v in now.items()}, process=f"n{n}") for n in range(3)
-    ]
-    said = {v.metric: v for v in judge(looked, Reference(known), METRICS, {})}
-    assert {name: (v.outcome, v.reason) for name, v in said.items()} == {
-        "cycles": (INCONCLUSIVE, "no-work"),
-        "launches": (Outcome.REGRESSED, "no-work"),
-        "instructions": WITHIN,
-        "peak_memory": BEYOND,
-        "ipc": (Outcome.REPORTED, "not-gated"),
-    }
-    question = "the step has no launches any more: is it still the step that was to be measured?"
-    assert {name for name, v in said.items() if v.detail == question} == {"cycles", "launches"}
-
-
 @pytest.mark.parametrize(
     ("graphs", "processes", "operators", "expected"),
     [
@@ -521,29 +441,22 @@ def test_what_did_not_improve_in_a_step_that_does_nothing_is_said_as_ever() -> N
         ((1.0, 0.0), 3, 0.0, ("inconclusive", "no-work")),
     ],
 )
-@pytest.mark.parametrize("pairs", [False, True])
 def test_a_step_that_lost_torch_compile_regressed(
     graphs: tuple[float, float],
     processes: int,
     operators: float,
     expected: tuple[str, str],
-    pairs: bool,
 ) -> None:
-    """And one with fewer graphs improved, whether pairs are compared or a baseline."""
+    """And one with fewer graphs improved."""
     before, now = graphs
     old = {"compiled_graphs": [before], "graph_breaks": [1.0], "operators": [6.0]}
     new = {"compiled_graphs": [now], "graph_breaks": [0.0], "operators": [operators]}
-    known = [measurement(old, process=f"p{n}") for n in range(processes if pairs else 5)]
+    known = [measurement(old, process=f"p{n}") for n in range(5)]
     looked = [measurement(new, process=f"n{n}") for n in range(processes)]
     reference = Reference(samples_by_phase(known))
-    if pairs:
-        _, reference = paired(list(zip(known, looked, strict=True)))
     said = {v.metric: v for v in judge(looked, reference, catalogue().metrics, {})}
     graph = said["compiled_graphs"]
     assert (graph.outcome.value, graph.reason) == expected
-    assert (graph.detail == "the step runs without torch.compile: is that intended?") is (
-        graph.reason == "not-compiled"
-    )
     # Its breaks are gone with it, or without it.
     assert said["graph_breaks"].reason != "not-compiled"
 
@@ -551,6 +464,7 @@ def test_a_step_that_lost_torch_compile_regressed(
 @pytest.mark.parametrize(
     ("before", "now", "expected"),
     [
+        ({"launches": 90, "instructions": 1e6}, {"launches": 0, "instructions": 1e6}, "no-work"),
         # Done elsewhere: all of it fell.
         ({"operators": 60, "flops": 1e6}, {"operators": 3, "flops": 5e4}, "no-work"),
         ({"operators": 60, "flops": 0}, {"operators": 5, "flops": 0}, "no-work"),
@@ -585,25 +499,8 @@ def test_a_step_that_does_nearly_nothing_any_more_fails_until_that_is_accepted(
     assert {v.reason for v in fell} == {expected}
     if expected == "no-work":
         assert (work, memory) == ({Outcome.REGRESSED}, {INCONCLUSIVE})
-        assert all(" % of the step's " in v.detail for v in fell)
     else:
         assert work | memory == {Outcome.IMPROVED}
-
-
-def test_a_verdict_carries_what_led_to_it() -> None:
-    for count, cost in ((1, 1.0), (3, 1.16), (5, 1.2), (9, 1.22)):
-        verdict = verdict_of(again(1_010_000.0, count), again(1_000_000.0, 5))
-        assert (verdict.test, verdict.name, verdict.phase) == (TEST, STEP, STEP)
-        assert (verdict.metric, verdict.unit, verdict.points) == ("cycles", "cycles", False)
-        assert (verdict.detail, verdict.processes) == ("", count)
-        assert verdict.baseline == pytest.approx(1_000_000)
-        assert verdict.measured == 1_010_000
-        assert verdict.change == pytest.approx(0.01)
-        assert verdict.tolerance == pytest.approx(0.005)
-        error, degrees = quiet_error(count, cost)
-        margin = t_upper_quantile(0.0025, degrees) * error
-        assert verdict.low == pytest.approx(math.exp(math.log(1.01) - margin) - 1)
-        assert verdict.high == pytest.approx(math.exp(math.log(1.01) + margin) - 1)
 
 
 def quiet_error(count: int, cost: float, scale: float = 1e-3) -> tuple[float, float]:
@@ -643,24 +540,10 @@ def test_the_more_is_gated_the_surer_a_regression_has_to_be(tests: int) -> None:
         assert cycles_among(names, limit * (1 - 1e-6)) is INCONCLUSIVE
 
 
-def test_a_metric_that_is_too_noisy_to_be_judged_still_fails_where_it_doubled() -> None:
-    noisy = one_each(*(1e6 * math.exp(change) for change in (-0.1, -0.1, 0.0, 0.1, 0.1)))
-    # s is 0.1, known by 5 degrees of freedom.
-    held = math.expm1(t_upper_quantile(0.0005, 5) * 0.1 / math.sqrt(5))
-    assert held == pytest.approx(0.36, abs=0.005)
-    for change, expected in ((0.0, NOISY_METRIC), (0.3, NOISY_METRIC), (2.0, BEYOND)):
-        new = one_each(*(1e6 * (1 + change) * math.exp(by) for by in (-0.02, 0.0, 0.02)))
-        verdict = verdict_of(new, noisy)
-        assert (verdict.outcome, verdict.reason) == expected, change
-        assert verdict.tolerance == pytest.approx(held)
-        assert verdict.change == pytest.approx(change)
-
-
 # What the metrics of a class learn from each other
 
 
 NOISY = [[1e6 * math.exp(value)] for value in (-3e-3, -3e-3, 3e-3, 3e-3, 0.0)]
-NOISY_VARIANCE = 4 * 9e-6 / 4
 
 
 def width_of(verdict: Verdict) -> float:
@@ -696,11 +579,6 @@ def half_width(scale: float) -> float:
     return t_upper_quantile(0.0025, degrees) * error
 
 
-def test_a_quiet_metric_borrows_the_noise_of_the_gated_ones_of_its_class() -> None:
-    quiet, _ = beside(CYCLES, OTHER_CYCLES, NOISY)
-    assert quiet == pytest.approx(half_width(math.sqrt(NOISY_VARIANCE)))
-
-
 def test_nothing_else_blunts_it() -> None:
     """Neither what is not gated, nor what is known to vary otherwise, nor another class."""
     reported, ratio = replace(CYCLES, gated=False), MetricClass.RATIO
@@ -719,74 +597,6 @@ def test_nothing_else_blunts_it() -> None:
 # GPUs: one's own kind is compared with, and others widen the tolerance
 
 ONE, OTHER, THIRD = "gpu-1", "gpu-2", "gpu-3"
-ON_TWO = one_each(1_000_000.0, 1_000_000.0, 1_020_000.0, 1_020_000.0)
-"""The second GPU needs 2 % more cycles for the same work."""
-
-
-def verdict_on(gpu: str, value: float, metric: str = "cycles", count: int = 3) -> Verdict:
-    """The verdict on so many processes on `gpu`, all of this value."""
-    known = Reference({STEP: {metric: ON_TWO}}, gpus=(ONE, ONE, OTHER, OTHER))
-    new = [
-        measurement({metric: [value]}, device=replace(H200, identity=gpu), process=f"p{number}")
-        for number in range(count)
-    ]
-    (verdict,) = judge(new, known, METRICS, {})
-    return verdict
-
-
-def test_a_process_is_compared_with_those_on_its_own_gpu() -> None:
-    for gpu, value, outcome in (
-        (ONE, 1_000_000, UNCHANGED),
-        (ONE, 1_010_000, REGRESSED),
-        (OTHER, 1_020_000, UNCHANGED),
-        (OTHER, 1_010_000, IMPROVED),
-        (OTHER, 1_030_000, REGRESSED),
-    ):
-        verdict = verdict_on(gpu, value)
-        assert (verdict.outcome, verdict.detail) == (outcome, "")
-        assert verdict.tolerance == pytest.approx(0.005)
-        alone = verdict_on(gpu, value, count=1)
-        first = WITHIN if outcome is UNCHANGED else TOO_FEW
-        assert (alone.outcome, alone.reason) == first
-
-
-def test_on_another_gpu_a_slowdown_has_to_be_beyond_what_gpus_differ_by() -> None:
-    # The spread of two means, 1.4 %, beside the 1 % that is assumed, as of one more GPU.
-    seen = math.log(1.02) ** 2 / 2
-    between = (20 * 1e-4 + seen) / 21 * (1 + 1 / 2), 21
-    # And their means, of two processes each.
-    error, degrees = sum_by_hand(between, (20 / 22 * 1e-6 / 4, 22))
-    held = t_upper_quantile(0.0005, degrees) * error
-    for value, count in product((990_000, 1_010_000, 1_030_000), (1, 3)):
-        verdict = verdict_on(THIRD, value, count=count)
-        assert (verdict.outcome, verdict.detail) == (UNCHANGED, OTHER_GPU)
-        assert verdict.tolerance == pytest.approx(math.expm1(held))
-    assert verdict_on(THIRD, 1_100_000).outcome is REGRESSED
-    assert verdict_on(THIRD, 1_100_000, count=1).outcome is INCONCLUSIVE
-    # Counts do not depend on the GPU.
-    assert verdict_on(THIRD, 1_010_000, "instructions").detail == ""
-
-
-def test_that_a_baseline_is_of_one_other_day_is_said_and_counts() -> None:
-    """Days of a GPU are half a per mille apart, and none from itself."""
-    taken = [measurement({"cycles": [1e6]}, process=f"p{number}") for number in range(3)]
-    today = "2020-01-03"
-    of_today = replace(taken[0].fingerprint, measured=f"{today}T06:00:00Z")
-    new = [replace(one, fingerprint=of_today) for one in taken]
-    gpus, spread = (new[0].fingerprint.device.identity,) * 4, 20 / 23 * 1e-6
-    for days, squared, detail in (
-        (["2020-01-01"] * 4, 2.0, ONE_DAY),
-        (["2020-01-01", "2020-01-02"] * 2, 1.5 * 20 / 21, ""),
-        ([today] * 4, 0.0, ""),
-        ([], 0.0, ""),
-    ):
-        known = Reference({STEP: {"cycles": again(1e6, 4)}}, gpus=gpus, days=tuple(days))
-        (verdict,) = judge(new, known, METRICS, {})
-        assert (verdict.outcome, verdict.detail) == (UNCHANGED, detail), days
-        night = 1.16**2 / 3 * spread * 8 / 10, 10
-        of_days = [(squared * 25e-8, 20 + (squared == 1.5 * 20 / 21))] if squared else []
-        error, degrees = sum_by_hand((spread / 4, 23), night, *of_days)
-        assert width_of(verdict) == pytest.approx(t_upper_quantile(0.0025, degrees) * error)
 
 
 # Weighing what got worse against the time that was gained
@@ -955,17 +765,6 @@ def test_a_gated_metric_that_only_the_baseline_has_is_unsupported() -> None:
     )
 
 
-def test_what_the_collector_could_not_read_is_unsupported_with_its_reason() -> None:
-    reason = "CUPTI may not read counters here"
-    taken = measurement({"step_time": [232.0]}, unsupported={"cycles": reason, "ipc": reason})
-    known = {STEP: {"step_time": one_each(232.0), "cycles": one_each(100.0)}}
-    verdicts = judged(taken, known)
-    assert verdicts[STEP, "step_time"].outcome is UNCHANGED
-    for metric in ("cycles", "ipc"):
-        assert verdicts[STEP, metric].outcome is Outcome.UNSUPPORTED
-        assert verdicts[STEP, metric].detail == reason
-
-
 def test_what_the_architecture_lacks_is_told_from_what_could_not_be_read() -> None:
     for metric, arch, reason in (
         ("pipe_fp16", "sm90", ABSENT),
@@ -978,10 +777,3 @@ def test_what_the_architecture_lacks_is_told_from_what_could_not_be_read() -> No
         taken = measurement({"instructions": [1.0]}, unsupported={metric: "no"}, device=device)
         verdict = judged(taken, None)[STEP, metric]
         assert (verdict.outcome, verdict.reason) == (Outcome.UNSUPPORTED, reason)
-
-
-def test_two_measurements_of_one_process_are_one_process_with_more_rounds() -> None:
-    again = [measurement({"cycles": [1.0, 2.0]}), measurement({"cycles": [3.0]})]
-    assert samples_by_phase(again) == {STEP: {"cycles": [[1.0, 2.0, 3.0]]}}
-    apart = processes("cycles", [[1.0, 2.0], [3.0]])
-    assert samples_by_phase(apart) == {STEP: {"cycles": [[1.0, 2.0], [3.0]]}}

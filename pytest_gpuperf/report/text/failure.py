@@ -66,7 +66,7 @@ def failure(
     for entry in failing:
         if isinstance(entry, Expectation):
             parts += expectation_lines.failing(entry, told=entry is lead)
-    details = [*map(view.detail, verdicts), *notes]
+    details = [*(verdict.detail for verdict in verdicts), *notes]
     parts += dict.fromkeys(f"  {said}" for said in details if said and said not in parts[0])
     if worst is Outcome.REGRESSED:
         parts += _phases(result.verdicts, verdicts)

@@ -13,6 +13,7 @@ from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import printable
 from pytest_gpuperf.judge.verdict import (
     NEW_METRIC,
+    OTHER_GPU,
     TOLERATED,
     TOO_NOISY,
 )
@@ -37,7 +38,7 @@ _LEAST_NAME = 24
 _CAUSE_LINES = 3
 """Of the tests that have one cause."""
 _NOTED = {
-    **view.PLAIN,
+    OTHER_GPU: OTHER_GPU,
     TOLERATED: "not judged: {}; any change is tolerated",
     TOO_NOISY: "not judged: {}; the noise allows no tolerance below 10 %",
     NEW_METRIC: "{} has no baseline yet: accept a run",

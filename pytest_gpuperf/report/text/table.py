@@ -102,9 +102,9 @@ def column_lines(
 ) -> list[Line]:
     """A table where it fits; else each row as its first cell, and the others wrapped below it.
 
-    Before that, the columns `dispensable` are left out, one after the other, and a last column without a heading is
-    wrapped below its row, indented by `below`. A row of one cell stands above those that belong to
-    it. Columns of `left` are aligned so. Nothing where there are no rows.
+    Before that, the columns `dispensable` are left out, one after the other, and a last column
+    without a heading is wrapped below its row, indented by `below`. A row of one cell stands above
+    those that belong to it. Columns of `left` are aligned so. Nothing where there are no rows.
     """
     if not rows:
         return []
