@@ -457,9 +457,7 @@ class GpuPerf:
         if baseline is not None and self._settings.judge:
             # By then the counts of a regression's kernels are there, and else nobody wants them.
             meanwhile = with_kernels if self._settings.kernels == "on-regression" else None
-            result = judging.settle(
-                measurements, baseline, traits.tolerance, traits.limit, meanwhile
-            )
+            result = judging.settle(measurements, baseline, traits.limit, meanwhile)
         first, *others = result.measurements
         if self._wants_kernels(result):
             first = with_kernels()

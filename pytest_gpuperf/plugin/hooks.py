@@ -6,7 +6,6 @@ it travels with the test's report to the controller, the only one that writes fi
 
 from __future__ import annotations
 
-import sys
 import warnings
 from collections.abc import Callable, Generator, Sequence
 from contextlib import nullcontext
@@ -31,8 +30,7 @@ if TYPE_CHECKING:
 _SESSION: pytest.StashKey[Session] = pytest.StashKey()
 _FIXTURE: pytest.StashKey[GpuPerf] = pytest.StashKey()
 _REFUSAL: pytest.StashKey[BaseException] = pytest.StashKey()
-"""What keeps the tests of a worker from running, or those after one that lost the GPU: they say it.
-"""
+"""What keeps the tests of a worker from running: they say it."""
 _EXCUSED: pytest.StashKey[bool] = pytest.StashKey()
 """Whether nobody asks what a test has measured: its hardware is not there, or it has failed."""
 
@@ -273,8 +271,6 @@ def pytest_runtest_makereport(
             call.excinfo = _without_us(call.excinfo)
         said = _message(item, call.excinfo)
     report = yield
-    if call.when == "teardown":
-        _lose_gpu(item)
     if report.failed:
         item.stash[_EXCUSED] = True
     if call.when == "teardown" and not item.stash.get(_EXCUSED, False):
@@ -311,24 +307,6 @@ def pytest_runtest_makereport(
 
         report.__dict__["gpuperf_skipped"] = TEST_FAILED
     return report
-
-
-def _lose_gpu(item: pytest.Item) -> None:
-    """Has all tests of ours say it that come after one in which this process has lost its GPU."""
-    session, stash = item.config.stash[_SESSION], item.config.stash
-    torch: Any = sys.modules.get("torch")
-    if torch is None or "instrument" not in session.__dict__ or _REFUSAL in stash:
-        return  # nobody measures here, or it was said
-    if session.instrument.torch_device == "cuda" and torch.cuda.is_initialized():
-        try:
-            torch.cuda.synchronize()
-        except RuntimeError as error:
-            told = f"{error}".split("\n")[0]
-            stash[_REFUSAL] = pytest.fail.Exception(
-                f"gpuperf: this process lost its GPU in {item.nodeid}: {told}. No test can use it "
-                "after that one: mend it, or leave it out",
-                pytrace=False,
-            )
 
 
 def _without_us(raised: pytest.ExceptionInfo[BaseException]) -> pytest.ExceptionInfo[BaseException]:
@@ -427,7 +405,7 @@ class _Gatherer:
         if texts or refusal:
             ledger = self._gathered()
             ledger.collected = self._found
-            ledger.locate(report.nodeid, *report.location[:2], _spared(report))
+            ledger.locate(report.nodeid, *report.location[:2])
             told = report.__dict__.get("gpuperf_told", False)
             ledger.add(texts, refusal, failed=report.failed, told=told)
             quiet = self._session.config.get_verbosity() <= 0
@@ -513,16 +491,6 @@ def _shorten(report: pytest.TestReport, lines: Sequence[str]) -> None:
     if lines and chain:
         traceback, _, _ = chain[-1]
         traceback.reprentries[-1].lines[:] = lines
-
-
-def _spared(report: pytest.TestReport) -> str:
-    """Why the test has not failed, whatever it measured; "" where it has."""
-    if report.failed:
-        return ""
-    if hasattr(report, "wasxfail"):
-        reason = report.wasxfail.removeprefix("reason: ")
-        return f"expected to fail: {reason}" if reason else "expected to fail"
-    return "the test has not failed"
 
 
 def _prepare(session: Session, items: list[pytest.Item]) -> None:

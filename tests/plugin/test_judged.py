@@ -109,7 +109,7 @@ def test_what_lacks_a_verdict_is_counted_and_fails_where_one_is_required(
     assert result.parseoutcomes().get("failed", 0) == 0
     assert last_lines(result)[-1].startswith(line)
     report = (a100.root / "report.md").read_text(encoding="utf-8")
-    assert f"judged: 0 of 1 measurement; 1 {lacks}" in report.replace("\\", "")
+    assert line in report.replace("\\", "")
     assert ("gpuperf.judged", value) in properties(a100, "test_step")
     result = a100.run(*flags, REQUIRED)
     assert result.ret == pytest.ExitCode.TESTS_FAILED

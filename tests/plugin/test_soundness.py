@@ -6,7 +6,6 @@ import json
 
 import pytest
 
-from tests.plugin import scripted
 from tests.plugin.projects import Project
 
 CPU = ("--gpu-arch=cpu", "--gpuperf-missing=warn")
@@ -105,59 +104,6 @@ def test_a_step_that_measures_fails_and_the_next_test_is_measured(project: Proje
     )
     assert "Traceback" not in str(result.stdout)
     assert [m.name for m in project.saved().measurements] == ["one", "two"]
-
-
-LOST = """
-    import sys
-    from types import SimpleNamespace
-
-    from {scripted} import ScriptedCollector
-
-    ScriptedCollector.torch_device = "cuda"
-
-
-    def asserts():  # a kernel's, which the host hears of later
-        def synchronize():
-            raise RuntimeError("CUDA error: device-side assert triggered\\nSearch for it")
-
-        cuda = SimpleNamespace(is_initialized=lambda: True, synchronize=synchronize)
-        sys.modules["torch"] = SimpleNamespace(cuda=cuda)
-"""
-
-
-@pytest.mark.parametrize("fails", [True, False])
-def test_a_gpu_that_one_test_has_lost_is_said_by_those_after_it(
-    project: Project, fails: bool
-) -> None:
-    """Also where that one has passed before its kernel failed, and measures nothing itself."""
-    project.device()
-    project.conftest(LOST.format(scripted=scripted.__name__))
-    project.tests(
-        f"""
-    def test_before(gpuperf):
-        gpuperf.measure(lambda: None)
-
-    def test_asserts():
-        import conftest
-        conftest.asserts()
-        assert not {fails}
-
-    def test_plain():
-        pass
-
-    def test_after(gpuperf):
-        raise RuntimeError("CUDA error: device-side assert triggered")
-
-    def test_last(gpuperf):
-        raise RuntimeError("CUDA error: device-side assert triggered")
-"""
-    )
-    result = project.run_apart("--gpuperf-no-judge")
-    result.assert_outcomes(passed=3 - fails, failed=int(fails), errors=2)
-    lost = "gpuperf: this process lost its GPU in test_steps.py::test_asserts: CUDA error: device-"
-    said = [line for line in result.outlines if line.startswith(f"{lost}side assert triggered.")]
-    assert len(said) == 2
-    assert ("RuntimeError" in str(result.stdout)) is False
 
 
 def test_what_a_step_does_elsewhere_is_refused_or_said(project: Project) -> None:

@@ -212,7 +212,7 @@ def overview(
     tones = {row.tone for row in rows} | {tone for _, tone in expected if tone == "bad"}
     tone = next((t for t in ("bad", "doubtful", "good") if t in tones), "")
     measured = [subject.result for subject in subjects]
-    judged = view.coverage(measured)
+    judged = view.totals(measured)
     worst = next((r for r in view.worst_first(run.results()) if view.reasons(r)), None)
     return Overview(
         headline=view.headline(run),
@@ -221,7 +221,7 @@ def overview(
         tone="bad" if run.unfinished else tone if rows else "doubtful",
         about=tuple(_about(run, measured)),
         totals=tuple(_totals(rows, run)),
-        judged=judged if ";" in judged else "",
+        judged=judged if "not judged" in judged else "",
         rows=tuple(rows),
         expected=tuple(expected),
         notes=tuple(dict.fromkeys(_notes(run, subjects))),
