@@ -151,7 +151,7 @@ class PairState:
     @property
     def slower(self) -> list[Key]:
         """What regressed, or failed otherwise."""
-        return [key for key, result in self.results.items() if is_slower(result)]
+        return [key for key, result in self.results.items() if result.outcome in FAULTS]
 
     @property
     def outcomes(self) -> set[Outcome]:
@@ -397,11 +397,6 @@ def _check_device(old: Measurement, new: Measurement) -> None:
             f"A and B were measured on two devices, {named}: have both see the same one, "
             "for example by CUDA_VISIBLE_DEVICES"
         )
-
-
-def is_slower(result: Result) -> bool:
-    """Whether it regressed, or failed otherwise."""
-    return any(verdict.outcome in FAULTS for verdict in result.verdicts)
 
 
 def is_undecided(result: Result) -> bool:

@@ -16,7 +16,7 @@ from pytest_gpuperf.judge.attribution import Naming, attribute
 from pytest_gpuperf.model.measurement import KernelTable, Measurement
 from pytest_gpuperf.model.result import Outcome, Result, Verdict
 from tests.examples import A100, TEST, measurement, verdict
-from tests.kernel_steps import counted, sited, slowed, table
+from tests.kernel_steps import sited, slowed, table
 
 NAMING = Naming(*kernel_families.NAMING)
 STEP = table(("conv", 900.0), ("add", 300.0), ("adam", 500.0))
@@ -89,7 +89,8 @@ def test_a_table_without_counters_counts_where_there_is_no_other(tmp_path: Path)
 def test_where_counters_are_refused_now_that_is_said_and_where_they_always_were_it_is_not(
     tmp_path: Path,
 ) -> None:
-    before, after = counted("tf32-core"), without_counters(counted("tf32-core-1"))
+    before = table(("conv", 900.0, 5e6), ("add", 300.0, 1e5))
+    after = without_counters(slowed(before, [1], 2))
     accepted(tmp_path, before)
     refused = attributed_of(tmp_path, judged(after))
     assert refused.attribution == attribute(after, before, NAMING)

@@ -161,12 +161,9 @@ def test_every_example_works_as_it_is_typed(
 @pytest.mark.parametrize(
     ("line", "ways"),
     [
-        ("gpuperf rec", {"record"}),
         ("gpuperf record --pro", {"--processes"}),
-        ("gpuperf ab main --python", {"--python-a", "--python-b"}),
         ("gpuperf export --format op", {"openmetrics"}),
         ("gpuperf report docs/runs/cpu", {"docs/runs/cpu-meddpm.json"}),
-        ("pytest --gpuperf-coll", {"--gpuperf-collector"}),
         ("pytest --gpuperf-missing ", {"fail", "warn", "record"}),
     ],
 )

@@ -128,12 +128,3 @@ def test_elsewhere_or_switched_off_or_without_measurements_nothing_is_told(
     nothing_is_told("test_plain.py")
     monkeypatch.setenv("GITHUB_ACTIONS", "false")
     nothing_is_told("--gpuperf-processes=1")
-
-
-def test_without_a_file_for_the_summary_there_are_annotations(
-    a100: Project, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("GITHUB_STEP_SUMMARY")
-    result = a100.run("--gpuperf-processes=1")
-    assert len(told(result)) == 1
-    assert "job summary" not in result.stdout.str()

@@ -106,7 +106,6 @@ def test_workers_have_gpus_of_their_own_share_them_and_are_replaced(
 @pytest.mark.parametrize(
     ("count", "step", "failed"),
     [
-        (1, "ME == 'gw0'", 1),
         # The first one in their place collects while the second dies.
         (2, "ME in ('gw0', 'gw1')", 2),
         # With all its tests collected, before the other has.
