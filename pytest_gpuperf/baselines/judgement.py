@@ -29,23 +29,9 @@ from pytest_gpuperf.judge.machine import kind_of
 from pytest_gpuperf.judge.stopping import next_look
 from pytest_gpuperf.judge.stragglers import stragglers
 from pytest_gpuperf.judge.upgrade import upgrades
-from pytest_gpuperf.judge.verdict import (
-    ABSENT,
-    TOO_FEW,
-    excludes_loss,
-    judge,
-    paired,
-    withheld,
-)
+from pytest_gpuperf.judge.verdict import ABSENT, TOO_FEW, excludes_loss, judge, paired, withheld
 from pytest_gpuperf.measure.device import guard
-from pytest_gpuperf.model.measurement import (
-    COMPILING,
-    STEP,
-    UNSEEN,
-    WALL,
-    KernelTable,
-    Measurement,
-)
+from pytest_gpuperf.model.measurement import COMPILING, STEP, UNSEEN, WALL, KernelTable, Measurement
 from pytest_gpuperf.model.metric import Metric
 from pytest_gpuperf.model.result import Attribution, Expectation, Outcome, Result, Verdict
 from pytest_gpuperf.storage.files import put_away, taken_out

@@ -20,12 +20,7 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
-from pytest_gpuperf.baselines.judgement import (
-    alarming,
-    fit_pairs,
-    judged_in_pairs,
-    surely_no_loss,
-)
+from pytest_gpuperf.baselines.judgement import alarming, fit_pairs, judged_in_pairs, surely_no_loss
 from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.catalogue.units import counted, duration
 from pytest_gpuperf.commands import complain, print_failure, say

@@ -17,14 +17,7 @@ from pytest_gpuperf.baselines.judgement import RECORDABLE
 from pytest_gpuperf.baselines.reference import forerunner
 from pytest_gpuperf.errors import GpuperfError
 from pytest_gpuperf.model.measurement import title_of
-from pytest_gpuperf.model.result import (
-    FAULTS,
-    TEST_FAILED,
-    Outcome,
-    Result,
-    Run,
-    Unfinished,
-)
+from pytest_gpuperf.model.result import FAULTS, TEST_FAILED, Outcome, Result, Run, Unfinished
 from pytest_gpuperf.report import github, interchange, view
 from pytest_gpuperf.report.text import failure
 from pytest_gpuperf.report.text.next_command import CommandContext

@@ -11,12 +11,7 @@ import pytest
 
 from pytest_gpuperf.errors import BadFile
 from pytest_gpuperf.judge.attribution import attribute
-from pytest_gpuperf.model.result import (
-    Attributed,
-    Outcome,
-    Result,
-    Run,
-)
+from pytest_gpuperf.model.result import Attributed, Outcome, Result, Run
 from pytest_gpuperf.model.settings import Settings
 from pytest_gpuperf.plugin.ledger import Ledger
 from pytest_gpuperf.plugin.session import context_of

@@ -15,11 +15,7 @@ from hypothesis import strategies as st
 
 from benchmarks import recorded
 from pytest_gpuperf.errors import BadFile, UsageFailure
-from pytest_gpuperf.model.measurement import (
-    Conditions,
-    Measurement,
-    Reading,
-)
+from pytest_gpuperf.model.measurement import Conditions, Measurement, Reading
 from pytest_gpuperf.model.result import Expectation, Outcome, Run
 from pytest_gpuperf.storage import files, run_files
 from tests import strategies
