@@ -257,13 +257,13 @@ def _migrate(file: Path) -> bool:
     Call while its folder is held. Whoever is killed at it leaves the old one, or the new one.
     """
     try:
-        text = files.read_bytes(file).decode(errors="replace")
+        text = files.decoded(files.read_bytes(file), file, _RESTORE)
     except FileNotFoundError:
         return False
     plain = files.parse_yaml(text, file, _RESTORE)
-    known = baseline_files.load(file) if schema_1.is_written_so(plain) else None
-    if known is None or not schema_1.is_written_so(plain):
+    if not schema_1.is_written_so(plain):
         return False
+    known = baseline_files.parsed(file, text)
     kernels = file.with_name(file.stem + schema_1.SUFFIX)
     tables = files.read_json(kernels, _RESTORE) if kernels.exists() else {}
     data: list[Content] = []

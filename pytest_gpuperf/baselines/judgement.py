@@ -29,23 +29,9 @@ from pytest_gpuperf.judge.machine import kind_of
 from pytest_gpuperf.judge.stopping import next_look
 from pytest_gpuperf.judge.stragglers import stragglers
 from pytest_gpuperf.judge.upgrade import upgrades
-from pytest_gpuperf.judge.verdict import (
-    ABSENT,
-    TOO_FEW,
-    excludes_loss,
-    judge,
-    paired,
-    withheld,
-)
+from pytest_gpuperf.judge.verdict import ABSENT, TOO_FEW, excludes_loss, judge, paired, withheld
 from pytest_gpuperf.measure.device import guard
-from pytest_gpuperf.model.measurement import (
-    COMPILING,
-    STEP,
-    UNSEEN,
-    WALL,
-    KernelTable,
-    Measurement,
-)
+from pytest_gpuperf.model.measurement import COMPILING, STEP, UNSEEN, WALL, KernelTable, Measurement
 from pytest_gpuperf.model.metric import Metric
 from pytest_gpuperf.model.result import Attribution, Expectation, Outcome, Result, Verdict
 from pytest_gpuperf.storage.files import put_away, taken_out
@@ -157,18 +143,17 @@ class Judging:
         self,
         first: Processes,
         baseline: Baseline,
-        tolerance: Mapping[str, str],
         limit: Mapping[str, object],
         meanwhile: Callable[[], object] | None = None,
     ) -> Result:
         """Looks at `first`, and at more of fresh processes until the test is settled.
 
-        `tolerance` is what the test has beyond the baseline's, `limit` what it expects besides,
-        both by metric as they were written. A process that fails ends it; the notes say why.
+        `limit` is what the test expects besides, by metric as it was written. A process that fails
+        ends it; the notes say why.
         `meanwhile` is called, once at most, where a first look says that the test may have got
         worse: the processes that are to confirm it start beside that.
         """
-        result = _look(first, baseline, tolerance, limit)
+        result = _look(first, baseline, limit)
         while self._replicas is not None:
             said: list[Verdict | Expectation] = [*result.verdicts, *result.expectations]
             wanted = next_look(said, len(result.measurements), self._settings.processes)
@@ -180,7 +165,7 @@ class Judging:
                 processes = self._processes(self._replicas, first, wanted, meanwhile)
             except MeasurementError as error:
                 return _not_looked_again(result, error)
-            result, meanwhile = _look(processes, baseline, tolerance, limit), None
+            result, meanwhile = _look(processes, baseline, limit), None
         return _raced(result, baseline)
 
     def keep(self, measurements: Processes) -> None:
@@ -271,11 +256,6 @@ class Judging:
         return (own, *replicas.measurements(own.test, own.name, wanted - 1, meanwhile))
 
 
-def tolerated(baseline: Baseline, marker: Mapping[str, str]) -> dict[str, str]:
-    """What is tolerated of a test, by metric: by its marker, and else by its suite's baseline."""
-    return {**baseline.tolerance, **marker}
-
-
 def verdicts(
     measurements: Sequence[Measurement],
     baseline: Baseline,
@@ -286,7 +266,7 @@ def verdicts(
     `tolerance` is what the test has beyond the baseline's. Nothing is judged where the device was
     unfit.
     """
-    tolerances = tolerated(baseline, tolerance)
+    tolerances = {**baseline.tolerance, **tolerance}
     judged = judge(measurements, baseline.reference, catalogue().metrics, tolerances)
     complaints = _complaints(measurements)
     return withheld(judged, complaints) if complaints else judged
@@ -325,7 +305,7 @@ def judged_in_pairs(pairs: Sequence[tuple[Measurement, Measurement]]) -> Result:
 
     Each pair is the old revision's measurement and the new one's. Pairs during which the device was
     unfit are left out; where there is no other, nothing is judged. The tolerance is the new
-    revision's (`tolerated`), and what the change comes from is said where both have kernel tables.
+    revision's, and what the change comes from is said where both have kernel tables.
     """
     fit = [pair for pair in pairs if not _complaints(pair)]
     measured, reference = paired(fit or pairs)
@@ -539,15 +519,10 @@ def _has_baseline(result: Result) -> bool:
     return any(v.outcome is Outcome.UNFIT and v.baseline is not None for v in result.verdicts)
 
 
-def _look(
-    measurements: Processes,
-    baseline: Baseline,
-    tolerance: Mapping[str, str],
-    limit: Mapping[str, object],
-) -> Result:
+def _look(measurements: Processes, baseline: Baseline, limit: Mapping[str, object]) -> Result:
     """One look at all of these processes."""
     first = measurements[0]
-    said = verdicts(measurements, baseline, tolerance)
+    said = verdicts(measurements, baseline, first.tolerance)
     result = Result(first.test, first.name, measurements, said, judged_by=baseline.judged_by)
     if not limit or _complaints(measurements):
         return result

@@ -16,12 +16,7 @@ from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.catalogue.units import moved
 from pytest_gpuperf.judge.drift import Drift, Recorded, drifts
 from pytest_gpuperf.judge.interval import centre, medians
-from pytest_gpuperf.judge.noise import (
-    PRIOR_WEIGHT,
-    Variance,
-    on_judged_scale,
-    outliers,
-)
+from pytest_gpuperf.judge.noise import PRIOR_WEIGHT, Variance, on_judged_scale, outliers
 from pytest_gpuperf.judge.tolerance import is_judged, tolerance_for
 from pytest_gpuperf.judge.verdict import samples_by_phase
 from pytest_gpuperf.measure.device import guard

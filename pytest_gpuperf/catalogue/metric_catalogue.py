@@ -68,7 +68,7 @@ class Catalogue:
                 f'no set and no metric is named "{name}".{close} '
                 f"Sets are {', '.join(self.sets)}; `gpuperf metrics` lists the metrics"
             )
-        if not known.chosen:
+        if not (known.traced or known.hardware):
             raise UsageFailure(
                 f'"{name}" is no hardware counter, so it cannot be chosen: where it exists, it is '
                 "always measured. Leave it out"

@@ -24,7 +24,6 @@ from pytest_gpuperf.commands.interleaved import (
     check_limits,
     device_held,
     ended_by_sigterm,
-    is_slower,
     is_undecided,
 )
 from pytest_gpuperf.commands.worktrees import Repository, Tree, repository, worktrees
@@ -145,7 +144,7 @@ def conclude(trial: Interleaved, options: argparse.Namespace) -> int:
     context = CommandContext(trial.command, paired=True)
     width = terminal_width()
     results = view.worst_first(pairs.results.values())
-    slower = [result for result in results if is_slower(result)]
+    slower = [result for result in results if result.outcome in FAULTS]
     for result in slower:
         failing = [entry for entry in result.said if entry.outcome in FAULTS]
         say("", *failure(result, failing, context, width).split("\n"))

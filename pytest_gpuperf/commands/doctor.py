@@ -57,23 +57,12 @@ def _check_lines(answers: Iterable[Check]) -> Iterator[str]:
 
 
 def _machine_lines(machine: Machine) -> Iterator[str]:
-    """What the driver says of the GPU; what it does not say is left out."""
+    """What the driver says of the GPU, by the names that runs have; the rest is left out."""
     yield ""
     yield "This GPU beyond its name:"
-    for name, value in (
-        ("VBIOS", machine.vbios),
-        ("board", machine.board_part),
-        ("InfoROM", machine.inforom),
-        ("memory", _number(machine.memory_bytes, "{:,} bytes")),
-        ("ECC", _switch(machine.ecc)),
-        ("MIG", _switch(machine.mig)),
-        ("power limit", _number(machine.enforced_power_limit_watts, "{:g} W")),
-        ("by default", _number(machine.power_limit_watts, "{:g} W")),
-        ("PCIe", _number(machine.pcie_generation, "generation {}")),
-        ("lanes", _number(machine.pcie_width, "{}")),
-    ):
-        if value:
-            yield f"  {name:12}  {value}"
+    for name, value in asdict(machine).items():
+        if value not in (None, "", ()):
+            yield f"  {name:26}  {value}"
 
 
 def _canary_lines(read: Canary) -> Iterator[str]:
@@ -83,11 +72,3 @@ def _canary_lines(read: Canary) -> Iterator[str]:
         yield f"  {name:18} {value:16,.3f}  +- {read.spreads[name]:.3%}"
     if read.obstacle:
         yield f"  not read: {read.obstacle}"
-
-
-def _number(value: float | None, pattern: str) -> str:
-    return "" if value is None else pattern.format(value)
-
-
-def _switch(is_on: bool | None) -> str:
-    return "" if is_on is None else "on" if is_on else "off"

@@ -1,8 +1,7 @@
 """The flags that several commands have, each declared and read here.
 
 Which baselines is `--baselines DIR`; what is printed is `--format FORMAT`, and what is written is
-`--output FILE`, of the format that its suffix names. What they were called before still works, and
-no help says so.
+`--output FILE`, of the format that its suffix names.
 """
 
 from __future__ import annotations
@@ -20,10 +19,7 @@ TEXT, JSON, MARKDOWN = "text", "json", "markdown"
 
 
 def add_baselines(parser: argparse.ArgumentParser, purpose: str | None = None) -> None:
-    """`--baselines`: where they are; without a `purpose` those of the project.
-
-    As argparse takes the beginnings of flags, `--baseline` is the same.
-    """
+    """`--baselines`: where they are; without a `purpose` those of the project."""
     default = f"folder of the baselines; default: {BASELINES} in the current project"
     parser.add_argument("--baselines", type=Path, metavar="DIR", help=purpose or default)
 
@@ -88,9 +84,6 @@ def add_format(parser: argparse.ArgumentParser, formats: Sequence[str]) -> None:
     parser.add_argument(
         "--format", choices=formats, default=formats[0], help=f"default: {formats[0]}"
     )
-    parser.add_argument(
-        "--json", dest="format", action="store_const", const=JSON, help=argparse.SUPPRESS
-    )
 
 
 def add_outputs(parser: argparse.ArgumentParser, purpose: str) -> None:
@@ -103,9 +96,6 @@ def add_outputs(parser: argparse.ArgumentParser, purpose: str) -> None:
         default=[],
         metavar="FILE",
         help=f"{purpose}; repeatable",
-    )
-    parser.add_argument(
-        "--report", dest="outputs", type=Path, action="append", help=argparse.SUPPRESS
     )
 
 

@@ -20,12 +20,7 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
-from pytest_gpuperf.baselines.judgement import (
-    alarming,
-    fit_pairs,
-    judged_in_pairs,
-    surely_no_loss,
-)
+from pytest_gpuperf.baselines.judgement import alarming, fit_pairs, judged_in_pairs, surely_no_loss
 from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.catalogue.units import counted, duration
 from pytest_gpuperf.commands import complain, print_failure, say
@@ -151,7 +146,7 @@ class PairState:
     @property
     def slower(self) -> list[Key]:
         """What regressed, or failed otherwise."""
-        return [key for key, result in self.results.items() if is_slower(result)]
+        return [key for key, result in self.results.items() if result.outcome in FAULTS]
 
     @property
     def outcomes(self) -> set[Outcome]:
@@ -397,11 +392,6 @@ def _check_device(old: Measurement, new: Measurement) -> None:
             f"A and B were measured on two devices, {named}: have both see the same one, "
             "for example by CUDA_VISIBLE_DEVICES"
         )
-
-
-def is_slower(result: Result) -> bool:
-    """Whether it regressed, or failed otherwise."""
-    return any(verdict.outcome in FAULTS for verdict in result.verdicts)
 
 
 def is_undecided(result: Result) -> bool:

@@ -55,7 +55,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--new-origin",
-        "--new-anchor",
         action="store_true",
         help="measure creep from these samples on, not from the first accepted ones",
     )

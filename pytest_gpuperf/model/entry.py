@@ -7,13 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 
-from pytest_gpuperf.model.measurement import (
-    CHECKED,
-    KernelTable,
-    Machine,
-    Scalar,
-    checked,
-)
+from pytest_gpuperf.model.measurement import CHECKED, KernelTable, Machine, Scalar, checked
 
 
 @dataclass(frozen=True, slots=True)

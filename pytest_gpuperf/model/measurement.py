@@ -6,7 +6,8 @@ Nothing here reads a file or knows pytest. The classes are plain dataclasses;
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from math import fsum
 
@@ -413,34 +414,26 @@ def title_of(test: str, name: str = STEP) -> str:
 
 
 def titles(tests: Iterable[tuple[str, str]]) -> dict[tuple[str, str], str]:
-    """What people call each of these tests and names: `title_of`, or more where two are called so.
+    """What people call each of these tests and names, so that no two are called the same.
 
-    That is the file, and as many of its folders as tell them apart: "test_a.py::test_step".
+    `title_of`, or that behind the file's name, "test_a.py::test_step", or else the whole node id.
     """
-    alike: dict[str, list[tuple[str, str]]] = {}
-    for key in dict.fromkeys(tests):
-        alike.setdefault(title_of(*key), []).append(key)
-    return {
-        key: title
-        for plain, keys in alike.items()
-        for key, title in zip(keys, _told_apart(plain, keys), strict=True)
-    }
+    left = dict.fromkeys(tests)
+    called: dict[tuple[str, str], str] = {}
+    for way in (title_of, _in_file, _in_folder):
+        said = {key: way(*key) for key in left}
+        alike = Counter(said.values())
+        called |= said
+        left = dict.fromkeys(key for key, title in said.items() if alike[title] > 1)
+    return called
 
 
-def _told_apart(title: str, keys: Sequence[tuple[str, str]]) -> list[str]:
-    if len(keys) == 1:
-        return [title]
-    most = max(test.split("[")[0].count("/") for test, _ in keys) + 1
-    said: list[str] = []
-    for folders in range(most):
-        said = [_with_file(test, name, folders) for test, name in keys]
-        if len({*said}) == len(keys):
-            break
-    return said
-
-
-def _with_file(test: str, name: str, folders: int) -> str:
-    """A node id with so many of its file's folders, the last ones."""
+def _in_file(test: str, name: str) -> str:
+    """A test with its file, without folders."""
     file, colons, rest = test.partition("::")
-    whole = "/".join(file.split("/")[-1 - folders :]) + colons + rest
-    return whole if name == STEP else f"{whole}, {name}"
+    return _in_folder(file.rpartition("/")[2] + colons + rest, name)
+
+
+def _in_folder(test: str, name: str) -> str:
+    """A test by its whole node id."""
+    return test if name == STEP else f"{test}, {name}"

@@ -56,11 +56,6 @@ class Metric:
     of_gpu: bool = False
     """Of what is neither counted by hardware nor traced: a CPU has none."""
 
-    @property
-    def chosen(self) -> bool:
-        """Whether it is measured only where asked for; others always are, where they exist."""
-        return self.traced or bool(self.hardware)
-
     def hardware_name(self, arch: str) -> str | None:
         """NVIDIA's name for this metric on `arch`, or None where it does not exist."""
         return self.hardware.get(arch, self.hardware.get("default")) or None

@@ -9,12 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from pytest_gpuperf.model.measurement import (
-    CHECKED,
-    STEP,
-    Measurement,
-    checked,
-)
+from pytest_gpuperf.model.measurement import CHECKED, STEP, Measurement, checked
 
 
 class Outcome(str, Enum):
@@ -552,7 +547,8 @@ class Result:
     def said(self) -> tuple[Verdict | Expectation, ...]:
         """The verdicts on the whole step and all expectations, the worst first."""
         step = [verdict for verdict in self.verdicts if verdict.phase == STEP]
-        return tuple(sorted((*step, *self.expectations), key=_rank))
+        every: tuple[Verdict | Expectation, ...] = (*step, *self.expectations)
+        return tuple(sorted(every, key=lambda entry: WORST_FIRST.index(entry.outcome)))
 
     @property
     def outcome(self) -> Outcome | None:
@@ -562,10 +558,6 @@ class Result:
         """
         outcomes = (entry.outcome for entry in self.said)
         return next((one for one in outcomes if one is not Outcome.KERNELS_CHANGED), None)
-
-
-def _rank(entry: Verdict | Expectation) -> int:
-    return WORST_FIRST.index(entry.outcome)
 
 
 @dataclass(frozen=True, slots=True)

@@ -332,7 +332,7 @@ class GpuPerf:
     def _judged(self, measurer: Measurer, subject: Subject, work: Work, plan: Plan) -> Measurement:
         """What is measured of `subject`, once it is judged; fails or skips the test."""
         unsound = ""
-        with self._session.display.of(_title(subject)):
+        with self._session.display.of(title_of(subject.test, subject.name)):
             try:
                 result = self._result(measurer, subject, work, plan)
             except (CountersUnavailable, UnsoundStep) as error:
@@ -457,9 +457,7 @@ class GpuPerf:
         if baseline is not None and self._settings.judge:
             # By then the counts of a regression's kernels are there, and else nobody wants them.
             meanwhile = with_kernels if self._settings.kernels == "on-regression" else None
-            result = judging.settle(
-                measurements, baseline, traits.tolerance, traits.limit, meanwhile
-            )
+            result = judging.settle(measurements, baseline, traits.limit, meanwhile)
         first, *others = result.measurements
         if self._wants_kernels(result):
             first = with_kernels()
@@ -554,11 +552,3 @@ def _check_text(subject: Subject) -> None:
             f"{subject.test}: its suite, the folder or file that it is in, names the file of its "
             f"baselines, and {problem}. Nothing was measured: rename it"
         )
-
-
-def _title(subject: Subject) -> str:
-    """What is measured, in a few words: the test, its configuration, the measurement."""
-    test = title_of(subject.test)
-    named = subject.configuration in test or not subject.configuration
-    configured = test if named else f"{test} ({subject.configuration})"
-    return configured if subject.name == STEP else f"{configured}, {subject.name}"

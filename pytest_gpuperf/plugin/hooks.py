@@ -31,8 +31,7 @@ if TYPE_CHECKING:
 _SESSION: pytest.StashKey[Session] = pytest.StashKey()
 _FIXTURE: pytest.StashKey[GpuPerf] = pytest.StashKey()
 _REFUSAL: pytest.StashKey[BaseException] = pytest.StashKey()
-"""What keeps the tests of a worker from running, or those after one that lost the GPU: they say it.
-"""
+"""What keeps the tests of a worker from running, or those after one that lost the GPU."""
 _EXCUSED: pytest.StashKey[bool] = pytest.StashKey()
 """Whether nobody asks what a test has measured: its hardware is not there, or it has failed."""
 
@@ -427,7 +426,7 @@ class _Gatherer:
         if texts or refusal:
             ledger = self._gathered()
             ledger.collected = self._found
-            ledger.locate(report.nodeid, *report.location[:2], _spared(report))
+            ledger.locate(report.nodeid, *report.location[:2])
             told = report.__dict__.get("gpuperf_told", False)
             ledger.add(texts, refusal, failed=report.failed, told=told)
             quiet = self._session.config.get_verbosity() <= 0
@@ -513,16 +512,6 @@ def _shorten(report: pytest.TestReport, lines: Sequence[str]) -> None:
     if lines and chain:
         traceback, _, _ = chain[-1]
         traceback.reprentries[-1].lines[:] = lines
-
-
-def _spared(report: pytest.TestReport) -> str:
-    """Why the test has not failed, whatever it measured; "" where it has."""
-    if report.failed:
-        return ""
-    if hasattr(report, "wasxfail"):
-        reason = report.wasxfail.removeprefix("reason: ")
-        return f"expected to fail: {reason}" if reason else "expected to fail"
-    return "the test has not failed"
 
 
 def _prepare(session: Session, items: list[pytest.Item]) -> None:

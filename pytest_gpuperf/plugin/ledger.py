@@ -17,14 +17,7 @@ from pytest_gpuperf.baselines.judgement import RECORDABLE
 from pytest_gpuperf.baselines.reference import forerunner
 from pytest_gpuperf.errors import GpuperfError
 from pytest_gpuperf.model.measurement import title_of
-from pytest_gpuperf.model.result import (
-    FAULTS,
-    TEST_FAILED,
-    Outcome,
-    Result,
-    Run,
-    Unfinished,
-)
+from pytest_gpuperf.model.result import FAULTS, TEST_FAILED, Outcome, Result, Run, Unfinished
 from pytest_gpuperf.report import github, interchange, view
 from pytest_gpuperf.report.text import failure
 from pytest_gpuperf.report.text.next_command import CommandContext
@@ -42,9 +35,6 @@ from pytest_gpuperf.storage.files import (
 
 if TYPE_CHECKING:
     from pytest_gpuperf.model.settings import Settings
-
-_LOOKED_THROUGH = 10
-"""Earlier runs that are read to find one to compare a regression with."""
 
 _DRAFTS_S, _DRAFTS_SHARE = 1.0, 0.02
 """Drafts of the run take no more than so many seconds and this share of a session: they grow with
@@ -91,18 +81,13 @@ class Ledger:
         """Refusals that are a failing test's message."""
         self._notes: list[str] = []
         self._locations: dict[str, tuple[str, int | None]] = {}
-        self._spared: dict[str, str] = {}
         self._recorded: set[tuple[str, str]] = set()
         self._causes: dict[str, Result] = {}
         """What tests have failed for, and the first of them."""
 
-    def locate(self, test: str, file: str, line: int | None, spared: str = "") -> None:
-        """Notes where a test is written: its file, relative to the root, and its line from 0 on.
-
-        `spared` says why it did not fail, whatever it measured; "" for one that has failed.
-        """
+    def locate(self, test: str, file: str, line: int | None) -> None:
+        """Notes where a test is written: its file, relative to the root, and its line from 0 on."""
         self._locations[test] = (file, line)
-        self._spared[test] = spared
 
     def add(
         self,
@@ -199,9 +184,6 @@ class Ledger:
         `verbose`: with a table for every measurement and a row for every metric. `told`: what
         failing tests say was printed, as pytest's --tb asks for.
         """
-        if before := self._before():
-            runs = context.typed(before), context.typed(self._file)
-            context = replace(context, compared=runs)
         context = replace(context, recorded=frozenset(self._recorded))
         if self.saved and sum(result.outcome in FAULTS for result in self._results) > 1:
             # Once the worst is measured again, the newest run has that test alone.
@@ -296,19 +278,9 @@ class Ledger:
             test: actions.place(settings.root, *location)
             for test, location in self._locations.items()
         }
-        self.annotations += github.workflow_commands(run.results(), places, self._spared)
-
-    def _before(self) -> Path | None:
-        """The newest run in which the worst of what regressed now was judged, and had not."""
-        lost = [result for result in view.worst_first(self._results) if _regressed(result)]
-        if self.saved is None or not lost:
-            return None
-        files = sorted((self._settings.root / run_files.FOLDER).glob("*.json"), reverse=True)
-        for file in [file for file in files if file != self.saved][:_LOOKED_THROUGH]:
-            with suppress(GpuperfError):
-                if any(_without_regression(lost[0], r) for r in run_files.load(file).results()):
-                    return file
-        return None
+        failed = {kept.test for kept in self._kept if kept.failed}
+        spared = dict.fromkeys(self._locations.keys() - failed, "the test has not failed")
+        self.annotations += github.workflow_commands(run.results(), places, spared)
 
     def _record(self, run: Run) -> None:
         new = [
@@ -316,7 +288,7 @@ class Ledger:
             for result, kept in zip(self._results, self._kept, strict=True)
             if not kept.failed
             and any(verdict.reason in RECORDABLE for verdict in result.verdicts)
-            and not _regressed(result)
+            and not any(verdict.outcome is Outcome.REGRESSED for verdict in result.verdicts)
         ]
         measurements = [m for result in new for m in result.measurements]
         # One process is what there is. The log says so, by what it was forced over.
@@ -331,24 +303,3 @@ class Ledger:
             self._recorded.add((proposal.test, proposal.name))
             file = short(proposal.file, self._settings.root)
             self._notes.append(f"baseline recorded: {proposal.test} in {file}")
-
-
-def _regressed(result: Result) -> bool:
-    return any(verdict.outcome is Outcome.REGRESSED for verdict in result.verdicts)
-
-
-def _without_regression(now: Result, earlier: Result) -> bool:
-    """Whether the same was measured on such a device, and was judged to be no worse.
-
-    A recording is not judged, and its code may be as slow.
-    """
-    if (now.test, now.name) != (earlier.test, earlier.name):
-        return False
-    worse = any(entry.outcome in (*FAULTS, Outcome.INCONCLUSIVE) for entry in earlier.said)
-    if worse or judgement.unjudged_reason(earlier):
-        return False
-    return any(
-        m.workload == now.first.workload
-        and m.fingerprint.device.name == now.first.fingerprint.device.name
-        for m in earlier.measurements
-    )

@@ -134,10 +134,6 @@ class Follower:
         reporter: Any = self._config.pluginmanager.getplugin("terminalreporter")
         if reporter is not None:
             reporter._tw._file = io.StringIO()
-        option = self._config.option
-        if option.tbstyle == "auto":
-            # All of them may fail alike, in a function of a library's that is pages long.
-            option.tbstyle = "short"
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         """Says what cannot be collected here."""

@@ -139,7 +139,7 @@ def _head(results: Sequence[Result], run: Run, context: CommandContext) -> Itera
             yield from (f"{what[0].upper()}{what[1:]} {in_turn}", "")
     command = f": `{code(typed(run.command))}`" if run.command else ""
     yield from (f"Run of {cell(run.created)}{command}", "")
-    judged = view.coverage(results)
+    judged = view.totals(results)
     if judged:
         yield from (cell(judged), "")
 

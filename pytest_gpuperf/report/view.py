@@ -225,21 +225,6 @@ def totals(results: Sequence[Result], run: str = "", why: str = "") -> str:
     return ", ".join(parts) + (f"; run {run}" if run else "")
 
 
-def coverage(results: Iterable[Result], why: str = "") -> str:
-    """How many of how many measurements were judged, and why the others were not.
-
-    As in "judged: 34 of 36 measurements; 1 device unfit: throttled, 1 no baseline". `why` says why
-    nothing was compared, where that is known. "" without a measurement.
-    """
-    every = lacking(results)
-    if not every:
-        return ""
-    judged, left = sum(lack is None for _, lack in every), _unjudged(every, why)
-    if not left:
-        return f"judged: all {judged} measurements" if judged > 1 else "judged: the one measurement"
-    return f"judged: {judged} of {counted(len(every), 'measurement')}; {', '.join(left)}"
-
-
 def _unjudged(every: Sequence[tuple[Result, Unjudged | None]], why: str) -> list[str]:
     """How many were not judged for each reason: "1 device unfit: throttled", "2 no baseline"."""
     parts = []

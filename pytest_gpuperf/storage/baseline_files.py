@@ -102,8 +102,16 @@ def load_for(folder: Path, device: Device, suite: str) -> BaselineFile | None:
     """
     file = path_for(folder, device, suite)
     loaded = load(file)
-    if loaded is not None:
-        check_place(loaded, device, suite, file, _REMEDY)
+    if loaded is None:
+        return None
+    for entry, inside, wanted in (
+        ("arch", loaded.arch, device.arch),
+        ("device", loaded.device, device.name),
+        ("suite", loaded.suite, suite),
+    ):
+        if inside != wanted:
+            problem = f'"{inside}", in a file that lies where those of "{wanted}" belong'
+            raise BadFile(file, entry, problem, _REMEDY)
     return loaded
 
 
@@ -118,18 +126,6 @@ def load(file: Path) -> BaselineFile | None:
         return parsed(file, files.decoded(files.read_bytes(file), file, _REMEDY))
     except FileNotFoundError:
         return None
-
-
-def check_place(loaded: BaselineFile, device: Device, suite: str, file: Path, remedy: str) -> None:
-    """Raises BadFile for a file of another device or suite that lies where this one's belongs."""
-    for entry, inside, wanted in (
-        ("arch", loaded.arch, device.arch),
-        ("device", loaded.device, device.name),
-        ("suite", loaded.suite, suite),
-    ):
-        if inside != wanted:
-            problem = f'"{inside}", in a file that lies where those of "{wanted}" belong'
-            raise BadFile(file, entry, problem, remedy)
 
 
 def save(baselines: BaselineFile, file: Path) -> None:

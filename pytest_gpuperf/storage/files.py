@@ -313,7 +313,6 @@ def write_atomically(file: Path, content: str | bytes) -> None:
                 stream.write(data)
                 stream.flush()
                 os.fsync(stream.fileno())
-            temporary.chmod(0o666 & ~_umask())
             temporary.replace(file)
     except OSError as error:
         raise UsageFailure(f"{file}: cannot be written ({error.strerror})") from error
@@ -433,12 +432,6 @@ def reserved(file: Path) -> Iterator[None]:
                 "another file"
             )
         yield
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def name_problem(name: str) -> str:

@@ -21,13 +21,7 @@ from pytest_gpuperf.baselines.objections import NEW_ORIGIN
 from pytest_gpuperf.errors import BadFile, UsageFailure
 from pytest_gpuperf.measure.device import nvml
 from pytest_gpuperf.model.entry import Accepted, BaselineFile, Entry, Processes
-from pytest_gpuperf.model.measurement import (
-    STEP,
-    Conditions,
-    KernelTable,
-    Measurement,
-    Reading,
-)
+from pytest_gpuperf.model.measurement import STEP, Conditions, KernelTable, Measurement, Reading
 from pytest_gpuperf.storage import baseline_files, data_files, run_files
 from tests import ROOT
 from tests.corruption import refusal

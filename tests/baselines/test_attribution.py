@@ -13,10 +13,11 @@ from pytest_gpuperf.baselines.acceptance import AcceptanceRequest
 from pytest_gpuperf.baselines.reference import baseline_of
 from pytest_gpuperf.catalogue import kernel_families
 from pytest_gpuperf.judge.attribution import Naming, attribute
-from pytest_gpuperf.model.measurement import KernelTable, Measurement
+from pytest_gpuperf.judge.upgrade import upgrades
+from pytest_gpuperf.model.measurement import CallSite, KernelTable, Measurement
 from pytest_gpuperf.model.result import Outcome, Result, Verdict
 from tests.examples import A100, TEST, measurement, verdict
-from tests.kernel_steps import counted, sited, slowed, table
+from tests.kernel_steps import sited, slowed, table
 
 NAMING = Naming(*kernel_families.NAMING)
 STEP = table(("conv", 900.0), ("add", 300.0), ("adam", 500.0))
@@ -89,7 +90,8 @@ def test_a_table_without_counters_counts_where_there_is_no_other(tmp_path: Path)
 def test_where_counters_are_refused_now_that_is_said_and_where_they_always_were_it_is_not(
     tmp_path: Path,
 ) -> None:
-    before, after = counted("tf32-core"), without_counters(counted("tf32-core-1"))
+    before = table(("conv", 900.0, 5e6), ("add", 300.0, 1e5))
+    after = without_counters(slowed(before, [1], 2))
     accepted(tmp_path, before)
     refused = attributed_of(tmp_path, judged(after))
     assert refused.attribution == attribute(after, before, NAMING)
@@ -145,6 +147,20 @@ def test_software_of_another_version_is_said_where_something_changed(tmp_path: P
         measured = (measurement(software=new),)
         result = Result(TEST, "step", measured, (verdict(outcome=outcome),))
         assert attributed_of(tmp_path, result).notes == notes
+
+
+def test_a_library_whose_code_the_step_does_not_call_is_no_upgrade() -> None:
+    def calling(*libraries: str) -> list[KernelTable]:
+        sites = (CallSite("a.py:1", "step", libraries=libraries),)
+        return [replace(STEP, sites=sites, site_of=(0,) * len(STEP.launches))]
+
+    versions = {"lossy": "1", "torch": "1"}, {"lossy": "2", "torch": "2"}
+    for old, new, named in (
+        (calling(), calling("lossy"), ["lossy", "torch"]),
+        (calling(), calling(), ["torch"]),
+        ([], calling(), ["lossy", "torch"]),
+    ):
+        assert [one.package for one in upgrades(*versions, old, new)] == named
 
 
 def test_a_cpu_that_waits_far_longer_is_hinted_at_where_the_counts_stayed(tmp_path: Path) -> None:

@@ -111,7 +111,8 @@ def settled(
     """What came of a process and such further ones, and how many of these were asked for."""
     replicas = ScriptedReplicas({TEST: further})
     judging = Judging(settings, replicas)
-    judged = judging.settle((first,), judging.baseline(first), tolerance or {}, limit or {})
+    first = replace(first, tolerance=tolerance or {})
+    judged = judging.settle((first,), judging.baseline(first), limit or {})
     assert {asked[:2] for asked in replicas.asked} <= {(TEST, "step")}
     return judged, [count for _, _, count in replicas.asked]
 
@@ -181,7 +182,7 @@ def test_what_a_regression_needs_is_taken_once_while_its_processes_start(
     counted: list[int] = []
     judging = Judging(settings, ScriptedReplicas({TEST: further}))
     measured = process(first)
-    judging.settle((measured,), judging.baseline(measured), {}, {}, lambda: counted.append(1))
+    judging.settle((measured,), judging.baseline(measured), {}, lambda: counted.append(1))
     assert len(counted) == taken
 
 
@@ -219,7 +220,7 @@ def test_another_algorithm_for_the_same_work_is_the_reason_of_what_is_inconclusi
     accept(settings, *QUIET)
     replicas = ScriptedReplicas({TEST: TWO_KINDS}, further)
     judging, first = Judging(settings, replicas), replace(process(SLOW), launched={FAST: "a"})
-    judged = judging.settle((first,), judging.baseline(first), {}, {})
+    judged = judging.settle((first,), judging.baseline(first), {})
     assert cycles(judged)[1] == outcome
     assert [said in note for note in judged.notes] == [True] * bool(said)
 

@@ -293,19 +293,6 @@ def test_in_a_folder_below_it_runs_there(
     assert {one.folder.parts[-2:] for one in processes.started} == {("packages", "one")}
 
 
-def test_tests_that_only_one_side_has_are_listed(
-    processes: Scripted, folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    processes.tests = {"a": (ONE, TWO), "b": (ONE, f"{ONE}_new")}
-    assert ab("main", "--", "tests") == OK
-    said = capsys.readouterr().out
-    assert "test_two: only in main\ntest_one_new: only in the working tree\n" in said
-    assert kept(folder, "b").skipped == {
-        TWO: "only in main",
-        f"{ONE}_new": "only in the working tree",
-    }
-
-
 def test_what_one_side_removed_skips_or_fails_stands_first_in_the_comment(
     processes: Scripted, folder: Path
 ) -> None:

@@ -59,11 +59,6 @@ def kernels_of(test: str, file: Path = FILE) -> bool:
     return data_files.load(file, entry.data, "").kernels == table(("conv", 900.0))
 
 
-def touch(file: str) -> None:
-    Path(file).parent.mkdir(parents=True)
-    Path(file).touch()
-
-
 # What there is
 
 
@@ -134,6 +129,11 @@ def test_what_is_not_there_or_would_be_written_over_is_refused(
 # Gone
 
 
+def touch(file: str) -> None:
+    Path(file).parent.mkdir(parents=True)
+    Path(file).touch()
+
+
 def test_a_test_is_gone_with_its_file_or_where_that_was_collected_without_it() -> None:
     touch(A)
     for test, collected, gone in (
@@ -146,75 +146,65 @@ def test_a_test_is_gone_with_its_file_or_where_that_was_collected_without_it() -
         assert reference.is_gone(test, collected, Path.cwd()) is gone, (test, collected)
 
 
+C, D = "suites/unet/c.py", "suites/unet/d.py"
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "new", "old"),
+    [
+        ([f"{C}::test_old"], [f"{C}::test_new"], f"{C}::test_new", f"{C}::test_old"),
+        # Parameters tell, and names in a file that was moved.
+        (
+            [f"{C}::test_two[half]", f"{C}::test_two[full]"],
+            [f"{C}::test_pair[half]", f"{C}::test_pair[full]"],
+            f"{C}::test_pair[full]",
+            f"{C}::test_two[full]",
+        ),
+        (
+            [f"{C}::test_a[half]", f"{C}::test_b[half]"],
+            [f"{D}::test_a[half]", f"{D}::test_b[half]"],
+            f"{D}::test_b[half]",
+            f"{C}::test_b[half]",
+        ),
+        # Of two with these parameters, and of one that is still there, nobody knows.
+        ([f"{C}::test_a[1]", f"{C}::test_b[1]"], [f"{C}::test_c[1]"], f"{C}::test_c[1]", ""),
+        ([f"{C}::test_old"], [f"{C}::test_old", f"{C}::test_new"], f"{C}::test_new", ""),
+    ],
+)
+def test_what_a_test_was_called_before_is_told_where_it_is_certain(
+    before: Sequence[str], now: Sequence[str], new: str, old: str
+) -> None:
+    folder = Path("others")
+    made = [measurement(test=test, suite="unet") for test in before]
+    request = acceptance.AcceptanceRequest(folder, "first", "2026-03-01T00:00:00Z", force=True)
+    acceptance.accept(acceptance.proposals(made, request))
+    one = measurement(test=new, suite="unet")
+    assert reference.forerunner(one, folder, now, Path.cwd()) == old
+    other = measurement(test=new, suite="unet", workload={"size": 64})
+    assert reference.forerunner(other, folder, now, Path.cwd()) == ""
+
+
 # In a session
 
 
 OLD = "def test_old(gpuperf): gpuperf.measure(lambda: None)\n"
 NEW = OLD.replace("old", "new")
-PARAMETERS = """
-    import pytest
-
-    @pytest.mark.parametrize("dtype", ["half", "full"])
-    @pytest.mark.parametrize("device", ["host", "card"])
-    def {name}(gpuperf, dtype, device): gpuperf.measure(lambda: None)
-"""
 
 
-def test_renamed_tests_are_told_by_their_parameters(project: Project) -> None:
-    """One without any is the only one of its kind."""
-    sizes = {"host-half": 1.0, "host-full": 2.0, "card-half": 5.0, "card-full": 6.0}
-    project.device(factors={of: {"cycles": factor} for of, factor in sizes.items()})
-    project.tests(PARAMETERS.format(name="test_two"))
-    (project.root / "test_one.py").write_text(OLD, encoding="utf-8")
+def test_a_session_says_how_a_renamed_test_keeps_its_baseline(project: Project) -> None:
+    project.device()
+    project.tests(OLD)
     project.accept_processes(*[1.0] * 5)
-    project.tests(PARAMETERS.format(name="test_pair"))
-    (project.root / "test_one.py").write_text(NEW, encoding="utf-8")
-    said = project.run("--gpuperf-missing=warn").stdout.str().splitlines()
-    (note,) = (line for line in said if line.startswith("note: test_new has no baseline, and "))
-    assert note.startswith(
-        ", and test_one.py::test_old, which is gone, has one", note.index(", and")
-    )
-    commands = [
-        shlex.split(line)[2:] for line in said if line.startswith("  gpuperf baseline rename")
-    ]
-    old, new = "test_steps.py::test_two", "test_steps.py::test_pair"
-    pairs = [["rename", f"{old}[{of}]", f"{new}[{of}]"] for of in sizes]
-    plain = ["rename", "test_one.py::test_old", "test_one.py::test_new"]
-    assert sorted(commands) == sorted([*pairs, plain])
-    for command in commands:
-        assert gpuperf(*command) == errors.OK
-    project.run("--gpuperf-run=run.json").assert_outcomes(passed=5)
+    project.tests(OLD + NEW)
+    rename = "  gpuperf baseline rename test_steps.py::test_old test_steps.py::test_new"
+    # One that was named says nothing of the others.
+    for selected in (("-k", "new"), ("test_steps.py::test_new",)):
+        assert rename not in project.run("--gpuperf-missing=warn", *selected).outlines
+    project.tests(NEW)
+    said = project.run("--gpuperf-missing=warn")
+    assert rename in said.outlines
+    said.stdout.fnmatch_lines(["note: test_new has no baseline, and test_steps.py::test_old, *"])
+    assert gpuperf(*shlex.split(rename)[2:]) == errors.OK
+    project.run("--gpuperf-run=run.json").assert_outcomes(passed=1)
     outcomes = {result.outcome for result in project.saved("run.json").results()}
     assert outcomes == {Outcome.UNCHANGED}
-
-
-BOTH = "".join(PARAMETERS.format(name=name) for name in ("test_a", "test_b"))
-C, C_AND_D = PARAMETERS.format(name="test_c"), BOTH.replace("_a", "_c").replace("_b", "_d")
-
-
-@pytest.mark.parametrize(
-    ("before", "file", "after", "selected", "count"),
-    [
-        pytest.param(BOTH, "test_steps", C, (), 0, id="parameters of two do not tell"),
-        pytest.param(BOTH, "test_steps", C_AND_D, (), 0, id="nor do those of two and two"),
-        pytest.param(BOTH, "test_moved", BOTH, (), 8, id="names tell in a file that was moved"),
-        pytest.param(OLD, "test_steps", OLD + NEW, ("-k", "new"), 0),
-        pytest.param(
-            *(OLD, "test_steps", OLD + NEW),
-            *(("test_steps.py::test_new",), 0),
-            id="one that was named says nothing of the others",
-        ),
-    ],
-)
-def test_only_what_is_certain_is_said_of_other_names(
-    project: Project, before: str, file: str, after: str, selected: Sequence[str], count: int
-) -> None:
-    project.device()
-    project.tests(before)
-    project.accept_processes(*[1.0] * 5)
-    (project.root / "test_steps.py").unlink()
-    project.tests(after, name=file)
-    said = project.run("--gpuperf-missing=warn", *selected).stdout.str().splitlines()
-    pairs = [shlex.split(line)[3:] for line in said if line.startswith("  gpuperf baseline rename")]
-    assert len(pairs) == count
-    assert all(old.split("::")[1] == new.split("::")[1] for old, new in pairs)

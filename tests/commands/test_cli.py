@@ -90,26 +90,6 @@ def test_no_command_is_imported_but_the_one_that_is_typed(
     assert typed or names == {"__main__", "commands", "errors"}
 
 
-@pytest.mark.parametrize(
-    ("today", "before"),
-    [
-        ("report --baselines x --output a.md", "report --baseline x --output a.md"),
-        ("history --format json --output a.md", "history --json --report a.md"),
-        ("doctor --format json", "doctor --json"),
-        ("ab main --output a.md --output b.html", "ab main --report a.md --report b.html"),
-    ],
-)
-def test_flags_are_spelled_alike_and_as_they_were_called_before_they_are_the_same(
-    today: str, before: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    name = today.partition(" ")[0]
-    parsed = [__main__.parser(words).parse_args(words) for words in (today.split(), before.split())]
-    assert parsed[0] == parsed[1]
-    assert __main__.main([name, "--help"]) == errors.OK
-    said = capsys.readouterr().out.split()
-    assert not {"--json", "--report", "--baseline"} & {word.strip("[]") for word in said}
-
-
 # Examples
 
 
@@ -181,12 +161,9 @@ def test_every_example_works_as_it_is_typed(
 @pytest.mark.parametrize(
     ("line", "ways"),
     [
-        ("gpuperf rec", {"record"}),
         ("gpuperf record --pro", {"--processes"}),
-        ("gpuperf ab main --python", {"--python-a", "--python-b"}),
         ("gpuperf export --format op", {"openmetrics"}),
         ("gpuperf report docs/runs/cpu", {"docs/runs/cpu-meddpm.json"}),
-        ("pytest --gpuperf-coll", {"--gpuperf-collector"}),
         ("pytest --gpuperf-missing ", {"fail", "warn", "record"}),
     ],
 )

@@ -26,14 +26,14 @@ MACHINE = """\
 yes  driver: 580.159
 
 This GPU beyond its name:
-  VBIOS         96.00.A5.00.1A
-  board         692-2G520-0282-001
-  InfoROM       G520.0282.02.02
-  memory        150,754,820,096 bytes
-  ECC           on
-  MIG           off
-  power limit   600 W
-  by default    700 W
+  vbios                       96.00.A5.00.1A
+  board_part                  692-2G520-0282-001
+  inforom                     G520.0282.02.02
+  memory_bytes                150754820096
+  ecc                         True
+  mig                         False
+  power_limit_watts           700.0
+  enforced_power_limit_watts  600.0
 Its canary (sm90-0123456789ab):
   arithmetic_cycles     2,100,000.500  +- 0.001%
   sm_clock_mhz              1,980.000  +- 0.020%

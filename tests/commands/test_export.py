@@ -96,7 +96,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("exported")
 
 
-@settings(max_examples=12)
+@settings(max_examples=5)
 @given(written=strategies.run_files)
 def test_any_run_is_exported_or_refused(shared: Path, written: Run) -> None:
     file, output = shared / "run.json", shared / "out.prom"

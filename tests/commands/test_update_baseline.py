@@ -296,6 +296,5 @@ def test_objections_are_all_shown_and_nothing_is_written_without_force(
     assert update("run.json", *FORCED) == errors.OK
     assert "  the log will say: forced: 1 process of 3, dirty tree\n" in capsys.readouterr().out
     assert baselines().tests[TEST]["step"].log[0].forced == ("1 process of 3", "dirty tree")
-    # As it was called: --new-origin.
-    assert update(saved(five()), "--reason", "anew", "--yes", "--new-anchor") == errors.OK
+    assert update(saved(five()), "--reason", "anew", "--yes", "--new-origin") == errors.OK
     assert baselines().tests[TEST]["step"].log[1].forced == (NEW_ORIGIN,)

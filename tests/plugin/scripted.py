@@ -18,14 +18,7 @@ import pytest
 from pytest_gpuperf.catalogue import architectures
 from pytest_gpuperf.errors import CountersUnavailable
 from pytest_gpuperf.measure.collector import Collected, PhaseNames, Plan, Work
-from pytest_gpuperf.model.measurement import (
-    STEP,
-    Device,
-    KernelTable,
-    Launch,
-    Sample,
-    Unsupported,
-)
+from pytest_gpuperf.model.measurement import STEP, Device, KernelTable, Launch, Sample, Unsupported
 from pytest_gpuperf.model.metric import Metric
 
 A100: dict[str, Any] = {

@@ -246,6 +246,20 @@ def test_numbers_of_numpy_are_held_as_numbers(tmp_path: Path) -> None:
     assert [type(value) for value in asked[0].values()] == [int, float, bool, str]
 
 
+def test_the_marker_or_the_call_says_how_far_losses_may_be_apart(tmp_path: Path) -> None:
+    session = Recorded(tmp_path, processes(TF32, "cycles", THREE))
+    asked, recorded = [], session.instrument.measure
+
+    def measure(subject: Any, work: Any, plan: Any) -> Any:
+        asked.append(work.reproducible)
+        return recorded(subject, work, plan)
+
+    session.instrument.measure = measure
+    session.of(TF32, reproducible=0.02).measure(lambda: None)
+    session.of(TF32, reproducible=0).measure(lambda: None, reproducible=0.5)
+    assert asked == [0.02, 0.5]
+
+
 def test_a_window_that_fails_is_a_note(tmp_path: Path) -> None:
     session = Recorded(tmp_path, processes(TF32, "cycles", THREE), protocol="paper-window")
 

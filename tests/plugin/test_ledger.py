@@ -11,12 +11,7 @@ import pytest
 
 from pytest_gpuperf.errors import BadFile
 from pytest_gpuperf.judge.attribution import attribute
-from pytest_gpuperf.model.result import (
-    Attributed,
-    Outcome,
-    Result,
-    Run,
-)
+from pytest_gpuperf.model.result import Attributed, Outcome, Result, Run
 from pytest_gpuperf.model.settings import Settings
 from pytest_gpuperf.plugin.ledger import Ledger
 from pytest_gpuperf.plugin.session import context_of
@@ -24,7 +19,7 @@ from pytest_gpuperf.report.text.next_command import CommandContext
 from pytest_gpuperf.storage import baseline_files, run_files
 from pytest_gpuperf.storage.files import to_json
 from tests.corruption import refusal
-from tests.examples import A100, H200, TEST, default_settings, measurement, result, verdict
+from tests.examples import H200, TEST, default_settings, measurement, result, verdict
 from tests.kernel_steps import NAMING, table
 
 COMMAND = "suites/meddpm"
@@ -36,7 +31,6 @@ MISSING = result(
 OTHER_WORKLOAD = result(
     measurement(), verdict(outcome=Outcome.NO_BASELINE, reason="other-workload")
 )
-REGRESSED = result(measurement(), verdict())
 
 
 @pytest.fixture
@@ -226,55 +220,3 @@ def test_of_tests_with_one_cause_the_first_says_it_whole(settings: Settings) -> 
     for _ in range(2):
         passing.add([to_json(MISSING)])
         assert passing.repeated(80) == []
-
-
-def compared(settings: Settings, *results: Result) -> list[str]:
-    """The two runs that the summary of a session has compared."""
-    lines = shown(saved(settings, *results), settings, 300)
-    commands = (line.partition("gpuperf compare ")[2] for line in lines)
-    return next((command.split() for command in commands if command), [])
-
-
-def test_a_regression_is_compared_with_the_last_run_that_had_none(settings: Settings) -> None:
-    elsewhere = result(measurement(test="a.py::test_other"), verdict(test="a.py::test_other"))
-    for earlier in (PASSED, PASSED, REGRESSED, elsewhere):
-        saved(settings, earlier)
-    files = sorted((settings.root / run_files.FOLDER).iterdir())
-    before, after = compared(settings, PASSED, REGRESSED)
-    assert before == str(files[1].relative_to(settings.root))
-    assert after == str(run_files.newest(settings.root).relative_to(settings.root))
-    assert compared(settings, PASSED) == []
-    # A damaged one is passed over.
-    (settings.root / run_files.FOLDER / "20990101T000000.000000Z-1.json").write_text("{")
-    assert compared(settings, REGRESSED)
-
-
-def test_a_run_to_compare_with_is_one_in_which_the_same_was_judged_and_no_worse(
-    settings: Settings,
-) -> None:
-    other = "a.py::test_other"
-    of_other = (measurement(test=other), verdict(test=other))
-    recorded = result(measurement())
-    unsure = result(measurement(), verdict(outcome=Outcome.INCONCLUSIVE, reason="noise"))
-    for earlier in (
-        [PASSED, result(of_other[0], verdict(test=other, outcome=Outcome.UNCHANGED))],
-        [PASSED, result(*of_other)],
-        *([one] for one in (recorded, unsure, REGRESSED)),
-    ):
-        saved(settings, *earlier)
-    both, alone, *_ = sorted((settings.root / run_files.FOLDER).iterdir())
-    # Of the worst of all that regressed.
-    assert compared(settings, REGRESSED, result(*of_other))[0].endswith(alone.name)
-    alone.unlink()
-    assert compared(settings, REGRESSED, result(*of_other))[0].endswith(both.name)
-
-
-def test_what_cannot_be_compared_is_not(settings: Settings) -> None:
-    for earlier in (
-        REGRESSED,
-        MISSING,
-        result(measurement(device=A100), verdict(outcome=Outcome.UNCHANGED)),
-        result(measurement(workload={"size": 64}), verdict(outcome=Outcome.UNCHANGED)),
-    ):
-        saved(settings, earlier)
-        assert compared(settings, REGRESSED) == []

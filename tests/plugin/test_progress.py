@@ -27,7 +27,6 @@ TESTS = """
     import pytest
 
     @pytest.mark.parametrize("size", ["small", "a-parameter-that-is-as-long-as-some-are"])
-    @pytest.mark.optimization("tf32")
     def test_step(gpuperf, size, capsys):
         gpuperf.measure(lambda: print("from the step"))
 
@@ -42,7 +41,7 @@ TESTS = """
             raise KeyboardInterrupt
         gpuperf.measure(step)
 """
-SAID = "test_step[small] (tf32): counting round 1 of 1, pass 1 of 1"
+SAID = "test_step[small]: counting round 1 of 1, pass 1 of 1"
 
 
 @dataclass(frozen=True)
@@ -72,12 +71,12 @@ def a100(project: Project) -> Project:
     return project
 
 
-def in_terminal(project: Project, *arguments: str, columns: int = 80, term: str = "xterm") -> Shown:
-    """Runs pytest in a terminal of its own, of so many columns."""
+def in_terminal(project: Project, term: str = "xterm") -> Shown:
+    """Runs pytest in a terminal of its own, of 80 columns."""
     controller, terminal = pty.openpty()
-    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
     known = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
-    command = [sys.executable, "-m", "pytest", "--color=no", "--tb=no", *arguments]
+    command = [sys.executable, "-m", "pytest", "--color=no", "--tb=no"]
     child = subprocess.Popen(
         command,
         cwd=project.root,
@@ -96,25 +95,20 @@ def in_terminal(project: Project, *arguments: str, columns: int = 80, term: str 
         pass
     os.close(controller)
     child.wait()
-    screen = Screen(columns)
+    screen = Screen(80)
     screen.feed(written.decode())
     return Shown(screen)
 
 
-@pytest.mark.parametrize(("arguments", "columns"), [((), 80), (("-v", "--capture=sys"), 50)])
-def test_the_line_is_there_and_then_it_is_as_if_it_had_not_been(
-    arguments: tuple[str, ...], columns: int, a100: Project
-) -> None:
-    shown = in_terminal(a100, *arguments, columns=columns)
-    without = in_terminal(a100, *arguments, columns=columns, term="dumb")
+def test_the_line_is_there_and_then_it_is_as_if_it_had_not_been(a100: Project) -> None:
+    shown, without = in_terminal(a100), in_terminal(a100, term="dumb")
     assert shown.text == without.text
     assert "KeyboardInterrupt" in shown.text
     assert without.progress == []
-    assert all(len(line) < columns for line in shown.progress)
+    assert all(len(line) < 80 for line in shown.progress)
     assert [line.split(": ")[-1] for line in shown.progress] == [SAID.split(": ")[1]] * 4
-    if columns == 80:
-        assert shown.progress[0] == SAID
-        assert shown.progress[2] == SAID.replace("step[small] (tf32)", "that_fails")
+    assert shown.progress[0] == SAID
+    assert shown.progress[2] == SAID.replace("step[small]", "that_fails")
 
 
 def config(*, terminal: bool = True, verbosity: int = 0, capture: str = "fd", **ini: Any) -> Any:

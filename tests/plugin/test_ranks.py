@@ -353,26 +353,6 @@ def test_after_a_rank_that_ends_no_test_begins(a100: Project, code: int) -> None
     assert "1 failed in" in first.stdout
 
 
-@AT_NIGHT
-def test_what_fails_on_all_ranks_has_its_whole_function_once(a100: Project) -> None:
-    a100.tests(
-        """
-        def fails():
-            pages = "pages long"
-            raise ValueError("boom")
-
-        def test_step(gpuperf):
-            gpuperf.measure_ranks(lambda rank: fails(), 2)
-        """
-    )
-    first, other = torchrun(a100, "--gpuperf-missing=warn")
-    assert (first.returncode, other.returncode) == (1, 1)
-    assert "pages long" in first.stdout
-    assert "gpuperf: rank 1: test_steps.py::test_step: " in other.stderr
-    assert "ValueError: boom" in other.stderr
-    assert "pages long" not in other.stderr
-
-
 @pytest.mark.parametrize(
     ("fault", "phrases"),
     [

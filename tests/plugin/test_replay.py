@@ -8,7 +8,7 @@ import pytest
 
 from tests.examples import HOSTILE
 from tests.plugin.projects import STEP, Project
-from tests.workflow_commands import commands, harmless
+from tests.workflow_commands import harmless
 
 
 @pytest.fixture
@@ -76,36 +76,3 @@ def test_names_are_shown_and_never_obeyed(recorded: Project) -> None:
         result = recorded.run(*replay, *flags)
         assert said in str(result.stdout)
         assert harmless(str(result.stdout) + str(result.stderr)), flags
-
-
-def test_a_workload_of_two_lines_prints_no_command(
-    project: Project, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    project.device()
-    project.tests(STEP)
-    project.accept()
-    project.tests(
-        f"""
-        def test_step(gpuperf):
-            gpuperf.measure(lambda: None, workload={{"k": {HOSTILE!r}}})
-        """
-    )
-    for github in ("false", "true"):
-        monkeypatch.setenv("GITHUB_ACTIONS", github)
-        result = project.run("-rA")
-        result.assert_outcomes(failed=1)
-        text = str(result.stdout) + str(result.stderr)
-        assert r"k unset, here x\x1b]0;title" in " ".join(text.split())
-        ours = [line for line in text.splitlines() if line.startswith("::warning file=")]
-        assert [command.name for command in commands(text)] == ["warning"] * len(ours)
-        assert len(ours) == (github == "true")
-        assert harmless("\n".join({*text.splitlines()} - {*ours}))
-    project.tests(
-        f"""
-        def test_step(gpuperf):
-            gpuperf.measure(lambda: None, workload={{{HOSTILE!r}: None}})
-        """
-    )
-    result = project.run()
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    assert harmless(str(result.stdout) + str(result.stderr))

@@ -9,25 +9,19 @@ import pytest
 from tests.plugin.projects import CONFTEST, Project
 
 HANGS = """
-    import signal, threading, time
-
-    import pytest
-    import pytest_timeout
+    import signal, time
 
     def test_step(gpuperf):
         gpuperf.measure(lambda: None)
 
-    def hang(item):
+    def hang():
         # The time is over at once: as pytest-timeout ends it, and nobody waits for that.
-        settings = pytest_timeout._get_item_settings(item)
-        if settings.method == "signal":
-            signal.raise_signal(signal.SIGALRM)
-        threading.Timer(0, pytest_timeout.timeout_timer, (item, settings)).start()
+        signal.raise_signal(signal.SIGALRM)
         time.sleep(600)
 
-    def test_two(gpuperf, request):
+    def test_two(gpuperf):
         gpuperf.measure(lambda: None, name="first")
-        gpuperf.measure(lambda: hang(request.node), name="second")
+        gpuperf.measure(hang, name="second")
 """
 
 NOTING = """
@@ -71,17 +65,15 @@ def test_time_in_fresh_processes_is_not_counted(a100: Project) -> None:
     assert timers[:4] == ["set=600.0", "cancel", "set=600.0", "cancel"]
 
 
-@pytest.mark.parametrize("method", ["signal", "thread"])
 def test_a_step_that_hangs_in_the_session_is_ended_by_pytest_timeout_and_the_rest_is_kept(
-    a100: Project, method: str
+    a100: Project,
 ) -> None:
     a100.device()
     a100.tests(HANGS)
-    flags = ("--gpuperf-missing=warn", "--timeout=600", f"--timeout-method={method}")
+    flags = ("--gpuperf-missing=warn", "--timeout=600", "--timeout-method=signal")
     result = a100.run_apart("-p", "timeout", *flags)
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     said = str(result.stdout) + str(result.stderr)
-    assert "hang(request.node)" in said
+    assert "signal.raise_signal(signal.SIGALRM)" in said
     kept = [(m.test.split("::")[1], m.name) for m in a100.saved().measurements]
-    of_this_test = [("test_two", "first")] if method == "signal" else []
-    assert kept == [("test_step", "step"), *of_this_test]
+    assert kept == [("test_step", "step"), ("test_two", "first")]

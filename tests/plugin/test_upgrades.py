@@ -67,19 +67,3 @@ def test_an_upgrade_comes_before_the_line_with_what_its_code_does_more(on_cpu: P
     assert upgrade in said
     assert "other versions" not in said
     assert "lossy-nets 1.0 -\\> 2.0" in (on_cpu.root / "judged.md").read_text("utf-8")
-
-
-def test_an_upgrade_is_said_beside_a_line_that_is_the_users(on_cpu: Project) -> None:
-    installed(on_cpu, "2.0", "2")
-    on_cpu.tests(USER.format("x.exp()"))
-    said = failing(on_cpu)
-    assert "(cpu): test_steps.py:" in said
-    assert "other versions: lossy-nets 1.0 -> 2.0 metric" in said  # in a line of its own
-
-
-def test_what_the_step_does_not_call_is_not_named(on_cpu: Project) -> None:
-    on_cpu.tests(USER.format("x.sum()").replace("lossy.loss(x)", "pass"))
-    on_cpu.accept_processes(1, 1, 1, kernels=True)
-    installed(on_cpu, "2.0", "2")
-    on_cpu.tests(USER.format("x.sum().exp()").replace("lossy.loss(x)", "pass"))
-    assert "other versions" not in failing(on_cpu)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from textwrap import dedent
 
 import pytest
@@ -80,39 +77,3 @@ def test_a_test_outside_of_the_root_directory_is_not_judged_by_its_baselines(
     result = a100.run("--rootdir=.", *both, "--gpuperf-missing=warn")
     assert result.ret == 0
     assert "2 passed" in result.stdout.str()
-
-
-def test_two_sessions_at_once_do_not_collide(a100: Project) -> None:
-    a100.pytester.mkdir("suite")
-    os.mkfifo(a100.root / "meeting")
-    for name, mode in (("one", "w"), ("two", "r")):
-        (a100.root / "suite" / f"test_{name}.py").write_text(
-            f"""
-from pathlib import Path
-
-def test_step(gpuperf):
-    gpuperf.measure(lambda: None)
-    # Opening either end waits for the other: both sessions are under way now.
-    Path("meeting").open("{mode}").close()
-""",
-            encoding="utf-8",
-        )
-    sessions = [
-        a100.pytester.popen(
-            [sys.executable, "-m", "pytest", f"suite/test_{name}.py", "--gpuperf-missing=record"],
-            stdin=subprocess.DEVNULL,
-        )
-        for name in ("one", "two")
-    ]
-    try:
-        for session in sessions:
-            output, _ = session.communicate(timeout=120)
-            assert session.returncode == 0, output.decode()
-    finally:
-        for session in sessions:
-            session.kill()  # one that waits for another that has failed
-    assert len(a100.run_files()) == 2
-    text = a100.baseline_text("suite")
-    assert "  suite/test_one.py::test_step:" in text
-    assert "  suite/test_two.py::test_step:" in text
-    assert not list((a100.root / BASELINE).glob(".*"))

@@ -106,7 +106,6 @@ def test_workers_have_gpus_of_their_own_share_them_and_are_replaced(
 @pytest.mark.parametrize(
     ("count", "step", "failed"),
     [
-        (1, "ME == 'gw0'", 1),
         # The first one in their place collects while the second dies.
         (2, "ME in ('gw0', 'gw1')", 2),
         # With all its tests collected, before the other has.
@@ -336,14 +335,6 @@ def test_a_worker_that_somebody_has_placed_stays_there(host: Project) -> None:
     placed, ours = started(host, mine, "--tx=popen")
     assert placed == {"CUDA_VISIBLE_DEVICES": "1"}
     assert ours["CUDA_VISIBLE_DEVICES"] == "GPU-a"
-
-
-def test_a_number_of_gpus_is_a_whole_one(host: Project) -> None:
-    for marker in ("gpus", "gpus(0)", "gpus(1, 2)", "gpus('2')", "gpus(n=2)"):
-        host.tests(f"import pytest\n@pytest.mark.{marker}\ndef test_step(gpuperf): pass")
-        result = host.run("--gpu-arch=cpu")
-        assert result.ret == pytest.ExitCode.USAGE_ERROR, marker
-        result.stderr.fnmatch_lines(["ERROR: test_steps.py::test_step: *gpus*"])
 
 
 def test_without_workers_a_test_has_the_first_gpus_that_its_process_sees(host: Project) -> None:

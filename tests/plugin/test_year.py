@@ -228,35 +228,3 @@ def test_the_rest_of_the_year(year: Year) -> None:
     assert not (year.root / "perf" / "baselines").exists()
     year.commit()
     year.shell("pytest")
-
-
-@AT_NIGHT
-def test_of_two_who_accept_at_once_one_accepts_again(year: Year) -> None:
-    """Each has another new test, and both have changed what the first one costs."""
-    year.tests("test_first")
-    year.shell("gpuperf record --processes 1 -- tests")
-    year.shell('gpuperf update-baseline --force --reason "first baseline"')
-    year.commit()
-    year.shell("git branch theirs")
-    for name, factor in (("mine", 1.1), ("theirs", 1.2)):
-        year.shell(f"git checkout -q -B {name} {'' if name == 'mine' else name}")
-        year.device({"first": factor})
-        year.tests(f"test_{name}", file=f"tests/test_{name}.py")
-        year.shell("gpuperf record --processes 1 -- tests")
-        year.shell(f'gpuperf update-baseline --force --reason "{name}"')
-        year.commit()
-
-    printed = year.shell("git checkout -q mine && git merge theirs", code=1)
-    assert "CONFLICT (content): Merge conflict in baselines" in printed
-    year.device({"first": 1.3})
-    for command, code in (("pytest", 4), ("gpuperf baseline list", 4)):
-        said = " ".join(year.shell(command, code=code).split())
-        assert "git has left a conflict here. Take one side" in said
-    year.shell("git checkout --ours baselines")
-    year.shell("git add . && git commit -q --no-edit")
-    year.shell("gpuperf record --processes 1 -- tests")
-    year.shell('gpuperf update-baseline --force --reason "both"')
-    new = ("tests/test_mine.py::test_mine", "tests/test_theirs.py::test_theirs")
-    assert year.entries() == [new[0], FIRST, new[1]]
-    year.commit()
-    year.shell("pytest")

@@ -347,7 +347,6 @@ def _summaries(results: Sequence[Result]) -> Iterator[str]:
 
 def _coverage(results: Sequence[Result]) -> Iterator[str]:
     yield view.totals(results)
-    yield view.coverage(results)
     in_vain = [(one, missing) for one, missing in lacking(results) if missing in view.REMEDIES]
     if in_vain:
         yield view.none_judged(in_vain)

@@ -53,7 +53,6 @@ STATE = ["see the state of the device, and what else uses it: gpuperf doctor"]
 def test_what_is_advised() -> None:
     replayed = CommandContext(SELECTED, run="old run.json", replayed=True)
     recorded = replace(SESSION, recorded=frozenset({(TEST, "step")}))
-    compared = replace(SESSION, compared=(".gpuperf/runs/a.json", "my run.json"))
     passes = replace(SESSION, missing_passes=True)
     for results, session, advice in (
         # When all is well nothing is asked, and a limit is nothing to accept.
@@ -75,18 +74,7 @@ def test_what_is_advised() -> None:
         ),
         ([MISSING], recorded, []),
         ([MISSING, REGRESSED], recorded, ACCEPT),
-        # A regression is compared with a run from before.
         ([REGRESSED, IMPROVED, UNDECIDED], SESSION, ACCEPT),
-        (
-            [REGRESSED],
-            compared,
-            [
-                *AGAIN,
-                "compare with a run from before the slowdown: "
-                "gpuperf compare .gpuperf/runs/a.json 'my run.json'",
-                *ACCEPTED,
-            ],
-        ),
         (
             [IMPROVED, UNCHANGED],
             SESSION,

@@ -167,7 +167,7 @@ def test_no_committed_run_is_too_wide() -> None:
             for r in run.results()
             for long in [r.test.replace("[", f"[{'a-long-name-' * 20}")]
         ]
-        session = CommandContext("a name " * 40, run="/a/folder/" * 20, compared=("a" * 90, "b"))
+        session = CommandContext("a name " * 40, run="/a/folder/" * 20)
         for width in (40, 100, 200):
             lines = summary(longer * (1 if width == 100 else 6), width, session)
             assert too_wide(lines, width) == [], file

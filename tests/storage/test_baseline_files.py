@@ -26,13 +26,7 @@ from pytest_gpuperf.model.entry import (
     Spread,
     places_text,
 )
-from pytest_gpuperf.model.measurement import (
-    Canary,
-    Conditions,
-    Machine,
-    Measurement,
-    Reading,
-)
+from pytest_gpuperf.model.measurement import Canary, Conditions, Machine, Measurement, Reading
 from pytest_gpuperf.storage import baseline_files, data_files, files
 from tests import ROOT, strategies
 from tests.corruption import Wrong, changed, is_named, refusal

@@ -19,7 +19,6 @@ import yaml
 from pytest_gpuperf.errors import BadFile, UsageFailure
 from pytest_gpuperf.model.measurement import Scalar
 from pytest_gpuperf.storage import files
-from tests.waiting import run_at_once
 
 FILE = Path("folder/file.json")
 
@@ -158,36 +157,6 @@ def test_what_stands_in_a_file_s_place_is_a_usage_failure(tmp_path: Path) -> Non
 
 
 # Locks
-
-COUNTING = """
-import sys, tempfile
-from pathlib import Path
-from pytest_gpuperf.storage import files
-
-counter = Path(sys.argv[1])
-tempfile.tempdir = sys.argv[2]
-print("ready", flush=True)
-sys.stdin.readline()
-for _ in range(25):
-    with files.changing(counter.parent):
-        files.write_atomically(counter, str(int(counter.read_text()) + 1))
-"""
-
-
-def test_those_who_change_a_folder_lose_nothing_whatever_their_tmpdir_and_its_path(
-    tmp_path: Path,
-) -> None:
-    counter = tmp_path / "real" / "counter"
-    counter.parent.mkdir()
-    counter.write_text("0")
-    (tmp_path / "link").symlink_to("real")
-    run_at_once(
-        ["-c", COUNTING, str(counter), str(tmp_path / "nowhere")],
-        ["-c", COUNTING, str(tmp_path / "link" / "counter"), str(tmp_path)],
-    )
-    assert counter.read_text() == "50"
-    assert [*counter.parent.iterdir()] == [counter]
-
 
 HOLDING = """
 import sys

@@ -15,11 +15,7 @@ from hypothesis import strategies as st
 
 from benchmarks import recorded
 from pytest_gpuperf.errors import BadFile, UsageFailure
-from pytest_gpuperf.model.measurement import (
-    Conditions,
-    Measurement,
-    Reading,
-)
+from pytest_gpuperf.model.measurement import Conditions, Measurement, Reading
 from pytest_gpuperf.model.result import Expectation, Outcome, Run
 from pytest_gpuperf.storage import files, run_files
 from tests import strategies
@@ -80,9 +76,7 @@ def test_a_saved_run_is_readable_text_with_every_bit_in_the_place_of_the_old_one
     assert [value.hex() for value in loaded] == [value.hex() for value in values]
 
 
-@pytest.mark.parametrize(
-    "recording", ["h200-meddpm.json", "h200-tf32-broken.json.xz", "h200-optimizations.json.xz"]
-)
+@pytest.mark.parametrize("recording", ["h200-meddpm.json", "h200-tf32-broken.json.xz"])
 def test_a_draft_of_what_was_recorded_says_the_same(recording: str, tmp_path: Path) -> None:
     """Verdicts, expectations and attributions too; an empty one is a run of nothing."""
     whole = recorded.run(f"docs/runs/{recording}")

@@ -54,11 +54,11 @@ def read(file: Path) -> Any:
 
 
 def thinned(data: Any) -> Any:
-    """About 20 of the items of each list: a run has 100,000 launches, one like the other."""
+    """About 5 of the items of each list: a run has 100,000 launches, one like the other."""
     if isinstance(data, dict):
         return {key: thinned(value) for key, value in data.items()}
     if isinstance(data, list):
-        return [thinned(item) for item in data[:: max(1, len(data) // 20)]]
+        return [thinned(item) for item in data[:: max(1, len(data) // 5)]]
     return data
 
 

@@ -176,7 +176,7 @@ def overview(
     tones = [row.tone for row in rows]
     tones += [_TONES.get(entry.outcome, "") for entry in expected if entry.outcome not in _CALM]
     tone = next((tone for tone in ("bad", "doubtful", "good") if tone in tones), "")
-    judged = view.coverage(ranked)
+    judged = view.totals(ranked)
     calm = [row.result for row in rows if row.calm]
     ratios = [one for one in every if not one.measurements and one.outcome in _CALM]
     heading, lead = _worst(every, rows) or (view.headline(run), "")
@@ -187,7 +187,7 @@ def overview(
         tone="bad" if run.unfinished else tone if rows else "doubtful",
         about=tuple(_about(run, ranked)),
         totals=tuple(_totals(rows, run)),
-        judged=judged if ";" in judged else "",
+        judged=judged if "not judged" in judged else "",
         rows=tuple(rows),
         expected=tuple(
             (expectation_lines.row(one), _TONES.get(one.outcome, ""), one.outcome in _CALM)

@@ -65,8 +65,6 @@ class CommandContext:
     """The most processes that a test was looked at in."""
     missing_passes: bool = False
     """Whether a test without a baseline passes, so that one which regressed comes first."""
-    compared: tuple[str, str] | None = None
-    """A run in which the worst regression was not there, and that of the session."""
     paired: bool = False
     """They are of two revisions that `gpuperf ab` measured in turn: there is no baseline."""
     launcher: str = ""
@@ -253,10 +251,6 @@ def wanted(
         yield _accepting(f"make a baseline {of}", results, context, tests, "first baseline")
     elif worse:
         yield _again(results, context)
-        if context.compared:
-            before, after = map(shlex.quote, context.compared)
-            what = "compare with a run from before the slowdown:"
-            yield what, [f"gpuperf compare {before} {after}"]
         if Outcome.REGRESSED in outcomes:
             yield _accepting("accept what is intended", results, context)
     elif Outcome.INCONCLUSIVE in outcomes:

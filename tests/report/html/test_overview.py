@@ -144,7 +144,7 @@ def test_the_totals_have_the_skipped_and_the_unjudged_too() -> None:
         (2, "incomplete"),
     ]
     assert said.headline == "1 no-baseline, 1 unchanged, 2 incomplete"
-    assert said.judged == "judged: 1 of 2 measurements; 1 no baseline"
+    assert said.judged == "1 unchanged, 1 not judged (no baseline)"
     said = of(replace(run_of(Outcome.UNCHANGED), skipped=skipped))
     assert said.headline == "1 unchanged, 2 incomplete"
 
