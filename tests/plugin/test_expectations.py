@@ -45,7 +45,7 @@ def test_a_ratio_that_holds(a100: Project, monkeypatch: pytest.MonkeyPatch) -> N
     assert saved.outcome is Outcome.HOLDS
     assert (saved.test, saved.subject) == ("test_steps.py::test_claim", "tf32 / baseline")
     report = (a100.root / "report.md").read_text(encoding="utf-8")
-    row = "| tf32 / baseline | cycles | below 0.25 | 0.2 (0.1991 to 0.2009) | holds |"
+    row = "| tf32 / baseline | cycles | below 0.25 | 0.2 (0.1991 to 0.2009) | - | - | - | holds |"
     assert row in report
     monkeypatch.setenv("COLUMNS", "60")
     a100.tests(claimed('"cycles", "tf32", "baseline", below=0.25, verified=["sm90"]'))
