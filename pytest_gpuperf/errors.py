@@ -1,6 +1,6 @@
-"""What can go wrong, as types. Each message says what happened and what to do next.
+"""The errors of this package, as types. Each message names the problem and the next action.
 
-Here is also what makes names that others gave fit to be shown.
+This module also makes names from outside fit to be shown.
 
 pytest is not imported here; `plugin/hooks.py` turns a `UsageFailure` into exit code 4.
 """
@@ -15,8 +15,8 @@ OK, FAILED, BAD_CONFIGURATION, INTERRUPTED = 0, 1, 4, 130
 """Exit codes of `gpuperf`: pytest's, and a shell's after Ctrl-C."""
 
 _COMMAND = re.compile(r"^( *):(?=:.*::)|#(?=#(?:\[|vso\[|teamcity\[))")
-"""What makes a line of output a command: for GitHub "::error::" at its beginning and "##[error]"
-anywhere, "##vso[" for Azure Pipelines, "##teamcity[" for TeamCity."""
+"""Text that is a command in a CI log: for GitHub "::error::" at the start and "##[error]" anywhere,
+"##vso[" for Azure Pipelines, "##teamcity[" for TeamCity."""
 
 
 def printable(text: str) -> str:
@@ -32,12 +32,12 @@ def printable(text: str) -> str:
 
 
 def printable_lines(text: str) -> str:
-    """The same of each line of `text`, which has several on purpose."""
+    """`printable` applied to each line of a text with intended line breaks."""
     return "\n".join(map(printable, text.split("\n")))
 
 
 def meant(word: str, known: Iterable[str], most: int = 1) -> str:
-    """What somebody who wrote `word` may have meant of what is known; "" for nothing like it."""
+    """A question that suggests known words close to `word`; "" if there are none."""
     import difflib
 
     close = difflib.get_close_matches(word, sorted(known), n=most)

@@ -1,11 +1,11 @@
 """Totals of a kernel table's launches, by kernel and by family, and their instructions per cycle.
 
-The paper (section 3) divides each profiled kernel's instructions by its cycles, and calls the
-geometric mean of these its overall IPC. That weighs a kernel of 2 us like one of 20 ms; the step's
-own IPC, all instructions over all cycles, weighs each by its cycles. Both are here, never mixed.
+The paper (section 3) divides each profiled kernel's instructions by its cycles. The geometric mean
+of these is its overall IPC, which weighs a kernel of 2 us like one of 20 ms. The step's own IPC,
+all instructions over all cycles, weighs each by its cycles. They are kept apart.
 
-Cycles are those in which an SM had a warp, summed over the SMs, so that an IPC is one of an SM (at
-most 4 from Volta on): what Nsight Compute calls Executed IPC Active.
+Cycles are those in which an SM had a warp, summed over the SMs. An IPC is thus that of one SM (at
+most 4 from Volta on), like Executed IPC Active in Nsight Compute.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ INSTRUCTIONS, CYCLES, IPC = "instructions", "active_cycles", "ipc"
 COUNTS = (INSTRUCTIONS, CYCLES)
 
 Family = Callable[[str], str]
-"""What a kernel belongs to, by its name: `kernel_families.family`, or any other grouping."""
+"""The group of a kernel by its name: `kernel_families.family`, or any other grouping."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Totals:
 
 
 class Counters:
-    """What a table counted, launch by launch."""
+    """The counts of a table, by launch."""
 
     def __init__(self, table: KernelTable) -> None:
         self._table = table
@@ -124,7 +124,7 @@ def absent(metrics: Iterable[str], there: Container[str]) -> Iterator[str]:
 
 
 def existing(metrics: Iterable[str], arch: str) -> tuple[str, ...]:
-    """Those of `metrics` that exist on that architecture, by the catalogue."""
+    """The metrics that exist on that architecture, by the catalogue."""
     known = catalogue().metrics
     return tuple(m for m in metrics if m not in known or known[m].hardware_name(arch) is not None)
 
@@ -147,7 +147,7 @@ def _at(launch: Launch, position: int) -> float | None:
 
 
 def total(values: Iterable[float]) -> float:
-    """Their sum; infinite where it is beyond what a float can hold."""
+    """The sum of the values; infinite if a float cannot hold it."""
     try:
         return math.fsum(values)
     except (OverflowError, ValueError):  # the latter of infinities of both signs
@@ -163,7 +163,7 @@ def ratio(over: float, under: float) -> float | None:
 
 
 def geometric_mean(values: Sequence[float]) -> float | None:
-    """Of positive numbers: exp of the mean of their logarithms. None of none."""
+    """The geometric mean of positive numbers: exp of the mean logarithm. None without values."""
     if not values:
         return None
     return math.exp(math.fsum(map(math.log, values)) / len(values))
@@ -180,7 +180,7 @@ class KernelIpc:
     nanoseconds: float
     """Their time, without counters."""
     ipc: float | None
-    """Of its launches together: instructions over cycles. None where these were not counted."""
+    """Instructions over cycles for all its launches; None if these were not counted."""
     geometric_mean: float | None
     """Over its launches, as the paper has it over kernels."""
 
@@ -192,20 +192,20 @@ class Ipc:
     geometric_mean: float | None
     """Over all launches: the paper's overall IPC."""
     whole: float | None
-    """Of all launches together: instructions over cycles."""
+    """Instructions over cycles for all launches."""
     launches: int
     """In `geometric_mean`."""
     kernels: tuple[KernelIpc, ...]
-    """Those with an IPC; those that take longest first."""
+    """The kernels with an IPC, the longest first."""
     missing: tuple[str, ...]
 
 
 def of_kernels(table: KernelTable, family: Family) -> Ipc:
-    """IPC by kernel, and over all of them.
+    """IPC by kernel, and over all kernels.
 
-    Of a launch: instructions / active_cycles, or the collected ipc where one of them is not there.
-    geometric_mean = exp(sum(log(ipc)) / n) over the n launches with an IPC above 0;
-    whole = sum(instructions) / sum(active_cycles). Copies and fills execute nothing.
+    Per launch: instructions / active_cycles, or the collected ipc if either is missing.
+    geometric_mean = exp(sum(log(ipc)) / n) over the n launches with an IPC above 0; whole =
+    sum(instructions) / sum(active_cycles). Copies and fills execute nothing.
     """
     counters = Counters(table)
     everything = counters.whole()

@@ -1,9 +1,9 @@
 """Where work on kernels pays: estimated speedup and priority score (Equations 1 and 2).
 
-Nsight Compute, and so the paper (section 4.1), compares what a kernel achieves with what its
-dominant bottleneck could sustain, and multiplies with the time the kernel takes. Here the
-throughputs of the speed-of-light section say what is achieved: each is a share of the peak of one
-unit, and the highest names the bottleneck.
+Nsight Compute, and so the paper (section 4.1), compares a kernel's performance with the limit of
+its dominant bottleneck, and multiplies by the kernel's time. Here performance comes from the
+throughputs of the speed-of-light section. Each is a share of the peak of one unit, and the highest
+names the bottleneck.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _PEAK = 100.0
 
 @dataclass(frozen=True, slots=True)
 class Priority:
-    """What could be gained from a kernel, a family, or the step."""
+    """The possible gain from a kernel, a family, or the step."""
 
     name: str
     """The kernel's name, the family, or STEP."""
@@ -54,7 +54,7 @@ class Priority:
     score: float
     """Nanoseconds."""
     share: float | None
-    """Of the step's score; None where that is 0."""
+    """The share of the step's score; None if the score is 0."""
     bottleneck: str
     """The metric of THROUGHPUTS that limits most of the time."""
     throughput: float | None
@@ -93,10 +93,10 @@ def estimated_speedup(throughputs: Mapping[str, float]) -> float | None:
 
 
 def bottleneck(throughputs: Mapping[str, float]) -> str | None:
-    """The metric of the unit that is closest to its peak; None without any throughput.
+    """The metric of the unit closest to its peak; None without any throughput.
 
-    Where MEMORY is clearly higher than those of UNITS it is L1, or a unit without a metric: then it
-    is MEMORY itself.
+    If MEMORY is clearly above those of UNITS, the bottleneck is L1. Without L1 it is MEMORY itself,
+    for a unit that has no metric.
     """
     highest = observed(throughputs)
     if highest is None:
@@ -134,7 +134,7 @@ def priorities(table: KernelTable, family: Family) -> Ranking:
 
 
 def _narrowed(table: KernelTable) -> Iterator[str]:
-    """That a bottleneck may not have been seen; MEMORY has those of the memory system."""
+    """A warning that a bottleneck may be hidden; MEMORY includes those of the memory system."""
     lacking = [unit for unit in ("sm_throughput", MEMORY) if unit not in table.metrics]
     if lacking:
         yield (
@@ -149,9 +149,9 @@ def _ranked(every: Iterable[Priority | None]) -> tuple[Priority, ...]:
 
 
 def _priority(counters: Counters, group: Group, whole: float | None) -> Priority | None:
-    """Of the group's launches with a throughput; None where there are none.
+    """The priority of the group's launches with a throughput; None if there are none.
 
-    `whole` is the step's score, None where the group is the step.
+    `whole` is the step's score; None if the group is the step.
     """
     times: dict[str, list[float]] = {}
     scores, weighed = [], []

@@ -28,7 +28,7 @@ class Architecture:
     """NVIDIA's chip names. The first is the one that CUPTI knows the architecture's metrics by."""
     generation: str
     products: tuple[str, ...] = ()
-    """What cards with these chips are sold as: those that people have in machines for training."""
+    """The product names of cards with these chips that are used for training."""
 
 
 ARCHITECTURES: dict[str, Architecture] = {

@@ -1,9 +1,9 @@
-"""What a GPU kernel's name says: which family of work it is, and a short name for people.
+"""The family of a GPU kernel, and a short name for people, both from its name.
 
-Names are the demangled ones that CUPTI, Nsight and torch.profiler give. Most libraries document no
-naming scheme, so the rules (`kernel_families.yaml`) are read off real names: those recorded on an
-H200 (tests/data/h200-kernels) and those in public traces and issues (tests/data/kernel-names.json,
-each with its source). A name that no rule knows is "other", never an error.
+Names are the demangled ones from CUPTI, Nsight and torch.profiler. Most libraries document no
+naming scheme, so the rules (`kernel_families.yaml`) come from real names. These were recorded on an
+H200 (tests/data/h200-kernels) or are in public traces and issues (tests/data/kernel-names.json,
+each with its source). A name that no rule matches is "other", never an error.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ Family = Literal[
     "other",
 ]
 FAMILIES: tuple[Family, ...] = get_args(Family)
-"""All families. Softmax counts as a reduction, random numbers as elementwise, moving data between
-memory formats as layout, pooling and interpolation as resampling, the driver's copies and fills as
-copy, communication between GPUs as other."""
+"""All families. Softmax is a reduction, random numbers elementwise, moving data between memory
+formats a layout. Pooling and interpolation are resampling, the driver's copies and fills copy,
+communication between GPUs other."""
 
 LONGEST = 60
 """Characters of the longest short name."""
@@ -52,7 +52,7 @@ _DATA = Path(__file__).with_suffix(".yaml")
 
 @cache
 def _rules(of: str) -> tuple[tuple[re.Pattern[str], Any], ...]:
-    """What a name must contain, and its family or data type; the first that fits decides."""
+    """Patterns and the family or data type that each means; the first match decides."""
     rules = yaml_table(_DATA)[of]
     return tuple(
         (re.compile(pattern, re.VERBOSE), kind) for rule in rules for kind, pattern in rule.items()
@@ -72,11 +72,11 @@ def data_type(name: str) -> str:
 
 
 def short_name(name: str) -> str:
-    """A name of about 40 and at most 60 characters that people can tell kernels by.
+    """A name of about 40 and at most 60 characters by which people can distinguish kernels.
 
-    It has the kernel's own name without namespaces, and what tells it from its siblings: the
-    function that an ATen kernel applies, data types and tile of a matrix product or convolution,
-    the plain template arguments of any other. Different kernels can share one.
+    It has the kernel's own name without namespaces, plus details that distinguish variants. They
+    are the function of an ATen kernel, data types and tile of a matrix product or convolution, or
+    plain template arguments. Different kernels can share one name.
     """
     head = _plain(name)
     for shorten in (_xmma, _mangled, _templated):
@@ -99,11 +99,11 @@ def launched(kernels: Iterable[tuple[str, object, object]]) -> dict[str, str]:
 
 
 NAMING = family, short_name, data_type
-"""What is known of kernels by their names."""
+"""The functions that read a kernel's name."""
 
 
 def _plain(name: str) -> str:
-    """What is read of a name, without anonymous namespaces, on one line of printable text."""
+    """The part of a name that the rules read: one printable line without anonymous namespaces."""
     head = re.sub(r"(\(anonymous namespace\)|<unnamed>|\{anonymous\})::", "", name[:_HEAD])
     return " ".join("".join(c if c.isprintable() else " " for c in head).split())
 
@@ -174,7 +174,7 @@ def _xmma(head: str) -> str:
 
 
 def _mangled(head: str) -> str:
-    """The first telling identifiers of a name that nobody demangled; "" for others."""
+    """The first two telling identifiers of a mangled name; "" for other names."""
     if not head.startswith("_Z"):
         return ""
     names: list[str] = []

@@ -16,7 +16,7 @@ from pytest_gpuperf.model.measurement import STEP
 from pytest_gpuperf.model.metric import Direction, Metric, MetricClass
 
 ALWAYS = "core"
-"""The set that is measured whatever else is."""
+"""The set of metrics that is always measured."""
 _FOLDER = Path(__file__).parent
 WARPS_ACTIVE = "sm__warps_active.sum"
 """Warp-cycles: the numerator of `active_warps`, which is no metric of its own."""
@@ -82,7 +82,7 @@ def catalogue() -> Catalogue:
 
 
 def no_metric(name: str) -> str:
-    """What there is to say of a name that is no metric's."""
+    """The message for an unknown metric name."""
     return f"no such metric.{meant(name, catalogue().metrics)} `gpuperf metrics` lists them"
 
 
@@ -103,16 +103,16 @@ def _members(
 
 
 MOST_PERCENT = 1000
-"""Hardware says a little more than 100 at times; nobody knows how much more on the next chip."""
+"""The largest valid percentage. Hardware sometimes reports slightly more than 100."""
 _LAUNCHES, _COLLECTIVES = "launches", "collectives"
 
 
 def impossible(phase: str, series: Mapping[str, Sequence[float]]) -> Iterator[tuple[str, str]]:
-    """Metrics of `series` with values that nothing can have measured, and why.
+    """Metrics of `series` with impossible values, and why they are impossible.
 
-    `series` are all the values of a phase, by metric. None of them is negative; time passes in a
-    whole step, and what launches kernels executes instructions; a share is no multiple.
-    Collectives are no such kernels: their time is not the step's own.
+    `series` are all values of a phase, by metric. No value is negative; a whole step takes time;
+    launched kernels execute instructions; a share is at most 100 %. Collectives do not count as
+    launched kernels: their time is not the step's own.
     """
     collectives = max(series.get(_COLLECTIVES, ()), default=0)
     launched = min(series.get(_LAUNCHES, ()), default=0) > collectives

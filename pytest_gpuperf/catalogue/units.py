@@ -65,9 +65,9 @@ def in_factors(changes: Iterable[float | None]) -> bool:
 
 
 def moved(change: float, *, points: bool = False, factors: bool | None = None) -> str:
-    """A change: "+0.31 %", "-2.14 pt" of a percentage, or "x5.4" from a doubling on.
+    """A change as text: "+0.31 %", "-2.14 pt" of a percentage, or "x5.4" from a doubling on.
 
-    `factors` says whether it is one, where it stands beside others: one table has one form.
+    `factors` forces or forbids the factor, so that all changes of a table have one form.
     """
     if points:
         return f"{_rounded(change):+.2f} pt"
@@ -128,13 +128,13 @@ def _plain(number: float, digits: int) -> str:
 
 
 def _percent(change: float) -> str:
-    """To two decimals, of less to three. What is not 0, as counters find it, has its sign."""
+    """The percentage to two decimals, or three if small. Any change except 0 has a sign."""
     percent = change * 100
     return f"{percent:+.{2 if abs(percent) >= 0.005 else 3}f}"
 
 
 def _factor(change: float) -> str:
-    """As a factor: "x5.4", and "x1.0011" for a small change, two digits of it."""
+    """The change as a factor: "x5.4", or two digits of a small change: "x1.0011"."""
     if abs(change) <= _NOTHING:
         return "x1"
     if abs(change) >= 0.1:

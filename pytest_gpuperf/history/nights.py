@@ -1,7 +1,7 @@
 """Many nights: the trend of every metric, the events at which levels changed, gaps and creep.
 
-Advisory: nothing is gated by it. An event is what changed on one device on one night, whatever the
-number of tests and metrics; one cause has one entry.
+The history is advisory and gates nothing. An event groups all changes on one device on one night,
+for any number of tests and metrics. One cause has one entry.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Crept:
     of_baseline: bool
     drift: Drift
     steps: float
-    """What of it came at change points that matter, in the units of the drift; infinite from 0."""
+    """The part at change points that matter, in the units of the drift; infinite from 0."""
 
     @property
     def creeping(self) -> bool:
@@ -89,12 +89,12 @@ class Move:
 
     @property
     def days(self) -> tuple[int, int]:
-        """Of these two nights."""
+        """The days of these two nights."""
         return self.series.seen.days[self.change.before], self.series.seen.days[self.change.at]
 
     @property
     def size(self) -> float:
-        """How large it is, beside others: those for the worse first."""
+        """The sort key: the size of the change, with changes for the worse first."""
         size = math.inf if self.change.change is None else abs(self.change.change)
         size /= 100 if self.series.trend.points else 1
         return size + (1e6 if self.change.worse and self.series.metric.gated else 0.0)
@@ -102,15 +102,15 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class LevelChange:
-    """What changed on one device on one night: an event with its suspects."""
+    """All changes on one device on one night: an event with its suspects."""
 
     device: DeviceKey
     before: int
     """The day of the last night of the old level."""
     day: int
-    """That of the first night of the new one."""
+    """The day of the first night of the new level."""
     revisions: tuple[str, str]
-    """What was measured on these two."""
+    """The revisions measured on these two nights."""
     files: tuple[Path, Path]
     """A run of each."""
     moves: tuple[Move, ...]
@@ -126,7 +126,7 @@ class LevelChange:
 
 @dataclass(frozen=True, slots=True)
 class LastNight:
-    """What of a device's last night is another thing than on the night before it."""
+    """The differences between a device's last night and the night before."""
 
     device: DeviceKey
     before: int
@@ -145,12 +145,12 @@ class History:
     """By architecture and slug, the device's name."""
     series: tuple[MetricHistory, ...]
     events: tuple[LevelChange, ...]
-    """Of changes that matter, the latest first."""
+    """Events with changes that matter, the latest first."""
     titles: Mapping[tuple[str, str], str]
-    """What people call each test and measurement."""
+    """The title of each test and measurement in reports."""
     source: Recollection
     last_nights: tuple[LastNight, ...]
-    """Of each device that has two nights."""
+    """The last night of each device that has two nights."""
     web: str = ""
     """Where the code is read in a browser; "" where that is not known."""
 
@@ -164,11 +164,11 @@ class History:
 def history(
     source: Recollection, baselines: Path | None = None, tests: Sequence[str] = ()
 ) -> History:
-    """What `source` says, against the origins of the baselines in this folder where it has any.
+    """The history in `source`, compared with the origins of the baselines in this folder, if any.
 
-    Only of tests that match one of the patterns, where there are any: what levels did elsewhere
-    still tells of noise and suspects. Raises BadFile for a baseline that cannot be trusted, and
-    UsageFailure where no test matches.
+    With patterns, only matching tests are returned; the others still contribute to noise and
+    suspects. Raises BadFile for a baseline that cannot be trusted, and UsageFailure if no test
+    matches.
     """
     days = _rhythm([*(one.days for one in source.series), *source.unfit.values()])
     devices: dict[DeviceKey, str] = {}
@@ -187,7 +187,7 @@ def history(
 
 
 def _matching(past: History, patterns: Sequence[str]) -> History:
-    """Of tests that match alone."""
+    """The part of the history for tests that match."""
 
     def wanted(one: MetricHistory) -> bool:
         return any(run_files.matches(one.seen.test, pattern) for pattern in patterns)
@@ -202,7 +202,7 @@ def _matching(past: History, patterns: Sequence[str]) -> History:
 
 
 def _rhythm(nights: Iterable[Iterable[int]]) -> tuple[int, ...]:
-    """All nights; those that are missing of them too, where there is one a day."""
+    """All nights, including missing nights if there is usually one a day."""
     known = sorted({day for days in nights for day in days})
     if len(known) > 2 and median(b - a for a, b in pairwise(known)) == 1:
         return tuple(range(known[0], known[-1] + 1))
@@ -261,9 +261,9 @@ def _crept(
     known: Sequence[BaselineFile],
     calibration: Calibration | None,
 ) -> Crept | None:
-    """How the last nights stand against the first; None of what is not gated, or too young.
+    """The drift of the last nights from the first; None for a metric not gated, or too few nights.
 
-    What a single night shows is the verdict's, which knows the machine and measures again.
+    A single night is left to the verdict, which knows the machine and can repeat the test.
     """
     name, nights = one.metric.name, len(one.seen.days)
     if not one.metric.gated or nights < RECENT:
@@ -303,7 +303,7 @@ def _recorded(one: MetricHistory, gpus: Sequence[str], part: slice) -> Recorded:
 
 
 def _steps(one: MetricHistory, since: str) -> float:
-    """What came at change points that matter since then, in the units of changes."""
+    """The sum of the change points that matter since then, in the units of changes."""
     later = [c for c in one.trend.changes if c.matters and date(one.seen.days[c.at]) > since]
     moved = [change.change for change in later]
     if None in moved:
@@ -318,9 +318,9 @@ def date(day: int) -> str:
 
 
 def _last_nights(source: Recollection, devices: Iterable[DeviceKey]) -> Iterator[LastNight]:
-    """What differs between the last two nights of each device that has two.
+    """The differences between the last two nights of each device that has two.
 
-    Where a night has several GPUs, as of workers, one of them is held against itself.
+    If a night has several GPUs, as with workers, each GPU is compared with itself.
     """
     surroundings = source.surroundings
     software = [{n: v for n, v in s.software.items() if not is_library(n)} for s in surroundings]
@@ -357,7 +357,7 @@ def _events(source: Recollection, series: Sequence[MetricHistory]) -> list[Level
 
 
 def _event(source: Recollection, day: int, workload: str, moves: Sequence[Move]) -> LevelChange:
-    """One event; its two nights are those of the change that lies between the closest two."""
+    """One event. Its two nights are the closest two that a change lies between."""
     largest = sorted(moves, key=lambda move: -move.size)
     closest = min(largest, key=lambda move: move.days[1] - move.days[0])
     before, now = (_night(source, closest.series.seen, at) for at in closest.nights)
@@ -404,7 +404,7 @@ def _grouped(
 
 
 def _workloads(source: Recollection, move: Move) -> str:
-    """How the workloads before and after differ: then nothing else is to be asked."""
+    """The differences between the workloads before and after; they explain the change alone."""
     seen = move.series.seen
     old, new = (source.surroundings[seen.surroundings[at]] for at in move.nights)
     return units.differences(old.workload, new.workload)

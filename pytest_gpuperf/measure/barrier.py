@@ -1,7 +1,7 @@
-"""The barriers of ranks that execute a step together, through one socket.
+"""Barriers for ranks that execute a step together, through one socket.
 
-One process holds it, and each rank is a client of that, all on one machine. The socket has an
-abstract name: no file is left of it, and the end of a process is seen at once.
+One process holds the socket, and each rank is a client; all run on one machine. The socket has an
+abstract name, so no file is left, and the end of a process is noticed at once.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pytest_gpuperf.measure.rank_states import INSIDE, KnownRank, RankGroup
 
 ENDED = "the process that holds the ranks together has ended"
 STOPPED = "the ranks stopped"
-"""How the error begins where all ranks stop for one of them."""
+"""The start of the error when one rank stops all ranks."""
 _TICK, _SETTLING = 0.1, 0.5
 """Seconds between two looks, and from the first complaint to the verdict: it may be of a rank that
 is about to end."""
@@ -70,9 +70,9 @@ class Rendezvous:
         self._thread.start()
 
     def brought(self, tick: Callable[[], object] = str) -> list[Any]:
-        """What all ranks bring to the last barrier, in their order; `tick` is called meanwhile.
+        """The values of all ranks at the last barrier, in rank order; `tick` is called meanwhile.
 
-        Raises UnsoundStep where they stop.
+        Raises UnsoundStep if the ranks stop.
         """
         while True:
             with suppress(queue.Empty):

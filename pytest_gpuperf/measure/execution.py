@@ -28,11 +28,11 @@ Series = dict[tuple[str, str], list[float]]
 REPETITIONS = 3
 """Executions for the times alone, where those that are counted have none."""
 MOST_COMPILED = 8
-"""Executions in which torch.compile compiles, in a row. It makes as many graphs of one function; in
-the next one it gives up, and the step runs without."""
+"""The most executions in a row in which torch.compile compiles. It makes this many graphs of one
+function; then it gives up, and the step runs without."""
 _LATE = 0.02
-"""The share of wall-clock time that is not the device's, from which on work may be on streams that
-nobody waits for."""
+"""The share of wall-clock time outside the device's time, above which work may be on streams that
+the timer does not wait for."""
 _IDLE_MS = 0.05
 """A device that is idle is waited for in some microseconds."""
 
@@ -52,7 +52,7 @@ class CudaTimer:
         torch.cuda.synchronize()
 
     def synchronize_all(self) -> None:
-        """The same of every GPU that has tensors; any other need not have a context."""
+        """Waits for every GPU that has tensors; the others need not have a context."""
         import torch
 
         self.synchronize()
@@ -186,16 +186,16 @@ class Executions:
                 self.series.setdefault((STEP, "peak_memory"), []).append(float(peak))
 
     def repeat(self, count: int | None) -> None:
-        """So many executions, for their times alone; REPETITIONS where nobody said how many."""
+        """Runs `count` executions for their times alone, by default REPETITIONS."""
         for _ in each(self.work.progress, "timing", count or REPETITIONS, after=None):
             self.prepare()
             self.execute()
 
     def end_with_all_streams(self) -> None:
-        """Has the step's times end when its kernels do, where its stream does not wait for all.
+        """Makes the step's times end with its kernels, if its stream does not wait for all of them.
 
-        Where that may be so, one more execution tells, and another one that it was no interruption
-        of the host's; not on ranks, which execute equally often.
+        If that is possible, one more execution decides, and another rules out an interruption of
+        the host. Ranks skip this, because they execute equally often.
         """
         beside = 0.0
         for _ in range(0 if self.work.together or not self.timer.late else 2):
@@ -223,10 +223,10 @@ class Executions:
 
 
 def warm_ups(work: Work, plan: Plan, said: dict[str, Scalar], after: int | None) -> Iterator[int]:
-    """The numbers from 1 of the executions that warm a step up: so many as planned, at least one.
+    """The numbers from 1 of the executions that warm a step up: as planned, at least one.
 
-    More follow while torch.compile compiles in them, as for a number that changes in the second
-    one; not on ranks, which execute equally often. `said` gets in how many it compiled, where these
+    More follow while torch.compile compiles in them, as for a number that changes in the second.
+    Ranks skip this, because they execute equally often. `said` gets how many it compiled, if these
     are too many. `after` is as in `each`.
     """
     planned = max(plan.warmup, 1)
@@ -249,7 +249,7 @@ def warm_ups(work: Work, plan: Plan, said: dict[str, Scalar], after: int | None)
 def garbage_kept() -> Iterator[None]:
     """Collects garbage once, and switches the automatic collection off inside the block.
 
-    What is collected within a measured step would be counted and timed.
+    A collection within a measured step would be counted and timed.
     """
     enabled = gc.isenabled()
     gc.collect()
@@ -264,9 +264,9 @@ def garbage_kept() -> Iterator[None]:
 class Losses:
     """The losses that the executions of one step returned, each after a reset.
 
-    A loss is a float, or a tensor of floats; of a tensor with several elements (a sampled volume)
-    the root of their mean square counts. A step that returns anything else has none. Reading it
-    waits for the device, so that it is done when an execution has been timed.
+    A loss is a float, or a tensor of floats; for several elements (a sampled volume) the root of
+    their mean square. Any other return value has no loss. Reading it waits for the device, so it is
+    read after an execution has been timed.
     """
 
     def __init__(self, work: Work) -> None:
@@ -276,11 +276,10 @@ class Losses:
         self._seen: list[float] = []
 
     def add(self, returned: object) -> None:
-        """Takes what one more execution returned.
+        """Takes the return value of one more execution.
 
-        Raises UnsoundStep for a coroutine or generator, whose work did not run, for a loss that is
-        NaN or infinite, and for one that is further from the first than is allowed, where the work
-        has a reset.
+        Raises UnsoundStep for a coroutine or generator, whose work did not run, and for a loss that
+        is NaN or infinite. With a reset it also raises for a loss too far from the first.
         """
         _check_executed(returned)
         loss = _number(returned)
@@ -342,7 +341,7 @@ def _event() -> Any:
 
 
 def _number(returned: object) -> float | None:
-    """The loss as a number, also of a mapping as Hugging Face's models return; else None."""
+    """The loss as a number, also from a mapping as Hugging Face's models return; else None."""
     if isinstance(returned, Mapping):
         returned = returned.get("loss")
     if isinstance(returned, Real) and not isinstance(returned, Integral):

@@ -43,8 +43,7 @@ class Metric:
     """NVIDIA's name per architecture, None where there is none; "default" for those not named.
     Empty: not a counter."""
     practical_floor: float | None = None
-    """The smallest relative change that is worth anybody's attention, where that is another than
-    its class's: what can be measured is one thing, what matters is another."""
+    """The smallest relative change that matters, if it differs from that of the metric's class."""
     positive: str = ""
     """Where zero is no value of a whole step: "always", or "launched", in a step that launched
     something; "" where zero is one, as of copies."""
@@ -52,9 +51,9 @@ class Metric:
     """Read from a trace of what the GPU did, not counted; chosen as counters are."""
 
     portable: bool = False
-    """Of what is traced: it exists on a CPU too."""
+    """For traced metrics: whether the metric exists on a CPU too."""
     of_gpu: bool = False
-    """Of what is neither counted by hardware nor traced: a CPU has none."""
+    """For metrics that are neither hardware counters nor traced: a CPU does not have it."""
 
     @property
     def chosen(self) -> bool:
@@ -73,7 +72,7 @@ class Metric:
         return "__sass_" in (self.hardware_name(arch) or "")
 
     def exists_on(self, arch: str) -> bool:
-        """Whether it can be measured on `arch` at all; true of what nobody has to choose."""
+        """Whether the metric can be measured on `arch`; true if it is always collected."""
         if self.traced:
             return self.portable or arch != "cpu"
         if self.of_gpu:

@@ -215,7 +215,7 @@ def row(cells: Iterable[str]) -> str:
 
 
 def cell(text: str) -> str:
-    """`text` as it stands, in one line: nothing in it is Markdown."""
+    """`text` in one line, with all Markdown characters escaped."""
     return re.sub(r"([\\`*_\[\]<>|#&~$])", r"\\\1", _one_line(text))
 
 

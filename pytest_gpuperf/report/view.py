@@ -1,6 +1,6 @@
-"""What every report says of a run's measurements, in one set of words.
+"""The words that all reports use for a run's measurements.
 
-Text, Markdown, HTML and the annotations of GitHub Actions only write it.
+Text, Markdown, HTML and the annotations of GitHub Actions only format them.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _TOLD = (*FAULTS, *DOUBTS, Outcome.IMPROVED)
 TIMES = ("step_time", "wall_time", "duration")
 """The time of a step, the best first."""
 _MAIN = (*("step_time", "cycles"), *("flops", "operators"))
-"""What a test's row is about where nothing moved: on a GPU the first two, on a CPU the others."""
+"""The metric of a test's row if nothing changed: the first two on a GPU, the others on a CPU."""
 _MOVED = (*FAULTS, Outcome.MACHINE, Outcome.INCONCLUSIVE, Outcome.IMPROVED)
 """Outcomes of what may have got worse or better."""
 PLAIN = {
@@ -75,7 +75,7 @@ REMEDIES = {
     "tolerance",
     Unjudged.NOT_ASKED: _ANOTHER,
 }
-"""What to do about it, unless a baseline is missing."""
+"""The next action for each reason, except a missing baseline."""
 
 
 def cost(result: Result) -> float | None:
@@ -88,10 +88,10 @@ def cost(result: Result) -> float | None:
 
 
 def worst_first(results: Iterable[Result]) -> list[Result]:
-    """What failed, what is in doubt and what improved; then the rest, as it came.
+    """Failed results, results in doubt and improved results; then the rest in their order.
 
-    Of one outcome what costs most time comes first; without a time, what changed most. What was not
-    judged comes last.
+    Within an outcome, the largest cost in time comes first; without a time, the largest change.
+    Results without a verdict come last.
     """
     return sorted(results, key=_urgency)
 
@@ -106,12 +106,12 @@ def _urgency(result: Result) -> tuple[int, float, float]:
 
 
 def main(result: Result) -> Verdict | Expectation | None:
-    """What a line about a result is about; None where nothing was said.
+    """The entry that represents a result in one line; None if nothing was said.
 
-    Of its outcome, the worst of all, that is the time; else what changed most. Where nothing got
-    worse or better it is the time on a GPU (cycles where that was not judged), and on a CPU the
-    count that the step costs most in: the floating-point operations, if it has any, then the
-    operators; else the first that was judged.
+    Among the entries of the worst outcome it is the time, else the largest change. If nothing got
+    worse or better, it is the time on a GPU, or cycles without a judged time. On a CPU it is then
+    the floating-point operations if any, else the operators. The last choice is the first judged
+    entry.
     """
     said = [entry for entry in result.said if entry.outcome is result.outcome]
     if result.outcome not in _MOVED:
@@ -121,7 +121,7 @@ def main(result: Result) -> Verdict | Expectation | None:
 
 
 def worst(entries: Sequence[Verdict | Expectation]) -> Verdict | Expectation:
-    """Of entries of one outcome the time, which all of it is about; else what changed most."""
+    """The time, among entries of one outcome; else the largest change."""
     return min(entries, key=lambda entry: (entry.metric not in TIMES, -_size(entry)))
 
 
@@ -133,9 +133,9 @@ def _size(entry: Verdict | Expectation) -> float:
 
 
 def standing(result: Result, outcome: Outcome | None = None) -> str:
-    """How it stands in one line: "test_step[tf32] regressed on NVIDIA H200 (sm90)".
+    """The state in one line: "test_step[tf32] regressed on NVIDIA H200 (sm90)".
 
-    `outcome` is what it says; by default the worst of all.
+    `outcome` is the outcome to show; by default the worst of all.
     """
     says = SAYS.get(outcome or result.outcome or Outcome.REPORTED, "passed")
     if not result.measurements:
@@ -166,9 +166,9 @@ def tally(results: Sequence[Result]) -> str:
 
 
 def reasons(result: Result) -> list[str]:
-    """What of it is not as one would have it, the worst first, each thing once.
+    """The reasons why a result failed or is in doubt, the worst first, without repetition.
 
-    What is something else than the measurement as a whole says so itself.
+    A reason that differs from the result's outcome names its own.
     """
     told = [entry for entry in result.said if entry.outcome in _TOLD]
     return list(dict.fromkeys(_reason(entry, result.outcome) for entry in told))
@@ -193,7 +193,7 @@ def _reason(entry: Verdict | Expectation, of_all: Outcome | None) -> str:
 
 
 def complaints(result: Result) -> Iterator[str]:
-    """What each process found wrong with the device, as "the device was throttled ..."."""
+    """The problems of the device that each process found, as "the device was throttled ..."."""
     for measurement in result.measurements:
         conditions = measurement.fingerprint.conditions
         for complaint in guard.complaints(conditions) if conditions else ():
@@ -201,7 +201,7 @@ def complaints(result: Result) -> Iterator[str]:
 
 
 def unsupported(verdicts: Iterable[Verdict]) -> Iterator[str]:
-    """Which metrics could not be measured: one machine has one reason for all of its tests."""
+    """The metrics that could not be measured, by reason; the tests of one machine share it."""
     by_reason: dict[str, dict[str, None]] = {}
     for verdict in verdicts:
         if verdict.outcome is Outcome.UNSUPPORTED:
@@ -211,10 +211,10 @@ def unsupported(verdicts: Iterable[Verdict]) -> Iterator[str]:
 
 
 def totals(results: Sequence[Result], run: str = "", why: str = "") -> str:
-    """How a session stands in one line: "1 regressed, 1 not judged (no baseline); run run.json".
+    """The state of a session in one line: "1 regressed, 1 not judged (no baseline); run run.json".
 
-    What is zero is left out. `run` is the run's file, or "". `why` says why nothing was compared,
-    where that is known.
+    Zeros are left out. `run` is the run's file, or "". `why` is the reason, if known, why nothing
+    was compared.
     """
     every = lacking(results)
     judged = [result for result, lack in every if lack is None]

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 OLDEST = 24
 """The API version of CUDA 12.6, the first release with the range profiler: since its update 2."""
 NEWEST = 130500
-"""That of the newest release whose headers this was compared with (`script/cupti-headers`)."""
+"""The newest release whose headers this was compared with (`script/cupti-headers`)."""
 
 _RELEASES = {19: "12.0", 20: "12.2", 21: "12.3", 22: "12.4", 23: "12.5", 24: "12.6"}
 _RELEASES |= {25: "12.7", 26: "12.8", 27: "12.9", 28: "12.9.1"}
@@ -60,9 +60,9 @@ class ProfilerRange(IntEnum):
 
 
 USER_REPLAY = 3
-"""Of `CUpti_ProfilerReplayMode`: the caller repeats the work when one pass does not suffice."""
+"""A `CUpti_ProfilerReplayMode`: the caller repeats the work if one pass is not enough."""
 RANGE_PROFILER = 0
-"""Of `CUpti_ProfilerType`: what a host object prepares its configuration for."""
+"""A `CUpti_ProfilerType`, for which a host object prepares its configuration."""
 
 
 class ResultCode(IntEnum):
@@ -130,7 +130,7 @@ class Params(ctypes.Structure):
 
     @classmethod
     def size(cls, version: int) -> int:
-        """What `structSize` has to be for a library of API `version`, in bytes."""
+        """The value of `structSize` for a library of API `version`, in bytes."""
         last = getattr(cls, cls.field_names(version)[-1])
         return int(last.offset) + int(last.size)
 
@@ -141,7 +141,7 @@ class Params(ctypes.Structure):
 
 
 FUNCTIONS: dict[type[Params], str] = {}
-"""Each struct and the function that takes it: what a libcupti has to export to be used."""
+"""Each struct and the function that takes it. A libcupti must export all of them."""
 
 
 def _params(name: str, /, **fields: Any) -> type[Params]:

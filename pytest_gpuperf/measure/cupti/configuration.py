@@ -1,7 +1,7 @@
-"""Which metrics to collect and how to evaluate them: CUPTI's host API (`cupti_profiler_host.h`).
+"""The choice and evaluation of metrics: CUPTI's host API (`cupti_profiler_host.h`).
 
-It answers for every chip that it lists, whatever this machine has: whether the chip has a metric,
-and how many passes a list of them takes. Releases up to CUDA 13.0 do so without a driver.
+For every chip it lists, on any machine, it says whether the chip has a metric, and how many passes
+a list of them takes. Releases up to CUDA 13.0 do so without a driver.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Schedule:
 
     passes: int
     refused: tuple[Unsupported, ...]
-    """Those of the metrics that the chip lacks, by NVIDIA's names; the passes are of the others."""
+    """The metrics that the chip lacks, by NVIDIA's names; the passes are for the others."""
 
 
 class Configuration:

@@ -1,7 +1,7 @@
-"""The libcupti of this process: where it is found, how it is called, and its errors with remedies.
+"""The libcupti of this process: its place, its calls, and its errors with remedies.
 
-torch's own copy comes first: a process has room for one CUPTI. Where no GPU answers, another
-process calls it first: CUPTI of CUDA 13.2 ends whoever asks for its version without a driver.
+torch's own copy comes first, because a process has room for one CUPTI. Without a GPU, another
+process calls it first: CUPTI of CUDA 13.2 ends a process that asks its version without a driver.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _OTHER_PARAMETERS = (
     ResultCode.ERROR_INVALID_PARAMETER,
     ResultCode.ERROR_PARAMETER_SIZE_NOT_SUFFICIENT,
 )
-"""What CUPTI says of a structSize that it does not know."""
+"""CUPTI's errors for an unknown structSize."""
 _TRY = """\
 import ctypes, resource, sys
 resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -165,9 +165,9 @@ def load() -> Cupti:
 def candidates() -> Iterator[Path]:
     """Files that may be the libcupti to use, best first; the last ones are bare names.
 
-    What the process has loaded (torch links libcupti) is the only candidate: a second CUPTI beside
-    it would fight for the same driver hooks. Otherwise: the wheels that torch brings, the toolkit
-    of CUDA_HOME, CUDA_PATH or /usr/local/cuda, the loader's search path.
+    A copy already loaded (torch links libcupti) is the only candidate: a second CUPTI would compete
+    for the same driver hooks. Otherwise: the wheels that torch brings, the toolkit of CUDA_HOME,
+    CUDA_PATH or /usr/local/cuda, the loader's search path.
     """
     loaded = _loaded(_MAPS)
     if loaded:

@@ -27,19 +27,19 @@ SOURCE = Path(__file__).with_name("canary.cu")
 CUBINS = SOURCE.with_name("cubins")
 
 _REPEATS = 7
-"""Of each kernel, after one that warms up. On two H200s such kernels repeated within 0.001 %
+"""Repeats of each kernel, after a warm-up. On two H200s such kernels repeated within 0.001 %
 (arithmetic), 0.01 % (tensor) and 0.2 % (memory)."""
 _THREADS = 1024
 _STAMP = struct.Struct("<5Q")
-"""Of one block: first and last cycle, first and last ns, SM."""
+"""The stamp of one block: first and last cycle, first and last ns, SM."""
 _DRAM_BYTES = 2**29
 """512 MiB: eight times the L2 of an H200, which has little of it left when its turn comes again."""
 _L2_SHARE, _LEAST_L2_BYTES = 0.55, 2**18
 """The largest power of two within this share of the L2: 32 MiB of 60 on an H200."""
 _L2_PLACES = 16
-"""Readings of the L2 depend on where the memory lies. On an H200, 3,000 of them agreed to 0.1 % in
-one buffer, and in 16 that were allocated one after the other they were up to 0.7 % apart, which the
-16 places of one buffer do not average out. Between GPUs they differ by 2.8 %."""
+"""Places in the L2, since readings depend on the address. On an H200, 3,000 readings agreed to 0.1
+% in one buffer. In 16 buffers allocated in turn they were up to 0.7 % apart, which 16 places in one
+buffer do not average out. Between GPUs they differ by 2.8 %."""
 _FACTOR = 1.0001
 _ARITHMETIC = (ctypes.c_float(_FACTOR),)
 _WORD = 0x5BD1E995
@@ -157,7 +157,7 @@ class _CanaryReading:
         return timed[1:]
 
     def _kernel(self, name: str, out: int, arguments: Sequence[Argument]) -> Callable[[], None]:
-        """What launches a kernel that leaves a stamp of each SM at `out`."""
+        """A function that launches a kernel, which leaves a stamp of each SM at `out`."""
         return self._cuda.kernel(
             self._module,
             name,
@@ -168,14 +168,14 @@ class _CanaryReading:
         )
 
     def _stamps(self, out: int) -> _Stamps:
-        """What the last kernel that was launched there has left."""
+        """The stamps of the last kernel launched there."""
         return list(_STAMP.iter_unpack(self._cuda.copied(out, _STAMP.size * self._sms)))
 
     def _queue(self) -> None:
         """The share of the GPU's time that a queue of kernels had.
 
-        A kernel alone says nothing of it: it waits for its turn before it begins. NVML shows no
-        process of another container.
+        A single kernel does not show it, since it waits for its turn before it begins. NVML shows
+        no process of another container.
         """
         try:
             own_ns = 1000 * self._readings["arithmetic_cycles"] / self._readings["sm_clock_mhz"]
@@ -194,7 +194,7 @@ class _CanaryReading:
         self._keep("time_share", [_QUEUED * own_ns / (end - begin)])
 
     def _launches(self) -> None:
-        """What one launch takes of the host, driver and ctypes together."""
+        """The host's time for one launch, driver and ctypes together."""
         launch = self._cuda.kernel(self._module, "nothing", 1, 32)
         batches = []
         for _ in range(_BATCHES):
@@ -219,9 +219,9 @@ class _CanaryReading:
     def _keep(
         self, name: str, repeats: list[float], of: Callable[[list[float]], float] = median
     ) -> None:
-        """Of the host's times the fastest is kept: it is interrupted now and then, never helped.
+        """Keeps the fastest of the host's times: interruptions only make them slower.
 
-        Of places in the L2 the mean: none of them is a mistake.
+        For places in the L2 it keeps the mean, since each place is valid.
         """
         value = of(repeats)
         spread = median(abs(repeat - value) for repeat in repeats) / value
@@ -231,7 +231,7 @@ class _CanaryReading:
 
 
 _Stamps = Sequence[tuple[int, ...]]
-"""Of one launch, by block: as `_STAMP` has them."""
+"""The stamps of one launch, by block, in the format of `_STAMP`."""
 
 
 def _read(buffer: int, size: int) -> tuple[Argument, ...]:

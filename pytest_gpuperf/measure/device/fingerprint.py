@@ -24,9 +24,9 @@ _ASIDE = ("torch", "torchgen", "functorch", "pytest_gpuperf")
 def software(*, of_gpu: bool = True) -> dict[str, str]:
     """Versions by name: python, platform, cpu, gpuperf, torch, cuda, cudnn, driver.
 
-    Imports torch. What is not there (torch, the CUDA of a CPU build) is left out, as is the driver
-    where the step is not `of_gpu`. The kernel's version is not recorded: it tells machines apart
-    and explains no counter.
+    Imports torch. Missing software (torch, the CUDA of a CPU build) is left out, and so is the
+    driver if the step is not `of_gpu`. The kernel's version is not recorded: it differs between
+    machines and explains no counter.
     """
     versions = {
         "python": platform.python_version(),
@@ -40,9 +40,9 @@ def software(*, of_gpu: bool = True) -> dict[str, str]:
 
 
 def machine() -> Machine | None:
-    """The VBIOS, board and limits of CUDA's device 0; None where NVML does not tell them.
+    """The VBIOS, board and limits of CUDA's device 0; None if NVML does not report them.
 
-    In a MIG instance the memory is that of the instance, and all else that of the whole GPU.
+    In a MIG instance, memory is that of the instance, and the rest that of the whole GPU.
     """
     with nvml.open_session() as session:
         gpu = session.gpu()
@@ -147,9 +147,9 @@ def _cudnn_version(number: int | None) -> str:
 
 
 def of_file(file: Path) -> str:
-    """The name of the distribution that installed `file`; "" for none.
+    """The name of the distribution that installed `file`; "" if there is none.
 
-    What is installed for development, or imported from a checkout, is the user's own code.
+    A development install or a checkout is the user's own code.
     """
     parts = file.parts
     at = next((at for at, part in enumerate(parts) if part in INSTALLED), len(parts))
@@ -157,10 +157,10 @@ def of_file(file: Path) -> str:
 
 
 def libraries() -> dict[str, str]:
-    """The versions by name of those that are imported and import torch, in alphabetical order.
+    """The versions of imported libraries that import torch, by name in alphabetical order.
 
-    A step calls operators by them. Which of them it does, its kernel table knows. They are looked
-    for again where another number of modules is imported: 5 ms for 2,500 of them.
+    A step calls operators through them; its kernel table says which. The search repeats when the
+    number of imported modules changes: 5 ms for 2,500 modules.
     """
     return dict(_libraries(len(sys.modules)))
 

@@ -44,7 +44,7 @@ class _Profiled:
     unsupported: tuple[Unsupported, ...]
     kernels: KernelTable | None = None
     settings: Mapping[str, Scalar] = field(default_factory=dict)
-    """How long ncu took for it, in the process that it profiled."""
+    """The time that ncu took, in the process that it profiled."""
 
 
 class NcuCollector:
@@ -127,9 +127,9 @@ class NcuCollector:
         )
 
     def kernels(self, work: Work, metrics: Sequence[Metric]) -> KernelTable:
-        """What the step launches, with the counters of every launch, by kernel replay.
+        """The launches of the step, with counters for each, by kernel replay.
 
-        That which `collect` has already counted so is not counted again.
+        Launches that `collect` has already counted this way are not counted again.
         """
         known = self._kernels.get((work.test, work.name))
         if known is None:
@@ -140,7 +140,7 @@ class NcuCollector:
         return known or KernelTable((), (), (), 0.0, mismatch="ncu's report has no durations")
 
     def _profile(self, work: Work, metrics: Sequence[Metric], replay: str) -> _Profiled:
-        """One execution under ncu: what was counted."""
+        """The counts of one execution under ncu."""
         arch = self._device.arch
         executable = ncu_command.program(self._program)
         with tempfile.TemporaryDirectory(prefix="gpuperf-ncu-") as folder:
@@ -177,7 +177,7 @@ class NcuCollector:
     def _report(
         self, work: Work, task: Task, command: Sequence[str], file: Path
     ) -> tuple[Report, Mapping[str, Scalar]]:
-        """What ncu wrote into `file`, and the settings of the child's measurement.
+        """The report that ncu wrote into `file`, and the settings of the child's measurement.
 
         Raises CountersUnavailable or MeasurementError.
         """

@@ -24,10 +24,10 @@ _TIME = "duration"
 
 @dataclass(frozen=True, slots=True)
 class ProfiledStep:
-    """What a report says of a step, executed once or several times."""
+    """A report's data on a step, executed once or several times."""
 
     samples: tuple[Sample, ...]
-    """Of the whole step; a value per execution."""
+    """Samples of the whole step; a value per execution."""
     unsupported: tuple[Unsupported, ...]
     """Metrics that the report has for kernels, and that the step cannot have, with the reason."""
     kernels: KernelTable | None
@@ -67,9 +67,9 @@ def step_of(report: Report, executions: int = 1) -> ProfiledStep:
 
 
 def repeats(table: KernelTable) -> int:
-    """How often the whole series of launches is one series repeated; 1 if it is not.
+    """The number of times that the launches repeat one series; 1 if they do not.
 
-    A guess at the number of executions. One kernel over and over is not taken for many steps.
+    A guess at the number of executions. One repeated kernel does not count as many steps.
     """
     kernels = [(launch.name, launch.grid, launch.block) for launch in table.launches]
     for length in range(2, len(kernels) // 2 + 1):
@@ -137,14 +137,14 @@ def marked() -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What one report says of one device."""
+    """The data of one report for one device."""
 
     file: Path
     arch: str
     device: str
     """The marketing name, "NVIDIA H200"; "" where the report does not have it."""
     metrics: tuple[str, ...]
-    """Those of the catalogue that it has, in its order, for this architecture."""
+    """The metrics of the catalogue in the report, in catalogue order, for this architecture."""
     rows: tuple[ProfiledRow, ...]
     """In the order of their launch, with values by the catalogue's names, in its units, and what
     rates are made of by NVIDIA's (WARPS_ACTIVE)."""
@@ -174,7 +174,7 @@ def read(file: Path, ncu: Path | None = None) -> Report:
 
 
 def _only(file: Path, rows: Sequence[ProfiledRow], said: Sequence[str], what: str) -> str:
-    """What all rows say, as far as they say anything. Raises BadFile where they differ."""
+    """The common value of all rows, ignoring empty values. Raises BadFile if they differ."""
     known = ""
     for row, here in zip(rows, said, strict=True):
         if here and known and here != known:

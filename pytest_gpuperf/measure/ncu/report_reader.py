@@ -1,8 +1,7 @@
 """Reports of ncu (.ncu-rep) as rows, by NVIDIA's Python module ncu_report. Needs no GPU.
 
-The module is the package ncu-report, or comes with Nsight Compute. It is native code that has been
-seen to end the process it is loaded into (a segmentation fault of 2025.3.1 beside torch), so it
-reads in a process of its own:
+The module is the package ncu-report, or comes with Nsight Compute. Its native code has ended its
+process before (a segmentation fault of 2025.3.1 beside torch), so it reads in a process of its own:
 
     python -m pytest_gpuperf.measure.ncu.report_reader REPORT OUT COUNTER[,COUNTER ...]
 
@@ -62,7 +61,7 @@ class ProfiledRow:
     capability: str
     """The compute capability of the GPU, "9.0"."""
     values: Mapping[str, float]
-    """By NVIDIA's names, in base units. What ncu could not collect here is missing."""
+    """Values by NVIDIA's names, in base units. Values that ncu could not collect are missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +72,11 @@ class _Rows:
 
 
 def load(file: Path, ncu: Path | None, counters: Collection[str]) -> tuple[ProfiledRow, ...]:
-    """What the report in `file` has, in the order of launch; of its metrics those in `counters`.
+    """The launches of the report in `file`, in order, with the metrics in `counters`.
 
     Read by the module beside the program `ncu`, else by the installed package, else by the module
-    beside the ncu that is found here. Raises BadFile for a report that does not open, and
-    UsageFailure for a file that is no report or not there, and without a module.
+    beside the ncu that is found here. Raises BadFile for a report that does not open. Raises
+    UsageFailure for a file that is no report or missing, and without a module.
     """
     if file.suffix != NATIVE:
         raise UsageFailure(f"{file}: is no {NATIVE}. Name the report that ncu wrote (--export)")
@@ -135,7 +134,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def rows_of(module: Any, report: str, counters: Collection[str]) -> tuple[ProfiledRow, ...]:
-    """What NVIDIA's `module` reads in this process."""
+    """The rows that NVIDIA's `module` reads in this process."""
     context = module.load_report(report)
     results = [
         part.action_by_idx(number)

@@ -1,7 +1,7 @@
 """Metrics of a step's activity on the GPU, of the whole step and of each component.
 
-They are of what a trace has one by one (`profile.py`): what a CUDA graph ran is here by itself,
-too. What ran on several streams at once is counted once: times are those of unions of intervals.
+They come from the single entries of a trace (`profile.py`), including those inside a CUDA graph.
+Overlapping work on several streams counts once: times are those of unions of intervals.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from pytest_gpuperf.measure.trace.profile import (
 from pytest_gpuperf.model.measurement import STEP, Scalar, Unsupported
 
 COMPONENT, PHASE = "gpuperf component: ", "gpuperf phase: "
-"""What the names of their ranges in the trace begin with."""
+"""The prefixes of their ranges in the trace."""
 TRACES = 3
 """The most executions that are traced for the step of one process, and as many again for its
 components: not more than there are rounds of counters."""
@@ -42,10 +42,9 @@ TRACES_OF_RANKS = 7
 """Where ranks are compared by what each works itself: of so many, a rank that was slowed by 2 % was
 named in 19 of 20 trials on two H100s (docs/runs/ranks)."""
 ENOUGH_NS, ENOUGH_WALL_MS, MOST = 20e6, 200.0, 5
-"""A short step is traced again until its kernels, or its executions, took so long together, at most
-so often and an odd number of times. The first execution that is traced takes 0.2 % longer than
-most, and processes agree to 0.08 % on the median of five, to 0.11 % on the first alone
-(tests/data/h100-traces). Of nine they agree no better."""
+"""Limits for repeated traces of a short step: total kernel time, total wall time, and the most
+traces, an odd number. The first traced execution takes 0.2 % longer than most. Processes agree to
+0.08 % on the median of five, to 0.11 % on the first (tests/data/h100-traces), no better on nine."""
 NOTHING = (
     "the trace of the step has no kernel, copy or fill: torch.profiler sees nothing while another "
     "profiler (nsys, ncu) watches the process, or the step uses no GPU"
@@ -65,14 +64,14 @@ Values = dict[str, dict[str, float]]
 
 @dataclass(frozen=True)
 class Active:
-    """What the traces have shown."""
+    """The results of the traces."""
 
     series: Series = field(default_factory=dict)
     unsupported: tuple[Unsupported, ...] = ()
     components: tuple[str, ...] = ()
     settings: dict[str, Scalar] = field(default_factory=dict)
     collectives: tuple[Collectives, ...] = ()
-    """Of a step of several ranks, per trace."""
+    """Per trace, the collectives in a step of several ranks."""
     launched: Mapping[str, str] = field(default_factory=dict)
     """As `Measurement` has it."""
 
@@ -84,9 +83,9 @@ class TracePlan:
     components: int
     """For the components, after one in which these are learnt."""
     warmup: int
-    """Of the whole step, discarded: the first takes along what a profiler does once."""
+    """Discarded traces of the whole step: the first includes a profiler's one-time work."""
     count: int
-    """Of the whole step, each with a value of every metric."""
+    """Traces of the whole step, each with a value of every metric."""
     extended: bool
     """Whether more of the whole step follow where it is short."""
 
@@ -100,13 +99,12 @@ class TracePlan:
 
 
 def measured(executions: Executions, plan: Plan, *, alone: bool = False) -> Active:
-    """The metrics of `plan.activity`: one value per trace. Nothing where none is asked for.
+    """The metrics of `plan.activity`: one value per trace. Empty if none is requested.
 
-    One execution more is traced than `executions` has made. Several are of a short step, where
-    components are measured too, where the step is one of several ranks, and where the traces are
-    `alone` with the verdict, since no counters can be read; before them then comes one more, which
-    takes along what a profiler does once. Components take executions of their own. Raises
-    MeasurementError for components that cannot be told apart, and what the step raises.
+    Of `executions`, one more is traced. Several are traced of a short step, if components are
+    measured too, for one of several ranks, and for traces `alone`, without counters. An extra first
+    trace then takes a profiler's one-time work. Components take executions of their own. Raises
+    MeasurementError for components that cannot be separated, and what the step raises.
     """
     if not plan.activity:
         return Active()
@@ -205,9 +203,9 @@ class _Tracer:
             yield 1e3 * (time.perf_counter() - before)
 
     def _whole(self) -> tuple[Values, Sequence[Activity]]:
-        """The metrics of the step and its phases in one execution; none of a trace of nothing.
+        """The metrics of the step and its phases in one execution; empty for an empty trace.
 
-        torch's own ranges, which take the host time, are in it where something was compiled.
+        It includes torch's own ranges, which take host time, if anything was compiled.
         """
         work, timer = self.executions.work, self.executions.timer
         spans, compilations = Spans(PHASE), host_calls.Compilations()
@@ -244,7 +242,7 @@ def _enough(whole: Values, wall_ms: float) -> int:
 
 
 def launched_in(trace: Trace, prefix: str) -> dict[str, list[Activity]]:
-    """What ran, by the innermost range that was open when the host launched it; "" for none."""
+    """Activities by the innermost range that was open at their launch; "" for none."""
     ranges = Ranges(trace.ranges(prefix))
     launched: dict[str, list[Activity]] = {}
     for one in trace.activities:

@@ -1,7 +1,7 @@
-"""Calls of the host beside launches: where it waited, and what memory it asked for.
+"""Calls of the host other than launches: its waits and its requests for memory.
 
-Read from the CUDA calls of a trace, and of torch.compile from the ranges that it opens in one. They
-are the same on every GPU, and nobody's right to read counters is needed for them.
+They come from the CUDA calls of a trace, and for torch.compile from the ranges that it opens. They
+are the same on every GPU, and need no permission to read counters.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ FREEING = {
     *("cudaFree", "cudaFreeAsync", "cudaFreeHost", "cudaHostUnregister", "cuMemRelease"),
     *("cuMemUnmap", "cuMemFree"),
 }
-"""Calls that give it back. No metric counts them: what is given back is asked for anew, but their
-line is the one that makes it so."""
+"""Calls that free memory. No metric counts them: freed memory is requested anew, but their line is
+the cause."""
 _LOOKED_AT = {*WAITING, *ALLOCATING, *FREEING}
 _COMPILED = "Torch-Compiled Region: "
-"""What the ranges are called in which a compiled graph is executed; then its compile id, "0/0"."""
+"""The prefix of the ranges that execute a compiled graph, followed by its compile id, "0/0"."""
 _RESUMED = "torch_dynamo_resume_in_"
-"""What dynamo calls functions that go on after a graph break; then "forward_at_12"."""
+"""The prefix of dynamo's functions after a graph break, followed by "forward_at_12"."""
 _EXPLAINED = "Explanation: "
 _REASON = 200
 """Characters of a reason that are kept."""
@@ -65,7 +65,7 @@ def counted(names: Iterable[str]) -> dict[str, float]:
 
 
 class Compilations:
-    """What torch.compile does in an execution that was executed before."""
+    """The work of torch.compile in an execution that is not the first."""
 
     def __init__(self) -> None:
         self._before = _compilations()
@@ -105,7 +105,7 @@ def graph_breaks(trace: Trace) -> list[tuple[str, list[tuple[str, int, str]]]]:
 
 
 def _told(reason: str) -> str:
-    """What dynamo explains, or the first line of what it says."""
+    """Dynamo's explanation, or the first line of its message."""
     explained = reason.partition(_EXPLAINED)[2] or reason
     return explained.partition("\n")[0][:_REASON]
 

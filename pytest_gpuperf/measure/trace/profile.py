@@ -1,7 +1,7 @@
-"""One execution of a step as torch.profiler records it: what ran on the GPU, and the host's calls.
+"""One execution of a step as torch.profiler records it: activities on the GPU, and host calls.
 
-The trace is of an execution without counters. Kernels that a CUDA graph launches are there one by
-one, and as one entry of kind `graph`, as counters count them.
+The trace is of an execution without counters. Kernels of a CUDA graph are in it one by one, and
+also as one entry of kind `graph`, as counters count them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LAUNCHING = ("cuda_runtime", "cuda_driver")
 _GRAPH_CALLS = ("cudaGraphLaunch", "cuGraphLaunch")
 _COLLECTIVE = ("ncclDevKernel", "ncclKernel")
 _COPY = re.compile(r"Memcpy (?P<from>\w)to(?P<to>\w)(?: \((?P<source>.*) -> (?P<target>.*)\))?")
-"""Kineto's names: "Memcpy HtoD (Pinned -> Device)"; H is the host, all else is on a device."""
+"""Kineto's names: "Memcpy HtoD (Pinned -> Device)"; H is the host, other letters a device."""
 H2D, D2H, D2D = DIRECTIONS = ("h2d", "d2h", "d2d")
 PINNED, PAGEABLE = "pinned", "pageable"
 
@@ -43,11 +43,11 @@ MEASURED = 0
 ANNOTATION = "user_annotation"
 """The category of ranges that a program opened by itself."""
 OPERATOR = "cpu_op"
-"""That of the ranges that torch opens. On a GPU there are ranges of the same names."""
+"""The category of torch's own ranges. On a GPU there are ranges of the same names."""
 STEP_RANGE = "gpuperf step"
 """The name of the range that is the step, without the wait at its end."""
 _BORDER_NS = 20_000
-"""What the host waits at each border of a range: its clock and the trace's agree to some 3 us."""
+"""The host's wait at each border of a range: its clock and the trace's agree to some 3 us."""
 
 Event = Mapping[str, Any]
 """One event of an exported trace (Chrome's format: `ts` and `dur` in microseconds)."""
@@ -67,13 +67,13 @@ class Activity:
     begin: float
     duration: float
     launched: float | None = None
-    """When the host launched it; None where the trace does not say."""
+    """The time of its launch by the host; None if the trace lacks it."""
     graph: int | None = None
-    """Which launch of a CUDA graph it belongs to; None for what was launched by itself."""
+    """The launch of a CUDA graph that it belongs to; None for a separate launch."""
     grid: Size | None = None
     block: Size | None = None
     size: float = 0.0
-    """Of a copy, in bytes."""
+    """The size of a copy, in bytes."""
     gpu: int = MEASURED
     """The number of the GPU that it ran on."""
     context: int = 0
@@ -91,7 +91,7 @@ class Activity:
 
     @property
     def way(self) -> tuple[str, str]:
-        """Of a copy its direction, "" without a device, and whether the host's memory is pinned."""
+        """The direction of a copy, "" without a device, and whether the host's memory is pinned."""
         return _way(self.name) if self.kind == COPY else ("", "")
 
 
@@ -121,7 +121,7 @@ class Trace:
 
     @cached_property
     def entries(self) -> tuple[Activity, ...]:
-        """The same with all that one launch of a graph ran as one, from first start to last end."""
+        """The activities, with each launch of a graph as one, from first start to last end."""
         parts: dict[tuple[int | None, int], list[Activity]] = {}
         for number, one in enumerate(self.activities):
             alone = number if one.graph is None else 0
@@ -129,9 +129,9 @@ class Trace:
         return tuple(_graph(of) if of[0].graph is not None else of[0] for of in parts.values())
 
     def as_launched(self) -> Trace:
-        """The same, with its entries as the host launched them.
+        """The trace with its entries in the order of their launches.
 
-        Which of several streams is ahead, chance decides; collectives have streams of their own.
+        The order of execution on several streams is random; collectives have their own streams.
         """
         made = ((one.begin if one.launched is None else one.launched, one) for one in self.entries)
         self.entries = tuple(one for _, one in sorted(made, key=lambda pair: pair[0]))
@@ -182,7 +182,7 @@ class Trace:
 
     @property
     def step(self) -> tuple[float, float]:
-        """When the step began and ended; all of the trace where nobody said."""
+        """The beginning and end of the step; infinite if the trace has no such range."""
         for one in self.ranges(STEP_RANGE):
             return one.begin, one.end
         return float("-inf"), float("inf")
@@ -246,7 +246,7 @@ class Ranges:
         self._close(open_ranges, float("inf"))
 
     def at(self, moment: float | None) -> str:
-        """The innermost at `moment`; "" for none, and where nobody knows the moment."""
+        """The innermost range at `moment`; "" without a range or a moment."""
         position = 0 if moment is None else bisect_right(self._moments, moment)
         return self._names[position - 1] if position else ""
 
@@ -321,10 +321,10 @@ def trace(
 ) -> Trace:
     """One execution of `step` on the current CUDA device.
 
-    The calls of the CUDA runtime come with the device's activities. With `host`, so do torch's
-    operators and whatever was annotated, which takes the host microseconds for each. The step is a
-    range among them, and so is each of the `spans` that were noted meanwhile. Raises
-    CountersUnavailable where torch.profiler cannot record, and what the step raises.
+    The trace has CUDA runtime calls with the device's activities. With `host` it also has torch's
+    operators and all annotations, which cost host microseconds each. The step is a range in it, and
+    so is each of the noted `spans`. Raises CountersUnavailable if torch.profiler cannot record, and
+    what the step raises.
     """
     spans = spans or Spans("")
     profile = _started(host=host)
@@ -350,7 +350,7 @@ class Spans(PhaseNames):
     def __init__(self, prefix: str) -> None:
         super().__init__()
         self.numbers: dict[str, str] = {}
-        """What stands in the trace for each name."""
+        """The text in the trace for each name."""
         self._prefix = prefix
         self._open: list[tuple[str, int]] = []
         self._closed: list[tuple[str, int, int]] = []

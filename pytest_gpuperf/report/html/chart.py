@@ -1,7 +1,7 @@
-"""A figure as what the page's script draws: names, series and items, each with the row it is of.
+"""A figure as data for the page's script: names, series and items, each with the row it shows.
 
-Generic: it knows shapes and no figure. The script adds colours of the theme and nothing else, so
-that chart, table and CSV are of one set of rows.
+This module knows shapes and no specific figure. The script adds only the theme's colours, so chart,
+table and CSV show the same rows.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _OTHERS = "others"
 """Their name in the legend; each keeps its own where the pointer is."""
 
 _Item = dict[str, Any]
-"""One bar, segment or point, as the script takes it."""
+"""One bar, segment or point, in the script's format."""
 _ORDER: dict[str, int] = {family: position for position, family in enumerate(FAMILIES)}
 
 

@@ -84,7 +84,7 @@ class TestRow:
 
     @property
     def test(self) -> str:
-        """Its node id, and the measurement's name where it has one of its own."""
+        """The test's node id, with the measurement's name unless that is the default."""
         test, name = self.result.test, self.result.name
         return test if name == STEP else f"{test}, {name}"
 
@@ -234,9 +234,9 @@ def _row(result: Result, place: int, unique: bool) -> TestRow:
 
 
 def _rank(verdict: Verdict) -> tuple[int, int, float]:
-    """The worst first. Of one outcome the time, then what changed most.
+    """The sort key, worst first: the outcome, then times before counts, then the largest change.
 
-    If nothing changed, the count that a step costs most in stands in for the time on a CPU.
+    If nothing changed, the most costly count of a step replaces the time on a CPU.
     """
     first = _MAIN if verdict.outcome is Outcome.UNCHANGED else view.TIMES
     place = first.index(verdict.metric) if verdict.metric in first else len(first)

@@ -49,12 +49,12 @@ they write nothing, and execute nothing."""
 
 @dataclass(frozen=True)
 class CommandContext:
-    """What commands depend on, beside the verdicts. Files are named as one would type them."""
+    """The context of commands, without the verdicts. Files are named as a user types them."""
 
     command: str = ""
     """The arguments of pytest that say what is measured."""
     flags: str | None = None
-    """The same without files, folders and tests, where it is known which these are."""
+    """The arguments without files, folders and tests; None if these cannot be told apart."""
     run: str = ""
     """The run to accept; "" where that is the newest, which needs no name."""
     replayed: bool = False
@@ -70,7 +70,7 @@ class CommandContext:
     paired: bool = False
     """They are of two revisions that `gpuperf ab` measured in turn: there is no baseline."""
     launcher: str = ""
-    """What starts pytest, "torchrun --nproc-per-node 4 -m"; "" where pytest is typed."""
+    """The command that starts pytest, "torchrun --nproc-per-node 4 -m"; "" for plain pytest."""
     recorded: frozenset[tuple[str, str]] = frozenset()
     """Test and name of what this session has made a baseline of."""
     root: str = ""
@@ -91,7 +91,7 @@ class CommandContext:
         return os.path.relpath(file, self.folder) if within else str(file)
 
     def of(self, test: str) -> CommandContext:
-        """The same for one test."""
+        """The context for one test."""
         return self if self.flags is None else replace(self, command=self._selecting([test]))
 
     def _selecting(self, tests: Sequence[str]) -> str:
@@ -102,7 +102,7 @@ class CommandContext:
         return f"{self.launcher} {command}" if self.launcher else command
 
     def _recorded(self, selected: str) -> str:
-        """What `gpuperf record` is given to measure what is selected."""
+        """The arguments of `gpuperf record` that measure this selection."""
         return self.started(f"pytest {selected}") if self.launcher else selected
 
     def accept(self, reason: str = "...", *, force: bool = False) -> str:
@@ -152,9 +152,9 @@ def _split(
 
 
 def alone(command: str, tests: Sequence[str]) -> str:
-    """The command that measures these tests of a run of this command again, as it measured them.
+    """The command that measures these tests of a run again, in the same way.
 
-    Of the arguments only those stay that say how; "" where no pytest has measured the run.
+    It keeps only arguments about how to measure; "" if pytest did not measure the run.
     """
     chosen = [*map(shlex.quote, tests)]
     if command.startswith(PAIRED):
@@ -167,14 +167,14 @@ def alone(command: str, tests: Sequence[str]) -> str:
 
 
 def measuring(words: Sequence[str]) -> list[str]:
-    """Those arguments of pytest that only say how something is measured."""
+    """The arguments of pytest that only say how to measure."""
     words = list(words)
     words = words[: words.index("--")] if "--" in words else words
     return [word for flag in _split(words, _MEASURING)[0] for word in flag]
 
 
 def of_run(run: Run, file: str) -> CommandContext:
-    """What commands depend on of a run of which nothing else is known. `file` is where it is."""
+    """The context derived from a run alone. `file` is where the run is saved."""
     try:
         words = run_files.pytest_arguments(run.command)
     except UsageFailure:  # it was imported, or is of two revisions
@@ -195,7 +195,7 @@ def of_run(run: Run, file: str) -> CommandContext:
 
 
 def _value(words: Sequence[str], flag: str) -> str:
-    """What is given with a flag; "" where it is not there."""
+    """The value given with a flag; "" if the flag is absent."""
     for word, after in zip(words, [*words, ""][1:], strict=True):
         if word == flag or word.startswith(f"{flag}="):
             return word.partition("=")[2] or after
@@ -205,10 +205,10 @@ def _value(words: Sequence[str], flag: str) -> str:
 def lines(
     results: Sequence[Result], context: CommandContext, width: int, told: Sequence[Result] = ()
 ) -> Iterator[str]:
-    """What to do next, and the command for it: in one line of at most `width`, or below it.
+    """The next actions and their commands: in one line of at most `width`, or the command below.
 
-    Nothing where all is well, and not what the message of the one test in `told` has said. A
-    command that is longer than a line is pasted whole all the same.
+    Empty if all is well. Leaves out what the message of the one test in `told` has said. A command
+    longer than a line is not wrapped.
     """
     said = [
         [*commands]
@@ -230,7 +230,7 @@ def lines(
 def wanted(
     results: Sequence[Result], context: CommandContext
 ) -> Iterator[tuple[str, Sequence[str]]]:
-    """What is to be done, and by which commands; the last is the one to go on with."""
+    """The next actions with their commands; the last is the recommended one."""
     outcomes = {entry.outcome for result in results for entry in result.said}
     worse = outcomes & {*FAULTS}
     if context.paired:
@@ -268,7 +268,7 @@ def wanted(
 
 
 def _again(results: Sequence[Result], context: CommandContext) -> tuple[str, Sequence[str]]:
-    """The command of what failed, or of the worst of it: all else of the session is left out."""
+    """The command that repeats the failed test, or the worst of them, without the others."""
     failed = [r for r in view.worst_first(results) if any(e.outcome in FAULTS for e in r.said)]
     what = "measure it again:" if len(failed) == 1 else "measure the worst again:"
     test = context.named(failed[0].test)
@@ -282,9 +282,9 @@ def _accepting(
     tests: Sequence[str] | None = None,
     reason: str = "...",
 ) -> tuple[str, Sequence[str]]:
-    """The acceptance that works as it stands: by force over what it would be refused for.
+    """A command that accepts the run as it is, with --force over any reason to refuse.
 
-    Where there are too few processes, as for `tests` without a baseline, it records them first.
+    With too few processes, or for `tests` without a baseline, it records more first.
     """
     asked = [r for r in results if r.measurements and r.outcome in _ASKED]
     found = [one for result in asked for one in about_measurements(result.measurements)]
@@ -326,7 +326,7 @@ def _unreadable(result: Result) -> bool:
 
 
 def typed(command: str) -> str:
-    """The command of a run as somebody typed it: a run keeps the arguments of pytest alone."""
+    """The command of a run as a user types it; a run keeps only the arguments of pytest."""
     if not command or command.split(" ")[0] in ("pytest", "gpuperf", "python"):
         return command
     return f"pytest {command}"

@@ -1,7 +1,7 @@
-"""Progress for people: what a measurement is doing and how much longer that takes.
+"""Progress for people: the current action of a measurement and the remaining time.
 
-Collectors tell a `Display`; where it appears is an outlet's business. On a terminal that is one
-line, written over and erased; elsewhere a line now and then, when it takes long; or nowhere.
+Collectors report to a `Display`, and an outlet shows it. A terminal has one line that is
+overwritten and erased; a log has an occasional line if it takes long; or nothing is shown.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ _DUMB = "dumb"
 
 @dataclass(frozen=True)
 class Status:
-    """What a measurement is doing at one moment."""
+    """The state of a measurement at one moment."""
 
     title: str
-    """What is measured."""
+    """The title of the measurement."""
     doing: str
     """For example "counting round 2 of 5, pass 3 of 14"."""
     passed: float
@@ -44,7 +44,7 @@ class Status:
     since: float
     """Seconds since that began which is being done."""
     left: float | None = None
-    """Seconds to the end, as far as anybody knows."""
+    """Estimated seconds to the end; None if unknown."""
 
     def line(self, width: int) -> str:
         """In at most `width` characters; the title is shortened first, and then left out."""
@@ -73,10 +73,10 @@ class Outlet:
 
 
 class Below(Outlet):
-    """One line below that which somebody else is writing, who then goes on as if it had not been.
+    """One line below the line that another writer has open; that writer can go on undisturbed.
 
-    `write` puts text on the terminal at once; `columns` is its width; `column` how long the line is
-    that the other one writes.
+    `write` puts text on the terminal at once; `columns` is its width; `column` is the length of the
+    other writer's line.
     """
 
     def __init__(
