@@ -1,7 +1,7 @@
-"""The command `gpuperf`: one module of `commands/` for each word that may follow it.
+"""The command `gpuperf`: one module of `commands/` for each of its commands.
 
-Only the one that is typed is imported. `python -m pytest_gpuperf` is the same, for a checkout that
-is not installed.
+Only the module of the typed command is imported. `python -m pytest_gpuperf` is the same, for a
+checkout that is not installed.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def _complete() -> None:
 
 
 def parser(words: Sequence[str]) -> argparse.ArgumentParser:
-    """All commands by name; the flags of the one that the words begin with alone."""
+    """The parser with all commands; flags only for the command that begins the words."""
     whole = argparse.ArgumentParser(
         prog="gpuperf", description="Baselines and checks for pytest-gpuperf."
     )

@@ -20,11 +20,11 @@ _COMMAND = re.compile(r"^( *):(?=:.*::)|#(?=#(?:\[|vso\[|teamcity\[))")
 
 
 def printable(text: str) -> str:
-    r"""`text` in one line that is shown as it stands, and that nobody executes.
+    r"""`text` in one line that shows as it is and that no CI service executes.
 
-    What cannot be printed (control characters, and those that turn the direction of writing) stands
-    as its code, a line feed as \x0a; and so does the first character of what the log of a CI
-    service takes for a command. Text that has been through here stays as it is.
+    Unprintable characters (control characters, and those that change the direction of writing)
+    become their codes, a line feed \x0a. So does the first character of text that a CI log takes
+    for a command. Applying it twice changes nothing.
     """
     if not text.isprintable():
         text = "".join(c if c.isprintable() else _code(c) for c in text)
@@ -50,10 +50,10 @@ def _code(character: str) -> str:
 
 
 class GpuperfError(Exception):
-    """Anything this package raises on purpose. The message is for the user and complete."""
+    """An error that this package raises on purpose. The message is complete and for the user."""
 
     code = BAD_CONFIGURATION
-    """With which `gpuperf` ends."""
+    """The exit code of `gpuperf`."""
 
     def __str__(self) -> str:
         """The message: whatever file or name it quotes, a terminal shows it and does no more."""

@@ -41,7 +41,7 @@ class Totals:
     """Counts of some launches, added up."""
 
     values: dict[str, float]
-    """By metric; without those that no launch of the table has."""
+    """Values by metric; without metrics that no launch of the table has."""
     left_out: int
     """Launches that are not in the sums: they lack a metric that others have."""
 
@@ -85,7 +85,7 @@ class Counters:
         )
 
     def whole(self) -> Group:
-        """All kernels and graphs: copies and fills have no counters."""
+        """The group of all kernels and graphs: copies and fills have no counters."""
         return Group(STEP, "", self._launches)
 
     def by_kernel(self, family: Family) -> list[Group]:
@@ -104,9 +104,9 @@ class Counters:
         return [Group(name, name, tuple(own)) for name, own in own.items()]
 
     def absent(self, *metrics: str) -> Iterator[str]:
-        """A sentence that names those of `metrics` that no launch has; none where there are all.
+        """A sentence that names the `metrics` that no launch has; none if all are there.
 
-        Where counters and trace do not fit together, it says that.
+        If counters and trace do not match, it says that.
         """
         yield from self.mismatch() if self._table.mismatch else absent(metrics, self._index)
 
@@ -117,7 +117,7 @@ class Counters:
 
 
 def absent(metrics: Iterable[str], there: Container[str]) -> Iterator[str]:
-    """A sentence that names those of `metrics` that are not `there`; none where all are."""
+    """A sentence that names the `metrics` that are not `there`; none if all are."""
     lacking = [metric for metric in metrics if metric not in there]
     if lacking:
         yield f"not collected: {', '.join(lacking)}"
@@ -176,9 +176,9 @@ class KernelIpc:
     name: str
     family: str
     launches: int
-    """With an IPC."""
+    """Launches with an IPC."""
     nanoseconds: float
-    """Their time, without counters."""
+    """Their time without counters."""
     ipc: float | None
     """Instructions over cycles for all its launches; None if these were not counted."""
     geometric_mean: float | None
@@ -230,7 +230,7 @@ def of_kernels(table: KernelTable, family: Family) -> Ipc:
 def of_step(values: Mapping[str, float]) -> float | None:
     """The IPC of a whole step or phase, from its own values: instructions / active_cycles.
 
-    The collected ipc where one of these is not there; None without either. Never the kernels' mean.
+    The collected ipc if one of these is missing; None without either. Never the kernels' mean.
     """
     if INSTRUCTIONS in values and CYCLES in values:
         return ratio(values[INSTRUCTIONS], values[CYCLES])

@@ -78,7 +78,7 @@ class Part:
     name: str
     """A class of the paper."""
     value: float
-    """In the mix's unit."""
+    """The count, in the mix's unit."""
     share: float | None
     """The share of the mix; None if the mix has no instructions."""
     ipc: float | None
@@ -93,7 +93,7 @@ class Mix:
     """Of `total` and of every part's value."""
     total: float
     parts: tuple[Part, ...]
-    """In the order of the classes; empty where nothing was collected."""
+    """The parts in the order of the classes; empty if nothing was collected."""
     missing: tuple[str, ...]
 
 
@@ -178,7 +178,7 @@ def _time(group: Group) -> float:
 def _counted(
     values: Mapping[str, float], parts: Sequence[str], whole: str, arch: str
 ) -> tuple[dict[str, float], list[str]]:
-    """Instructions by part, and what is to be said of them. `whole` is the metric of all."""
+    """Instructions by part, and notes on them. `whole` is the metric of all instructions."""
     counts = {name: values[name] for name in parts if name in values}
     notes = [*absent(existing((*parts, whole), arch), values)]
     if counts and whole in values:

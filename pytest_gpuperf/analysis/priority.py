@@ -25,12 +25,12 @@ from pytest_gpuperf.model.measurement import KernelTable
 UNITS = ("sm_throughput", "l2_throughput", "dram_throughput")
 """Throughputs of one unit each: % of its peak over all cycles of the kernel."""
 MEMORY = "memory_throughput"
-"""The highest of all units of the memory system, in the same %; of more than those with metrics."""
+"""The highest % of all units of the memory system, including units without a metric."""
 L1 = "l1_throughput"
-"""% of L1's peak over the cycles in which L1 was active, so that it is no bottleneck by itself: it
-says whether L1 is what MEMORY found."""
+"""% of L1's peak over the cycles in which L1 was active. So it is no bottleneck by itself: it only
+says whether MEMORY is L1."""
 THROUGHPUTS = ("sm_throughput", L1, "l2_throughput", "dram_throughput", MEMORY)
-"""All that are asked for."""
+"""All throughputs that are collected."""
 _SAME = 0.98
 """Within this of the highest, a unit is the bottleneck: throughputs are read in several passes, and
 MEMORY only repeats one of them."""
@@ -46,9 +46,9 @@ class Priority:
     family: str
     """The kernel's, or the family itself; "" for STEP."""
     launches: int
-    """With a throughput."""
+    """Launches with a throughput."""
     nanoseconds: float
-    """Their time, without counters."""
+    """Their time without counters."""
     speedup: float | None
     """The estimated speedup, 0 to 1: score over time. None where that is 0."""
     score: float
@@ -66,11 +66,11 @@ class Ranking:
     """Kernels and families by what could be gained from them."""
 
     step: Priority | None
-    """All launches together; None where no launch has a throughput."""
+    """All launches together; None if no launch has a throughput."""
     families: tuple[Priority, ...]
     """The highest score first."""
     kernels: tuple[Priority, ...]
-    """By name; the highest score first."""
+    """Kernels by name; the highest score first."""
     missing: tuple[str, ...]
 
 

@@ -53,7 +53,7 @@ class Peaks:
     """The peak performance of one GPU."""
 
     flop_per_second: Mapping[str, float]
-    """By kind of arithmetic: "fp16", "fp32" and "fp64" without tensor cores, "tensor fp16", ..."""
+    """FLOP by kind: "fp16", "fp32" and "fp64" without tensor cores, "tensor fp16", ..."""
     bytes_per_second: float
     """The peak bandwidth of DRAM."""
     source: str
@@ -117,7 +117,7 @@ _WANTED = (*_SASS, *TENSOR.values(), DRAM_BYTES, _PIPE, _UTILIZATION)
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """Where a kernel or a step stands under the roofs."""
+    """The position of a kernel or a step under the roofs."""
 
     name: str
     """The kernel's name, or STEP."""
@@ -128,10 +128,10 @@ class Point:
     flop: Mapping[str, float]
     """FLOP by kind of arithmetic ("fp32", "tensor tf32", ...): those that were counted."""
     total_flop: float | None
-    """None where not all could be counted, in every launch: all opcodes, and the operations of
-    tensor cores that worked or may have."""
+    """All FLOP; None unless every launch has all counts: all opcodes, and the operations of tensor
+    cores that worked or may have."""
     dram_bytes: float | None
-    """None where they were not counted in every launch."""
+    """Bytes; None unless they were counted in every launch."""
     flop_per_byte: float | None
     """Arithmetic intensity. None without DRAM traffic or a total."""
     flop_per_second: float | None
@@ -154,7 +154,7 @@ class Roofline:
     step: Point
     """All kernels together, without gaps and copies."""
     kernels: tuple[Point, ...]
-    """By name; those that take longest first."""
+    """Kernels by name; the longest first."""
     missing: tuple[str, ...]
 
 
@@ -220,7 +220,7 @@ def _point(counters: Counters, group: Group, peaks: Peaks | None, opcodes: Seque
 
 
 def _flop(counts: Sequence[Mapping[str, float]], opcodes: Sequence[str]) -> dict[str, float]:
-    """By kind; a kind is there if all these launches have its counts."""
+    """FLOP by kind; only kinds whose counts all these launches have."""
     flop = {}
     for kind, weights in {**OPCODES, **{kind: {name: 1} for kind, name in TENSOR.items()}}.items():
         needed = [metric for metric in weights if metric in opcodes or metric not in _SASS]

@@ -42,11 +42,11 @@ LONGEST = 60
 _COMFORTABLE = 44
 """Template arguments are appended to a short name as long as it stays within this."""
 _HEAD = 2000
-"""Characters of a name that are read. ATen repeats its template arguments in the signature (5,050
-characters for one random fill); what tells kernels apart stands far before this. The bound makes
-the cost of any name constant, whatever the patterns do."""
+"""The number of characters that are read. ATen repeats its template arguments in the signature
+(5,050 characters for one random fill); the distinctive part stands far before this. The limit makes
+the cost of any name constant, for all patterns."""
 _OWN, _TOLD = 30, 200
-"""Characters in which a kernel says that it is PyTorch's, and by which one is told from others."""
+"""The number of characters that show PyTorch's own kernel, and that distinguish kernels."""
 _DATA = Path(__file__).with_suffix(".yaml")
 
 
@@ -87,9 +87,9 @@ def short_name(name: str) -> str:
 
 
 def launched(kernels: Iterable[tuple[str, object, object]]) -> dict[str, str]:
-    """How kernels of these names, blocks and threads were launched: a digest by name.
+    """A digest of the launch sizes (blocks and threads) by kernel name.
 
-    Without PyTorch's own, which are never chosen by a race.
+    It excludes PyTorch's own kernels, which autotuning never chooses.
     """
     sizes: dict[str, list[str]] = {}
     for name, *size in kernels:

@@ -141,8 +141,8 @@ def other_units(written: Mapping[str, str]) -> Iterator[tuple[str, str]]:
 def over_launches(metric: str, launches: Sequence[Mapping[str, float]]) -> float | str:
     """The metric's value over several launches together, or why it has none.
 
-    A launch is its values, by the catalogue's names, and counts by NVIDIA's. Counts add up. A rate
-    is recomputed where its counts are there: an average over launches would weigh a kernel of 3 us
+    A launch has its values by the catalogue's names, and counts by NVIDIA's. Counts add up. A rate
+    is recomputed from its counts if present: an average over launches would weigh a kernel of 3 us
     like one of 3 ms.
     """
     missing = sum(metric not in launch for launch in launches)

@@ -10,7 +10,7 @@ from pytest_gpuperf.model.measurement import Scalar
 from pytest_gpuperf.model.result import Outcome, Verdict
 
 BLUNT = 3.0
-"""From so many times the tolerance on, what would be detected is said beside the word."""
+"""At this multiple of the tolerance, the detectable change is shown beside the word."""
 _NOTHING = 5e-10
 """A relative change that is none."""
 
@@ -122,7 +122,7 @@ def outcome(verdict: Verdict) -> str:
 
 
 def _plain(number: float, digits: int) -> str:
-    """So many significant digits, and no exponent of a large number: "120", "0.016", "3e-05"."""
+    """`digits` significant digits, large numbers without exponent: "120", "0.016", "3e-05"."""
     text = f"{number:.{digits}g}"
     return f"{float(text):.0f}" if "e+" in text else text
 
@@ -143,12 +143,12 @@ def _factor(change: float) -> str:
 
 
 def _decimals(number: float, digits: int) -> int:
-    """How many decimals show so many significant digits of `number`."""
+    """The decimals needed for `digits` significant digits of `number`."""
     return max(0, digits - 1 - math.floor(math.log10(abs(number)))) if number else 0
 
 
 def _rounded(number: float) -> float:
-    """To two decimals, and never -0."""
+    """The number to two decimals, and never -0."""
     return round(number, 2) + 0.0
 
 
@@ -192,7 +192,7 @@ def few(parts: Sequence[str], most: int, rest: str = "more") -> str:
 
 
 def differences(old: Mapping[str, Scalar], new: Mapping[str, Scalar]) -> str:
-    """Where two workloads differ: "size 128, here 64"."""
+    """The differences between two workloads: "size 128, here 64"."""
     keys = [key for key in {**old, **new} if old.get(key) != new.get(key)]
     said = (f"{key} {old.get(key, 'unset')}, here {new.get(key, 'unset')}" for key in keys)
     return "; ".join(map(printable, said))

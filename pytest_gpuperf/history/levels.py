@@ -54,10 +54,10 @@ _DOUBT = 1.5
 _REPEATED, _EARLY = 0.4, 0.7
 """A count is exact if so many nights repeat the one before, but for a change among the first."""
 _MOST_STEPS = 0.1
-"""No more than this share of the differences are of changes; of more, they are the noise."""
+"""The largest share of differences that can be changes; a larger share is noise."""
 _RARELY = 1e-3
 _LEAST_MOVES = 3
-"""So often a series goes between two GPUs until how they differ is known: once may be a change."""
+"""Moves between two GPUs needed to know their difference: a single move may be a change."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class NightlyValues:
     gpus: Sequence[str]
     """Per night the GPU (a digest of its UUID)."""
     days: Sequence[int] = ()
-    """When each was, of all series by one calendar; () where all have a value of every night."""
+    """The day of each value, by one calendar for all series; () if no series has gaps."""
 
 
 @dataclass(frozen=True)
@@ -78,13 +78,13 @@ class ChangePoint:
     before: int
     """The last night of the old level, as a position in the series."""
     at: int
-    """The first night of the new one: what changed it is in between."""
+    """The first night of the new level: the cause lies before it."""
     change: float | None
     """The relative change (0.01 is 1 %), or points for a percentage. None if it starts from 0."""
     error: float
-    """Its standard error, in the same units; from 0 as a share of the mean."""
+    """The standard error, in the same units; from 0 as a share of the mean."""
     worse: bool | None
-    """None of a metric that is neither better nor worse."""
+    """Whether it is worse; None for a metric without a direction."""
     matters: bool
     """Beyond the metric's tolerance: smaller ones are only known."""
     doubtful: bool
@@ -97,17 +97,17 @@ class Trend:
 
     changes: tuple[ChangePoint, ...]
     levels: tuple[float, ...]
-    """Between them, of each its last month, in the metric's unit and as on the GPU that measured
-    most: one more than there are changes. None where all nights stand apart."""
+    """The levels between changes, each by its last month, in the metric's unit and as on the GPU
+    that measured most: one more than the changes. None if all nights are outliers."""
     noise: float
     """The noise of one night's value: a share of the value, or points."""
     points: bool
     tolerance: float
-    """In the units of changes."""
+    """The tolerance, in the units of changes."""
     set_aside: tuple[int, ...] = ()
     """Nights that stand apart."""
     pending: float | None = None
-    """The change of the last night, where it stands apart by itself: the next will tell."""
+    """The change of the last night, if it is a single outlier: the next night decides."""
 
 
 class _JudgedSeries:
@@ -118,20 +118,20 @@ class _JudgedSeries:
 
         self.metric, self.nights, self.tolerance = metric, nights, tolerance
         self.values = _as_on_one_gpu(nights, tolerance)
-        """In the metric's unit."""
+        """The values in the metric's unit."""
         self.unit = judged_unit(self.values.tolist(), tolerance)
         """The unit of the judged scale; None for logarithms."""
         self.scaled = np.array(on_judged_scale(self.values.tolist(), self.unit))
-        """So that differences are what is judged: logarithms, shares or points."""
+        """The judged scale, on which differences count: logarithms, shares or points."""
         self.spreads = _deviations(_steps(self.scaled), tolerance.scale)
         self.deviation = max(self.spreads[:_NEAR], default=0.0)
         self.sigma = 0.0
         self.shared = 0.0
         """The share of a night's variance that lasts."""
         self.modes = _modes(self.scaled, tolerance)
-        """Which value an exact count has; None of all others."""
+        """The index of an exact count's value; None for other metrics."""
         self.stair: list[int] = []
-        """Where levels begin among what is kept, but for the first."""
+        """The beginnings of levels after the first, among the kept nights."""
         self.pending = False
         self.apart: Flags = np.zeros(len(self.values), dtype=bool)
         self.places: Places = np.arange(len(self.values))
@@ -219,7 +219,7 @@ def segmented(series: Sequence[Array], penalty: float) -> list[list[int]]:
 
 
 def _cuts(last: Places, nights: int, least: int = LEAST_NIGHTS) -> list[int]:
-    """Where segments begin, by where the last one of each length does."""
+    """The beginnings of segments, from the beginning of the last one for each length."""
     cuts: list[int] = []
     t = nights
     while t >= least and (t := int(last[t])):
@@ -277,7 +277,7 @@ def _know_noise(members: Sequence[_JudgedSeries]) -> None:
 
 
 def _shared(variances: Array | None, nights: int) -> float:
-    """By half the variances of differences between nights: own + shared (1 - fades^lag)."""
+    """The lasting share, from half the variances of differences: own + shared (1 - fades^lag)."""
     import numpy as np
 
     if variances is None:
@@ -338,9 +338,9 @@ def _apart(steps: Steps, sigma: float, nights: int) -> Flags:
 
 
 def _place(lines: Sequence[_JudgedSeries]) -> int:
-    """Sets where the nights of each series are among those of all; how many these are.
+    """Sets the positions of each series' nights among all nights; returns the number of nights.
 
-    The second value of a day is another night than the first.
+    A second value of a day counts as another night.
     """
     import numpy as np
 
@@ -377,7 +377,7 @@ def _set_aside_together(members: Sequence[_JudgedSeries], nights: int) -> None:
 
 
 def _medians(rows: Array) -> Array:
-    """The median of each row, of what is there; NaN where nothing is."""
+    """The median of each row without missing values; NaN for an empty row."""
     import numpy as np
 
     there = ~np.isnan(rows).all(axis=1)
@@ -465,7 +465,7 @@ def _sharp(normal: Array, stair: Sequence[int], penalty: float, shared: float) -
 
 
 def _step_on_slope(normal: Array, edges: Sequence[int], shared: float) -> tuple[float, float]:
-    """How large a step is between two levels that slope alike, with its error: least squares."""
+    """The size and error of a step between two levels of equal slope: least squares."""
     import numpy as np
 
     first, at, last = edges

@@ -28,7 +28,7 @@ from pytest_gpuperf.model.metric import Metric
 from pytest_gpuperf.storage import baseline_files, run_files
 
 RECENT = 5
-"""Nights whose values are held against the origin, each as one process."""
+"""Nights that are compared with the origin, each as one process."""
 UNFIT, UNMEASURED, NO_RUN = "unfit", "not measured", "no run"
 """Why a night is a gap: the guard refused it, the device ran other tests only, or nothing."""
 
@@ -38,7 +38,7 @@ DeviceKey = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Crept:
-    """How the last nights stand against the first accepted ones."""
+    """The drift of the last nights from the first accepted ones."""
 
     since: str
     """The day of the baseline's origin, or of the first night where there is no baseline."""
@@ -116,7 +116,7 @@ class LevelChange:
     moves: tuple[Move, ...]
     """The largest first."""
     suspects: tuple[Suspect, ...]
-    """In the order of `SuspectKind`; empty where nothing that is recorded differs."""
+    """Suspects in the order of `SuspectKind`; empty if no recorded fact differs."""
 
     @property
     def worse(self) -> bool:
@@ -137,12 +137,12 @@ class LastNight:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """All that many runs say."""
+    """The history of many runs."""
 
     days: tuple[int, ...]
-    """Every night that there was, or should have been by the usual rhythm."""
+    """All nights, including nights missing from the usual rhythm."""
     devices: Mapping[DeviceKey, str]
-    """By architecture and slug, the device's name."""
+    """The device's name, by architecture and slug."""
     series: tuple[MetricHistory, ...]
     events: tuple[LevelChange, ...]
     """Events with changes that matter, the latest first."""
@@ -152,7 +152,7 @@ class History:
     last_nights: tuple[LastNight, ...]
     """The last night of each device that has two nights."""
     web: str = ""
-    """Where the code is read in a browser; "" where that is not known."""
+    """The web address of the code; "" if unknown."""
 
     @property
     def creeping(self) -> list[tuple[MetricHistory, Crept]]:

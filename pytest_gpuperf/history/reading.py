@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _ENDINGS = (".json", f".json{COMPRESSED}")
 _REMEDY = "It is left out of the history"
 _ALONE = 400
-"""So few files are read by this process: another takes as long to begin."""
+"""The most files read without other processes, which take as long to start."""
 _CHUNK = 200
 """Files that a process reads at a time."""
 _DAY = 86_400
@@ -67,7 +67,7 @@ class Observations:
 
 @dataclass(frozen=True, slots=True)
 class Recollection:
-    """All that is known of many runs."""
+    """The data of many runs."""
 
     series: tuple[Observations, ...]
     surroundings: Sequence[Surroundings]
@@ -191,13 +191,13 @@ class _Taken:
     key: MeasurementKey
     process: str
     at: int
-    """When its file was made: seconds since 1970."""
+    """The time of its file: seconds since 1970."""
     environment: str
     """A `Surroundings`, as JSON."""
     fit: bool
     tolerance: Mapping[str, str]
     values: Mapping[str, float]
-    """By metric."""
+    """Values by metric."""
     readings: Mapping[str, float]
 
 
@@ -365,7 +365,7 @@ def _joined(
 
 
 def _series(key: MeasurementKey, nights: _Nights) -> Iterator[Observations]:
-    """Each metric of a measurement, of what is fit."""
+    """Each metric of a measurement, from fit processes."""
     begins = {night: min(one.at for _, one in processes) for night, processes in nights.items()}
     by_metric: dict[str, list[tuple[_Night, float]]] = {}
     for night in sorted(nights, key=lambda night: (night[0], begins[night])):
@@ -385,7 +385,7 @@ def _series(key: MeasurementKey, nights: _Nights) -> Iterator[Observations]:
 
 
 def _medians_of(processes: Sequence[tuple[int, _Taken]]) -> Mapping[str, float]:
-    """By metric the median over the processes that are fit."""
+    """The median over fit processes, by metric."""
     fit = [one.values for _, one in processes if one.fit]
     if len(fit) == 1:
         return fit[0]

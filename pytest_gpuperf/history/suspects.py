@@ -31,7 +31,7 @@ class SuspectKind(str, Enum):
     TOOL = "measurement"
     """This package, or the library it counts with."""
     MACHINE = "machine"
-    """The canary moved, which is the same work every time."""
+    """The canary moved, whose work is constant."""
     CODE = "code"
     GPU = "GPU"
     """Another one that is not known to differ."""
@@ -62,7 +62,7 @@ class Surroundings:
     workload: Mapping[str, Scalar]
     collector: str
     canary: str
-    """The code of the canary whose readings are comparable; "" where none was asked."""
+    """The code of the canary whose readings are comparable; "" without a canary."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class Night:
 
 @dataclass(frozen=True, slots=True)
 class Suspect:
-    """Something that differs."""
+    """A recorded difference."""
 
     kind: SuspectKind
     what: str
@@ -155,7 +155,7 @@ def _of_the_gpu(before: Night, now: Night, *, same_driver: bool) -> list[Suspect
 
 
 def canary_moved(before: Night, now: Night) -> tuple[Moved, ...]:
-    """Which readings moved by more than they do by themselves; none of two canaries' readings."""
+    """Readings that moved by more than their own noise; empty for different canaries."""
     if before.surroundings.canary != now.surroundings.canary:
         return ()
     moved = (

@@ -34,11 +34,11 @@ _GRACE, _PATIENCE = 5.0, 600.0
 
 
 class Rendezvous:
-    """Holds ranks together; when they are to stop, `problem` says why. See `RankGroup`.
+    """Holds ranks together; if they must stop, `problem` says why. See `RankGroup`.
 
-    A rank may then be stuck inside the step, waiting for a process that is gone. With `tell`, the
-    rendezvous tells why and ends that rank after a grace; without, its starter has to end it.
-    Raises UsageFailure where the name is taken.
+    A rank may then be stuck inside the step, waiting for a process that has ended. With `tell`, the
+    rendezvous tells the reason and ends that rank after a grace; without, its starter must end it.
+    Raises UsageFailure if the name is taken.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class Rendezvous:
             tick()
 
     def stops(self) -> str:
-        """Why all are to stop, which may take a moment to be known; "" where they are not."""
+        """The reason why all ranks must stop, possibly after a short wait; "" if they need not."""
         end = time.monotonic() + 4 * _SETTLING
         while not self.problem and time.monotonic() < end:
             time.sleep(_TICK)
@@ -172,10 +172,10 @@ class RankClient:
     def arrive(
         self, place: str, own: Any = None, *, last: bool = False, enters: bool = False
     ) -> Any:
-        """Returns what rank 0 brings to this barrier, when all have come there.
+        """Returns rank 0's value at this barrier, when all ranks have arrived.
 
-        A rank that `enters` the step may be stuck in it from then on. Raises MeasurementError where
-        not all come.
+        A rank that `enters` the step may be stuck in it from then on. Raises MeasurementError if a
+        rank is missing.
         """
         self.says("arrive", at=place, phase="", value=own, last=last, enters=enters)
         while not self.why:
@@ -195,7 +195,7 @@ class RankClient:
         self.stops(_PATIENCE if wait else 0)
 
     def stops(self, patience: float = 0.0) -> str:
-        """Why all are to stop, as far as that is heard within `patience` seconds; "" where not."""
+        """The reason why all ranks must stop, if it arrives within `patience` seconds; else ""."""
         if not self.why and self._line.poll(patience):
             self._heard()
         return self.why

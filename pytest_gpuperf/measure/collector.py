@@ -25,7 +25,7 @@ class PhaseListener(Protocol):
     """Told when the step enters and leaves a phase or a component."""
 
     def enter(self, phase: str) -> None:
-        """It begins."""
+        """The phase begins."""
         ...
 
     def leave(self, phase: str) -> None:
@@ -127,7 +127,7 @@ class PhaseNames:
         self.names.append(phase)
 
     def leave(self, phase: str) -> None:
-        """Nothing to note."""
+        """Ignored: only the beginnings count."""
 
 
 class Progress:
@@ -167,7 +167,7 @@ def each(progress: Progress, stage: str, count: int, after: int | None = 0) -> I
 
 
 def no_reset() -> None:
-    """For a step whose every repetition does the same work anyway."""
+    """The reset of a step that does the same work in every repetition anyway."""
 
 
 REPRODUCIBLE = 1e-3
@@ -248,11 +248,11 @@ class Collected:
     samples: tuple[Sample, ...]
     unsupported: tuple[Unsupported, ...] = ()
     settings: dict[str, Scalar] | None = None
-    """How the collector measured: passes per round, cost in seconds, ..."""
+    """The collector's settings: passes per round, cost in seconds, ..."""
     window: Window | None = None
     """The counts of the paper's window, if that was the task."""
     components: tuple[str, ...] = ()
-    """Which of the samples' phases are components."""
+    """The phases of the samples that are components."""
     collectives: tuple[Mapping[str, tuple[float, ...]], ...] = ()
     """The collectives in a step of several ranks, see `Peer`."""
     launched: Mapping[str, str] = field(default_factory=dict)
@@ -264,7 +264,7 @@ class Collector(Protocol):
 
     name: str
     torch_device: str
-    """Where the step's tensors belong: "cuda" or "cpu"."""
+    """The device of the step's tensors: "cuda" or "cpu"."""
 
     def device(self) -> Device:
         """The device that is measured."""

@@ -26,7 +26,7 @@ Series = dict[tuple[str, str], list[float]]
 """(phase, metric name) -> one value per round or repetition."""
 
 REPETITIONS = 3
-"""Executions for the times alone, where those that are counted have none."""
+"""Executions only for times, if the counted ones have none."""
 MOST_COMPILED = 8
 """The most executions in a row in which torch.compile compiles. It makes this many graphs of one
 function; then it gives up, and the step runs without."""
@@ -43,7 +43,7 @@ class CudaTimer:
     late = False
     """Whether the last run ended later by the wall's clock than by the device's."""
     unjoined_ms = 0.0
-    """How long the device worked on in the last run, `apart`, when its current stream was done."""
+    """Time that the device still worked in the last run, `apart`, after its stream ended."""
 
     def synchronize(self) -> None:
         """Returns when the device has done all its work, in all streams."""
@@ -96,7 +96,7 @@ class Stopwatch:
         """Seconds by the names that laps were given."""
 
     def lap(self, name: str = "") -> float:
-        """Seconds since the last lap; kept by this name, where it has one."""
+        """Seconds since the last lap; a `name` keeps them."""
         before, self._last = self._last, time.perf_counter()
         seconds = round(self._last - before, 3)
         if name:
@@ -119,10 +119,10 @@ def prepare(work: Work, timer: CudaTimer) -> None:
 
 
 class Executions:
-    """Whole executions of one step, each after a reset, in the order in which they happen.
+    """Whole executions of one step in order, each after a reset.
 
-    Each is timed, its peak of memory noted, and its loss looked at afterwards; the first ones are
-    discarded. The peak is the allocator's own count: reading it takes no time of the device.
+    Each is timed, with its memory peak and loss read afterwards; the first ones are discarded. The
+    peak is the allocator's own count: reading it takes no device time.
     """
 
     def __init__(self, work: Work, timer: CudaTimer, memory: CudaMemory) -> None:
@@ -131,7 +131,7 @@ class Executions:
         self.series: Series = {}
         """Times in ms, and peaks in bytes, of those that count."""
         self.phases: tuple[str, ...] = ()
-        """In the order in which they occur, repetitions included."""
+        """The phases in order of occurrence, with repetitions."""
         self.warm_ups = 0
         """Executions that were discarded."""
         self._compiling: dict[str, Scalar] = {}
@@ -218,7 +218,7 @@ class Executions:
         return round(count * self.wall_ms / 1e3, 3)
 
     def settings(self) -> dict[str, Scalar]:
-        """The step's loss, where it returns one, and how often it was compiled, where too often."""
+        """The step's loss, if it returns one, and its compilations, if they are too many."""
         return {**self._losses.settings(), **self._compiling}
 
 

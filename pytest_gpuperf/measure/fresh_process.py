@@ -46,7 +46,7 @@ _IMPORTED_AHEAD = ("torch", "torch._dynamo", "torch._inductor.compile_fx", "trit
 """Modules that take seconds to import; torch imports some of them only in the first step."""
 _QUOTED_LINES = 20
 _STACK = "Current thread "
-"""How faulthandler begins with the thread that got the signal, the main one."""
+"""The start of faulthandler's text on the thread that got the signal, the main one."""
 _PYTESTS = ("/_pytest/", "/pluggy/")
 """Frames that say nothing of a test, and all that follow."""
 _TICK = 1.0
@@ -54,7 +54,7 @@ _LEAST_DELAY, _MOST_DELAY = 0.0005, 0.05
 """Seconds between two looks at whether a process has ended; as Popen's own."""
 _POLL = 0.02
 _THREADS = 17
-"""Where `_status` has the number of a process's threads."""
+"""The position of the number of threads in `_status`."""
 _AT_ONCE = signal.SIGUSR1
 """Tells a reaper to end everything without a grace; to end it, SIGTERM."""
 _PARENT_DEATH_SIGNAL, _CHILD_SUBREAPER = 1, 36
@@ -90,7 +90,7 @@ class Finished:
     output: str
     """stdout and stderr together, in the order in which they were written."""
     seconds: float
-    """How long it took, start-up included."""
+    """The duration, including start-up."""
     timed_out: bool = False
     """Whether the time limit ended it."""
 
@@ -104,10 +104,10 @@ class Finished:
         return "\n".join(self.output.splitlines()[-_QUOTED_LINES:])
 
     def standing(self) -> str:
-        """Where the test stood when the process was told to end, the innermost call first.
+        """The position of the test when the process was told to end, the innermost call first.
 
-        The end of the output where that did not say it: before the plugin was there, or where the
-        test handles SIGTERM itself.
+        It is the end of the output if no position was printed: before the plugin was loaded, or if
+        the test handles SIGTERM itself.
         """
         _, heading, stack = self.output.rpartition(_STACK)
         if not heading:
@@ -307,9 +307,9 @@ def with_flags(arguments: Sequence[str], flags: Sequence[str]) -> list[str]:
 
 
 def say_where_it_ends() -> None:
-    """Has SIGTERM, by which this process would be ended, first print where each thread stands.
+    """Makes SIGTERM, which would end this process, first print each thread's position.
 
-    By faulthandler: so also where a call into a library does not return. To where stderr leads now.
+    faulthandler does it, even inside a library call that hangs. It prints to the present stderr.
     """
     faulthandler.register(signal.SIGTERM, os.dup(2), all_threads=True, chain=True)
 
@@ -331,9 +331,9 @@ def follow_parent() -> int | None:
 
 
 def beside() -> set[int]:
-    """The reapers of processes that were started together with this one, by the same process.
+    """The reapers of processes that the same process started together with this one.
 
-    Those wait for their turn, and may hold memory of a device that their test modules allocated.
+    They wait for their turn, and may hold device memory that their test modules allocated.
     """
     own = [os.getpid(), *ancestors(os.getpid())]
     starter = next(filter(None, map(_starter, own)), 0)
@@ -438,7 +438,7 @@ def _ends(child: subprocess.Popen[bytes], seconds: float = math.inf) -> bool:
 
 
 def _end(reaper: subprocess.Popen[bytes]) -> None:
-    """Has a reaper end all that it keeps, and itself."""
+    """Makes a reaper end all its processes, and itself."""
     try:
         if _code(reaper) is None:
             reaper.send_signal(signal.SIGTERM)
@@ -507,7 +507,7 @@ def _reap(ended: dict[int, int]) -> None:
 
 
 def _end_like(status: int) -> NoReturn:
-    """Ends this process as another one did, whose status the system has given."""
+    """Ends this process with another process's status, as the system reported it."""
     if os.WIFSIGNALED(status):
         import resource
 

@@ -54,7 +54,7 @@ from pytest_gpuperf.model.settings import Settings
 from pytest_gpuperf.storage import data_files, files, run_files
 
 PROCESS = uuid.uuid4().hex[:12]
-"""This interpreter's id: measurements of one process are not independent of each other."""
+"""This interpreter's id: measurements of one process are not independent."""
 
 PATIENCE = 3600.0
 """Seconds that a measurement waits for others on its device: under Nsight Compute one of them may
@@ -94,7 +94,7 @@ class Subject:
     """The tolerances of its marker, by metric."""
 
     def passed_over(self, device: Device) -> Measurement:
-        """A measurement of nothing, where a process was started for another one of the test."""
+        """An empty measurement, if the process was started for another one of the test."""
         return Measurement(
             test=self.test,
             name=self.name,
@@ -115,8 +115,8 @@ class Measurer(ABC):
     def measure(self, subject: Subject, work: Work, plan: Plan) -> tuple[Measurement, ...]:
         """The measurements of `subject`, one per process.
 
-        Raises UnsoundStep, CountersUnavailable and MeasurementError, and UsageFailure where a run
-        file has none of it.
+        Raises UnsoundStep, CountersUnavailable and MeasurementError, and UsageFailure if a run file
+        has no such measurement.
         """
 
     def with_kernels(self, measurement: Measurement, work: Work, plan: Plan) -> Measurement:  # noqa: ARG002
@@ -132,12 +132,12 @@ class Measurer(ABC):
 
 
 class Instrument(Measurer):
-    """Where a session's measurements come from: a device, one of several ranks, or a run file."""
+    """The source of a session's measurements: a device, one of several ranks, or a run file."""
 
     device: Device
     """The device that is measured."""
     torch_device: str
-    """Where the step's tensors belong: "cuda" or "cpu"."""
+    """The device of the step's tensors: "cuda" or "cpu"."""
 
     def begin(self) -> None:
         """A test begins: for what counts from there on. Raises CountersUnavailable."""
@@ -287,9 +287,9 @@ class DeviceInstrument(Instrument):
         return collected, conditions
 
     def _reading(self, *, anew: bool = True) -> Reading:
-        """The state of the GPU, and then its canary, which would show in clocks and power.
+        """The state of the GPU, and then its canary, which would affect clocks and power.
 
-        Not `anew`, what it read a moment ago, after the measurement before, is good enough.
+        Unless `anew`, a canary read a moment ago, after the previous measurement, is used.
         """
         state = guard.read(parent=self._parent, siblings=self._siblings)
         if not self._has_canary:
@@ -384,7 +384,7 @@ class RecordedRun(Instrument):
         self.device = self._measurements[0].fingerprint.device
 
     def measure(self, subject: Subject, *_: object) -> tuple[Measurement, ...]:
-        """The measurements of `subject`, one per process. Raises UsageFailure where there are none.
+        """The measurements of `subject`, one per process. Raises UsageFailure if there are none.
 
         The step is not run.
         """

@@ -88,9 +88,9 @@ class RankGroup:
         return {(rank.state, rank.at) for rank in self.ranks} == {(WAITING, self.ranks[0].at)}
 
     def problem(self) -> str:
-        """Why all have to stop, with what each rank did last; "" where all is well.
+        """The reason why all must stop, with each rank's last activity; "" if all is well.
 
-        A rank that has ended goes before those that complain of it.
+        A rank that has ended is named before ranks that complain of it.
         """
         for state in (ABSENT, GONE, FAILED, LEFT):
             for number, rank in enumerate(self.ranks):

@@ -122,10 +122,10 @@ def take_gpu(
 
 
 class OtherRanks:
-    """The ranks that this one executes with, from the session's start to its end.
+    """The ranks that execute together with this one, for the whole session.
 
-    `tell` gets why the process ends, where it cannot be got out of a step that hangs. Raises
-    UsageFailure where the leading rank is not there.
+    `tell` gets the reason when the process ends because a step hangs. Raises UsageFailure if the
+    leading rank is missing.
     """
 
     def __init__(self, rank: Rank, time_limit: float, tell: Callable[[str], object]) -> None:
@@ -142,9 +142,9 @@ class OtherRanks:
 
     @contextmanager
     def entering(self, name: str, test: str) -> Iterator[None]:
-        """While the step of this measurement is made, where ranks may wait for each other.
+        """The block that makes this measurement's step, where ranks may wait for each other.
 
-        Raises UnsoundStep where they do not come there.
+        Raises UnsoundStep if a rank does not arrive.
         """
         if self.rank.launched:  # the session that has started it looks after it
             yield
@@ -159,7 +159,7 @@ class OtherRanks:
             self.client.says("rest")  # it may skip here, and measure nothing any more
 
     def verdict(self, outcome: str) -> str:
-        """How the test of the measurement ends where that is judged, on every rank."""
+        """The outcome of the measurement's test from the judging rank, on every rank."""
         progress, self.owed = self.owed, None
         if progress is None:
             return outcome
@@ -170,7 +170,7 @@ class OtherRanks:
 
     @property
     def stopped(self) -> bool:
-        """Whether they have stopped for one of them: no test after that one can be measured."""
+        """Whether the ranks have stopped because of one: no later test can be measured."""
         # ENDED: the session of the leading one is over
         return not self.rank.launched and self.client.stops() not in ("", ENDED)
 
@@ -182,10 +182,10 @@ class OtherRanks:
 
 
 class RankInstrument(Instrument):
-    """Measures on this rank what all execute.
+    """Measures this rank's part of a common step.
 
-    On the leading rank the measurement is that of all of them, on the others their own. Raises
-    UsageFailure for a collector that replays, and for a window, which is of one process.
+    On the leading rank the result covers all ranks, on the others only their own. Raises
+    UsageFailure for a collector that replays, and for a window, which covers one process.
     """
 
     def __init__(
@@ -357,7 +357,7 @@ class RankLauncher(Measurer):
 
 
 def _written(processes: Sequence[FreshProcess], known: RankGroup) -> str:
-    """The last that ranks at fault wrote; of those that hang where they stood when told to end."""
+    """The last output of ranks at fault; for hanging ranks, their position when told to end."""
     said = []
     for number in known.at_fault:
         finished = processes[number].finished(0.0 if known.hang else _ENDING)

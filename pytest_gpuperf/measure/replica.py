@@ -96,7 +96,7 @@ def own_task() -> Task | None:
 
 @dataclass(frozen=True)
 class Invocation:
-    """How a session was started, as far as its fresh processes have to know."""
+    """The start of a session, as far as its fresh processes need it."""
 
     arguments: tuple[str, ...]
     folder: Path
@@ -108,7 +108,7 @@ class Invocation:
     distributed: bool = False
     """pytest-xdist is there, of which a replica must not start workers of its own."""
     seed: int | None = None
-    """pytest-randomly's, which every session draws anew: the step is to see the same numbers."""
+    """The seed of pytest-randomly, which each session redraws: the step needs the same numbers."""
 
     def apart(self, folder: Path) -> tuple[list[str], dict[str, str]]:
         """Arguments of a process that writes only to `folder`, and additions to its environment.
@@ -200,9 +200,9 @@ class Replicas:
         under: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
     ) -> Finished:
-        """Has a fresh process, started by the command `under` (a profiler's), do this task.
+        """Makes a fresh process, started by the command `under` (a profiler's), do this task.
 
-        See `run_pytest`. Raises MeasurementError when it takes longer than the time limit.
+        See `run_pytest`. Raises MeasurementError if it exceeds the time limit.
         """
         profiler = Path(under[0]).name if under else ""
         # Only what counts by itself is sent without a profiler: the paper's window.

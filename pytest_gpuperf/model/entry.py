@@ -18,9 +18,9 @@ from pytest_gpuperf.model.measurement import (
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """How much one class of metrics varies on identical code: standard deviations.
+    """The noise of one class of metrics on identical code: standard deviations.
 
-    Shares of the value (0.001 is 0.1 %); for percentages, points divided by 100.
+    They are shares of the value (0.001 is 0.1 %); for percentages, points divided by 100.
     """
 
     __pydantic_config__ = checked(gpus="units")
@@ -32,7 +32,7 @@ class Spread:
     allocations: float | None
     """Noise between days on one GPU, beyond that of processes; None where only one day was seen."""
     gpus: float | None
-    """Between GPUs of one name, beyond the same; None where only one was seen."""
+    """Noise between GPUs of one name, beyond that of one GPU; None where only one was seen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,15 +50,15 @@ class Calibration:
     trials: int
     """A/A trials: judgements of identical code that were made of these runs (cross-validated)."""
     false_alarms: int
-    """How many of them said "regressed"."""
+    """The number of them that reported "regressed"."""
     classes: Mapping[str, Spread]
-    """By the value of `MetricClass`."""
+    """The noise of each class, by the value of `MetricClass`."""
 
 
 Processes = tuple[tuple[float, ...], ...]
 """Per process, the values of its rounds."""
 Values = float | tuple[float, ...]
-"""A value of each process, the median of its rounds; a single number where all have the same."""
+"""A value of each process, the median of its rounds; a single number if all are equal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class CanarySeries:
     __pydantic_config__ = CHECKED
 
     code: str | tuple[str, ...]
-    """The canary's `code`, one where all processes have the same; "" where none was read."""
+    """The canary's `code`, one for all processes if they agree; "" without readings."""
     readings: Mapping[str, tuple[float | None, ...]]
     """Per reading the geometric mean of before and after each process, None without both."""
 
@@ -141,7 +141,7 @@ class Accepted:
 
     @property
     def processes(self) -> int:
-        """How many processes have values."""
+        """The number of processes with values."""
         return sum(1 for _ in _places(self.where))
 
     @property
@@ -184,7 +184,7 @@ class Acceptance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry(Accepted):
-    """The accepted values of one measurement of one test, and what they were measured with."""
+    """The accepted values of one measurement of one test, and their conditions."""
 
     __pydantic_config__ = checked(origin="anchor", log="accepted")
 
@@ -231,7 +231,7 @@ class EntryData:
     samples: Mapping[str, Mapping[str, Processes]]
     """Per phase and metric."""
     machines: tuple[Machine | None, ...] = ()
-    """Per process what its GPU is beyond its name; empty where that was not kept."""
+    """Each process's GPU, with the properties beyond its name; empty if not kept."""
     before: Mapping[str, tuple[float | None, ...]] = field(default_factory=dict)
     """Per reading of the canary, what it was before each process."""
     after: Mapping[str, tuple[float | None, ...]] = field(default_factory=dict)

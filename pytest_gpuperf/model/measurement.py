@@ -17,7 +17,7 @@ RANK_COUNT = "ranks"
 """The entry of a workload that says how many ranks execute the step together."""
 
 UNEQUAL = "unequal"
-"""The setting that names operators of which two counted executions differ; absent where none do."""
+"""The setting that names operators with different counts in two executions; absent without any."""
 
 WALL = "wall_ms"
 """The setting that says how long the fastest execution took on a CPU, whose times are no samples of
@@ -31,7 +31,7 @@ COMPILING = "compiling"
 """
 
 UNSEEN = "unseen"
-"""The setting that says where a part of the step ran of which nothing was counted."""
+"""The setting that names the part of the step where nothing was counted."""
 
 Scalar = str | int | float | bool
 
@@ -103,14 +103,14 @@ class Caller:
 
 @dataclass(frozen=True, slots=True)
 class CallSite:
-    """Where in the code of a step something comes from."""
+    """An origin in the code of a step."""
 
     __pydantic_config__ = CHECKED
 
     line: str
     """The innermost line outside of libraries, "model/layers.py:118"; "" where there is none."""
     function: str
-    """Which function that line is in, "SelfAttention._attend"."""
+    """The function that contains the line, "SelfAttention._attend"."""
     module: str = ""
     """The nn.Module that it works for, as the outermost calls it, "downs.2.attention"; "" for
     none."""
@@ -172,12 +172,12 @@ class KernelTable:
     calls: tuple[HostCall, ...] = ()
     """The host's calls other than launches; empty if `sites` were not collected."""
     idle_at: tuple[IdleTime, ...] = ()
-    """Where the host was while nothing ran: parts of `idle`, as far as that is known."""
+    """The host's position during `idle` time, as far as known."""
     busy: tuple[float, ...] = ()
     """Nanoseconds of all launches in each trace, where there were several: `duration` and `idle`
     are their medians."""
     idles: tuple[float, ...] = ()
-    """Nanoseconds in which nothing ran, in each of those traces."""
+    """Nanoseconds of idle time on the GPU, in each of those traces."""
     peers: tuple[KernelTable, ...] = ()
     """In a step of several ranks, the tables of the other ranks; this table is rank 0's."""
 
@@ -238,7 +238,7 @@ class Device:
     """The name as a folder: "nvidia-h200"."""
     identity: str = ""
     """A short digest of the GPU's UUID: two GPUs of one name can differ by 3 % in cycles. On a CPU
-    of the machine's id, keyed, which tells nothing of its name."""
+    a keyed digest of the machine's id, which does not reveal its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +250,7 @@ class Machine:
     gpcs: tuple[int, ...] = ()
     """SMs in each group that shares clusters of blocks; only earlier runs have it."""
     sm_map: str = ""
-    """A short digest of which these were. It was the same on every GPU that was recorded."""
+    """A short digest of the SM groups. All recorded GPUs had the same."""
     vbios: str = ""
     board_part: str = ""
     """The part number of the board, which all boards of its kind have."""
@@ -263,7 +263,7 @@ class Machine:
     """The one that the GPU has by default."""
     enforced_power_limit_watts: float | None = None
     pcie_generation: int | None = None
-    """The best that GPU and slot have together; the current one sinks when nothing is to do."""
+    """The best that GPU and slot have in common; the current value falls when idle."""
     pcie_width: int | None = None
 
 
@@ -274,8 +274,8 @@ class Canary:
     __pydantic_config__ = CHECKED
 
     code: str = ""
-    """Architecture and digest of the machine code and of what it has to do: readings are comparable
-    where it is the same."""
+    """Architecture and digest of the machine code and its work: readings are comparable if it is
+    equal."""
     readings: Mapping[str, float] = field(default_factory=dict)
     """arithmetic_cycles, tensor_cycles, l2_cycles, dram_cycles (averaged over all SMs), dram_ns,
     sm_clock_mhz and tensor_clock_mhz (under that load), time_share (1 on a GPU without other
@@ -331,12 +331,12 @@ class Fingerprint:
     """Versions: driver, cuda, cudnn, torch, cupti, python, gpuperf, and of the libraries that use
     torch. A change is a suspect."""
     settings: Mapping[str, Scalar]
-    """How it was measured: collector, metric set, rounds, warm-up, passes."""
+    """The settings of the measurement: collector, metric set, rounds, warm-up, passes."""
     revision: str = ""
     """The git revision of the measured code, with "+dirty" when the tree had changes."""
     conditions: Conditions | None = None
     measured: str = ""
-    """When the measurement began: UTC, ISO 8601 to the second; "" in runs of version 0.1."""
+    """The start of the measurement: UTC, ISO 8601 to the second; "" in runs of version 0.1."""
     machine: Machine | None = None
     """Properties of this GPU beyond its name; None on a CPU and if the driver gives none."""
 
@@ -353,7 +353,7 @@ class Peer:
     samples: tuple[Sample, ...]
     """Samples of this rank's own executions, in the same order for all ranks."""
     conditions: Conditions | None = None
-    """Its device before and after, where that is a GPU."""
+    """The state of its device before and after, for a GPU."""
     collectives: tuple[Mapping[str, tuple[float, ...]], ...] = ()
     """Per execution that was traced: the nanoseconds of each of its collectives, in their order, by
     the name that the library gives them."""
@@ -384,7 +384,7 @@ class Measurement:
     window: Window | None = None
     """The window of the paper's protocol, if the test asked for it."""
     components: tuple[str, ...] = ()
-    """Which of the samples' phases are components (`gpuperf.component`), in order of their first
+    """Phases in the samples that are components (`gpuperf.component`), in order of their first
     appearance. They may be inside phases and inside each other."""
     tolerance: Mapping[str, str] = field(default_factory=dict)
     """Tolerances by metric as written, "1%": from the test's marker, else the suite's baseline."""
@@ -402,7 +402,7 @@ class Measurement:
 
 
 def title_of(test: str, name: str = STEP) -> str:
-    """The last part of a node id, and the measurement's name where it has one of its own.
+    """The last part of a node id, and the measurement's name unless it is the default.
 
     "test_training_step[tf32]", or "test_training_step[tf32], sampling".
     """

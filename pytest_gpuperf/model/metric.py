@@ -8,7 +8,7 @@ from enum import Enum
 
 
 class Direction(str, Enum):
-    """Which way a metric gets better."""
+    """The direction in which a metric improves."""
 
     LOWER = "lower"
     HIGHER = "higher"
@@ -17,7 +17,7 @@ class Direction(str, Enum):
 
 
 class MetricClass(str, Enum):
-    """How a metric's noise behaves; the judge has its scales per class (docs/verdict.md)."""
+    """The noise model of a metric; the judge has its scales per class (docs/verdict.md)."""
 
     DETERMINISTIC = "deterministic"
     CYCLE = "cycle"
@@ -40,13 +40,13 @@ class Metric:
     """A bounded percentage (0 to 100): its changes are absolute points, not relative."""
     summary: str
     hardware: Mapping[str, str | None] = field(default_factory=dict)
-    """NVIDIA's name per architecture, None where there is none; "default" for those not named.
+    """NVIDIA's name per architecture, None if the architecture lacks it; "default" for all others.
     Empty: not a counter."""
     practical_floor: float | None = None
     """The smallest relative change that matters, if it differs from that of the metric's class."""
     positive: str = ""
-    """Where zero is no value of a whole step: "always", or "launched", in a step that launched
-    something; "" where zero is one, as of copies."""
+    """The case in which zero is impossible for a whole step: "always", or "launched", if the step
+    launched anything. "" if zero is possible, as for copies."""
     traced: bool = False
     """Read from a trace of what the GPU did, not counted; chosen as counters are."""
 
@@ -57,7 +57,7 @@ class Metric:
 
     @property
     def chosen(self) -> bool:
-        """Whether it is measured only where asked for; others always are, where they exist."""
+        """Whether it is measured only on request; other metrics always are, if they exist."""
         return self.traced or bool(self.hardware)
 
     def hardware_name(self, arch: str) -> str | None:
@@ -65,7 +65,7 @@ class Metric:
         return self.hardware.get(arch, self.hardware.get("default")) or None
 
     def instrumented(self, arch: str) -> bool:
-        """Whether it is counted by instructions that are put into every kernel, not by hardware.
+        """Whether it is counted by instructions added to every kernel, not by hardware.
 
         NVIDIA says so in the name ("smsp__sass_inst_executed..."): exact, and many times slower.
         """

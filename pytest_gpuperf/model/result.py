@@ -18,7 +18,7 @@ from pytest_gpuperf.model.measurement import (
 
 
 class Outcome(str, Enum):
-    """The verdicts of DESIGN: what the judge says of one metric of one measurement."""
+    """The verdicts of DESIGN, on one metric of one measurement."""
 
     UNCHANGED = "unchanged"
     IMPROVED = "improved"
@@ -29,9 +29,9 @@ class Outcome(str, Enum):
     UNFIT = "unfit"
     """The device was throttled or shared while it was measured: nothing is judged."""
     MACHINE = "machine"
-    """Beyond the tolerance by no more than the canary moved, which is the same work every time."""
+    """Beyond the tolerance, by no more than the canary moved, whose work is constant."""
     REPORTED = "reported"
-    """Not gated: shown for its value."""
+    """Not gated, only shown."""
     HOLDS = "holds"
     """An expectation (a ratio, a limit) that was shown to be met."""
     KERNELS_CHANGED = "kernels-changed"
@@ -47,7 +47,7 @@ FAULTS = (Outcome.REGRESSED, Outcome.BROKEN)
 DOUBTS = (Outcome.UNFIT, Outcome.MACHINE, Outcome.NO_BASELINE, Outcome.INCONCLUSIVE)
 """Outcomes that need a person to look; the settings say whether they fail the test."""
 TEST_FAILED = "failed"
-"""In the place of the reason why a test was skipped: it failed, and not by a verdict."""
+"""A value for the reason of a skipped test: it failed, and not by a verdict."""
 WORST_FIRST = (
     *(*FAULTS, *DOUBTS, Outcome.IMPROVED, Outcome.OUTWEIGHED, Outcome.KERNELS_CHANGED),
     *(Outcome.UNCHANGED, Outcome.HOLDS, Outcome.UNSUPPORTED, Outcome.REPORTED),
@@ -75,7 +75,7 @@ class Verdict:
     """Relative change (0.01 is 1 %), or percentage points where `points` is set."""
     points: bool = False
     tolerance: float | None = None
-    """In the units of `change`."""
+    """The tolerance, in the units of `change`."""
     low: float | None = None
     high: float | None = None
     """The interval of `change`."""
@@ -83,7 +83,7 @@ class Verdict:
     minimum_detectable_effect: float | None = None
     """The smallest slowdown that would be found 99 times in 100, in the units of `change`."""
     processes: int = 1
-    """How many processes were looked at."""
+    """The number of processes compared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +152,7 @@ class ChangeReason(str, Enum):
     """Synchronisation, or work of the host that kernels wait for."""
     WAITED_LESS = "the GPU waited less"
     UNKNOWN = ""
-    """Nothing moved, or there are no counters to tell."""
+    """No change, or no counters to explain it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +167,7 @@ class CountChange:
 
 @dataclass(frozen=True, slots=True)
 class KernelChange:
-    """Launches of one kernel that one thing happened to, or the gap between kernels."""
+    """One change of the launches of one kernel, or of the gap between kernels."""
 
     __pydantic_config__ = CHECKED
 
@@ -197,9 +197,9 @@ class KernelChange:
     """change over before; None for what was not there before."""
     cycles: CountChange | None
     instructions: CountChange | None
-    """None where a launch has no count."""
+    """The change in instructions; None if a launch has no count."""
     statistic: float | None
-    """t of a matched kernel, or of the gap; None for what needs no test or is too small for one."""
+    """t of a matched kernel, or of the gap; None if untested or too small to test."""
     p_value: float | None
     significant: bool
     """Beyond noise, all matched kernels asked at once; always true of added, removed, replaced."""
@@ -323,7 +323,7 @@ class StepChange:
 
     @property
     def slower(self) -> bool:
-        """Whether it takes longer, beyond its noise."""
+        """Whether the step takes longer, beyond its noise."""
         return self.low > 0
 
 
@@ -354,7 +354,7 @@ class CauseKind(str, Enum):
     SLOWER = "slower kernels"
     """The kernels are the same but take longer."""
     UNKNOWN = "unknown"
-    """Nothing stands out from the noise."""
+    """No cause stands out from the noise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -367,7 +367,7 @@ class Cause:
     line: str
     """The line of code with most of the change, "model/layers.py:118"; "" if unknown."""
     function: str
-    """The one that this line is in: several of its lines are one change."""
+    """The function that contains the line: several of its lines are one change."""
     modules: tuple[str, ...]
     """The nn.Modules that it works for."""
     what: str
@@ -384,8 +384,8 @@ class Cause:
     bytes: float | None
     """Additional bytes copied; None if they were not counted."""
     change: float | None
-    """Nanoseconds by which the step takes longer, without a trace; None where that is not known, or
-    within noise."""
+    """Nanoseconds by which the step takes longer, without a trace; None if unknown or within
+    noise."""
     relative: float | None
     """The change as a share of the step."""
     traced: float | None
@@ -393,16 +393,16 @@ class Cause:
     callee: str = ""
     """The function (or BACKWARD) that the line calls more often than before; "" if none."""
     executions: tuple[int, ...] = ()
-    """How often before, and now."""
+    """The number of executions before, and now."""
     phase: str = ""
     """BACKWARD where it is of the backward pass alone."""
     since: str = ""
-    """The line and function from which on operators have more to do, where that is another."""
+    """The line and function where operators begin to have more work, if they differ."""
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchCounts:
-    """How the launches differ from the baseline's: counts of launches."""
+    """The differences in launches from the baseline's: counts of launches."""
 
     __pydantic_config__ = CHECKED
 
@@ -435,7 +435,7 @@ class Upgrade:
 
 @dataclass(frozen=True, slots=True)
 class Attribution:
-    """Where the change of a step's time comes from. `entries` and `families` are worst first."""
+    """The origins of the change in a step's time. `entries` and `families` are worst first."""
 
     __pydantic_config__ = checked(cause="headline")
 
@@ -451,23 +451,23 @@ class Attribution:
     it. None where they do not move alike, or are too few."""
     launched: LaunchCounts
     entries: tuple[KernelChange, ...]
-    """Their changes add up to `change`."""
+    """The changes by kernel; they add up to `change`."""
     families: tuple[FamilyChange, ...]
     names: tuple[str, ...]
     measured_tables: int
     baseline_tables: int
     odd_tables: int
-    """Tables whose launches are not those of the others of their side (`alignment.py`)."""
+    """Tables whose launches differ from the other tables of their side (`alignment.py`)."""
     lines: tuple[LineChange, ...] = ()
-    """Where in the code launches were added, removed or replaced, or take another time, the worst
-    first. Empty where the tables have no call sites."""
+    """Lines of code whose launches were added, removed, replaced or changed in time, the worst
+    first. Empty if the tables have no call sites."""
     modules: tuple[ModuleChange, ...] = ()
-    """All launches by the module that they work for, in the order of the step: their times add up
-    to those of all launches. Empty where the tables have no call sites."""
+    """All launches by the module that they work for, in the order of the step. Their times add up
+    to those of all launches. Empty if the tables have no call sites."""
     calls: tuple[CallChange, ...] = ()
     """Host calls, other than launches, with a changed count; the largest change first."""
     idle: tuple[IdleChange, ...] = ()
-    """Where the host was while nothing ran, the largest change first: parts of the gap."""
+    """The host's positions during idle time, the largest change first: parts of the gap."""
     step: StepChange | None = None
     """The change of the step's time that was judged; None where it was not."""
     reliable: bool = True
@@ -475,20 +475,20 @@ class Attribution:
     cause: Cause | None = None
     """The cause of a slowdown; None if there is none."""
     rank: int | None = None
-    """The rank that changed, where its peers did not; None of all ranks alike, and of one process.
-    """
+    """The rank that changed, if its peers did not; None for all ranks alike, and for one
+    process."""
     upgrades: tuple[Upgrade, ...] = ()
     """Software of another version than before, which comes before any line of code."""
 
     @property
     def of_operators(self) -> bool:
-        """Whether it is of operators on a CPU, which have no times."""
+        """Whether it covers operators on a CPU, which have no times."""
         return not (self.before or self.after)
 
 
 @dataclass(frozen=True, slots=True)
 class Attributed:
-    """Which kernels the change of one measurement's time comes from."""
+    """The kernels that explain the change in one measurement's time."""
 
     __pydantic_config__ = checked(attribution="blame")
 
@@ -524,13 +524,13 @@ class Result:
     name: str
     """The measurement's name within its test; of a ratio, what is expected something of."""
     measurements: tuple[Measurement, ...]
-    """One per process."""
+    """The measurements, one per process."""
     verdicts: tuple[Verdict, ...] = ()
     """Verdicts on the whole step and its phases; empty if nothing was judged."""
     expectations: tuple[Expectation, ...] = ()
-    """Its limits, or the ratio."""
+    """The limits of the measurement, or the ratio."""
     attribution: Attribution | None = None
-    """Which kernels a change comes from, where they are known now and in the baseline."""
+    """The kernels that explain a change, if known now and in the baseline."""
     notes: tuple[str, ...] = ()
     """Problems during the measurement, as sentences. A run file does not keep them."""
     judged_by: JudgedBy | None = None
@@ -538,7 +538,7 @@ class Result:
 
     @property
     def first(self) -> Measurement:
-        """The measurement of the first process, for what is the same in all of them."""
+        """The first process's measurement, for fields that all processes share."""
         return self.measurements[0]
 
     @property
@@ -568,7 +568,7 @@ def _rank(entry: Verdict | Expectation) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Unfinished:
-    """How far pytest had come when the run was last written, before its end."""
+    """The progress of pytest when the run was last written, before its end."""
 
     __pydantic_config__ = CHECKED
 

@@ -151,7 +151,7 @@ def _sources(comparison: Comparison) -> Iterator[str]:
 
 
 def _title(pair: Pair) -> str:
-    """Which measurements are compared, and how many processes made each."""
+    """The compared measurements, and the number of processes of each."""
     one, other = map(_label, pair.sides)
     old, new = map(_processes, pair.sides)
     each = counted(new, "process")
@@ -205,7 +205,7 @@ def _on_devices(pair: Pair) -> str:
 def _rows(pair: Pair) -> list[tuple[str, ...]]:
     """The headings, and a row per metric, the whole step's first; each begins with its phase.
 
-    With intervals where any metric has one.
+    Intervals are included if any metric has one.
     """
     verdicts = [verdict for verdict in pair.result.verdicts if not table.is_zero(verdict)]
     last = len(_METRICS) + any(verdict.low is not None for verdict in verdicts)

@@ -31,7 +31,7 @@ class Place:
     file: str
     """Relative to the checkout, where it lies in it."""
     line: int | None
-    """From 1 on."""
+    """The line, from 1 on."""
 
 
 @dataclass(frozen=True)

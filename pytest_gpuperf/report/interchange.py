@@ -164,7 +164,7 @@ def _values(metric: str, result: Result) -> Iterator[float]:
 
 
 def _named(test: str, name: str) -> str:
-    """A test's name for a table, with that of its measurement where it has one of its own."""
+    """A test's name for a table, with its measurement's name unless that is the default."""
     return printable(test if name == STEP else f"{test}/{name}")
 
 
@@ -172,7 +172,7 @@ def _named(test: str, name: str) -> str:
 
 
 def _series(run: Run) -> Iterator[tuple[Result, Metric, float, list[float]]]:
-    """Each metric of each measurement: the median over processes, and all rounds of all of them."""
+    """Each metric of each measurement: the median over processes, and all rounds of each."""
     for result in run.results():
         if result.measurements:
             for name, value in step_tables.step_values(result.measurements).items():
@@ -182,7 +182,7 @@ def _series(run: Run) -> Iterator[tuple[Result, Metric, float, list[float]]]:
 def action_benchmarks(run: Run, direction: Direction) -> list[dict[str, Any]]:
     """The input of benchmark-action's tools customSmallerIsBetter and customBiggerIsBetter.
 
-    A file has one direction, so these are the metrics of that one.
+    A file has one direction, so it has only the metrics of that direction.
     https://github.com/benchmark-action/github-action-benchmark#customsmallerisbetter
     """
     return [

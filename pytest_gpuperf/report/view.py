@@ -62,7 +62,7 @@ PLAIN = {
     OTHER_GPU: "no baseline run used this GPU, and GPUs of one name differ",
     KNOWN_KIND: "no baseline run used this GPU; its canary predicts the expected values",
 }
-"""How the details of verdicts read that begin so."""
+"""The text for details of verdicts, by their start."""
 _ANOTHER = "Use a collector that counts a gated metric: `gpuperf metrics` marks them"
 REMEDIES = {
     Unjudged.UNFIT: "Measure again when the GPU is cool and nothing else uses it: `gpuperf doctor` "
@@ -79,7 +79,7 @@ REMEDIES = {
 
 
 def cost(result: Result) -> float | None:
-    """How much longer a step takes than the baseline's, in ns; None where that is unknown."""
+    """The additional time of a step over the baseline's, in ns; None if unknown."""
     step = {verdict.metric: verdict for verdict in result.verdicts if verdict.phase == STEP}
     time = next((step[name] for name in TIMES if name in step), None)
     if time is None or time.baseline is None or time.measured is None:
@@ -126,7 +126,7 @@ def worst(entries: Sequence[Verdict | Expectation]) -> Verdict | Expectation:
 
 
 def _size(entry: Verdict | Expectation) -> float:
-    """How far it changed; a point of a percentage counts as 1 %."""
+    """The size of the change; a point of a percentage counts as 1 %."""
     if isinstance(entry, Expectation):
         return 0.0
     return abs(entry.change or 0.0) / (100 if entry.points else 1)
@@ -145,20 +145,20 @@ def standing(result: Result, outcome: Outcome | None = None) -> str:
 
 
 def moves(verdicts: Sequence[Verdict]) -> list[str]:
-    """Their changes, as "cycles x4.83" and "step_time x4.63"; of those that are known."""
+    """The known changes, as "cycles x4.83" and "step_time x4.63"."""
     known = [v for v in verdicts if v.change is not None or v.baseline == 0]
     return [f"{v.metric} {c}" for v, c in zip(known, units.changes(known), strict=True)]
 
 
 def headline(run: Run) -> str:
-    """How the run went in one line: "1 regressed, 2 unchanged, 3 incomplete"."""
+    """The state of a run in one line: "1 regressed, 2 unchanged, 3 incomplete"."""
     ended = f"{run.unfinished}; " if run.unfinished else ""
     incomplete = f", {len(run.skipped)} incomplete" if run.skipped else ""
     return f"{ended}{tally(run.results()) or 'nothing was measured'}{incomplete}"
 
 
 def tally(results: Sequence[Result]) -> str:
-    """How many stand how, the worst first: "1 regressed, 2 unchanged"."""
+    """The number of results by outcome, the worst first: "1 regressed, 2 unchanged"."""
     outcomes = [result.outcome for result in results]
     parts = [f"{outcomes.count(o)} {o.value}" for o in WORST_FIRST if o in outcomes]
     parts += [f"{outcomes.count(None)} not judged"] if None in outcomes else []
@@ -231,10 +231,10 @@ def totals(results: Sequence[Result], run: str = "", why: str = "") -> str:
 
 
 def coverage(results: Iterable[Result], why: str = "") -> str:
-    """How many of how many measurements were judged, and why the others were not.
+    """The number of judged measurements, and why the others were not judged.
 
-    As in "judged: 34 of 36 measurements; 1 device unfit: throttled, 1 no baseline". `why` says why
-    nothing was compared, where that is known. "" without a measurement.
+    "judged: 34 of 36 measurements; 1 device unfit: throttled, 1 no baseline". `why` is the reason,
+    if known, why nothing was compared. "" without a measurement.
     """
     every = lacking(results)
     if not every:
@@ -246,7 +246,7 @@ def coverage(results: Iterable[Result], why: str = "") -> str:
 
 
 def _unjudged(every: Sequence[tuple[Result, Unjudged | None]], why: str) -> list[str]:
-    """How many were not judged for each reason: "1 device unfit: throttled", "2 no baseline"."""
+    """The number not judged for each reason: "1 device unfit: throttled", "2 no baseline"."""
     parts = []
     for lack in Unjudged:
         those = [result for result, its in every if its is lack]
@@ -257,7 +257,7 @@ def _unjudged(every: Sequence[tuple[Result, Unjudged | None]], why: str) -> list
 
 
 def none_judged(in_vain: Sequence[tuple[Result, Unjudged]]) -> str:
-    """Why a session fails in which nothing was judged, and what to do."""
+    """The failure of a session in which nothing was judged: the reasons, and the next action."""
     remedies = dict.fromkeys(REMEDIES[lack] for _, lack in in_vain)
     reasons = ", ".join(_unjudged(in_vain, ""))
     return f"failed: no measurement was judged ({reasons}). {'. '.join(remedies)}"

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 _COUNTED_ROUNDS = 2
-"""The counts are the same every time; the second round shows it where they are not."""
+"""Rounds of counting: counts should be equal, and a second round shows if they are not."""
 _REPETITIONS = 2
 """The times are not judged, because they depend on the processor."""
 
@@ -191,7 +191,7 @@ def _compiled(work: Work) -> dict[str, float]:
 
 
 def _collectives(work: Work) -> tuple[float, Collectives]:
-    """Nanoseconds of one execution in which a collective was under way; and of each by itself."""
+    """Nanoseconds of one execution with a collective under way; and those of each collective."""
     return host_collectives(_traced(work))
 
 
@@ -202,7 +202,7 @@ def _traced(work: Work) -> profile.Trace:
 
 
 def _times(work: Work) -> tuple[float, float]:
-    """Milliseconds of one execution, and nanoseconds in which this thread had the processor."""
+    """Milliseconds of one execution, and nanoseconds of this thread's processor time."""
     work.begin()
     own, started = time.thread_time_ns(), time.perf_counter_ns()
     work.step()
@@ -210,7 +210,7 @@ def _times(work: Work) -> tuple[float, float]:
 
 
 def _component_times(work: Work, repetitions: int) -> list[dict[str, float]]:
-    """Milliseconds of each component in so many executions; of one, where there are none."""
+    """Milliseconds of each component per execution; one execution if there are no components."""
     times: list[dict[str, float]] = []
     for _ in each(work.progress, "timing components", repetitions, after=None):
         listener = HostTimes()

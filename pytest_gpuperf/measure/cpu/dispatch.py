@@ -79,7 +79,7 @@ _POOLS = (futures.thread.__name__, pool.__name__)
 
 @dataclass
 class Counts:
-    """Portable counts of a step or of one phase; names and units are those of the catalogue."""
+    """Portable counts of a step or phase; names and units are those of the catalogue."""
 
     flops: int = 0
     operators: int = 0
@@ -97,7 +97,7 @@ class _Allocation:
     operator: int | None
     """The number of the one that made it."""
     made: int
-    """How many were made before it."""
+    """The number of allocations before this one."""
     ended: int | None = None
     """The number of allocations when this one ended."""
     saved: bool = False
@@ -117,9 +117,9 @@ class _Counting:
 class StepCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Counts one execution of a step. Enter with `watching`; a `PhaseListener`.
 
-    Operators outside every phase count for the whole step only. A phase that comes twice is summed.
-    Work that is handed to another thread counts for the phase in which that happens. `operators`,
-    where they are given, note each one that is counted.
+    Operators outside every phase count for the whole step only. A phase that occurs twice is
+    summed. Work handed to another thread counts for the phase of the handover. `operators`, if
+    given, note each counted operator.
     """
 
     supports_higher_order_operators = True
@@ -320,9 +320,9 @@ def _hand_overs_heard_by(counter: StepCounter) -> Iterator[None]:
 
 @contextmanager
 def _refusals_heard_by(counter: StepCounter) -> Iterator[None]:
-    """Tells `counter` where its threads disable saved-tensor hooks: torch.func's transforms do.
+    """Tells `counter` when its threads disable saved-tensor hooks, as torch.func's transforms do.
 
-    torch raises where there are any: not for those of the counter.
+    torch raises if hooks exist, but the counter's own do not count.
     """
 
     def refuse(message: str, fail_if_non_empty: bool = True) -> None:
@@ -353,7 +353,7 @@ class Operators:
         self.memory = Memory(history=[])
 
     def note(self, operator: str) -> int:
-        """One is about to be executed. Returns its number."""
+        """Notes an operator before it is executed. Returns its number."""
         self._noted.append(operator)
         self._site_of.append(self._call_sites.here())
         self._counts.append([0.0] * len((*_OF_OPERATOR, *_OF_MEMORY)))
@@ -471,9 +471,9 @@ class Memory:
 
 
 def changes_stride_order(source: torch.Tensor, target: torch.Tensor) -> bool:
-    """Whether the tensors have one shape and lie in memory in a different order of dimensions.
+    """Whether the tensors have the same shape but a different order of dimensions in memory.
 
-    Dimensions of size one and expanded ones (stride zero) have no place in the order.
+    Dimensions of size one and expanded ones (stride zero) do not count.
     """
     strided = source.layout is target.layout is torch.strided
     if not strided or source.shape != target.shape:
@@ -532,8 +532,8 @@ NOTHING = "all of it, since it calls no operator of PyTorch"
 _LEAST_NS = 10_000_000
 """Times below this are too short for a step."""
 _NOTED = {OUTSIDE: 0.5, THREADS: 0.1, PROCESSES: 0.1, LOADERS: 0.1}
-"""The share of the step's time from which on a place is said. Outside of PyTorch is Python too,
-which takes 25 to 40 % of a small step by itself while operators are counted."""
+"""The share of the step's time above which a place is named. Time outside of PyTorch includes
+Python, which takes 25 to 40 % of a small step while operators are counted."""
 _REFUSED = 0.9
 """The share that makes a step unsound: of what is left no slowdown would be seen."""
 

@@ -1,13 +1,12 @@
-"""CUPTI's C interface as ctypes: versions, enums and the parameter structs that are used here.
+"""CUPTI's C interface as ctypes: versions, enums and the parameter structs in use.
 
 Sources are the headers of CUPTI: `cupti_profiler_target.h`, `cupti_profiler_host.h`,
-`cupti_range_profiler.h` and `cupti_target.h`. Every function takes one struct whose first field,
- `structSize`, tells CUPTI how much of it the caller knows. Structs grow at their
-end from release to release, and a library refuses a struct longer than its own: so the size is
-that of the fields that existed in the version found at run time (`Params.SINCE`).
+`cupti_range_profiler.h` and `cupti_target.h`. Every function takes one struct, whose first field
+`structSize` tells CUPTI how much of it the caller knows. Structs grow at their end from release to
+release, and a library refuses a struct longer than its own. So the size covers the fields of the
+version found at run time (`Params.SINCE`).
 
-Names are CUPTI's, of enums without their prefixes, so that the headers can be read beside this
-file.
+Names are CUPTI's, without the prefixes of enums, so that they match the headers.
 """
 
 from __future__ import annotations
@@ -115,10 +114,10 @@ class Params(ctypes.Structure):
     C_NAME: ClassVar[str] = ""
     """The struct's name in the headers."""
     SINCE: ClassVar[dict[str, int]] = {}
-    """Fields that came after the struct did -> the first API version whose structSize counts them.
+    """Fields added after the struct's first version -> the first API version whose structSize has
+    them.
 
-    A later version than the true one is the safe side: libraries accept shorter structs.
-    """
+    A later version than the true one is safe: libraries accept shorter structs."""
     _fields_ = [("structSize", c_size_t), ("pPriv", c_void_p)]
 
     @classmethod

@@ -56,7 +56,7 @@ class _Counts:
     """The counts of a step so far."""
 
     step: dict[str, list[float]] = field(default_factory=dict)
-    """By metric: the values of the step as one range, per round."""
+    """The values of the step as one range, by metric and per round."""
     phases: dict[tuple[str, str], float] = field(default_factory=dict)
     """The values of the ranges of its phases, by range name and metric, each counted once."""
     absent: dict[str, str] = field(default_factory=dict)
@@ -111,7 +111,7 @@ class Counting:
     def _rounds(
         self, plan: Plan, metrics: Sequence[Metric], ranges: Sequence[PhaseRange], counts: _Counts
     ) -> None:
-        """All passes over the step until that is enough, and all passes over its phases once."""
+        """All passes over the step until the plan is satisfied, then all over its phases once."""
         with self._session(metrics, max(1, len(ranges)), counts) as (session, named):
             for number in range(plan.rounds if named else 0):
                 values = self._step_round(session, number, plan)
@@ -178,7 +178,7 @@ class Counting:
         *,
         covered: bool = False,
     ) -> None:
-        """The values of the phases, or of all ranges where the step is to be `covered`."""
+        """The values of the phases, or of all ranges if the step is to be `covered`."""
         work, timer = self.executions.work, self.executions.timer
         marker = partial(PhaseMarker, session, timer, ranges, covered=covered)
         values = counted_in(session, marker, work.phases.heard_by, work, timer, stage)
@@ -190,7 +190,7 @@ class Counting:
 def phase_ranges(phases: Sequence[str]) -> tuple[PhaseRange, ...]:
     """A range for each phase of a step, in order.
 
-    Ranges of one name would be one range to CUPTI: the second "backward" is called "backward#2".
+    CUPTI would merge ranges of one name, so the second "backward" is called "backward#2".
     """
     ranges: list[PhaseRange] = []
     taken = set(phases)
@@ -294,7 +294,7 @@ def counted_in(
 ) -> Values:
     """All passes over a step in ranges, each divided by a new `marker`: the values of its ranges.
 
-    `heard` has a marker told of its borders, for a block.
+    `heard` reports the borders to a marker, for a block.
     """
 
     def run() -> None:

@@ -202,7 +202,7 @@ class KernelCounting:
     timer: CudaTimer
 
     def of(self, work: Work, metrics: Sequence[Metric], traced: Trace) -> KernelTable:
-        """The kernels of a step, of which there is a trace; without counters where it has graphs.
+        """The kernels of a traced step; without counters if it has graphs.
 
         Raises CountersUnavailable and MeasurementError.
         """

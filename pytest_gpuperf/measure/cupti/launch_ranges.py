@@ -37,8 +37,8 @@ LEAST_CORRELATION = 0.95
 """The least correlation of the logarithms of both durations over the launches. After a shift by one
 it is far below; else 0.993 to 0.998 for five H200 recordings (tests/data/h200-tables)."""
 ALIKE = 0.3
-"""The spread of the logarithms of their ratios (0.2 to 0.3 for the same steps, 1.8 to 2.9 shifted)
-up to which all launches take so much the same time that their correlation is that of noise."""
+"""The spread of logarithmic ratios up to which all launches take so nearly the same time that the
+correlation is noise (0.2 to 0.3 for the same steps, 1.8 to 2.9 shifted)."""
 _FEW = 8
 """Launches below which a correlation says nothing."""
 _COLLECTIVES = (
@@ -184,7 +184,7 @@ def _assembled(
 def _values(
     metrics: Sequence[Metric], arch: str, values: Mapping[str, float]
 ) -> tuple[float | None, ...]:
-    """In the order of `metrics`; None where a launch has no value (a hit rate without accesses)."""
+    """The values in the order of `metrics`; None if undefined (a hit rate without accesses)."""
     numbers = (values.get(metric.hardware_name(arch) or "") for metric in metrics)
     return tuple(n if n is not None and math.isfinite(n) else None for n in numbers)
 
@@ -212,7 +212,7 @@ def _mismatch(
 
 
 def _correlation(one: Sequence[float], other: Sequence[float]) -> float:
-    """Pearson's; 1 where one of both does not vary."""
+    """Pearson's correlation; 1 if a series is constant."""
     try:
         return statistics.correlation(one, other)
     except statistics.StatisticsError:

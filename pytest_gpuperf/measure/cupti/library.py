@@ -37,7 +37,7 @@ INSTALL = (
     "`pip install nvidia-cuda-cupti` (CUDA 13) or `pip install nvidia-cuda-cupti-cu12` adds it, "
     "and CUDA_HOME names a toolkit that has it in extras/CUPTI"
 )
-"""The remedy where there is no CUPTI, or too old a one."""
+"""The remedy for a missing or old CUPTI."""
 _REMEDIES = Path(__file__).with_name("remedies.yaml")
 _NEEDS_DRIVER = (
     "Check that `nvidia-smi` runs here: CUPTI needs a GPU and its driver, no older than the CUDA "
@@ -181,8 +181,8 @@ def candidates() -> Iterator[Path]:
 def check(result: int, call: str) -> None:
     """Returns if `result` is success.
 
-    Raises CountersUnavailable, with the remedy, where the machine or its set-up forbids counters,
-    and CuptiError otherwise. Codes are those of `cupti_result.h`.
+    Raises CountersUnavailable, with the remedy, if the machine or its set-up forbids counters, else
+    CuptiError. Codes are those of `cupti_result.h`.
     """
     if result == ResultCode.SUCCESS:
         return

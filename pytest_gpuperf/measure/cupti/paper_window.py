@@ -27,9 +27,9 @@ not document the effect of launches without room."""
 
 
 class WindowCounter(TaskRunner):
-    """In a collector's place, in a fresh process: counts the first launches of a test.
+    """A replacement for a collector in a fresh process: counts the first launches of a test.
 
-    `begin` comes before the test's own set-up; `collect` executes the step once, as it comes.
+    `begin` comes before the test's own set-up; `collect` executes the step once, unprepared.
     """
 
     def __init__(self, task: Task, collector: Collector) -> None:

@@ -1,10 +1,9 @@
-"""The canary: frozen work, read before and after a measurement, that tells a machine from the code.
+"""The canary: fixed work before and after a measurement, which tells the machine from the code.
 
-Where a step is slower and the canary is not, the code is slower. The kernels are machine code per
-architecture (`canary.cu`, compiled by `script/canary`), so that no update of torch, NVRTC or the
-driver's compiler changes them; they run in the primary context, which torch uses too, and their
-memory is neither torch's nor left behind. On an H200 a pass takes about 70 ms, and
-its queue 17 kernels of 1.09 ms.
+If a step is slower and the canary is not, the code is slower. The kernels are machine code per
+architecture (`canary.cu`, compiled by `script/canary`). So updates of torch, NVRTC or the driver's
+compiler do not change them. They run in the primary context, which torch uses too. Their memory is
+not torch's, and is freed. On an H200 a pass takes about 70 ms, and its queue 17 kernels of 1.09 ms.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ _WORK = (
 def read(arch: str) -> Canary:
     """Reads the canary on the current machine, whose GPU is of this architecture.
 
-    Raises nothing: what cannot be read is left out, with the reason in `obstacle`.
+    Raises nothing: missing readings are left out, with the reason in `obstacle`.
     """
     try:
         image = machine_code(arch)
@@ -88,7 +87,7 @@ def code(arch: str) -> str:
 
 
 class _CanaryReading:
-    """One reading of everything, in the current context."""
+    """One pass of all readings, in the current context."""
 
     def __init__(self, cuda: Driver, module: int) -> None:
         self._cuda = cuda
@@ -101,7 +100,7 @@ class _CanaryReading:
         self._spreads: dict[str, float] = {}
 
     def canary(self, name: str) -> Canary:
-        """All readings that there are, and why others are not."""
+        """All available readings, and the reasons for missing ones."""
         computing = (self._arithmetic, self._tensor, self._memory)
         every = (*computing, self._queue, self._launches, self._host)
         said = "; ".join(filter(None, map(self._obstacle, every)))
@@ -240,22 +239,22 @@ def _read(buffer: int, size: int) -> tuple[Argument, ...]:
 
 
 def _cycles(stamps: _Stamps) -> float:
-    """From the first to the last cycle of an SM, on average."""
+    """The cycles from first to last of an SM, on average."""
     return fmean(last - first for first, last in _by_sm(stamps, 0))
 
 
 def _own_ns(stamps: _Stamps) -> float:
-    """From the first to the last ns of an SM, on average."""
+    """The ns from first to last of an SM, on average."""
     return fmean(last - first for first, last in _by_sm(stamps, 2))
 
 
 def _all_ns(stamps: _Stamps) -> float:
-    """From the first ns of the first SM to the last of the last."""
+    """The ns from the start of the first SM to the end of the last."""
     return float(max(stamp[3] for stamp in stamps) - min(stamp[2] for stamp in stamps))
 
 
 def _by_sm(stamps: _Stamps, at: int) -> Iterable[tuple[int, int]]:
-    """First and last of an SM: several blocks are on one where others have work there."""
+    """The first and last value of each SM, which has several blocks if others are busy."""
     spans: dict[int, tuple[int, int]] = {}
     for stamp in stamps:
         first, last, sm = stamp[at], stamp[at + 1], stamp[4]

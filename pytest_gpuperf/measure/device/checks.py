@@ -26,7 +26,7 @@ class Check:
     name: str
     """The subject of the check: torch, driver, GPU, CUPTI, hardware counters, ..."""
     ok: bool
-    """Whether it is there."""
+    """Whether the check found it."""
     detail: str
     """The version or model found, or the obstacle."""
     remedy: str = ""

@@ -157,7 +157,7 @@ class Driver:
         self._call("cuMemsetD32_v2", address, word, size // 4)
 
     def copied(self, address: int, size: int) -> bytes:
-        """So many bytes of the device, once what was launched before has ended."""
+        """The bytes at this address, once earlier launches have ended."""
         copy = ctypes.create_string_buffer(size)
         self._call("cuMemcpyDtoH_v2", copy, address, size)
         return copy.raw

@@ -97,12 +97,12 @@ def cpu_model() -> str:
 
 
 def revision(folder: Path, baselines: Path | None = None) -> str:
-    """The short hash of the git commit that `folder` is at, with "+dirty" when it was changed.
+    """The short hash of the git commit of `folder`, with "+dirty" after changes.
 
-    Changed means: a tracked file of the repository differs from the commit, staged or not. Files
-    that git does not track do not count, since run files and caches are such; nor do those in the
-    folder of the `baselines`, which are accepted one after the other. Returns "" outside a
-    repository, before its first commit, and where git is missing or does not answer.
+    Changed means: a tracked file of the repository differs from the commit, staged or not.
+    Untracked files do not count, since run files and caches are untracked. Files in the folder of
+    the `baselines` do not count, because they are accepted one after the other. Returns "" outside
+    a repository, before its first commit, and if git is missing or does not answer.
     """
     commit = _git(folder, "rev-parse", "--short=12", "HEAD")
     if not commit:
@@ -177,13 +177,13 @@ def _libraries(_: int) -> dict[str, str]:
 
 
 def _globals(module: object) -> dict[str, object]:
-    """Not by `getattr`, which imports what a lazy module has not imported yet."""
+    """The module's names, without `getattr`, which would import lazy modules."""
     return getattr(module, "__dict__", {})
 
 
 @cache
 def _of_package(package: str) -> str:
-    """Most are called as what they hold, which is found at once."""
+    """The distribution of a package. Most share its name, which is tried first."""
     if package in _ASIDE:
         return ""
     try:

@@ -1,7 +1,7 @@
 """The guard of the device: clocks, throttling and other processes, read through NVML.
 
-`read` looks at the device at one moment; `complaints` says in words what is wrong with the moments
-before and after a measurement.
+`read` returns the state at one moment; `complaints` names the problems before and after a
+measurement.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Siblings(NamedTuple):
     controller: int
     """The pid of the process that started them and this one."""
     beside: int
-    """How many of them have this process's GPU, too."""
+    """The number of workers that share this process's GPU."""
 
 
 def read(parent: int | None = None, siblings: Siblings | None = None) -> Reading:

@@ -98,7 +98,7 @@ def suffices() -> Iterator[None]:
 
 
 def _ran_out(error: Exception) -> bool:
-    """Whether it is torch.OutOfMemoryError, or a library's word for the same."""
+    """Whether it is torch.OutOfMemoryError, or an equivalent of another library."""
     return isinstance(error, MemoryError) or "out of memory" in str(error).lower()
 
 

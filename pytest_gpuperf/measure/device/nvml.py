@@ -196,9 +196,9 @@ class NvmlSession:
         self._library = library
 
     def ask(self, function: str, *arguments: object, older: str = "") -> Any:
-        """The answer of NVML's `function`, or None where driver or GPU do not support it.
+        """The answer of NVML's `function`, or None if driver or GPU do not support it.
 
-        `older` is its name in older drivers, which CUDA 14 is said to remove.
+        `older` is its name in older drivers, which CUDA 14 may remove.
         """
         try:
             return getattr(self._library, function)(*arguments)
@@ -217,16 +217,16 @@ class NvmlSession:
         return None if answer is None else int(answer)
 
     def watts(self, function: str, *arguments: object) -> float | None:
-        """The answer of NVML's `function`, which is in milliwatts; None where there is none."""
+        """The answer of NVML's `function`, converted from milliwatts; None without an answer."""
         milliwatts = self.integer(function, *arguments)
         return None if milliwatts is None else milliwatts / 1000
 
     def gpu(self) -> Gpu | None:
         """The GPU that CUDA numbers 0 under CUDA_VISIBLE_DEVICES, or None.
 
-        NVML counts in the order of the PCI bus. CUDA does so too where all GPUs are of one kind or
-        CUDA_DEVICE_ORDER=PCI_BUS_ID is set; on a host with a mixture CUDA puts the fastest first,
-        which NVML cannot tell.
+        NVML counts in the order of the PCI bus. CUDA does so too if all GPUs are of one kind or
+        CUDA_DEVICE_ORDER=PCI_BUS_ID is set. On a host with a mixture CUDA puts the fastest first,
+        which NVML does not know.
         """
         entries = visible_entries(os.environ.get("CUDA_VISIBLE_DEVICES"))
         found = self.every(("0",) if entries is None else entries[:1])

@@ -1,8 +1,8 @@
 """The ncu collector: counters from a fresh process of the test under Nsight Compute.
 
-The times are taken here, from unprofiled repetitions, and so are traces. For the counters the test
-runs again in a child of ncu, which profiles what lies between cudaProfilerStart and
-cudaProfilerStop there: one execution of the step.
+Times and traces come from unprofiled repetitions in this process. For counters the test runs again
+in a child of ncu, which profiles one execution of the step: the part between cudaProfilerStart and
+cudaProfilerStop.
 """
 
 from __future__ import annotations
@@ -48,12 +48,11 @@ class _Profiled:
 
 
 class NcuCollector:
-    """Counts a step on `device` with the ncu `program`, by default the one that is found.
+    """Counts a step on `device` with the ncu `program`, by default the installed one.
 
-    `replicas` run the test again under a command; `replay` is how ncu repeats the step. The
-    counters are of one execution, whatever the plan's rounds: ncu takes minutes where CUPTI takes
-    seconds. Under kernel replay they are sums over kernels that ran one at a time; a range is
-    counted as a whole.
+    `replicas` run the test again under a command; `replay` is how ncu repeats the step. Counters
+    cover one execution, whatever the plan's rounds: ncu takes minutes and CUPTI seconds. Under
+    kernel replay they are sums over kernels that ran one at a time; a range is counted as a whole.
     """
 
     name = "ncu"
@@ -87,8 +86,8 @@ class NcuCollector:
     def collect(self, work: Work, plan: Plan) -> Collected:
         """Runs the step for its times here, and once under ncu for its counters.
 
-        Where counters cannot be read at all, the times are returned and every hardware metric is
-        unsupported, with the reason. Raises MeasurementError for what ncu cannot do with this step.
+        If counters cannot be read at all, times are returned and every hardware metric is
+        unsupported, with the reason. Raises MeasurementError if ncu cannot handle this step.
         """
         watch = Stopwatch()
         executions = Executions(work, self._timer, self._memory)

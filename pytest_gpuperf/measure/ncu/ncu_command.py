@@ -18,7 +18,7 @@ KERNEL, RANGE, APP_RANGE = REPLAYS = ("kernel", "range", "app-range")
 _PLACES = ("/usr/local/cuda/bin/ncu", "/opt/nvidia/nsight-compute/*/ncu")
 _INSTALLED = "opt/nvidia/nsight-compute/*"
 _MODULE = "extras/python/ncu_report.py"
-"""Where in the folder of Nsight Compute its Python module is."""
+"""The place of the Python module in the folder of Nsight Compute."""
 _TIME_LIMIT_SECONDS = 60
 _FAILURES = Path(__file__).with_name("failures.yaml")
 _QUOTED_LINES = 5
@@ -35,9 +35,9 @@ def find() -> Path | None:
 
 
 def module_of(executable: Path) -> Path | None:
-    """The folder of the Python module that reads reports, of this ncu's Nsight Compute; or None.
+    """The folder of the Python module that reads reports, in this ncu's Nsight Compute; or None.
 
-    The program lies in the same folder, or is the one of a CUDA toolkit that starts it there.
+    The program lies in that folder, or belongs to a CUDA toolkit that starts ncu there.
     """
     home = executable.resolve().parent
     if (home / _MODULE).exists():
@@ -49,7 +49,7 @@ def module_of(executable: Path) -> Path | None:
 
 
 def program(named: Path | None) -> Path:
-    """The executable to run: this one or that which is found. Raises CountersUnavailable."""
+    """The executable to run: the named one or the one found. Raises CountersUnavailable."""
     executable = named or find()
     if executable is None:
         raise CountersUnavailable(

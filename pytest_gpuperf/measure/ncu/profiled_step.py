@@ -38,10 +38,10 @@ class ProfiledStep:
 
 
 def step_of(report: Report, executions: int = 1) -> ProfiledStep:
-    """The step that `report` is of, which profiled `executions` of it, one after the other.
+    """The step in `report`, which profiled `executions` of it, one after the other.
 
-    Raises UsageFailure for a report that is not that: of several processes, of several ranges, or
-    where the kernels cannot be shared out.
+    Raises UsageFailure for other reports: of several processes, of several ranges, or with kernels
+    that cannot be divided evenly.
     """
     rows = report.rows
     _check(report, executions)
@@ -103,7 +103,7 @@ def _check(report: Report, executions: int) -> None:
 
 
 def table(report: Report, rows: Sequence[ProfiledRow]) -> KernelTable | None:
-    """The launches that these rows are; None for ranges, and where one has no duration."""
+    """The launches in these rows; None for ranges, and if one has no duration."""
     if any(row.kind == "range" or _TIME not in row.values for row in rows):
         return None
     names = tuple(dict.fromkeys(row.name for row in rows))
@@ -146,15 +146,15 @@ class Report:
     metrics: tuple[str, ...]
     """The metrics of the catalogue in the report, in catalogue order, for this architecture."""
     rows: tuple[ProfiledRow, ...]
-    """In the order of their launch, with values by the catalogue's names, in its units, and what
-    rates are made of by NVIDIA's (WARPS_ACTIVE)."""
+    """The rows in launch order, with values by the catalogue's names and units. Parts of rates have
+    NVIDIA's names (WARPS_ACTIVE)."""
 
 
 def read(file: Path, ncu: Path | None = None) -> Report:
-    """The report in `file`; `ncu` is the program that wrote it, where that is known.
+    """The report in `file`; `ncu` is the program that wrote it, if known.
 
-    Raises BadFile for what cannot be trusted, and UsageFailure for a file that is not there or that
-    nothing on this machine opens. The file is never changed.
+    Raises BadFile for a file that cannot be trusted, and UsageFailure for one that is missing or
+    cannot be opened on this machine. The file is never changed.
     """
     known = catalogue().metrics
     anywhere = {name for one in known.values() for name in one.hardware.values() if name}

@@ -46,17 +46,17 @@ class ProfiledRow:
     """One kernel, graph or range of a report."""
 
     where: str
-    """Where it is in the file: "result 3"."""
+    """Its position in the file: "result 3"."""
     name: str
     """Demangled."""
     kind: str
     """kernel, graph (counted as one), or range (range replay: all that ran in it)."""
     grid: Size | None
-    """Blocks; None for ranges and graphs, where what ncu gives are maxima of their kernels."""
+    """Blocks; None for ranges and graphs, for which ncu gives maxima over their kernels."""
     block: Size | None
     """Threads."""
     gpu: str
-    """Its number; "" where the report does not say, as `device`."""
+    """The GPU's number; "" if the report lacks it, like `device`."""
     device: str
     capability: str
     """The compute capability of the GPU, "9.0"."""

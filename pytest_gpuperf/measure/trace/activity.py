@@ -39,8 +39,8 @@ TRACES = 3
 """The most executions that are traced for the step of one process, and as many again for its
 components: not more than there are rounds of counters."""
 TRACES_OF_RANKS = 7
-"""Where ranks are compared by what each works itself: of so many, a rank that was slowed by 2 % was
-named in 19 of 20 trials on two H100s (docs/runs/ranks)."""
+"""Traces if ranks are compared by their own work. With this many, a rank slowed by 2 % was named in
+19 of 20 trials on two H100s (docs/runs/ranks)."""
 ENOUGH_NS, ENOUGH_WALL_MS, MOST = 20e6, 200.0, 5
 """Limits for repeated traces of a short step: total kernel time, total wall time, and the most
 traces, an odd number. The first traced execution takes 0.2 % longer than most. Processes agree to
@@ -50,7 +50,7 @@ NOTHING = (
     "profiler (nsys, ncu) watches the process, or the step uses no GPU"
 )
 _OF_GLOO = "gloo:"
-"""How the ranges begin that torch's process group gloo opens from a collective's start to its end,
+"""The prefix of ranges that torch's process group gloo opens from a collective's start to its end,
 in threads of its own."""
 Interval = tuple[float, float]
 """Begin and end."""
@@ -78,10 +78,10 @@ class Active:
 
 @dataclass(frozen=True)
 class TracePlan:
-    """How many executions of a step are traced, in their order: see `measured`."""
+    """The numbers of traced executions of a step, in order: see `measured`."""
 
     components: int
-    """For the components, after one in which these are learnt."""
+    """Traces for the components, after a first one that finds them."""
     warmup: int
     """Discarded traces of the whole step: the first includes a profiler's one-time work."""
     count: int
@@ -163,9 +163,9 @@ class _Tracer:
     executions: Executions
 
     def components(self, count: int) -> tuple[tuple[str, ...], list[Values]]:
-        """The step's components and their metrics in so many executions, after a first one.
+        """The step's components and their metrics in `count` executions, after a first one.
 
-        Only the first is executed where the step has none.
+        A step without components is executed only once.
         """
         work, timer = self.executions.work, self.executions.timer
         first = PhaseNames()
@@ -233,7 +233,7 @@ class _Tracer:
 
 
 def _enough(whole: Values, wall_ms: float) -> int:
-    """How many executions of such a step are traced, each with its reset."""
+    """The number of traced executions of such a step, each with its reset."""
     kernels_ns = whole.get(STEP, {}).get("kernel_time", 0.0)
     if not (kernels_ns and wall_ms):
         return 1
@@ -253,8 +253,8 @@ def launched_in(trace: Trace, prefix: str) -> dict[str, list[Activity]]:
 def checked(heard: Sequence[Collection[str]], phases: Collection[str]) -> tuple[str, ...]:
     """The components of several executions of a step, each once.
 
-    Raises MeasurementError where executions differ in them, and where one has a phase's name: what
-    was measured of the two could not be told apart.
+    Raises MeasurementError if they differ between executions, and if one has a phase's name,
+    because the two could not be distinguished.
     """
     names = tuple(dict.fromkeys(heard[0])) if heard else ()
     for others in heard[1:]:
@@ -320,7 +320,7 @@ def values_of_part(ran: Sequence[Activity]) -> dict[str, float]:
 
 
 def union(ran: Iterable[Activity]) -> list[Interval]:
-    """When any of them ran: intervals that neither overlap nor touch, in order."""
+    """The times at which any of them ran: intervals in order that neither overlap nor touch."""
     merged: list[Interval] = []
     for begin, end in sorted((entry.begin, entry.end) for entry in ran):
         if merged and begin <= merged[-1][1]:
@@ -331,7 +331,7 @@ def union(ran: Iterable[Activity]) -> list[Interval]:
 
 
 def common(some: Sequence[Interval], others: Sequence[Interval]) -> list[Interval]:
-    """When both were. Each of them is a union."""
+    """The common part of two unions."""
     shared: list[Interval] = []
     left, right = 0, 0
     while left < len(some) and right < len(others):
@@ -347,7 +347,7 @@ def common(some: Sequence[Interval], others: Sequence[Interval]) -> list[Interva
 
 
 def length(intervals: Iterable[Interval]) -> float:
-    """How long they are together, of intervals that do not overlap."""
+    """The total length of intervals that do not overlap."""
     return math.fsum(end - begin for begin, end in intervals)
 
 
@@ -362,7 +362,7 @@ def _gaps(ran: Iterable[Activity]) -> list[float]:
 
 
 def host_collectives(trace: Trace) -> tuple[float, Collectives]:
-    """Nanoseconds in which a collective of gloo was under way, and those of each by itself."""
+    """Nanoseconds with a gloo collective under way, and those of each collective."""
     ran = [one for one in trace.ranges("") if one.name.startswith(_OF_GLOO)]
     return length(union(ran)), _by_name(ran)
 

@@ -40,9 +40,9 @@ from pytest_gpuperf.model.measurement import (
 )
 
 _ENGINES = ("/torch/autograd/graph.py", "/torch/autograd/__init__.py")
-"""Where autograd's engine is called."""
+"""The files that call autograd's engine."""
 _DEPTH = 16
-"""So many callers are known of a function."""
+"""The most callers kept of a function."""
 _OURS = Path(__file__).parents[2]
 _TEMPORARY = tempfile.gettempdir()
 _PYTHONS = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib")})
@@ -51,27 +51,27 @@ _PYTHONS = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib")}
 class CallSiteRegistry:
     """The call sites of one execution.
 
-    Operators of backward are called where their autograd node was made: a node's sequence number is
-    the next one when the operator that made it is dispatched.
+    Operators of backward get the call site where their autograd node was made. A node's sequence
+    number is the next one when its operator is dispatched.
     """
 
     def __init__(self, root: Path) -> None:
         self._frames = FrameFinder(root)
         self._known: dict[CallSite, int] = {}
         self._made_at: dict[int, dict[int, CallSite]] = defaultdict(dict)
-        """By the sequence number of a node, which each thread counts for itself."""
+        """The call sites by a node's sequence number, which each thread counts separately."""
 
     @property
     def sites(self) -> tuple[CallSite, ...]:
-        """All of them, in the order in which they were first seen."""
+        """All call sites, in the order in which they were first seen."""
         return tuple(map(self._frames.counted, self._known))
 
     def here(self) -> int:
-        """The position of the one at which an operator is called right now."""
+        """The position of the call site of the present operator."""
         return self._known.setdefault(self._site(), len(self._known))
 
     def of(self, frames: Iterable[tuple[str, int, str]]) -> int:
-        """The number of the innermost frame (file, line, function) outside libraries; or nowhere."""
+        """The number of the innermost frame (file, line, function) of no library, or of nowhere."""
         own = [(self._frames.named(Path(file)), line, name) for file, line, name in frames]
         site = next((CallSite(f"{f}:{line}", name) for f, line, name in own[::-1] if f), _NOWHERE)
         # Those of operators know the class, and the module.
@@ -135,7 +135,7 @@ class FrameFinder:
         self._numbers: dict[tuple[str, ...], int] = {}
         """The numbers of functions, by their names and those of their callers."""
         self._executions: Counter[int] = Counter()
-        """How often these were executed, by number."""
+        """The number of executions of each, by number."""
 
     def innermost(self, *, up_to_engine: bool = False) -> CallSite:
         """The innermost frame that is no library's, and the module that its code works for.
@@ -250,7 +250,7 @@ class FrameFinder:
 
 
 def function_of(frame: FrameType) -> str:
-    """Which function it executes, as in "Attention.attend"."""
+    """The function that the frame executes, as in "Attention.attend"."""
     code = frame.f_code
     owner = None if hasattr(code, "co_qualname") else frame.f_locals.get("self")
     return function_named(code) if owner is None else f"{type(owner).__qualname__}.{code.co_name}"

@@ -106,7 +106,7 @@ def _here(file: Path, frames: FrameFinder) -> Path:
 
 
 def _function(file: Path, line: int) -> str:
-    """Which function stands at a line, as in "Attention.attend"; "" outside of all."""
+    """The function at a line, as in "Attention.attend"; "" outside of all functions."""
     inside = [(first, name) for first, last, name in _functions(file) if first <= line <= last]
     return max(inside, default=(0, ""))[1]
 

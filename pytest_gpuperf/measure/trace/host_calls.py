@@ -44,7 +44,7 @@ _REASON = 200
 
 
 def during(trace: Trace) -> list[tuple[float, str]]:
-    """When each call of CUDA in the step began, and its name: of waits, and of memory."""
+    """The time and name of each CUDA call in the step that waits or manages memory."""
     since, until = trace.step
     made = ((at, plain(name)) for at, name in trace.calls if since <= at <= until)
     return [(at, name) for at, name in made if name in _LOOKED_AT]
@@ -118,14 +118,14 @@ def _graphs(trace: Trace) -> list[str]:
 
 
 def _compilations() -> int:
-    """How many graphs dynamo has compiled in this process; torch._dynamo.reset forgets them not."""
+    """The number of graphs compiled in this process; torch._dynamo.reset does not clear it."""
     utils: Any = sys.modules.get("torch._dynamo.utils")
     counters: Mapping[str, Mapping[str, int]] = getattr(utils, "counters", {})
     return counters.get("stats", {}).get("unique_graphs", 0)
 
 
 def _resumed() -> dict[str, tuple[str, int]]:
-    """By their compile ids the frames that go on after a graph break: the file and line of that."""
+    """The file and line of the graph break, by compile id, for frames that resume after one."""
     utils: Any = sys.modules.get("torch._dynamo.utils")
     compiled: Callable[[], Iterable[Any]] = getattr(utils, "get_compilation_metrics", list)
     resumed = {}

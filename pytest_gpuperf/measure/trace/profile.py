@@ -39,7 +39,7 @@ H2D, D2H, D2D = DIRECTIONS = ("h2d", "d2h", "d2d")
 PINNED, PAGEABLE = "pinned", "pageable"
 
 MEASURED = 0
-"""The GPU whose state, canary and name a measurement has, as CUDA numbers those that it sees."""
+"""The GPU of the measurement's state, canary and name, as CUDA numbers visible GPUs."""
 ANNOTATION = "user_annotation"
 """The category of ranges that a program opened by itself."""
 OPERATOR = "cpu_op"
@@ -81,12 +81,12 @@ class Activity:
 
     @property
     def end(self) -> float:
-        """When it ended."""
+        """The time of its end."""
         return self.begin + self.duration
 
     @property
     def collective(self) -> bool:
-        """Whether it is a kernel of NCCL's."""
+        """Whether it is a kernel of NCCL."""
         return self.kind == KERNEL and is_collective(self.name)
 
     @property
@@ -103,7 +103,7 @@ class Trace:
 
     @cached_property
     def activities(self) -> tuple[Activity, ...]:
-        """Kernels, copies and fills one by one, in the order in which they began."""
+        """Kernels, copies and fills one by one, in order of their start."""
         made = [e for e in self.events if "correlation" in e.get("args", {})]
         calls: dict[int, float] = {}
         for event in made:
@@ -139,11 +139,10 @@ class Trace:
 
     @property
     def counted(self) -> tuple[int, ...]:
-        """Positions of the entries that counters see, kernels and graphs, as they were launched.
+        """Positions of the entries that counters see, kernels and graphs, in launch order.
 
-        Counters number launches. On another stream, as a collective is, a kernel may begin later
-        than one that was launched after it. Where the trace lacks when anything was launched, they
-        are in the order in which they began.
+        Counters number launches. On another stream, as for a collective, a kernel may begin after
+        one launched later. If the trace lacks a launch time, the order is that of the starts.
         """
         seen = [i for i, entry in enumerate(self.entries) if entry.kind in COUNTED]
         launched = {i: at for i in seen if (at := self.entries[i].launched) is not None}
@@ -158,7 +157,7 @@ class Trace:
 
     @property
     def gaps(self) -> list[tuple[float, float]]:
-        """When nothing ran between the first start and the last end: begin and end.
+        """The idle intervals between the first start and the last end: begin and end.
 
         A graph runs from its first start to its last end.
         """
@@ -176,7 +175,7 @@ class Trace:
 
     @cached_property
     def calls(self) -> list[tuple[float, str]]:
-        """When the host began each call of CUDA's, and its name."""
+        """The start of each CUDA call of the host, and its name."""
         made = (event for event in self.events if event.get("cat") in LAUNCHING)
         return sorted((self._at(event), str(event["name"])) for event in made)
 
@@ -198,13 +197,13 @@ class Trace:
 
     @cached_property
     def _on_device(self) -> list[Event]:
-        """In the order in which they began."""
+        """Events on the device, in order of their start."""
         on_device = (event for event in self.events if event.get("cat") in KINDS)
         return sorted(on_device, key=lambda event: float(event["ts"]))
 
     @cached_property
     def _origin(self) -> float:
-        """When the device began, in the trace's time."""
+        """The start of the device's work, in the trace's time."""
         return float(self._on_device[0]["ts"]) if self._on_device else 0.0
 
     def _at(self, event: Event) -> float:
@@ -233,7 +232,7 @@ class Trace:
 
 
 class Ranges:
-    """When which of these ranges was the innermost one that was open, by its name."""
+    """The innermost open range over time, by its name."""
 
     def __init__(self, ranges: Sequence[Activity]) -> None:
         self._moments: list[float] = []
@@ -340,11 +339,11 @@ def trace(
 
 
 class Spans(PhaseNames):
-    """Notes when phases or components were open, for the trace of the same execution.
+    """Notes the open times of phases or components, for the trace of the same execution.
 
-    The host's own clock tells, which costs less than ranges that torch.profiler records: those
-    come with all of torch's operators. A range has a number in place of the name, after `prefix`:
-    a trace does not keep every character.
+    It uses the host's own clock, which costs less than ranges of torch.profiler: those include all
+    of torch's operators. A range has a number in place of the name, after `prefix`, because a trace
+    does not keep every character.
     """
 
     def __init__(self, prefix: str) -> None:
@@ -356,13 +355,13 @@ class Spans(PhaseNames):
         self._closed: list[tuple[str, int, int]] = []
 
     def enter(self, phase: str) -> None:
-        """It is open from now on."""
+        """The phase is open from now on."""
         super().enter(phase)
         number = self.numbers.setdefault(phase, str(len(self.numbers)))
         self._open.append((self._prefix + number, _border()))
 
     def leave(self, phase: str) -> None:  # noqa: ARG002 -- the innermost is left first
-        """It was open up to now."""
+        """The phase ends now."""
         self._closed.append((*self._open.pop(), _border()))
 
     @contextmanager

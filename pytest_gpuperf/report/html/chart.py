@@ -15,10 +15,10 @@ from pytest_gpuperf.report.html.figure import Cell, Figure, Plain, Plot, Quantit
 _COLOURS = 8
 """The number of colours in page.css, --s0 to --s7, for series that are no family of kernels."""
 _REST = f"s{_COLOURS - 1}"
-"""The grey one: in a stack of more series, that of the ones that are small everywhere."""
+"""The grey of a stack with more series, for those that are small everywhere."""
 _CONFIGURATION = "configuration"
 _OTHERS = "others"
-"""Their name in the legend; each keeps its own where the pointer is."""
+"""Their name in the legend; the tooltip shows each name."""
 
 _Item = dict[str, Any]
 """One bar, segment or point, in the script's format."""
@@ -58,7 +58,7 @@ def drawing(figure: Figure) -> Plain | None:
 
 
 def _items(figure: Figure, plot: Plot) -> list[_Item]:
-    """Every bar, segment or point, with the row that it is of."""
+    """Every bar, segment or point, with the row that it shows."""
     points = plot.shape is Shape.POINTS
     columns = plot.values[1:] if points else plot.values
     items = []

@@ -67,7 +67,7 @@ class Found:
     """The rows and notes of one subject."""
 
     rows: list[tuple[Cell | float, ...]] = field(default_factory=list)
-    """Without the configuration, which is the first column of every figure."""
+    """The rows without the configuration, which is the first column of every figure."""
     said: str = ""
     """A finding in a few words."""
     notes: list[str] = field(default_factory=list)

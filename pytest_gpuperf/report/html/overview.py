@@ -43,7 +43,7 @@ _MAIN = ("step_time", "cycles", "flops", "operators")
 _NOT_JUDGED = "not judged"
 _INCOMPLETE = "incomplete"
 _FEW = 3
-"""This many values of a fact, and metrics in a sentence, are named."""
+"""The most values of a fact, and metrics in a sentence, that are named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class TestRow:
     __test__ = False  # pytest takes it for a class of tests otherwise
 
     place: int
-    """Its rank, from 1 on."""
+    """The rank, from 1 on."""
     label: str
     """The test as people call it."""
     result: Result
@@ -164,9 +164,9 @@ class Overview:
 def overview(
     run: Run, subjects: Sequence[FigureSubject], file: str, context: CommandContext | None = None
 ) -> Overview:
-    """The first screen of a run. `file` is where it is saved, or "".
+    """The first screen of a run. `file` is the saved run, or "".
 
-    `context` is what commands to type depend on; None where only the run is known.
+    `context` says how the run was started; None derives it from the run.
     """
     titles = Counter(subject.result.title for subject in subjects)
     every = view.worst_first(run.results())

@@ -50,10 +50,10 @@ def page(
     context: CommandContext | None = None,
     past: History | None = None,
 ) -> str:
-    """The report of `run` as HTML. `file` is where the run is saved, for the commands to type.
+    """The report of `run` as HTML. `file` is the saved run, for the commands.
 
-    `context` is what these depend on; None where only the run is known. `past` is what other runs
-    say of its tests, where there is a history.
+    `context` says how the run was started; None derives it from the run. `past` is the history of
+    its tests, if there is one.
     """
     from pytest_gpuperf.report.html import night_drawings
     from pytest_gpuperf.report.text.night_lines import night_view
@@ -156,7 +156,7 @@ def _scalar(value: Scalar) -> str:
 
 
 def _rendered(name: str, files: Sequence[str] = (), **content: object) -> str:
-    """One of our templates with this content, our style and these scripts."""
+    """One of this package's templates with this content, style and scripts."""
     css, *scripts = ((_FOLDER / file).read_text(encoding="utf-8") for file in ("page.css", *files))
     text = _template(name).render(
         version=__version__, policy=_policy(css, scripts), style=css, scripts=scripts, **content

@@ -37,7 +37,7 @@ class FigureSubject:
 
     @property
     def measurements(self) -> tuple[Measurement, ...]:
-        """One per process."""
+        """The measurements, one per process."""
         return self.result.measurements
 
     @property

@@ -1,4 +1,4 @@
-"""The message of a failing test, which leads with one sentence: how much slower, where, and why."""
+"""The message of a failing test. Its first sentence says how much slower, where, and why."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def cause(result: Result) -> tuple[str, str]:
 def again(
     result: Result, failing: Sequence[Verdict | Expectation], first: str, width: int
 ) -> list[str]:
-    """Two lines in place of the message of a test that fails for what another one has told."""
+    """Two lines instead of the message of a test, if another test has told the same cause."""
     said = f"gpuperf: {sentence(result, failing, where=False)}"
     said = said if len(said) <= width else f"{said[: max(width - 3, 0)]}..."
     return [said, table.shortened(f"same cause as {first} above", width)]
@@ -166,7 +166,7 @@ def _decisive(outcomes: Collection[Outcome]) -> Outcome:
 
 
 def _intervals(failing: Sequence[Verdict]) -> list[str]:
-    """How sure the changes of times are, and on how many processes that rests."""
+    """The confidence of the changes of times, and the number of processes behind it."""
     known, metrics = [], catalogue().metrics
     for v in failing:
         exact = metrics[v.metric].metric_class is MetricClass.DETERMINISTIC
@@ -222,7 +222,7 @@ def _phases(verdicts: Sequence[Verdict], failing: Sequence[Verdict]) -> list[str
 
 
 def machine(result: Result) -> str:
-    """Which metrics are left to the machine, by how much, and what the canary read."""
+    """The metrics left to the machine, their changes, and the canary's readings."""
     left = [verdict for verdict in result.verdicts if verdict.outcome is Outcome.MACHINE]
     changes = ", ".join(f"{v.metric} {units.change(v)}" for v in left)
     return f"not judged, the machine changed: {changes}; {left[0].detail}"

@@ -31,9 +31,9 @@ MOST = 12
 _SMALL = 0.05
 """A row below this share of all that moved is summed up with others of its family."""
 _FEW = 3
-"""So many small ones are worth a sum."""
+"""The fewest small entries that are summed."""
 _SENSIBLE = 1.5
-"""Beyond it, what is explained and what is not nearly cancel."""
+"""The limit beyond which explained and unexplained time nearly cancel."""
 _NAMED = 4
 """Kernels or operators that are named of one line of code."""
 _COUNTS_NAMED = 3
@@ -47,7 +47,7 @@ _CHANGED = 5e-4
 VERSIONS = "other versions: "
 """The start of the text on software versions that differ from the baseline's."""
 CALLED = "called at "
-"""How it begins where a line does more because such software does."""
+"""The start of the text on a line that does more because changed software does."""
 _STEP = "step"
 """The root of the tree of modules."""
 _BRANCHES = 12
@@ -73,7 +73,7 @@ class ModuleBranch:
     """A module with all that is inside it."""
 
     name: str
-    """Its path from the branch on that it is shown in."""
+    """Its path below the branch that shows it."""
     launches_before: int
     launches_after: int
     before: float
@@ -85,7 +85,7 @@ class ModuleBranch:
 
     @property
     def more(self) -> int:
-        """So many launches more than before."""
+        """The number of additional launches."""
         return self.launches_after - self.launches_before
 
     def size(self) -> tuple[float, int]:
@@ -103,7 +103,7 @@ def lines(
 ) -> list[str]:
     """At most `most` lines of at most `width` characters, the sentence first, then the worst.
 
-    Without the sentence where it is `told` elsewhere.
+    The sentence is left out if it is `told` elsewhere.
     """
     cause = "" if told else sentence(attribution)
     first = table.wrapped([cause], width, "") if cause else []
@@ -234,7 +234,7 @@ def _cause(cause: Cause, attribution: Attribution) -> str:
 
 
 def _upgrade_is_all(cause: Cause, attribution: Attribution) -> bool:
-    """Whether what the line launches more is what a library of another version does."""
+    """Whether a library's new version explains all additional launches of the line."""
     more = cause.after - cause.before if cause.kind in _BY_LAUNCHES and cause.line else 0
     every = (one.launches_after - one.launches_before for one in attribution.upgrades)
     return more > 0 and more in every
@@ -248,7 +248,7 @@ def _counted(metric: str, before: float, after: float) -> str:
 
 
 def _form(cause: Cause, of_operators: bool) -> str:
-    """The sentence of its kind, or that of what is left of it."""
+    """The sentence of its kind, or a shorter form if facts are missing."""
     if cause.callee:
         # A function of which nothing was counted may have been called all the same.
         return _CALLS if not cause.executions or cause.executions[0] else _ADDS
@@ -281,9 +281,9 @@ def _modules(modules: Sequence[str]) -> str:
 
 
 def _direction(copy: str) -> str:
-    """Where a copy goes, by its name: "Memcpy HtoD (Pageable -> Device)", copy_bytes_h2d_pageable.
+    """The direction of a copy: "Memcpy HtoD (Pageable -> Device)", copy_bytes_h2d_pageable.
 
-    "" where it does not say.
+    "" if the name does not say.
     """
     name = copy.lower().replace("2", "to")
     way = next((said for says, said in _DIRECTIONS.items() if says in name), "")
@@ -461,9 +461,9 @@ def code_lines(attribution: Attribution) -> list[tuple[str, str]]:
 
 
 def waiting(attribution: Attribution) -> list[tuple[str, str]]:
-    """Lines of code at which the host was while the GPU idles longer, and by how much, worst first.
+    """Lines of code during which the GPU idles longer, and by how much, worst first.
 
-    Only where the gaps between kernels changed beyond their noise.
+    Empty unless the gaps between kernels changed beyond their noise.
     """
     gaps = [e for e in attribution.entries if e.kind is ChangeKind.GAP and e.significant]
     least = _SMALL * abs(fsum(entry.change for entry in gaps))
@@ -509,7 +509,7 @@ def _of_operators(attribution: Attribution, width: int, most: int) -> list[str]:
 
 
 def heading(attribution: Attribution) -> str:
-    """How much the kernels changed and how much is explained, or "operators: 302 -> 448"."""
+    """The change of the kernels and the explained part, or "operators: 302 -> 448"."""
     of = "" if attribution.rank is None else f" of rank {attribution.rank}"
     if attribution.of_operators:
         before = sum(family.launches_before for family in attribution.families)
@@ -534,7 +534,7 @@ def _relative(change: float | None) -> str:
 
 
 def _row(entries: Sequence[KernelChange], kernels: int = 0) -> ChangeRow:
-    """A row of entries that read the same; or of so many small `kernels` of one family and kind."""
+    """A row of entries with one text; or of several small `kernels` of one family and kind."""
     first = entries[0]
     before, after = fsum(entry.before for entry in entries), fsum(entry.after for entry in entries)
     launches = sum(max(entry.launches_before, entry.launches_after) for entry in entries)

@@ -18,7 +18,7 @@ from pytest_gpuperf.report.text.table import wrapped
 from pytest_gpuperf.storage import run_files
 
 PAIRED = ("gpuperf ab ", "gpuperf bisect ")
-"""How the command of a run begins whose verdicts are of two revisions, or of two releases."""
+"""The start of the command of a run that compares two revisions or releases."""
 _INDENT = "  "
 _ASKED = (*FAULTS, Outcome.NO_BASELINE, Outcome.IMPROVED)
 """Outcomes of what a run asks to be accepted."""
@@ -56,7 +56,7 @@ class CommandContext:
     flags: str | None = None
     """The arguments without files, folders and tests; None if these cannot be told apart."""
     run: str = ""
-    """The run to accept; "" where that is the newest, which needs no name."""
+    """The run to accept; "" for the newest, which needs no name."""
     replayed: bool = False
     """Whether `run` was judged in place of a device."""
     baselines: str = ""
@@ -64,19 +64,19 @@ class CommandContext:
     processes: int = LOOKS[-1]
     """The most processes that a test was looked at in."""
     missing_passes: bool = False
-    """Whether a test without a baseline passes, so that one which regressed comes first."""
+    """Whether a test without a baseline passes, so that regressed tests come first."""
     compared: tuple[str, str] | None = None
-    """A run in which the worst regression was not there, and that of the session."""
+    """A run without the worst regression, and the session's run."""
     paired: bool = False
-    """They are of two revisions that `gpuperf ab` measured in turn: there is no baseline."""
+    """Whether `gpuperf ab` measured two revisions in turn, without a baseline."""
     launcher: str = ""
     """The command that starts pytest, "torchrun --nproc-per-node 4 -m"; "" for plain pytest."""
     recorded: frozenset[tuple[str, str]] = frozenset()
     """Test and name of what this session has made a baseline of."""
     root: str = ""
-    """The root directory, from which test ids are named; "" where commands are typed there."""
+    """The root directory of test ids; "" if commands are typed there."""
     folder: str = ""
-    """The folder where pytest was started, and where commands are typed."""
+    """The folder where pytest was started, and where the user types commands."""
 
     def named(self, test: str) -> str:
         """A test id as one would type it in `folder`."""
@@ -86,7 +86,7 @@ class CommandContext:
         return self.typed(Path(self.root) / file) + colons + rest
 
     def typed(self, file: Path) -> str:
-        """A file as one would type it in `folder`; whole, where it is outside of the project."""
+        """A file as a user types it in `folder`; the full path outside of the project."""
         within = file.is_relative_to(self.root) or file.is_relative_to(self.folder)
         return os.path.relpath(file, self.folder) if within else str(file)
 
@@ -130,9 +130,9 @@ class CommandContext:
 
 
 def selection(arguments: Sequence[str]) -> list[str]:
-    """The arguments of pytest that say what is measured and where, for `gpuperf record`.
+    """The arguments of pytest that select tests and devices, for `gpuperf record`.
 
-    Leaves out the flags of ours that say what becomes of the numbers.
+    Leaves out this package's flags on the use of the numbers.
     """
     return [word for words in _split(arguments, _ABOUT_THE_RUN)[1] for word in words]
 
@@ -140,7 +140,7 @@ def selection(arguments: Sequence[str]) -> list[str]:
 def _split(
     words: Sequence[str], flags: Mapping[str, bool]
 ) -> tuple[list[list[str]], list[list[str]]]:
-    """The arguments that are these flags, each with its value where it has one; and the others."""
+    """The arguments that are these flags, each with its value if any; and the others."""
     ours: list[list[str]] = []
     others: list[list[str]] = []
     rest = iter(words)

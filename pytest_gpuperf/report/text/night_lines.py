@@ -97,7 +97,7 @@ class NightView:
     creeping: tuple[tuple[str, str], ...]
     """Title and size of each creep, the worst first."""
     rows: tuple[NightRow, ...]
-    """Every test on every device, those that got worse in the last 30 days first."""
+    """Every test on every device; tests that got worse in the last 30 days come first."""
     days: tuple[int, ...]
 
     @property
@@ -255,7 +255,7 @@ def _judged(events: Iterable[LevelChange]) -> Iterator[LevelChange]:
 def _night_events(
     past: History, events: Iterable[LevelChange]
 ) -> list[tuple[LevelChange, NightEvent]]:
-    """These events. Those on one day, of the same tests, with the same first suspect are one."""
+    """These events, merged if day, tests and first suspect agree."""
     groups: dict[object, list[LevelChange]] = {}
     for number, event in enumerate(events):
         tests = frozenset(move.series.seen.test for move in event.moves)
@@ -355,7 +355,7 @@ def comparison(past: History, event: LevelChange) -> str:
 
 
 def _revisions(event: LevelChange) -> tuple[str, str] | None:
-    """The last before and the first after, as git knows them; None where they are one."""
+    """The last revision before and the first after, as git knows them; None if they agree."""
     old, new = (revision.removesuffix("+dirty") for revision in event.revisions)
     return (old, new) if old and new and old != new else None
 

@@ -20,7 +20,7 @@ from pytest_gpuperf.measure.collector import Progress
 from pytest_gpuperf.report.text.table import shortened
 
 PATIENCE = 30.0
-"""Seconds of one measurement before the first line where lines stay; then twice as many, ..."""
+"""Seconds of one measurement before the first line of a log; each later wait doubles."""
 _REDRAWN = 0.1
 """Seconds between two states of a line within one stage: eyes are no faster."""
 _SPARE = 3
@@ -47,7 +47,7 @@ class Status:
     """Estimated seconds to the end; None if unknown."""
 
     def line(self, width: int) -> str:
-        """In at most `width` characters; the title is shortened first, and then left out."""
+        """The status in at most `width` characters; the title is shortened first, then left out."""
         title = printable(self.title)
         ends = [""]
         if self.left:
@@ -63,7 +63,7 @@ class Status:
 
 
 class Outlet:
-    """Where a status appears: nowhere, for who wants none."""
+    """The place where a status appears; this one shows nothing."""
 
     def show(self, status: Status, *, new: bool) -> None:
         """Shows it; `new` says that another stage begins."""
@@ -91,7 +91,7 @@ class Below(Outlet):
         self._drawn = 0.0
 
     def show(self, status: Status, *, new: bool) -> None:
-        """Writes over what was shown before, though not faster than one can read."""
+        """Overwrites the previous status, but slowly enough to read."""
         here = self._column()
         if self._under != here:  # not yet shown, or the other one has written meanwhile
             self._under, new = here, True
@@ -101,7 +101,7 @@ class Below(Outlet):
             self._write(f"\r{status.line(self._columns() - _SPARE)}\x1b[K")
 
     def end(self) -> None:
-        """Erases the line, and goes back to where the other one was."""
+        """Erases the line, and returns to the other writer's position."""
         under, self._under = self._under, None
         if under is not None and under == self._column():
             columns = self._columns()
@@ -110,7 +110,7 @@ class Below(Outlet):
 
 
 class Occasional(Outlet):
-    """Lines that stay: none for what is soon done, and ever fewer of what takes long."""
+    """Lines for a log: none for a short measurement, and ever fewer for a long one."""
 
     def __init__(self, say: Callable[[str], object], columns: Callable[[], int]) -> None:
         self._say, self._columns = say, columns
@@ -129,10 +129,10 @@ class Occasional(Outlet):
 
 
 class Display(Progress):
-    """Shows what the measurement of the moment is doing.
+    """Shows the current action of the measurement.
 
-    How long it will still take is told by how long the executions of the same stage took. `outlet`
-    is asked for when the first measurement begins: pytest has a terminal only then for certain.
+    The remaining time is estimated from earlier executions of the same stage. `outlet` is asked for
+    when the first measurement begins, because pytest has a terminal for certain only then.
     """
 
     def __init__(
@@ -153,7 +153,7 @@ class Display(Progress):
 
     @contextmanager
     def of(self, title: str) -> Iterator[None]:
-        """Shows what is done inside the block, as that of `title`, and nothing after it."""
+        """Shows progress inside the block under this title, and nothing after it."""
         outlet = self._outlet = self._outlet or self._find_outlet()
         self._title, self._stage, self._begun = title, "", self._clock()
         try:
@@ -193,7 +193,7 @@ class Display(Progress):
 
 
 def on_stdout() -> Outlet:
-    """The outlet of a command: a line on its terminal, where stdout is one; or none."""
+    """The outlet of a command: a line on its terminal if stdout is one; else none."""
     if not obeys(sys.stdout.isatty()):
         return Outlet()
 
@@ -204,5 +204,5 @@ def on_stdout() -> Outlet:
 
 
 def obeys(terminal: bool) -> bool:
-    """Whether what may be a terminal is one on which a line can be erased."""
+    """Whether a line can be erased on this terminal."""
     return terminal and os.environ.get("TERM", _DUMB) != _DUMB

@@ -1,6 +1,6 @@
 """The tables of steps: configurations side by side, the components of one, and its values.
 
-And the sentence on what stands beside them, the paper's window.
+This module also writes the sentence on the paper's window.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from pytest_gpuperf.report.text.table import NOTHING, Line
 FIRST = "baseline"
 """The configuration that others are held against, as the paper does."""
 TIMES = ("kernel_time", "wall_time")
-"""The time of a component: that of its kernels on a GPU, that of the host elsewhere."""
+"""The time of a component: that of its kernels on a GPU, that of the host otherwise."""
 COPY_TIMES = ("copy_time_h2d", "copy_time_d2h", "copy_time_d2d")
 OUTSIDE = "(outside)"
 """The row for time outside all components."""
 _TITLE = "relative to the first"
 _IN_DETAIL = ("kernel_time", "copies", "copy_bytes")
-"""How the names of gated metrics begin that only a verbose table has: step_time has them too."""
+"""Prefixes of gated metrics that only a verbose table has, since step_time includes them."""
 
 SHOWN = ("cycles", "instructions")
 """The metrics of the paper's comparisons (section 6.1). Both add up, so they have shares."""
 Values = Mapping[tuple[str, str], float]
-"""By phase and metric."""
+"""Values by phase and metric."""
 
 
 @dataclass(frozen=True, slots=True)
 class ComponentRow:
-    """One component of a measurement, of all its processes. Times are in the unit of the metric."""
+    """One component of a measurement over all processes. Times are in the metric's unit."""
 
     name: str
     time: float
@@ -134,7 +134,7 @@ def _relative(metric: str, values: Sequence[Mapping[str, float]]) -> Iterator[st
 def component_table(
     measurements: Sequence[Measurement], verdicts: Sequence[Verdict] = ()
 ) -> ComponentTable | None:
-    """The components of a test's measurements, one per process; None where there are none."""
+    """The components of a test's measurements, one per process; None without components."""
     names = measurements[0].components
     values = measured_values(measurements) if names else {}
     metric = next((m for m in TIMES if any((n, m) in values for n in names)), None)

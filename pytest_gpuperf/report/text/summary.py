@@ -44,7 +44,7 @@ _NOTED = {
 }
 """Notes that several tests share, with metrics, by the detail or reason of their verdicts."""
 _DOUBTED = (Outcome.MACHINE, Outcome.NO_BASELINE)
-"""Outcomes whose reason is noted, where no failing test has said it."""
+"""Outcomes whose reason is noted, unless a failing test has said it."""
 
 Names = Mapping[tuple[str, str], str]
 """The titles of measurements, by test and name."""

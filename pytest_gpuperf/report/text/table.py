@@ -29,7 +29,7 @@ TONES = {
     Outcome.OUTWEIGHED: "doubtful",
     Outcome.IMPROVED: "good",
 }
-"""How outcomes are meant; the others are plain."""
+"""The tone of outcomes; the others are plain."""
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ def _fits(widths: Mapping[int, int], width: int) -> bool:
 def aligned(
     row: Sequence[str], widths: Mapping[int, int], left: Collection[int], indent: str = INDENT
 ) -> str:
-    """A row as one line: the cells that have a width, those of `left` aligned so."""
+    """A row as one line: the cells that have a width, those of `left` left-aligned."""
     padded = (
         row[i].ljust(width) if i in left else row[i].rjust(width)
         for i, width in widths.items()
@@ -180,7 +180,7 @@ def _stacked(headings: Sequence[str], row: Sequence[str], width: int) -> list[st
 
 
 def wrapped(parts: Sequence[str], width: int, indent: str) -> list[str]:
-    """`parts` joined by blanks, broken between parts (and, where one is too long, inside it)."""
+    """`parts` joined by blanks, broken between parts (and inside one that is too long)."""
     from textwrap import wrap
 
     room = max(width, len(indent) + 10)
@@ -208,7 +208,7 @@ def wrapped_lines(text: str, width: int, tone: str = "", indent: str = "") -> li
 
 
 def fitting(sizes: Sequence[int], room: int) -> int:
-    """How many blocks of these sizes fit, from the first on."""
+    """The number of blocks of these sizes that fit, from the first on."""
     return sum(total <= room for total in accumulate(sizes))
 
 
