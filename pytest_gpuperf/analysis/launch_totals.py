@@ -74,7 +74,7 @@ class Counters:
         positions = [self._index[metric] for metric in there]
         rows = [[x.values[p] for p in positions] for x in launches if x.values or not positions]
         complete = [row for row in rows if None not in row]
-        # Of no complete launch there are no columns, and no sums.
+        # Without a complete launch there are no columns and no sums.
         columns = zip(*complete, strict=True)
         return Totals(
             values={

@@ -146,7 +146,7 @@ _DTYPES = {
 }  # fmt: skip
 _XMMA = re.compile(r"(sm\d+)_xmma_(depthwise_convolution_)?(fprop|dgrad|wgrad|gemm)_(\w+)")
 _XMMA_TYPE = re.compile(r"_(tf32|bf16|f16|f64|i8|e4m3|e5m2|f32)")
-# What else tells xmma kernels of one kind, type and tile apart.
+# Flags that distinguish xmma kernels of one kind, type and tile.
 _XMMA_FLAGS = (
     ("_indexed", "idx"), ("_wo_smem", "nosmem"), ("_strided", "strided"), ("_split_k", "splitk"),
     ("segment_k_on", "segk"), ("t1r1s1", "1x1x1"),
@@ -192,7 +192,7 @@ _NAMESPACES = {
     "at", "native", "cuda", "cutlass", "cudnn", "cutlass_cudnn", "conv", "gemm", "kernel",
 }  # fmt: skip
 
-# Functions that only carry the one that matters.
+# Functions that only wrap the telling function.
 _CARRIERS = {
     "gpu_kernel_impl", "gpu_kernel_impl_nocast", "ReduceOp", "func_wrapper_t", "TensorListMetadata",
     "TensorListScalarListMetadata", "FusedOptimizerTensorListMetadata", "ADAM_MODE", "OpaqueType",

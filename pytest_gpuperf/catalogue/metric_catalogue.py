@@ -70,8 +70,8 @@ class Catalogue:
             )
         if not known.chosen:
             raise UsageFailure(
-                f'"{name}" is no hardware counter, so it cannot be chosen: where it exists, it is '
-                "always measured. Leave it out"
+                f'"{name}" is not a hardware counter and cannot be chosen: gpuperf always measures '
+                "it where it exists. Leave it out"
             )
 
 
@@ -127,7 +127,7 @@ def impossible(phase: str, series: Mapping[str, Sequence[float]]) -> Iterator[tu
         elif phase == STEP and zero_is_wrong and not min(values):
             yield name, f"0 {metric.unit}, and a step that was executed has more"
         elif metric.percentage and max(values) > most:
-            yield name, f"{max(values):g}, which is no percentage"
+            yield name, f"{max(values):g}, which is not a percentage"
 
 
 def other_units(written: Mapping[str, str]) -> Iterator[tuple[str, str]]:
@@ -157,9 +157,9 @@ def over_launches(metric: str, launches: Sequence[Mapping[str, float]]) -> float
     if metric in _WHILE_ACTIVE:
         return _weighed(metric, launches)
     if not catalogue().metrics[metric].additive:
-        return "a rate of single kernels, and there are no counts to compute that of all from"
+        return "a rate of single kernels; the counts for the rate of all kernels are missing"
     if missing:
-        return f"there is no value of it for {missing} of {len(launches)} kernels"
+        return f"the value is missing for {missing} of {len(launches)} kernels"
     return math.fsum(launch[metric] for launch in launches)
 
 

@@ -73,7 +73,7 @@ def moved(change: float, *, points: bool = False, factors: bool | None = None) -
         return f"{_rounded(change):+.2f} pt"
     if change >= 1 if factors is None else factors:
         return _factor(change)
-    # Below parts in a billion it is the rounding of the logarithm.
+    # A smaller change is the rounding error of the logarithm.
     return "0 %" if abs(change) <= _NOTHING else f"{_percent(change)} %"
 
 

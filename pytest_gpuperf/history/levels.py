@@ -203,7 +203,7 @@ def segmented(series: Sequence[Array], penalty: float) -> list[list[int]]:
     sums = np.zeros((len(series), longest + 1))
     for row, values in enumerate(series):
         sums[row, 1 : len(values) + 1] = np.cumsum(values)
-    # Of what ends at each night, with the penalty for what follows; the first level has none.
+    # The least cost up to each night, with the penalty of the next level; the first has none.
     least = np.full((len(series), longest + 1), np.inf)
     least[:, 0] = 0.0
     last = np.zeros((len(series), longest + 1), dtype=np.int64)
@@ -331,7 +331,7 @@ def _apart(steps: Steps, sigma: float, nights: int) -> Flags:
     reach = OUTLIER_SPREADS * sigma
     near = np.zeros(nights, dtype=bool)
     for lag in (1, 2):
-        close = ~(np.abs(steps[lag]) > reach)  # also where nobody knows
+        close = ~(np.abs(steps[lag]) > reach)  # also if unknown
         near[lag:] |= close
         near[:-lag] |= close
     return ~near if nights > LEAST_NIGHTS else np.zeros(nights, dtype=bool)

@@ -51,7 +51,7 @@ class Crept:
     def creeping(self) -> bool:
         """Worse than the tolerance, and what came in steps does not explain it."""
         drift = self.drift
-        if drift.change is None:  # from 0: in a step, or else it creeps
+        if drift.change is None:  # from 0: a step, otherwise creep
             return drift.drifted and not self.steps
         known = math.isfinite(self.steps)  # not from 0, which explains whatever came
         return drift.drifted and known and abs(drift.change - self.steps) > drift.tolerance
@@ -213,7 +213,7 @@ def _baselines(folder: Path | None, device: DeviceKey, tests: set[str]) -> list[
     """The baselines of one device, whatever their suites, that have any of these tests."""
     place = folder.joinpath(*device) if folder else None
     suites = sorted(place.glob("*.yaml")) if place and place.is_dir() else []
-    # YAML is slow to parse: of a suite that none of these tests is in, nothing is wanted.
+    # YAML is slow to parse, so suites without any of these tests are skipped.
     texts = {file: file.read_text("utf-8", errors="replace") for file in suites}
     suites = [file for file in suites if any(test in texts[file] for test in tests)]
     loaded = (baseline_files.load(file) for file in suites)
@@ -273,7 +273,7 @@ def _crept(
         return None
     first = date(one.seen.days[0]), _recorded(one, gpus, slice(0, RECENT))
     since, origin = accepted or first
-    # A tolerance that is written is for machines that differ; these nights are of one.
+    # A written tolerance allows for different machines; these nights ran on one.
     tolerated = {name: one.seen.tolerance} if accepted and one.seen.tolerance else {}
     recent = _recorded(one, gpus, slice(-RECENT, None))
     (drift,) = drifts(recent, origin, {name: one.metric}, tolerated, calibration) or (None,)

@@ -231,13 +231,13 @@ def _extract_of(place: Path) -> _Extract:
     except FileNotFoundError:
         return _Extract(f"{place}: it is gone")
     except BadFile as error:
-        # The remedy is for whoever wants this very file.
+        # The remedy only helps a reader of this one file.
         left_out = BadFile(error.file, error.entry, error.problem, _REMEDY)
         return _Extract(str(left_out).split("\n", 1)[0])
     except GpuperfError as error:
         return _Extract(str(error).split("\n", 1)[0])
     if slim is None:
-        return _Extract(f"{place} is no run file: left out")
+        return _Extract(f"{place} is not a run file: left out")
     created = slim.created if slim.created.tzinfo else slim.created.replace(tzinfo=timezone.utc)
     unfit = {(one.test, one.name) for one in slim.verdicts if one.outcome == _UNFIT}
     at = int(created.timestamp())

@@ -139,7 +139,7 @@ def _of_the_gpu(before: Night, now: Night, *, same_driver: bool) -> list[Suspect
     old, new = before.surroundings, now.surroundings
     moved = canary_moved(before, now)
     gpus = f"GPU {old.gpu or 'unknown'} -> {new.gpu or 'unknown'}"
-    # Of a machine that only one of the two nights names, nothing is known to differ.
+    # If only one of the two nights names its machine, no difference is known.
     known = old.machine and new.machine
     facts = [what for name, what in _changed(old.machine, new.machine) if name not in _ASIDE]
     if known and facts:

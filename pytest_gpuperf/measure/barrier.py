@@ -61,7 +61,7 @@ class Rendezvous:
         except OSError as error:
             self._listening.close()
             raise UsageFailure(
-                f"the socket @{name} cannot be had ({error.strerror}): another job on this machine "
+                f"cannot open the socket @{name} ({error.strerror}): another job on this machine "
                 "has the same MASTER_PORT. Start torchrun with another --master-port, or "
                 "--standalone"
             ) from error
@@ -113,7 +113,7 @@ class Rendezvous:
     def _accept(self) -> None:
         line, _ = self._listening.accept()
         pid_uid_gid = line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
-        if struct.unpack("3i", pid_uid_gid)[1] == os.getuid():  # anybody knows the name
+        if struct.unpack("3i", pid_uid_gid)[1] == os.getuid():  # other users may know the name
             self._lines[Connection(line.detach())] = KnownRank()  # none before it joins
 
     def _hear(self, line: Any) -> None:
@@ -216,8 +216,8 @@ def _connected(name: str, patience: float) -> Any:
         except OSError as error:
             if time.monotonic() > end:
                 raise MeasurementError(
-                    f"nobody answered at the socket @{name} within {patience:.0f} s "
-                    f"({error.strerror}): the process that holds the measurement together has "
-                    "ended, or has not come so far"
+                    f"no answer from the socket @{name} within {patience:.0f} s "
+                    f"({error.strerror}): the process that coordinates the ranks has ended, or "
+                    "has not started the measurement"
                 ) from error
         time.sleep(_TICK)

@@ -81,7 +81,7 @@ class CudaTimer:
         device, wall = float(start.elapsed_time(end)), 1e3 * (done - before)
         self.late = wall - device > _LATE * wall
         if apart:
-            torch.cuda.synchronize()  # what it takes where there is nothing to be waited for
+            torch.cuda.synchronize()  # its own cost without pending work
             idle = time.perf_counter() - done
             self.unjoined_ms = 1e3 * (done - joined - idle)
         return device, wall
@@ -287,9 +287,9 @@ class Losses:
             return
         if not math.isfinite(loss):
             raise UnsoundStep(
-                f"the loss is {loss}{self._reset}: a step that computes with it has counters that "
-                "mean nothing. Look at the input, the weights, and what overflows in half "
-                "precision; torch.autograd.set_detect_anomaly(True) names the operation"
+                f"the loss is {loss}{self._reset}: the counters of such a step mean "
+                "nothing. Check the input, the weights, and overflows in half precision; "
+                "torch.autograd.set_detect_anomaly(True) names the operation"
             )
         self._seen.append(loss)
         first = self._seen[0]
@@ -297,10 +297,10 @@ class Losses:
         if self._compared and apart > self._allowed:
             raise UnsoundStep(
                 f"two executions after reset gave the losses {_both(first, loss)}, "
-                f"{100 * apart:.2g} % apart where {100 * self._allowed:.2g} % are allowed: "
-                "counters of different work cannot be compared. Let reset put back all that the "
-                "step changes (weights, optimizer, random generators). If the step only rounds "
-                "differently every time, say how much: gpuperf.measure(..., reproducible=0.01), "
+                f"{100 * apart:.2g} % apart (allowed: {100 * self._allowed:.2g} %): "
+                "counters of different work cannot be compared. Let reset restore everything that "
+                "the step changes (weights, optimizer, random generators). If only rounding "
+                "differs between executions, allow it: gpuperf.measure(..., reproducible=0.01), "
                 "or reproducible=False to compare nothing"
             )
 
@@ -353,7 +353,7 @@ def _number(returned: object) -> float | None:
         return None
     if returned.numel() == 1:
         return float(returned.detach().item())
-    # No copy of it is made: a volume may be most of what the device has room for.
+    # Without a copy: a volume may fill most of the device memory.
     norm = torch.linalg.vector_norm(returned.detach())
     return float(norm) / math.sqrt(returned.numel())
 

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from pytest_gpuperf.errors import UsageFailure
 
-if TYPE_CHECKING:  # a reaper, which needs none of it, is to be there at once
+if TYPE_CHECKING:  # a reaper must start fast and does not need it
     from pytest_gpuperf.model.measurement import Measurement
     from pytest_gpuperf.model.result import Run
 
@@ -198,9 +198,9 @@ class FreshProcess:
         temporary = tempfile.TemporaryDirectory(prefix="gpuperf-", ignore_cleanup_errors=True)
         folder_of_its_own = Path(self._kept.enter_context(temporary))
         self._saved, self._said = folder_of_its_own / "run.json", folder_of_its_own / "output"
-        # Whoever started it tells GitHub, of all processes together.
+        # The starting process reports to GitHub for all processes together.
         flags = ("--gpuperf-no-judge", "--gpuperf-github=never", f"--gpuperf-run={self._saved}")
-        # Unbuffered, or what stdout says would come after all that stderr says.
+        # Unbuffered, or all of stdout would come after stderr.
         command = [*under, start.python, "-u", "-m", "pytest", *with_flags(start.arguments, flags)]
         added = dict(start.environment)
         self._late = False
@@ -210,7 +210,7 @@ class FreshProcess:
         if ahead is not None:
             added[TURN] = " ".join((str(theirs.fileno()), *ahead))
         self._begun = time.monotonic()
-        # A file in a pipe's place: a grandchild that keeps it open is not waited for.
+        # A file instead of a pipe, so a grandchild that keeps it open does not delay the end.
         output = self._kept.enter_context(self._said.open("wb"))
         try:
             with theirs:
@@ -293,7 +293,7 @@ def _await_turn(line: socket.socket, modules: Sequence[str]) -> None:
     """Imports what will be needed, says so, and returns when the turn has come."""
     with line:
         for name in modules:
-            # What cannot be imported ahead says so where it is needed.
+            # A failed import is reported later, when the module is needed.
             with suppress(Exception):
                 importlib.import_module(name)
         line.send(b".")
@@ -372,7 +372,7 @@ def _started(
     if folder.is_dir() and not shutil.which(program):
         raise UsageFailure(f"{command[0]}: cannot be run (No such program)")
     package = Path(__file__).parents[2]
-    # Without the site's packages, for which it need not wait.
+    # Without site packages, so it starts faster.
     reaper = [sys.executable, "-I", "-S", "-c", _KEEPING, package, os.getpid(), GRACE, *command]
     try:
         return subprocess.Popen(
@@ -418,7 +418,7 @@ def _code(child: subprocess.Popen[bytes]) -> int | None:
         return child.returncode
     try:
         ended = os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-    except ChildProcessError:  # somebody has asked before, and taken the answer along
+    except ChildProcessError:  # another caller has already taken the status
         return child.poll() or 0
     if ended is None:
         return None
@@ -481,7 +481,7 @@ def keep(parent: int, grace: float, command: list[str]) -> NoReturn:
     while _descendants():  # what is forked meanwhile is killed the next time
         _end_descendants(signal.SIGKILL, grace, ended)
     _reap(ended)
-    if child not in ended:  # it does not live, and nobody could wait for it a moment ago
+    if child not in ended:  # a zombie that could not be waited for a moment ago
         ended[child] = os.waitpid(child, 0)[1]
     _end_like(ended[child])
 
@@ -511,7 +511,7 @@ def _end_like(status: int) -> NoReturn:
     if os.WIFSIGNALED(status):
         import resource
 
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # of this one nobody needs a core
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # its core dump is useless
         number = os.WTERMSIG(status)
         if number != signal.SIGKILL:
             signal.signal(number, signal.SIG_DFL)
@@ -537,7 +537,7 @@ def _descendants() -> list[int]:
         if fields := _status(file):
             pid = int(file.parent.name)
             parents[pid] = int(fields[1])
-            # Where the first thread has ended others may run, and nobody can wait for it yet.
+            # After the first thread ends, others may run; the process cannot be waited for yet.
             if fields[0] not in "ZX" or int(fields[_THREADS]) > 1:
                 living.append(pid)
 

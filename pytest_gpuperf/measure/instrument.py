@@ -75,7 +75,7 @@ _ON_A_GPU = ("cupti", "ncu")
 _INSTEAD_OF_A_GPU = """and no NVIDIA GPU was found here. Without one you can
   measure portable counts:  --gpu-arch cpu (or leave the flag out)
   judge a recorded run:     --gpuperf-replay RUN
-`gpuperf doctor` says what was looked for."""
+`gpuperf doctor` lists what gpuperf looked for."""
 
 
 @dataclass(frozen=True)
@@ -242,7 +242,7 @@ class DeviceInstrument(Instrument):
             kernels = self._collector.kernels(work, plan.metrics)
             took = {"kernels_s": watch.lap()}
         for where, problem in data_files.problems(kernels):
-            brought = f"the collector {self._collector.name} brought {where}"
+            brought = f"the collector {self._collector.name} returned {where}"
             raise MeasurementError(f"{brought} of the kernel table: {problem}. Measure again")
         return replace(measurement, kernels=kernels, fingerprint=_added(measurement, took))
 
@@ -408,8 +408,8 @@ def _check(collected: Collected, collector: str) -> None:
     """Raises MeasurementError for what cannot be judged or kept; a hook may bring any collector."""
     for where, problem in _problems(collected):
         raise MeasurementError(
-            f"the collector {collector} brought {where}: {problem}. Nothing can be judged by that; "
-            "see `gpuperf doctor`, and measure again"
+            f"the collector {collector} returned {where}: {problem}. gpuperf cannot judge these "
+            "values. Run `gpuperf doctor`, and measure again"
         )
 
 
@@ -502,7 +502,7 @@ def collector_for(
             f"--gpuperf-collector {settings.collector} reads a GPU's counters, and --gpu-arch cpu "
             "asks for counts without one: leave one of them out"
         )
-    # A GPU in the machine does not keep anybody from asking for the portable counts.
+    # Portable counts can also be requested on a machine with a GPU.
     on_cpu = settings.arch == architectures.CPU or settings.collector == "cpu"
     gpu = None if on_cpu else nvml.detect_device()
     if gpu is None:
@@ -517,9 +517,9 @@ def collector_for(
         address = "" if on_cpu else nvml.silent_gpu()
         if address:
             raise UsageFailure(
-                f"there is an NVIDIA GPU in this machine (PCI {address}) and no driver that speaks "
-                "of it: `nvidia-smi` says what is wrong. To measure portable counts without it: "
-                "--gpu-arch cpu"
+                f"there is an NVIDIA GPU in this machine (PCI {address}) but no driver that "
+                "reports it: `nvidia-smi` shows the problem. To measure portable counts "
+                "without it: --gpu-arch cpu"
             )
         from pytest_gpuperf.measure.cpu.cpu_collector import CpuCollector
 
@@ -546,7 +546,7 @@ def check_architecture(wanted: str, device: Device, replay: Path | None = None) 
             "leave the flag out"
         )
     raise UsageFailure(
-        f"{asked} this device is {named}. Numbers of one architecture say nothing about another. "
+        f"{asked} this device is {named}. Numbers of two architectures cannot be compared. "
         f"Use --gpu-arch {device.arch} (or auto) here, or judge a run recorded on {wanted} with "
         "--gpuperf-replay RUN"
     )

@@ -111,7 +111,7 @@ class RankGroup:
         if rank.state is FAILED:
             return f"failed: {rank.why}"
         if rank.state is LEFT:
-            # Others in the step may wait there for the one that has left.
+            # Others may wait inside the step for the rank that has left.
             stuck = self._waited(INSIDE) and time.monotonic() > self._moved + _GRACE
             return "has ended its test without measuring" if stuck or self._waited() else ""
         return how or ("has ended" if rank.state is GONE else "")

@@ -156,7 +156,7 @@ class OtherRanks:
         try:
             yield
         finally:
-            self.client.says("rest")  # it may skip here, and measure nothing any more
+            self.client.says("rest")  # this rank may skip, and measure nothing more
 
     def verdict(self, outcome: str) -> str:
         """The outcome of the measurement's test from the judging rank, on every rank."""
@@ -319,7 +319,7 @@ class RankLauncher(Measurer):
             "LOCAL_WORLD_SIZE": str(self._count),
             "MASTER_ADDR": "127.0.0.1",
             "MASTER_PORT": str(_free_port()),
-            # What torchrun has started may be asked to start others, which have no agent.
+            # A process of torchrun may start more ranks, which have no agent.
             "TORCHELASTIC_USE_AGENT_STORE": "False",
             "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),  # as torchrun does
             VARIABLE: json.dumps(told),

@@ -188,8 +188,8 @@ class Replicas:
         named = tuple(m for process in known[:count] for m in process if m.name == name)
         if len(named) < count:
             raise MeasurementError(
-                f'a fresh process of {test} did not measure "{name}": a test that measures '
-                "something else every time cannot be repeated"
+                f'a fresh process of {test} did not measure "{name}": a test cannot be '
+                "repeated if its measurements change between processes"
             )
         return named
 
@@ -205,7 +205,7 @@ class Replicas:
         See `run_pytest`. Raises MeasurementError if it exceeds the time limit.
         """
         profiler = Path(under[0]).name if under else ""
-        # Only what counts by itself is sent without a profiler: the paper's window.
+        # Only the paper's window, which counts itself, needs no profiler.
         self.progress.begins(f"{profiler or 'the paper window'} in a fresh process")
         _release_memory()
         with self._apart(task, {**self._added(), **(environment or {})}) as start:
@@ -288,7 +288,7 @@ class Replicas:
                 f"a fresh process of {task.test}{profiler} was stopped after "
                 f"{finished.seconds:.0f} s, the time limit: --gpuperf-time-limit SECONDS allows "
                 "more"
-                + (f". The last of it (of calls, the innermost first):\n{where}" if where else "")
+                + (f". Its last output (calls: the innermost first):\n{where}" if where else "")
             )
         return finished
 

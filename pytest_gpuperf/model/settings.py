@@ -22,7 +22,7 @@ def _flag(default: Any, name: str, text: str, *choices: str, metavar: str | None
     return field(default=default, metadata={**flag, "ini": ini, "dest": f"gpuperf_{ini}"})
 
 
-# Made at each start of pytest, whoever measures: so without what nobody asks of it.
+# Created at each start of pytest, so it has no unused methods.
 @dataclass(frozen=True, eq=False, repr=False)
 class Settings:
     """The settings for measuring and judging in this invocation."""

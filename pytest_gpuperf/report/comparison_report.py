@@ -196,10 +196,10 @@ def _on_devices(pair: Pair) -> str:
     devices = [side[0].fingerprint.device for side in pair.sides]
     if pair.devices is DeviceRelation.KINDS:
         a, b = (f"{device.name} ({device.arch})" for device in devices)
-        return f"a is of {a}, b of {b}: what changes is the device, whatever the code"
+        return f"a ran on {a}, b on {b}: the device differs, so the code may not be the cause"
     if devices[0].arch == _CPU:
-        return "measured on two machines: times are their own, counts are the same everywhere"
-    return "measured on other GPUs of one name: cycles differ by some per cent between such GPUs"
+        return "measured on two machines: times differ by machine, counts do not"
+    return "measured on different GPUs of one name: their cycles differ by a few per cent"
 
 
 def _rows(pair: Pair) -> list[tuple[str, ...]]:

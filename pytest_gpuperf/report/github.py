@@ -60,7 +60,7 @@ class Actions:
         try:
             with self.summary.open("a+b") as stream:
                 there = stream.seek(0, os.SEEK_END)
-                # What stands there may have come without a line's end.
+                # The existing text may lack a final newline.
                 start = "\n\n" if there else ""
                 text = markdown(run, SUMMARY_LIMIT - there - len(start), context)
                 if not text:

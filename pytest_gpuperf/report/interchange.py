@@ -74,7 +74,7 @@ def share(
     others = [entry for entry in user_properties if not entry[0].startswith(PREFIX)]
     mine = (entry for result in results for entry in properties(result))
     entries = [*others, *((intern(name), intern(said)) for name, said in mine)]
-    # pytest keeps the list of each of a test's three reports as long as it runs.
+    # pytest keeps the list of each of a test's three reports in memory.
     if entries != user_properties:
         user_properties[:] = entries
     extra = getattr(fixtures.get(_BENCHMARK), "extra_info", None)

@@ -198,7 +198,7 @@ def _folded(results: Sequence[Result], rows: Sequence[str]) -> str:
     """The folded table of these rows; nothing if there are none."""
     if not rows:
         return ""
-    # The title is HTML, where Markdown's escapes do not count: it has no text from outside.
+    # The title is HTML, which ignores Markdown escapes, so it has no text from outside.
     title = view.tally(results)
     headings = f"{row(['test', *table.HEADINGS])}\n| --- | --- |{' ---: |' * 5} --- |\n"
     # Markdown needs the empty lines.

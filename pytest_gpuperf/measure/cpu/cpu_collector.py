@@ -52,7 +52,7 @@ _NAMED = 4
 _LETTING_GO_S = 0.05
 """Other threads, as gloo's are, let go of a result a moment after the step has it."""
 
-_NO_TRACE = "there is no GPU whose activity could be traced"
+_NO_TRACE = "there is no GPU to trace"
 
 
 class CpuCollector:
@@ -288,7 +288,7 @@ def _counted(work: Work, losses: Losses, operators: Operators | None = None) -> 
                 returned = work.step()
             losses.add(returned)
             del returned
-            # Cycles are garbage: no more is kept by them than by the next collection.
+            # Cycles are garbage, which the next collection would free anyway.
             gc.collect(0)
         finally:
             others = PEAK in counter.uncounted or _has_process_group()

@@ -57,9 +57,9 @@ _NOT_COUNTED = {aten.detach}
 """Autograd detaches what it saves whenever someone watches it save, as `StepCounter` does."""
 
 PEAK = "peak_memory"
-_AT_ONCE = "other threads of the step allocate too, and what they hold at the same time is chance"
+_AT_ONCE = "other threads of the step allocate too, so the peak varies by chance"
 _HOOKS_REFUSED = (
-    "saved-tensor hooks count them, and the step disables those, as torch.func's transforms do"
+    "saved-tensor hooks count them, and the step disables hooks, as torch.func's transforms do"
 )
 
 _has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
@@ -573,7 +573,7 @@ class Unseen:
         )
         counted = sum(own.values())
         here, processes = (now - then for now, then in zip(after, before, strict=True))
-        # What is left of the process's time are the threads of libraries, by who may call them.
+        # The rest of the process's time is of library threads, divided by possible callers.
         each = here / max(1, counted + elsewhere)
         self.total = here + processes
         self.places = {
@@ -612,9 +612,9 @@ def part_unseen(rounds: Sequence[Unseen]) -> str:
     if all(unseen.is_most for unseen in rounds):
         raise UnsoundStep(
             f"most of the step is not seen: {last}, where no operator is counted. A slowdown there "
-            "would fail no test. On a CPU what counts is the operators of PyTorch that the step "
-            "calls itself, or in threads and pools that it gives work to. Give measure a step that "
-            "computes with them"
+            "would fail no test. On a CPU gpuperf counts the PyTorch operators that the step "
+            "calls, also in its threads and pools. Give measure a step that computes with PyTorch "
+            "operators"
         )
     if not last.counter.step.operators:
         return NOTHING

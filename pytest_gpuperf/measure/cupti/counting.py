@@ -351,7 +351,7 @@ class PhaseMarker(Marker):
 def _passes(progress: Progress, done: int, rounds: int, passes: int) -> Iterator[None]:
     """The passes of the round after so many that are done, each announced as it begins."""
     for number in range(1, passes + 1):
-        # How many rounds it takes is known when they agree; two are the least.
+        # The number of rounds depends on their agreement; it is at least two.
         left = max(min(2, rounds) - done, 1) * passes - number + 1
         place = f"round {done + 1} of at most {rounds}, pass {number} of {passes}"
         progress.begins("counting", place, left)

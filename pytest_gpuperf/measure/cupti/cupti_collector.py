@@ -246,7 +246,7 @@ class OwnInstructions:
             traced = profile.trace(work.step, self.kernels.timer.synchronize)
         if traced.has_graphs:
             return {}, (Unsupported(name, "a CUDA graph is counted as one, collectives included"),)
-        # Also after one of which nothing came: the other ranks execute the step once more.
+        # Continue after a failure too: the other ranks execute the step once more.
         own = [self._once(work, traced, begun()) for _ in range(LEAST_ROUNDS)]
         lacking = [Unsupported(name, one) for one in own if isinstance(one, str)]
         counts = [one for one in own if isinstance(one, float)]

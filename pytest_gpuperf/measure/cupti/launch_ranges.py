@@ -104,8 +104,8 @@ def counted_beside_collectives(
         session,
         timer,
         _stretches(collectives),
-        f"the step begins {{}} collectives and has begun {collectives} before: it does not do the "
-        "same every time",
+        f"the step began {{}} collectives and {collectives} in an earlier execution: its work "
+        "differs between executions",
     )
     stage = "counting between collectives"
     return counted_in(
@@ -195,7 +195,7 @@ def _mismatch(
     if len(trace.counted) != len(counted):
         return (
             f"the trace has {len(trace.counted)} kernels and the counters {len(counted)}: the step "
-            "does not launch the same kernels every time"
+            "launches different kernels in each execution"
         )
     hardware = next((m.hardware_name(arch) for m in metrics if m.name == DURATION), None)
     if hardware is None or len(counted) < _FEW:

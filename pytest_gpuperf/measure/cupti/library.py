@@ -154,7 +154,7 @@ def load() -> Cupti:
         try:
             return Cupti(path)
         except CountersUnavailable as error:  # noqa: PERF203 -- a few candidates
-            # A bare name that the loader does not find says less than one that cannot be used.
+            # A file that cannot be used explains more than a name that the loader does not find.
             if path.is_absolute():
                 failures.append(error)
     if failures:
@@ -214,7 +214,7 @@ def _check_survived(cupti: Path) -> None:
     except subprocess.TimeoutExpired:
         said = f"does not say its version within {_TRY_SECONDS} s"
     else:
-        if tried.returncode >= 0:  # what else may be wrong with it, it says itself
+        if tried.returncode >= 0:  # loading reports other problems
             return
         ended = signal.Signals(-tried.returncode).name
         said = f"ends the process that asks for its version ({ended})"

@@ -74,7 +74,7 @@ class WindowCounter(TaskRunner):
         ]
         if not inside:
             raise MeasurementError(
-                f"the process launched no more than {_SKIPPED} kernels, and the window follows them"
+                f"the process launched at most {_SKIPPED} kernels, but the window follows them"
             )
         totals = {m.name: over_launches(m.name, inside) for m in self._metrics.values()}
         samples = tuple(

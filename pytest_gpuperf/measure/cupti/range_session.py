@@ -177,9 +177,7 @@ class RangeSession:
                 prepare()
             if self._one_pass(run):
                 return
-        raise MeasurementError(
-            f"CUPTI announced {self.passes} passes and still asks for more after them"
-        )
+        raise MeasurementError(f"CUPTI announced {self.passes} passes but needs more")
 
     def _initialize(self) -> None:
         """Finds context, device and chip, and initializes CUPTI's profilers."""
@@ -221,7 +219,7 @@ class RangeSession:
         """A fresh counter data image, and pass 0."""
         configuration, image = self._parts()
         if not self._fresh:
-            # CUPTI is given a clean image: what it leaves untouched is not from a round before.
+            # A clean image, so values that CUPTI leaves untouched are not from an earlier round.
             ctypes.memset(image, 0, len(image))
         self._fresh = False
         self._cupti.call(

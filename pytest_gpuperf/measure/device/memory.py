@@ -110,7 +110,7 @@ def _shortage(message: str) -> str:
 
 _REMEDY = (
     "Measure a smaller input, or give the device to this test alone (`gpuperf doctor` lists other "
-    "processes on it); where much is reserved and unused, set "
+    "processes on it); if much memory is reserved but unused, set "
     "PYTORCH_ALLOC_CONF=expandable_segments:True"
 )
 

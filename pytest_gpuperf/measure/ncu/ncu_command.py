@@ -88,7 +88,7 @@ def of_step(executable: Path, replay: str, metrics: Sequence[str], report: Path)
 
     `metrics` are NVIDIA's names. Clocks and caches are left as they are.
     """
-    # A range is what lies between the two calls: there the option is refused.
+    # A range lies between the two calls, and ncu refuses the option for it.
     marked = ["--profile-from-start", "off"] if replay == KERNEL else []
     return [
         *(str(executable), "--target-processes", "all"),

@@ -60,7 +60,7 @@ def step_of(report: Report, executions: int = 1) -> ProfiledStep:
         core = catalogue().hardware_set("core")
         wanted = ",".join(filter(None, (metric.hardware_name(report.arch) for metric in core)))
         raise UsageFailure(
-            f"{report.file}: has no metric that is known here for a whole step. Profile with "
+            f"{report.file}: has no metric that gpuperf knows for a whole step. Profile with "
             f"ncu --metrics {wanted}"
         )
     return ProfiledStep(tuple(samples), tuple(unsupported), table(report, parts[-1]), share)
@@ -82,23 +82,23 @@ def _check(report: Report, executions: int) -> None:
     rows = report.rows
     if executions < 1 or len(rows) % executions:
         raise UsageFailure(
-            f"{report.file}: {len(rows)} kernels or ranges are not {executions} executions of one "
-            "step, which would be so many times the same"
+            f"{report.file}: {len(rows)} kernels or ranges cannot be divided into {executions} "
+            "equal executions of one step"
         )
     share = len(rows) // executions
     ranges = [row for row in rows if row.kind == "range"]
     if ranges and (len(ranges) < len(rows) or share > 1):
         raise UsageFailure(
-            f"{report.file}: has {len(ranges)} ranges and {len(rows) - len(ranges)} kernels, and "
-            "one range is the whole step. If each range is one execution of it: --steps "
+            f"{report.file}: has {len(ranges)} ranges and {len(rows) - len(ranges)} kernels, but "
+            "one range must be the whole step. If each range is one execution of it: --steps "
             f"{len(ranges)}"
         )
     for index, row in enumerate(rows):
         if row.name != rows[index % share].name:
             raise UsageFailure(
-                f"{report.file}: not {executions} executions of one step: of {share} kernels each, "
-                f"number {index % share + 1} is {rows[index % share].name} in the first and "
-                f"{row.name} in number {index // share + 1}"
+                f"{report.file}: not {executions} executions of one step of {share} kernels: "
+                f"kernel {index % share + 1} is {rows[index % share].name} in execution 1 and "
+                f"{row.name} in execution {index // share + 1}"
             )
 
 
@@ -118,7 +118,7 @@ def table(report: Report, rows: Sequence[ProfiledRow]) -> KernelTable | None:
         )
         for row in rows
     )
-    # ncu runs one kernel at a time and stops between them: what was idle is its own doing.
+    # ncu runs one kernel at a time and stops between them, so idle time is an artefact.
     return KernelTable(names, report.metrics, launches, idle=0.0)
 
 
@@ -189,7 +189,7 @@ def _arch(file: Path, row: ProfiledRow) -> str:
     """The architecture of the device that a kernel ran on: sm90 for compute capability 9.0."""
     capability = re.fullmatch(r"(\d+)\.(\d+)", row.capability)
     if capability is None:
-        problem = f'"{row.capability}" is no compute capability'
+        problem = f'"{row.capability}" is not a compute capability'
         raise BadFile(file, row.where, problem, REMEDY)
     name = f"sm{int(capability[1])}{int(capability[2])}"
     if name not in architectures.ARCHITECTURES:

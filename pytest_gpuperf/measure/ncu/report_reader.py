@@ -31,7 +31,7 @@ NATIVE = ".ncu-rep"
 """The suffix of ncu's own format."""
 REMEDY = (
     "See that the file is complete, and that ncu-report or Nsight Compute is not older than the "
-    "one that wrote it"
+    "version that wrote it"
 )
 """Ends the messages about reports that cannot be read."""
 _TIME_LIMIT_SECONDS = 600
@@ -79,7 +79,9 @@ def load(file: Path, ncu: Path | None, counters: Collection[str]) -> tuple[Profi
     UsageFailure for a file that is no report or missing, and without a module.
     """
     if file.suffix != NATIVE:
-        raise UsageFailure(f"{file}: is no {NATIVE}. Name the report that ncu wrote (--export)")
+        raise UsageFailure(
+            f"{file}: is not a {NATIVE} file. Name the report that ncu wrote (--export)"
+        )
     if not file.is_file():
         raise UsageFailure(f"{file}: no such file")
     places = [*_module(file, ncu), *sys.path]

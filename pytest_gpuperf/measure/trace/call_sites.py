@@ -74,7 +74,7 @@ class CallSiteRegistry:
         """The number of the innermost frame (file, line, function) of no library, or of nowhere."""
         own = [(self._frames.named(Path(file)), line, name) for file, line, name in frames]
         site = next((CallSite(f"{f}:{line}", name) for f, line, name in own[::-1] if f), _NOWHERE)
-        # Those of operators know the class, and the module.
+        # Call sites of operators have the class and the module.
         same = (one for one in self._known if one.line == site.line and not one.backward)
         return self._known.setdefault(next(same, site), len(self._known))
 
@@ -91,13 +91,13 @@ class CallSiteRegistry:
         by_thread = self._made_at.get(node._sequence_nr(), {})
         any_site = next(iter(by_thread.values())) if len({*by_thread.values()}) == 1 else None
         made_at = by_thread.get(threading.get_native_id(), any_site) or self._frames.innermost()
-        # On a GPU the engine has a thread of its own: there nobody has called it.
+        # On a GPU the engine has its own thread, without a caller.
         ends = (number for number, one in enumerate(again.callers) if not one.line)
         within = next(ends, len(again.callers))
         inside, engine = again.callers[:within], again.callers[within:] or (_ENGINE,)
         callers = made_at.callers
         if again.line:
-            # What is computed again for the backward pass has frames of its own in it.
+            # Recomputation for the backward pass has its own frames.
             forward = (Caller(made_at.line, made_at.function, made_at.executions), *callers)
             outermost = inside[-1].function if inside else again.function
             beyond = (n for n, one in enumerate(forward, 1) if one.function == outermost)
@@ -313,7 +313,7 @@ def with_call_sites(
             step()
 
     trace = traced(annotated, synchronize, host=True)
-    # Each once, as who adds to them counts on: what libraries alone call comes from nowhere, too.
+    # Each once, as later additions expect; calls only from libraries have no known origin.
     sites = tuple(dict.fromkeys((*call_sites.sites, _NOWHERE)))
     nowhere = sites.index(_NOWHERE)
     site_of = [nowhere] * len(table.launches)

@@ -109,7 +109,7 @@ class Trace:
         for event in made:
             if event.get("cat") in LAUNCHING:
                 calls.setdefault(event["args"]["correlation"], self._at(event))
-        # Not every call that launches a graph is in a trace: several kernels of one are a graph.
+        # A trace may lack the launch of a graph, but several kernels of one launch are a graph.
         kernels = Counter(e["args"]["correlation"] for e in made if e.get("cat") == KERNEL)
         graphs = {number for number, count in kernels.items() if number and count > 1}
         graphs |= {
@@ -266,17 +266,17 @@ def check_gpu(traced: Trace) -> None:
     if others:
         raise UnsoundStep(
             f"of {ran.total():,} kernels, copies and fills the step ran {' and '.join(others)}, "
-            f"and cuda:{MEASURED} alone is measured: counters would be of one GPU, times of all. "
-            f"Keep the step on cuda:{MEASURED} (CUDA_VISIBLE_DEVICES chooses which GPU that is), "
-            "or give each GPU a process: gpuperf.measure_ranks, or those of the marker gpus(n)"
+            f"but gpuperf measures only cuda:{MEASURED}: counters would cover one GPU, times all. "
+            f"Keep the step on cuda:{MEASURED} (CUDA_VISIBLE_DEVICES chooses the GPU), "
+            "or give each GPU a process: gpuperf.measure_ranks, or the marker gpus(n)"
         )
     contexts = Counter(one.context for one in traced.activities if one.kind == KERNEL)
     if len(contexts) > 1:
         apart = contexts.total() - max(contexts.values())
         raise UnsoundStep(
             f"of {contexts.total():,} kernels of the step {apart:,} ran in another CUDA context "
-            "than the others, and counters are read of one: let the library that makes a context "
-            "of its own (cuCtxCreate) use the primary one, as torch, CuPy and Numba do"
+            "than the others, but counters cover one context: let the library that creates its own "
+            "(cuCtxCreate) use the primary context, as torch, CuPy and Numba do"
         )
 
 

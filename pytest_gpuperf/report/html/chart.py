@@ -43,7 +43,7 @@ def drawing(figure: Figure) -> Plain | None:
         "title": figure.title,
         "shape": plot.shape.value,
         "most": plot.most,
-        # Charts of configurations are held against each other; those of metrics have other units.
+        # Charts of configurations share a scale for comparison; metrics have different units.
         "shared": plot.panels[:1] == (_CONFIGURATION,),
         "roofs": [{"name": roof.name, "slope": roof.slope, "top": roof.top} for roof in plot.roofs],
         "axes": [
@@ -133,7 +133,7 @@ def _order(item: _Item) -> int:
 
 def _panel(plot: Plot, title: str, items: Sequence[_Item]) -> Plain:
     names = list(dict.fromkeys(item["name"] for item in items))
-    # Bars that no other stands beside are one series: each then has the whole width of its name.
+    # Single bars form one series, so each has the full width of its name.
     alone = plot.shape is Shape.BARS and len(names) == len(items)
     series: dict[str, list[_Item]] = {}
     for item in items if alone else sorted(items, key=_order):

@@ -174,11 +174,11 @@ _BY_LAUNCHES = (CauseKind.LAUNCHES, CauseKind.REPEATED)
 _OFTEN = "{kernels} {does} the same {one}s {repeated} as often{alike}"
 _COUNTS = {
     "flops": "computes more",
-    "saved_bytes": "makes more that is saved for backward",
-    "kept_memory": "makes more that outlives the step",
-    "peak_memory": "makes more of what is alive at once",
+    "saved_bytes": "saves more for backward",
+    "kept_memory": "keeps more after the step",
+    "peak_memory": "has more memory alive at the peak",
 }
-_UNTOLD = "no line of code does more of what {what} counts"
+_UNTOLD = "no line of code explains the change in {what}"
 _CALLS = "{step} {verb} {callee} {often}; {was}: {more} more {those}{aside}"
 _ADDS = "{step} {verb} {callee}, with {more} more {those}; none before{aside}"
 _OTHERS = "{kernels} {does} other {those}{aside}"
@@ -250,7 +250,7 @@ def _counted(metric: str, before: float, after: float) -> str:
 def _form(cause: Cause, of_operators: bool) -> str:
     """The sentence of its kind, or a shorter form if facts are missing."""
     if cause.callee:
-        # A function of which nothing was counted may have been called all the same.
+        # A function without counts may still have been called.
         return _CALLS if not cause.executions or cause.executions[0] else _ADDS
     if cause.kind is CauseKind.REPEATED and cause.times:
         return _OFTEN
@@ -367,7 +367,7 @@ def _details(attribution: Attribution, width: int, most: int) -> list[str]:
     shown = table.fitting([len(block) for block in blocks], room)
     more: list[str] = []
     if shown < len(blocks):
-        # Room for what is left out: it belongs to the sum.
+        # Keep a line for the omitted entries, which belong to the sum.
         shown = table.fitting([len(block) for block in blocks], room - 1)
         rest = changes[shown:]
         total = duration(fsum(row.change for row in rest))

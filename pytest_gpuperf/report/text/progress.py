@@ -93,7 +93,7 @@ class Below(Outlet):
     def show(self, status: Status, *, new: bool) -> None:
         """Overwrites the previous status, but slowly enough to read."""
         here = self._column()
-        if self._under != here:  # not yet shown, or the other one has written meanwhile
+        if self._under != here:  # not yet shown, or the other writer has written meanwhile
             self._under, new = here, True
             self._write("\n" if here else "")
         if new or status.passed - self._drawn >= _REDRAWN:

@@ -210,7 +210,7 @@ def _outside(inside: Sequence[ComponentRow], values: Values, metric: str) -> Com
     left = None if launches is None else launches - sum(entry.launches or 0.0 for entry in inside)
     copies = _copy_time(values, STEP)
     other = None if copies is None else max(0.0, copies - sum(e.copy_time or 0.0 for e in inside))
-    # On the host, what the clock itself takes is outside too.
+    # On the host, time spent reading the clock is outside too.
     if left == 0 or (left is None and time == 0):
         return None
     return ComponentRow(OUTSIDE, time, _share(time, whole), left, other)
@@ -221,8 +221,8 @@ def _notes(values: Values) -> Iterator[str]:
     if graphs:
         yield (
             f"{graphs} of the launches {'are CUDA graphs' if graphs > 1 else 'is a CUDA graph'}"
-            ": its kernels belong to the component in which the graph is launched, not to those "
-            "that were open when it was captured"
+            ": its kernels belong to the component that launches the graph, not to the component "
+            "that was open at its capture"
         )
 
 

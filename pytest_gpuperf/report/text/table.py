@@ -184,7 +184,7 @@ def wrapped(parts: Sequence[str], width: int, indent: str) -> list[str]:
     from textwrap import wrap
 
     room = max(width, len(indent) + 10)
-    # A line feed between sentences is a blank; whatever else cannot be shown is none.
+    # A line feed between sentences becomes a blank; other unprintable characters do not.
     text = " ".join(" ".join(parts).splitlines())
     lines = wrap(
         printable(text),
