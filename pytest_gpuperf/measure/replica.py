@@ -58,7 +58,7 @@ _WRITING = {
     **dict.fromkeys(("--benchmark-autosave", "--benchmark-save-data", "--store-durations"), 0),
     # ours
     **dict.fromkeys(("--gpuperf-report", "--gpuperf-run"), 1),
-    # What would leave out the test, or wait for somebody: pytest-testmon, -picked, -xdist, pytest
+    # Flags that would skip the test, or wait for input: pytest-testmon, -picked, -xdist, pytest
     **dict.fromkeys(("--lfnf", "--last-failed-no-failures"), 1),
     **dict.fromkeys(("-f", "--looponfail"), 0),
     **dict.fromkeys(("--testmon", "--testmon-forceselect", "--picked", "--pdb", "--trace"), 0),
