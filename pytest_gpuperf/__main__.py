@@ -1,7 +1,7 @@
-"""The command `gpuperf`: one module of `commands/` for each word that may follow it.
+"""The command `gpuperf`: one module of `commands/` for each of its commands.
 
-Only the one that is typed is imported. `python -m pytest_gpuperf` is the same, for a checkout that
-is not installed.
+Only the module of the typed command is imported. `python -m pytest_gpuperf` is the same, for a
+checkout that is not installed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ COMMANDS = {
     "import": "convert a report of ncu (Nsight Compute) to a run; needs no GPU",
     "export": "convert a saved run to the format of another program; needs no GPU",
 }
-"""What each is for, in the order of `gpuperf --help`."""
+"""The purpose of each command, in the order of `gpuperf --help`."""
 _MODULES = {"import": "import_ncu"}
 """Names of modules that are not those of their commands."""
 _WITH_PYTEST_ARGS = ("ab", "bisect")
@@ -43,7 +43,7 @@ class Command(Protocol):
     """A module of `commands/`."""
 
     USAGE: str | None
-    """How it is called, where argparse would not say it well."""
+    """The usage line; None if argparse's own is good enough."""
     EXAMPLES: tuple[str, ...]
     """Lines that one may type, at the end of its help."""
     add_arguments: Callable[[argparse.ArgumentParser], None]
@@ -86,9 +86,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parted(words: list[str]) -> tuple[list[str], list[str] | None]:
-    """The words, and those after "--" where they are pytest's and others before it are not.
+    """The command's words, and the words after "--" for pytest, if the command takes both.
 
-    argparse would give them to whatever of the others may be left out.
+    argparse would assign the latter to any optional argument of the command.
     """
     if not words or words[0] not in _WITH_PYTEST_ARGS:
         return words, None
@@ -107,7 +107,7 @@ def _complete() -> None:
 
 
 def parser(words: Sequence[str]) -> argparse.ArgumentParser:
-    """All commands by name; the flags of the one that the words begin with alone."""
+    """The parser with all commands; flags only for the command that begins the words."""
     whole = argparse.ArgumentParser(
         prog="gpuperf", description="Baselines and checks for pytest-gpuperf."
     )

@@ -1,6 +1,6 @@
-"""What can go wrong, as types. Each message says what happened and what to do next.
+"""The errors of this package, as types. Each message names the problem and the next action.
 
-Here is also what makes names that others gave fit to be shown.
+This module also makes names from outside fit to be shown.
 
 pytest is not imported here; `plugin/hooks.py` turns a `UsageFailure` into exit code 4.
 """
@@ -15,16 +15,16 @@ OK, FAILED, BAD_CONFIGURATION, INTERRUPTED = 0, 1, 4, 130
 """Exit codes of `gpuperf`: pytest's, and a shell's after Ctrl-C."""
 
 _COMMAND = re.compile(r"^( *):(?=:.*::)|#(?=#(?:\[|vso\[|teamcity\[))")
-"""What makes a line of output a command: for GitHub "::error::" at its beginning and "##[error]"
-anywhere, "##vso[" for Azure Pipelines, "##teamcity[" for TeamCity."""
+"""Text that is a command in a CI log: for GitHub "::error::" at the start and "##[error]" anywhere,
+"##vso[" for Azure Pipelines, "##teamcity[" for TeamCity."""
 
 
 def printable(text: str) -> str:
-    r"""`text` in one line that is shown as it stands, and that nobody executes.
+    r"""`text` in one line that shows as it is and that no CI service executes.
 
-    What cannot be printed (control characters, and those that turn the direction of writing) stands
-    as its code, a line feed as \x0a; and so does the first character of what the log of a CI
-    service takes for a command. Text that has been through here stays as it is.
+    Unprintable characters (control characters, and those that change the direction of writing)
+    become their codes, a line feed \x0a. So does the first character of text that a CI log takes
+    for a command. Applying it twice changes nothing.
     """
     if not text.isprintable():
         text = "".join(c if c.isprintable() else _code(c) for c in text)
@@ -32,12 +32,12 @@ def printable(text: str) -> str:
 
 
 def printable_lines(text: str) -> str:
-    """The same of each line of `text`, which has several on purpose."""
+    """`printable` applied to each line of a text with intended line breaks."""
     return "\n".join(map(printable, text.split("\n")))
 
 
 def meant(word: str, known: Iterable[str], most: int = 1) -> str:
-    """What somebody who wrote `word` may have meant of what is known; "" for nothing like it."""
+    """A question that suggests known words close to `word`; "" if there are none."""
     import difflib
 
     close = difflib.get_close_matches(word, sorted(known), n=most)
@@ -50,10 +50,10 @@ def _code(character: str) -> str:
 
 
 class GpuperfError(Exception):
-    """Anything this package raises on purpose. The message is for the user and complete."""
+    """An error that this package raises on purpose. The message is complete and for the user."""
 
     code = BAD_CONFIGURATION
-    """With which `gpuperf` ends."""
+    """The exit code of `gpuperf`."""
 
     def __str__(self) -> str:
         """The message: whatever file or name it quotes, a terminal shows it and does no more."""

@@ -1,11 +1,11 @@
 """Totals of a kernel table's launches, by kernel and by family, and their instructions per cycle.
 
-The paper (section 3) divides each profiled kernel's instructions by its cycles, and calls the
-geometric mean of these its overall IPC. That weighs a kernel of 2 us like one of 20 ms; the step's
-own IPC, all instructions over all cycles, weighs each by its cycles. Both are here, never mixed.
+The paper (section 3) divides each profiled kernel's instructions by its cycles. The geometric mean
+of these is its overall IPC, which weighs a kernel of 2 us like one of 20 ms. The step's own IPC,
+all instructions over all cycles, weighs each by its cycles. They are kept apart.
 
-Cycles are those in which an SM had a warp, summed over the SMs, so that an IPC is one of an SM (at
-most 4 from Volta on): what Nsight Compute calls Executed IPC Active.
+Cycles are those in which an SM had a warp, summed over the SMs. An IPC is thus that of one SM (at
+most 4 from Volta on), like Executed IPC Active in Nsight Compute.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ INSTRUCTIONS, CYCLES, IPC = "instructions", "active_cycles", "ipc"
 COUNTS = (INSTRUCTIONS, CYCLES)
 
 Family = Callable[[str], str]
-"""What a kernel belongs to, by its name: `kernel_families.family`, or any other grouping."""
+"""The group of a kernel by its name: `kernel_families.family`, or any other grouping."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +41,13 @@ class Totals:
     """Counts of some launches, added up."""
 
     values: dict[str, float]
-    """By metric; without those that no launch of the table has."""
+    """Values by metric; without metrics that no launch of the table has."""
     left_out: int
     """Launches that are not in the sums: they lack a metric that others have."""
 
 
 class Counters:
-    """What a table counted, launch by launch."""
+    """The counts of a table, by launch."""
 
     def __init__(self, table: KernelTable) -> None:
         self._table = table
@@ -74,7 +74,7 @@ class Counters:
         positions = [self._index[metric] for metric in there]
         rows = [[x.values[p] for p in positions] for x in launches if x.values or not positions]
         complete = [row for row in rows if None not in row]
-        # Of no complete launch there are no columns, and no sums.
+        # Without a complete launch there are no columns and no sums.
         columns = zip(*complete, strict=True)
         return Totals(
             values={
@@ -85,7 +85,7 @@ class Counters:
         )
 
     def whole(self) -> Group:
-        """All kernels and graphs: copies and fills have no counters."""
+        """The group of all kernels and graphs: copies and fills have no counters."""
         return Group(STEP, "", self._launches)
 
     def by_kernel(self, family: Family) -> list[Group]:
@@ -104,9 +104,9 @@ class Counters:
         return [Group(name, name, tuple(own)) for name, own in own.items()]
 
     def absent(self, *metrics: str) -> Iterator[str]:
-        """A sentence that names those of `metrics` that no launch has; none where there are all.
+        """A sentence that names the `metrics` that no launch has; none if all are there.
 
-        Where counters and trace do not fit together, it says that.
+        If counters and trace do not match, it says that.
         """
         yield from self.mismatch() if self._table.mismatch else absent(metrics, self._index)
 
@@ -117,14 +117,14 @@ class Counters:
 
 
 def absent(metrics: Iterable[str], there: Container[str]) -> Iterator[str]:
-    """A sentence that names those of `metrics` that are not `there`; none where all are."""
+    """A sentence that names the `metrics` that are not `there`; none if all are."""
     lacking = [metric for metric in metrics if metric not in there]
     if lacking:
         yield f"not collected: {', '.join(lacking)}"
 
 
 def existing(metrics: Iterable[str], arch: str) -> tuple[str, ...]:
-    """Those of `metrics` that exist on that architecture, by the catalogue."""
+    """The metrics that exist on that architecture, by the catalogue."""
     known = catalogue().metrics
     return tuple(m for m in metrics if m not in known or known[m].hardware_name(arch) is not None)
 
@@ -147,7 +147,7 @@ def _at(launch: Launch, position: int) -> float | None:
 
 
 def total(values: Iterable[float]) -> float:
-    """Their sum; infinite where it is beyond what a float can hold."""
+    """The sum of the values; infinite if a float cannot hold it."""
     try:
         return math.fsum(values)
     except (OverflowError, ValueError):  # the latter of infinities of both signs
@@ -163,7 +163,7 @@ def ratio(over: float, under: float) -> float | None:
 
 
 def geometric_mean(values: Sequence[float]) -> float | None:
-    """Of positive numbers: exp of the mean of their logarithms. None of none."""
+    """The geometric mean of positive numbers: exp of the mean logarithm. None without values."""
     if not values:
         return None
     return math.exp(math.fsum(map(math.log, values)) / len(values))
@@ -176,11 +176,11 @@ class KernelIpc:
     name: str
     family: str
     launches: int
-    """With an IPC."""
+    """Launches with an IPC."""
     nanoseconds: float
-    """Their time, without counters."""
+    """Their time without counters."""
     ipc: float | None
-    """Of its launches together: instructions over cycles. None where these were not counted."""
+    """Instructions over cycles for all its launches; None if these were not counted."""
     geometric_mean: float | None
     """Over its launches, as the paper has it over kernels."""
 
@@ -192,20 +192,20 @@ class Ipc:
     geometric_mean: float | None
     """Over all launches: the paper's overall IPC."""
     whole: float | None
-    """Of all launches together: instructions over cycles."""
+    """Instructions over cycles for all launches."""
     launches: int
     """In `geometric_mean`."""
     kernels: tuple[KernelIpc, ...]
-    """Those with an IPC; those that take longest first."""
+    """The kernels with an IPC, the longest first."""
     missing: tuple[str, ...]
 
 
 def of_kernels(table: KernelTable, family: Family) -> Ipc:
-    """IPC by kernel, and over all of them.
+    """IPC by kernel, and over all kernels.
 
-    Of a launch: instructions / active_cycles, or the collected ipc where one of them is not there.
-    geometric_mean = exp(sum(log(ipc)) / n) over the n launches with an IPC above 0;
-    whole = sum(instructions) / sum(active_cycles). Copies and fills execute nothing.
+    Per launch: instructions / active_cycles, or the collected ipc if either is missing.
+    geometric_mean = exp(sum(log(ipc)) / n) over the n launches with an IPC above 0; whole =
+    sum(instructions) / sum(active_cycles). Copies and fills execute nothing.
     """
     counters = Counters(table)
     everything = counters.whole()
@@ -230,7 +230,7 @@ def of_kernels(table: KernelTable, family: Family) -> Ipc:
 def of_step(values: Mapping[str, float]) -> float | None:
     """The IPC of a whole step or phase, from its own values: instructions / active_cycles.
 
-    The collected ipc where one of these is not there; None without either. Never the kernels' mean.
+    The collected ipc if one of these is missing; None without either. Never the kernels' mean.
     """
     if INSTRUCTIONS in values and CYCLES in values:
         return ratio(values[INSTRUCTIONS], values[CYCLES])

@@ -1,10 +1,10 @@
-"""Mixes: the instructions of a step, a family or a kernel by their kind.
+"""Instruction mixes of a step, a family or a kernel.
 
-Twice: by the pipe that executed them (warp instructions) and by SASS class (thread instructions
-whose predicates were true), in the classes of the paper's figures 4, 7 and 9. Those
-are the headings of the instruction set reference in NVIDIA's CUDA Binary Utilities. The paper
-counted opcodes; counters know pipes and SASS classes, which are not the same thing.
-`instruction_classes.yaml` says what each class is made of here, and which have no counter.
+Each mix exists twice: by the pipe that executed the instructions (warp instructions), and by SASS
+class (thread instructions whose predicates were true). The classes are those of the paper's figures
+4, 7 and 9: headings of the instruction set reference in NVIDIA's CUDA Binary Utilities. The paper
+counted opcodes; counters know only pipes and SASS classes. `instruction_classes.yaml` lists the
+parts of each class, and the classes without a counter.
 """
 
 from __future__ import annotations
@@ -78,9 +78,9 @@ class Part:
     name: str
     """A class of the paper."""
     value: float
-    """In the mix's unit."""
+    """The count, in the mix's unit."""
     share: float | None
-    """Of the mix; None where it has no instructions."""
+    """The share of the mix; None if the mix has no instructions."""
     ipc: float | None
     """share x IPC: its part of the IPC stack (figure 4). None where the IPC is not known."""
 
@@ -93,7 +93,7 @@ class Mix:
     """Of `total` and of every part's value."""
     total: float
     parts: tuple[Part, ...]
-    """In the order of the classes; empty where nothing was collected."""
+    """The parts in the order of the classes; empty if nothing was collected."""
     missing: tuple[str, ...]
 
 
@@ -117,9 +117,9 @@ class MixBreakdown:
     """The instruction mixes of a step's kernels."""
 
     families: tuple[InstructionMix, ...]
-    """Those that take longest first."""
+    """The mixes of the families, the longest first."""
     dominant: InstructionMix | None
-    """Of the kernel, by name, that takes longest (figure 4); None where there is no kernel."""
+    """The mix of the kernel (by name) that takes longest (figure 4); None without kernels."""
     missing: tuple[str, ...]
 
 
@@ -127,9 +127,9 @@ def instruction_mix(values: Mapping[str, float], arch: str, of: str = STEP) -> I
     """The instruction mix that these counts describe, such as those of a whole measured step.
 
     share of a pipe = its warp instructions / `instructions`; share of a SASS class = its thread
-    instructions / `thread_instructions`. What is left is REST. Where parts have more than the
-    whole, as an instruction may pass through two pipes, shares are of the parts' sum; so they are
-    where the whole was not counted. What does not exist on `arch` is not missed.
+    instructions / `thread_instructions`. The remainder is REST. If the parts exceed the whole,
+    since an instruction may pass two pipes, shares refer to the parts' sum. They also do if the
+    whole was not counted. Metrics that do not exist on `arch` are not reported missing.
     """
     rate = launch_totals.of_step(values)
     pipes = _counted(values, PIPES, launch_totals.INSTRUCTIONS, arch)
@@ -178,7 +178,7 @@ def _time(group: Group) -> float:
 def _counted(
     values: Mapping[str, float], parts: Sequence[str], whole: str, arch: str
 ) -> tuple[dict[str, float], list[str]]:
-    """Instructions by part, and what is to be said of them. `whole` is the metric of all."""
+    """Instructions by part, and notes on them. `whole` is the metric of all instructions."""
     counts = {name: values[name] for name in parts if name in values}
     notes = [*absent(existing((*parts, whole), arch), values)]
     if counts and whole in values:
@@ -204,7 +204,7 @@ def _classes(
     rate: float | None,
     members: Mapping[str, Sequence[str]],
 ) -> Mix:
-    """What was found, in the paper's classes; only those of which something was collected."""
+    """The counts in the paper's classes; only classes with collected counts."""
     there = {
         name: [counts[member] for member in own if member in counts]
         for name, own in members.items()

@@ -1,9 +1,9 @@
 """Where work on kernels pays: estimated speedup and priority score (Equations 1 and 2).
 
-Nsight Compute, and so the paper (section 4.1), compares what a kernel achieves with what its
-dominant bottleneck could sustain, and multiplies with the time the kernel takes. Here the
-throughputs of the speed-of-light section say what is achieved: each is a share of the peak of one
-unit, and the highest names the bottleneck.
+Nsight Compute, and so the paper (section 4.1), compares a kernel's performance with the limit of
+its dominant bottleneck, and multiplies by the kernel's time. Here performance comes from the
+throughputs of the speed-of-light section. Each is a share of the peak of one unit, and the highest
+names the bottleneck.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from pytest_gpuperf.model.measurement import KernelTable
 UNITS = ("sm_throughput", "l2_throughput", "dram_throughput")
 """Throughputs of one unit each: % of its peak over all cycles of the kernel."""
 MEMORY = "memory_throughput"
-"""The highest of all units of the memory system, in the same %; of more than those with metrics."""
+"""The highest % of all units of the memory system, including units without a metric."""
 L1 = "l1_throughput"
-"""% of L1's peak over the cycles in which L1 was active, so that it is no bottleneck by itself: it
-says whether L1 is what MEMORY found."""
+"""% of L1's peak over the cycles in which L1 was active. So it is no bottleneck by itself: it only
+says whether MEMORY is L1."""
 THROUGHPUTS = ("sm_throughput", L1, "l2_throughput", "dram_throughput", MEMORY)
-"""All that are asked for."""
+"""All throughputs that are collected."""
 _SAME = 0.98
 """Within this of the highest, a unit is the bottleneck: throughputs are read in several passes, and
 MEMORY only repeats one of them."""
@@ -39,22 +39,22 @@ _PEAK = 100.0
 
 @dataclass(frozen=True, slots=True)
 class Priority:
-    """What could be gained from a kernel, a family, or the step."""
+    """The possible gain from a kernel, a family, or the step."""
 
     name: str
     """The kernel's name, the family, or STEP."""
     family: str
     """The kernel's, or the family itself; "" for STEP."""
     launches: int
-    """With a throughput."""
+    """Launches with a throughput."""
     nanoseconds: float
-    """Their time, without counters."""
+    """Their time without counters."""
     speedup: float | None
     """The estimated speedup, 0 to 1: score over time. None where that is 0."""
     score: float
     """Nanoseconds."""
     share: float | None
-    """Of the step's score; None where that is 0."""
+    """The share of the step's score; None if the score is 0."""
     bottleneck: str
     """The metric of THROUGHPUTS that limits most of the time."""
     throughput: float | None
@@ -66,11 +66,11 @@ class Ranking:
     """Kernels and families by what could be gained from them."""
 
     step: Priority | None
-    """All launches together; None where no launch has a throughput."""
+    """All launches together; None if no launch has a throughput."""
     families: tuple[Priority, ...]
     """The highest score first."""
     kernels: tuple[Priority, ...]
-    """By name; the highest score first."""
+    """Kernels by name; the highest score first."""
     missing: tuple[str, ...]
 
 
@@ -93,10 +93,10 @@ def estimated_speedup(throughputs: Mapping[str, float]) -> float | None:
 
 
 def bottleneck(throughputs: Mapping[str, float]) -> str | None:
-    """The metric of the unit that is closest to its peak; None without any throughput.
+    """The metric of the unit closest to its peak; None without any throughput.
 
-    Where MEMORY is clearly higher than those of UNITS it is L1, or a unit without a metric: then it
-    is MEMORY itself.
+    If MEMORY is clearly above those of UNITS, the bottleneck is L1. Without L1 it is MEMORY itself,
+    for a unit that has no metric.
     """
     highest = observed(throughputs)
     if highest is None:
@@ -134,7 +134,7 @@ def priorities(table: KernelTable, family: Family) -> Ranking:
 
 
 def _narrowed(table: KernelTable) -> Iterator[str]:
-    """That a bottleneck may not have been seen; MEMORY has those of the memory system."""
+    """A warning that a bottleneck may be hidden; MEMORY includes those of the memory system."""
     lacking = [unit for unit in ("sm_throughput", MEMORY) if unit not in table.metrics]
     if lacking:
         yield (
@@ -149,9 +149,9 @@ def _ranked(every: Iterable[Priority | None]) -> tuple[Priority, ...]:
 
 
 def _priority(counters: Counters, group: Group, whole: float | None) -> Priority | None:
-    """Of the group's launches with a throughput; None where there are none.
+    """The priority of the group's launches with a throughput; None if there are none.
 
-    `whole` is the step's score, None where the group is the step.
+    `whole` is the step's score; None if the group is the step.
     """
     times: dict[str, list[float]] = {}
     scores, weighed = [], []

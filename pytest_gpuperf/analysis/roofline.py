@@ -1,25 +1,25 @@
-"""The roofline: floating-point work and DRAM traffic against what the GPU could do.
+"""The roofline: floating-point work and DRAM traffic, compared with the GPU's peaks.
 
 The roofline model (Williams, Waterman, Patterson, CACM 2009): at an arithmetic intensity of I FLOP
-per byte of DRAM traffic, no more than min(peak FLOP/s, I x peak bytes/s) can be reached. The paper
-refers to Yang et al. (SC 2020) for it.
+per byte of DRAM traffic, the limit is min(peak FLOP/s, I x peak bytes/s). The paper refers to Yang
+et al. (SC 2020) for it.
 
-FLOP come from SASS opcodes, thread by thread: additions and multiplications are one, fused
-multiply-adds two. Half precision has only packed opcodes (HADD2, HMUL2, HFMA2), so each is twice
-that, as in Nsight Compute; what code does with one half of a pair is counted as if it did both, and
-so may be constants that compilers load by HFMA2. So are Blackwell's packed FP32 opcodes. bfloat16
-without tensor cores uses the opcodes of half precision and is in "fp16". Not counted: special
-functions (MUFU), comparisons, minima, conversions, and all integer work. Tensor cores are counted
-in operations by the chip, by the type of their inputs; other types (fp64, int8) are not collected,
-and a kernel whose tensor cores worked on those only has no total.
+FLOP come from SASS opcodes, by thread: additions and multiplications count one, fused multiply-adds
+two. Half precision has only packed opcodes (HADD2, HMUL2, HFMA2), so each counts twice, as in
+Nsight Compute. Work on one half of a pair counts as both, and so may constants that compilers load
+by HFMA2. Blackwell's packed FP32 opcodes count the same way. bfloat16 without tensor cores uses the
+opcodes of half precision and is in "fp16". Not counted: special functions (MUFU), comparisons,
+minima, conversions, and all integer work. The chip counts operations of tensor cores by the type of
+their inputs. Other types (fp64, int8) are not collected, so a kernel with tensor work in those
+types only has no total.
 
-Peaks are those that NVIDIA publishes: dense, per second, at the clocks that it states. Where a GPU
-runs faster (the tensor figures of an H100 are at 1.83 GHz, and it boosts to 1.98 GHz), a share can
-exceed 1. Figures with sparsity are halved. A MIG instance has a name of its own, so the peaks of
-the whole GPU are not taken for it. `Peaks.source` names NVIDIA's document; what none states has no
-place here, and its share is not known. Half precision without tensor cores, where it is not stated,
-follows from single precision by the results per clock and SM that the CUDA C++ Programming Guide
-has for both ("Throughput of Native Arithmetic Instructions").
+Peaks are NVIDIA's published figures: dense, per second, at the clocks that it states. A GPU that
+runs faster can have a share above 1 (the tensor figures of an H100 are at 1.83 GHz, and it boosts
+to 1.98 GHz). Figures with sparsity are halved. A MIG instance has its own name, so it does not get
+the peaks of the whole GPU. `Peaks.source` names NVIDIA's document; figures without one are left
+out. Half precision without tensor cores, where not stated, follows from single precision. The ratio
+is that of results per clock and SM in the CUDA C++ Programming Guide ("Throughput of Native
+Arithmetic Instructions").
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ TENSOR_TF32, TENSOR_FP8 = "tensor tf32", "tensor fp8"
 
 @dataclass(frozen=True, slots=True)
 class Peaks:
-    """What one GPU could do at most."""
+    """The peak performance of one GPU."""
 
     flop_per_second: Mapping[str, float]
-    """By kind of arithmetic: "fp16", "fp32" and "fp64" without tensor cores, "tensor fp16", ..."""
+    """FLOP by kind: "fp16", "fp32" and "fp64" without tensor cores, "tensor fp16", ..."""
     bytes_per_second: float
-    """Of DRAM."""
+    """The peak bandwidth of DRAM."""
     source: str
     """The documents that state the figures, and what follows from them."""
 
@@ -93,7 +93,7 @@ OPCODES: Mapping[str, Mapping[str, int]] = {
 }  # fmt: skip
 """FLOP per thread instruction, by kind of arithmetic and metric."""
 _PACKED = ("sass_fadd2", "sass_fmul2", "sass_ffma2")
-"""Of one architecture; not missed where nobody says that it is the one."""
+"""Opcodes of one architecture only; not reported missing if the architecture is unknown."""
 TENSOR: Mapping[str, str] = {
     TENSOR_FP16: "tensor_ops_fp16",
     TENSOR_BF16: "tensor_ops_bf16",
@@ -117,7 +117,7 @@ _WANTED = (*_SASS, *TENSOR.values(), DRAM_BYTES, _PIPE, _UTILIZATION)
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """Where a kernel or a step stands under the roofs."""
+    """The position of a kernel or a step under the roofs."""
 
     name: str
     """The kernel's name, or STEP."""
@@ -128,19 +128,18 @@ class Point:
     flop: Mapping[str, float]
     """FLOP by kind of arithmetic ("fp32", "tensor tf32", ...): those that were counted."""
     total_flop: float | None
-    """None where not all could be counted, in every launch: all opcodes, and the operations of
-    tensor cores that worked or may have."""
+    """All FLOP; None unless every launch has all counts: all opcodes, and the operations of tensor
+    cores that worked or may have."""
     dram_bytes: float | None
-    """None where they were not counted in every launch."""
+    """Bytes; None unless they were counted in every launch."""
     flop_per_byte: float | None
     """Arithmetic intensity. None without DRAM traffic or a total."""
     flop_per_second: float | None
     shares: Mapping[str, float]
-    """Of the published peaks, 0 to 1, by kind of arithmetic and DRAM. Empty where these are not
-    known for the device."""
+    """The shares of the published peaks, 0 to 1, by kind of arithmetic and DRAM. Empty for a device
+    without known peaks."""
     roof: str | None
-    """What limits: the key of the largest of `shares`. None where not everything could be counted
-    or has a known peak."""
+    """The limit: the key of the largest of `shares`. None if a count or a peak is missing."""
     share_of_roof: float | None
     """Achieved / attainable, 0 to 1: the largest of `shares`. The rest of the time, neither
     arithmetic nor DRAM is the limit."""
@@ -151,11 +150,11 @@ class Roofline:
     """A step's kernels under the roofs of its device."""
 
     peaks: Peaks | None
-    """None for a device whose peaks are not known."""
+    """The peaks of the device; None if unknown."""
     step: Point
     """All kernels together, without gaps and copies."""
     kernels: tuple[Point, ...]
-    """By name; those that take longest first."""
+    """Kernels by name; the longest first."""
     missing: tuple[str, ...]
 
 
@@ -164,8 +163,8 @@ def roofline(table: KernelTable, family: Family, peaks: Peaks | None, arch: str 
 
     flop_per_byte = FLOP / DRAM bytes; rates are per second of the launches' durations without
     counters; a share is a rate over its peak; the roof is the largest share. With one kind of
-    arithmetic that is the model's achieved / min(peak, intensity x bandwidth); with several, each
-    has its own roof, and they are taken to overlap. What does not exist on `arch` is not missed.
+    arithmetic this is the model's achieved / min(peak, intensity x bandwidth). With several, each
+    has its own roof, assumed to overlap. Metrics absent on `arch` are not reported missing.
     """
     counters = Counters(table)
     everything = counters.whole()
@@ -176,7 +175,7 @@ def roofline(table: KernelTable, family: Family, peaks: Peaks | None, arch: str 
         tensor = tuple(TENSOR.values())
     missing = [*counters.absent(*opcodes, *tensor, DRAM_BYTES)]
     if peaks is None:
-        missing += ["the peaks of this device are not known, so that there are no shares of them"]
+        missing += ["the peaks of this device are unknown, so shares are missing"]
     missing += of_graphs(everything.launches)
     kernels = [_point(counters, group, peaks, opcodes) for group in counters.by_kernel(family)]
     return Roofline(
@@ -221,7 +220,7 @@ def _point(counters: Counters, group: Group, peaks: Peaks | None, opcodes: Seque
 
 
 def _flop(counts: Sequence[Mapping[str, float]], opcodes: Sequence[str]) -> dict[str, float]:
-    """By kind; a kind is there if all these launches have its counts."""
+    """FLOP by kind; only kinds whose counts all these launches have."""
     flop = {}
     for kind, weights in {**OPCODES, **{kind: {name: 1} for kind, name in TENSOR.items()}}.items():
         needed = [metric for metric in weights if metric in opcodes or metric not in _SASS]
@@ -249,7 +248,7 @@ def _lacks_tensor(values: Mapping[str, float]) -> bool:
 
 
 def _shares(rates: Mapping[str, float | None], peaks: Peaks) -> dict[str, float]:
-    """Of the peaks, by kind of arithmetic and DRAM: those with a rate and a peak."""
+    """The shares of the peaks, by kind of arithmetic and DRAM, where rate and peak are known."""
     known = {**peaks.flop_per_second, DRAM: peaks.bytes_per_second}
     by_kind = {}
     for kind, rate in rates.items():

@@ -9,7 +9,7 @@ from typing import Any
 
 @cache
 def yaml_table(file: Path) -> Any:
-    """What a YAML file beside the code says, read when it is first needed. Nobody changes it."""
+    """The content of a YAML file beside the code, read on first use. Callers must not modify it."""
     import yaml
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

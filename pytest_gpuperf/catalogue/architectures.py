@@ -1,7 +1,7 @@
-"""Architectures: which exist, how they are named and compared, and which one is in this machine.
+"""Architectures: their names, their order, and the architecture of this machine.
 
-An architecture is written as NVIDIA's compilers write it: "sm90" for compute capability 9.0. "cpu"
-is the architecture of counts that do not depend on any device.
+They are written as NVIDIA's compilers do: "sm90" for compute capability 9.0. "cpu" is the
+architecture of counts that do not depend on any device.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ CPU = "cpu"
 
 _SM = re.compile(r"sm(\d+)")
 _NEARLY = re.compile(r"sm|\d|cpu")
-"""How a word begins that may be a misspelt name: "h100" is nearer to "sm100" than to "sm90"."""
+"""The start of a word that may be a misspelt name: "h100" is nearer to "sm100" than to "sm90"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Architecture:
     """NVIDIA's chip names. The first is the one that CUPTI knows the architecture's metrics by."""
     generation: str
     products: tuple[str, ...] = ()
-    """What cards with these chips are sold as: those that people have in machines for training."""
+    """The product names of cards with these chips that are used for training."""
 
 
 ARCHITECTURES: dict[str, Architecture] = {
@@ -81,10 +81,10 @@ def _meant(name: str) -> str:
 
 
 def matches(pattern: str, arch: str) -> bool:
-    """Whether `arch` is what `pattern` asks for: "sm80" only that, "sm80+" from there on.
+    """Whether `arch` satisfies `pattern`: "sm80" is exact, "sm80+" includes later ones.
 
-    The order is that of the numbers, sm90 before sm100. "cpu" matches only "cpu". Raises
-    UsageFailure for a pattern that names no known architecture.
+    The order is numeric, sm90 before sm100. "cpu" matches only "cpu". Raises UsageFailure for a
+    pattern that names no known architecture.
     """
     wanted = validate(pattern.removesuffix("+"))
     if not pattern.endswith("+") or wanted == arch:

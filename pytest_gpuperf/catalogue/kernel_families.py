@@ -1,9 +1,9 @@
-"""What a GPU kernel's name says: which family of work it is, and a short name for people.
+"""The family of a GPU kernel, and a short name for people, both from its name.
 
-Names are the demangled ones that CUPTI, Nsight and torch.profiler give. Most libraries document no
-naming scheme, so the rules (`kernel_families.yaml`) are read off real names: those recorded on an
-H200 (tests/data/h200-kernels) and those in public traces and issues (tests/data/kernel-names.json,
-each with its source). A name that no rule knows is "other", never an error.
+Names are the demangled ones from CUPTI, Nsight and torch.profiler. Most libraries document no
+naming scheme, so the rules (`kernel_families.yaml`) come from real names. These were recorded on an
+H200 (tests/data/h200-kernels) or are in public traces and issues (tests/data/kernel-names.json,
+each with its source). A name that no rule matches is "other", never an error.
 """
 
 from __future__ import annotations
@@ -33,26 +33,26 @@ Family = Literal[
     "other",
 ]
 FAMILIES: tuple[Family, ...] = get_args(Family)
-"""All families. Softmax counts as a reduction, random numbers as elementwise, moving data between
-memory formats as layout, pooling and interpolation as resampling, the driver's copies and fills as
-copy, communication between GPUs as other."""
+"""All families. Softmax is a reduction, random numbers elementwise, moving data between memory
+formats a layout. Pooling and interpolation are resampling, the driver's copies and fills copy,
+communication between GPUs other."""
 
 LONGEST = 60
 """Characters of the longest short name."""
 _COMFORTABLE = 44
 """Template arguments are appended to a short name as long as it stays within this."""
 _HEAD = 2000
-"""Characters of a name that are read. ATen repeats its template arguments in the signature (5,050
-characters for one random fill); what tells kernels apart stands far before this. The bound makes
-the cost of any name constant, whatever the patterns do."""
+"""The number of characters that are read. ATen repeats its template arguments in the signature
+(5,050 characters for one random fill); the distinctive part stands far before this. The limit makes
+the cost of any name constant, for all patterns."""
 _OWN, _TOLD = 30, 200
-"""Characters in which a kernel says that it is PyTorch's, and by which one is told from others."""
+"""The number of characters that show PyTorch's own kernel, and that distinguish kernels."""
 _DATA = Path(__file__).with_suffix(".yaml")
 
 
 @cache
 def _rules(of: str) -> tuple[tuple[re.Pattern[str], Any], ...]:
-    """What a name must contain, and its family or data type; the first that fits decides."""
+    """Patterns and the family or data type that each means; the first match decides."""
     rules = yaml_table(_DATA)[of]
     return tuple(
         (re.compile(pattern, re.VERBOSE), kind) for rule in rules for kind, pattern in rule.items()
@@ -72,11 +72,11 @@ def data_type(name: str) -> str:
 
 
 def short_name(name: str) -> str:
-    """A name of about 40 and at most 60 characters that people can tell kernels by.
+    """A name of about 40 and at most 60 characters by which people can distinguish kernels.
 
-    It has the kernel's own name without namespaces, and what tells it from its siblings: the
-    function that an ATen kernel applies, data types and tile of a matrix product or convolution,
-    the plain template arguments of any other. Different kernels can share one.
+    It has the kernel's own name without namespaces, plus details that distinguish variants. They
+    are the function of an ATen kernel, data types and tile of a matrix product or convolution, or
+    plain template arguments. Different kernels can share one name.
     """
     head = _plain(name)
     for shorten in (_xmma, _mangled, _templated):
@@ -87,9 +87,9 @@ def short_name(name: str) -> str:
 
 
 def launched(kernels: Iterable[tuple[str, object, object]]) -> dict[str, str]:
-    """How kernels of these names, blocks and threads were launched: a digest by name.
+    """A digest of the launch sizes (blocks and threads) by kernel name.
 
-    Without PyTorch's own, which are never chosen by a race.
+    It excludes PyTorch's own kernels, which autotuning never chooses.
     """
     sizes: dict[str, list[str]] = {}
     for name, *size in kernels:
@@ -99,11 +99,11 @@ def launched(kernels: Iterable[tuple[str, object, object]]) -> dict[str, str]:
 
 
 NAMING = family, short_name, data_type
-"""What is known of kernels by their names."""
+"""The functions that read a kernel's name."""
 
 
 def _plain(name: str) -> str:
-    """What is read of a name, without anonymous namespaces, on one line of printable text."""
+    """The part of a name that the rules read: one printable line without anonymous namespaces."""
     head = re.sub(r"(\(anonymous namespace\)|<unnamed>|\{anonymous\})::", "", name[:_HEAD])
     return " ".join("".join(c if c.isprintable() else " " for c in head).split())
 
@@ -146,7 +146,7 @@ _DTYPES = {
 }  # fmt: skip
 _XMMA = re.compile(r"(sm\d+)_xmma_(depthwise_convolution_)?(fprop|dgrad|wgrad|gemm)_(\w+)")
 _XMMA_TYPE = re.compile(r"_(tf32|bf16|f16|f64|i8|e4m3|e5m2|f32)")
-# What else tells xmma kernels of one kind, type and tile apart.
+# Flags that distinguish xmma kernels of one kind, type and tile.
 _XMMA_FLAGS = (
     ("_indexed", "idx"), ("_wo_smem", "nosmem"), ("_strided", "strided"), ("_split_k", "splitk"),
     ("segment_k_on", "segk"), ("t1r1s1", "1x1x1"),
@@ -174,7 +174,7 @@ def _xmma(head: str) -> str:
 
 
 def _mangled(head: str) -> str:
-    """The first telling identifiers of a name that nobody demangled; "" for others."""
+    """The first two telling identifiers of a mangled name; "" for other names."""
     if not head.startswith("_Z"):
         return ""
     names: list[str] = []
@@ -192,7 +192,7 @@ _NAMESPACES = {
     "at", "native", "cuda", "cutlass", "cudnn", "cutlass_cudnn", "conv", "gemm", "kernel",
 }  # fmt: skip
 
-# Functions that only carry the one that matters.
+# Functions that only wrap the telling function.
 _CARRIERS = {
     "gpu_kernel_impl", "gpu_kernel_impl_nocast", "ReduceOp", "func_wrapper_t", "TensorListMetadata",
     "TensorListScalarListMetadata", "FusedOptimizerTensorListMetadata", "ADAM_MODE", "OpaqueType",

@@ -16,7 +16,7 @@ from pytest_gpuperf.model.measurement import STEP
 from pytest_gpuperf.model.metric import Direction, Metric, MetricClass
 
 ALWAYS = "core"
-"""The set that is measured whatever else is."""
+"""The set of metrics that is always measured."""
 _FOLDER = Path(__file__).parent
 WARPS_ACTIVE = "sm__warps_active.sum"
 """Warp-cycles: the numerator of `active_warps`, which is no metric of its own."""
@@ -70,8 +70,8 @@ class Catalogue:
             )
         if not (known.traced or known.hardware):
             raise UsageFailure(
-                f'"{name}" is no hardware counter, so it cannot be chosen: where it exists, it is '
-                "always measured. Leave it out"
+                f'"{name}" is not a hardware counter and cannot be chosen: gpuperf always measures '
+                "it where it exists. Leave it out"
             )
 
 
@@ -82,7 +82,7 @@ def catalogue() -> Catalogue:
 
 
 def no_metric(name: str) -> str:
-    """What there is to say of a name that is no metric's."""
+    """The message for an unknown metric name."""
     return f"no such metric.{meant(name, catalogue().metrics)} `gpuperf metrics` lists them"
 
 
@@ -103,16 +103,16 @@ def _members(
 
 
 MOST_PERCENT = 1000
-"""Hardware says a little more than 100 at times; nobody knows how much more on the next chip."""
+"""The largest valid percentage. Hardware sometimes reports slightly more than 100."""
 _LAUNCHES, _COLLECTIVES = "launches", "collectives"
 
 
 def impossible(phase: str, series: Mapping[str, Sequence[float]]) -> Iterator[tuple[str, str]]:
-    """Metrics of `series` with values that nothing can have measured, and why.
+    """Metrics of `series` with impossible values, and why they are impossible.
 
-    `series` are all the values of a phase, by metric. None of them is negative; time passes in a
-    whole step, and what launches kernels executes instructions; a share is no multiple.
-    Collectives are no such kernels: their time is not the step's own.
+    `series` are all values of a phase, by metric. No value is negative; a whole step takes time;
+    launched kernels execute instructions; a share is at most 100 %. Collectives do not count as
+    launched kernels: their time is not the step's own.
     """
     collectives = max(series.get(_COLLECTIVES, ()), default=0)
     launched = min(series.get(_LAUNCHES, ()), default=0) > collectives
@@ -127,7 +127,7 @@ def impossible(phase: str, series: Mapping[str, Sequence[float]]) -> Iterator[tu
         elif phase == STEP and zero_is_wrong and not min(values):
             yield name, f"0 {metric.unit}, and a step that was executed has more"
         elif metric.percentage and max(values) > most:
-            yield name, f"{max(values):g}, which is no percentage"
+            yield name, f"{max(values):g}, which is not a percentage"
 
 
 def other_units(written: Mapping[str, str]) -> Iterator[tuple[str, str]]:
@@ -141,8 +141,8 @@ def other_units(written: Mapping[str, str]) -> Iterator[tuple[str, str]]:
 def over_launches(metric: str, launches: Sequence[Mapping[str, float]]) -> float | str:
     """The metric's value over several launches together, or why it has none.
 
-    A launch is its values, by the catalogue's names, and counts by NVIDIA's. Counts add up. A rate
-    is recomputed where its counts are there: an average over launches would weigh a kernel of 3 us
+    A launch has its values by the catalogue's names, and counts by NVIDIA's. Counts add up. A rate
+    is recomputed from its counts if present: an average over launches would weigh a kernel of 3 us
     like one of 3 ms.
     """
     missing = sum(metric not in launch for launch in launches)
@@ -157,9 +157,9 @@ def over_launches(metric: str, launches: Sequence[Mapping[str, float]]) -> float
     if metric in _WHILE_ACTIVE:
         return _weighed(metric, launches)
     if not catalogue().metrics[metric].additive:
-        return "a rate of single kernels, and there are no counts to compute that of all from"
+        return "a rate of single kernels; the counts for the rate of all kernels are missing"
     if missing:
-        return f"there is no value of it for {missing} of {len(launches)} kernels"
+        return f"the value is missing for {missing} of {len(launches)} kernels"
     return math.fsum(launch[metric] for launch in launches)
 
 

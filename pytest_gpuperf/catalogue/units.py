@@ -10,7 +10,7 @@ from pytest_gpuperf.model.measurement import Scalar
 from pytest_gpuperf.model.result import Outcome, Verdict
 
 BLUNT = 3.0
-"""From so many times the tolerance on, what would be detected is said beside the word."""
+"""At this multiple of the tolerance, the detectable change is shown beside the word."""
 _NOTHING = 5e-10
 """A relative change that is none."""
 
@@ -65,15 +65,15 @@ def in_factors(changes: Iterable[float | None]) -> bool:
 
 
 def moved(change: float, *, points: bool = False, factors: bool | None = None) -> str:
-    """A change: "+0.31 %", "-2.14 pt" of a percentage, or "x5.4" from a doubling on.
+    """A change as text: "+0.31 %", "-2.14 pt" of a percentage, or "x5.4" from a doubling on.
 
-    `factors` says whether it is one, where it stands beside others: one table has one form.
+    `factors` forces or forbids the factor, so that all changes of a table have one form.
     """
     if points:
         return f"{_rounded(change):+.2f} pt"
     if change >= 1 if factors is None else factors:
         return _factor(change)
-    # Below parts in a billion it is the rounding of the logarithm.
+    # A smaller change is the rounding error of the logarithm.
     return "0 %" if abs(change) <= _NOTHING else f"{_percent(change)} %"
 
 
@@ -122,19 +122,19 @@ def outcome(verdict: Verdict) -> str:
 
 
 def _plain(number: float, digits: int) -> str:
-    """So many significant digits, and no exponent of a large number: "120", "0.016", "3e-05"."""
+    """`digits` significant digits, large numbers without exponent: "120", "0.016", "3e-05"."""
     text = f"{number:.{digits}g}"
     return f"{float(text):.0f}" if "e+" in text else text
 
 
 def _percent(change: float) -> str:
-    """To two decimals, of less to three. What is not 0, as counters find it, has its sign."""
+    """The percentage to two decimals, or three if small. Any change except 0 has a sign."""
     percent = change * 100
     return f"{percent:+.{2 if abs(percent) >= 0.005 else 3}f}"
 
 
 def _factor(change: float) -> str:
-    """As a factor: "x5.4", and "x1.0011" for a small change, two digits of it."""
+    """The change as a factor: "x5.4", or two digits of a small change: "x1.0011"."""
     if abs(change) <= _NOTHING:
         return "x1"
     if abs(change) >= 0.1:
@@ -143,12 +143,12 @@ def _factor(change: float) -> str:
 
 
 def _decimals(number: float, digits: int) -> int:
-    """How many decimals show so many significant digits of `number`."""
+    """The decimals needed for `digits` significant digits of `number`."""
     return max(0, digits - 1 - math.floor(math.log10(abs(number)))) if number else 0
 
 
 def _rounded(number: float) -> float:
-    """To two decimals, and never -0."""
+    """The number to two decimals, and never -0."""
     return round(number, 2) + 0.0
 
 
@@ -192,7 +192,7 @@ def few(parts: Sequence[str], most: int, rest: str = "more") -> str:
 
 
 def differences(old: Mapping[str, Scalar], new: Mapping[str, Scalar]) -> str:
-    """Where two workloads differ: "size 128, here 64"."""
+    """The differences between two workloads: "size 128, here 64"."""
     keys = [key for key in {**old, **new} if old.get(key) != new.get(key)]
     said = (f"{key} {old.get(key, 'unset')}, here {new.get(key, 'unset')}" for key in keys)
     return "; ".join(map(printable, said))

@@ -1,11 +1,11 @@
-"""Change points: on which nights a metric's level became another one, and what stays within noise.
+"""Change points: nights on which a metric's level changed by more than its noise.
 
-A series is levels, which may slope, and noise, of which a part lasts for some nights. Penalised
-least squares finds the nearest stair; those of its steps stay that are steps on a slope, too. An
-exact count has no noise, but values: docs/history.md says how.
+A series consists of levels, which may slope, and noise, part of which lasts for some nights.
+Penalised least squares finds the nearest stair; steps that a slope explains are dropped. An exact
+count has values instead of noise: see docs/history.md.
 
-A night that stands apart is set aside like a process that does (`noise.py`), the last one until the
-next agrees. What the medians, over a class, of the steps between nights say, is of the machine.
+An outlying night is set aside as an outlying process is (`noise.py`), the last one until the next
+agrees. A median step of a whole class of metrics is attributed to the machine.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     Steps = Mapping[int, Array]
 
 LEAST_NIGHTS = 2
-"""Of a level."""
+"""The fewest nights of a level."""
 OUTLIER_SPREADS = 5
 """A night further than this many spreads from its neighbours stands apart."""
 MAD_TO_SIGMA = 1.4826
@@ -43,9 +43,9 @@ MAD_TO_SIGMA = 1.4826
 _LAGS, _NEAR = (1, 2, 3, 5), 3
 """Nights between values whose differences tell how the noise lasts; the first three, how large."""
 _MEMORY_NIGHTS = 100
-"""As many nights as say how the noise lasts count as much as none that does."""
+"""Weight, in nights, of the prior that noise does not last."""
 _FADES, _LASTS = 0.75, 6
-"""What is left a night later of noise that lasts: what one says takes so many more nights of it."""
+"""The share of lasting noise left a night later, and how many times more nights it needs."""
 _AROUND = 30
 """Nights on each side that tell whether a step stands on a slope; a younger history may begin with
 a level of one night."""
@@ -54,10 +54,10 @@ _DOUBT = 1.5
 _REPEATED, _EARLY = 0.4, 0.7
 """A count is exact if so many nights repeat the one before, but for a change among the first."""
 _MOST_STEPS = 0.1
-"""No more than this share of the differences are of changes; of more, they are the noise."""
+"""The largest share of differences that can be changes; a larger share is noise."""
 _RARELY = 1e-3
 _LEAST_MOVES = 3
-"""So often a series goes between two GPUs until how they differ is known: once may be a change."""
+"""Moves between two GPUs needed to know their difference: a single move may be a change."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class NightlyValues:
     gpus: Sequence[str]
     """Per night the GPU (a digest of its UUID)."""
     days: Sequence[int] = ()
-    """When each was, of all series by one calendar; () where all have a value of every night."""
+    """The day of each value, by one calendar for all series; () if no series has gaps."""
 
 
 @dataclass(frozen=True)
@@ -78,36 +78,36 @@ class ChangePoint:
     before: int
     """The last night of the old level, as a position in the series."""
     at: int
-    """The first night of the new one: what changed it is in between."""
+    """The first night of the new level: the cause lies before it."""
     change: float | None
-    """As people read it: 0.01 is 1 % of the old level, or 1 point of a percentage. None from 0."""
+    """The relative change (0.01 is 1 %), or points for a percentage. None if it starts from 0."""
     error: float
-    """Its standard error, in the same units; from 0 as a share of the mean."""
+    """The standard error, in the same units; from 0 as a share of the mean."""
     worse: bool | None
-    """None of a metric that is neither better nor worse."""
+    """Whether it is worse; None for a metric without a direction."""
     matters: bool
     """Beyond the metric's tolerance: smaller ones are only known."""
     doubtful: bool
-    """As small as noise makes once in a history, or a count's of one night: it may be chance."""
+    """Whether chance can explain it: a size that noise reaches once, or a count of one night."""
 
 
 @dataclass(frozen=True)
 class Trend:
-    """What became of one metric over the nights."""
+    """The changes and levels of one metric over the nights."""
 
     changes: tuple[ChangePoint, ...]
     levels: tuple[float, ...]
-    """Between them, of each its last month, in the metric's unit and as on the GPU that measured
-    most: one more than there are changes. None where all nights stand apart."""
+    """The levels between changes, each by its last month, in the metric's unit and as on the GPU
+    that measured most: one more than the changes. None if all nights are outliers."""
     noise: float
-    """Of a night's value: a share of it, or points."""
+    """The noise of one night's value: a share of the value, or points."""
     points: bool
     tolerance: float
-    """In the units of changes."""
+    """The tolerance, in the units of changes."""
     set_aside: tuple[int, ...] = ()
     """Nights that stand apart."""
     pending: float | None = None
-    """The change of the last night, where it stands apart by itself: the next will tell."""
+    """The change of the last night, if it is a single outlier: the next night decides."""
 
 
 class _JudgedSeries:
@@ -118,24 +118,24 @@ class _JudgedSeries:
 
         self.metric, self.nights, self.tolerance = metric, nights, tolerance
         self.values = _as_on_one_gpu(nights, tolerance)
-        """In the metric's unit."""
+        """The values in the metric's unit."""
         self.unit = judged_unit(self.values.tolist(), tolerance)
-        """Of the judged scale; None of logarithms."""
+        """The unit of the judged scale; None for logarithms."""
         self.scaled = np.array(on_judged_scale(self.values.tolist(), self.unit))
-        """So that differences are what is judged: logarithms, shares or points."""
+        """The judged scale, on which differences count: logarithms, shares or points."""
         self.spreads = _deviations(_steps(self.scaled), tolerance.scale)
         self.deviation = max(self.spreads[:_NEAR], default=0.0)
         self.sigma = 0.0
         self.shared = 0.0
-        """What of a night's variance lasts."""
+        """The share of a night's variance that lasts."""
         self.modes = _modes(self.scaled, tolerance)
-        """Which value an exact count has; None of all others."""
+        """The index of an exact count's value; None for other metrics."""
         self.stair: list[int] = []
-        """Where levels begin among what is kept, but for the first."""
+        """The beginnings of levels after the first, among the kept nights."""
         self.pending = False
         self.apart: Flags = np.zeros(len(self.values), dtype=bool)
         self.places: Places = np.arange(len(self.values))
-        """Of its nights among those of the device."""
+        """The positions of its nights among the device's nights."""
 
     @property
     def kept(self) -> Places:
@@ -150,7 +150,7 @@ class _JudgedSeries:
         return self.sigma * math.sqrt(1 + _LASTS * self.shared)
 
     def normal(self) -> Array:
-        """What is kept, in units of its noise."""
+        """The kept values, in units of their noise."""
         kept = self.scaled[self.kept]
         return (kept - kept[0]) / self.lasting if len(kept) else kept
 
@@ -158,11 +158,11 @@ class _JudgedSeries:
 def trends(
     series: Sequence[tuple[Metric, NightlyValues]], calibration: Calibration | None = None
 ) -> list[Trend]:
-    """The trend of each of these series, which are all those of one device.
+    """The trend of each of these series, which must be all series of one device.
 
-    The noise of each is that of differences between its nights, pooled with its class's as between
-    processes: s^2 = max((20 S^2 + (n - 1) s_n^2) / (20 + n - 1), s_n^2), where S is the median over
-    the class, and no less than what is assumed or calibrated.
+    The noise of each comes from differences between its nights, pooled with its class as between
+    processes. s^2 = max((20 S^2 + (n - 1) s_n^2) / (20 + n - 1), s_n^2), where S is the median over
+    the class, at least the assumed or calibrated noise.
     """
     lines = [
         _JudgedSeries(metric, nights, tolerance_for(metric, None, calibration))
@@ -191,11 +191,11 @@ def trends(
 
 
 def segmented(series: Sequence[Array], penalty: float) -> list[list[int]]:
-    """Where segments of each series begin, but for the first: exactly the least sum, no heuristics.
+    """The beginnings of the segments of each series after the first, by the exact minimum.
 
-    Values are in units of their noise. All of them at once, night by night, by dynamic programming:
-    F(t) = min over s of F(s) + penalty - (sum of z between s and t)^2 / (t - s), in which the sum
-    of squares, the same for all, is left out.
+    Values are in units of their noise. Dynamic programming handles all series at once: F(t) = min
+    over s of F(s) + penalty - (sum of z between s and t)^2 / (t - s). The sum of squares is the
+    same for all and is left out.
     """
     import numpy as np
 
@@ -203,7 +203,7 @@ def segmented(series: Sequence[Array], penalty: float) -> list[list[int]]:
     sums = np.zeros((len(series), longest + 1))
     for row, values in enumerate(series):
         sums[row, 1 : len(values) + 1] = np.cumsum(values)
-    # Of what ends at each night, with the penalty for what follows; the first level has none.
+    # The least cost up to each night, with the penalty of the next level; the first has none.
     least = np.full((len(series), longest + 1), np.inf)
     least[:, 0] = 0.0
     last = np.zeros((len(series), longest + 1), dtype=np.int64)
@@ -219,7 +219,7 @@ def segmented(series: Sequence[Array], penalty: float) -> list[list[int]]:
 
 
 def _cuts(last: Places, nights: int, least: int = LEAST_NIGHTS) -> list[int]:
-    """Where segments begin, by where the last one of each length does."""
+    """The beginnings of segments, from the beginning of the last one for each length."""
     cuts: list[int] = []
     t = nights
     while t >= least and (t := int(last[t])):
@@ -228,10 +228,10 @@ def _cuts(last: Places, nights: int, least: int = LEAST_NIGHTS) -> list[int]:
 
 
 def _as_on_one_gpu(nights: NightlyValues, tolerance: Tolerance) -> Array:
-    """The values; those of a pool's other GPUs as on the one that measured most.
+    """The values, with those of a pool's other GPUs converted to the GPU that measured most.
 
-    They differ by the median of the steps between neighbouring nights on the two. Where there are
-    few such steps the values stay as they are: one step may be the change itself.
+    Two GPUs differ by the median of the steps between neighbouring nights on them. With too few
+    such steps the values stay as they are: one step may be the change itself.
     """
     import numpy as np
 
@@ -277,7 +277,7 @@ def _know_noise(members: Sequence[_JudgedSeries]) -> None:
 
 
 def _shared(variances: Array | None, nights: int) -> float:
-    """By half the variances of differences between nights: own + shared (1 - fades^lag)."""
+    """The lasting share, from half the variances of differences: own + shared (1 - fades^lag)."""
     import numpy as np
 
     if variances is None:
@@ -289,14 +289,14 @@ def _shared(variances: Array | None, nights: int) -> float:
 
 @cache
 def _most_times(seen: int) -> float:
-    """By how much a noise is greater than what is seen of it, but for one series of 1000."""
+    """The factor by which true noise may exceed observed noise, except in one series of 1000."""
     from scipy.special import chdtri
 
     return math.sqrt(seen / float(chdtri(seen, 1 - _RARELY)))
 
 
 def _pooled(shared: float, deviation: float, seen: int) -> float:
-    """A noise that was seen `seen` times, with what is known besides; no less than was seen."""
+    """Noise observed `seen` times, pooled with the prior; at least the observed noise."""
     pooled = (PRIOR_WEIGHT * shared**2 + seen * deviation**2) / (PRIOR_WEIGHT + seen)
     return math.sqrt(max(pooled, deviation**2))
 
@@ -306,9 +306,9 @@ def _steps(values: Array) -> Steps:
 
 
 def _deviations(steps: Steps, assumed: float) -> list[float]:
-    """Of each lag, from differences between nights, which a change of level moves once.
+    """The deviation at each lag, from differences between nights; a change of level affects few.
 
-    Without those that are of changes or of nights that stand apart: few, and far beyond the others.
+    Differences at changes and outlying nights are left out: few, and far beyond the others.
     """
     import numpy as np
 
@@ -331,16 +331,16 @@ def _apart(steps: Steps, sigma: float, nights: int) -> Flags:
     reach = OUTLIER_SPREADS * sigma
     near = np.zeros(nights, dtype=bool)
     for lag in (1, 2):
-        close = ~(np.abs(steps[lag]) > reach)  # also where nobody knows
+        close = ~(np.abs(steps[lag]) > reach)  # also if unknown
         near[lag:] |= close
         near[:-lag] |= close
     return ~near if nights > LEAST_NIGHTS else np.zeros(nights, dtype=bool)
 
 
 def _place(lines: Sequence[_JudgedSeries]) -> int:
-    """Sets where the nights of each series are among those of all; how many these are.
+    """Sets the positions of each series' nights among all nights; returns the number of nights.
 
-    The second value of a day is another night than the first.
+    A second value of a day counts as another night.
     """
     import numpy as np
 
@@ -355,11 +355,11 @@ def _place(lines: Sequence[_JudgedSeries]) -> int:
 
 
 def _set_aside_together(members: Sequence[_JudgedSeries], nights: int) -> None:
-    """Sets the nights aside on which the device as a whole stands apart in a class of metrics.
+    """Sets aside the nights on which the whole device is an outlier in a class of metrics.
 
-    By the steps of its median series: from one night to another the median of the steps of all.
-    What changes fewer than half of them is not in it. Its noise is pooled with that of one of
-    them, and so becomes known with the nights.
+    It uses the median series: its step from night to night is the median of the steps of all. A
+    change of fewer than half of them does not show. Its noise is pooled with that of one series, so
+    it becomes known over the nights.
     """
     import numpy as np
 
@@ -377,7 +377,7 @@ def _set_aside_together(members: Sequence[_JudgedSeries], nights: int) -> None:
 
 
 def _medians(rows: Array) -> Array:
-    """The median of each row, of what is there; NaN where nothing is."""
+    """The median of each row without missing values; NaN for an empty row."""
     import numpy as np
 
     there = ~np.isnan(rows).all(axis=1)
@@ -387,7 +387,7 @@ def _medians(rows: Array) -> Array:
 
 
 def _modes(scaled: Array, tolerance: Tolerance) -> Places | None:
-    """Of each night which value it has, but for half the tolerance; None where few repeat one."""
+    """The index of each night's value, to half the tolerance; None where few nights repeat."""
     import numpy as np
 
     if not tolerance.counted:
@@ -398,9 +398,9 @@ def _modes(scaled: Array, tolerance: Tolerance) -> Places | None:
 
 
 def _know_counts(tests: Sequence[_JudgedSeries], penalty: float) -> None:
-    """Sets the levels of one exact count in all tests, and what stands apart in them.
+    """Sets the levels and outliers of one exact count in all tests.
 
-    A new value of the last night does, too, if it is no further away than others that have gone.
+    A new value on the last night is an outlier too, if earlier values as far away have gone again.
     """
     import numpy as np
 
@@ -420,11 +420,11 @@ def _know_counts(tests: Sequence[_JudgedSeries], penalty: float) -> None:
 
 
 def split_by_values(modes: Places, penalty: float) -> list[int]:
-    """Where levels of an exact count begin, but for the first.
+    """The beginnings of the levels of an exact count after the first.
 
-    Those of the least sum of -2 ln(share of the night's value in its level) over all nights, and of
-    a penalty for each level and each further value in it. So what is new is a change at once, and a
-    value of the level when another comes back. Only the last level, or a young first, is one night.
+    It minimises the sum of -2 ln(share of the night's value in its level) over all nights, plus a
+    penalty for each level and each further value in it. So a new value is a change at once, until
+    the old value returns. Only the last level, or a young first, is one night.
     """
     import numpy as np
 
@@ -448,7 +448,7 @@ def split_by_values(modes: Places, penalty: float) -> list[int]:
 
 
 def _sharp(normal: Array, stair: Sequence[int], penalty: float, shared: float) -> list[int]:
-    """Those steps of a stair that are steps on a slope, too: the least of the others goes first."""
+    """The steps of a stair that a slope does not explain; the smallest other step goes first."""
 
     @cache
     def gain(*edges: int) -> float:
@@ -465,7 +465,7 @@ def _sharp(normal: Array, stair: Sequence[int], penalty: float, shared: float) -
 
 
 def _step_on_slope(normal: Array, edges: Sequence[int], shared: float) -> tuple[float, float]:
-    """How large a step is between two levels that slope alike, with its error: least squares."""
+    """The size and error of a step between two levels of equal slope: least squares."""
     import numpy as np
 
     first, at, last = edges

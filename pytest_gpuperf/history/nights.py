@@ -1,7 +1,7 @@
 """Many nights: the trend of every metric, the events at which levels changed, gaps and creep.
 
-Advisory: nothing is gated by it. An event is what changed on one device on one night, whatever the
-number of tests and metrics; one cause has one entry.
+The history is advisory and gates nothing. An event groups all changes on one device on one night,
+for any number of tests and metrics. One cause has one entry.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from pytest_gpuperf.model.metric import Metric
 from pytest_gpuperf.storage import baseline_files, run_files
 
 RECENT = 5
-"""Nights whose values are held against the origin, each as one process."""
+"""Nights that are compared with the origin, each as one process."""
 UNFIT, UNMEASURED, NO_RUN = "unfit", "not measured", "no run"
 """Why a night is a gap: the guard refused it, the device ran other tests only, or nothing."""
 
@@ -38,20 +38,20 @@ DeviceKey = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Crept:
-    """How the last nights stand against the first accepted ones."""
+    """The drift of the last nights from the first accepted ones."""
 
     since: str
     """The day of the baseline's origin, or of the first night where there is no baseline."""
     of_baseline: bool
     drift: Drift
     steps: float
-    """What of it came at change points that matter, in the units of the drift; infinite from 0."""
+    """The part at change points that matter, in the units of the drift; infinite from 0."""
 
     @property
     def creeping(self) -> bool:
         """Worse than the tolerance, and what came in steps does not explain it."""
         drift = self.drift
-        if drift.change is None:  # from 0: in a step, or else it creeps
+        if drift.change is None:  # from 0: a step, otherwise creep
             return drift.drifted and not self.steps
         known = math.isfinite(self.steps)  # not from 0, which explains whatever came
         return drift.drifted and known and abs(drift.change - self.steps) > drift.tolerance
@@ -89,12 +89,12 @@ class Move:
 
     @property
     def days(self) -> tuple[int, int]:
-        """Of these two nights."""
+        """The days of these two nights."""
         return self.series.seen.days[self.change.before], self.series.seen.days[self.change.at]
 
     @property
     def size(self) -> float:
-        """How large it is, beside others: those for the worse first."""
+        """The sort key: the size of the change, with changes for the worse first."""
         size = math.inf if self.change.change is None else abs(self.change.change)
         size /= 100 if self.series.trend.points else 1
         return size + (1e6 if self.change.worse and self.series.metric.gated else 0.0)
@@ -102,21 +102,21 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class LevelChange:
-    """What changed on one device on one night: an event with its suspects."""
+    """All changes on one device on one night: an event with its suspects."""
 
     device: DeviceKey
     before: int
     """The day of the last night of the old level."""
     day: int
-    """That of the first night of the new one."""
+    """The day of the first night of the new level."""
     revisions: tuple[str, str]
-    """What was measured on these two."""
+    """The revisions measured on these two nights."""
     files: tuple[Path, Path]
     """A run of each."""
     moves: tuple[Move, ...]
     """The largest first."""
     suspects: tuple[Suspect, ...]
-    """In the order of `SuspectKind`; empty where nothing that is recorded differs."""
+    """Suspects in the order of `SuspectKind`; empty if no recorded fact differs."""
 
     @property
     def worse(self) -> bool:
@@ -126,7 +126,7 @@ class LevelChange:
 
 @dataclass(frozen=True, slots=True)
 class LastNight:
-    """What of a device's last night is another thing than on the night before it."""
+    """The differences between a device's last night and the night before."""
 
     device: DeviceKey
     before: int
@@ -137,22 +137,22 @@ class LastNight:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """All that many runs say."""
+    """The history of many runs."""
 
     days: tuple[int, ...]
-    """Every night that there was, or should have been by the usual rhythm."""
+    """All nights, including nights missing from the usual rhythm."""
     devices: Mapping[DeviceKey, str]
-    """By architecture and slug, the device's name."""
+    """The device's name, by architecture and slug."""
     series: tuple[MetricHistory, ...]
     events: tuple[LevelChange, ...]
-    """Of changes that matter, the latest first."""
+    """Events with changes that matter, the latest first."""
     titles: Mapping[tuple[str, str], str]
-    """What people call each test and measurement."""
+    """The title of each test and measurement in reports."""
     source: Recollection
     last_nights: tuple[LastNight, ...]
-    """Of each device that has two nights."""
+    """The last night of each device that has two nights."""
     web: str = ""
-    """Where the code is read in a browser; "" where that is not known."""
+    """The web address of the code; "" if unknown."""
 
     @property
     def creeping(self) -> list[tuple[MetricHistory, Crept]]:
@@ -164,11 +164,11 @@ class History:
 def history(
     source: Recollection, baselines: Path | None = None, tests: Sequence[str] = ()
 ) -> History:
-    """What `source` says, against the origins of the baselines in this folder where it has any.
+    """The history in `source`, compared with the origins of the baselines in this folder, if any.
 
-    Only of tests that match one of the patterns, where there are any: what levels did elsewhere
-    still tells of noise and suspects. Raises BadFile for a baseline that cannot be trusted, and
-    UsageFailure where no test matches.
+    With patterns, only matching tests are returned; the others still contribute to noise and
+    suspects. Raises BadFile for a baseline that cannot be trusted, and UsageFailure if no test
+    matches.
     """
     days = _rhythm([*(one.days for one in source.series), *source.unfit.values()])
     devices: dict[DeviceKey, str] = {}
@@ -187,7 +187,7 @@ def history(
 
 
 def _matching(past: History, patterns: Sequence[str]) -> History:
-    """Of tests that match alone."""
+    """The part of the history for tests that match."""
 
     def wanted(one: MetricHistory) -> bool:
         return any(run_files.matches(one.seen.test, pattern) for pattern in patterns)
@@ -202,7 +202,7 @@ def _matching(past: History, patterns: Sequence[str]) -> History:
 
 
 def _rhythm(nights: Iterable[Iterable[int]]) -> tuple[int, ...]:
-    """All nights; those that are missing of them too, where there is one a day."""
+    """All nights, including missing nights if there is usually one a day."""
     known = sorted({day for days in nights for day in days})
     if len(known) > 2 and median(b - a for a, b in pairwise(known)) == 1:
         return tuple(range(known[0], known[-1] + 1))
@@ -213,7 +213,7 @@ def _baselines(folder: Path | None, device: DeviceKey, tests: set[str]) -> list[
     """The baselines of one device, whatever their suites, that have any of these tests."""
     place = folder.joinpath(*device) if folder else None
     suites = sorted(place.glob("*.yaml")) if place and place.is_dir() else []
-    # YAML is slow to parse: of a suite that none of these tests is in, nothing is wanted.
+    # YAML is slow to parse, so suites without any of these tests are skipped.
     texts = {file: file.read_text("utf-8", errors="replace") for file in suites}
     suites = [file for file in suites if any(test in texts[file] for test in tests)]
     loaded = (baseline_files.load(file) for file in suites)
@@ -261,9 +261,9 @@ def _crept(
     known: Sequence[BaselineFile],
     calibration: Calibration | None,
 ) -> Crept | None:
-    """How the last nights stand against the first; None of what is not gated, or too young.
+    """The drift of the last nights from the first; None for a metric not gated, or too few nights.
 
-    What a single night shows is the verdict's, which knows the machine and measures again.
+    A single night is left to the verdict, which knows the machine and can repeat the test.
     """
     name, nights = one.metric.name, len(one.seen.days)
     if not one.metric.gated or nights < RECENT:
@@ -273,7 +273,7 @@ def _crept(
         return None
     first = date(one.seen.days[0]), _recorded(one, gpus, slice(0, RECENT))
     since, origin = accepted or first
-    # A tolerance that is written is for machines that differ; these nights are of one.
+    # A written tolerance allows for different machines; these nights ran on one.
     tolerated = {name: one.seen.tolerance} if accepted and one.seen.tolerance else {}
     recent = _recorded(one, gpus, slice(-RECENT, None))
     (drift,) = drifts(recent, origin, {name: one.metric}, tolerated, calibration) or (None,)
@@ -303,7 +303,7 @@ def _recorded(one: MetricHistory, gpus: Sequence[str], part: slice) -> Recorded:
 
 
 def _steps(one: MetricHistory, since: str) -> float:
-    """What came at change points that matter since then, in the units of changes."""
+    """The sum of the change points that matter since then, in the units of changes."""
     later = [c for c in one.trend.changes if c.matters and date(one.seen.days[c.at]) > since]
     moved = [change.change for change in later]
     if None in moved:
@@ -318,9 +318,9 @@ def date(day: int) -> str:
 
 
 def _last_nights(source: Recollection, devices: Iterable[DeviceKey]) -> Iterator[LastNight]:
-    """What differs between the last two nights of each device that has two.
+    """The differences between the last two nights of each device that has two.
 
-    Where a night has several GPUs, as of workers, one of them is held against itself.
+    If a night has several GPUs, as with workers, each GPU is compared with itself.
     """
     surroundings = source.surroundings
     software = [{n: v for n, v in s.software.items() if not is_library(n)} for s in surroundings]
@@ -357,7 +357,7 @@ def _events(source: Recollection, series: Sequence[MetricHistory]) -> list[Level
 
 
 def _event(source: Recollection, day: int, workload: str, moves: Sequence[Move]) -> LevelChange:
-    """One event; its two nights are those of the change that lies between the closest two."""
+    """One event. Its two nights are the closest two that a change lies between."""
     largest = sorted(moves, key=lambda move: -move.size)
     closest = min(largest, key=lambda move: move.days[1] - move.days[0])
     before, now = (_night(source, closest.series.seen, at) for at in closest.nights)
@@ -404,7 +404,7 @@ def _grouped(
 
 
 def _workloads(source: Recollection, move: Move) -> str:
-    """How the workloads before and after differ: then nothing else is to be asked."""
+    """The differences between the workloads before and after; they explain the change alone."""
     seen = move.series.seen
     old, new = (source.surroundings[seen.surroundings[at]] for at in move.nights)
     return units.differences(old.workload, new.workload)

@@ -1,7 +1,7 @@
-"""What many run files say over time: each is read anew, and of it only what a history needs.
+"""Many run files over time. Each is read in full, but only the fields of a history are kept.
 
-That is validated in one go with parsing. A file that is wrong there is read once more by
-`run_files.load`, which says what is wrong with it.
+Parsing also validates these fields. If a file is wrong, `run_files.load` reads it once more and
+names the problem.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _ENDINGS = (".json", f".json{COMPRESSED}")
 _REMEDY = "It is left out of the history"
 _ALONE = 400
-"""So few files are read by this process: another takes as long to begin."""
+"""The most files read without other processes, which take as long to start."""
 _CHUNK = 200
 """Files that a process reads at a time."""
 _DAY = 86_400
@@ -45,11 +45,11 @@ MeasurementKey = tuple[str, str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class Observations:
-    """One metric of one measurement on one device, night by night in the order of time."""
+    """One metric of one measurement on one device, by night in order of time."""
 
     test: str
     name: str
-    """Of the measurement within its test."""
+    """The measurement's name within its test."""
     arch: str
     slug: str
     metric: str
@@ -62,31 +62,31 @@ class Observations:
     files: Sequence[int]
     """Per night a file that it is from, as a position in `Recollection.files`."""
     tolerance: str | None = None
-    """What was tolerated of it in the last night, as it was written; None where nothing was."""
+    """The tolerance on the last night, as written; None if there was none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recollection:
-    """All that is known of many runs."""
+    """The data of many runs."""
 
     series: tuple[Observations, ...]
     surroundings: Sequence[Surroundings]
     files: Sequence[Path]
     readings: Mapping[tuple[int, int], Mapping[str, float]]
-    """Of the canary, by day and position of the surroundings: medians over what was read there."""
+    """The canary's readings, by day and position of the surroundings; medians of that night."""
     unfit: Mapping[MeasurementKey, frozenset[int]]
     """The days on which all of a measurement was unfit."""
     problems: tuple[str, ...]
-    """Of the files that were left out, a message each."""
+    """One message for each file that was left out."""
     partial: tuple[str, ...]
-    """Of the nights whose pytest did not come to its end, a message each, the latest first."""
+    """One message for each night on which pytest did not finish, the latest first."""
 
 
 def run_files_of(named: Sequence[str]) -> list[Path]:
     """The run files that these folders, patterns and files name.
 
-    Folders are searched with all inside them; what begins with a dot is none of ours. Raises
-    UsageFailure for a name that stands for nothing.
+    Folders are searched recursively; names that begin with a dot are skipped. Raises UsageFailure
+    for a name that matches nothing.
     """
     import glob
 
@@ -117,10 +117,10 @@ def _runs_in(place: Path) -> Iterator[Path]:
 
 
 def recollect(runs: Sequence[Path], now: float | None = None) -> Recollection:
-    """What these run files say.
+    """The observations in these run files.
 
-    Broken files, and runs dated after `now` (seconds since 1970; None: this moment) or before
-    1970, are named in `problems`, and left out.
+    Broken files are left out and named in `problems`. So are runs dated before 1970 or after `now`
+    (seconds since 1970; None: this moment).
     """
     import numpy as np
 
@@ -155,7 +155,7 @@ def recollect(runs: Sequence[Path], now: float | None = None) -> Recollection:
 
 @dataclass(frozen=True, slots=True)
 class _SlimMeasurement:
-    """A `Measurement` without its kernels and all else that a history does not ask for."""
+    """A `Measurement` with only the fields of a history, without kernels."""
 
     test: str
     name: str
@@ -175,7 +175,7 @@ class _SlimVerdict:
 
 @dataclass(frozen=True, slots=True)
 class _SlimRun:
-    """Of a run file what a history needs; the rest is passed over."""
+    """A run file's fields that a history needs; the others are skipped."""
 
     schema: int
     created: datetime
@@ -186,34 +186,34 @@ class _SlimRun:
 
 @dataclass(frozen=True, slots=True)
 class _Taken:
-    """What is kept of one measurement."""
+    """The kept fields of one measurement."""
 
     key: MeasurementKey
     process: str
     at: int
-    """When its file was made: seconds since 1970."""
+    """The time of its file: seconds since 1970."""
     environment: str
     """A `Surroundings`, as JSON."""
     fit: bool
     tolerance: Mapping[str, str]
     values: Mapping[str, float]
-    """By metric."""
+    """Values by metric."""
     readings: Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)
 class _Extract:
-    """What is kept of one file."""
+    """The kept fields of one file."""
 
     problem: str
     at: int = 0
     measurements: Sequence[_Taken] = ()
     partial: str = ""
-    """How far pytest had come that did not come to its end; "" where it did."""
+    """The progress of a pytest that did not finish; "" if it finished."""
 
 
 def _extracts(places: Sequence[Path]) -> Iterator[_Extract]:
-    """What is kept of each of these files, by as many processes as there are cores."""
+    """The kept fields of each of these files, read by one process per core."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
     if len(places) < _ALONE or cores < 2:
         yield from map(_extract_of, places)
@@ -231,13 +231,13 @@ def _extract_of(place: Path) -> _Extract:
     except FileNotFoundError:
         return _Extract(f"{place}: it is gone")
     except BadFile as error:
-        # The remedy is for whoever wants this very file.
+        # The remedy only helps a reader of this one file.
         left_out = BadFile(error.file, error.entry, error.problem, _REMEDY)
         return _Extract(str(left_out).split("\n", 1)[0])
     except GpuperfError as error:
         return _Extract(str(error).split("\n", 1)[0])
     if slim is None:
-        return _Extract(f"{place} is no run file: left out")
+        return _Extract(f"{place} is not a run file: left out")
     created = slim.created if slim.created.tzinfo else slim.created.replace(tzinfo=timezone.utc)
     unfit = {(one.test, one.name) for one in slim.verdicts if one.outcome == _UNFIT}
     at = int(created.timestamp())
@@ -274,7 +274,7 @@ def _is_no_run(error: ValidationError) -> bool:
 
 
 def _wrong(measured: _SlimMeasurement) -> bool:
-    """Whether it has values that nothing can have measured; `run_files.load` says which."""
+    """Whether it has impossible values; `run_files.load` names them."""
     device = measured.fingerprint.device
     if files.name_problem(device.arch) or files.name_problem(device.slug):
         return True
@@ -319,7 +319,7 @@ def _taken(measured: _SlimMeasurement, at: int, fit: bool) -> _Taken:
 
 
 def _flat(machine: Machine | None) -> dict[str, Scalar]:
-    """What is known of a machine, in words and numbers."""
+    """The known properties of a machine, as words and numbers."""
     facts = asdict(machine) if machine else {}
     return {
         name: ", ".join(map(str, value)) if isinstance(value, tuple) else value
@@ -329,7 +329,7 @@ def _flat(machine: Machine | None) -> dict[str, Scalar]:
 
 
 def _both(before: Canary, after: Canary) -> dict[str, float]:
-    """What the canary read before and after a measurement: the mean of the logarithms."""
+    """The canary's readings before and after a measurement: their geometric mean."""
     return {
         name: math.sqrt(value * after.readings[name])
         for name, value in before.readings.items()
@@ -348,9 +348,9 @@ _Nights = dict[_Night, list[tuple[int, _Taken]]]
 def _joined(
     files_: Mapping[int, Sequence[_Taken]], environments: dict[str, int]
 ) -> dict[MeasurementKey, _Nights]:
-    """The processes of each measurement. None counts twice, whichever files it is in.
+    """The processes of each measurement, each counted once even if several files have it.
 
-    What they were measured under is added to `environments`, with its position.
+    Their surroundings are added to `environments`, with their positions.
     """
     counted: dict[tuple[str, str, str], int] = {}
     joined: dict[MeasurementKey, _Nights] = {}
@@ -365,7 +365,7 @@ def _joined(
 
 
 def _series(key: MeasurementKey, nights: _Nights) -> Iterator[Observations]:
-    """Each metric of a measurement, of what is fit."""
+    """Each metric of a measurement, from fit processes."""
     begins = {night: min(one.at for _, one in processes) for night, processes in nights.items()}
     by_metric: dict[str, list[tuple[_Night, float]]] = {}
     for night in sorted(nights, key=lambda night: (night[0], begins[night])):
@@ -385,7 +385,7 @@ def _series(key: MeasurementKey, nights: _Nights) -> Iterator[Observations]:
 
 
 def _medians_of(processes: Sequence[tuple[int, _Taken]]) -> Mapping[str, float]:
-    """By metric the median over the processes that are fit."""
+    """The median over fit processes, by metric."""
     fit = [one.values for _, one in processes if one.fit]
     if len(fit) == 1:
         return fit[0]
@@ -394,7 +394,7 @@ def _medians_of(processes: Sequence[tuple[int, _Taken]]) -> Mapping[str, float]:
 
 
 def _readings(measured: Iterable[_Nights]) -> dict[_Night, dict[str, float]]:
-    """What the canary read of each night."""
+    """The canary's readings on each night."""
     read: dict[_Night, dict[str, list[float]]] = {}
     for nights in measured:
         for night, processes in nights.items():

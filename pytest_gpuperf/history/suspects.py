@@ -1,9 +1,9 @@
-"""Suspects: what differs between the last night of a level and the first night of the next.
+"""Suspects: differences between the last night of a level and the first night of the next.
 
-A list of facts, not of chances. Its order is that of `SuspectKind`: first what seldom differs, so
-that a night on which it does says much (a driver, a library, another kind of GPU, the machine);
-then the code, which differs nearly every night; another GPU that is not known to differ; last
-chance, where a change is so small or so new that nothing need have changed at all.
+Suspects are facts, not probabilities, in the order of `SuspectKind`. Rare differences come first,
+because they are strong evidence: a driver, a library, another kind of GPU, the machine. Then come
+the code, which differs nearly every night, and another GPU not known to differ. Chance is last, for
+a change so small or new that it may have no cause.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from pytest_gpuperf.model.measurement import Scalar
 
 
 class SuspectKind(str, Enum):
-    """What kind of thing differs, in the order in which suspects are listed."""
+    """The kind of difference, in the order in which suspects are listed."""
 
     WORKLOAD = "workload"
-    """That of the test whose level changed: then nothing else is suspected."""
+    """The workload of the test whose level changed; there are then no other suspects."""
     DRIVER = "driver"
     LIBRARIES = "libraries"
     """torch, CUDA, cuDNN, Triton and the like."""
@@ -29,9 +29,9 @@ class SuspectKind(str, Enum):
     """A GPU of the same name that is another thing: another VBIOS, board or power limit."""
     INTERPRETER = "python or host"
     TOOL = "measurement"
-    """This package, or what it counts by."""
+    """This package, or the library it counts with."""
     MACHINE = "machine"
-    """The canary moved, which is the same work every time."""
+    """The canary moved, whose work is constant."""
     CODE = "code"
     GPU = "GPU"
     """Another one that is not known to differ."""
@@ -42,12 +42,12 @@ _ORDER = list(SuspectKind)
 _TOOLS = ("gpuperf", "cupti", "ncu")
 _HOSTS = ("python", "platform", "cpu", "host", "os", "kernel")
 _ASIDE = ("gpcs", "sm_map")
-"""What earlier runs alone have of a machine."""
+"""Properties of a machine that only earlier runs have."""
 
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What a night's numbers were measured under: whatever of it differs is a suspect."""
+    """The conditions of a night's measurements: each difference is a suspect."""
 
     arch: str
     slug: str
@@ -58,16 +58,16 @@ class Surroundings:
     revision: str
     software: Mapping[str, str]
     machine: Mapping[str, Scalar]
-    """What the GPU is beyond its name; empty where that is not known."""
+    """Properties of the GPU beyond its name; empty if unknown."""
     workload: Mapping[str, Scalar]
     collector: str
     canary: str
-    """The code of the canary whose readings are comparable; "" where none was asked."""
+    """The code of the canary whose readings are comparable; "" without a canary."""
 
 
 @dataclass(frozen=True, slots=True)
 class Night:
-    """One night on one device: what it was measured under, and what the canary read."""
+    """One night on one device: its surroundings and the canary's readings."""
 
     day: int
     surroundings: Surroundings
@@ -76,14 +76,14 @@ class Night:
 
 @dataclass(frozen=True, slots=True)
 class Suspect:
-    """Something that differs."""
+    """A recorded difference."""
 
     kind: SuspectKind
     what: str
-    """As in "driver 560.35 -> 570.86"."""
+    """The difference as text: "driver 560.35 -> 570.86"."""
 
     def __str__(self) -> str:
-        """Its kind first, where `what` does not begin with it."""
+        """The text, preceded by the kind if `what` does not begin with it."""
         kind = self.kind.value.split()
         if self.what.split(" ", 1)[0] == kind[-1]:
             kind.pop()
@@ -91,9 +91,9 @@ class Suspect:
 
 
 def differences(before: Night, now: Night) -> tuple[Suspect, ...]:
-    """What differs and may have changed a level, in the order of `SuspectKind`.
+    """Differences that may have changed a level, in the order of `SuspectKind`.
 
-    Not the workload: that is of a test and not of a night.
+    The workload is not included: it belongs to a test and not to a night.
     """
     old, new = before.surroundings, now.surroundings
     said: dict[SuspectKind, list[str]] = {}
@@ -114,7 +114,7 @@ def differences(before: Night, now: Night) -> tuple[Suspect, ...]:
 
 
 def _changed(old: Mapping[str, Scalar], new: Mapping[str, Scalar]) -> list[tuple[str, str]]:
-    """Each name whose value differs, and how, as in "torch 2.11 -> none"."""
+    """Each name whose value differs, and the change as text: "torch 2.11 -> none"."""
     return [
         (name, f"{name} {one} -> {other}")
         for name in dict.fromkeys((*old, *new))
@@ -139,7 +139,7 @@ def _of_the_gpu(before: Night, now: Night, *, same_driver: bool) -> list[Suspect
     old, new = before.surroundings, now.surroundings
     moved = canary_moved(before, now)
     gpus = f"GPU {old.gpu or 'unknown'} -> {new.gpu or 'unknown'}"
-    # Of a machine that only one of the two nights names, nothing is known to differ.
+    # If only one of the two nights names its machine, no difference is known.
     known = old.machine and new.machine
     facts = [what for name, what in _changed(old.machine, new.machine) if name not in _ASIDE]
     if known and facts:
@@ -155,7 +155,7 @@ def _of_the_gpu(before: Night, now: Night, *, same_driver: bool) -> list[Suspect
 
 
 def canary_moved(before: Night, now: Night) -> tuple[Moved, ...]:
-    """Which readings moved by more than they do by themselves; none of two canaries' readings."""
+    """Readings that moved by more than their own noise; empty for different canaries."""
     if before.surroundings.canary != now.surroundings.canary:
         return ()
     moved = (

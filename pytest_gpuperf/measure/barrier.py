@@ -1,7 +1,7 @@
-"""The barriers of ranks that execute a step together, through one socket.
+"""Barriers for ranks that execute a step together, through one socket.
 
-One process holds it, and each rank is a client of that, all on one machine. The socket has an
-abstract name: no file is left of it, and the end of a process is seen at once.
+One process holds the socket, and each rank is a client; all run on one machine. The socket has an
+abstract name, so no file is left, and the end of a process is noticed at once.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pytest_gpuperf.measure.rank_states import INSIDE, KnownRank, RankGroup
 
 ENDED = "the process that holds the ranks together has ended"
 STOPPED = "the ranks stopped"
-"""How the error begins where all ranks stop for one of them."""
+"""The start of the error when one rank stops all ranks."""
 _TICK, _SETTLING = 0.1, 0.5
 """Seconds between two looks, and from the first complaint to the verdict: it may be of a rank that
 is about to end."""
@@ -34,11 +34,11 @@ _GRACE, _PATIENCE = 5.0, 600.0
 
 
 class Rendezvous:
-    """Holds ranks together; when they are to stop, `problem` says why. See `RankGroup`.
+    """Holds ranks together; if they must stop, `problem` says why. See `RankGroup`.
 
-    A rank may then be stuck inside the step, waiting for a process that is gone. With `tell`, the
-    rendezvous tells why and ends that rank after a grace; without, its starter has to end it.
-    Raises UsageFailure where the name is taken.
+    A rank may then be stuck inside the step, waiting for a process that has ended. With `tell`, the
+    rendezvous tells the reason and ends that rank after a grace; without, its starter must end it.
+    Raises UsageFailure if the name is taken.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Rendezvous:
         except OSError as error:
             self._listening.close()
             raise UsageFailure(
-                f"the socket @{name} cannot be had ({error.strerror}): another job on this machine "
+                f"cannot open the socket @{name} ({error.strerror}): another job on this machine "
                 "has the same MASTER_PORT. Start torchrun with another --master-port, or "
                 "--standalone"
             ) from error
@@ -70,9 +70,9 @@ class Rendezvous:
         self._thread.start()
 
     def brought(self, tick: Callable[[], object] = str) -> list[Any]:
-        """What all ranks bring to the last barrier, in their order; `tick` is called meanwhile.
+        """The values of all ranks at the last barrier, in rank order; `tick` is called meanwhile.
 
-        Raises UnsoundStep where they stop.
+        Raises UnsoundStep if the ranks stop.
         """
         while True:
             with suppress(queue.Empty):
@@ -82,7 +82,7 @@ class Rendezvous:
             tick()
 
     def stops(self) -> str:
-        """Why all are to stop, which may take a moment to be known; "" where they are not."""
+        """The reason why all ranks must stop, possibly after a short wait; "" if they need not."""
         end = time.monotonic() + 4 * _SETTLING
         while not self.problem and time.monotonic() < end:
             time.sleep(_TICK)
@@ -113,7 +113,7 @@ class Rendezvous:
     def _accept(self) -> None:
         line, _ = self._listening.accept()
         pid_uid_gid = line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
-        if struct.unpack("3i", pid_uid_gid)[1] == os.getuid():  # anybody knows the name
+        if struct.unpack("3i", pid_uid_gid)[1] == os.getuid():  # other users may know the name
             self._lines[Connection(line.detach())] = KnownRank()  # none before it joins
 
     def _hear(self, line: Any) -> None:
@@ -172,10 +172,10 @@ class RankClient:
     def arrive(
         self, place: str, own: Any = None, *, last: bool = False, enters: bool = False
     ) -> Any:
-        """Returns what rank 0 brings to this barrier, when all have come there.
+        """Returns rank 0's value at this barrier, when all ranks have arrived.
 
-        A rank that `enters` the step may be stuck in it from then on. Raises MeasurementError where
-        not all come.
+        A rank that `enters` the step may be stuck in it from then on. Raises MeasurementError if a
+        rank is missing.
         """
         self.says("arrive", at=place, phase="", value=own, last=last, enters=enters)
         while not self.why:
@@ -195,7 +195,7 @@ class RankClient:
         self.stops(_PATIENCE if wait else 0)
 
     def stops(self, patience: float = 0.0) -> str:
-        """Why all are to stop, as far as that is heard within `patience` seconds; "" where not."""
+        """The reason why all ranks must stop, if it arrives within `patience` seconds; else ""."""
         if not self.why and self._line.poll(patience):
             self._heard()
         return self.why
@@ -216,8 +216,8 @@ def _connected(name: str, patience: float) -> Any:
         except OSError as error:
             if time.monotonic() > end:
                 raise MeasurementError(
-                    f"nobody answered at the socket @{name} within {patience:.0f} s "
-                    f"({error.strerror}): the process that holds the measurement together has "
-                    "ended, or has not come so far"
+                    f"no answer from the socket @{name} within {patience:.0f} s "
+                    f"({error.strerror}): the process that coordinates the ranks has ended, or "
+                    "has not started the measurement"
                 ) from error
         time.sleep(_TICK)

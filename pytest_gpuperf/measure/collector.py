@@ -1,4 +1,4 @@
-"""What collectors share: the work to measure, the plan, phases, and the Collector protocol."""
+"""The parts that collectors share: the work, the plan, phases, and the Collector protocol."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ class PhaseListener(Protocol):
     """Told when the step enters and leaves a phase or a component."""
 
     def enter(self, phase: str) -> None:
-        """It begins."""
+        """The phase begins."""
         ...
 
     def leave(self, phase: str) -> None:
-        """It ends, also when it raised."""
+        """The phase ends, also by an exception."""
         ...
 
 
 class Components:
-    """Carries the step's marks of components to whoever listens at the moment, if anyone does.
+    """Reports the step's marks of components to the current listener, if there is one.
 
-    A step marks its parts with `with components.mark("conv2d"): ...`. Without a listener this is
-    one attribute look-up. A component may be inside another, and occur any number of times.
+    A step marks its parts with `with components.mark("conv2d"): ...`. Without a listener, a mark
+    costs one attribute look-up. Components may be nested and may occur any number of times.
     """
 
     _what = "component"
@@ -79,9 +79,9 @@ class Components:
 
 
 class Phases(Components):
-    """The same of the step's phases: sequential, so that one inside another is an error.
+    """The marks of the step's phases. Phases are sequential.
 
-    Raises MeasurementError for it.
+    Raises MeasurementError for a phase inside another.
     """
 
     _what = "phase"
@@ -90,10 +90,10 @@ class Phases(Components):
         super().__init__()
         self._current: str | None = None
         self.entered: Callable[[str], object] | None = None
-        """Told of each, whoever listens besides."""
+        """Called with the name of each phase, independent of the listener."""
 
     def mark(self, name: str) -> AbstractContextManager[None]:
-        """The same, and who waits for this process knows how far it has come."""
+        """Marks a phase, and reports it to the process that waits for this one."""
         if self.entered is not None:
             self.entered(name)
         return super().mark(name)
@@ -127,24 +127,24 @@ class PhaseNames:
         self.names.append(phase)
 
     def leave(self, phase: str) -> None:
-        """Nothing to note."""
+        """Ignored: only the beginnings count."""
 
 
 class Progress:
-    """Told what a measurement is doing, between two executions of the step and never inside one.
+    """Receives the state of a measurement, between two executions of the step, never inside one.
 
-    This one keeps it to itself.
+    This class ignores it.
     """
 
     def begins(self, stage: str, place: str = "", left: int | None = None) -> None:
-        """One more execution begins, or whatever else the stage consists of.
+        """One more execution, or other unit of the stage, begins.
 
-        `stage` says what is done ("timing") and `place` where in it ("2 of 3"); `left` is how many
-        of about this length are still to come, this one included, None where nobody knows.
+        `stage` is the activity ("timing") and `place` the position in it ("2 of 3"). `left` is how
+        many units of this length remain, including this one; None if unknown.
         """
 
     def goes_on(self) -> None:
-        """It still does; called about every second by who waits for something else."""
+        """The same unit continues; called about every second while waiting."""
 
     def aside(self) -> AbstractContextManager[object]:
         """Entered by who waits for other processes: that is no time of the test's."""
@@ -152,13 +152,13 @@ class Progress:
 
 
 SILENT = Progress()
-"""For measurements that nobody watches."""
+"""The progress of measurements without a display."""
 
 
 def each(progress: Progress, stage: str, count: int, after: int | None = 0) -> Iterator[int]:
     """The numbers from 1 of `count` executions in a row, each announced as it begins.
 
-    `after` of about the same length follow in other stages; None where nobody knows how many.
+    `after` executions of this length follow in other stages; None if the number is unknown.
     """
     for number in range(1, count + 1):
         left = None if after is None else count - number + 1 + after
@@ -167,7 +167,7 @@ def each(progress: Progress, stage: str, count: int, after: int | None = 0) -> I
 
 
 def no_reset() -> None:
-    """For a step whose every repetition does the same work anyway."""
+    """The reset of a step that does the same work in every repetition anyway."""
 
 
 REPRODUCIBLE = 1e-3
@@ -193,7 +193,7 @@ class Work:
     """Told how far a collector has come."""
     components: Components = field(default_factory=Components)
     reproducible: float | None = REPRODUCIBLE
-    """How far the losses of two executions after `reset` may be apart, relative; None: any."""
+    """The largest relative difference between losses after `reset`; None: no limit."""
     barrier: Callable[[], object] = no_reset
     """Called right before every execution: returns when all ranks are there."""
     together: bool = False
@@ -206,7 +206,7 @@ class Work:
 
 
 Rounds = Mapping[str, Sequence[float]]
-"""What one process has counted of the whole step so far: by metric, a value per round."""
+"""The counts of the whole step in one process so far: by metric, one value per round."""
 
 
 def never(rounds: Rounds) -> bool:  # noqa: ARG001
@@ -216,10 +216,10 @@ def never(rounds: Rounds) -> bool:  # noqa: ARG001
 
 @dataclass(frozen=True)
 class Plan:
-    """How often to repeat the step.
+    """The number of executions of the step.
 
-    One process executes it once to warm up, and then once per pass of each round; once more per
-    pass for its phases, and once where kernels are instrumented. Traces come on top.
+    A process executes it once to warm up, then once per pass of each round. Phases take one more
+    per pass, and instrumented kernels one. Traces come on top.
     """
 
     metrics: tuple[Metric, ...]
@@ -229,8 +229,8 @@ class Plan:
     enough: Callable[[Rounds], bool] = never
     """Whether the rounds so far tell what this process has to tell: the judge knows."""
     repetitions: int | None = None
-    """Executions for the times alone. None: as many as a collector takes whose counting takes time
-    of the device; one whose counting does not takes the times of the executions that it counts."""
+    """Executions only for times. None: the collector's default if counting takes device time, else
+    the times of the counted executions."""
     warmup: int = 1
     """First executions, discarded: lazy loading, allocation, algorithm choice."""
     activity: tuple[Metric, ...] = ()
@@ -243,18 +243,18 @@ class Plan:
 
 @dataclass(frozen=True)
 class Collected:
-    """What a collector brings back from one `Work`."""
+    """The data that a collector returns for one `Work`."""
 
     samples: tuple[Sample, ...]
     unsupported: tuple[Unsupported, ...] = ()
     settings: dict[str, Scalar] | None = None
-    """How the collector measured: passes per round, cost in seconds, ..."""
+    """The collector's settings: passes per round, cost in seconds, ..."""
     window: Window | None = None
-    """What was counted of the paper's window, where that was the task."""
+    """The counts of the paper's window, if that was the task."""
     components: tuple[str, ...] = ()
-    """Which of the samples' phases are components."""
+    """The phases of the samples that are components."""
     collectives: tuple[Mapping[str, tuple[float, ...]], ...] = ()
-    """Of a step of several ranks, see `Peer`."""
+    """The collectives in a step of several ranks, see `Peer`."""
     launched: Mapping[str, str] = field(default_factory=dict)
     """See `Measurement`."""
 
@@ -264,7 +264,7 @@ class Collector(Protocol):
 
     name: str
     torch_device: str
-    """Where the step's tensors belong: "cuda" or "cpu"."""
+    """The device of the step's tensors: "cuda" or "cpu"."""
 
     def device(self) -> Device:
         """The device that is measured."""
@@ -284,7 +284,7 @@ class KernelCollector(Protocol):
     """A collector that can also count every kernel of a step by itself."""
 
     def kernels(self, work: Work, metrics: Sequence[Metric]) -> KernelTable:
-        """Runs the step for it. What could not be counted is said in the table's `mismatch`."""
+        """Runs the step for a kernel table; its `mismatch` says why counts are missing."""
         ...
 
 

@@ -26,13 +26,13 @@ Series = dict[tuple[str, str], list[float]]
 """(phase, metric name) -> one value per round or repetition."""
 
 REPETITIONS = 3
-"""Executions for the times alone, where those that are counted have none."""
+"""Executions only for times, if the counted ones have none."""
 MOST_COMPILED = 8
-"""Executions in which torch.compile compiles, in a row. It makes as many graphs of one function; in
-the next one it gives up, and the step runs without."""
+"""The most executions in a row in which torch.compile compiles. It makes this many graphs of one
+function; then it gives up, and the step runs without."""
 _LATE = 0.02
-"""The share of wall-clock time that is not the device's, from which on work may be on streams that
-nobody waits for."""
+"""The share of wall-clock time outside the device's time, above which work may be on streams that
+the timer does not wait for."""
 _IDLE_MS = 0.05
 """A device that is idle is waited for in some microseconds."""
 
@@ -43,7 +43,7 @@ class CudaTimer:
     late = False
     """Whether the last run ended later by the wall's clock than by the device's."""
     unjoined_ms = 0.0
-    """How long the device worked on in the last run, `apart`, when its current stream was done."""
+    """Time that the device still worked in the last run, `apart`, after its stream ended."""
 
     def synchronize(self) -> None:
         """Returns when the device has done all its work, in all streams."""
@@ -52,7 +52,7 @@ class CudaTimer:
         torch.cuda.synchronize()
 
     def synchronize_all(self) -> None:
-        """The same of every GPU that has tensors; any other need not have a context."""
+        """Waits for every GPU that has tensors; the others need not have a context."""
         import torch
 
         self.synchronize()
@@ -81,7 +81,7 @@ class CudaTimer:
         device, wall = float(start.elapsed_time(end)), 1e3 * (done - before)
         self.late = wall - device > _LATE * wall
         if apart:
-            torch.cuda.synchronize()  # what it takes where there is nothing to be waited for
+            torch.cuda.synchronize()  # its own cost without pending work
             idle = time.perf_counter() - done
             self.unjoined_ms = 1e3 * (done - joined - idle)
         return device, wall
@@ -96,7 +96,7 @@ class Stopwatch:
         """Seconds by the names that laps were given."""
 
     def lap(self, name: str = "") -> float:
-        """Seconds since the last lap; kept by this name, where it has one."""
+        """Seconds since the last lap; a `name` keeps them."""
         before, self._last = self._last, time.perf_counter()
         seconds = round(self._last - before, 3)
         if name:
@@ -119,10 +119,10 @@ def prepare(work: Work, timer: CudaTimer) -> None:
 
 
 class Executions:
-    """Whole executions of one step, each after a reset, in the order in which they happen.
+    """Whole executions of one step in order, each after a reset.
 
-    Each is timed, its peak of memory noted, and its loss looked at afterwards; the first ones are
-    discarded. The peak is the allocator's own count: reading it takes no time of the device.
+    Each is timed, with its memory peak and loss read afterwards; the first ones are discarded. The
+    peak is the allocator's own count: reading it takes no device time.
     """
 
     def __init__(self, work: Work, timer: CudaTimer, memory: CudaMemory) -> None:
@@ -131,7 +131,7 @@ class Executions:
         self.series: Series = {}
         """Times in ms, and peaks in bytes, of those that count."""
         self.phases: tuple[str, ...] = ()
-        """In the order in which they occur, repetitions included."""
+        """The phases in order of occurrence, with repetitions."""
         self.warm_ups = 0
         """Executions that were discarded."""
         self._compiling: dict[str, Scalar] = {}
@@ -186,16 +186,16 @@ class Executions:
                 self.series.setdefault((STEP, "peak_memory"), []).append(float(peak))
 
     def repeat(self, count: int | None) -> None:
-        """So many executions, for their times alone; REPETITIONS where nobody said how many."""
+        """Runs `count` executions for their times alone, by default REPETITIONS."""
         for _ in each(self.work.progress, "timing", count or REPETITIONS, after=None):
             self.prepare()
             self.execute()
 
     def end_with_all_streams(self) -> None:
-        """Has the step's times end when its kernels do, where its stream does not wait for all.
+        """Makes the step's times end with its kernels, if its stream does not wait for all of them.
 
-        Where that may be so, one more execution tells, and another one that it was no interruption
-        of the host's; not on ranks, which execute equally often.
+        If that is possible, one more execution decides, and another rules out an interruption of
+        the host. Ranks skip this, because they execute equally often.
         """
         beside = 0.0
         for _ in range(0 if self.work.together or not self.timer.late else 2):
@@ -218,15 +218,15 @@ class Executions:
         return round(count * self.wall_ms / 1e3, 3)
 
     def settings(self) -> dict[str, Scalar]:
-        """The step's loss, where it returns one, and how often it was compiled, where too often."""
+        """The step's loss, if it returns one, and its compilations, if they are too many."""
         return {**self._losses.settings(), **self._compiling}
 
 
 def warm_ups(work: Work, plan: Plan, said: dict[str, Scalar], after: int | None) -> Iterator[int]:
-    """The numbers from 1 of the executions that warm a step up: so many as planned, at least one.
+    """The numbers from 1 of the executions that warm a step up: as planned, at least one.
 
-    More follow while torch.compile compiles in them, as for a number that changes in the second
-    one; not on ranks, which execute equally often. `said` gets in how many it compiled, where these
+    More follow while torch.compile compiles in them, as for a number that changes in the second.
+    Ranks skip this, because they execute equally often. `said` gets how many it compiled, if these
     are too many. `after` is as in `each`.
     """
     planned = max(plan.warmup, 1)
@@ -249,7 +249,7 @@ def warm_ups(work: Work, plan: Plan, said: dict[str, Scalar], after: int | None)
 def garbage_kept() -> Iterator[None]:
     """Collects garbage once, and switches the automatic collection off inside the block.
 
-    What is collected within a measured step would be counted and timed.
+    A collection within a measured step would be counted and timed.
     """
     enabled = gc.isenabled()
     gc.collect()
@@ -264,9 +264,9 @@ def garbage_kept() -> Iterator[None]:
 class Losses:
     """The losses that the executions of one step returned, each after a reset.
 
-    A loss is a float, or a tensor of floats; of a tensor with several elements (a sampled volume)
-    the root of their mean square counts. A step that returns anything else has none. Reading it
-    waits for the device, so that it is done when an execution has been timed.
+    A loss is a float, or a tensor of floats; for several elements (a sampled volume) the root of
+    their mean square. Any other return value has no loss. Reading it waits for the device, so it is
+    read after an execution has been timed.
     """
 
     def __init__(self, work: Work) -> None:
@@ -276,11 +276,10 @@ class Losses:
         self._seen: list[float] = []
 
     def add(self, returned: object) -> None:
-        """Takes what one more execution returned.
+        """Takes the return value of one more execution.
 
-        Raises UnsoundStep for a coroutine or generator, whose work did not run, for a loss that is
-        NaN or infinite, and for one that is further from the first than is allowed, where the work
-        has a reset.
+        Raises UnsoundStep for a coroutine or generator, whose work did not run, and for a loss that
+        is NaN or infinite. With a reset it also raises for a loss too far from the first.
         """
         _check_executed(returned)
         loss = _number(returned)
@@ -288,9 +287,9 @@ class Losses:
             return
         if not math.isfinite(loss):
             raise UnsoundStep(
-                f"the loss is {loss}{self._reset}: a step that computes with it has counters that "
-                "mean nothing. Look at the input, the weights, and what overflows in half "
-                "precision; torch.autograd.set_detect_anomaly(True) names the operation"
+                f"the loss is {loss}{self._reset}: the counters of such a step mean "
+                "nothing. Check the input, the weights, and overflows in half precision; "
+                "torch.autograd.set_detect_anomaly(True) names the operation"
             )
         self._seen.append(loss)
         first = self._seen[0]
@@ -298,10 +297,10 @@ class Losses:
         if self._compared and apart > self._allowed:
             raise UnsoundStep(
                 f"two executions after reset gave the losses {_both(first, loss)}, "
-                f"{100 * apart:.2g} % apart where {100 * self._allowed:.2g} % are allowed: "
-                "counters of different work cannot be compared. Let reset put back all that the "
-                "step changes (weights, optimizer, random generators). If the step only rounds "
-                "differently every time, say how much: gpuperf.measure(..., reproducible=0.01), "
+                f"{100 * apart:.2g} % apart (allowed: {100 * self._allowed:.2g} %): "
+                "counters of different work cannot be compared. Let reset restore everything that "
+                "the step changes (weights, optimizer, random generators). If only rounding "
+                "differs between executions, allow it: gpuperf.measure(..., reproducible=0.01), "
                 "or reproducible=False to compare nothing"
             )
 
@@ -342,7 +341,7 @@ def _event() -> Any:
 
 
 def _number(returned: object) -> float | None:
-    """The loss as a number, also of a mapping as Hugging Face's models return; else None."""
+    """The loss as a number, also from a mapping as Hugging Face's models return; else None."""
     if isinstance(returned, Mapping):
         returned = returned.get("loss")
     if isinstance(returned, Real) and not isinstance(returned, Integral):
@@ -354,7 +353,7 @@ def _number(returned: object) -> float | None:
         return None
     if returned.numel() == 1:
         return float(returned.detach().item())
-    # No copy of it is made: a volume may be most of what the device has room for.
+    # Without a copy: a volume may fill most of the device memory.
     norm = torch.linalg.vector_norm(returned.detach())
     return float(norm) / math.sqrt(returned.numel())
 

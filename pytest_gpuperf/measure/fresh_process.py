@@ -1,8 +1,8 @@
-"""pytest in a fresh interpreter: started, waited for, ended, and what it measured brought back.
+"""pytest in a fresh interpreter: its start, its end, and the run it saved.
 
-The child gets a session of its own. So Ctrl-C reaches the parent alone, which then decides. Between
-the two stands a reaper: it ends with the parent, however that ends, and before it does, it ends the
-child and all that this has started, wherever that has gone.
+The child gets its own session, so Ctrl-C reaches only the parent, which then decides. Between the
+two runs a reaper. It ends with the parent, in any case, and before that ends the child and all its
+descendants, wherever they are.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from pytest_gpuperf.errors import UsageFailure
 
-if TYPE_CHECKING:  # a reaper, which needs none of it, is to be there at once
+if TYPE_CHECKING:  # a reaper must start fast and does not need it
     from pytest_gpuperf.model.measurement import Measurement
     from pytest_gpuperf.model.result import Run
 
@@ -43,10 +43,10 @@ TURN = "GPUPERF_TURN"
 """The environment variable of a process that waits for its turn: its socket, and its imports."""
 
 _IMPORTED_AHEAD = ("torch", "torch._dynamo", "torch._inductor.compile_fx", "triton")
-"""What takes seconds to import; torch itself imports some of it in the first step only."""
+"""Modules that take seconds to import; torch imports some of them only in the first step."""
 _QUOTED_LINES = 20
 _STACK = "Current thread "
-"""How faulthandler begins with the thread that got the signal, the main one."""
+"""The start of faulthandler's text on the thread that got the signal, the main one."""
 _PYTESTS = ("/_pytest/", "/pluggy/")
 """Frames that say nothing of a test, and all that follow."""
 _TICK = 1.0
@@ -54,7 +54,7 @@ _LEAST_DELAY, _MOST_DELAY = 0.0005, 0.05
 """Seconds between two looks at whether a process has ended; as Popen's own."""
 _POLL = 0.02
 _THREADS = 17
-"""Where `_status` has the number of a process's threads."""
+"""The position of the number of threads in `_status`."""
 _AT_ONCE = signal.SIGUSR1
 """Tells a reaper to end everything without a grace; to end it, SIGTERM."""
 _PARENT_DEATH_SIGNAL, _CHILD_SUBREAPER = 1, 36
@@ -70,7 +70,7 @@ _OF_ANOTHER_TEST = ("PYTEST_CURRENT_TEST", "PYTEST_XDIST_")
 
 @dataclass(frozen=True)
 class Start:
-    """What a pytest process is started with: for each field see `run_pytest`."""
+    """The arguments that start a pytest process: for each field see `run_pytest`."""
 
     arguments: Sequence[str]
     folder: Path
@@ -81,18 +81,18 @@ class Start:
 
 @dataclass(frozen=True)
 class Finished:
-    """What came of one pytest process."""
+    """The result of one pytest process."""
 
     run: Run | None
-    """What it measured and saved; None when nothing."""
+    """The run that it measured and saved; None if there is none."""
     code: int
     """pytest's exit code; negative when a signal of that number killed it, as subprocess has it."""
     output: str
     """stdout and stderr together, in the order in which they were written."""
     seconds: float
-    """How long it took, start-up included."""
+    """The duration, including start-up."""
     timed_out: bool = False
-    """Whether it was ended because the time limit had passed."""
+    """Whether the time limit ended it."""
 
     def measurement(self, test: str, name: str) -> Measurement | None:
         """The measurement of this name that the test made; None when it made none."""
@@ -104,10 +104,10 @@ class Finished:
         return "\n".join(self.output.splitlines()[-_QUOTED_LINES:])
 
     def standing(self) -> str:
-        """Where the test stood when the process was told to end, the innermost call first.
+        """The position of the test when the process was told to end, the innermost call first.
 
-        The end of the output where that did not say it: before the plugin was there, or where the
-        test handles SIGTERM itself.
+        It is the end of the output if no position was printed: before the plugin was loaded, or if
+        the test handles SIGTERM itself.
         """
         _, heading, stack = self.output.rpartition(_STACK)
         if not heading:
@@ -129,23 +129,23 @@ def run_pytest(
     """Runs `python -m pytest` with these arguments in `folder`, and waits for it.
 
     It judges nothing. `under` is a command that starts it, a profiler's. `environment` is added to
-    this process's own; variables that say which test or which xdist worker this process is are left
-    out. After `time_limit` seconds, and on any exception while waiting (Ctrl-C is one), the child
-    and all that descends from it are ended, by SIGTERM and after `GRACE` seconds by SIGKILL; a
-    second Ctrl-C cuts the grace short. So they are when this process ends, also by SIGKILL. What
-    the child left running when it ended by itself is ended too: it would be measured along with the
-    next process. `tick` is called with the seconds passed, at once and about every second.
+    this process's own, without variables that name this process's test or xdist worker. After
+    `time_limit` seconds, and on any exception while waiting (Ctrl-C is one), the child and all its
+    descendants are ended. They get SIGTERM, and SIGKILL after `GRACE` seconds; a second Ctrl-C cuts
+    the grace short. They also end with this process, even by SIGKILL. Processes that the child left
+    running are ended too, since the next measurement would include them. `tick` is called with the
+    seconds passed, at once and about every second.
 
-    Raises UsageFailure when `folder` is none, and BadFile for a run that was saved but is damaged.
+    Raises UsageFailure if `folder` is none, and BadFile for a run that was saved but is damaged.
     """
     with FreshProcess(Start(arguments, folder, environment or {}), under) as child:
         return child.finished(time_limit, tick)
 
 
 def run(command: Sequence[str], *, folder: Path) -> tuple[int, str]:
-    """The exit code of another command, and what it prints; it ends with this process, too.
+    """Runs another command: its exit code and output. The command ends with this process.
 
-    Raises UsageFailure where it cannot be started.
+    Raises UsageFailure if it cannot be started.
     """
     with tempfile.TemporaryFile() as output:
         process = _started(command, folder, _environment({}), output.fileno())
@@ -168,11 +168,11 @@ def run_in_turn(
 ) -> Generator[Finished, None, None]:
     """Runs pytest in several processes, which start together and run their tests in turn.
 
-    What a process imports takes longer than many a measurement, and needs no device: all of them
-    do it at once, with the modules `ahead` and what this process has imported of torch, and wait.
-    `begins` is called before the tests of each, with its number from 1 on, `tick` while anything is
-    waited for. The time limit, asked for when it begins to count, is that of each. `meanwhile` is
-    called once, when all have started. For the rest see `run_pytest`.
+    Imports take longer than many a measurement and need no device. So all processes import at once,
+    with the modules `ahead` and this process's imports of torch, and wait. `begins` is called
+    before the tests of each, with its number from 1 on; `tick` during every wait. Each has its own
+    time limit, read when it begins to count. `meanwhile` is called once, when all have started. For
+    the rest see `run_pytest`.
     """
     loaded = [name for name in _IMPORTED_AHEAD if name in sys.modules]
     modules = list(dict.fromkeys((*loaded, *ahead)))
@@ -193,14 +193,14 @@ class FreshProcess:
     def __init__(
         self, start: Start, under: Sequence[str] = (), ahead: Sequence[str] | None = None
     ) -> None:
-        """With `ahead`, modules, it imports them and waits for `finished` before it runs a test."""
+        """With `ahead`, it imports these modules and runs no test before `finished` is called."""
         self._kept = ExitStack()
         temporary = tempfile.TemporaryDirectory(prefix="gpuperf-", ignore_cleanup_errors=True)
         folder_of_its_own = Path(self._kept.enter_context(temporary))
         self._saved, self._said = folder_of_its_own / "run.json", folder_of_its_own / "output"
-        # Whoever started it tells GitHub, of all processes together.
+        # The starting process reports to GitHub for all processes together.
         flags = ("--gpuperf-no-judge", "--gpuperf-github=never", f"--gpuperf-run={self._saved}")
-        # Unbuffered, or what stdout says would come after all that stderr says.
+        # Unbuffered, or all of stdout would come after stderr.
         command = [*under, start.python, "-u", "-m", "pytest", *with_flags(start.arguments, flags)]
         added = dict(start.environment)
         self._late = False
@@ -210,7 +210,7 @@ class FreshProcess:
         if ahead is not None:
             added[TURN] = " ".join((str(theirs.fileno()), *ahead))
         self._begun = time.monotonic()
-        # A file in a pipe's place: a grandchild that keeps it open is not waited for.
+        # A file instead of a pipe, so a grandchild that keeps it open does not delay the end.
         output = self._kept.enter_context(self._said.open("wb"))
         try:
             with theirs:
@@ -233,7 +233,7 @@ class FreshProcess:
             self._kept.close()
 
     def ended(self) -> str:
-        """How it has ended, as a predicate; "" while it runs."""
+        """The end of the process as a predicate; "" while it runs."""
         code = _code(self._process)
         if code is None:
             return ""
@@ -242,9 +242,9 @@ class FreshProcess:
         return f"has ended with exit code {code}"
 
     def prepared(self, time_limit: float, tick: Callable[[float], None]) -> None:
-        """Returns when it waits for its turn, or has ended before.
+        """Returns when the process waits for its turn, or has ended before.
 
-        What is not there in time has no time left: others began with it, and waited as long.
+        A process that is late has no time left: the others began with it, and waited as long.
         """
         while (passed := time.monotonic() - self._begun) < time_limit:
             tick(passed)
@@ -278,9 +278,9 @@ class FreshProcess:
 
 
 def own_turn() -> Callable[[], None] | None:
-    """What returns when this process may run its tests; None where it need not wait.
+    """A function that returns when this process may run its tests; None if it need not wait.
 
-    Takes it out of the environment: processes that a test starts are not meant.
+    Removes the variable from the environment, so that a test's own processes do not see it.
     """
     text = os.environ.pop(TURN, None)
     if text is None:
@@ -293,7 +293,7 @@ def _await_turn(line: socket.socket, modules: Sequence[str]) -> None:
     """Imports what will be needed, says so, and returns when the turn has come."""
     with line:
         for name in modules:
-            # What cannot be imported ahead says so where it is needed.
+            # A failed import is reported later, when the module is needed.
             with suppress(Exception):
                 importlib.import_module(name)
         line.send(b".")
@@ -307,17 +307,17 @@ def with_flags(arguments: Sequence[str], flags: Sequence[str]) -> list[str]:
 
 
 def say_where_it_ends() -> None:
-    """Has SIGTERM, by which this process would be ended, first print where each thread stands.
+    """Makes SIGTERM, which would end this process, first print each thread's position.
 
-    By faulthandler: so also where a call into a library does not return. To where stderr leads now.
+    faulthandler does it, even inside a library call that hangs. It prints to the present stderr.
     """
     faulthandler.register(signal.SIGTERM, os.dup(2), all_threads=True, chain=True)
 
 
 def follow_parent() -> int | None:
-    """Has the kernel end this process when the one that started it ends, however that happens.
+    """Makes the kernel end this process when its parent ends for any reason.
 
-    Returns the pid of that process, or None when nobody of ours started this one.
+    Returns the parent's pid, or None if this package did not start the process.
     """
     text = os.environ.pop(PARENT, None)
     if text is None:
@@ -331,9 +331,9 @@ def follow_parent() -> int | None:
 
 
 def beside() -> set[int]:
-    """The reapers of processes that were started together with this one, by the same process.
+    """The reapers of processes that the same process started together with this one.
 
-    Those wait for their turn, and may hold memory of a device that their test modules allocated.
+    They wait for their turn, and may hold device memory that their test modules allocated.
     """
     own = [os.getpid(), *ancestors(os.getpid())]
     starter = next(filter(None, map(_starter, own)), 0)
@@ -343,7 +343,7 @@ def beside() -> set[int]:
 
 
 def _starter(pid: int) -> int:
-    """What PARENT said to this process, or 0: /proc keeps the environment that it began with."""
+    """The value of PARENT for this process, or 0: /proc keeps the environment at its start."""
     with suppress(OSError):
         for entry in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
             name, _, value = entry.partition(b"=")
@@ -372,7 +372,7 @@ def _started(
     if folder.is_dir() and not shutil.which(program):
         raise UsageFailure(f"{command[0]}: cannot be run (No such program)")
     package = Path(__file__).parents[2]
-    # Without the site's packages, for which it need not wait.
+    # Without site packages, so it starts faster.
     reaper = [sys.executable, "-I", "-S", "-c", _KEEPING, package, os.getpid(), GRACE, *command]
     try:
         return subprocess.Popen(
@@ -409,16 +409,16 @@ def _waited(
 
 
 def _code(child: subprocess.Popen[bytes]) -> int | None:
-    """How it has ended, as `Popen.poll` says it; None while it runs.
+    """The exit code as `Popen.poll` has it; None while it runs.
 
-    Popen's own methods hold a lock while they ask, and keep it where Ctrl-C comes at the wrong
-    moment: who waits by them after that waits for ever. To ask the kernel holds nothing.
+    Popen's own methods hold a lock while they ask. Ctrl-C at the wrong moment leaves it locked, and
+    later waits never return. Asking the kernel needs no lock.
     """
     if child.returncode is not None:
         return child.returncode
     try:
         ended = os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-    except ChildProcessError:  # somebody has asked before, and taken the answer along
+    except ChildProcessError:  # another caller has already taken the status
         return child.poll() or 0
     if ended is None:
         return None
@@ -438,7 +438,7 @@ def _ends(child: subprocess.Popen[bytes], seconds: float = math.inf) -> bool:
 
 
 def _end(reaper: subprocess.Popen[bytes]) -> None:
-    """Has a reaper end all that it keeps, and itself."""
+    """Makes a reaper end all its processes, and itself."""
     try:
         if _code(reaper) is None:
             reaper.send_signal(signal.SIGTERM)
@@ -450,11 +450,10 @@ def _end(reaper: subprocess.Popen[bytes]) -> None:
 
 
 def keep(parent: int, grace: float, command: list[str]) -> NoReturn:
-    """Runs the command in a session of its own, ends all that is left of it, and ends as it did.
+    """Runs the command in its own session, ends all that is left of it, and exits as it did.
 
-    The process that calls this is for nothing else. It is told to end by the end of `parent`, too,
-    and whatever loses its own parent below it becomes its child: so nothing escapes, neither into
-    another process group nor into another session.
+    The calling process does only this. The end of `parent` also ends it. Orphans below it become
+    its children, so nothing escapes, neither into another process group nor into another session.
     """
     signals = {signal.SIGCHLD, signal.SIGTERM, _AT_ONCE}
     others = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
@@ -482,7 +481,7 @@ def keep(parent: int, grace: float, command: list[str]) -> NoReturn:
     while _descendants():  # what is forked meanwhile is killed the next time
         _end_descendants(signal.SIGKILL, grace, ended)
     _reap(ended)
-    if child not in ended:  # it does not live, and nobody could wait for it a moment ago
+    if child not in ended:  # a zombie that could not be waited for a moment ago
         ended[child] = os.waitpid(child, 0)[1]
     _end_like(ended[child])
 
@@ -508,11 +507,11 @@ def _reap(ended: dict[int, int]) -> None:
 
 
 def _end_like(status: int) -> NoReturn:
-    """Ends this process as another one did, whose status the system has given."""
+    """Ends this process with another process's status, as the system reported it."""
     if os.WIFSIGNALED(status):
         import resource
 
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # of this one nobody needs a core
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # its core dump is useless
         number = os.WTERMSIG(status)
         if number != signal.SIGKILL:
             signal.signal(number, signal.SIG_DFL)
@@ -528,9 +527,9 @@ def _prctl(option: int, value: int) -> None:
 
 
 def _descendants() -> list[int]:
-    """The living processes that descend from this one.
+    """The living descendants of this process.
 
-    By /proc, as a signal would also find the dead that nobody has waited for.
+    It reads /proc, because a signal would also find dead processes not yet waited for.
     """
     parents: dict[int, int] = {}
     living: list[int] = []
@@ -538,7 +537,7 @@ def _descendants() -> list[int]:
         if fields := _status(file):
             pid = int(file.parent.name)
             parents[pid] = int(fields[1])
-            # Where the first thread has ended others may run, and nobody can wait for it yet.
+            # After the first thread ends, others may run; the process cannot be waited for yet.
             if fields[0] not in "ZX" or int(fields[_THREADS]) > 1:
                 living.append(pid)
 

@@ -1,8 +1,8 @@
 """An instrument: a collector on a guarded device, or a recorded run in its place.
 
-It guards the device (one measurement at a time, readings before and after), and makes of what the
-collector brings back measurements with their fingerprint. Here is also which of them a session
-gets: the device that was asked for, and the collector that counts on it.
+It guards the device (one measurement at a time, readings before and after), and makes measurements
+with a fingerprint from the collector's data. This module also chooses a session's instrument: the
+requested device, and the collector that counts on it.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ from pytest_gpuperf.model.settings import Settings
 from pytest_gpuperf.storage import data_files, files, run_files
 
 PROCESS = uuid.uuid4().hex[:12]
-"""This interpreter's id: measurements of one process are not independent of each other."""
+"""This interpreter's id: measurements of one process are not independent."""
 
 PATIENCE = 3600.0
 """Seconds that a measurement waits for others on its device: under Nsight Compute one of them may
@@ -68,19 +68,19 @@ _WALL_TIME = "wall_time"
 _MOMENT_S = 5.0
 """A reading of the canary takes 0.07 s on an H200, and a session has a hundred measurements."""
 _ATTEMPTS = 2
-"""On an unfit device, and where the canary moved meanwhile, it is measured again once: what
-disturbed may have passed."""
+"""Attempts on an unfit device, and if the canary moved meanwhile: the disturbance may have
+passed."""
 
 _ON_A_GPU = ("cupti", "ncu")
 _INSTEAD_OF_A_GPU = """and no NVIDIA GPU was found here. Without one you can
   measure portable counts:  --gpu-arch cpu (or leave the flag out)
   judge a recorded run:     --gpuperf-replay RUN
-`gpuperf doctor` says what was looked for."""
+`gpuperf doctor` lists what gpuperf looked for."""
 
 
 @dataclass(frozen=True)
 class Subject:
-    """What is measured, beside the step itself."""
+    """The subject of a measurement, without the step itself."""
 
     test: str
     name: str
@@ -91,10 +91,10 @@ class Subject:
     settings: Callable[[], Mapping[str, Scalar]] = dict
     """Asked once it was measured: what the test has to add to the measurement's settings."""
     tolerance: Mapping[str, str] = field(default_factory=dict)
-    """What its marker tolerates, by metric."""
+    """The tolerances of its marker, by metric."""
 
     def passed_over(self, device: Device) -> Measurement:
-        """A measurement of nothing, where a process was started for another one of the test."""
+        """An empty measurement, if the process was started for another one of the test."""
         return Measurement(
             test=self.test,
             name=self.name,
@@ -115,29 +115,29 @@ class Measurer(ABC):
     def measure(self, subject: Subject, work: Work, plan: Plan) -> tuple[Measurement, ...]:
         """The measurements of `subject`, one per process.
 
-        Raises UnsoundStep, CountersUnavailable and MeasurementError, and UsageFailure where a run
-        file has none of it.
+        Raises UnsoundStep, CountersUnavailable and MeasurementError, and UsageFailure if a run file
+        has no such measurement.
         """
 
     def with_kernels(self, measurement: Measurement, work: Work, plan: Plan) -> Measurement:  # noqa: ARG002
-        """The same with every kernel of the step by itself, where it can tell them apart.
+        """The measurement with every kernel of the step, if the instrument can separate them.
 
         Raises what `measure` does.
         """
         return measurement
 
     def with_window(self, measurement: Measurement, work: Work) -> Measurement:  # noqa: ARG002
-        """The same with the paper's window, where it is counted. Raises MeasurementError."""
+        """The measurement with the paper's window, if it is counted. Raises MeasurementError."""
         return measurement
 
 
 class Instrument(Measurer):
-    """Where a session's measurements come from: a device, one of several ranks, or a run file."""
+    """The source of a session's measurements: a device, one of several ranks, or a run file."""
 
     device: Device
     """The device that is measured."""
     torch_device: str
-    """Where the step's tensors belong: "cuda" or "cpu"."""
+    """The device of the step's tensors: "cuda" or "cpu"."""
 
     def begin(self) -> None:
         """A test begins: for what counts from there on. Raises CountersUnavailable."""
@@ -146,12 +146,11 @@ class Instrument(Measurer):
 class DeviceInstrument(Instrument):
     """Measures with a collector.
 
-    `parent` is the process that waits for this one, and may hold the device too. Not `guarded` is a
-    process that only works for another, which guards the device meanwhile. With `has_canary`, a
-    GPU's canary is read wherever its guard reads it: not by who works for another under a profiler.
-    The folder of the `baselines` is no part of the code's revision. `siblings` are the other
-    workers of a session, and `gpus` the UUIDs of those that the test holds which runs. `windows`
-    run a test again, which the paper's window takes.
+    `parent` is the process that waits for this one, and may hold the device too. A process that is
+    not `guarded` works for another, which guards the device. With `has_canary`, a GPU's canary is
+    read with each reading of its guard, but not under a profiler. The folder of the `baselines` is
+    not part of the code's revision. `siblings` are the other workers of a session, and `gpus` the
+    UUIDs that the running test holds. `windows` run a test again for the paper's window.
     """
 
     def __init__(
@@ -185,8 +184,8 @@ class DeviceInstrument(Instrument):
     def measure(self, subject: Subject, work: Work, plan: Plan) -> tuple[Measurement, ...]:
         """The measurement of `subject`.
 
-        Raises what the collector raises, MeasurementError for what it brings and nobody can judge,
-        and UnsoundStep where memory runs out, or torch's profiler records.
+        Raises what the collector raises, MeasurementError for data that cannot be judged, and
+        UnsoundStep if memory runs out or torch's profiler records.
         """
         _check_unprofiled()
         begun = files.utc_now()
@@ -232,9 +231,9 @@ class DeviceInstrument(Instrument):
         return (measurement,)
 
     def with_kernels(self, measurement: Measurement, work: Work, plan: Plan) -> Measurement:
-        """The same with every kernel of the step by itself, and the seconds that this took.
+        """The measurement with every kernel of the step, and the seconds that this took.
 
-        Unchanged where nothing here can tell kernels apart.
+        Unchanged if the collector cannot separate kernels.
         """
         if not isinstance(self._collector, KernelCollector):
             return measurement
@@ -243,14 +242,14 @@ class DeviceInstrument(Instrument):
             kernels = self._collector.kernels(work, plan.metrics)
             took = {"kernels_s": watch.lap()}
         for where, problem in data_files.problems(kernels):
-            brought = f"the collector {self._collector.name} brought {where}"
+            brought = f"the collector {self._collector.name} returned {where}"
             raise MeasurementError(f"{brought} of the kernel table: {problem}. Measure again")
         return replace(measurement, kernels=kernels, fingerprint=_added(measurement, took))
 
     def with_window(self, measurement: Measurement, work: Work) -> Measurement:
-        """The same with the paper's window, which a fresh process counts itself.
+        """The measurement with the paper's window, which a fresh process counts itself.
 
-        Raises MeasurementError where that process fails.
+        Raises MeasurementError if that process fails.
         """
         if self._windows is None:
             return measurement
@@ -270,7 +269,7 @@ class DeviceInstrument(Instrument):
             self._collector.begin()
 
     def _collected(self, work: Work, plan: Plan) -> tuple[Collected, Conditions | None]:
-        """What the collector brings, and the state of a GPU around it."""
+        """The data of the collector, and the state of a GPU before and after."""
         if self.device.arch == architectures.CPU or not self._guarded:
             with memory.suffices():
                 return self._collector.collect(work, plan), None
@@ -288,9 +287,9 @@ class DeviceInstrument(Instrument):
         return collected, conditions
 
     def _reading(self, *, anew: bool = True) -> Reading:
-        """The state of the GPU, and then its canary, which would show in clocks and power.
+        """The state of the GPU, and then its canary, which would affect clocks and power.
 
-        Not `anew`, what it read a moment ago, after the measurement before, is good enough.
+        Unless `anew`, a canary read a moment ago, after the previous measurement, is used.
         """
         state = guard.read(parent=self._parent, siblings=self._siblings)
         if not self._has_canary:
@@ -308,9 +307,9 @@ class DeviceInstrument(Instrument):
 
     @contextmanager
     def _alone(self, progress: Progress) -> Iterator[None]:
-        """Holds the device: two measurements at once on one GPU would measure each other.
+        """Holds the device, because two measurements at once on one GPU would disturb each other.
 
-        With it all others of the test's, in the order in which everybody does so.
+        It also holds the test's other GPUs, in an order that all processes share.
         """
         with ExitStack() as held:
             try:
@@ -385,7 +384,7 @@ class RecordedRun(Instrument):
         self.device = self._measurements[0].fingerprint.device
 
     def measure(self, subject: Subject, *_: object) -> tuple[Measurement, ...]:
-        """The measurements of `subject`, one per process. Raises UsageFailure where there are none.
+        """The measurements of `subject`, one per process. Raises UsageFailure if there are none.
 
         The step is not run.
         """
@@ -409,13 +408,13 @@ def _check(collected: Collected, collector: str) -> None:
     """Raises MeasurementError for what cannot be judged or kept; a hook may bring any collector."""
     for where, problem in _problems(collected):
         raise MeasurementError(
-            f"the collector {collector} brought {where}: {problem}. Nothing can be judged by that; "
-            "see `gpuperf doctor`, and measure again"
+            f"the collector {collector} returned {where}: {problem}. gpuperf cannot judge these "
+            "values. Run `gpuperf doctor`, and measure again"
         )
 
 
 def _problems(collected: Collected) -> Iterator[files.Problem]:
-    """What a run file with these samples would be refused for."""
+    """The problems for which a run file with these samples would be refused."""
     for index, sample in enumerate(collected.samples):
         if not all(map(math.isfinite, sample.values)):
             series = f"{sample.metric} of {sample.phase}"
@@ -448,12 +447,12 @@ def instrument_for(
     siblings: guard.Siblings | None = None,
     gpus: Callable[[], Sequence[str]] = tuple,
 ) -> Instrument:
-    """What measures in this process: a recorded run, or a collector on a device.
+    """The instrument of this process: a recorded run, or a collector on a device.
 
-    `replicas` run a test again in a fresh process, and `task` is what this process does as such;
-    `offered` is a collector that a hook brought, beside which no canary is read; `parent` the pid
-    of a process that waits for this one and may hold the device too; `siblings` and `gpus` are
-    those of DeviceInstrument. Raises UsageFailure, see `collector_for`.
+    `replicas` run a test again in a fresh process, and `task` is this process's task as one.
+    `offered` is a collector from a hook, which has no canary. `parent` is the pid of a process that
+    waits for this one and may hold the device too; `siblings` and `gpus` are those of
+    DeviceInstrument. Raises UsageFailure, see `collector_for`.
     """
     if settings.arch != "auto":
         architectures.validate(settings.arch)
@@ -503,7 +502,7 @@ def collector_for(
             f"--gpuperf-collector {settings.collector} reads a GPU's counters, and --gpu-arch cpu "
             "asks for counts without one: leave one of them out"
         )
-    # A GPU in the machine does not keep anybody from asking for the portable counts.
+    # Portable counts can also be requested on a machine with a GPU.
     on_cpu = settings.arch == architectures.CPU or settings.collector == "cpu"
     gpu = None if on_cpu else nvml.detect_device()
     if gpu is None:
@@ -518,9 +517,9 @@ def collector_for(
         address = "" if on_cpu else nvml.silent_gpu()
         if address:
             raise UsageFailure(
-                f"there is an NVIDIA GPU in this machine (PCI {address}) and no driver that speaks "
-                "of it: `nvidia-smi` says what is wrong. To measure portable counts without it: "
-                "--gpu-arch cpu"
+                f"there is an NVIDIA GPU in this machine (PCI {address}) but no driver that "
+                "reports it: `nvidia-smi` shows the problem. To measure portable counts "
+                "without it: --gpu-arch cpu"
             )
         from pytest_gpuperf.measure.cpu.cpu_collector import CpuCollector
 
@@ -547,7 +546,7 @@ def check_architecture(wanted: str, device: Device, replay: Path | None = None) 
             "leave the flag out"
         )
     raise UsageFailure(
-        f"{asked} this device is {named}. Numbers of one architecture say nothing about another. "
+        f"{asked} this device is {named}. Numbers of two architectures cannot be compared. "
         f"Use --gpu-arch {device.arch} (or auto) here, or judge a run recorded on {wanted} with "
         "--gpuperf-replay RUN"
     )

@@ -9,7 +9,7 @@ from enum import Enum
 from typing import Any
 
 RankState = Enum("RankState", "ABSENT IDLE WAITING INSIDE FAILED LEFT GONE")
-"""What a rank does, as far as it has said. The others do not wait for one that is idle."""
+"""The reported state of a rank. The others do not wait for an idle rank."""
 ABSENT, IDLE, WAITING, INSIDE, FAILED, LEFT, GONE = RankState
 _LIVE = (IDLE, WAITING, INSIDE)
 _TRANSITIONS: dict[str, dict[RankState, RankState]] = {
@@ -33,7 +33,7 @@ _APART = (
 
 @dataclass
 class KnownRank:
-    """What one rank has said: where it came to last, what it brought there, and why it failed."""
+    """The last report of one rank: its position, its value there, and the reason if it failed."""
 
     state: RankState = ABSENT
     pid: int = 0
@@ -50,7 +50,7 @@ class KnownRank:
         vars(self).update(fields)
 
     def doing(self) -> str:
-        """What it did last, as a phrase."""
+        """The rank's last activity, as a phrase."""
         if not self.at:
             return "it had not begun to measure"
         waits = "waiting for the others before" if self.state is WAITING else "last in"
@@ -88,9 +88,9 @@ class RankGroup:
         return {(rank.state, rank.at) for rank in self.ranks} == {(WAITING, self.ranks[0].at)}
 
     def problem(self) -> str:
-        """Why all have to stop, with what each rank did last; "" where all is well.
+        """The reason why all must stop, with each rank's last activity; "" if all is well.
 
-        A rank that has ended goes before those that complain of it.
+        A rank that has ended is named before ranks that complain of it.
         """
         for state in (ABSENT, GONE, FAILED, LEFT):
             for number, rank in enumerate(self.ranks):
@@ -106,12 +106,12 @@ class RankGroup:
         return self._told(fault, late) if self.hang else ""
 
     def _fault(self, number: int) -> str:
-        """What this rank has done to the others."""
+        """The fault by which this rank stops the others; "" if there is none."""
         rank, how = self.ranks[number], self._ended(number)
         if rank.state is FAILED:
             return f"failed: {rank.why}"
         if rank.state is LEFT:
-            # Others in the step may wait there for the one that has left.
+            # Others may wait inside the step for the rank that has left.
             stuck = self._waited(INSIDE) and time.monotonic() > self._moved + _GRACE
             return "has ended its test without measuring" if stuck or self._waited() else ""
         return how or ("has ended" if rank.state is GONE else "")

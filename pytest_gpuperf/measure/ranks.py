@@ -1,8 +1,8 @@
 """Steps over ranks: each measures its own part, behind a barrier before each execution.
 
-A collective returns when every rank takes part, so all must execute the step equally often: rank 0
-decides for all of them where it is a question, and the barrier names what each is about to do. Each
-rank has a collector of its own; what they bring is joined where the measurement is judged.
+A collective returns when every rank takes part, so all must execute the step equally often. Rank 0
+makes open decisions for all, and the barrier names each rank's next action. Each rank has its own
+collector; the data are joined where the measurement is judged.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ whether that session judges."""
 _ENDING = 3.0
 """Seconds that a rank that has failed gets to say why."""
 _OURS = f"{os.sep}pytest_gpuperf{os.sep}"
-"""Of calls those that say nothing of the step."""
+"""Paths of frames that belong to this package and say nothing about the step."""
 _REQUIRED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
@@ -77,9 +77,9 @@ class Rank:
 
 
 def own_rank(environment: Mapping[str, str] | None = None) -> Rank | None:
-    """What rank this process is; None where it is none of several.
+    """The rank of this process; None if there is only one process.
 
-    Raises UsageFailure for ranks on several hosts: their meeting is on one.
+    Raises UsageFailure for ranks on several hosts, since the barrier is on one.
     """
     given = os.environ if environment is None else environment
     if any(name not in given for name in _REQUIRED):
@@ -109,10 +109,10 @@ def own_rank(environment: Mapping[str, str] | None = None) -> Rank | None:
 def take_gpu(
     rank: Rank, gpus: Sequence[str], environment: MutableMapping[str, str]
 ) -> tuple[str, ...]:
-    """Makes the rank's GPU the only one that it sees, before CUDA is asked; returns all ranks'.
+    """Makes one GPU the only visible GPU of the rank, before CUDA starts; returns all ranks' GPUs.
 
-    LOCAL_RANK is 0 then, so that who chooses by it chooses this one. Where there are not as many
-    `gpus` (UUIDs) as ranks, whoever started the ranks has given them theirs: nothing is changed.
+    LOCAL_RANK becomes 0, so code that chooses by it gets this GPU. With fewer `gpus` (UUIDs) than
+    ranks, the launcher has already assigned GPUs: nothing is changed.
     """
     if len(gpus) < rank.count:
         return ()
@@ -122,16 +122,16 @@ def take_gpu(
 
 
 class OtherRanks:
-    """The ranks that this one executes with, from the session's start to its end.
+    """The ranks that execute together with this one, for the whole session.
 
-    `tell` gets why the process ends, where it cannot be got out of a step that hangs. Raises
-    UsageFailure where the leading rank is not there.
+    `tell` gets the reason when the process ends because a step hangs. Raises UsageFailure if the
+    leading rank is missing.
     """
 
     def __init__(self, rank: Rank, time_limit: float, tell: Callable[[str], object]) -> None:
         self.rank = rank
         self.owed: Progress | None = None
-        """That of a measurement whose verdict is to come, which all ranks wait for."""
+        """The progress of a measurement whose verdict is pending; all ranks wait for it."""
         self.held = (
             Rendezvous(rank.rendezvous, rank.count, time_limit, tell=tell) if rank.leads else None
         )
@@ -142,9 +142,9 @@ class OtherRanks:
 
     @contextmanager
     def entering(self, name: str, test: str) -> Iterator[None]:
-        """While the step of this measurement is made, where ranks may wait for each other.
+        """The block that makes this measurement's step, where ranks may wait for each other.
 
-        Raises UnsoundStep where they do not come there.
+        Raises UnsoundStep if a rank does not arrive.
         """
         if self.rank.launched:  # the session that has started it looks after it
             yield
@@ -156,10 +156,10 @@ class OtherRanks:
         try:
             yield
         finally:
-            self.client.says("rest")  # it may skip here, and measure nothing any more
+            self.client.says("rest")  # this rank may skip, and measure nothing more
 
     def verdict(self, outcome: str) -> str:
-        """How the test of the measurement ends where that is judged, on every rank."""
+        """The outcome of the measurement's test from the judging rank, on every rank."""
         progress, self.owed = self.owed, None
         if progress is None:
             return outcome
@@ -170,7 +170,7 @@ class OtherRanks:
 
     @property
     def stopped(self) -> bool:
-        """Whether they have stopped for one of them: no test after that one can be measured."""
+        """Whether the ranks have stopped because of one: no later test can be measured."""
         # ENDED: the session of the leading one is over
         return not self.rank.launched and self.client.stops() not in ("", ENDED)
 
@@ -182,10 +182,10 @@ class OtherRanks:
 
 
 class RankInstrument(Instrument):
-    """Measures on this rank what all execute.
+    """Measures this rank's part of a common step.
 
-    On the leading rank the measurement is that of all of them, on the others their own. Raises
-    UsageFailure for a collector that replays, and for a window, which is of one process.
+    On the leading rank the result covers all ranks, on the others only their own. Raises
+    UsageFailure for a collector that replays, and for a window, which covers one process.
     """
 
     def __init__(
@@ -211,8 +211,8 @@ class RankInstrument(Instrument):
     def measure(self, subject: Subject, work: Work, plan: Plan) -> tuple[Measurement, ...]:
         """The measurement of `subject`.
 
-        Raises UnsoundStep where a rank fails, ends, hangs, or does something else than the others:
-        the same on all of them, but for the exception of the step on that rank itself.
+        Raises UnsoundStep if a rank fails, ends, hangs, or differs from the others. The error is
+        the same on all ranks, but for the step's exception on that rank itself.
         """
         rank, client, shown = self.others.rank, self.others.client, work.progress
         if rank.only not in ("", subject.name):
@@ -246,7 +246,7 @@ class RankInstrument(Instrument):
         return (joined(read(held.brought())) if held is not None else measured,)
 
     def with_kernels(self, measurement: Measurement, work: Work, plan: Plan) -> Measurement:
-        """The same with the kernels of every rank, on the leading one. Raises as `measure`."""
+        """The measurement with all ranks' kernels, on the leading rank. Raises as `measure`."""
         fresh = self.launcher if self.others.held is not None else None
         return measurement if fresh is None else fresh.with_kernels(measurement, work, plan)
 
@@ -254,10 +254,9 @@ class RankInstrument(Instrument):
 class RankLauncher(Measurer):
     """Starts the ranks of one measurement, each a fresh process of this session's test.
 
-    `gpus` are those that the ranks get, one each; where there are none, each sees what this process
-    sees. With `kernels` they look at these, too. Where torchrun has started ranks, it starts as
-    many again in the place of `Replicas`, and `waits` tells those of the session that they have to
-    wait.
+    `gpus` are the GPUs of the ranks, one each; without any, each rank sees this process's GPUs.
+    With `kernels` the ranks collect kernels too. If torchrun has started ranks, it starts as many
+    again in the place of `Replicas`, and `waits` tells the session's ranks to wait.
     """
 
     def __init__(
@@ -285,7 +284,7 @@ class RankLauncher(Measurer):
         return (self._measured(*asked, kernels=self._kernels),)
 
     def with_kernels(self, measurement: Measurement, work: Work, _: Plan) -> Measurement:
-        """The same with the kernels of every rank, of fresh ones where these did not look."""
+        """The measurement with the kernels of every rank, from fresh ranks if these have none."""
         if measurement.kernels is not None:
             return measurement
         work.progress.begins(f"kernels of {self._count} ranks in fresh processes")
@@ -320,7 +319,7 @@ class RankLauncher(Measurer):
             "LOCAL_WORLD_SIZE": str(self._count),
             "MASTER_ADDR": "127.0.0.1",
             "MASTER_PORT": str(_free_port()),
-            # What torchrun has started may be asked to start others, which have no agent.
+            # A process of torchrun may start more ranks, which have no agent.
             "TORCHELASTIC_USE_AGENT_STORE": "False",
             "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),  # as torchrun does
             VARIABLE: json.dumps(told),
@@ -358,7 +357,7 @@ class RankLauncher(Measurer):
 
 
 def _written(processes: Sequence[FreshProcess], known: RankGroup) -> str:
-    """The last that ranks at fault wrote; of those that hang where they stood when told to end."""
+    """The last output of ranks at fault; for hanging ranks, their position when told to end."""
     said = []
     for number in known.at_fault:
         finished = processes[number].finished(0.0 if known.hang else _ENDING)
@@ -372,7 +371,7 @@ def _written(processes: Sequence[FreshProcess], known: RankGroup) -> str:
 
 
 def _free_port() -> int:
-    """A port that nobody has at this moment; torch's process group may use it, or none."""
+    """A port that is free at this moment, for torch's process group."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -394,13 +393,13 @@ class _Announced(Progress):
         self._shown.begins(stage, place, left)
 
     def goes_on(self) -> None:
-        """It still does. Where it waits for its device too long, it is taken for one that hangs:
-        another rank may have the same one.
+        """The rank continues. A long wait for its device counts as hanging: another rank may have
+        the same device.
         """
         self._shown.goes_on()
 
     def aside(self) -> AbstractContextManager[object]:
-        """That is no time of the test's."""
+        """The time inside does not count as the test's."""
         return self._shown.aside()
 
     def arrive(self) -> None:
@@ -414,11 +413,11 @@ def read(said: Sequence[str]) -> list[Measurement]:
 
 
 def joined(ranks: Sequence[Measurement]) -> Measurement:
-    """The measurement of the step as a whole, of those of all ranks in their order.
+    """The measurement of the step as a whole, from those of all ranks in order.
 
-    Of each metric what is worst of any rank in the same execution: a step has the time of its
-    slowest rank, and a rank that does more is not averaged away. What hardware counts of the whole
-    step depends on how long a rank has waited inside collectives: it is kept rank by rank only.
+    Each metric has the worst value of any rank in the same execution. A step takes the time of its
+    slowest rank, and extra work on one rank is not averaged away. Hardware counts depend on the
+    waits inside collectives, so they are kept by rank only.
     """
     first = ranks[0]
     waits = peer_waits([peer for one in ranks for peer in one.peers])
@@ -449,8 +448,8 @@ def joined(ranks: Sequence[Measurement]) -> Measurement:
 def joined_tables(tables: Sequence[KernelTable]) -> KernelTable:
     """Rank 0's table with those of its peers.
 
-    A collective takes its own time on the rank that comes last: what it took longer on another,
-    that one has waited.
+    A collective takes its own time on the last rank to arrive. Additional time on another rank is
+    that rank's wait.
     """
     collectives = [
         [(name, one.duration) for one in t.launches if is_collective(name := t.names[one.name])]
@@ -480,9 +479,9 @@ def _waits(waits: Sequence[Sequence[float]], number: int) -> tuple[Sample, ...]:
 def peer_waits(peers: Sequence[Peer]) -> list[list[float]]:
     """Nanoseconds that each rank waited for the others inside collectives, per traced execution.
 
-    A collective ends everywhere at about the same time, and takes its own time on the rank that
-    comes last: what it took longer on another, that one has waited. So no clocks are compared.
-    Empty where the ranks' collectives are not the same ones.
+    A collective ends everywhere at about the same time, and takes its own time on the last rank to
+    arrive. Additional time on another rank is that rank's wait, so no clocks are compared. Empty if
+    the ranks' collectives differ.
     """
     traced = [peer.collectives for peer in peers]
     if not all(traced) or len({len(traces) for traces in traced}) != 1:

@@ -1,9 +1,9 @@
 """One test of the session again, alone in a fresh process: a replica, or one with a task.
 
-One slow process says nothing: its memory layout, its clocks and its luck are its own. So the judge
-asks for more of them. And some numbers cannot be had where the test runs: a profiler has to be
-there before the process is (ncu), or the count begins with the process (the paper's window). Both
-are the session's own command line, in the same folder, reduced to the one test.
+One slow process proves nothing, since memory layout and clocks vary by process. So the judge asks
+for more of them. Some numbers need a special process: a profiler must start before it (ncu), or the
+count begins with it (the paper's window). Both use the session's own command line, in the same
+folder, reduced to the one test.
 """
 
 from __future__ import annotations
@@ -58,18 +58,18 @@ _WRITING = {
     **dict.fromkeys(("--benchmark-autosave", "--benchmark-save-data", "--store-durations"), 0),
     # ours
     **dict.fromkeys(("--gpuperf-report", "--gpuperf-run"), 1),
-    # What would leave out the test, or wait for somebody: pytest-testmon, -picked, -xdist, pytest
+    # Flags that would skip the test, or wait for input: pytest-testmon, -picked, -xdist, pytest
     **dict.fromkeys(("--lfnf", "--last-failed-no-failures"), 1),
     **dict.fromkeys(("-f", "--looponfail"), 0),
     **dict.fromkeys(("--testmon", "--testmon-forceselect", "--picked", "--pdb", "--trace"), 0),
 }
-"""Flags that a fresh process must not have, and how many values follow each. What they write is the
-session's, of all tests; two processes that write one file leave neither's."""
+"""Flags that a fresh process must not have, and how many values follow each. Their files belong to
+the session; two processes that write one file damage it."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """What a fresh process is to do."""
+    """The task of a fresh process."""
 
     test: str
     """The node id of the only test that it runs."""
@@ -84,9 +84,9 @@ class Task:
 
 
 def own_task() -> Task | None:
-    """What this process was started for; None in an ordinary session.
+    """The task of this process; None in an ordinary session.
 
-    Takes it out of the environment: processes that a test starts are not meant.
+    Removes the variable from the environment, so that a test's own processes do not see it.
     """
     text = os.environ.pop(VARIABLE, None)
     if text is None:
@@ -96,25 +96,25 @@ def own_task() -> Task | None:
 
 @dataclass(frozen=True)
 class Invocation:
-    """How a session was started, as far as its fresh processes have to know."""
+    """The start of a session, as far as its fresh processes need it."""
 
     arguments: tuple[str, ...]
     folder: Path
     """The working directory that the arguments are relative to."""
     addopts: tuple[str, ...] = ()
-    """What the ini file puts before the arguments."""
+    """The arguments that the ini file puts first."""
     written: tuple[str, ...] = ()
     """Settings of the ini file by which this session writes somewhere: cache_dir, log_file."""
     distributed: bool = False
     """pytest-xdist is there, of which a replica must not start workers of its own."""
     seed: int | None = None
-    """pytest-randomly's, which every session draws anew: the step is to see the same numbers."""
+    """The seed of pytest-randomly, which each session redraws: the step needs the same numbers."""
 
     def apart(self, folder: Path) -> tuple[list[str], dict[str, str]]:
-        """Arguments of a process that writes to `folder` alone, and what its environment adds.
+        """Arguments of a process that writes only to `folder`, and additions to its environment.
 
-        pytest lets the last of several values win. What failed last is the session's, and so are
-        its reports.
+        pytest lets the last of several values win. The last failures and the reports belong to the
+        session.
         """
         flags = [flag for name in self.written for flag in ("-o", f"{name}={folder / name}")]
         environment = {}
@@ -149,10 +149,10 @@ def unwritten(arguments: Sequence[str]) -> list[str]:
 
 
 class Replicas:
-    """Fresh processes of single tests, for a session that was started like this.
+    """Fresh processes of single tests, started like this session.
 
-    `time_limit` are the seconds that one process may take, and `added` is what the environment of a
-    process has beside the session's own, asked when it starts.
+    `time_limit` are the seconds that one process may take. `added` gives additions to a process's
+    environment, asked when it starts.
     """
 
     def __init__(
@@ -175,11 +175,11 @@ class Replicas:
         count: int,
         meanwhile: Callable[[], object] | None = None,
     ) -> tuple[Measurement, ...]:
-        """`count` measurements `name` of the test with this node id, each of a fresh process.
+        """`count` measurements `name` of the test with this node id, each from a fresh process.
 
-        What earlier calls measured is used again. `meanwhile` is called while the processes start,
-        which then have no need of the device. Raises MeasurementError when a process fails,
-        measures nothing, or takes longer than the time limit; what was measured before is kept.
+        Measurements of earlier calls are used again. `meanwhile` is called while the processes
+        start and do not need the device. Raises MeasurementError if a process fails, measures
+        nothing, or exceeds the time limit; earlier measurements are kept.
         """
         known = self._measured.setdefault(test, [])
         missing = count - len(known)
@@ -188,8 +188,8 @@ class Replicas:
         named = tuple(m for process in known[:count] for m in process if m.name == name)
         if len(named) < count:
             raise MeasurementError(
-                f'a fresh process of {test} did not measure "{name}": a test that measures '
-                "something else every time cannot be repeated"
+                f'a fresh process of {test} did not measure "{name}": a test cannot be '
+                "repeated if its measurements change between processes"
             )
         return named
 
@@ -200,12 +200,12 @@ class Replicas:
         under: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
     ) -> Finished:
-        """Has a fresh process, started by the command `under` (a profiler's), do this task.
+        """Makes a fresh process, started by the command `under` (a profiler's), do this task.
 
-        See `run_pytest`. Raises MeasurementError when it takes longer than the time limit.
+        See `run_pytest`. Raises MeasurementError if it exceeds the time limit.
         """
         profiler = Path(under[0]).name if under else ""
-        # Only what counts by itself is sent without a profiler: the paper's window.
+        # Only the paper's window, which counts itself, needs no profiler.
         self.progress.begins(f"{profiler or 'the paper window'} in a fresh process")
         _release_memory()
         with self._apart(task, {**self._added(), **(environment or {})}) as start:
@@ -221,7 +221,7 @@ class Replicas:
 
     @contextmanager
     def _apart(self, task: Task, added: Mapping[str, str]) -> Iterator[Start]:
-        """What a process with this task is started with, which writes to a folder of its own."""
+        """The start of a process with this task, which writes to its own folder."""
         with self.progress.aside(), tempfile.TemporaryDirectory(prefix="gpuperf-") as folder:
             arguments, apart = self._invocation.apart(Path(folder))
             environment = {**apart, VARIABLE: json.dumps(asdict(task)), **added}
@@ -288,7 +288,7 @@ class Replicas:
                 f"a fresh process of {task.test}{profiler} was stopped after "
                 f"{finished.seconds:.0f} s, the time limit: --gpuperf-time-limit SECONDS allows "
                 "more"
-                + (f". The last of it (of calls, the innermost first):\n{where}" if where else "")
+                + (f". Its last output (calls: the innermost first):\n{where}" if where else "")
             )
         return finished
 
@@ -301,9 +301,9 @@ def _release_memory() -> None:
 
 
 class TaskRunner:
-    """In a collector's place: runs the step as the task says, and brings back nothing.
+    """A replacement for a collector: runs the step as the task says, and returns no data.
 
-    What was counted is in the hands of who started this process.
+    The process that started this one has the counts.
     """
 
     def __init__(self, task: Task, collector: Collector) -> None:
@@ -317,7 +317,7 @@ class TaskRunner:
         return self._collector.device()
 
     def software(self) -> dict[str, str]:
-        """Nothing: the process that waits says it."""
+        """Empty: the waiting process reports the versions."""
         return {}
 
     def begin(self) -> None:

@@ -1,8 +1,8 @@
 """A reset for steps of torch: weights, optimizers and random generators as they were.
 
-Whatever a step is to do again has to begin in the same state. States are put back in place: the
-addresses stay, as CUDA graphs and compiled steps need it, and nothing is allocated in the step that
-a later step of a training would not allocate.
+Repeated executions must begin in the same state. States are put back in place, so addresses stay,
+as CUDA graphs and compiled steps require. The step allocates nothing that a later step of a
+training would not allocate.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ class Stateful(Protocol):
 
 
 def reset_of(*parts: Stateful) -> Callable[[], None]:
-    """Copies the states of `parts` and of all random generators, and returns what restores them.
+    """Copies the states of `parts` and of all random generators, and returns their restorer.
 
     Modules keep parameters, buffers and gradients; optimizers their state and the values of their
-    groups. An optimizer that had not made a step keeps the state that its first step makes, as
-    zeros (of ZERO_AT_FIRST), so that no later execution allocates it. Raises UsageFailure for a
-    part without a state, and without any part.
+    groups. An optimizer before its first step keeps the state that this step makes, as zeros (of
+    ZERO_AT_FIRST), so that no later execution allocates it. Raises UsageFailure for a part without
+    a state, and without any part.
     """
     import torch
 

@@ -1,1 +1,1 @@
-"""What travels between the rooms: measurements, results and baseline entries. Fields only."""
+"""The data that the rooms exchange: measurements, results, baseline entries. Fields only."""

@@ -12,9 +12,9 @@ from pytest_gpuperf.model.measurement import CHECKED, KernelTable, Machine, Scal
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """How much one class of metrics varies on identical code: standard deviations.
+    """The noise of one class of metrics on identical code: standard deviations.
 
-    Shares of the value (0.001 is 0.1 %); for percentages, points divided by 100.
+    They are shares of the value (0.001 is 0.1 %); for percentages, points divided by 100.
     """
 
     __pydantic_config__ = checked(gpus="units")
@@ -24,14 +24,14 @@ class Spread:
     processes: float
     """Between the processes of one allocation, each represented by the median of its rounds."""
     allocations: float | None
-    """Between days on one GPU, beyond what processes explain; None where only one day was seen."""
+    """Noise between days on one GPU, beyond that of processes; None where only one day was seen."""
     gpus: float | None
-    """Between GPUs of one name, beyond the same; None where only one was seen."""
+    """Noise between GPUs of one name, beyond that of one GPU; None where only one was seen."""
 
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """What runs of identical code taught about a suite's noise on one device."""
+    """The noise of a suite on one device, found by runs of identical code."""
 
     __pydantic_config__ = checked(gpus="units", trials="nights")
 
@@ -44,25 +44,25 @@ class Calibration:
     trials: int
     """A/A trials: judgements of identical code that were made of these runs (cross-validated)."""
     false_alarms: int
-    """How many of them said "regressed"."""
+    """The number of them that reported "regressed"."""
     classes: Mapping[str, Spread]
-    """By the value of `MetricClass`."""
+    """The noise of each class, by the value of `MetricClass`."""
 
 
 Processes = tuple[tuple[float, ...], ...]
 """Per process, the values of its rounds."""
 Values = float | tuple[float, ...]
-"""A value of each process, the median of its rounds; a single number where all have the same."""
+"""A value of each process, the median of its rounds; a single number if all are equal."""
 
 
 @dataclass(frozen=True, slots=True)
 class CanarySeries:
-    """What the canary read beside each process, in the order of the processes."""
+    """The canary's readings beside each process, in the order of the processes."""
 
     __pydantic_config__ = CHECKED
 
     code: str | tuple[str, ...]
-    """The canary's `code`, one where all processes have the same; "" where none was read."""
+    """The canary's `code`, one for all processes if they agree; "" without readings."""
     readings: Mapping[str, tuple[float | None, ...]]
     """Per reading the geometric mean of before and after each process, None without both."""
 
@@ -74,7 +74,7 @@ class CanarySeries:
         return (self.code,) * max(map(len, self.readings.values()), default=0)
 
     def of(self, process: int, reading: str) -> float | None:
-        """What was read beside this process; None where it was not."""
+        """The reading taken beside this process; None where it was not taken."""
         values = self.readings.get(reading, ())
         return values[process] if process < len(values) else None
 
@@ -85,9 +85,9 @@ _PLACE = re.compile(rf"({_GPU}) ({_DAY})(?: x([1-9]\d{{0,4}}))?")
 
 
 def places_text(gpus: Sequence[str], days: Sequence[str]) -> tuple[str, ...]:
-    """Where processes ran, as a file has it: "838fbb58b5ce 2026-11-24 x5" of five on one GPU.
+    """The places of processes, as in a file: "838fbb58b5ce 2026-11-24 x5" is five on one GPU.
 
-    A GPU or a day that was not kept, or is none, is "-".
+    "-" stands for a GPU or a day that is missing or unreadable.
     """
     places = (
         f"{gpu if re.fullmatch(_GPU, gpu) else _UNKNOWN} "
@@ -108,7 +108,7 @@ def _places(where: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 
 def unreadable_places(where: Sequence[str]) -> list[str]:
-    """Those of `where` that are not as `places_text` writes them."""
+    """Returns the texts of `where` that are not in the format of `places_text`."""
     return [text for text in where if not _PLACE.fullmatch(text)]
 
 
@@ -135,7 +135,7 @@ class Accepted:
 
     @property
     def processes(self) -> int:
-        """How many processes have values."""
+        """The number of processes with values."""
         return sum(1 for _ in _places(self.where))
 
     @property
@@ -162,7 +162,7 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True)
 class Acceptance:
-    """One line of an entry's log: when it was accepted and why."""
+    """One line of an entry's log: the date on which the entry was accepted, and the reason."""
 
     __pydantic_config__ = CHECKED
 
@@ -173,12 +173,12 @@ class Acceptance:
     moved: Mapping[str, str] = field(default_factory=dict)
     """Per gated metric, how far it moved from the entry before, as people read it: "+1.2 %"."""
     forced: tuple[str, ...] = ()
-    """What --force overruled: too few processes, an unfit device, a dirty tree, creep."""
+    """Problems that --force overruled: too few processes, an unfit device, a dirty tree, creep."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry(Accepted):
-    """The accepted values of one measurement of one test, and what they were measured with."""
+    """The accepted values of one measurement of one test, and their conditions."""
 
     __pydantic_config__ = checked(origin="anchor", log="accepted")
 
@@ -187,14 +187,14 @@ class Entry(Accepted):
     software: Mapping[str, str] = field(default_factory=dict)
     settings: Mapping[str, Scalar] = field(default_factory=dict)
     canary: CanarySeries | None = None
-    """What the canary read; None where no process has one."""
+    """The canary's readings; None where no process has any."""
     data: str = ""
     """The name of the file that has the rest: rounds, phases, kernels (`data_files.py`)."""
     origin: Accepted | None = None
     """The first accepted values, which later ones are held against; None: these are the first.
     They have gated metrics alone. Files call it `anchor`."""
     log: tuple[Acceptance, ...] = ()
-    """When it was accepted and why, oldest first. Files call it `accepted`."""
+    """The acceptances of this entry, oldest first. Files call the field `accepted`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,14 +210,14 @@ class BaselineFile:
     tolerance: Mapping[str, str] = field(default_factory=dict, kw_only=True)
     """The suite's own tolerances, as a marker writes them: {cycles: "1%"}. Edited by hand."""
     calibration: Calibration | None = field(default=None, kw_only=True)
-    """What `gpuperf calibrate --write` found."""
+    """The noise that `gpuperf calibrate --write` found."""
     tests: Mapping[str, Mapping[str, Entry]]
     """Per test's node id and measurement's name."""
 
 
 @dataclass(frozen=True, slots=True)
 class EntryData:
-    """What one entry has that no verdict needs: every round, the phases, machines and kernels."""
+    """The part of an entry that no verdict needs: every round, the phases, machines and kernels."""
 
     __pydantic_config__ = CHECKED
 
@@ -225,10 +225,10 @@ class EntryData:
     samples: Mapping[str, Mapping[str, Processes]]
     """Per phase and metric."""
     machines: tuple[Machine | None, ...] = ()
-    """Per process what its GPU is beyond its name; empty where that was not kept."""
+    """Each process's GPU, with the properties beyond its name; empty if not kept."""
     before: Mapping[str, tuple[float | None, ...]] = field(default_factory=dict)
     """Per reading of the canary, what it was before each process."""
     after: Mapping[str, tuple[float | None, ...]] = field(default_factory=dict)
-    """The same after it."""
+    """The readings after each process, in the same form."""
     kernels: KernelTable | None = None
-    """What the step launched."""
+    """The launches of the step."""

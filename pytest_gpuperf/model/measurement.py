@@ -18,7 +18,7 @@ RANK_COUNT = "ranks"
 """The entry of a workload that says how many ranks execute the step together."""
 
 UNEQUAL = "unequal"
-"""The setting that names operators of which two counted executions differ; absent where none do."""
+"""The setting that names operators with different counts in two executions; absent without any."""
 
 WALL = "wall_ms"
 """The setting that says how long the fastest execution took on a CPU, whose times are no samples of
@@ -32,12 +32,12 @@ COMPILING = "compiling"
 """
 
 UNSEEN = "unseen"
-"""The setting that says where a part of the step ran of which nothing was counted."""
+"""The setting that names the part of the step where nothing was counted."""
 
 Scalar = str | int | float | bool
 
 CHECKED = {"extra": "forbid", "allow_inf_nan": False}
-"""What files.py checks beyond the types: no unknown keys, no numbers that are none."""
+"""Checks of files.py beyond the types: unknown keys, NaN and infinity are rejected."""
 
 
 def checked(**keys: str) -> dict[str, object]:
@@ -61,7 +61,7 @@ MADE_BYTES = "made_bytes"
 """Bytes of new memory for an operator's results: of a table of operators only, no metric."""
 
 GRAPH_BREAK = "graph break"
-"""What the name of a `HostCall` begins with that is none of CUDA: then comes dynamo's reason."""
+"""The first words of a `HostCall` name for a graph break; dynamo's reason follows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +82,8 @@ class Launch:
     duration: float
     """Nanoseconds on the GPU, from a trace without counters."""
     values: tuple[float | None, ...] = ()
-    """Per metric of the table, None where it has none; empty for copies and fills, which are not
-    counted, and for operators of which all are 0."""
+    """One value per metric of the table, or None. Empty for copies and fills, which are not
+    counted, and for operators with only zeros."""
 
 
 BACKWARD = "backward"
@@ -99,37 +99,37 @@ class Caller:
     line: str
     function: str
     executions: int = 0
-    """How often that function was executed, by the same functions; 0 where nobody knows."""
+    """How often the same functions executed that function; 0 if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallSite:
-    """Where in the code of a step something comes from."""
+    """An origin in the code of a step."""
 
     __pydantic_config__ = CHECKED
 
     line: str
     """The innermost line outside of libraries, "model/layers.py:118"; "" where there is none."""
     function: str
-    """Which function that line is in, "SelfAttention._attend"."""
+    """The function that contains the line, "SelfAttention._attend"."""
     module: str = ""
     """The nn.Module that it works for, as the outermost calls it, "downs.2.attention"; "" for
     none."""
     backward: bool = False
-    """Whether it is of the backward pass, of what that line computed."""
+    """Whether it belongs to the backward pass of the work at that line."""
     libraries: tuple[str, ...] = ()
     """The installed distributions whose code that line calls for it, the innermost first."""
     executions: int = 0
-    """As of a `Caller`."""
+    """Executions, counted as for a `Caller`."""
     callers: tuple[Caller, ...] = ()
-    """The nearest of those that called that function, the innermost first. Of the backward pass
-    those of what it is of, and from BACKWARD on those that ran autograd's engine; again and again,
-    where that is of a backward pass itself, or computed again for one."""
+    """The nearest callers of that function, innermost first. In the backward pass: callers of the
+    forward code, then, from BACKWARD on, of autograd's engine. Recomputed and nested passes repeat
+    this."""
 
 
 @dataclass(frozen=True, slots=True)
 class HostCall:
-    """What the host did in a step beside launching: it waited, or asked the driver for memory."""
+    """A call of the host in a step other than a launch: a wait, or a request for memory."""
 
     __pydantic_config__ = CHECKED
 
@@ -154,14 +154,14 @@ class IdleTime:
 
 @dataclass(frozen=True, slots=True)
 class KernelTable:
-    """What one execution of a step launched, in its order."""
+    """The launches of one execution of a step, in order."""
 
     __pydantic_config__ = CHECKED
 
     names: tuple[str, ...]
     """Demangled, as the trace gives them; an operator's with its result's type: aten.mm float32."""
     metrics: tuple[str, ...]
-    """Of the catalogue: what `Launch.values` are of."""
+    """The metrics in `Launch.values`, by their names in the catalogue."""
     launches: tuple[Launch, ...]
     idle: float
     """Nanoseconds between the first launch and the end in which nothing ran on the GPU."""
@@ -169,18 +169,18 @@ class KernelTable:
     """Why counters and trace could not be matched, launch by launch; then there are no values."""
     sites: tuple[CallSite, ...] = ()
     site_of: tuple[int, ...] = ()
-    """Per launch, the position of where it comes from in `sites`; empty where nobody looked."""
+    """Per launch, the position of its origin in `sites`; empty if origins were not collected."""
     calls: tuple[HostCall, ...] = ()
-    """What the host did beside launching, where somebody looked for `sites`."""
+    """The host's calls other than launches; empty if `sites` were not collected."""
     idle_at: tuple[IdleTime, ...] = ()
-    """Where the host was while nothing ran: parts of `idle`, as far as that is known."""
+    """The host's position during `idle` time, as far as known."""
     busy: tuple[float, ...] = ()
     """Nanoseconds of all launches in each trace, where there were several: `duration` and `idle`
     are their medians."""
     idles: tuple[float, ...] = ()
-    """Nanoseconds in which nothing ran, in each of those traces."""
+    """Nanoseconds of idle time on the GPU, in each of those traces."""
     peers: tuple[KernelTable, ...] = ()
-    """Of a step of several ranks the tables of the others; this one is rank 0's."""
+    """In a step of several ranks, the tables of the other ranks; this table is rank 0's."""
 
     @property
     def of_operators(self) -> bool:
@@ -188,7 +188,7 @@ class KernelTable:
         return any(launch.kind == OPERATOR for launch in self.launches)
 
     def total(self, metric: str) -> float:
-        """What all launches count of one of the metrics."""
+        """The sum of one metric over all launches."""
         at = self.metrics.index(metric)
         return fsum(one.values[at] or 0.0 for one in self.launches if one.values)
 
@@ -227,7 +227,7 @@ class Unsupported:
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """What was measured: the key of a baseline. Driver and library versions are not part of it."""
+    """The measured device: the key of a baseline. It excludes driver and library versions."""
 
     __pydantic_config__ = CHECKED
 
@@ -239,19 +239,19 @@ class Device:
     """The name as a folder: "nvidia-h200"."""
     identity: str = ""
     """A short digest of the GPU's UUID: two GPUs of one name can differ by 3 % in cycles. On a CPU
-    of the machine's id, keyed, which tells nothing of its name."""
+    a keyed digest of the machine's id, which does not reveal its name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What a GPU is beyond its name, where the driver says so: GPUs of one name are not alike."""
+    """Properties in which GPUs of one name differ, as the driver reports them."""
 
     __pydantic_config__ = CHECKED
 
     gpcs: tuple[int, ...] = ()
-    """Of earlier runs: how many SMs each group had that shares clusters of blocks."""
+    """SMs in each group that shares clusters of blocks; only earlier runs have it."""
     sm_map: str = ""
-    """A short digest of which these were. It was the same on every GPU that was recorded."""
+    """A short digest of the SM groups. All recorded GPUs had the same."""
     vbios: str = ""
     board_part: str = ""
     """The part number of the board, which all boards of its kind have."""
@@ -264,25 +264,25 @@ class Machine:
     """The one that the GPU has by default."""
     enforced_power_limit_watts: float | None = None
     pcie_generation: int | None = None
-    """The best that GPU and slot have together; the current one sinks when nothing is to do."""
+    """The best that GPU and slot have in common; the current value falls when idle."""
     pcie_width: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Canary:
-    """What the canary read at one moment: work of ours that is the same every time."""
+    """The canary's readings at one moment. The canary is a fixed workload of this package."""
 
     __pydantic_config__ = CHECKED
 
     code: str = ""
-    """Architecture and digest of the machine code and of what it has to do: readings are comparable
-    where it is the same."""
+    """Architecture and digest of the machine code and its work: readings are comparable if it is
+    equal."""
     readings: Mapping[str, float] = field(default_factory=dict)
-    """arithmetic_cycles, tensor_cycles, l2_cycles, dram_cycles (of an SM, on average over all of
-    them), dram_ns, sm_clock_mhz and tensor_clock_mhz (under that load), time_share
-    (1 on a GPU that nobody else uses), launch_us, host_ms."""
+    """arithmetic_cycles, tensor_cycles, l2_cycles, dram_cycles (averaged over all SMs), dram_ns,
+    sm_clock_mhz and tensor_clock_mhz (under that load), time_share (1 on a GPU without other
+    users), launch_us, host_ms."""
     spreads: Mapping[str, float] = field(default_factory=dict)
-    """How far the repeats of each reading were from it: their median distance, as a share of it."""
+    """The spread of each reading's repeats: their median distance from it, as a share of it."""
     obstacle: str = ""
     """Why readings are not there."""
 
@@ -316,14 +316,14 @@ class Conditions:
 
     @property
     def canaries(self) -> tuple[Canary, Canary] | None:
-        """What the canary read before and after; None where it was not asked."""
+        """The canary's readings before and after; None where it did not run."""
         before, after = self.before.canary, self.after.canary
         return None if before is None or after is None else (before, after)
 
 
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
-    """What the numbers depend on."""
+    """The conditions that the numbers depend on."""
 
     __pydantic_config__ = CHECKED
 
@@ -332,19 +332,19 @@ class Fingerprint:
     """Versions: driver, cuda, cudnn, torch, cupti, python, gpuperf, and of the libraries that use
     torch. A change is a suspect."""
     settings: Mapping[str, Scalar]
-    """How it was measured: collector, metric set, rounds, warm-up, passes."""
+    """The settings of the measurement: collector, metric set, rounds, warm-up, passes."""
     revision: str = ""
     """The git revision of the measured code, with "+dirty" when the tree had changes."""
     conditions: Conditions | None = None
     measured: str = ""
-    """When the measurement began: UTC, ISO 8601 to the second; "" in runs of version 0.1."""
+    """The start of the measurement: UTC, ISO 8601 to the second; "" in runs of version 0.1."""
     machine: Machine | None = None
-    """What the GPU is beyond its name; None on a CPU and where nobody says."""
+    """Properties of this GPU beyond its name; None on a CPU and if the driver gives none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """One of several processes that executed a step together, and what was measured of it."""
+    """One of several processes that executed a step together, with its own measurements."""
 
     __pydantic_config__ = CHECKED
 
@@ -352,9 +352,9 @@ class Peer:
     """"rank 0", "rank 1" and so on."""
     device: Device
     samples: tuple[Sample, ...]
-    """Those of a rank are of its own executions, in the order of the other ranks'."""
+    """Samples of this rank's own executions, in the same order for all ranks."""
     conditions: Conditions | None = None
-    """Its device before and after, where that is a GPU."""
+    """The state of its device before and after, for a GPU."""
     collectives: tuple[Mapping[str, tuple[float, ...]], ...] = ()
     """Per execution that was traced: the nanoseconds of each of its collectives, in their order, by
     the name that the library gives them."""
@@ -362,7 +362,7 @@ class Peer:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """What one `gpuperf.measure(...)` produced in one process."""
+    """The data of one `gpuperf.measure(...)` in one process."""
 
     __pydantic_config__ = CHECKED
 
@@ -376,35 +376,34 @@ class Measurement:
     configuration: str
     """The optimization's name, from the marker, or ""."""
     workload: Mapping[str, Scalar]
-    """What was run (sizes, data): a baseline of another workload does not apply."""
+    """The workload (sizes, data). A baseline of another workload does not apply."""
     samples: tuple[Sample, ...]
     unsupported: tuple[Unsupported, ...]
     fingerprint: Fingerprint
     kernels: KernelTable | None = None
-    """What the step launched, where that was collected."""
+    """The launches of the step, where they were collected."""
     window: Window | None = None
-    """What the paper's protocol saw of it, where that was asked for."""
+    """The window of the paper's protocol, if the test asked for it."""
     components: tuple[str, ...] = ()
-    """Which of the samples' phases are components (`gpuperf.component`), in order of their first
+    """Phases in the samples that are components (`gpuperf.component`), in order of their first
     appearance. They may be inside phases and inside each other."""
     tolerance: Mapping[str, str] = field(default_factory=dict)
-    """What is tolerated of it, by metric, as it was written: "1%". By the test's marker, and else
-    by its suite's baseline."""
+    """Tolerances by metric as written, "1%": from the test's marker, else the suite's baseline."""
     launched: Mapping[str, str] = field(default_factory=dict)
-    """Kernels that may have been chosen by a race, each with a digest of its launches; empty where
-    nobody traced it, and where executions differ."""
+    """Kernels that autotuning may choose, with digests of their launches. Empty if untraced, and if
+    executions differ."""
     peers: tuple[Peer, ...] = ()
-    """Where several processes executed the step together, each of them. The samples are those of
-    the step as a whole: what is worst of any of them in one execution."""
+    """The processes, if several executed the step together. The samples are of the whole step, the
+    worst value of any process in each execution."""
 
     @property
     def title(self) -> str:
-        """What people call it, see `title_of`."""
+        """The title that reports show, see `title_of`."""
         return title_of(self.test, self.name)
 
 
 def title_of(test: str, name: str = STEP) -> str:
-    """The last part of a node id, and the measurement's name where it has one of its own.
+    """The last part of a node id, and the measurement's name unless it is the default.
 
     "test_training_step[tf32]", or "test_training_step[tf32], sampling".
     """
@@ -414,9 +413,9 @@ def title_of(test: str, name: str = STEP) -> str:
 
 
 def titles(tests: Iterable[tuple[str, str]]) -> dict[tuple[str, str], str]:
-    """What people call each of these tests and names, so that no two are called the same.
+    """The title of each test and name: `title_of`, made longer where two would be the same.
 
-    `title_of`, or that behind the file's name, "test_a.py::test_step", or else the whole node id.
+    The longer title adds the file's name, "test_a.py::test_step", or is the whole node id.
     """
     left = dict.fromkeys(tests)
     called: dict[tuple[str, str], str] = {}

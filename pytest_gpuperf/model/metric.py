@@ -8,7 +8,7 @@ from enum import Enum
 
 
 class Direction(str, Enum):
-    """Which way a metric gets better."""
+    """The direction in which a metric improves."""
 
     LOWER = "lower"
     HIGHER = "higher"
@@ -17,7 +17,7 @@ class Direction(str, Enum):
 
 
 class MetricClass(str, Enum):
-    """How a metric's noise behaves; the judge has its scales per class (docs/verdict.md)."""
+    """The noise model of a metric; the judge has its scales per class (docs/verdict.md)."""
 
     DETERMINISTIC = "deterministic"
     CYCLE = "cycle"
@@ -40,35 +40,34 @@ class Metric:
     """A bounded percentage (0 to 100): its changes are absolute points, not relative."""
     summary: str
     hardware: Mapping[str, str | None] = field(default_factory=dict)
-    """NVIDIA's name per architecture, None where there is none; "default" for those not named.
+    """NVIDIA's name per architecture, None if the architecture lacks it; "default" for all others.
     Empty: not a counter."""
     practical_floor: float | None = None
-    """The smallest relative change that is worth anybody's attention, where that is another than
-    its class's: what can be measured is one thing, what matters is another."""
+    """The smallest relative change that matters, if it differs from that of the metric's class."""
     positive: str = ""
-    """Where zero is no value of a whole step: "always", or "launched", in a step that launched
-    something; "" where zero is one, as of copies."""
+    """The case in which zero is impossible for a whole step: "always", or "launched", if the step
+    launched anything. "" if zero is possible, as for copies."""
     traced: bool = False
     """Read from a trace of what the GPU did, not counted; chosen as counters are."""
 
     portable: bool = False
-    """Of what is traced: it exists on a CPU too."""
+    """For traced metrics: whether the metric exists on a CPU too."""
     of_gpu: bool = False
-    """Of what is neither counted by hardware nor traced: a CPU has none."""
+    """For metrics that are neither hardware counters nor traced: a CPU does not have it."""
 
     def hardware_name(self, arch: str) -> str | None:
         """NVIDIA's name for this metric on `arch`, or None where it does not exist."""
         return self.hardware.get(arch, self.hardware.get("default")) or None
 
     def instrumented(self, arch: str) -> bool:
-        """Whether it is counted by instructions that are put into every kernel, not by hardware.
+        """Whether it is counted by instructions added to every kernel, not by hardware.
 
         NVIDIA says so in the name ("smsp__sass_inst_executed..."): exact, and many times slower.
         """
         return "__sass_" in (self.hardware_name(arch) or "")
 
     def exists_on(self, arch: str) -> bool:
-        """Whether it can be measured on `arch` at all; true of what nobody has to choose."""
+        """Whether the metric can be measured on `arch`; true if it is always collected."""
         if self.traced:
             return self.portable or arch != "cpu"
         if self.of_gpu:

@@ -13,7 +13,7 @@ from pytest_gpuperf.model.measurement import CHECKED, STEP, Measurement, checked
 
 
 class Outcome(str, Enum):
-    """The verdicts of DESIGN: what the judge says of one metric of one measurement."""
+    """The verdicts of DESIGN, on one metric of one measurement."""
 
     UNCHANGED = "unchanged"
     IMPROVED = "improved"
@@ -24,9 +24,9 @@ class Outcome(str, Enum):
     UNFIT = "unfit"
     """The device was throttled or shared while it was measured: nothing is judged."""
     MACHINE = "machine"
-    """Beyond the tolerance by no more than the canary moved, which is the same work every time."""
+    """Beyond the tolerance, by no more than the canary moved, whose work is constant."""
     REPORTED = "reported"
-    """Not gated: shown for its value."""
+    """Not gated, only shown."""
     HOLDS = "holds"
     """An expectation (a ratio, a limit) that was shown to be met."""
     KERNELS_CHANGED = "kernels-changed"
@@ -38,11 +38,11 @@ class Outcome(str, Enum):
 
 
 FAULTS = (Outcome.REGRESSED, Outcome.BROKEN)
-"""What fails a test under all settings."""
+"""Outcomes that fail a test under all settings."""
 DOUBTS = (Outcome.UNFIT, Outcome.MACHINE, Outcome.NO_BASELINE, Outcome.INCONCLUSIVE)
-"""What fails a test, or does not, as the settings say: somebody has to look at it."""
+"""Outcomes that need a person to look; the settings say whether they fail the test."""
 TEST_FAILED = "failed"
-"""In the place of the reason why a test was skipped: it failed, and not by a verdict."""
+"""A value for the reason of a skipped test: it failed, and not by a verdict."""
 WORST_FIRST = (
     *(*FAULTS, *DOUBTS, Outcome.IMPROVED, Outcome.OUTWEIGHED, Outcome.KERNELS_CHANGED),
     *(Outcome.UNCHANGED, Outcome.HOLDS, Outcome.UNSUPPORTED, Outcome.REPORTED),
@@ -52,7 +52,7 @@ WORST_FIRST = (
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the judge says of one metric of one phase, with the numbers that led to it."""
+    """The judge's decision on one metric of one phase, with the numbers that led to it."""
 
     __pydantic_config__ = checked(minimum_detectable_effect="detectable")
 
@@ -70,7 +70,7 @@ class Verdict:
     """Relative change (0.01 is 1 %), or percentage points where `points` is set."""
     points: bool = False
     tolerance: float | None = None
-    """In the units of `change`."""
+    """The tolerance, in the units of `change`."""
     low: float | None = None
     high: float | None = None
     """The interval of `change`."""
@@ -78,15 +78,15 @@ class Verdict:
     minimum_detectable_effect: float | None = None
     """The smallest slowdown that would be found 99 times in 100, in the units of `change`."""
     processes: int = 1
-    """How many processes were looked at."""
+    """The number of processes compared."""
 
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """What a test's author expects of a number, and what the judge says of it.
+    """A number that a test's author expects, and the judge's decision on it.
 
-    A ratio between two configurations (`gpuperf.expect_ratio`), or an absolute limit of a metric
-    (`limit=` in the marker).
+    It is a ratio between two configurations (`gpuperf.expect_ratio`), or an absolute limit of a
+    metric (`limit=` in the marker).
     """
 
     __pydantic_config__ = CHECKED
@@ -96,7 +96,7 @@ class Expectation:
     unit: str
     """The unit of `measured`: the metric's for a limit, "" for a ratio."""
     subject: str
-    """What is expected something of: "tf32 / baseline", or the measurement's name."""
+    """The subject of the expectation: "tf32 / baseline", or the measurement's name."""
     above: float | None
     """The measured value has to be above this; None where there is no such bound."""
     below: float | None
@@ -110,12 +110,12 @@ class Expectation:
     """The interval of `measured`."""
     processes: int = 1
     verified: bool = True
-    """Somebody has seen it hold on this architecture; a claim of a paper is not that."""
+    """Whether a run on this architecture has confirmed it; a paper's claim alone does not."""
     detail: str = ""
 
 
 class ChangeKind(str, Enum):
-    """What became of some launches."""
+    """How a group of launches changed."""
 
     SLOWER = "slower"
     FASTER = "faster"
@@ -129,15 +129,15 @@ class ChangeKind(str, Enum):
 
 
 class ChangeReason(str, Enum):
-    """What the counters and the sequence say of a change."""
+    """The reason for a change, from the counters and the sequence."""
 
     CODE = "other code"
     """The kernel executes more or fewer instructions than before."""
     MEMORY = "memory, cache or clocks"
-    """It executes the same instructions in another time."""
+    """The kernel executes the same instructions in a different time."""
     ALGORITHM = "another algorithm"
     SHAPE = "another shape"
-    """The same kernel, launched over another grid or in other blocks."""
+    """The same kernel is launched with a different grid or block size."""
     MORE = "called more often"
     LESS = "called less often"
     NEW = "new"
@@ -147,7 +147,7 @@ class ChangeReason(str, Enum):
     """Synchronisation, or work of the host that kernels wait for."""
     WAITED_LESS = "the GPU waited less"
     UNKNOWN = ""
-    """Nothing moved, or there are no counters to tell."""
+    """No change, or no counters to explain it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +162,7 @@ class CountChange:
 
 @dataclass(frozen=True, slots=True)
 class KernelChange:
-    """Launches of one kernel that one thing happened to, or the gap between kernels."""
+    """One change of the launches of one kernel, or of the gap between kernels."""
 
     __pydantic_config__ = CHECKED
 
@@ -172,12 +172,12 @@ class KernelChange:
     name: int | None
     """Its position in `Attribution.names`; None for the gap."""
     replaces: int | None
-    """What was launched in its place before, for `replaced`."""
+    """The launch that this one replaced, for `replaced`."""
     short: str
     formerly: str
     """The short name of `replaces`, or ""."""
     grid: tuple[int, ...]
-    """Blocks; empty for copies, fills and the gap. Of the baseline's where it was removed."""
+    """Blocks; empty for copies, fills and the gap. For a removed launch, the baseline's grid."""
     block: tuple[int, ...]
     launches_before: int
     launches_after: int
@@ -192,9 +192,9 @@ class KernelChange:
     """change over before; None for what was not there before."""
     cycles: CountChange | None
     instructions: CountChange | None
-    """None where a launch has no count."""
+    """The change in instructions; None if a launch has no count."""
     statistic: float | None
-    """t of a matched kernel, or of the gap; None for what needs no test or is too small for one."""
+    """t of a matched kernel, or of the gap; None if untested or too small to test."""
     p_value: float | None
     significant: bool
     """Beyond noise, all matched kernels asked at once; always true of added, removed, replaced."""
@@ -202,7 +202,7 @@ class KernelChange:
 
 @dataclass(frozen=True, slots=True)
 class FamilyChange:
-    """All launches of one family, whatever became of them."""
+    """All launches of one family, whether or not they changed."""
 
     __pydantic_config__ = CHECKED
 
@@ -221,10 +221,10 @@ class FamilyChange:
 
 @dataclass(frozen=True, slots=True)
 class LineChange:
-    """All launches that come from one line of code, where they are other ones or take another time.
+    """All launches from one line of code, if the launches or their time changed.
 
-    Those that were removed are at the line that they came from then; others at the line that they
-    come from now. A line's backward pass belongs to it.
+    A removed launch is listed at the line in the baseline, any other at its present line. A line's
+    backward pass belongs to it.
     """
 
     __pydantic_config__ = CHECKED
@@ -233,7 +233,7 @@ class LineChange:
     """As `CallSite` has it."""
     function: str
     modules: tuple[str, ...]
-    """Those that launch other ones than before, in their order."""
+    """Modules whose launches changed, in order."""
     launches_before: int
     launches_after: int
     before: float
@@ -241,7 +241,7 @@ class LineChange:
     after: float
     change: float
     kernels: tuple[tuple[str, int, int], ...]
-    """Short name, and launches before and after, of those kernels whose number is another one."""
+    """Kernels whose number of launches changed: short name, launches before and after."""
     counts: tuple[tuple[str, float, float], ...] = ()
     """Metric, and its value before and after, of what operators of this line count otherwise."""
     types: tuple[tuple[str, str], ...] = ()
@@ -250,10 +250,10 @@ class LineChange:
 
 @dataclass(frozen=True, slots=True)
 class ModuleChange:
-    """All launches that work for one nn.Module itself, whatever became of them.
+    """All launches that work for one nn.Module itself, whether or not they changed.
 
-    Those of the modules inside it are theirs: what a module takes in all is the sum over the paths
-    that begin with its own.
+    Launches of inner modules belong to the inner modules. A module's total is the sum over the
+    paths that begin with its own.
     """
 
     __pydantic_config__ = CHECKED
@@ -285,16 +285,16 @@ class IdleChange:
 
 @dataclass(frozen=True, slots=True)
 class CallChange:
-    """What the host called at one line of code, where it is called more or less often."""
+    """A call of the host at one line of code that became more or less frequent."""
 
     __pydantic_config__ = CHECKED
 
     name: str
-    """As CUDA names it, "cudaStreamSynchronize"."""
+    """The name of the call in CUDA, "cudaStreamSynchronize"."""
     line: str
     function: str
     modules: tuple[str, ...]
-    """Those that it is called for now, or was, where it is not any more."""
+    """Modules that make the call now, or made it if it is gone."""
     before: int
     """Calls in a step, as `after`."""
     after: int
@@ -302,7 +302,7 @@ class CallChange:
 
 @dataclass(frozen=True, slots=True)
 class StepChange:
-    """The time of a step that nobody traces or counts, as the verdict on it has it."""
+    """The time of a step without tracing or counting, as in its verdict."""
 
     __pydantic_config__ = CHECKED
 
@@ -318,19 +318,19 @@ class StepChange:
 
     @property
     def slower(self) -> bool:
-        """Whether it takes longer, beyond its noise."""
+        """Whether the step takes longer, beyond its noise."""
         return self.low > 0
 
 
 class CauseKind(str, Enum):
-    """What kind of thing makes a step worse."""
+    """The kind of change that makes a step worse."""
 
     PRECISION = "precision"
-    """The same work in another data type."""
+    """The same work runs in a different data type."""
     LAYOUT = "layout"
     """Tensors are brought into another memory format."""
     REPEATED = "repeated work"
-    """What was done once is done again."""
+    """Work that was done once is now repeated."""
     ALGORITHM = "algorithm"
     """Other kernels do the same work."""
     LAUNCHES = "more launches"
@@ -347,59 +347,57 @@ class CauseKind(str, Enum):
     COUNT = "more of a count"
     """Operators of a CPU that count more of a metric: floating-point operations, bytes."""
     SLOWER = "slower kernels"
-    """The same kernels take longer."""
+    """The kernels are the same but take longer."""
     UNKNOWN = "unknown"
-    """Nothing stands out from the noise."""
+    """No cause stands out from the noise."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """What made a step worse, in as much as fits in a sentence."""
+    """The cause of a slower step, short enough for one sentence."""
 
     __pydantic_config__ = CHECKED
 
     kind: CauseKind
     line: str
-    """The line of code where most of it is, "model/layers.py:118"; "" where nobody knows."""
+    """The line of code with most of the change, "model/layers.py:118"; "" if unknown."""
     function: str
-    """The one that this line is in: several of its lines are one change."""
+    """The function that contains the line: several of its lines are one change."""
     modules: tuple[str, ...]
     """The nn.Modules that it works for."""
     what: str
-    """What there is now: a data type ("float64"), a kernel's short name, a call of CUDA, or a
-    metric."""
+    """The new state: a data type ("float64"), a kernel's short name, a CUDA call or a metric."""
     formerly: str
-    """What there was in its place: a data type or a kernel; "" for nothing."""
+    """The previous state: a data type or a kernel; "" for nothing."""
     family: str
     """The family of most of the kernels; "" where it is of none."""
     times: int | None
-    """How often the work is done that was done once; None of another kind."""
+    """How often the repeated work is now done; None for other kinds."""
     before: int
     """Launches of the function in these modules, calls, or a metric's value; as `after`."""
     after: int
     bytes: float | None
-    """Bytes that are copied more than before; None where nobody counted them."""
+    """Additional bytes copied; None if they were not counted."""
     change: float | None
-    """Nanoseconds by which the step takes longer, without a trace; None where that is not known, or
-    within noise."""
+    """Nanoseconds by which the step takes longer, without a trace; None if unknown or within
+    noise."""
     relative: float | None
-    """The same as a share of the step."""
+    """The change as a share of the step."""
     traced: float | None
-    """Nanoseconds of it that the trace sees at this function, or in these kernels; None of what it
-    has no times of."""
+    """Nanoseconds of it that the trace shows in this function or these kernels; None if untimed."""
     callee: str = ""
-    """What the line calls more often than before, a function or BACKWARD; "" for nothing."""
+    """The function (or BACKWARD) that the line calls more often than before; "" if none."""
     executions: tuple[int, ...] = ()
-    """How often before, and now."""
+    """The number of executions before, and now."""
     phase: str = ""
     """BACKWARD where it is of the backward pass alone."""
     since: str = ""
-    """The line and function from which on operators have more to do, where that is another."""
+    """The line and function where operators begin to have more work, if they differ."""
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchCounts:
-    """How the launches differ from the baseline's: counts of launches."""
+    """The differences in launches from the baseline's: counts of launches."""
 
     __pydantic_config__ = CHECKED
 
@@ -422,17 +420,17 @@ class Upgrade:
     before: str
     after: str
     launches_before: int
-    """Launches of the step that its code calls for, as `launches_after`; 0 where nobody knows."""
+    """Launches that its code causes in the step, as `launches_after`; 0 if unknown."""
     launches_after: int
 
     def __str__(self) -> str:
-        """As in "monai 1.4.0 -> 1.6.1"."""
+        """The change as text: "monai 1.4.0 -> 1.6.1"."""
         return f"{self.package} {self.before} -> {self.after}"
 
 
 @dataclass(frozen=True, slots=True)
 class Attribution:
-    """Where the change of a step's time comes from. `entries` and `families` are worst first."""
+    """The origins of the change in a step's time. `entries` and `families` are worst first."""
 
     __pydantic_config__ = checked(cause="headline")
 
@@ -448,44 +446,44 @@ class Attribution:
     it. None where they do not move alike, or are too few."""
     launched: LaunchCounts
     entries: tuple[KernelChange, ...]
-    """Their changes add up to `change`."""
+    """The changes by kernel; they add up to `change`."""
     families: tuple[FamilyChange, ...]
     names: tuple[str, ...]
     measured_tables: int
     baseline_tables: int
     odd_tables: int
-    """Tables whose launches are not those of the others of their side (`alignment.py`)."""
+    """Tables whose launches differ from the other tables of their side (`alignment.py`)."""
     lines: tuple[LineChange, ...] = ()
-    """Where in the code launches were added, removed or replaced, or take another time, the worst
-    first. Empty where the tables have no call sites."""
+    """Lines of code whose launches were added, removed, replaced or changed in time, the worst
+    first. Empty if the tables have no call sites."""
     modules: tuple[ModuleChange, ...] = ()
-    """All launches by the module that they work for, in the order of the step: their times add up
-    to those of all launches. Empty where the tables have no call sites."""
+    """All launches by the module that they work for, in the order of the step. Their times add up
+    to those of all launches. Empty if the tables have no call sites."""
     calls: tuple[CallChange, ...] = ()
-    """What the host calls more or less often than before, beside launching: the most first."""
+    """Host calls, other than launches, with a changed count; the largest change first."""
     idle: tuple[IdleChange, ...] = ()
-    """Where the host was while nothing ran, the largest change first: parts of the gap."""
+    """The host's positions during idle time, the largest change first: parts of the gap."""
     step: StepChange | None = None
     """The change of the step's time that was judged; None where it was not."""
     reliable: bool = True
     """Whether the trace agrees with `step`, within the spreads of both."""
     cause: Cause | None = None
-    """What made it worse; None where nothing did."""
+    """The cause of a slowdown; None if there is none."""
     rank: int | None = None
-    """The rank that changed, where its peers did not; None of all ranks alike, and of one process.
-    """
+    """The rank that changed, if its peers did not; None for all ranks alike, and for one
+    process."""
     upgrades: tuple[Upgrade, ...] = ()
     """Software of another version than before, which comes before any line of code."""
 
     @property
     def of_operators(self) -> bool:
-        """Whether it is of operators on a CPU, which have no times."""
+        """Whether it covers operators on a CPU, which have no times."""
         return not (self.before or self.after)
 
 
 @dataclass(frozen=True, slots=True)
 class Attributed:
-    """Which kernels the change of one measurement's time comes from."""
+    """The kernels that explain the change in one measurement's time."""
 
     __pydantic_config__ = checked(attribution="blame")
 
@@ -510,10 +508,10 @@ class JudgedBy:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One measurement of a test, of all its processes, and everything that is said of it.
+    """One measurement of a test over all its processes, with all verdicts and notes.
 
-    The session makes it once; every report, export and command reads it. Without measurements it is
-    a ratio that a test expects of measurements which others made.
+    The session makes it once; every report, export and command reads it. Without measurements, it
+    is a ratio that a test expects of other tests' measurements.
     """
 
     test: str
@@ -521,26 +519,26 @@ class Result:
     name: str
     """The measurement's name within its test; of a ratio, what is expected something of."""
     measurements: tuple[Measurement, ...]
-    """One per process."""
+    """The measurements, one per process."""
     verdicts: tuple[Verdict, ...] = ()
-    """Of the whole step and of its phases; none where nothing was judged."""
+    """Verdicts on the whole step and its phases; empty if nothing was judged."""
     expectations: tuple[Expectation, ...] = ()
-    """Its limits, or the ratio."""
+    """The limits of the measurement, or the ratio."""
     attribution: Attribution | None = None
-    """Which kernels a change comes from, where they are known now and in the baseline."""
+    """The kernels that explain a change, if known now and in the baseline."""
     notes: tuple[str, ...] = ()
-    """What went wrong on the way, as sentences. A run file does not keep them."""
+    """Problems during the measurement, as sentences. A run file does not keep them."""
     judged_by: JudgedBy | None = None
-    """What it was compared with; None where no baseline applies."""
+    """The baseline of the comparison; None if no baseline applies."""
 
     @property
     def first(self) -> Measurement:
-        """The measurement of the first process, for what is the same in all of them."""
+        """The first process's measurement, for fields that all processes share."""
         return self.measurements[0]
 
     @property
     def title(self) -> str:
-        """What people call it: "test_step[tf32]", or "tf32 / baseline in x.py::test_ratio"."""
+        """The title in reports: "test_step[tf32]", or "tf32 / baseline in x.py::test_ratio"."""
         return self.first.title if self.measurements else f"{self.name} in {self.test}"
 
     @property
@@ -562,7 +560,7 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Unfinished:
-    """How far pytest had come when the run was last written, before its end."""
+    """The progress of pytest when the run was last written, before its end."""
 
     __pydantic_config__ = CHECKED
 
@@ -570,10 +568,10 @@ class Unfinished:
     """Tests that had run, as `collected`: whether they measure or not."""
     collected: int
     signal: int | None = None
-    """The signal that ended pytest; None where nobody has seen it end."""
+    """The signal that ended pytest; None if no process observed the end."""
 
     def __str__(self) -> str:
-        """As in "pytest ended by signal 9 after 6 of 7 tests"."""
+        """The state as text: "pytest ended by signal 9 after 6 of 7 tests"."""
         tests = f"{self.ran:,} of {self.collected:,} tests"
         if self.signal is None:
             return f"pytest did not come to its end: {tests} ran"
@@ -601,7 +599,7 @@ class Run:
     reason; of two revisions, those that are not compared.
     """
     unfinished: Unfinished | None = None
-    """None once pytest has ended by itself; a run that is killed before keeps it."""
+    """The progress of a run that has not finished; None once pytest has ended by itself."""
     metric_units: Mapping[str, str] = field(default_factory=dict)
     """In a file, the unit of each metric's samples; empty in older ones, and once it was read."""
 
@@ -613,7 +611,7 @@ class Run:
         return by_reason
 
     def results(self) -> tuple[Result, ...]:
-        """What was measured and said, one result per measurement and ratio, in the run's order."""
+        """One result per measurement and ratio, in the order of the run."""
         measurements: dict[tuple[str, str], list[Measurement]] = {}
         for measurement in self.measurements:
             key = (measurement.test, measurement.name)
@@ -647,7 +645,7 @@ class Run:
         )
 
     def with_results(self, results: Iterable[Result]) -> Run:
-        """The same invocation with these results in place of what it has."""
+        """A copy of this run with `results` in place of its own."""
         held = tuple(results)
         return replace(
             self,

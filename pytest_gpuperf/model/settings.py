@@ -1,6 +1,6 @@
-"""How one invocation of pytest measures and judges: each flag, declared once.
+"""The settings of one invocation of pytest: each flag, declared once.
 
-`plugin/options.py` registers the flags, with a twin in the ini file for each, and reads them.
+`plugin/options.py` registers the flags, each with a twin in the ini file, and reads them.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ def _flag(default: Any, name: str, text: str, *choices: str, metavar: str | None
     return field(default=default, metadata={**flag, "ini": ini, "dest": f"gpuperf_{ini}"})
 
 
-# Made at each start of pytest, whoever measures: so without what nobody asks of it.
+# Created at each start of pytest, so it has no unused methods.
 @dataclass(frozen=True, eq=False, repr=False)
 class Settings:
-    """How this invocation measures and judges."""
+    """The settings for measuring and judging in this invocation."""
 
     root: Path
     """pytest's root directory: node ids and default folders are relative to it."""
@@ -141,7 +141,7 @@ class Settings:
         "save the run to this file, after each test; default: .gpuperf/runs/<time>.json",
         metavar="FILE",
     )
-    """None for a new file under `.gpuperf/runs`."""
+    """The file of the run; None for a new file under `.gpuperf/runs`."""
     reports: tuple[Path, ...] = _flag(
         (),
         "--gpuperf-report",

@@ -1,1 +1,1 @@
-"""What people read: reports only read what was measured and judged."""
+"""Reports for people: they only read measurements and verdicts."""

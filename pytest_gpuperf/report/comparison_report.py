@@ -76,7 +76,7 @@ def markdown(comparison: Comparison, *, kernels: int = 10) -> str:
 
 
 def source(side: Chosen) -> dict[str, Any]:
-    """What one side was taken from."""
+    """The run, devices and code that one side comes from."""
     fingerprints = [measurement.fingerprint for measurement in side.measurements]
     devices = (f"{f.device.name} ({f.device.arch})" for f in fingerprints)
     return {
@@ -90,7 +90,7 @@ def source(side: Chosen) -> dict[str, Any]:
 
 
 def side_of(measurements: Measurements) -> dict[str, Any]:
-    """One measurement, of all processes that made it."""
+    """One measurement with all its processes, as data."""
     first, traced = measurements[0], tables(measurements)
     return {
         "test": first.test,
@@ -110,7 +110,7 @@ def _processes(measurements: Measurements) -> int:
 
 
 def _kernels(pair: Pair, most: int, width: int) -> list[str]:
-    """What is said of the kernels, and of which processes and counters it is."""
+    """The lines on the kernels, with notes on their processes and counters."""
     attribution = pair.result.attribution
     if not (attribution and most):
         return []
@@ -124,7 +124,7 @@ def _kernels(pair: Pair, most: int, width: int) -> list[str]:
 
 
 def _alone(comparison: Comparison) -> Iterator[tuple[str, list[str]]]:
-    """What has no partner, by its test's whole id."""
+    """Measurements without a partner on the other side, by the test's full id."""
     for label, entries in (("a", comparison.only_a), ("b", comparison.only_b)):
         said = []
         for one in entries:
@@ -139,7 +139,7 @@ def _listed(texts: Sequence[str]) -> list[str]:
 
 
 def _sources(comparison: Comparison) -> Iterator[str]:
-    """What each side is: file, configuration, device, code and time."""
+    """The description of each side: file, configuration, device, code and time."""
     for label, side in (("a", comparison.a), ("b", comparison.b)):
         about = source(side)
         asked = (
@@ -151,7 +151,7 @@ def _sources(comparison: Comparison) -> Iterator[str]:
 
 
 def _title(pair: Pair) -> str:
-    """Which measurements are compared, and how many processes made each."""
+    """The compared measurements, and the number of processes of each."""
     one, other = map(_label, pair.sides)
     old, new = map(_processes, pair.sides)
     each = counted(new, "process")
@@ -160,7 +160,7 @@ def _title(pair: Pair) -> str:
 
 
 def _label(measurements: Measurements) -> str:
-    """A measurement by its test's name, and by what else it has."""
+    """A measurement's label: its test's title, and the configuration if the title lacks that."""
     first = measurements[0]
     title = title_of(first.test, first.name)
     return (
@@ -169,9 +169,9 @@ def _label(measurements: Measurements) -> str:
 
 
 def _notes(pair: Pair, kernels: int) -> list[str]:
-    """What differs between the sides beside the numbers, and may be why those differ.
+    """Differences between the sides, other than the numbers, that may explain the numbers.
 
-    Also that there are no kernels to compare, where these are asked for.
+    The notes also say if there are no kernels to compare although they were requested.
     """
     notes = [_on_devices(pair)] if pair.devices is not DeviceRelation.SAME else []
     by_kind: dict[str, list[str]] = {}
@@ -196,16 +196,16 @@ def _on_devices(pair: Pair) -> str:
     devices = [side[0].fingerprint.device for side in pair.sides]
     if pair.devices is DeviceRelation.KINDS:
         a, b = (f"{device.name} ({device.arch})" for device in devices)
-        return f"a is of {a}, b of {b}: what changes is the device, whatever the code"
+        return f"a ran on {a}, b on {b}: the device differs, so the code may not be the cause"
     if devices[0].arch == _CPU:
-        return "measured on two machines: times are their own, counts are the same everywhere"
-    return "measured on other GPUs of one name: cycles differ by some per cent between such GPUs"
+        return "measured on two machines: times differ by machine, counts do not"
+    return "measured on different GPUs of one name: their cycles differ by a few per cent"
 
 
 def _rows(pair: Pair) -> list[tuple[str, ...]]:
     """The headings, and a row per metric, the whole step's first; each begins with its phase.
 
-    With intervals where any metric has one.
+    Intervals are included if any metric has one.
     """
     verdicts = [verdict for verdict in pair.result.verdicts if not table.is_zero(verdict)]
     last = len(_METRICS) + any(verdict.low is not None for verdict in verdicts)

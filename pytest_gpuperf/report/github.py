@@ -31,7 +31,7 @@ class Place:
     file: str
     """Relative to the checkout, where it lies in it."""
     line: int | None
-    """From 1 on."""
+    """The line, from 1 on."""
 
 
 @dataclass(frozen=True)
@@ -50,17 +50,17 @@ class Actions:
         return Place(short, None if line is None else line + 1)
 
     def append(self, run: Run, context: CommandContext | None = None) -> str:
-        """Appends the Markdown of `run` to the job summary, and says in a sentence what came of it.
+        """Appends the Markdown of `run` to the job summary, and returns a sentence on the result.
 
-        `context` is what commands in it depend on, as `markdown` takes it. Returns "" where GitHub
-        asks for none. Never raises: a summary is worth no failed session.
+        `context` is passed to `markdown` for the commands. Returns "" if GitHub asks for no
+        summary. Never raises: a summary must not fail the session.
         """
         if self.summary is None:
             return ""
         try:
             with self.summary.open("a+b") as stream:
                 there = stream.seek(0, os.SEEK_END)
-                # What stands there may have come without a line's end.
+                # The existing text may lack a final newline.
                 start = "\n\n" if there else ""
                 text = markdown(run, SUMMARY_LIMIT - there - len(start), context)
                 if not text:
@@ -88,11 +88,11 @@ def workflow_commands(
     places: Mapping[str, Place],
     spared: Mapping[str, str] | None = None,
 ) -> Iterator[str]:
-    """A line per measurement or ratio that is not as it should be, the worst first.
+    """One line per measurement or ratio that failed or is in doubt, the worst first.
 
     GitHub shows the first ten errors and the first ten warnings of a step. `places` are by node id;
-    a test without one is marked nowhere, but named. `spared` says, by node id, why a test did not
-    fail whatever it measured ("expected to fail"): what would be an error is a notice then.
+    a test without a place is named but not marked. `spared` gives, by node id, the reason why a
+    test did not fail ("expected to fail"). Its error becomes a notice.
     """
     for result in view.worst_first(results):
         why = (spared or {}).get(result.test, "")

@@ -45,9 +45,9 @@ def report_text(
 ) -> str:
     """The report of `run` in the format that the suffix of `report` names, one of SUFFIXES.
 
-    `file` is where the run is saved, "" where it is not; commands in the report name it. `context`
-    is what they depend on; None of a run of which nothing else is known. `past` is what other runs
-    say, which is not in JSON.
+    `file` is the saved run, "" if it is not saved; commands in the report name it. `context` says
+    how the run was started; None derives it from the run. `past` is the history of other runs,
+    which JSON leaves out.
     """
     if report.suffix == ".html":
         from pytest_gpuperf.report.html.page import page
@@ -66,15 +66,15 @@ def share(
     user_properties: list[tuple[str, object]],
     fixtures: Mapping[str, object],
 ) -> None:
-    """Puts what a test measured so far into its properties, and into its benchmark's extra_info.
+    """Adds a test's measurements so far to its properties and to its benchmark's extra_info.
 
-    `fixtures` are the values of the test's fixtures, by name. What an earlier execution of the test
-    has put there is replaced.
+    `fixtures` are the values of the test's fixtures, by name. Entries of an earlier execution of
+    the test are replaced.
     """
     others = [entry for entry in user_properties if not entry[0].startswith(PREFIX)]
     mine = (entry for result in results for entry in properties(result))
     entries = [*others, *((intern(name), intern(said)) for name, said in mine)]
-    # pytest keeps the list of each of a test's three reports as long as it runs.
+    # pytest keeps the list of each of a test's three reports in memory.
     if entries != user_properties:
         user_properties[:] = entries
     extra = getattr(fixtures.get(_BENCHMARK), "extra_info", None)
@@ -83,13 +83,12 @@ def share(
 
 
 def properties(result: Result) -> Iterator[tuple[str, str]]:
-    """Device and configuration, and of each gated metric of the step what was measured and said.
+    """Device and configuration, and the value and verdict of each gated metric of the step.
 
     `gpuperf.cycles` is the outcome, `gpuperf.cycles.measured` the value in the metric's unit,
-    `gpuperf.cycles.change` the change as reports write it. Metrics that are zero, and
-    were zero, are left out. A measurement with a name of its own has it before the metric:
-    `gpuperf.sampling.cycles`. Limits and ratios are sentences, all of them
-    under one name.
+    `gpuperf.cycles.change` the change as reports write it. Metrics that are and were zero are left
+    out. A measurement's own name comes before the metric: `gpuperf.sampling.cycles`. Limits and
+    ratios are sentences under one common name.
     """
     if result.measurements:
         yield from _of_measurement(result)
@@ -125,10 +124,10 @@ def _of_measurement(result: Result) -> Iterator[tuple[str, str]]:
 
 
 def extra_info(result: Result) -> dict[str, Any]:
-    """The counters of one measurement and what was said of them, as plain data.
+    """The counters of one measurement and their verdicts, as plain data.
 
-    `metrics` has, per metric of the whole step, `value` (the median over processes) and `unit`,
-    where it was judged `outcome`, and `change` (a share, or percentage points of a percentage).
+    `metrics` has, per metric of the whole step, `value` (the median over processes) and `unit`. A
+    judged metric also has `outcome`, and `change` (a share, or points for a percentage).
     """
     first, verdicts = result.first, _on_step(result)
     metrics: dict[str, dict[str, Any]] = {}
@@ -165,7 +164,7 @@ def _values(metric: str, result: Result) -> Iterator[float]:
 
 
 def _named(test: str, name: str) -> str:
-    """A test's name for a table, with that of its measurement where it has one of its own."""
+    """A test's name for a table, with its measurement's name unless that is the default."""
     return printable(test if name == STEP else f"{test}/{name}")
 
 
@@ -173,7 +172,7 @@ def _named(test: str, name: str) -> str:
 
 
 def _series(run: Run) -> Iterator[tuple[Result, Metric, float, list[float]]]:
-    """Each metric of each measurement: the median over processes, and all rounds of all of them."""
+    """Each metric of each measurement: the median over processes, and all rounds of each."""
     for result in run.results():
         if result.measurements:
             for name, value in step_tables.step_values(result.measurements).items():
@@ -183,7 +182,7 @@ def _series(run: Run) -> Iterator[tuple[Result, Metric, float, list[float]]]:
 def action_benchmarks(run: Run, direction: Direction) -> list[dict[str, Any]]:
     """The input of benchmark-action's tools customSmallerIsBetter and customBiggerIsBetter.
 
-    A file has one direction, so these are the metrics of that one.
+    A file has one direction, so it has only the metrics of that direction.
     https://github.com/benchmark-action/github-action-benchmark#customsmallerisbetter
     """
     return [

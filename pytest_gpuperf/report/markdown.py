@@ -42,19 +42,19 @@ _RESERVE = 200
 _EVENTS = 5
 """Nights that something got worse on."""
 _FILES = 5
-"""Files that are named of those that are partial, and of those that were left out."""
+"""The most partial files, and files left out, that are named."""
 _NIGHTS = ("test", "device", "last 30 days", "now", "last change")
 _SEEN = (*FAULTS, *DOUBTS)
 """Outcomes whose tables are not folded."""
 
 
 def markdown(run: Run, limit: int | None = None, context: CommandContext | None = None) -> str:
-    """The verdicts of `run`: what failed, the worst first, then a table per test that failed.
+    """The verdicts of `run`: failures, the worst first, then a table per failed test.
 
-    Everything that holds is one folded table. All text from outside is escaped. The last tables
-    and rows are left out of a text that would be longer than `limit` bytes in UTF-8, and a line
-    says so. Returns "" if not even the first part fits. Commands depend on
-    `context`; None if only the run is known.
+    All passing tests share one folded table. All text from outside is escaped. If the text would be
+    longer than `limit` bytes in UTF-8, the last tables and rows are left out, and a line says so.
+    Returns "" if even the first part is too long. `context` says how the run was started; None
+    derives it from the run.
     """
     results = view.worst_first(run.results())
     head = "\n".join([*_head(results, run, context or of_run(run, "")), ""])
@@ -198,7 +198,7 @@ def _folded(results: Sequence[Result], rows: Sequence[str]) -> str:
     """The folded table of these rows; nothing if there are none."""
     if not rows:
         return ""
-    # The title is HTML, where Markdown's escapes do not count: it has no text from outside.
+    # The title is HTML, which ignores Markdown escapes, so it has no text from outside.
     title = view.tally(results)
     headings = f"{row(['test', *table.HEADINGS])}\n| --- | --- |{' ---: |' * 5} --- |\n"
     # Markdown needs the empty lines.
@@ -215,7 +215,7 @@ def row(cells: Iterable[str]) -> str:
 
 
 def cell(text: str) -> str:
-    """`text` as it stands, in one line: nothing in it is Markdown."""
+    """`text` in one line, with all Markdown characters escaped."""
     return re.sub(r"([\\`*_\[\]<>|#&~$])", r"\\\1", _one_line(text))
 
 

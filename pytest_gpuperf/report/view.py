@@ -1,6 +1,6 @@
-"""What every report says of a run's measurements, in one set of words.
+"""The words that all reports use for a run's measurements.
 
-Text, Markdown, HTML and the annotations of GitHub Actions only write it.
+Text, Markdown, HTML and the annotations of GitHub Actions only format them.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _TOLD = (*FAULTS, *DOUBTS, Outcome.IMPROVED)
 TIMES = ("step_time", "wall_time", "duration")
 """The time of a step, the best first."""
 _MAIN = (*("step_time", "cycles"), *("flops", "operators"))
-"""What a test's row is about where nothing moved: on a GPU the first two, on a CPU the others."""
+"""The metric of a test's row if nothing changed: the first two on a GPU, the others on a CPU."""
 _MOVED = (*FAULTS, Outcome.MACHINE, Outcome.INCONCLUSIVE, Outcome.IMPROVED)
 """Outcomes of what may have got worse or better."""
 _ANOTHER = "Use a collector that counts a gated metric: `gpuperf metrics` marks them"
@@ -70,11 +70,11 @@ REMEDIES = {
     "tolerance",
     Unjudged.NOT_ASKED: _ANOTHER,
 }
-"""What to do about it, unless a baseline is missing."""
+"""The next action for each reason, except a missing baseline."""
 
 
 def cost(result: Result) -> float | None:
-    """How much longer a step takes than the baseline's, in ns; None where that is unknown."""
+    """The additional time of a step over the baseline's, in ns; None if unknown."""
     step = {verdict.metric: verdict for verdict in result.verdicts if verdict.phase == STEP}
     time = next((step[name] for name in TIMES if name in step), None)
     if time is None or time.baseline is None or time.measured is None:
@@ -83,10 +83,10 @@ def cost(result: Result) -> float | None:
 
 
 def worst_first(results: Iterable[Result]) -> list[Result]:
-    """What failed, what is in doubt and what improved; then the rest, as it came.
+    """Failed results, results in doubt and improved results; then the rest in their order.
 
-    Of one outcome what costs most time comes first; without a time, what changed most. What was not
-    judged comes last.
+    Within an outcome, the largest cost in time comes first; without a time, the largest change.
+    Results without a verdict come last.
     """
     return sorted(results, key=_urgency)
 
@@ -101,12 +101,12 @@ def _urgency(result: Result) -> tuple[int, float, float]:
 
 
 def main(result: Result) -> Verdict | Expectation | None:
-    """What a line about a result is about; None where nothing was said.
+    """The entry that represents a result in one line; None if nothing was said.
 
-    Of its outcome, the worst of all, that is the time; else what changed most. Where nothing got
-    worse or better it is the time on a GPU (cycles where that was not judged), and on a CPU the
-    count that the step costs most in: the floating-point operations, if it has any, then the
-    operators; else the first that was judged.
+    Among the entries of the worst outcome it is the time, else the largest change. If nothing got
+    worse or better, it is the time on a GPU, or cycles without a judged time. On a CPU it is then
+    the floating-point operations if any, else the operators. The last choice is the first judged
+    entry.
     """
     said = [entry for entry in result.said if entry.outcome is result.outcome]
     if result.outcome not in _MOVED:
@@ -116,21 +116,21 @@ def main(result: Result) -> Verdict | Expectation | None:
 
 
 def worst(entries: Sequence[Verdict | Expectation]) -> Verdict | Expectation:
-    """Of entries of one outcome the time, which all of it is about; else what changed most."""
+    """The time, among entries of one outcome; else the largest change."""
     return min(entries, key=lambda entry: (entry.metric not in TIMES, -_size(entry)))
 
 
 def _size(entry: Verdict | Expectation) -> float:
-    """How far it changed; a point of a percentage counts as 1 %."""
+    """The size of the change; a point of a percentage counts as 1 %."""
     if isinstance(entry, Expectation):
         return 0.0
     return abs(entry.change or 0.0) / (100 if entry.points else 1)
 
 
 def standing(result: Result, outcome: Outcome | None = None) -> str:
-    """How it stands in one line: "test_step[tf32] regressed on NVIDIA H200 (sm90)".
+    """The state in one line: "test_step[tf32] regressed on NVIDIA H200 (sm90)".
 
-    `outcome` is what it says; by default the worst of all.
+    `outcome` is the outcome to show; by default the worst of all.
     """
     says = SAYS.get(outcome or result.outcome or Outcome.REPORTED, "passed")
     if not result.measurements:
@@ -140,20 +140,20 @@ def standing(result: Result, outcome: Outcome | None = None) -> str:
 
 
 def moves(verdicts: Sequence[Verdict]) -> list[str]:
-    """Their changes, as "cycles x4.83" and "step_time x4.63"; of those that are known."""
+    """The known changes, as "cycles x4.83" and "step_time x4.63"."""
     known = [v for v in verdicts if v.change is not None or v.baseline == 0]
     return [f"{v.metric} {c}" for v, c in zip(known, units.changes(known), strict=True)]
 
 
 def headline(run: Run) -> str:
-    """How the run went in one line: "1 regressed, 2 unchanged, 3 incomplete"."""
+    """The state of a run in one line: "1 regressed, 2 unchanged, 3 incomplete"."""
     ended = f"{run.unfinished}; " if run.unfinished else ""
     incomplete = f", {len(run.skipped)} incomplete" if run.skipped else ""
     return f"{ended}{tally(run.results()) or 'nothing was measured'}{incomplete}"
 
 
 def tally(results: Sequence[Result]) -> str:
-    """How many stand how, the worst first: "1 regressed, 2 unchanged"."""
+    """The number of results by outcome, the worst first: "1 regressed, 2 unchanged"."""
     outcomes = [result.outcome for result in results]
     parts = [f"{outcomes.count(o)} {o.value}" for o in WORST_FIRST if o in outcomes]
     parts += [f"{outcomes.count(None)} not judged"] if None in outcomes else []
@@ -161,9 +161,9 @@ def tally(results: Sequence[Result]) -> str:
 
 
 def reasons(result: Result) -> list[str]:
-    """What of it is not as one would have it, the worst first, each thing once.
+    """The reasons why a result failed or is in doubt, the worst first, without repetition.
 
-    What is something else than the measurement as a whole says so itself.
+    A reason that differs from the result's outcome names its own.
     """
     told = [entry for entry in result.said if entry.outcome in _TOLD]
     return list(dict.fromkeys(_reason(entry, result.outcome) for entry in told))
@@ -188,7 +188,7 @@ def _reason(entry: Verdict | Expectation, of_all: Outcome | None) -> str:
 
 
 def complaints(result: Result) -> Iterator[str]:
-    """What each process found wrong with the device, as "the device was throttled ..."."""
+    """The problems of the device that each process found, as "the device was throttled ..."."""
     for measurement in result.measurements:
         conditions = measurement.fingerprint.conditions
         for complaint in guard.complaints(conditions) if conditions else ():
@@ -196,7 +196,7 @@ def complaints(result: Result) -> Iterator[str]:
 
 
 def unsupported(verdicts: Iterable[Verdict]) -> Iterator[str]:
-    """Which metrics could not be measured: one machine has one reason for all of its tests."""
+    """The metrics that could not be measured, by reason; the tests of one machine share it."""
     by_reason: dict[str, dict[str, None]] = {}
     for verdict in verdicts:
         if verdict.outcome is Outcome.UNSUPPORTED:
@@ -206,10 +206,10 @@ def unsupported(verdicts: Iterable[Verdict]) -> Iterator[str]:
 
 
 def totals(results: Sequence[Result], run: str = "", why: str = "") -> str:
-    """How a session stands in one line: "1 regressed, 1 not judged (no baseline); run run.json".
+    """The state of a session in one line: "1 regressed, 1 not judged (no baseline); run run.json".
 
-    What is zero is left out. `run` is the run's file, or "". `why` says why nothing was compared,
-    where that is known.
+    Zeros are left out. `run` is the run's file, or "". `why` is the reason, if known, why nothing
+    was compared.
     """
     every = lacking(results)
     judged = [result for result, lack in every if lack is None]
@@ -226,7 +226,7 @@ def totals(results: Sequence[Result], run: str = "", why: str = "") -> str:
 
 
 def _unjudged(every: Sequence[tuple[Result, Unjudged | None]], why: str) -> list[str]:
-    """How many were not judged for each reason: "1 device unfit: throttled", "2 no baseline"."""
+    """The number not judged for each reason: "1 device unfit: throttled", "2 no baseline"."""
     parts = []
     for lack in Unjudged:
         those = [result for result, its in every if its is lack]
@@ -237,7 +237,7 @@ def _unjudged(every: Sequence[tuple[Result, Unjudged | None]], why: str) -> list
 
 
 def none_judged(in_vain: Sequence[tuple[Result, Unjudged]]) -> str:
-    """Why a session fails in which nothing was judged, and what to do."""
+    """The failure of a session in which nothing was judged: the reasons, and the next action."""
     remedies = dict.fromkeys(REMEDIES[lack] for _, lack in in_vain)
     reasons = ", ".join(_unjudged(in_vain, ""))
     return f"failed: no measurement was judged ({reasons}). {'. '.join(remedies)}"

@@ -85,7 +85,7 @@ def test_what_cannot_be_selected_is_named() -> None:
         ("core,", 'named "".'),
         ("", 'named "".'),
         ("fastest", "Sets are host, core, reference, paper, full"),
-        ("core,step_time", '"step_time" is no hardware counter'),
+        ("core,step_time", '"step_time" is not a hardware counter'),
     ):
         with pytest.raises(UsageFailure) as caught:
             catalogue().selected(wanted)

@@ -14,9 +14,7 @@ RATES = [m.name for m in COUNTERS if not m.additive and m.name not in RECOMPUTED
 def test_a_count_is_the_sum_of_the_launches() -> None:
     for name in COUNTS:
         assert over_launches(name, [{name: 3.0}, {name: 4.0}, {name: 0.0}]) == 7.0
-        assert (
-            over_launches(name, [{name: 3.0}, {}]) == "there is no value of it for 1 of 2 kernels"
-        )
+        assert over_launches(name, [{name: 3.0}, {}]) == "the value is missing for 1 of 2 kernels"
 
 
 def test_rates_with_their_counts_are_recomputed() -> None:

@@ -169,7 +169,7 @@ def test_bad_arguments_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[s
         (["--gpu-arch", "sm90", "SM80"], 'unknown architecture "SM80". Did you mean "sm80"?'),
         (["--gpu-arch"], "expected at least one argument"),
         (["--set", "papers"], 'named "papers". Did you mean "paper"? Sets are host, core'),
-        (["--set", "core,step_time"], '"step_time" is no hardware counter'),
+        (["--set", "core,step_time"], '"step_time" is not a hardware counter'),
         (["--library", "nowhere/libcupti.so.13"], "nowhere/libcupti.so.13: no such file"),
         (["--library", str(file)], "gpuperf: --library: CUPTI cannot be loaded"),
         (["--library", str(file)], "CUPTI of CUDA 13.0 tells the passes without a driver"),

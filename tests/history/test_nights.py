@@ -180,7 +180,7 @@ def test_broken_files_are_named_and_left_out(
     for name in ("cut.json", "text.json.xz", "negative.json", "place.json", "tolerance.json"):
         assert f"{tmp_path / name}: " in err
     for name in ("list.json", "results.json"):
-        assert f"{tmp_path / name} is no run file: left out\n" in err
+        assert f"{tmp_path / name} is not a run file: left out\n" in err
     # Nobody asked for these very files.
     assert err.count("It is left out of the history") == 5
     assert "Measure again" not in err

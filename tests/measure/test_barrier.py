@@ -156,7 +156,7 @@ def test_a_rank_that_is_stuck_in_the_step_when_all_stop_is_ended(
 
 
 def test_a_name_is_held_once_and_no_rank_waits_forever_where_none_holds_it(table: Table) -> None:
-    with pytest.raises(MeasurementError, match="nobody answered at the socket"):
+    with pytest.raises(MeasurementError, match="no answer from the socket"):
         RankClient(table.name, 0, 0.0)
     table.holds(2)
     with pytest.raises(UsageFailure, match="another --master-port"):

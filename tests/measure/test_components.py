@@ -91,7 +91,7 @@ def test_on_the_cpu_nothing_of_a_trace_is_supported_and_the_reason_is_given() ->
     assert {metric.name for metric in ACTIVITY} == {*reasons, *portable}
     measured = {sample.metric for sample in collected.samples}
     assert portable <= measured
-    assert reasons["kernel_time"] == "there is no GPU whose activity could be traced"
+    assert reasons["kernel_time"] == "there is no GPU to trace"
 
 
 def test_components_take_executions_of_their_own_where_activity_is_asked_for() -> None:

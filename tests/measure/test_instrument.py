@@ -110,7 +110,7 @@ def test_what_cannot_be_judged_is_refused(tmp_path: Path) -> None:
     for samples, message in (
         (
             [Sample("step", "cycels", (1.0,))],
-            "scripted brought samples/0/metric: no such .*: cycels",
+            "scripted returned samples/0/metric: no such .*: cycels",
         ),
         ([Sample("step", "cycles", ())], "samples/0/values: no value for cycles of step"),
         ([Sample("step", "ipc", (1.0, float("nan")))], r"\[1.0, nan\] for ipc of step"),
@@ -406,7 +406,7 @@ def test_kernels_are_added_and_what_they_took_or_it_is_said_that_they_cannot_be_
     assert made.kernels == KERNELS
     assert "kernels_s" in made.fingerprint.settings
     monkeypatch.setattr(Able, "kernels", lambda *_: replace(KERNELS, idle=-1.0))
-    with pytest.raises(MeasurementError, match="brought idles/0 of the kernel table: -1 ns"):
+    with pytest.raises(MeasurementError, match="returned idles/0 of the kernel table: -1 ns"):
         instrument.with_kernels(made, work(), PLAN)
 
 

@@ -81,7 +81,7 @@ def test_the_architecture_is_the_compute_capability(tmp_path: Path) -> None:
         assert of(tmp_path, {**KERNEL, MAJOR: major, MINOR: minor}).arch == arch
     for kernel, says in (
         ({**KERNEL, MAJOR: "5"}, r"result 0: sm50 \(compute capability 5.0\) is not"),
-        (without(KERNEL, MAJOR, MINOR), 'result 0: "." is no compute capability'),
+        (without(KERNEL, MAJOR, MINOR), 'result 0: "." is not a compute capability'),
     ):
         with pytest.raises(BadFile, match=says):
             of(tmp_path, kernel)

@@ -92,7 +92,7 @@ def test_names_of_any_length_name_a_socket() -> None:
 
 
 def test_where_nobody_leads_a_rank_is_refused_as_a_job_is(tmp_path: Path) -> None:
-    with pytest.raises(UsageFailure, match="nobody answered at the socket"):
+    with pytest.raises(UsageFailure, match="no answer from the socket"):
         member(1, f"gpuperf-test-{uuid.uuid4().hex}", tmp_path, time_limit=0.0)
 
 

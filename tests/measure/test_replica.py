@@ -138,7 +138,7 @@ def test_a_replica_that_fails_says_why_and_what_came_before_it_is_kept(
         (Finished(None, -15, "", 61.0, timed_out=True), "stopped after 61 s, the time limit: --g"),
         (
             Finished(None, -15, "Current thread 0x1 (most recent\n  here", 61.0, timed_out=True),
-            "allows more. The last of it (of calls, the innermost first):\n  here",
+            "allows more. Its last output (calls: the innermost first):\n  here",
         ),
         (Finished(other, 0, "", 1.0), 'measure "step": a'),
     ):

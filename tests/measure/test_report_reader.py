@@ -74,7 +74,7 @@ def test_a_toolkit_s_program_has_the_module_of_its_newest_nsight_compute(tmp_pat
 def test_without_a_module_or_a_report_it_says_what_is_needed(tmp_path: Path) -> None:
     for file, says in (
         (KERNELS, r"pip install 'ncu-report>=2026\.2'.*--ncu FILE"),
-        (tmp_path / "step.csv", r"is no \.ncu-rep"),
+        (tmp_path / "step.csv", r"is not a \.ncu-rep"),
         (tmp_path / "step.ncu-rep", "no such file"),
     ):
         with pytest.raises(UsageFailure, match=says):

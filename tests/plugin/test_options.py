@@ -132,7 +132,7 @@ def test_a_bad_flag_is_a_usage_error_that_names_it(project: Project) -> None:
         ("collector=nvprof", "--gpuperf-collector: invalid choice: 'nvprof'"),
         ("metrics=all", '--gpuperf-metrics: no set and no metric is named "all"'),
         ("metrics=core,cycle", 'named "cycle". Did you mean "cycles"?'),
-        ("metrics=step_time", '"step_time" is no hardware counter'),
+        ("metrics=step_time", '"step_time" is not a hardware counter'),
         ("rounds=0", "--gpuperf-rounds takes a whole number from 1 on, not '0'"),
         ("time-limit=1.5", "--gpuperf-time-limit takes a whole number from 1 on, not '1.5'"),
         ("report=report.pdf", 'no report has the suffix ".pdf", known are .html, .md, .json'),

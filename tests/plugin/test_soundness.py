@@ -36,7 +36,7 @@ def test_an_unsound_step_fails_and_the_next_test_is_measured(project: Project) -
     result.stdout.fnmatch_lines(
         [
             "gpuperf: two executions after reset gave the losses 0.1234 and 0.1236, 0.16 % apart "
-            "where 0.1 % are allowed: counters of different work cannot be compared. *",
+            "(allowed: 0.1 %): counters of different work cannot be compared. *",
             'gpuperf: settings?"first_call_s"? is nan: a run holds *',
         ]
     )

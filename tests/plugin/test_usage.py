@@ -20,7 +20,7 @@ def test_without_a_gpu_it_says_what_can_be_done_instead(
     says = "--gpu-arch sm90 asks for an sm90 GPU, and no NVIDIA GPU was found here"
     text = refused(project.run("--gpu-arch=sm90"))
     assert says in text
-    assert "`gpuperf doctor` says what was looked for" in text
+    assert "`gpuperf doctor` lists what gpuperf looked for" in text
     # What is typed is checked although no test needs it.
     project.tests("def test_nothing(): pass")
     assert says in refused(project.run("--gpu-arch=sm90"))

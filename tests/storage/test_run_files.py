@@ -189,9 +189,9 @@ def test_counts_may_be_zero_where_a_step_can_have_none_and_shares_have_an_end(fi
         ({**launching, "kernel_time": [1.0, 0.0]}, "kernel_time of step is 0 ns"),
         ({"cycles": [1.0], "launches": [0.0], "copy_overlap": [1.0, 0.0]}, ""),
         ({"copy_overlap": [100.0]}, ""),
-        ({"copy_overlap": [101.0]}, "which is no percentage"),
+        ({"copy_overlap": [101.0]}, "which is not a percentage"),
         ({"l2_hit_rate": [1000.0]}, ""),
-        ({"l2_hit_rate": [1001.0]}, "which is no percentage"),
+        ({"l2_hit_rate": [1001.0]}, "which is not a percentage"),
     ):
         run_files.save(run([measurement(series)]), file)
         if problem:

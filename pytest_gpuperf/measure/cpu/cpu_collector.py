@@ -42,9 +42,9 @@ if TYPE_CHECKING:
 
 
 _COUNTED_ROUNDS = 2
-"""The counts are the same every time; the second round shows it where they are not."""
+"""Rounds of counting: counts should be equal, and a second round shows if they are not."""
 _REPETITIONS = 2
-"""Nobody judges the times: they are another processor's everywhere."""
+"""The times are not judged, because they depend on the processor."""
 
 _NAMED = 4
 """Operators that are named of those that differ."""
@@ -52,7 +52,7 @@ _NAMED = 4
 _LETTING_GO_S = 0.05
 """Other threads, as gloo's are, let go of a result a moment after the step has it."""
 
-_NO_TRACE = "there is no GPU whose activity could be traced"
+_NO_TRACE = "there is no GPU to trace"
 
 
 class CpuCollector:
@@ -60,12 +60,12 @@ class CpuCollector:
 
     Files of code are named relative to `root`, by default the current folder.
 
-    Where torch is not loaded yet, and in processes that this one starts, its threads leave the
-    processor to others while they wait (OMP_WAIT_POLICY, unless it is set): beside two busy
-    processes on two cores a step takes half the time then, and alone as long.
+    It sets OMP_WAIT_POLICY, unless set already. If torch is not loaded yet, and in child processes,
+    waiting threads then free the processor. Beside two busy processes on two cores a step takes
+    half the time, and alone the same.
 
-    Hardware metrics in the plan are a GPU's and are passed over. Of the metrics from traces there
-    are those that exist on a CPU; where others than the set core has are asked for, they are
+    Hardware metrics in the plan belong to GPUs and are skipped. Of the metrics from traces, those
+    that exist on a CPU are collected. If others beyond the set core are requested, they are
     unsupported, and components have their wall time.
     """
 
@@ -171,7 +171,7 @@ class HostTimes:
         self._open.append(phase)
 
     def leave(self, phase: str) -> None:  # noqa: ARG002 -- the innermost is left first
-        """That time goes on."""
+        """The time of the outer phase continues."""
         self._settle()
         self._open.pop()
 
@@ -183,7 +183,7 @@ class HostTimes:
 
 
 def _compiled(work: Work) -> dict[str, float]:
-    """What torch.compile does in the step; it is executed for that where anything was compiled."""
+    """The work of torch.compile in the step, from one more execution if anything was compiled."""
     compilations = Compilations()
     if not compilations.any:
         return compilations.counted(None)
@@ -191,18 +191,18 @@ def _compiled(work: Work) -> dict[str, float]:
 
 
 def _collectives(work: Work) -> tuple[float, Collectives]:
-    """Nanoseconds of one execution in which a collective was under way; and of each by itself."""
+    """Nanoseconds of one execution with a collective under way; and those of each collective."""
     return host_collectives(_traced(work))
 
 
 def _traced(work: Work) -> profile.Trace:
-    """One execution, with torch's operators and what was annotated."""
+    """The trace of one execution, with torch's operators and annotations."""
     work.begin()
     return profile.trace(work.step, lambda: None, host=True)
 
 
 def _times(work: Work) -> tuple[float, float]:
-    """Milliseconds of one execution, and nanoseconds in which this thread had the processor."""
+    """Milliseconds of one execution, and nanoseconds of this thread's processor time."""
     work.begin()
     own, started = time.thread_time_ns(), time.perf_counter_ns()
     work.step()
@@ -210,7 +210,7 @@ def _times(work: Work) -> tuple[float, float]:
 
 
 def _component_times(work: Work, repetitions: int) -> list[dict[str, float]]:
-    """Milliseconds of each component in so many executions; of one, where there are none."""
+    """Milliseconds of each component per execution; one execution if there are no components."""
     times: list[dict[str, float]] = []
     for _ in each(work.progress, "timing components", repetitions, after=None):
         listener = HostTimes()
@@ -228,8 +228,8 @@ def _count(
 ) -> tuple[tuple[Unsupported, ...], dict[str, Scalar]]:
     """Appends the portable counts of `rounds` executions to `series`, whole step first.
 
-    `after` executions follow. Returns what could not be counted; and, as settings, what differs
-    between them and what was not seen.
+    `after` executions follow. Returns the metrics that could not be counted. The settings returned
+    name differences between executions and uncounted parts.
     """
     from pytest_gpuperf.measure.cpu.dispatch import PEAK, part_unseen
 
@@ -264,7 +264,7 @@ def _count(
 
 
 def _unequal(first: Counter[tuple[object, str]], last: Counter[tuple[object, str]]) -> str:
-    """What two executions did unequally, as "aten.mm 12 and 14 calls"; "" where they are equal."""
+    """Differences between two executions, as "aten.mm 12 and 14 calls"; "" if they are equal."""
     said: dict[object, str] = {}
     for operator, unit in first | last:
         one, other = first[operator, unit], last[operator, unit]
@@ -275,7 +275,7 @@ def _unequal(first: Counter[tuple[object, str]], last: Counter[tuple[object, str
 
 
 def _counted(work: Work, losses: Losses, operators: Operators | None = None) -> tuple[Unseen, int]:
-    """One execution of the step, counted, and the bytes of what it made that outlive it."""
+    """One counted execution of the step, and the bytes it made that outlive it."""
     from pytest_gpuperf.measure.cpu.dispatch import PEAK, StepCounter, Unseen
 
     work.reset()
@@ -288,7 +288,7 @@ def _counted(work: Work, losses: Losses, operators: Operators | None = None) -> 
                 returned = work.step()
             losses.add(returned)
             del returned
-            # Cycles are garbage: no more is kept by them than by the next collection.
+            # Cycles are garbage, which the next collection would free anyway.
             gc.collect(0)
         finally:
             others = PEAK in counter.uncounted or _has_process_group()

@@ -1,9 +1,9 @@
-"""Counts what a step asks of PyTorch, operator by operator, whatever device executes it.
+"""Counts a step's calls of PyTorch, operator by operator, on any device.
 
-A dispatch mode sees every ATen operator below autograd: those of backward too, which on a CPU runs
-in the thread that calls it, and those of a recomputation by torch.utils.checkpoint. A mode is its
-thread's own: whatever work the step hands to another thread enters it there. It does not see what
-an operator does inside (a convolution that converts its input's layout by itself).
+A dispatch mode sees every ATen operator below autograd. That includes backward, which on a CPU runs
+in the calling thread, and recomputation by torch.utils.checkpoint. A mode belongs to one thread, so
+work handed to another thread enters it there. The inside of an operator is not seen (a convolution
+that converts its input's layout).
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ _NOT_COUNTED = {aten.detach}
 """Autograd detaches what it saves whenever someone watches it save, as `StepCounter` does."""
 
 PEAK = "peak_memory"
-_AT_ONCE = "other threads of the step allocate too, and what they hold at the same time is chance"
+_AT_ONCE = "other threads of the step allocate too, so the peak varies by chance"
 _HOOKS_REFUSED = (
-    "saved-tensor hooks count them, and the step disables those, as torch.func's transforms do"
+    "saved-tensor hooks count them, and the step disables hooks, as torch.func's transforms do"
 )
 
 _has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
@@ -72,14 +72,14 @@ _HANDING_OVER: tuple[tuple[Any, str, int], ...] = (
     (pool.ThreadPool, "apply_async", 1),
     (pool.ThreadPool, "_guarded_task_generation", 2),
 )
-"""How pools are given work, and which argument is what they call. A pool may be older than the
-step, and outlive it: its threads do not count by themselves."""
+"""The functions that give work to pools, and the position of the callable. A pool may be older than
+the step, and outlive it, so its threads do not count by themselves."""
 _POOLS = (futures.thread.__name__, pool.__name__)
 
 
 @dataclass
 class Counts:
-    """Portable counts of a step or of one phase; names and units are those of the catalogue."""
+    """Portable counts of a step or phase; names and units are those of the catalogue."""
 
     flops: int = 0
     operators: int = 0
@@ -97,15 +97,15 @@ class _Allocation:
     operator: int | None
     """The number of the one that made it."""
     made: int
-    """How many were made before it."""
+    """The number of allocations before this one."""
     ended: int | None = None
-    """How many had been made when it ended."""
+    """The number of allocations when this one ended."""
     saved: bool = False
 
 
 @dataclass
 class _Counting:
-    """What counts in one thread, while it does."""
+    """The state of counting in one thread."""
 
     counted_now: tuple[Counts, ...]
     thread: int = field(default_factory=threading.get_native_id)
@@ -117,9 +117,9 @@ class _Counting:
 class StepCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Counts one execution of a step. Enter with `watching`; a `PhaseListener`.
 
-    Operators outside every phase count for the whole step only. A phase that comes twice is summed.
-    Work that is handed to another thread counts for the phase in which that happens. `operators`,
-    where they are given, note each one that is counted.
+    Operators outside every phase count for the whole step only. A phase that occurs twice is
+    summed. Work handed to another thread counts for the phase of the handover. `operators`, if
+    given, note each counted operator.
     """
 
     supports_higher_order_operators = True
@@ -135,11 +135,11 @@ class StepCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.uncounted: dict[str, str] = {}
         """The metrics that could not be counted, each with the reason."""
         self.work: Counter[tuple[object, str]] = Counter()
-        """Of the whole step, by operator and unit: calls and FLOP."""
+        """The work of the whole step, by operator and unit: calls and FLOP."""
         self.own_ns: dict[int, int] = {}
         """The processor time of each thread while it counted, by its number in the system."""
         self.inside_ns = 0
-        """What of it operators took."""
+        """The part of the time spent in operators."""
         self._own_thread = threading.get_native_id()
         self._threads: dict[int, _Counting] = {}
         # Reentrant: a storage may end, which is heard, wherever this thread is.
@@ -273,7 +273,7 @@ class StepCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return result
 
     def _counting(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """What torch.cond or a loop calls; within the operator nothing is counted."""
+        """Counts in a function that torch.cond or a loop calls; the operator stops counting."""
 
         def counted(*args: Any) -> Any:
             with self:
@@ -320,9 +320,9 @@ def _hand_overs_heard_by(counter: StepCounter) -> Iterator[None]:
 
 @contextmanager
 def _refusals_heard_by(counter: StepCounter) -> Iterator[None]:
-    """Tells `counter` where its threads disable saved-tensor hooks: torch.func's transforms do.
+    """Tells `counter` when its threads disable saved-tensor hooks, as torch.func's transforms do.
 
-    torch raises where there are any: not for those of the counter.
+    torch raises if hooks exist, but the counter's own do not count.
     """
 
     def refuse(message: str, fail_if_non_empty: bool = True) -> None:
@@ -339,10 +339,10 @@ _OF_MEMORY = ("saved_bytes", "kept_memory", "peak_memory")
 
 
 class Operators:
-    """The operators of one execution in their order, each with where in the code it comes from.
+    """The operators of one execution in order, each with its origin in the code and its cost.
 
-    And with what it costs: what it counts itself, and what of the memory that it made was saved for
-    backward, outlived the step, or was alive when most was.
+    The cost is its own counts, plus the memory that it made: bytes saved for backward, bytes that
+    outlived the step, and bytes alive at the peak.
     """
 
     def __init__(self, root: Path) -> None:
@@ -353,19 +353,19 @@ class Operators:
         self.memory = Memory(history=[])
 
     def note(self, operator: str) -> int:
-        """One is about to be executed. Returns its number."""
+        """Notes an operator before it is executed. Returns its number."""
         self._noted.append(operator)
         self._site_of.append(self._call_sites.here())
         self._counts.append([0.0] * len((*_OF_OPERATOR, *_OF_MEMORY)))
         return len(self._noted) - 1
 
     def executed(self, number: int, dtype: str, counts: tuple[int, ...]) -> None:
-        """It was, and its result is of that type; `counts` are those of _OF_OPERATOR."""
+        """Notes the result's type and the operator's counts, in the order of _OF_OPERATOR."""
         self._noted[number] = f"{self._noted[number]} {dtype}".strip()
         self._counts[number][: len(counts)] = counts
 
     def table(self, breaks: Iterable[tuple[str, list[tuple[str, int, str]]]] = ()) -> KernelTable:
-        """What was noted, after `Memory.end`; with where and why compiled code left its graph."""
+        """The table, after `Memory.end`, with compiled code's graph breaks and their reasons."""
         for number, of_memory in self.memory.by_operator():
             for at, nbytes in enumerate(of_memory, len(_OF_OPERATOR)):
                 self._counts[number][at] += nbytes
@@ -393,15 +393,15 @@ _LOOKING_S = 1e-3
 class Memory:
     """Follows the storages that a step makes, from the operator that made them to their end.
 
-    Only those count that the step made: parameters, optimizer state and inputs live with or without
-    the step. Bytes are those of the tensor's storage as it was made; what an operator allocates and
+    Only storages made by the step count: parameters, optimizer state and inputs live without it.
+    Bytes are those of the tensor's storage when it was made. Memory that an operator allocates and
     frees inside itself is not seen.
     """
 
     peak: int = 0
     """The most bytes that were alive at once."""
     history: list[_Allocation] | None = None
-    """All that were made, where somebody asks."""
+    """All allocations, if requested."""
     _current: int = 0
     _made: int = 0
     _peak_at: int = 0
@@ -410,7 +410,7 @@ class Memory:
         default_factory=dict
     )
     lock: threading.RLock = field(default_factory=threading.RLock)
-    """For whoever notes something: storages of several threads come and go."""
+    """The lock for every update, because several threads make and free storages."""
 
     def note(self, results: object, arguments: object, operator: int | None = None) -> int:
         """Takes up storages among an operator's results that were not among its arguments.
@@ -455,7 +455,7 @@ class Memory:
         return self._current
 
     def by_operator(self) -> Iterator[tuple[int, list[int]]]:
-        """Of each of `history` who made it; its bytes where saved, where kept, and at the peak."""
+        """The operator of each of `history`, with its bytes saved, kept, and alive at the peak."""
         for one in self.history or ():
             if one.operator is not None:
                 ended = math.inf if one.ended is None else one.ended
@@ -471,9 +471,9 @@ class Memory:
 
 
 def changes_stride_order(source: torch.Tensor, target: torch.Tensor) -> bool:
-    """Whether the tensors have one shape and lie in memory in a different order of dimensions.
+    """Whether the tensors have the same shape but a different order of dimensions in memory.
 
-    Dimensions of size one and expanded ones (stride zero) have no place in the order.
+    Dimensions of size one and expanded ones (stride zero) do not count.
     """
     strided = source.layout is target.layout is torch.strided
     if not strided or source.shape != target.shape:
@@ -530,10 +530,10 @@ LOADERS = "a DataLoader's workers"
 NOTHING = "all of it, since it calls no operator of PyTorch"
 
 _LEAST_NS = 10_000_000
-"""Less than this is nobody's step."""
+"""Times below this are too short for a step."""
 _NOTED = {OUTSIDE: 0.5, THREADS: 0.1, PROCESSES: 0.1, LOADERS: 0.1}
-"""The share of the step's time from which on a place is said. Outside of PyTorch is Python too,
-which takes 25 to 40 % of a small step by itself while operators are counted."""
+"""The share of the step's time above which a place is named. Time outside of PyTorch includes
+Python, which takes 25 to 40 % of a small step while operators are counted."""
 _REFUSED = 0.9
 """The share that makes a step unsound: of what is left no slowdown would be seen."""
 
@@ -545,13 +545,13 @@ class Unseen:
     counter: StepCounter
     total: int = 0
     places: dict[str, int] = field(default_factory=dict)
-    """What was not seen."""
+    """The places with uncounted time."""
     loads: bool = False
     """Whether a DataLoader was asked: its work is a part of many steps, here or by workers."""
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """What is used in the block is the step's."""
+        """Attributes all use of the processor in the block to the step."""
         if sys.platform != "linux":
             yield
             return
@@ -573,7 +573,7 @@ class Unseen:
         )
         counted = sum(own.values())
         here, processes = (now - then for now, then in zip(after, before, strict=True))
-        # What is left of the process's time are the threads of libraries, by who may call them.
+        # The rest of the process's time is of library threads, divided by possible callers.
         each = here / max(1, counted + elsewhere)
         self.total = here + processes
         self.places = {
@@ -604,17 +604,17 @@ class Unseen:
 
 
 def part_unseen(rounds: Sequence[Unseen]) -> str:
-    """The places where every round has a part of its time that was not seen, or "".
+    """The places where part of the time was uncounted in every round, or "".
 
-    Raises UnsoundStep where that is most of it. What calls no operator and takes no time is a stub.
+    Raises UnsoundStep if it is most of the time. A step with no operators and no time is a stub.
     """
     last = rounds[-1]
     if all(unseen.is_most for unseen in rounds):
         raise UnsoundStep(
             f"most of the step is not seen: {last}, where no operator is counted. A slowdown there "
-            "would fail no test. On a CPU what counts is the operators of PyTorch that the step "
-            "calls itself, or in threads and pools that it gives work to. Give measure a step that "
-            "computes with them"
+            "would fail no test. On a CPU gpuperf counts the PyTorch operators that the step "
+            "calls, also in its threads and pools. Give measure a step that computes with PyTorch "
+            "operators"
         )
     if not last.counter.step.operators:
         return NOTHING
@@ -622,13 +622,13 @@ def part_unseen(rounds: Sequence[Unseen]) -> str:
 
 
 def _threads() -> dict[int, int]:
-    """What each thread of Python's has used, by its number in the system."""
+    """The processor time of each Python thread, by its number in the system."""
     numbers = [thread.native_id for thread in threading.enumerate()]
     return {number: _clock(number, 6) for number in numbers if number}
 
 
 def _used() -> tuple[int, int]:
-    """What this process has used, and what all have that it started."""
+    """The processor time of this process, and that of all processes it started."""
     import resource
 
     children = {process.pid for process in active_children()}

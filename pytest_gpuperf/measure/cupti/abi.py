@@ -1,13 +1,12 @@
-"""CUPTI's C interface as ctypes: versions, enums and the parameter structs that are used here.
+"""CUPTI's C interface as ctypes: versions, enums and the parameter structs in use.
 
 Sources are the headers of CUPTI: `cupti_profiler_target.h`, `cupti_profiler_host.h`,
-`cupti_range_profiler.h` and `cupti_target.h`. Every function takes one struct whose first field,
- `structSize`, tells CUPTI how much of it the caller knows. Structs grow at their
-end from release to release, and a library refuses a struct longer than its own: so the size is
-that of the fields that existed in the version found at run time (`Params.SINCE`).
+`cupti_range_profiler.h` and `cupti_target.h`. Every function takes one struct, whose first field
+`structSize` tells CUPTI how much of it the caller knows. Structs grow at their end from release to
+release, and a library refuses a struct longer than its own. So the size covers the fields of the
+version found at run time (`Params.SINCE`).
 
-Names are CUPTI's, of enums without their prefixes, so that the headers can be read beside this
-file.
+Names are CUPTI's, without the prefixes of enums, so that they match the headers.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
 OLDEST = 24
 """The API version of CUDA 12.6, the first release with the range profiler: since its update 2."""
 NEWEST = 130500
-"""That of the newest release whose headers this was compared with (`script/cupti-headers`)."""
+"""The newest release whose headers this was compared with (`script/cupti-headers`)."""
 
 _RELEASES = {19: "12.0", 20: "12.2", 21: "12.3", 22: "12.4", 23: "12.5", 24: "12.6"}
 _RELEASES |= {25: "12.7", 26: "12.8", 27: "12.9", 28: "12.9.1"}
@@ -60,9 +59,9 @@ class ProfilerRange(IntEnum):
 
 
 USER_REPLAY = 3
-"""Of `CUpti_ProfilerReplayMode`: the caller repeats the work when one pass does not suffice."""
+"""A `CUpti_ProfilerReplayMode`: the caller repeats the work if one pass is not enough."""
 RANGE_PROFILER = 0
-"""Of `CUpti_ProfilerType`: what a host object prepares its configuration for."""
+"""A `CUpti_ProfilerType`, for which a host object prepares its configuration."""
 
 
 class ResultCode(IntEnum):
@@ -115,10 +114,10 @@ class Params(ctypes.Structure):
     C_NAME: ClassVar[str] = ""
     """The struct's name in the headers."""
     SINCE: ClassVar[dict[str, int]] = {}
-    """Fields that came after the struct did -> the first API version whose structSize counts them.
+    """Fields added after the struct's first version -> the first API version whose structSize has
+    them.
 
-    A later version than the true one is the safe side: libraries accept shorter structs.
-    """
+    A later version than the true one is safe: libraries accept shorter structs."""
     _fields_ = [("structSize", c_size_t), ("pPriv", c_void_p)]
 
     @classmethod
@@ -130,7 +129,7 @@ class Params(ctypes.Structure):
 
     @classmethod
     def size(cls, version: int) -> int:
-        """What `structSize` has to be for a library of API `version`, in bytes."""
+        """The value of `structSize` for a library of API `version`, in bytes."""
         last = getattr(cls, cls.field_names(version)[-1])
         return int(last.offset) + int(last.size)
 
@@ -141,7 +140,7 @@ class Params(ctypes.Structure):
 
 
 FUNCTIONS: dict[type[Params], str] = {}
-"""Each struct and the function that takes it: what a libcupti has to export to be used."""
+"""Each struct and the function that takes it. A libcupti must export all of them."""
 
 
 def _params(name: str, /, **fields: Any) -> type[Params]:

@@ -1,7 +1,7 @@
-"""Which metrics to collect and how to evaluate them: CUPTI's host API (`cupti_profiler_host.h`).
+"""The choice and evaluation of metrics: CUPTI's host API (`cupti_profiler_host.h`).
 
-It answers for every chip that it lists, whatever this machine has: whether the chip has a metric,
-and how many passes a list of them takes. Releases up to CUDA 13.0 do so without a driver.
+For every chip it lists, on any machine, it says whether the chip has a metric, and how many passes
+a list of them takes. Releases up to CUDA 13.0 do so without a driver.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from pytest_gpuperf.model.measurement import Unsupported
 
 @dataclass(frozen=True)
 class Schedule:
-    """How a chip collects a list of metrics."""
+    """The passes with which a chip collects a list of metrics."""
 
     passes: int
     refused: tuple[Unsupported, ...]
-    """Those of the metrics that the chip lacks, by NVIDIA's names; the passes are of the others."""
+    """The metrics that the chip lacks, by NVIDIA's names; the passes are for the others."""
 
 
 class Configuration:
     """A host object for one chip, with metrics added: the configuration image and the evaluator.
 
-    `context` is the CUcontext in which counters are to be available; without one, all that the chip
-    has are. Raises CuptiError and CountersUnavailable.
+    `context` is the CUcontext that must have the counters; without one, all counters of the chip
+    are available. Raises CuptiError and CountersUnavailable.
     """
 
     def __init__(self, cupti: library.Cupti, chip: bytes, context: int | None = None) -> None:
@@ -156,7 +156,7 @@ def known(cupti: library.Cupti) -> tuple[str, ...]:
 
 
 def schedule(cupti: library.Cupti, chip: str, metrics: Sequence[str]) -> Schedule:
-    """How `chip` collects these metrics of NVIDIA's while all its counters are free.
+    """The schedule of `chip` for these NVIDIA metrics while all its counters are free.
 
     Raises UsageFailure for a chip that this release does not know, and CuptiError.
     """

@@ -1,14 +1,14 @@
 """Counters of a whole step and of its phases, from range-profiler sessions.
 
-What the hardware counts is counted in rounds: all passes over the step as one range. That costs the
-device nothing measurable (on an H200 a step of 229.6 ms takes 229.7, and one of 1221.7 ms 1221.2),
-so that its times are taken there too. Then come all passes once more, with a user range per phase:
-there the device waits for the host at each border, for 0.7 to 6 % of the step. Ranges inside one
-another would save nothing: CUPTI takes all passes again for each level.
+Hardware counts come in rounds: all passes over the step as one range. That costs the device nothing
+measurable (on an H200 a step of 229.6 ms takes 229.7, and one of 1221.7 ms 1221.2), so times are
+taken there too. Then all passes run once more, with a user range per phase. There the device waits
+for the host at each border, for 0.7 to 6 % of the step. Nested ranges would save nothing: CUPTI
+repeats all passes for each level.
 
-What CUPTI counts by instrumenting kernels (`Metric.instrumented`) is exact and slow (on an H200, 50
-times the time of a TF32 training step): it is counted in one execution, in ranges that leave
-nothing out, and the step's value is the sum of theirs.
+Metrics that CUPTI counts by instrumenting kernels (`Metric.instrumented`) are exact and slow (on an
+H200, 50 times the time of a TF32 training step). They are counted in one execution, in ranges that
+cover everything, and the step's value is the sum of the ranges.
 """
 
 from __future__ import annotations
@@ -53,17 +53,17 @@ class PhaseRange:
 
 @dataclass
 class _Counts:
-    """What has been counted of a step."""
+    """The counts of a step so far."""
 
     step: dict[str, list[float]] = field(default_factory=dict)
-    """By metric: the values of the step as one range, per round."""
+    """The values of the step as one range, by metric and per round."""
     phases: dict[tuple[str, str], float] = field(default_factory=dict)
-    """Those of its phases' ranges, by range name and metric: they were counted once."""
+    """The values of the ranges of its phases, by range name and metric, each counted once."""
     absent: dict[str, str] = field(default_factory=dict)
     """Why a metric is not among them."""
     rounds: int = 0
     passes: int = 0
-    """Of one round, over the step."""
+    """The passes of one round over the step."""
     executions: int = 0
     chip: str = ""
     phases_s: float = 0.0
@@ -111,7 +111,7 @@ class Counting:
     def _rounds(
         self, plan: Plan, metrics: Sequence[Metric], ranges: Sequence[PhaseRange], counts: _Counts
     ) -> None:
-        """All passes over the step until that is enough, and all passes over its phases once."""
+        """All passes over the step until the plan is satisfied, then all over its phases once."""
         with self._session(metrics, max(1, len(ranges)), counts) as (session, named):
             for number in range(plan.rounds if named else 0):
                 values = self._step_round(session, number, plan)
@@ -129,7 +129,7 @@ class Counting:
     def _instrumented(
         self, metrics: Sequence[Metric], ranges: Sequence[PhaseRange], counts: _Counts
     ) -> None:
-        """One execution (where one pass is enough) in ranges that cover the step."""
+        """Runs one execution (if one pass is enough) in ranges that cover the step."""
         covered = covering(ranges)
         stage = "counting in instrumented kernels"
         with self._session(metrics, len(covered), counts) as (session, named):
@@ -143,7 +143,7 @@ class Counting:
     def _session(
         self, metrics: Sequence[Metric], most: int, counts: _Counts
     ) -> Iterator[tuple[RangeSession, dict[str, str]]]:
-        """Opens a session for `most` ranges; yields it with NVIDIA's names of what it counts.
+        """Opens a session for `most` ranges; yields it with NVIDIA's names of its metrics.
 
         Without metrics it is not opened.
         """
@@ -178,7 +178,7 @@ class Counting:
         *,
         covered: bool = False,
     ) -> None:
-        """The values of the phases, or of all ranges where the step is to be `covered`."""
+        """The values of the phases, or of all ranges if the step is to be `covered`."""
         work, timer = self.executions.work, self.executions.timer
         marker = partial(PhaseMarker, session, timer, ranges, covered=covered)
         values = counted_in(session, marker, work.phases.heard_by, work, timer, stage)
@@ -190,7 +190,7 @@ class Counting:
 def phase_ranges(phases: Sequence[str]) -> tuple[PhaseRange, ...]:
     """A range for each phase of a step, in order.
 
-    Ranges of one name would be one range to CUPTI: the second "backward" is called "backward#2".
+    CUPTI would merge ranges of one name, so the second "backward" is called "backward#2".
     """
     ranges: list[PhaseRange] = []
     taken = set(phases)
@@ -204,16 +204,16 @@ def phase_ranges(phases: Sequence[str]) -> tuple[PhaseRange, ...]:
 
 
 def covering(phases: Sequence[PhaseRange]) -> tuple[PhaseRange, ...]:
-    """Ranges of which a step consists: its phases, and what is before, between and after them.
+    """The ranges of a step: its phases, and the parts before, between and after them.
 
-    Those others are of the phase STEP, which no phase can be named.
+    The other parts belong to the phase STEP, a name that phases cannot have.
     """
     names = [STEP, *(name for entry in phases for name in (entry.phase, STEP))]
     return phase_ranges(names)
 
 
 def announced(work: Work, timer: CudaTimer, passes: Iterator[object]) -> Callable[[], None]:
-    """What comes before every pass, outside of counting: it is announced, and reset."""
+    """The preparation of every pass, outside of counting: announcement and reset."""
 
     def prepared() -> None:
         next(passes, None)
@@ -225,10 +225,10 @@ def announced(work: Work, timer: CudaTimer, passes: Iterator[object]) -> Callabl
 class Marker:
     """Divides one execution of a step into ranges, each from one border to the next.
 
-    The device is waited for at a border, since a range ends where the host is. The first problem is
-    kept until the end and ends the marking: raising inside the step would hide an exception of the
-    step's own, or be swallowed by the step. Another number of borders than between the ranges is
-    one, too: a MeasurementError, which says what is `otherwise`.
+    It waits for the device at a border, because a range ends where the host is. The first problem
+    stops the marking and is reported at the end. Raising inside the step could hide the step's own
+    exception, or be swallowed by the step. A wrong number of borders is also a problem: a
+    MeasurementError with the message `otherwise`.
     """
 
     def __init__(
@@ -236,7 +236,7 @@ class Marker:
     ) -> None:
         self._session, self._timer = session, timer
         self.names = names
-        """Of the ranges, in order; "" for one that is not counted."""
+        """The names of the ranges, in order; "" for a range that is not counted."""
         self._otherwise = otherwise
         self._borders = 0
         self._problem: Exception | None = None
@@ -280,7 +280,7 @@ class Marker:
         self._problem = self._problem or MeasurementError(said)
 
     def _found(self) -> object:
-        """What there was between the ranges: so many calls."""
+        """The number of calls found between the ranges."""
         return self._borders // 2
 
 
@@ -294,7 +294,7 @@ def counted_in(
 ) -> Values:
     """All passes over a step in ranges, each divided by a new `marker`: the values of its ranges.
 
-    `heard` has a marker told of its borders, for a block.
+    `heard` reports the borders to a marker, for a block.
     """
 
     def run() -> None:
@@ -310,9 +310,9 @@ def counted_in(
 
 
 class PhaseMarker(Marker):
-    """A phase listener that marks the ranges that are `expected`, which are those of `covering`.
+    """A phase listener that marks the ranges that are `expected`, as `covering` lists them.
 
-    Those of the phases, or all of them where the step is to be `covered`.
+    It marks only those of phases, or all of them if the step is to be `covered`.
     """
 
     def __init__(
@@ -351,7 +351,7 @@ class PhaseMarker(Marker):
 def _passes(progress: Progress, done: int, rounds: int, passes: int) -> Iterator[None]:
     """The passes of the round after so many that are done, each announced as it begins."""
     for number in range(1, passes + 1):
-        # How many rounds it takes is known when they agree; two are the least.
+        # The number of rounds depends on their agreement; it is at least two.
         left = max(min(2, rounds) - done, 1) * passes - number + 1
         place = f"round {done + 1} of at most {rounds}, pass {number} of {passes}"
         progress.begins("counting", place, left)

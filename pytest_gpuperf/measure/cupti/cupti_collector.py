@@ -49,10 +49,10 @@ class CuptiCollector:
     """Counts and times a step on the current CUDA device.
 
     The order: `plan.warmup` executions, at least one, in which the phases are learnt; repetitions,
-    where somebody asked for a number of them; rounds of counter passes, which are timed otherwise
-    (`counting.py` says why that may be), and one over the phases; traces, where metrics from them
-    are asked for. Where counters cannot be read, the times are returned all the same and every
-    hardware metric is listed as unsupported, with the reason and the remedy.
+    if their number is given; rounds of counter passes, otherwise timed too (`counting.py` says
+    why), and one over the phases; traces, if metrics from them are requested. If counters cannot be
+    read, times are still returned. Every hardware metric is then unsupported, with the reason and
+    the remedy.
 
     `device` is what `nvml.detect_device` finds; files of code are named relative to `root`.
     """
@@ -80,10 +80,10 @@ class CuptiCollector:
     def collect(self, work: Work, plan: Plan) -> Collected:
         """Runs the step as planned; see the class.
 
-        Times are in ms, counters in the unit of their metric. The settings are counts, and seconds
-        where they end in `_s`. Raises MeasurementError for phases that change from one execution to
-        the next and for counters that CUPTI loses, UnsoundStep for a loss that is no number or not
-        reproduced; what the step raises comes out unchanged.
+        Times are in ms, counters in the unit of their metric. Settings are counts, or seconds if
+        they end in `_s`. Raises MeasurementError for phases that change between executions and for
+        counters that CUPTI loses. Raises UnsoundStep for a loss that is not a number or not
+        reproduced. Exceptions of the step pass unchanged.
         """
         watch = Stopwatch()
         compiled_kernels.note()
@@ -129,10 +129,10 @@ class CuptiCollector:
         )
 
     def kernels(self, work: Work, metrics: Sequence[Metric]) -> KernelTable:
-        """What the step launches, with the counters of every launch.
+        """The launches of the step, with counters for each.
 
-        Runs the step in TRACES traces, once per pass, and twice to find the lines of code. Where
-        counters are refused, of a rank, and of a step that launches CUDA graphs, the table has
+        Runs the step in TRACES traces, once per pass, and twice to find the lines of code. If
+        counters are refused, for a rank, and for a step that launches CUDA graphs, the table has
         names and times. Raises what the step raises.
         """
         traced = _traced_as_launched if work.together else profile.trace
@@ -155,10 +155,10 @@ class CuptiCollector:
             return self._located(launch_ranges.with_times(table, traces), work, traced)
 
     def _located(self, table: KernelTable, work: Work, traced: activity.Tracing) -> KernelTable:
-        """The same with the lines of code; as it is where they cannot be had.
+        """The table with the lines of code; unchanged if they cannot be found.
 
-        Under a dispatch mode torch runs compiled code operator by operator, which may take more
-        memory than there is, and a step may refuse the mode: neither is the fault of the step.
+        Under a dispatch mode torch runs compiled code operator by operator. That may take too much
+        memory, and a step may refuse the mode: neither is an error of the step.
         """
         if "torch" not in sys.modules:
             return table
@@ -202,7 +202,7 @@ class KernelCounting:
     timer: CudaTimer
 
     def of(self, work: Work, metrics: Sequence[Metric], traced: Trace) -> KernelTable:
-        """The kernels of a step, of which there is a trace; without counters where it has graphs.
+        """The kernels of a traced step; without counters if it has graphs.
 
         Raises CountersUnavailable and MeasurementError.
         """
@@ -227,12 +227,12 @@ class KernelCounting:
 
 @dataclass(frozen=True)
 class OwnInstructions:
-    """Counts what a rank executes by itself: the instructions of kernels that are no collectives.
+    """Counts the instructions that a rank executes by itself, in kernels other than collectives.
 
-    Collectives wait for the other ranks in a loop: how many instructions that takes, chance
-    decides. What is between them is counted; or, where collectives are not begun one by one
-    through torch.distributed, every kernel by itself, which takes seconds. Either has as many
-    executions as it has on other ranks, and no kernel is replayed.
+    Collectives wait for other ranks in a loop, and the instructions for that vary by chance. The
+    code between collectives is counted. If torch.distributed does not begin them one by one, every
+    kernel is counted separately, which takes seconds. Both ways execute equally often on all ranks,
+    and replay no kernel.
     """
 
     kernels: KernelCounting
@@ -246,14 +246,14 @@ class OwnInstructions:
             traced = profile.trace(work.step, self.kernels.timer.synchronize)
         if traced.has_graphs:
             return {}, (Unsupported(name, "a CUDA graph is counted as one, collectives included"),)
-        # Also after one of which nothing came: the other ranks execute the step once more.
+        # Continue after a failure too: the other ranks execute the step once more.
         own = [self._once(work, traced, begun()) for _ in range(LEAST_ROUNDS)]
         lacking = [Unsupported(name, one) for one in own if isinstance(one, str)]
         counts = [one for one in own if isinstance(one, float)]
         return ({}, (lacking[0],)) if lacking else ({(STEP, name): counts}, ())
 
     def _once(self, work: Work, traced: Trace, begun: int) -> float | str:
-        """Those of one execution, or why nobody knows; torch has `begun` so many collectives."""
+        """The instructions of one execution, or why they are unknown. `begun` is torch's count."""
         collectives = sum(entry.collective for entry in traced.entries)
         try:
             if begun == collectives:

@@ -1,15 +1,15 @@
 """Counters of every kernel of a step, with names from a trace of the same step.
 
-CUPTI makes a range of every launch, numbers the launches and does not name them, so a trace of
-another execution lends the names, in order. The two are only put together when they agree: in
-number, and, where counters have the time, in which launches are long.
+CUPTI makes a range of every launch and numbers it, without a name. The names come from a trace of
+another execution, in order. They are joined only if both agree: in number, and, if counters have
+the time, in which launches are long.
 
 Automatic ranges fail for steps that launch CUDA graphs: on an H200 with CUPTI 13.0,
-cuptiRangeProfilerStop answers CUPTI_ERROR_UNKNOWN. The kernels of those have names and times alone.
+cuptiRangeProfilerStop returns CUPTI_ERROR_UNKNOWN. Their kernels have only names and times.
 
-A range for every launch is slow as well: 1 ms for each when a pass begins, and 1 ms more when it is
-launched (H100, CUPTI 13.0; 1550 launches take 5 s instead of 0.1 s). Where only collectives are to
-be left out, the stretches between them are ranges, which takes hardly longer than the step.
+A range for every launch is also slow: 1 ms for each when a pass begins, and 1 ms more at its launch
+(H100, CUPTI 13.0; 1550 launches take 5 s instead of 0.1 s). If only collectives are left out, the
+stretches between them are ranges, which hardly takes longer than the step.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from pytest_gpuperf.model.metric import Metric
 DURATION = "duration"
 """The catalogue's metric that both the trace and the counters know."""
 LEAST_CORRELATION = 0.95
-"""Of the logarithms of both durations over the launches. Shifted by one launch it falls far below;
-in step it is 0.993 to 0.998 for five steps recorded on an H200 (tests/data/h200-tables)."""
+"""The least correlation of the logarithms of both durations over the launches. After a shift by one
+it is far below; else 0.993 to 0.998 for five H200 recordings (tests/data/h200-tables)."""
 ALIKE = 0.3
-"""The spread of the logarithms of their ratios (0.2 to 0.3 for the same steps, 1.8 to 2.9 shifted)
-up to which all launches take so much the same time that their correlation is that of noise."""
+"""The spread of logarithmic ratios up to which all launches take so nearly the same time that the
+correlation is noise (0.2 to 0.3 for the same steps, 1.8 to 2.9 shifted)."""
 _FEW = 8
 """Launches below which a correlation says nothing."""
 _COLLECTIVES = (
@@ -46,8 +46,8 @@ _COLLECTIVES = (
     *("allreduce_", "allreduce_coalesced_", "alltoall_", "alltoall_base_", "barrier", "broadcast_"),
     *("_reduce_scatter_base_", "reduce_", "reduce_scatter_", "reduce_scatter_tensor_coalesced_"),
 )
-"""Of torch's operators c10d, those that this torch has. What one rank sends to another is none: it
-would wait for a peer that may be about to send something first."""
+"""The names of torch's c10d operators, as far as this torch has them. Sends between two ranks are
+left out: they would wait for a peer that may be about to send first."""
 
 
 def kernel_table(
@@ -71,10 +71,10 @@ def uncounted(trace: Trace, mismatch: str = "") -> KernelTable:
 
 
 def with_times(table: KernelTable, traces: Sequence[Trace]) -> KernelTable:
-    """The table of the first of these traces, with the medians of the times in all of them.
+    """The table of the first trace, with the medians of the times over all traces.
 
-    Of those, that is, that launch the same as the first: one execution by itself says little of
-    the time between kernels, which the host decides.
+    Only traces with the same launches as the first count. A single execution says little about the
+    time between kernels, which the host decides.
     """
     first, *others = ([entry.name for entry in trace.entries] for trace in traces)
     alike = [traces[0], *(t for t, names in zip(traces[1:], others, strict=True) if names == first)]
@@ -94,19 +94,18 @@ def with_times(table: KernelTable, traces: Sequence[Trace]) -> KernelTable:
 def counted_beside_collectives(
     session: RangeSession, work: Work, timer: CudaTimer, collectives: int
 ) -> Values:
-    """The values of the stretches of a step between so many collectives; see `RangeSession.round`.
+    """The values of a step's stretches between `collectives`; see `RangeSession.round`.
 
-    Collectives, and what else is under way while they are, run by themselves: the device is waited
-    for before each of them and after it. Raises MeasurementError where torch.distributed begins
-    another number of them.
+    Collectives, and work that overlaps them, run separately: the device is waited for before and
+    after each. Raises MeasurementError if torch.distributed begins a different number of them.
     """
     marker = partial(
         Marker,
         session,
         timer,
         _stretches(collectives),
-        f"the step begins {{}} collectives and has begun {collectives} before: it does not do the "
-        "same every time",
+        f"the step began {{}} collectives and {collectives} in an earlier execution: its work "
+        "differs between executions",
     )
     stage = "counting between collectives"
     return counted_in(
@@ -124,10 +123,10 @@ def collectives_begun() -> Iterator[Callable[[], int]]:
 
 @contextmanager
 def _beginning_collectives(border: Callable[[], object]) -> Iterator[None]:
-    """Has a border before and after torch.distributed begins a collective, for the block.
+    """In the block, puts a border before and after each start of a collective in torch.distributed.
 
-    Whoever begins it: DistributedDataParallel does so in C++, in a thread of autograd's. They all
-    pass torch's dispatcher, where the place of gradients, before that of the device, is free.
+    DistributedDataParallel starts them in C++, in a thread of autograd. All starts pass torch's
+    dispatcher, where the slot for gradients, before that of the device, is free.
     """
     torch = sys.modules.get("torch")
     if torch is None or not torch.distributed.is_available():
@@ -185,7 +184,7 @@ def _assembled(
 def _values(
     metrics: Sequence[Metric], arch: str, values: Mapping[str, float]
 ) -> tuple[float | None, ...]:
-    """In the order of `metrics`; None where a launch has no value (a hit rate without accesses)."""
+    """The values in the order of `metrics`; None if undefined (a hit rate without accesses)."""
     numbers = (values.get(metric.hardware_name(arch) or "") for metric in metrics)
     return tuple(n if n is not None and math.isfinite(n) else None for n in numbers)
 
@@ -196,7 +195,7 @@ def _mismatch(
     if len(trace.counted) != len(counted):
         return (
             f"the trace has {len(trace.counted)} kernels and the counters {len(counted)}: the step "
-            "does not launch the same kernels every time"
+            "launches different kernels in each execution"
         )
     hardware = next((m.hardware_name(arch) for m in metrics if m.name == DURATION), None)
     if hardware is None or len(counted) < _FEW:
@@ -213,7 +212,7 @@ def _mismatch(
 
 
 def _correlation(one: Sequence[float], other: Sequence[float]) -> float:
-    """Pearson's; 1 where one of both does not vary."""
+    """Pearson's correlation; 1 if a series is constant."""
     try:
         return statistics.correlation(one, other)
     except statistics.StatisticsError:

@@ -1,7 +1,7 @@
-"""The libcupti of this process: where it is found, how it is called, and its errors with remedies.
+"""The libcupti of this process: its place, its calls, and its errors with remedies.
 
-torch's own copy comes first: a process has room for one CUPTI. Where no GPU answers, another
-process calls it first: CUPTI of CUDA 13.2 ends whoever asks for its version without a driver.
+torch's own copy comes first, because a process has room for one CUPTI. Without a GPU, another
+process calls it first: CUPTI of CUDA 13.2 ends a process that asks its version without a driver.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ INSTALL = (
     "`pip install nvidia-cuda-cupti` (CUDA 13) or `pip install nvidia-cuda-cupti-cu12` adds it, "
     "and CUDA_HOME names a toolkit that has it in extras/CUPTI"
 )
-"""The remedy where there is no CUPTI, or too old a one."""
+"""The remedy for a missing or old CUPTI."""
 _REMEDIES = Path(__file__).with_name("remedies.yaml")
 _NEEDS_DRIVER = (
     "Check that `nvidia-smi` runs here: CUPTI needs a GPU and its driver, no older than the CUDA "
@@ -47,7 +47,7 @@ _OTHER_PARAMETERS = (
     ResultCode.ERROR_INVALID_PARAMETER,
     ResultCode.ERROR_PARAMETER_SIZE_NOT_SUFFICIENT,
 )
-"""What CUPTI says of a structSize that it does not know."""
+"""CUPTI's errors for an unknown structSize."""
 _TRY = """\
 import ctypes, resource, sys
 resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -154,7 +154,7 @@ def load() -> Cupti:
         try:
             return Cupti(path)
         except CountersUnavailable as error:  # noqa: PERF203 -- a few candidates
-            # A bare name that the loader does not find says less than one that cannot be used.
+            # A file that cannot be used explains more than a name that the loader does not find.
             if path.is_absolute():
                 failures.append(error)
     if failures:
@@ -165,9 +165,9 @@ def load() -> Cupti:
 def candidates() -> Iterator[Path]:
     """Files that may be the libcupti to use, best first; the last ones are bare names.
 
-    What the process has loaded (torch links libcupti) is the only candidate: a second CUPTI beside
-    it would fight for the same driver hooks. Otherwise: the wheels that torch brings, the toolkit
-    of CUDA_HOME, CUDA_PATH or /usr/local/cuda, the loader's search path.
+    A copy already loaded (torch links libcupti) is the only candidate: a second CUPTI would compete
+    for the same driver hooks. Otherwise: the wheels that torch brings, the toolkit of CUDA_HOME,
+    CUDA_PATH or /usr/local/cuda, the loader's search path.
     """
     loaded = _loaded(_MAPS)
     if loaded:
@@ -181,8 +181,8 @@ def candidates() -> Iterator[Path]:
 def check(result: int, call: str) -> None:
     """Returns if `result` is success.
 
-    Raises CountersUnavailable, with the remedy, where the machine or its set-up forbids counters,
-    and CuptiError otherwise. Codes are those of `cupti_result.h`.
+    Raises CountersUnavailable, with the remedy, if the machine or its set-up forbids counters, else
+    CuptiError. Codes are those of `cupti_result.h`.
     """
     if result == ResultCode.SUCCESS:
         return
@@ -214,7 +214,7 @@ def _check_survived(cupti: Path) -> None:
     except subprocess.TimeoutExpired:
         said = f"does not say its version within {_TRY_SECONDS} s"
     else:
-        if tried.returncode >= 0:  # what else may be wrong with it, it says itself
+        if tried.returncode >= 0:  # loading reports other problems
             return
         ended = signal.Signals(-tried.returncode).name
         said = f"ends the process that asks for its version ({ended})"

@@ -1,9 +1,9 @@
 """The protocol of the ICPE '26 paper: 100 kernel launches, after the first 10 of a process.
 
-The paper profiles `ncu --set full --launch-skip 10 --launch-count 100` (section 4). What falls into
-that window depends on what a program does first: the conversion of its weights, say. It is counted
-from inside the process that it is about: a fresh one opens the profiler before the test does
-anything, and closes it after the first execution of the step.
+The paper profiles `ncu --set full --launch-skip 10 --launch-count 100` (section 4). The window's
+content depends on the program's first work, such as the conversion of its weights. So a fresh
+process counts itself: it opens the profiler before the test does anything, and closes it after the
+first execution of the step.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from pytest_gpuperf.model.measurement import PAPER_WINDOW, Sample, Window
 
 _SKIPPED = 10
 _ROOM = 4096
-"""Launches that are counted at most. What comes after the window has room as well: nobody says what
-CUPTI does to the launches of a pass that it has no room for."""
+"""The most launches that are counted. Launches after the window have room too, because CUPTI does
+not document the effect of launches without room."""
 
 
 class WindowCounter(TaskRunner):
-    """In a collector's place, in a fresh process: counts the first launches of a test.
+    """A replacement for a collector in a fresh process: counts the first launches of a test.
 
-    `begin` comes before the test's own set-up; `collect` executes the step once, as it comes.
+    `begin` comes before the test's own set-up; `collect` executes the step once, unprepared.
     """
 
     def __init__(self, task: Task, collector: Collector) -> None:
@@ -74,7 +74,7 @@ class WindowCounter(TaskRunner):
         ]
         if not inside:
             raise MeasurementError(
-                f"the process launched no more than {_SKIPPED} kernels, and the window follows them"
+                f"the process launched at most {_SKIPPED} kernels, but the window follows them"
             )
         totals = {m.name: over_launches(m.name, inside) for m in self._metrics.values()}
         samples = tuple(

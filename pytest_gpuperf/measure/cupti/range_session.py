@@ -1,8 +1,8 @@
 """A session of CUPTI's range profiler on the current CUDA context.
 
-In a range session the caller repeats the work once per pass (user replay), and marks ranges, or has
-CUPTI make one per launch (auto ranges). It serves any number of rounds: each begins with a fresh
-counter data image, which also resets the pass count.
+The caller repeats the work once per pass (user replay), and marks ranges or lets CUPTI make one per
+launch (auto ranges). A session serves any number of rounds. Each begins with a fresh counter data
+image, which also resets the pass count.
 """
 
 from __future__ import annotations
@@ -32,14 +32,12 @@ Values = dict[str, dict[str, float]]
 class RangeSession:
     """A context manager: opening enables the profiler on the current context, closing disables it.
 
-    `metrics` are NVIDIA's names; those that the chip does not have end up in `unsupported`, under
-    NVIDIA's name. `max_ranges` is the most ranges that one round pushes, or launches where the
-    ranges are `automatic`.
+    `metrics` are NVIDIA's names; names that the chip lacks end up in `unsupported`. `max_ranges` is
+    the most ranges that one round pushes, or launches if ranges are `automatic`.
 
-    It raises CountersUnavailable where there is no CUPTI or driver; and opening does so where no
-    CUDA context is current in this thread, for a chip that CUPTI does not know, and with what CUPTI
-    and the device have against it. If no metric can
-    be collected it opens with `passes` 0, and `round` must not be called.
+    It raises CountersUnavailable without CUPTI or driver. Opening raises it without a current CUDA
+    context in this thread, for a chip unknown to CUPTI, and for errors of CUPTI and the device. If
+    no metric can be collected it opens with `passes` 0, and `round` must not be called.
     """
 
     def __init__(
@@ -126,14 +124,13 @@ class RangeSession:
         prepare: Callable[[], object] | None = None,
         undefined: bool = False,
     ) -> Values:
-        """All passes once: the values of `metrics` over each of `ranges`.
+        """Runs all passes once: the values of `metrics` over each of `ranges`.
 
-        Per pass, `prepare` is called outside of counting, then `run`, which has to push and pop
-        exactly `ranges`. What they raise comes out unchanged, after the profiler has been stopped.
+        Per pass, `prepare` is called outside of counting, then `run`, which must push and pop
+        exactly `ranges`. Their exceptions pass unchanged, after the profiler has stopped.
 
-        Raises MeasurementError for ranges that were dropped or are missing, and for values that
-        are not finite; `undefined` lets those through, as NaN: a ratio over a range in which
-        nothing ran has no value.
+        Raises MeasurementError for dropped or missing ranges and for values that are not finite.
+        With `undefined` these values are NaN: a ratio over a range without work has no value.
         """
         self._all_passes(run, prepare)
         values = dict(self._decoded(f"the ranges {_quoted(ranges)}"))
@@ -147,11 +144,11 @@ class RangeSession:
     def launches(
         self, run: Callable[[], object], *, prepare: Callable[[], object] | None = None
     ) -> list[dict[str, float]]:
-        """All passes once, with automatic ranges: the values of `metrics` per launch, in order.
+        """Runs all passes once with automatic ranges: the values of `metrics` per launch, in order.
 
-        A kernel is a launch, and so is a CUDA graph as a whole. Values that are no number (a ratio
-        of a kernel that does none of it) are NaN. `run` has to wait for the device. Raises
-        MeasurementError for launches that were dropped.
+        A kernel is a launch, and so is a CUDA graph as a whole. Undefined values (a ratio of a
+        kernel without that work) are NaN. `run` must wait for the device. Raises MeasurementError
+        for dropped launches.
         """
         self._all_passes(run, prepare)
         return self._by_number(self._decoded("the launches"))
@@ -180,9 +177,7 @@ class RangeSession:
                 prepare()
             if self._one_pass(run):
                 return
-        raise MeasurementError(
-            f"CUPTI announced {self.passes} passes and still asks for more after them"
-        )
+        raise MeasurementError(f"CUPTI announced {self.passes} passes but needs more")
 
     def _initialize(self) -> None:
         """Finds context, device and chip, and initializes CUPTI's profilers."""
@@ -224,7 +219,7 @@ class RangeSession:
         """A fresh counter data image, and pass 0."""
         configuration, image = self._parts()
         if not self._fresh:
-            # CUPTI is given a clean image: what it leaves untouched is not from a round before.
+            # A clean image, so values that CUPTI leaves untouched are not from an earlier round.
             ctypes.memset(image, 0, len(image))
         self._fresh = False
         self._cupti.call(

@@ -1,10 +1,9 @@
-"""The canary: frozen work, read before and after a measurement, that tells a machine from the code.
+"""The canary: fixed work before and after a measurement, which tells the machine from the code.
 
-Where a step is slower and the canary is not, the code is slower. The kernels are machine code per
-architecture (`canary.cu`, compiled by `script/canary`), so that no update of torch, NVRTC or the
-driver's compiler changes them; they run in the primary context, which torch uses too, and their
-memory is neither torch's nor left behind. On an H200 a pass takes about 70 ms, and
-its queue 17 kernels of 1.09 ms.
+If a step is slower and the canary is not, the code is slower. The kernels are machine code per
+architecture (`canary.cu`, compiled by `script/canary`). So updates of torch, NVRTC or the driver's
+compiler do not change them. They run in the primary context, which torch uses too. Their memory is
+not torch's, and is freed. On an H200 a pass takes about 70 ms, and its queue 17 kernels of 1.09 ms.
 """
 
 from __future__ import annotations
@@ -27,19 +26,19 @@ SOURCE = Path(__file__).with_name("canary.cu")
 CUBINS = SOURCE.with_name("cubins")
 
 _REPEATS = 7
-"""Of each kernel, after one that warms up. On two H200s such kernels repeated within 0.001 %
+"""Repeats of each kernel, after a warm-up. On two H200s such kernels repeated within 0.001 %
 (arithmetic), 0.01 % (tensor) and 0.2 % (memory)."""
 _THREADS = 1024
 _STAMP = struct.Struct("<5Q")
-"""Of one block: first and last cycle, first and last ns, SM."""
+"""The stamp of one block: first and last cycle, first and last ns, SM."""
 _DRAM_BYTES = 2**29
 """512 MiB: eight times the L2 of an H200, which has little of it left when its turn comes again."""
 _L2_SHARE, _LEAST_L2_BYTES = 0.55, 2**18
 """The largest power of two within this share of the L2: 32 MiB of 60 on an H200."""
 _L2_PLACES = 16
-"""Readings of the L2 depend on where the memory lies. On an H200, 3,000 of them agreed to 0.1 % in
-one buffer, and in 16 that were allocated one after the other they were up to 0.7 % apart, which the
-16 places of one buffer do not average out. Between GPUs they differ by 2.8 %."""
+"""Places in the L2, since readings depend on the address. On an H200, 3,000 readings agreed to 0.1
+% in one buffer. In 16 buffers allocated in turn they were up to 0.7 % apart, which 16 places in one
+buffer do not average out. Between GPUs they differ by 2.8 %."""
 _FACTOR = 1.0001
 _ARITHMETIC = (ctypes.c_float(_FACTOR),)
 _WORD = 0x5BD1E995
@@ -58,7 +57,7 @@ _WORK = (
 def read(arch: str) -> Canary:
     """Reads the canary on the current machine, whose GPU is of this architecture.
 
-    Raises nothing: what cannot be read is left out, with the reason in `obstacle`.
+    Raises nothing: missing readings are left out, with the reason in `obstacle`.
     """
     try:
         image = machine_code(arch)
@@ -88,7 +87,7 @@ def code(arch: str) -> str:
 
 
 class _CanaryReading:
-    """One reading of everything, in the current context."""
+    """One pass of all readings, in the current context."""
 
     def __init__(self, cuda: Driver, module: int) -> None:
         self._cuda = cuda
@@ -101,7 +100,7 @@ class _CanaryReading:
         self._spreads: dict[str, float] = {}
 
     def canary(self, name: str) -> Canary:
-        """All readings that there are, and why others are not."""
+        """All available readings, and the reasons for missing ones."""
         computing = (self._arithmetic, self._tensor, self._memory)
         every = (*computing, self._queue, self._launches, self._host)
         said = "; ".join(filter(None, map(self._obstacle, every)))
@@ -157,7 +156,7 @@ class _CanaryReading:
         return timed[1:]
 
     def _kernel(self, name: str, out: int, arguments: Sequence[Argument]) -> Callable[[], None]:
-        """What launches a kernel that leaves a stamp of each SM at `out`."""
+        """A function that launches a kernel, which leaves a stamp of each SM at `out`."""
         return self._cuda.kernel(
             self._module,
             name,
@@ -168,14 +167,14 @@ class _CanaryReading:
         )
 
     def _stamps(self, out: int) -> _Stamps:
-        """What the last kernel that was launched there has left."""
+        """The stamps of the last kernel launched there."""
         return list(_STAMP.iter_unpack(self._cuda.copied(out, _STAMP.size * self._sms)))
 
     def _queue(self) -> None:
         """The share of the GPU's time that a queue of kernels had.
 
-        A kernel alone says nothing of it: it waits for its turn before it begins. NVML shows no
-        process of another container.
+        A single kernel does not show it, since it waits for its turn before it begins. NVML shows
+        no process of another container.
         """
         try:
             own_ns = 1000 * self._readings["arithmetic_cycles"] / self._readings["sm_clock_mhz"]
@@ -194,7 +193,7 @@ class _CanaryReading:
         self._keep("time_share", [_QUEUED * own_ns / (end - begin)])
 
     def _launches(self) -> None:
-        """What one launch takes of the host, driver and ctypes together."""
+        """The host's time for one launch, driver and ctypes together."""
         launch = self._cuda.kernel(self._module, "nothing", 1, 32)
         batches = []
         for _ in range(_BATCHES):
@@ -219,9 +218,9 @@ class _CanaryReading:
     def _keep(
         self, name: str, repeats: list[float], of: Callable[[list[float]], float] = median
     ) -> None:
-        """Of the host's times the fastest is kept: it is interrupted now and then, never helped.
+        """Keeps the fastest of the host's times: interruptions only make them slower.
 
-        Of places in the L2 the mean: none of them is a mistake.
+        For places in the L2 it keeps the mean, since each place is valid.
         """
         value = of(repeats)
         spread = median(abs(repeat - value) for repeat in repeats) / value
@@ -231,7 +230,7 @@ class _CanaryReading:
 
 
 _Stamps = Sequence[tuple[int, ...]]
-"""Of one launch, by block: as `_STAMP` has them."""
+"""The stamps of one launch, by block, in the format of `_STAMP`."""
 
 
 def _read(buffer: int, size: int) -> tuple[Argument, ...]:
@@ -240,22 +239,22 @@ def _read(buffer: int, size: int) -> tuple[Argument, ...]:
 
 
 def _cycles(stamps: _Stamps) -> float:
-    """From the first to the last cycle of an SM, on average."""
+    """The cycles from first to last of an SM, on average."""
     return fmean(last - first for first, last in _by_sm(stamps, 0))
 
 
 def _own_ns(stamps: _Stamps) -> float:
-    """From the first to the last ns of an SM, on average."""
+    """The ns from first to last of an SM, on average."""
     return fmean(last - first for first, last in _by_sm(stamps, 2))
 
 
 def _all_ns(stamps: _Stamps) -> float:
-    """From the first ns of the first SM to the last of the last."""
+    """The ns from the start of the first SM to the end of the last."""
     return float(max(stamp[3] for stamp in stamps) - min(stamp[2] for stamp in stamps))
 
 
 def _by_sm(stamps: _Stamps, at: int) -> Iterable[tuple[int, int]]:
-    """First and last of an SM: several blocks are on one where others have work there."""
+    """The first and last value of each SM, which has several blocks if others are busy."""
     spans: dict[int, tuple[int, int]] = {}
     for stamp in stamps:
         first, last, sm = stamp[at], stamp[at + 1], stamp[4]

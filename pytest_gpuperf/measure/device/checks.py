@@ -24,25 +24,25 @@ class Check:
     __pydantic_config__ = CHECKED
 
     name: str
-    """What is asked for: torch, driver, GPU, CUPTI, hardware counters, ..."""
+    """The subject of the check: torch, driver, GPU, CUPTI, hardware counters, ..."""
     ok: bool
-    """Whether it is there."""
+    """Whether the check found it."""
     detail: str
-    """Which one it is, or what is in the way."""
+    """The version or model found, or the obstacle."""
     remedy: str = ""
-    """What to do about a "no"."""
+    """The remedy for a "no"."""
     optional: bool = False
     """Measuring works without it."""
 
 
 @dataclass(frozen=True)
 class Examination:
-    """What `gpuperf doctor --format json` prints."""
+    """The output of `gpuperf doctor --format json`."""
 
     __pydantic_config__ = CHECKED
 
     schema: int
-    """Of this format."""
+    """The version of this format."""
     measurable: bool
     """Whether everything is there that is not optional; the exit code says the same."""
     checks: tuple[Check, ...]
@@ -50,9 +50,9 @@ class Examination:
     device: Device | None
     """The GPU that is measured; None where there is none."""
     machine: Machine | None
-    """What it is beyond its name; None without a GPU."""
+    """The GPU's properties beyond its name; None without a GPU."""
     canary: Canary | None
-    """What its canary read; None without a GPU."""
+    """The readings of its canary; None without a GPU."""
 
 
 SCHEMA = 1

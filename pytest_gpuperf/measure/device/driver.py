@@ -21,7 +21,7 @@ _FUNCTION_SHARED_BYTES = 8
 """CUfunction_attribute: max dynamic shared size."""
 
 Argument = ctypes.c_float | ctypes.c_uint | ctypes.c_uint64
-"""Of a kernel."""
+"""An argument of a kernel."""
 
 
 class _LaunchConfig(ctypes.Structure):
@@ -157,7 +157,7 @@ class Driver:
         self._call("cuMemsetD32_v2", address, word, size // 4)
 
     def copied(self, address: int, size: int) -> bytes:
-        """So many bytes of the device, once what was launched before has ended."""
+        """The bytes at this address, once earlier launches have ended."""
         copy = ctypes.create_string_buffer(size)
         self._call("cuMemcpyDtoH_v2", copy, address, size)
         return copy.raw
@@ -172,9 +172,9 @@ class Driver:
         *,
         shared_bytes: int = 0,
     ) -> Callable[[], None]:
-        """What launches a kernel of `module` on the default stream, every time that it is called.
+        """A function that launches a kernel of `module` on the default stream at each call.
 
-        One block per SM where `shared_bytes` are all that a block may have.
+        With all the `shared_bytes` that a block may have, there is one block per SM.
         """
         function = ctypes.c_void_p()
         self._call("cuModuleGetFunction", ctypes.byref(function), module, name.encode())

@@ -24,9 +24,9 @@ _ASIDE = ("torch", "torchgen", "functorch", "pytest_gpuperf")
 def software(*, of_gpu: bool = True) -> dict[str, str]:
     """Versions by name: python, platform, cpu, gpuperf, torch, cuda, cudnn, driver.
 
-    Imports torch. What is not there (torch, the CUDA of a CPU build) is left out, as is the driver
-    where the step is not `of_gpu`. The kernel's version is not recorded: it tells machines apart
-    and explains no counter.
+    Imports torch. Missing software (torch, the CUDA of a CPU build) is left out, and so is the
+    driver if the step is not `of_gpu`. The kernel's version is not recorded: it differs between
+    machines and explains no counter.
     """
     versions = {
         "python": platform.python_version(),
@@ -40,9 +40,9 @@ def software(*, of_gpu: bool = True) -> dict[str, str]:
 
 
 def machine() -> Machine | None:
-    """The VBIOS, board and limits of CUDA's device 0; None where NVML does not tell them.
+    """The VBIOS, board and limits of CUDA's device 0; None if NVML does not report them.
 
-    In a MIG instance the memory is that of the instance, and all else that of the whole GPU.
+    In a MIG instance, memory is that of the instance, and the rest that of the whole GPU.
     """
     with nvml.open_session() as session:
         gpu = session.gpu()
@@ -97,12 +97,12 @@ def cpu_model() -> str:
 
 
 def revision(folder: Path, baselines: Path | None = None) -> str:
-    """The short hash of the git commit that `folder` is at, with "+dirty" when it was changed.
+    """The short hash of the git commit of `folder`, with "+dirty" after changes.
 
-    Changed means: a tracked file of the repository differs from the commit, staged or not. Files
-    that git does not track do not count, since run files and caches are such; nor do those in the
-    folder of the `baselines`, which are accepted one after the other. Returns "" outside a
-    repository, before its first commit, and where git is missing or does not answer.
+    Changed means: a tracked file of the repository differs from the commit, staged or not.
+    Untracked files do not count, since run files and caches are untracked. Files in the folder of
+    the `baselines` do not count, because they are accepted one after the other. Returns "" outside
+    a repository, before its first commit, and if git is missing or does not answer.
     """
     commit = _git(folder, "rev-parse", "--short=12", "HEAD")
     if not commit:
@@ -147,9 +147,9 @@ def _cudnn_version(number: int | None) -> str:
 
 
 def of_file(file: Path) -> str:
-    """The name of the distribution that installed `file`; "" for none.
+    """The name of the distribution that installed `file`; "" if there is none.
 
-    What is installed for development, or imported from a checkout, is the user's own code.
+    A development install or a checkout is the user's own code.
     """
     parts = file.parts
     at = next((at for at, part in enumerate(parts) if part in INSTALLED), len(parts))
@@ -157,10 +157,10 @@ def of_file(file: Path) -> str:
 
 
 def libraries() -> dict[str, str]:
-    """The versions by name of those that are imported and import torch, in alphabetical order.
+    """The versions of imported libraries that import torch, by name in alphabetical order.
 
-    A step calls operators by them. Which of them it does, its kernel table knows. They are looked
-    for again where another number of modules is imported: 5 ms for 2,500 of them.
+    A step calls operators through them; its kernel table says which. The search repeats when the
+    number of imported modules changes: 5 ms for 2,500 modules.
     """
     return dict(_libraries(len(sys.modules)))
 
@@ -177,13 +177,13 @@ def _libraries(_: int) -> dict[str, str]:
 
 
 def _globals(module: object) -> dict[str, object]:
-    """Not by `getattr`, which imports what a lazy module has not imported yet."""
+    """The module's names, without `getattr`, which would import lazy modules."""
     return getattr(module, "__dict__", {})
 
 
 @cache
 def _of_package(package: str) -> str:
-    """Most are called as what they hold, which is found at once."""
+    """The distribution of a package. Most share its name, which is tried first."""
     if package in _ASIDE:
         return ""
     try:

@@ -1,7 +1,7 @@
 """The guard of the device: clocks, throttling and other processes, read through NVML.
 
-`read` looks at the device at one moment; `complaints` says in words what is wrong with the moments
-before and after a measurement.
+`read` returns the state at one moment; `complaints` names the problems before and after a
+measurement.
 """
 
 from __future__ import annotations
@@ -27,12 +27,11 @@ _SLOWING = {
     0x40: "hardware thermal slowdown",
     0x80: "hardware power brake",
 }
-"""NVML's clock-event reasons (`nvmlClocksEventReason...`) that make the device slower than its user
-asked for, and our words.
+"""NVML's clock-event reasons (`nvmlClocksEventReason...`) that slow the device below its user's
+settings, and our words for them.
 
-Idle (0x01), application clocks (0x02) and display clocks (0x100) are states that somebody chose and
-not among them. Neither are bits that NVML may get in the future: their meaning is not known here.
-"""
+Idle (0x01), application clocks (0x02) and display clocks (0x100) are states chosen by the user, so
+they are left out. Bits that NVML may add have no known meaning here."""
 
 _ENDURED = ("software power cap", "sync boost")
 
@@ -43,20 +42,20 @@ class Siblings(NamedTuple):
     controller: int
     """The pid of the process that started them and this one."""
     beside: int
-    """How many of them have this process's GPU, too."""
+    """The number of workers that share this process's GPU."""
 
 
 def read(parent: int | None = None, siblings: Siblings | None = None) -> Reading:
-    """The state of the GPU that CUDA numbers 0, now.
+    """The present state of the GPU that CUDA numbers 0.
 
-    `parent` is the process that waits for this one's measurement: it may still hold memory of the
-    device, does nothing there, and is not among the other processes. Nor are those that were
-    started beside this one and wait for their turn, nor its `siblings` and their controller: a
-    process that measures holds the GPU against them.
+    `parent` is the process that waits for this measurement. It may still hold memory of the device,
+    does nothing there, and is not among the other processes. Processes started beside this one that
+    wait for their turn are not either, nor are its `siblings` and their controller. A measuring
+    process holds the GPU against them.
 
-    Fields that the driver or the GPU does not offer are None or empty; without NVML or a GPU all
-    are. In a MIG instance, clocks, temperature and throttling are those of the whole GPU and the
-    processes those of the instance.
+    Fields that the driver or the GPU lacks are None or empty; without NVML or a GPU all are. In a
+    MIG instance, clocks, temperature and throttling are those of the whole GPU, and the processes
+    those of the instance.
     """
     with nvml.open_session() as session:
         gpu = session.gpu()
@@ -78,12 +77,12 @@ def read(parent: int | None = None, siblings: Siblings | None = None) -> Reading
 
 
 def complaints(conditions: Conditions) -> tuple[str, ...]:
-    """What made the device unfit before or after the measurement, as sentences; empty when fit."""
+    """Reasons why the device was unfit before or after the measurement, as sentences."""
     return (*_throttling(conditions), *_sharing(conditions))
 
 
 def unfit(conditions: Conditions) -> tuple[str, ...]:
-    """Those of the complaints that make a number worthless: nothing is gated on it.
+    """The complaints that make a number worthless, so that nothing is gated on it.
 
     A power cap and synchronised boost are not among them. Many GPUs run at their power cap all day,
     as they did when the baseline was recorded.

@@ -13,27 +13,26 @@ from pytest_gpuperf.errors import UnsoundStep
 
 
 class CudaMemory:
-    """What an execution of the step asks of torch's allocator. Waits for nothing.
+    """Memory that an execution of the step requests from torch's allocator. Never waits.
 
-    Asked for, not handed out: the block that a tensor gets may be up to 1 MiB larger than it,
-    depending on what has been allocated before, by other tests too.
+    It counts requested bytes: the block of a tensor may be up to 1 MiB larger, depending on earlier
+    allocations, by other tests too.
 
-    The pools of CUDA graphs count as long as they are there: a graph's tensors are made in its own
-    when it is captured, and each replay uses them. Not in it is what other libraries allocate by
-    themselves. torch is not imported here: a step that does not use it has nothing of it to be
-    watched.
+    The pools of CUDA graphs count as long as they exist. A graph's tensors are made in its own pool
+    at capture, and each replay uses them. Allocations of other libraries are not included. torch is
+    not imported here: a step without torch has no such memory.
     """
 
     def __init__(self) -> None:
         self._before: int | None = None
 
     def clear(self) -> None:
-        """Lets go what earlier work has left, the pools of graphs that nobody holds among it.
+        """Frees memory that earlier work has left, including pools of unused graphs.
 
-        A step and its graph are often a cycle, so that the graph of the test before would be there
-        until garbage is collected. A pool stays as long as anything in it is in use, and cuBLAS
-        keeps a workspace in the pool of the first capture that it took part in. What the plugin
-        has taken out of collections is looked through only where a pool is still there.
+        A step and its graph are often a cycle, so the previous test's graph would stay until
+        garbage is collected. A pool stays while any part of it is in use, and cuBLAS keeps a
+        workspace in the pool of its first capture. Objects that the plugin has frozen are searched
+        only if a pool still exists.
         """
         _give_back()
         torch: Any = sys.modules.get("torch")
@@ -62,7 +61,7 @@ class CudaMemory:
 def _asked_for(torch: Any) -> Mapping[str, int]:
     """Bytes of tensors, now ("current") and at most ("peak"), as torch.cuda.memory_stats has them.
 
-    Of the backend cudaMallocAsync it has those handed out only, which are as many there.
+    The backend cudaMallocAsync only has the bytes handed out, which are the same there.
     """
     stats = torch.cuda.memory_stats_as_nested_dict()
     asked: Mapping[str, int] = stats["requested_bytes"]["all"]
@@ -81,9 +80,9 @@ def _of_graphs(segments: Sequence[Mapping[str, Any]]) -> int:
 
 @contextmanager
 def suffices() -> Iterator[None]:
-    """Has the block, which runs the step, fail with an UnsoundStep where memory runs out.
+    """In the block, which runs the step, turns a lack of memory into an UnsoundStep.
 
-    What the step had allocated is let go: the next test may need it.
+    The step's allocations are freed, because the next test may need them.
     """
     try:
         yield
@@ -99,26 +98,26 @@ def suffices() -> Iterator[None]:
 
 
 def _ran_out(error: Exception) -> bool:
-    """Whether it is torch.OutOfMemoryError, or a library's word for the same."""
+    """Whether it is torch.OutOfMemoryError, or an equivalent of another library."""
     return isinstance(error, MemoryError) or "out of memory" in str(error).lower()
 
 
 def _shortage(message: str) -> str:
-    """What torch, or who else, says of it, and what to try."""
+    """The message of torch or another library, and the remedy."""
     said = message.splitlines()[0].rstrip(".") if message else "MemoryError"
     return f"the step ran out of memory: {said}. {_REMEDY}"
 
 
 _REMEDY = (
     "Measure a smaller input, or give the device to this test alone (`gpuperf doctor` lists other "
-    "processes on it); where much is reserved and unused, set "
+    "processes on it); if much memory is reserved but unused, set "
     "PYTORCH_ALLOC_CONF=expandable_segments:True"
 )
 
 
 @contextmanager
 def _nothing_kept_out() -> Iterator[None]:
-    """Has collections look through all there is, what the plugin keeps out of them too."""
+    """In the block, collections search all objects, also those that the plugin has frozen."""
     kept = gc.get_freeze_count()
     gc.unfreeze()
     yield

@@ -1,8 +1,8 @@
-"""NVML, asked carefully: every answer that a driver does not give is None, never an exception.
+"""Careful access to NVML: an answer that a driver does not give is None, never an exception.
 
-NVML is NVIDIA's management library and comes with the driver. It speaks of all GPUs of a host, in
-the order of the PCI bus, and knows nothing of CUDA_VISIBLE_DEVICES; `NvmlSession.gpu` finds the one
-that CUDA, and so torch, would use. pynvml is untyped and is imported when a session opens.
+NVML is NVIDIA's management library and comes with the driver. It lists all GPUs of a host in the
+order of the PCI bus, and ignores CUDA_VISIBLE_DEVICES. `NvmlSession.gpu` finds the GPU that CUDA,
+and so torch, would use. pynvml is untyped and is imported when a session opens.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _NVIDIA, _DISPLAY = "0x10de", "0x03"
 """PCI's vendor, and its class of VGA and 3D controllers."""
 _NODE = "/dev/nvidia{}"
 ANY_NODE = Path("/dev/null")
-"""That of all devices that have none of their own."""
+"""The node shared by all devices without their own."""
 _MACHINE_FILES = (
     *(Path("/etc/machine-id"), Path("/var/lib/dbus/machine-id")),
     Path("/proc/sys/kernel/random/boot_id"),
@@ -54,17 +54,17 @@ class VisibleGpu:
     """A GPU, or an instance of MIG, that CUDA_VISIBLE_DEVICES leaves to this process."""
 
     uuid: str
-    """As CUDA_VISIBLE_DEVICES takes it: "GPU-...", "MIG-..."."""
+    """The UUID as CUDA_VISIBLE_DEVICES takes it: "GPU-...", "MIG-..."."""
     device: Device
 
 
 def visible_gpus() -> tuple[VisibleGpu, ...]:
     """All GPUs that CUDA_VISIBLE_DEVICES leaves to this process, as CUDA numbers them.
 
-    What CUDA would show one instance of, a GPU that is partitioned by MIG, is all its instances:
-    each is one for a process of its own. As with CUDA the list ends before its first entry that is
-    no GPU, and is empty where a GPU is named twice. None without NVML; what has no UUID is left
-    out. Creates no CUDA context.
+    A GPU partitioned by MIG stands for all its instances, each for a process of its own, although
+    CUDA would show one. As with CUDA, the list ends before its first invalid entry, and is empty if
+    a GPU is named twice. Empty without NVML; devices without a UUID are left out. Creates no CUDA
+    context.
     """
     with open_session() as session:
         entries = visible_entries(os.environ.get("CUDA_VISIBLE_DEVICES"))
@@ -91,7 +91,7 @@ def _device(session: NvmlSession, gpu: Gpu) -> Device | None:
 
 
 def silent_gpu() -> str:
-    """The PCI address of an NVIDIA GPU of this machine where no driver speaks of any; "" else.
+    """The PCI address of an NVIDIA GPU of this machine that no driver reports; else "".
 
     Its driver was not installed, does not fit the kernel's module, or has lost the GPU.
     """
@@ -109,14 +109,14 @@ def silent_gpu() -> str:
 
 
 def node(uuid: str = "") -> Path:
-    """What everybody on this machine holds who measures on the GPU of this UUID.
+    """The file that all processes lock to measure on the GPU of this UUID.
 
-    Whether this process sees it or not; by default it is the one that CUDA numbers 0 here.
+    The GPU need not be visible to this process; by default it is the one that CUDA numbers 0.
 
-    Its device node: who may use the GPU may open it, and nobody but root can put something else in
-    its place. Containers have it too, and where they have the host's own (bound, not made anew),
-    they exclude each other. Instances of MIG share their GPU's clocks and power, and so its node.
-    What has no node (WSL, no NVML) shares one that is root's on every machine.
+    The file is its device node: users of the GPU may open it, and only root can replace it.
+    Containers exclude each other if they have the host's own node (bound, not made anew). Instances
+    of MIG share their GPU's clocks and power, and so its node. Devices without a node (WSL, no
+    NVML) share one that belongs to root on every machine.
     """
     with open_session() as session:
         found = session.every([uuid]) if uuid else [session.gpu()]
@@ -140,11 +140,11 @@ def portable_device() -> Device:
 
 
 def this_machine(files: Sequence[Path] = _MACHINE_FILES) -> str:
-    """Twelve hexadecimal digits that tell this machine from another, and nothing else of it.
+    """Twelve hexadecimal digits that identify this machine and reveal nothing more.
 
-    A name of a host could be found by trying names. The id of an installation is random; what is
-    made of it here is made by nobody else, as sd_id128_get_machine_app_specific(3) does it. Where
-    it has none, as in many containers, the id of this boot stands for it; "" where nothing does.
+    A hash of the host name could be guessed. The installation's id is random, and its hash here is
+    specific to this package, like sd_id128_get_machine_app_specific(3). If it is missing, as in
+    many containers, the id of this boot replaces it; "" without either.
     """
     for file in files:
         try:
@@ -185,7 +185,7 @@ class Gpu:
 
     @property
     def visible(self) -> object:
-        """What CUDA sees as the device: the MIG instance, or the whole GPU."""
+        """The device that CUDA sees: the MIG instance, or the whole GPU."""
         return self.physical if self.instance is None else self.instance
 
 
@@ -196,9 +196,9 @@ class NvmlSession:
         self._library = library
 
     def ask(self, function: str, *arguments: object, older: str = "") -> Any:
-        """The answer of NVML's `function`, or None where driver or GPU do not support it.
+        """The answer of NVML's `function`, or None if driver or GPU do not support it.
 
-        `older` is its name in older drivers, which CUDA 14 is said to remove.
+        `older` is its name in older drivers, which CUDA 14 may remove.
         """
         try:
             return getattr(self._library, function)(*arguments)
@@ -217,25 +217,25 @@ class NvmlSession:
         return None if answer is None else int(answer)
 
     def watts(self, function: str, *arguments: object) -> float | None:
-        """The answer of NVML's `function`, which is in milliwatts; None where there is none."""
+        """The answer of NVML's `function`, converted from milliwatts; None without an answer."""
         milliwatts = self.integer(function, *arguments)
         return None if milliwatts is None else milliwatts / 1000
 
     def gpu(self) -> Gpu | None:
         """The GPU that CUDA numbers 0 under CUDA_VISIBLE_DEVICES, or None.
 
-        NVML counts in the order of the PCI bus. CUDA does so too where all GPUs are of one kind or
-        CUDA_DEVICE_ORDER=PCI_BUS_ID is set; on a host with a mixture CUDA puts the fastest first,
-        which NVML cannot tell.
+        NVML counts in the order of the PCI bus. CUDA does so too if all GPUs are of one kind or
+        CUDA_DEVICE_ORDER=PCI_BUS_ID is set. On a host with a mixture CUDA puts the fastest first,
+        which NVML does not know.
         """
         entries = visible_entries(os.environ.get("CUDA_VISIBLE_DEVICES"))
         found = self.every(("0",) if entries is None else entries[:1])
         return found[0] if found else None
 
     def every(self, entries: Sequence[str] | None) -> list[Gpu]:
-        """The GPUs of these entries of CUDA_VISIBLE_DEVICES up to the first that is none.
+        """The GPUs of these entries of CUDA_VISIBLE_DEVICES up to the first invalid entry.
 
-        None is all there are. Of a GPU in MIG mode, all its instances.
+        None means all GPUs. A GPU in MIG mode gives all its instances.
         """
         if entries is None:
             return [gpu for handle in self._handles() for gpu in self._whole_or_instances(handle)]
@@ -285,9 +285,9 @@ class NvmlSession:
 def visible_entries(value: str | None) -> tuple[str, ...] | None:
     """The devices that a value of CUDA_VISIBLE_DEVICES names, read as CUDA reads it.
 
-    None when there is no restriction. The list ends before its first invalid entry ("0,-1,2" is
-    "0"), the first entry decides between indices, GPU UUIDs and MIG UUIDs, and a device that is
-    named twice makes the whole value invalid, which leaves no device.
+    None without a restriction. The list ends before its first invalid entry ("0,-1,2" is "0"). The
+    first entry decides between indices, GPU UUIDs and MIG UUIDs. A device named twice makes the
+    whole value invalid, which leaves no device.
     """
     if value is None:
         return None

@@ -1,8 +1,8 @@
 """The ncu collector: counters from a fresh process of the test under Nsight Compute.
 
-The times are taken here, from unprofiled repetitions, and so are traces. For the counters the test
-runs again in a child of ncu, which profiles what lies between cudaProfilerStart and
-cudaProfilerStop there: one execution of the step.
+Times and traces come from unprofiled repetitions in this process. For counters the test runs again
+in a child of ncu, which profiles one execution of the step: the part between cudaProfilerStart and
+cudaProfilerStop.
 """
 
 from __future__ import annotations
@@ -44,16 +44,15 @@ class _Profiled:
     unsupported: tuple[Unsupported, ...]
     kernels: KernelTable | None = None
     settings: Mapping[str, Scalar] = field(default_factory=dict)
-    """How long ncu took for it, in the process that it profiled."""
+    """The time that ncu took, in the process that it profiled."""
 
 
 class NcuCollector:
-    """Counts a step on `device` with the ncu `program`, by default the one that is found.
+    """Counts a step on `device` with the ncu `program`, by default the installed one.
 
-    `replicas` run the test again under a command; `replay` is how ncu repeats the step. The
-    counters are of one execution, whatever the plan's rounds: ncu takes minutes where CUPTI takes
-    seconds. Under kernel replay they are sums over kernels that ran one at a time; a range is
-    counted as a whole.
+    `replicas` run the test again under a command; `replay` is how ncu repeats the step. Counters
+    cover one execution, whatever the plan's rounds: ncu takes minutes and CUPTI seconds. Under
+    kernel replay they are sums over kernels that ran one at a time; a range is counted as a whole.
     """
 
     name = "ncu"
@@ -87,8 +86,8 @@ class NcuCollector:
     def collect(self, work: Work, plan: Plan) -> Collected:
         """Runs the step for its times here, and once under ncu for its counters.
 
-        Where counters cannot be read at all, the times are returned and every hardware metric is
-        unsupported, with the reason. Raises MeasurementError for what ncu cannot do with this step.
+        If counters cannot be read at all, times are returned and every hardware metric is
+        unsupported, with the reason. Raises MeasurementError if ncu cannot handle this step.
         """
         watch = Stopwatch()
         executions = Executions(work, self._timer, self._memory)
@@ -127,9 +126,9 @@ class NcuCollector:
         )
 
     def kernels(self, work: Work, metrics: Sequence[Metric]) -> KernelTable:
-        """What the step launches, with the counters of every launch, by kernel replay.
+        """The launches of the step, with counters for each, by kernel replay.
 
-        That which `collect` has already counted so is not counted again.
+        Launches that `collect` has already counted this way are not counted again.
         """
         known = self._kernels.get((work.test, work.name))
         if known is None:
@@ -140,7 +139,7 @@ class NcuCollector:
         return known or KernelTable((), (), (), 0.0, mismatch="ncu's report has no durations")
 
     def _profile(self, work: Work, metrics: Sequence[Metric], replay: str) -> _Profiled:
-        """One execution under ncu: what was counted."""
+        """The counts of one execution under ncu."""
         arch = self._device.arch
         executable = ncu_command.program(self._program)
         with tempfile.TemporaryDirectory(prefix="gpuperf-ncu-") as folder:
@@ -177,7 +176,7 @@ class NcuCollector:
     def _report(
         self, work: Work, task: Task, command: Sequence[str], file: Path
     ) -> tuple[Report, Mapping[str, Scalar]]:
-        """What ncu wrote into `file`, and the settings of the child's measurement.
+        """The report that ncu wrote into `file`, and the settings of the child's measurement.
 
         Raises CountersUnavailable or MeasurementError.
         """

@@ -13,16 +13,16 @@ from pytest_gpuperf.catalogue import yaml_table
 from pytest_gpuperf.errors import CountersUnavailable, GpuperfError, MeasurementError
 
 KERNEL, RANGE, APP_RANGE = REPLAYS = ("kernel", "range", "app-range")
-"""How ncu repeats what it counts: each kernel, all calls of the step, or the whole program."""
+"""The ways in which ncu repeats: each kernel, all calls of the step, or the whole program."""
 
 _PLACES = ("/usr/local/cuda/bin/ncu", "/opt/nvidia/nsight-compute/*/ncu")
 _INSTALLED = "opt/nvidia/nsight-compute/*"
 _MODULE = "extras/python/ncu_report.py"
-"""Where in the folder of Nsight Compute its Python module is."""
+"""The place of the Python module in the folder of Nsight Compute."""
 _TIME_LIMIT_SECONDS = 60
 _FAILURES = Path(__file__).with_name("failures.yaml")
 _QUOTED_LINES = 5
-"""So many last lines of an output that nobody here knows are quoted."""
+"""The number of last lines quoted from an unknown output."""
 
 
 def find() -> Path | None:
@@ -35,9 +35,9 @@ def find() -> Path | None:
 
 
 def module_of(executable: Path) -> Path | None:
-    """The folder of the Python module that reads reports, of this ncu's Nsight Compute; or None.
+    """The folder of the Python module that reads reports, in this ncu's Nsight Compute; or None.
 
-    The program lies in the same folder, or is the one of a CUDA toolkit that starts it there.
+    The program lies in that folder, or belongs to a CUDA toolkit that starts ncu there.
     """
     home = executable.resolve().parent
     if (home / _MODULE).exists():
@@ -49,7 +49,7 @@ def module_of(executable: Path) -> Path | None:
 
 
 def program(named: Path | None) -> Path:
-    """The executable to run: this one or that which is found. Raises CountersUnavailable."""
+    """The executable to run: the named one or the one found. Raises CountersUnavailable."""
     executable = named or find()
     if executable is None:
         raise CountersUnavailable(
@@ -74,7 +74,7 @@ def captured(
 
 
 def version(executable: Path) -> str:
-    """What `ncu --version` says: "2025.3.1.0"; "" where it cannot be run."""
+    """The version in `ncu --version`: "2025.3.1.0"; "" if it cannot be run."""
     try:
         done = captured([str(executable), "--version"], _TIME_LIMIT_SECONDS)
     except (OSError, subprocess.TimeoutExpired):
@@ -88,7 +88,7 @@ def of_step(executable: Path, replay: str, metrics: Sequence[str], report: Path)
 
     `metrics` are NVIDIA's names. Clocks and caches are left as they are.
     """
-    # A range is what lies between the two calls: there the option is refused.
+    # A range lies between the two calls, and ncu refuses the option for it.
     marked = ["--profile-from-start", "off"] if replay == KERNEL else []
     return [
         *(str(executable), "--target-processes", "all"),
@@ -107,9 +107,9 @@ def numbers(path: Path) -> list[int]:
 
 
 def recognized(output: str) -> GpuperfError | None:
-    """The failure that ncu's terminal output speaks of, if it is one of those known here.
+    """The known failure that ncu's terminal output describes; None for an unknown one.
 
-    CountersUnavailable where counters cannot be read at all, MeasurementError for this one step.
+    CountersUnavailable if counters cannot be read at all, MeasurementError for this one step.
     """
     for known in yaml_table(_FAILURES):
         match = re.search(known["pattern"], output, re.IGNORECASE)
@@ -123,9 +123,9 @@ def recognized(output: str) -> GpuperfError | None:
 
 
 def failure(output: str, code: int) -> GpuperfError:
-    """Why ncu, which printed `output` (stdout and stderr) and exited with `code`, failed.
+    """Why ncu failed; it printed `output` (stdout and stderr) and exited with `code`.
 
-    What is not known here is quoted: ncu's ==ERROR== lines, else its last lines.
+    An unknown failure is quoted: ncu's ==ERROR== lines, else its last lines.
     """
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     said = [line for line in lines if line.startswith("==ERROR==")] or lines

@@ -24,10 +24,10 @@ _TIME = "duration"
 
 @dataclass(frozen=True, slots=True)
 class ProfiledStep:
-    """What a report says of a step, executed once or several times."""
+    """A report's data on a step, executed once or several times."""
 
     samples: tuple[Sample, ...]
-    """Of the whole step; a value per execution."""
+    """Samples of the whole step; a value per execution."""
     unsupported: tuple[Unsupported, ...]
     """Metrics that the report has for kernels, and that the step cannot have, with the reason."""
     kernels: KernelTable | None
@@ -38,10 +38,10 @@ class ProfiledStep:
 
 
 def step_of(report: Report, executions: int = 1) -> ProfiledStep:
-    """The step that `report` is of, which profiled `executions` of it, one after the other.
+    """The step in `report`, which profiled `executions` of it, one after the other.
 
-    Raises UsageFailure for a report that is not that: of several processes, of several ranges, or
-    where the kernels cannot be shared out.
+    Raises UsageFailure for other reports: of several processes, of several ranges, or with kernels
+    that cannot be divided evenly.
     """
     rows = report.rows
     _check(report, executions)
@@ -60,16 +60,16 @@ def step_of(report: Report, executions: int = 1) -> ProfiledStep:
         core = catalogue().hardware_set("core")
         wanted = ",".join(filter(None, (metric.hardware_name(report.arch) for metric in core)))
         raise UsageFailure(
-            f"{report.file}: has no metric that is known here for a whole step. Profile with "
+            f"{report.file}: has no metric that gpuperf knows for a whole step. Profile with "
             f"ncu --metrics {wanted}"
         )
     return ProfiledStep(tuple(samples), tuple(unsupported), table(report, parts[-1]), share)
 
 
 def repeats(table: KernelTable) -> int:
-    """How often the whole series of launches is one series repeated; 1 if it is not.
+    """The number of times that the launches repeat one series; 1 if they do not.
 
-    A guess at the number of executions. One kernel over and over is not taken for many steps.
+    A guess at the number of executions. One repeated kernel does not count as many steps.
     """
     kernels = [(launch.name, launch.grid, launch.block) for launch in table.launches]
     for length in range(2, len(kernels) // 2 + 1):
@@ -82,28 +82,28 @@ def _check(report: Report, executions: int) -> None:
     rows = report.rows
     if executions < 1 or len(rows) % executions:
         raise UsageFailure(
-            f"{report.file}: {len(rows)} kernels or ranges are not {executions} executions of one "
-            "step, which would be so many times the same"
+            f"{report.file}: {len(rows)} kernels or ranges cannot be divided into {executions} "
+            "equal executions of one step"
         )
     share = len(rows) // executions
     ranges = [row for row in rows if row.kind == "range"]
     if ranges and (len(ranges) < len(rows) or share > 1):
         raise UsageFailure(
-            f"{report.file}: has {len(ranges)} ranges and {len(rows) - len(ranges)} kernels, and "
-            "one range is the whole step. If each range is one execution of it: --steps "
+            f"{report.file}: has {len(ranges)} ranges and {len(rows) - len(ranges)} kernels, but "
+            "one range must be the whole step. If each range is one execution of it: --steps "
             f"{len(ranges)}"
         )
     for index, row in enumerate(rows):
         if row.name != rows[index % share].name:
             raise UsageFailure(
-                f"{report.file}: not {executions} executions of one step: of {share} kernels each, "
-                f"number {index % share + 1} is {rows[index % share].name} in the first and "
-                f"{row.name} in number {index // share + 1}"
+                f"{report.file}: not {executions} executions of one step of {share} kernels: "
+                f"kernel {index % share + 1} is {rows[index % share].name} in execution 1 and "
+                f"{row.name} in execution {index // share + 1}"
             )
 
 
 def table(report: Report, rows: Sequence[ProfiledRow]) -> KernelTable | None:
-    """The launches that these rows are; None for ranges, and where one has no duration."""
+    """The launches in these rows; None for ranges, and if one has no duration."""
     if any(row.kind == "range" or _TIME not in row.values for row in rows):
         return None
     names = tuple(dict.fromkeys(row.name for row in rows))
@@ -118,7 +118,7 @@ def table(report: Report, rows: Sequence[ProfiledRow]) -> KernelTable | None:
         )
         for row in rows
     )
-    # ncu runs one kernel at a time and stops between them: what was idle is its own doing.
+    # ncu runs one kernel at a time and stops between them, so idle time is an artefact.
     return KernelTable(names, report.metrics, launches, idle=0.0)
 
 
@@ -137,24 +137,24 @@ def marked() -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What one report says of one device."""
+    """The data of one report for one device."""
 
     file: Path
     arch: str
     device: str
     """The marketing name, "NVIDIA H200"; "" where the report does not have it."""
     metrics: tuple[str, ...]
-    """Those of the catalogue that it has, in its order, for this architecture."""
+    """The metrics of the catalogue in the report, in catalogue order, for this architecture."""
     rows: tuple[ProfiledRow, ...]
-    """In the order of their launch, with values by the catalogue's names, in its units, and what
-    rates are made of by NVIDIA's (WARPS_ACTIVE)."""
+    """The rows in launch order, with values by the catalogue's names and units. Parts of rates have
+    NVIDIA's names (WARPS_ACTIVE)."""
 
 
 def read(file: Path, ncu: Path | None = None) -> Report:
-    """The report in `file`; `ncu` is the program that wrote it, where that is known.
+    """The report in `file`; `ncu` is the program that wrote it, if known.
 
-    Raises BadFile for what cannot be trusted, and UsageFailure for a file that is not there or that
-    nothing on this machine opens. The file is never changed.
+    Raises BadFile for a file that cannot be trusted, and UsageFailure for one that is missing or
+    cannot be opened on this machine. The file is never changed.
     """
     known = catalogue().metrics
     anywhere = {name for one in known.values() for name in one.hardware.values() if name}
@@ -174,7 +174,7 @@ def read(file: Path, ncu: Path | None = None) -> Report:
 
 
 def _only(file: Path, rows: Sequence[ProfiledRow], said: Sequence[str], what: str) -> str:
-    """What all rows say, as far as they say anything. Raises BadFile where they differ."""
+    """The common value of all rows, ignoring empty values. Raises BadFile if they differ."""
     known = ""
     for row, here in zip(rows, said, strict=True):
         if here and known and here != known:
@@ -189,7 +189,7 @@ def _arch(file: Path, row: ProfiledRow) -> str:
     """The architecture of the device that a kernel ran on: sm90 for compute capability 9.0."""
     capability = re.fullmatch(r"(\d+)\.(\d+)", row.capability)
     if capability is None:
-        problem = f'"{row.capability}" is no compute capability'
+        problem = f'"{row.capability}" is not a compute capability'
         raise BadFile(file, row.where, problem, REMEDY)
     name = f"sm{int(capability[1])}{int(capability[2])}"
     if name not in architectures.ARCHITECTURES:

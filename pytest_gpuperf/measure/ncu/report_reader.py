@@ -1,8 +1,7 @@
 """Reports of ncu (.ncu-rep) as rows, by NVIDIA's Python module ncu_report. Needs no GPU.
 
-The module is the package ncu-report, or comes with Nsight Compute. It is native code that has been
-seen to end the process it is loaded into (a segmentation fault of 2025.3.1 beside torch), so it
-reads in a process of its own:
+The module is the package ncu-report, or comes with Nsight Compute. Its native code has ended its
+process before (a segmentation fault of 2025.3.1 beside torch), so it reads in a process of its own:
 
     python -m pytest_gpuperf.measure.ncu.report_reader REPORT OUT COUNTER[,COUNTER ...]
 
@@ -32,7 +31,7 @@ NATIVE = ".ncu-rep"
 """The suffix of ncu's own format."""
 REMEDY = (
     "See that the file is complete, and that ncu-report or Nsight Compute is not older than the "
-    "one that wrote it"
+    "version that wrote it"
 )
 """Ends the messages about reports that cannot be read."""
 _TIME_LIMIT_SECONDS = 600
@@ -47,22 +46,22 @@ class ProfiledRow:
     """One kernel, graph or range of a report."""
 
     where: str
-    """Where it is in the file: "result 3"."""
+    """Its position in the file: "result 3"."""
     name: str
     """Demangled."""
     kind: str
     """kernel, graph (counted as one), or range (range replay: all that ran in it)."""
     grid: Size | None
-    """Blocks; None for ranges and graphs, where what ncu gives are maxima of their kernels."""
+    """Blocks; None for ranges and graphs, for which ncu gives maxima over their kernels."""
     block: Size | None
     """Threads."""
     gpu: str
-    """Its number; "" where the report does not say, as `device`."""
+    """The GPU's number; "" if the report lacks it, like `device`."""
     device: str
     capability: str
     """The compute capability of the GPU, "9.0"."""
     values: Mapping[str, float]
-    """By NVIDIA's names, in base units. What ncu could not collect here is missing."""
+    """Values by NVIDIA's names, in base units. Values that ncu could not collect are missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,14 +72,16 @@ class _Rows:
 
 
 def load(file: Path, ncu: Path | None, counters: Collection[str]) -> tuple[ProfiledRow, ...]:
-    """What the report in `file` has, in the order of launch; of its metrics those in `counters`.
+    """The launches of the report in `file`, in order, with the metrics in `counters`.
 
     Read by the module beside the program `ncu`, else by the installed package, else by the module
-    beside the ncu that is found here. Raises BadFile for a report that does not open, and
-    UsageFailure for a file that is no report or not there, and without a module.
+    beside the ncu that is found here. Raises BadFile for a report that does not open. Raises
+    UsageFailure for a file that is no report or missing, and without a module.
     """
     if file.suffix != NATIVE:
-        raise UsageFailure(f"{file}: is no {NATIVE}. Name the report that ncu wrote (--export)")
+        raise UsageFailure(
+            f"{file}: is not a {NATIVE} file. Name the report that ncu wrote (--export)"
+        )
     if not file.is_file():
         raise UsageFailure(f"{file}: no such file")
     places = [*_module(file, ncu), *sys.path]
@@ -135,7 +136,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def rows_of(module: Any, report: str, counters: Collection[str]) -> tuple[ProfiledRow, ...]:
-    """What NVIDIA's `module` reads in this process."""
+    """The rows that NVIDIA's `module` reads in this process."""
     context = module.load_report(report)
     results = [
         part.action_by_idx(number)

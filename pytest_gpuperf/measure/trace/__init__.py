@@ -1,1 +1,1 @@
-"""What a step launched and when, from a trace of one execution."""
+"""The launches of a step and their times, from a trace of one execution."""

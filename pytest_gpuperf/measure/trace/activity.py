@@ -1,7 +1,7 @@
 """Metrics of a step's activity on the GPU, of the whole step and of each component.
 
-They are of what a trace has one by one (`profile.py`): what a CUDA graph ran is here by itself,
-too. What ran on several streams at once is counted once: times are those of unions of intervals.
+They come from the single entries of a trace (`profile.py`), including those inside a CUDA graph.
+Overlapping work on several streams counts once: times are those of unions of intervals.
 """
 
 from __future__ import annotations
@@ -34,24 +34,23 @@ from pytest_gpuperf.measure.trace.profile import (
 from pytest_gpuperf.model.measurement import STEP, Scalar, Unsupported
 
 COMPONENT, PHASE = "gpuperf component: ", "gpuperf phase: "
-"""What the names of their ranges in the trace begin with."""
+"""The prefixes of their ranges in the trace."""
 TRACES = 3
 """The most executions that are traced for the step of one process, and as many again for its
 components: not more than there are rounds of counters."""
 TRACES_OF_RANKS = 7
-"""Where ranks are compared by what each works itself: of so many, a rank that was slowed by 2 % was
-named in 19 of 20 trials on two H100s (docs/runs/ranks)."""
+"""Traces if ranks are compared by their own work. With this many, a rank slowed by 2 % was named in
+19 of 20 trials on two H100s (docs/runs/ranks)."""
 ENOUGH_NS, ENOUGH_WALL_MS, MOST = 20e6, 200.0, 5
-"""A short step is traced again until its kernels, or its executions, took so long together, at most
-so often and an odd number of times. The first execution that is traced takes 0.2 % longer than
-most, and processes agree to 0.08 % on the median of five, to 0.11 % on the first alone
-(tests/data/h100-traces). Of nine they agree no better."""
+"""Limits for repeated traces of a short step: total kernel time, total wall time, and the most
+traces, an odd number. The first traced execution takes 0.2 % longer than most. Processes agree to
+0.08 % on the median of five, to 0.11 % on the first (tests/data/h100-traces), no better on nine."""
 NOTHING = (
     "the trace of the step has no kernel, copy or fill: torch.profiler sees nothing while another "
     "profiler (nsys, ncu) watches the process, or the step uses no GPU"
 )
 _OF_GLOO = "gloo:"
-"""How the ranges begin that torch's process group gloo opens from a collective's start to its end,
+"""The prefix of ranges that torch's process group gloo opens from a collective's start to its end,
 in threads of its own."""
 Interval = tuple[float, float]
 """Begin and end."""
@@ -65,28 +64,28 @@ Values = dict[str, dict[str, float]]
 
 @dataclass(frozen=True)
 class Active:
-    """What the traces have shown."""
+    """The results of the traces."""
 
     series: Series = field(default_factory=dict)
     unsupported: tuple[Unsupported, ...] = ()
     components: tuple[str, ...] = ()
     settings: dict[str, Scalar] = field(default_factory=dict)
     collectives: tuple[Collectives, ...] = ()
-    """Of a step of several ranks, per trace."""
+    """Per trace, the collectives in a step of several ranks."""
     launched: Mapping[str, str] = field(default_factory=dict)
     """As `Measurement` has it."""
 
 
 @dataclass(frozen=True)
 class TracePlan:
-    """How many executions of a step are traced, in their order: see `measured`."""
+    """The numbers of traced executions of a step, in order: see `measured`."""
 
     components: int
-    """For the components, after one in which these are learnt."""
+    """Traces for the components, after a first one that finds them."""
     warmup: int
-    """Of the whole step, discarded: the first takes along what a profiler does once."""
+    """Discarded traces of the whole step: the first includes a profiler's one-time work."""
     count: int
-    """Of the whole step, each with a value of every metric."""
+    """Traces of the whole step, each with a value of every metric."""
     extended: bool
     """Whether more of the whole step follow where it is short."""
 
@@ -100,13 +99,12 @@ class TracePlan:
 
 
 def measured(executions: Executions, plan: Plan, *, alone: bool = False) -> Active:
-    """The metrics of `plan.activity`: one value per trace. Nothing where none is asked for.
+    """The metrics of `plan.activity`: one value per trace. Empty if none is requested.
 
-    One execution more is traced than `executions` has made. Several are of a short step, where
-    components are measured too, where the step is one of several ranks, and where the traces are
-    `alone` with the verdict, since no counters can be read; before them then comes one more, which
-    takes along what a profiler does once. Components take executions of their own. Raises
-    MeasurementError for components that cannot be told apart, and what the step raises.
+    Of `executions`, one more is traced. Several are traced of a short step, if components are
+    measured too, for one of several ranks, and for traces `alone`, without counters. An extra first
+    trace then takes a profiler's one-time work. Components take executions of their own. Raises
+    MeasurementError for components that cannot be separated, and what the step raises.
     """
     if not plan.activity:
         return Active()
@@ -165,9 +163,9 @@ class _Tracer:
     executions: Executions
 
     def components(self, count: int) -> tuple[tuple[str, ...], list[Values]]:
-        """The step's components and their metrics in so many executions, after a first one.
+        """The step's components and their metrics in `count` executions, after a first one.
 
-        Only the first is executed where the step has none.
+        A step without components is executed only once.
         """
         work, timer = self.executions.work, self.executions.timer
         first = PhaseNames()
@@ -205,9 +203,9 @@ class _Tracer:
             yield 1e3 * (time.perf_counter() - before)
 
     def _whole(self) -> tuple[Values, Sequence[Activity]]:
-        """The metrics of the step and its phases in one execution; none of a trace of nothing.
+        """The metrics of the step and its phases in one execution; empty for an empty trace.
 
-        torch's own ranges, which take the host time, are in it where something was compiled.
+        It includes torch's own ranges, which take host time, if anything was compiled.
         """
         work, timer = self.executions.work, self.executions.timer
         spans, compilations = Spans(PHASE), host_calls.Compilations()
@@ -235,7 +233,7 @@ class _Tracer:
 
 
 def _enough(whole: Values, wall_ms: float) -> int:
-    """How many executions of such a step are traced, each with its reset."""
+    """The number of traced executions of such a step, each with its reset."""
     kernels_ns = whole.get(STEP, {}).get("kernel_time", 0.0)
     if not (kernels_ns and wall_ms):
         return 1
@@ -244,7 +242,7 @@ def _enough(whole: Values, wall_ms: float) -> int:
 
 
 def launched_in(trace: Trace, prefix: str) -> dict[str, list[Activity]]:
-    """What ran, by the innermost range that was open when the host launched it; "" for none."""
+    """Activities by the innermost range that was open at their launch; "" for none."""
     ranges = Ranges(trace.ranges(prefix))
     launched: dict[str, list[Activity]] = {}
     for one in trace.activities:
@@ -255,8 +253,8 @@ def launched_in(trace: Trace, prefix: str) -> dict[str, list[Activity]]:
 def checked(heard: Sequence[Collection[str]], phases: Collection[str]) -> tuple[str, ...]:
     """The components of several executions of a step, each once.
 
-    Raises MeasurementError where executions differ in them, and where one has a phase's name: what
-    was measured of the two could not be told apart.
+    Raises MeasurementError if they differ between executions, and if one has a phase's name,
+    because the two could not be distinguished.
     """
     names = tuple(dict.fromkeys(heard[0])) if heard else ()
     for others in heard[1:]:
@@ -322,7 +320,7 @@ def values_of_part(ran: Sequence[Activity]) -> dict[str, float]:
 
 
 def union(ran: Iterable[Activity]) -> list[Interval]:
-    """When any of them ran: intervals that neither overlap nor touch, in order."""
+    """The times at which any of them ran: intervals in order that neither overlap nor touch."""
     merged: list[Interval] = []
     for begin, end in sorted((entry.begin, entry.end) for entry in ran):
         if merged and begin <= merged[-1][1]:
@@ -333,7 +331,7 @@ def union(ran: Iterable[Activity]) -> list[Interval]:
 
 
 def common(some: Sequence[Interval], others: Sequence[Interval]) -> list[Interval]:
-    """When both were. Each of them is a union."""
+    """The common part of two unions."""
     shared: list[Interval] = []
     left, right = 0, 0
     while left < len(some) and right < len(others):
@@ -349,7 +347,7 @@ def common(some: Sequence[Interval], others: Sequence[Interval]) -> list[Interva
 
 
 def length(intervals: Iterable[Interval]) -> float:
-    """How long they are together, of intervals that do not overlap."""
+    """The total length of intervals that do not overlap."""
     return math.fsum(end - begin for begin, end in intervals)
 
 
@@ -364,7 +362,7 @@ def _gaps(ran: Iterable[Activity]) -> list[float]:
 
 
 def host_collectives(trace: Trace) -> tuple[float, Collectives]:
-    """Nanoseconds in which a collective of gloo was under way, and those of each by itself."""
+    """Nanoseconds with a gloo collective under way, and those of each collective."""
     ran = [one for one in trace.ranges("") if one.name.startswith(_OF_GLOO)]
     return length(union(ran)), _by_name(ran)
 

@@ -1,9 +1,9 @@
-"""Where in the code of a step its operators are called, and so where its kernels come from.
+"""The origins of a step's operators in the code, and so of its kernels.
 
-A dispatch mode sees every ATen operator, in forward and backward, and asks for the innermost frame
-whose code is neither torch's nor installed. On a GPU it opens a range in the trace around each:
-what is launched in it comes from there. Under the mode torch runs compiled code operator by
-operator: only what compiled code launches too has a call site, and what a CUDA graph runs has none.
+A dispatch mode sees every ATen operator, in forward and backward. It takes the innermost frame
+whose code is neither torch's nor installed. On a GPU it opens a range in the trace around each
+operator, which marks its launches. Under the mode torch runs compiled code operator by operator. So
+only launches that compiled code makes too have a call site, and those of a CUDA graph have none.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ from pytest_gpuperf.model.measurement import (
 )
 
 _ENGINES = ("/torch/autograd/graph.py", "/torch/autograd/__init__.py")
-"""Where autograd's engine is called."""
+"""The files that call autograd's engine."""
 _DEPTH = 16
-"""So many callers are known of a function."""
+"""The most callers kept of a function."""
 _OURS = Path(__file__).parents[2]
 _TEMPORARY = tempfile.gettempdir()
 _PYTHONS = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib")})
@@ -51,30 +51,30 @@ _PYTHONS = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib")}
 class CallSiteRegistry:
     """The call sites of one execution.
 
-    Operators of backward are called where their autograd node was made: a node's sequence number is
-    the next one when the operator that made it is dispatched.
+    Operators of backward get the call site where their autograd node was made. A node's sequence
+    number is the next one when its operator is dispatched.
     """
 
     def __init__(self, root: Path) -> None:
         self._frames = FrameFinder(root)
         self._known: dict[CallSite, int] = {}
         self._made_at: dict[int, dict[int, CallSite]] = defaultdict(dict)
-        """By the sequence number of a node, which each thread counts for itself."""
+        """The call sites by a node's sequence number, which each thread counts separately."""
 
     @property
     def sites(self) -> tuple[CallSite, ...]:
-        """All of them, in the order in which they were first seen."""
+        """All call sites, in the order in which they were first seen."""
         return tuple(map(self._frames.counted, self._known))
 
     def here(self) -> int:
-        """The position of the one at which an operator is called right now."""
+        """The position of the call site of the present operator."""
         return self._known.setdefault(self._site(), len(self._known))
 
     def of(self, frames: Iterable[tuple[str, int, str]]) -> int:
-        """That of the innermost of these that is no library's: file, line, function; or nowhere."""
+        """The number of the innermost frame (file, line, function) of no library, or of nowhere."""
         own = [(self._frames.named(Path(file)), line, name) for file, line, name in frames]
         site = next((CallSite(f"{f}:{line}", name) for f, line, name in own[::-1] if f), _NOWHERE)
-        # Those of operators know the class, and the module.
+        # Call sites of operators have the class and the module.
         same = (one for one in self._known if one.line == site.line and not one.backward)
         return self._known.setdefault(next(same, site), len(self._known))
 
@@ -91,13 +91,13 @@ class CallSiteRegistry:
         by_thread = self._made_at.get(node._sequence_nr(), {})
         any_site = next(iter(by_thread.values())) if len({*by_thread.values()}) == 1 else None
         made_at = by_thread.get(threading.get_native_id(), any_site) or self._frames.innermost()
-        # On a GPU the engine has a thread of its own: there nobody has called it.
+        # On a GPU the engine has its own thread, without a caller.
         ends = (number for number, one in enumerate(again.callers) if not one.line)
         within = next(ends, len(again.callers))
         inside, engine = again.callers[:within], again.callers[within:] or (_ENGINE,)
         callers = made_at.callers
         if again.line:
-            # What is computed again for the backward pass has frames of its own in it.
+            # Recomputation for the backward pass has its own frames.
             forward = (Caller(made_at.line, made_at.function, made_at.executions), *callers)
             outermost = inside[-1].function if inside else again.function
             beyond = (n for n, one in enumerate(forward, 1) if one.function == outermost)
@@ -107,17 +107,17 @@ class CallSiteRegistry:
 
 @dataclass(eq=False, slots=True)
 class _Activation:
-    """One execution of a function. Its frame keeps it: what is outside of it is looked for once."""
+    """One execution of a function, kept by its frame, so that its surroundings are found once."""
 
     finder: FrameFinder
     tracing: Any
-    """What the frame kept before: a debugger, or what counts executed lines."""
+    """The frame's previous trace function: a debugger, or a coverage tool."""
     number: int = 0
     callers: tuple[Caller, ...] = ()
     modules: list[torch.nn.Module] = field(default_factory=list)
 
     def __call__(self, *event: object) -> None:
-        """Who traces the frame goes on."""
+        """Passes the event on to the previous trace function."""
         self.tracing = self.tracing and (self.tracing(*event) or self.tracing)
 
 
@@ -133,9 +133,9 @@ class FrameFinder:
         self._modules: dict[int, str] = {}
         """The names of modules within the outermost, by id."""
         self._numbers: dict[tuple[str, ...], int] = {}
-        """Of functions, by their names and those of their callers."""
+        """The numbers of functions, by their names and those of their callers."""
         self._executions: Counter[int] = Counter()
-        """How often these were executed, by number."""
+        """The number of executions of each, by number."""
 
     def innermost(self, *, up_to_engine: bool = False) -> CallSite:
         """The innermost frame that is no library's, and the module that its code works for.
@@ -165,7 +165,7 @@ class FrameFinder:
         return _NOWHERE
 
     def counted(self, site: CallSite) -> CallSite:
-        """The same with how often its functions were executed, in place of their numbers."""
+        """The call site with counts of executions in place of the functions' numbers."""
         often = self._executions
         callers = (replace(one, executions=often[one.executions]) for one in site.callers)
         return replace(site, executions=often[site.executions], callers=tuple(callers))
@@ -178,7 +178,7 @@ class FrameFinder:
         return (Caller(line, function, execution.number), *execution.callers)[:_DEPTH]
 
     def _execution(self, frame: FrameType) -> _Activation:
-        """That of a frame, which is of no library, or autograd's engine."""
+        """The activation of a frame outside libraries, or of autograd's engine."""
         kept: Any = frame.f_trace
         if isinstance(kept, _Activation):
             if kept.finder is self:
@@ -203,10 +203,10 @@ class FrameFinder:
         return made
 
     def of_another_thread(self, frame: FrameType | None) -> CallSite:
-        """The same without a module, from the frame on that another thread executes.
+        """The call site without a module, from a frame that another thread executes.
 
-        Its variables are not looked at, since that thread may free them meanwhile: under CPython
-        3.12 a process that looked at those of a compiled step ended with a segmentation fault.
+        Its variables are not read, since that thread may free them meanwhile. Under CPython 3.12 a
+        process that read those of a compiled step ended with a segmentation fault.
         """
         while frame is not None:
             file = self._file(frame.f_code)
@@ -216,11 +216,10 @@ class FrameFinder:
         return CallSite("", "")
 
     def _module(self, modules: Sequence[torch.nn.Module]) -> str:
-        """The name of the first, which is the innermost, in the outermost that it is inside of.
+        """The name of the first (innermost) module in the outermost module that contains it.
 
-        What is computed again for the backward pass begins within: it keeps the name it had. A
-        module that calls another which it does not hold, as a process does that is given a
-        network, has no name for it.
+        Recomputation for the backward pass begins inside: it keeps the name it had. A module that
+        calls another without holding it, such as a process given a network, has no name for it.
         """
         if modules and id(modules[0]) not in self._modules:
             trees = ({id(m): name for name, m in o.named_modules()} for o in reversed(modules))
@@ -251,23 +250,23 @@ class FrameFinder:
 
 
 def function_of(frame: FrameType) -> str:
-    """Which function it executes, as in "Attention.attend"."""
+    """The function that the frame executes, as in "Attention.attend"."""
     code = frame.f_code
     owner = None if hasattr(code, "co_qualname") else frame.f_locals.get("self")
     return function_named(code) if owner is None else f"{type(owner).__qualname__}.{code.co_name}"
 
 
 def function_named(code: CodeType) -> str:
-    """The same by its code alone: before Python 3.11 without the class."""
+    """The function's name from its code alone: before Python 3.11 without the class."""
     name: str = getattr(code, "co_qualname", code.co_name)
     return name.replace("<locals>.", "")
 
 
 def uncompiled() -> AbstractContextManager[None]:
-    """Compiled code runs operator by operator in this block, and compiled again after it.
+    """In this block compiled code runs operator by operator, and compiled again after it.
 
-    Under a dispatch mode it does so anyway; but then dynamo (torch 2.13) takes what it met there
-    for something that it cannot compile, and never executes the compiled code any more.
+    Under a dispatch mode it does so anyway. But dynamo (torch 2.13) then takes the mode's code for
+    something that it cannot compile, and never executes the compiled code again.
     """
     compiler: Any = sys.modules.get("torch.compiler")
     loaded = "torch._dynamo" in sys.modules and hasattr(compiler, "set_stance")
@@ -302,10 +301,10 @@ def with_call_sites(
     synchronize: Callable[[], None],
     traced: activity.Tracing = profile.trace,
 ) -> KernelTable:
-    """The same table with the call site of each launch, from one more execution of the step.
+    """The table with the call site of each launch, from one more execution of the step.
 
-    Those of the host's waits and allocations come along. What that execution has launched
-    otherwise, and what no operator has, comes from nowhere known. Raises what the step raises.
+    It adds those of the host's waits and allocations. Launches that differ in that execution, or
+    have no operator, have no known origin. Raises what the step raises.
     """
     call_sites = CallSiteRegistry(root)
 
@@ -314,7 +313,7 @@ def with_call_sites(
             step()
 
     trace = traced(annotated, synchronize, host=True)
-    # Each once, as who adds to them counts on: what libraries alone call comes from nowhere, too.
+    # Each once, as later additions expect; calls only from libraries have no known origin.
     sites = tuple(dict.fromkeys((*call_sites.sites, _NOWHERE)))
     nowhere = sites.index(_NOWHERE)
     site_of = [nowhere] * len(table.launches)
@@ -341,10 +340,10 @@ def with_idle_sites(
     synchronize: Callable[[], None],
     traced: activity.Tracing = profile.trace,
 ) -> KernelTable:
-    """The same table with where the host was while nothing ran, from one more execution.
+    """The table with the host's position while the GPU was idle, from one more execution.
 
-    A look says where the host was since the look before: what holds the interpreter is seen once,
-    when it is over. A gap without a look has no line. Raises what the step raises.
+    A sample covers the time since the previous sample; code that holds the interpreter is seen
+    once, when it ends. A gap without a sample has no line. Raises what the step raises.
     """
     spans, known = Spans(_SEEN), {site: number for number, site in enumerate(table.sites)}
     functions = {site.line: site.function for site in table.sites}
@@ -411,7 +410,7 @@ class _Watch:
 
 
 _SEEN = "gpuperf seen: "
-"""What the names of moments begin with at which somebody looked."""
+"""The prefix of the names of samples in the trace."""
 _LOOK_SECONDS = 2e-4
 
 

@@ -1,8 +1,8 @@
-"""Kernels of torch.compile: the lines of code that inductor made each of them of.
+"""Kernels of torch.compile: the lines of code from which inductor made each of them.
 
-Inductor notes them where it was asked to before it compiles, by INDUCTOR_PROVENANCE (torch 2.9; in
-older ones nothing comes of it): a compiled graph then has, as JSON and by the name of each of its
-kernels, the stacks of the operators that were fused in it, in backward those of their forward.
+Inductor notes them if INDUCTOR_PROVENANCE asks for it before compilation (torch 2.9; older ones
+ignore it). A compiled graph then has JSON by kernel name: the stacks of the operators fused in each
+kernel. In backward they are those of the forward.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ _FRAME = re.compile(r'File "(?P<file>[^"\n]+)", line (?P<line>\d+), in \S+')
 
 
 def note() -> None:
-    """Has inductor note them from now on, here and in fresh processes, unless somebody chose.
+    """Makes inductor note them from now on, here and in fresh processes, unless the user chose.
 
-    It takes no time that could be measured.
+    It takes no measurable time.
     """
     if _VARIABLE in os.environ:
         return
@@ -46,7 +46,7 @@ def note() -> None:
 
 
 def with_sites(table: KernelTable, frames: FrameFinder) -> KernelTable:
-    """The same table, in which these kernels have their call sites if no operator launches them."""
+    """The table with call sites for these kernels where no operator launches them."""
     known, numbers = sites(frames), {site: n for n, site in enumerate(table.sites)}
     site_of = list(table.site_of)
     for place, (launch, number) in enumerate(zip(table.launches, table.site_of, strict=True)):
@@ -57,10 +57,10 @@ def with_sites(table: KernelTable, frames: FrameFinder) -> KernelTable:
 
 
 def sites(frames: FrameFinder) -> dict[str, CallSite]:
-    """Where the kernels of all graphs come from that were compiled lately, by their names.
+    """The call sites of the kernels of all recently compiled graphs, by kernel name.
 
-    Of several lines that are fused in a kernel it is the one of most operators. Graphs number their
-    kernels anew: a name that stands for several lines says nothing, and is not here.
+    If a kernel fuses several lines, it is the line with the most operators. Graphs number their
+    kernels anew, so an ambiguous name is left out.
     """
     found: dict[str, set[CallSite]] = {}
     for noted, backward in _graphs():
@@ -73,9 +73,9 @@ def sites(frames: FrameFinder) -> dict[str, CallSite]:
 
 
 def _graphs() -> Iterator[tuple[str, bool]]:
-    """What is noted of each compiled graph, and whether it is one of backward.
+    """The notes of each compiled graph, and whether it is a backward graph.
 
-    Nobody lists them. Those that the garbage collector was told to leave alone it does not tell.
+    No list of graphs exists. They are searched in the garbage collector, except frozen objects.
     """
     kind = getattr(sys.modules.get("torch._inductor.output_code"), "CompiledFxGraph", None)
     for graph in [made for made in gc.get_objects() if type(made) is kind]:
@@ -94,9 +94,9 @@ def innermost(stack: str, frames: FrameFinder) -> tuple[str, str] | None:
 
 
 def _here(file: Path, frames: FrameFinder) -> Path:
-    """A file of another checkout in this one, by the folder that it is in and those above.
+    """A file of another checkout in this one, found by its folder and those above.
 
-    A graph out of inductor's cache has the lines of whoever compiled it.
+    A graph from inductor's cache has the lines of the checkout that compiled it.
     """
     library = file.exists() and not frames.named(file)
     if library or file.is_relative_to(frames.root):
@@ -106,7 +106,7 @@ def _here(file: Path, frames: FrameFinder) -> Path:
 
 
 def _function(file: Path, line: int) -> str:
-    """Which function stands at a line, as in "Attention.attend"; "" outside of all."""
+    """The function at a line, as in "Attention.attend"; "" outside of all functions."""
     inside = [(first, name) for first, last, name in _functions(file) if first <= line <= last]
     return max(inside, default=(0, ""))[1]
 

@@ -1,7 +1,7 @@
-"""Calls of the host beside launches: where it waited, and what memory it asked for.
+"""Calls of the host other than launches: its waits and its requests for memory.
 
-Read from the CUDA calls of a trace, and of torch.compile from the ranges that it opens in one. They
-are the same on every GPU, and nobody's right to read counters is needed for them.
+They come from the CUDA calls of a trace, and for torch.compile from the ranges that it opens. They
+are the same on every GPU, and need no permission to read counters.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ FREEING = {
     *("cudaFree", "cudaFreeAsync", "cudaFreeHost", "cudaHostUnregister", "cuMemRelease"),
     *("cuMemUnmap", "cuMemFree"),
 }
-"""Calls that give it back. No metric counts them: what is given back is asked for anew, but their
-line is the one that makes it so."""
+"""Calls that free memory. No metric counts them: freed memory is requested anew, but their line is
+the cause."""
 _LOOKED_AT = {*WAITING, *ALLOCATING, *FREEING}
 _COMPILED = "Torch-Compiled Region: "
-"""What the ranges are called in which a compiled graph is executed; then its compile id, "0/0"."""
+"""The prefix of the ranges that execute a compiled graph, followed by its compile id, "0/0"."""
 _RESUMED = "torch_dynamo_resume_in_"
-"""What dynamo calls functions that go on after a graph break; then "forward_at_12"."""
+"""The prefix of dynamo's functions after a graph break, followed by "forward_at_12"."""
 _EXPLAINED = "Explanation: "
 _REASON = 200
 """Characters of a reason that are kept."""
 
 
 def during(trace: Trace) -> list[tuple[float, str]]:
-    """When each call of CUDA in the step began, and its name: of waits, and of memory."""
+    """The time and name of each CUDA call in the step that waits or manages memory."""
     since, until = trace.step
     made = ((at, plain(name)) for at, name in trace.calls if since <= at <= until)
     return [(at, name) for at, name in made if name in _LOOKED_AT]
@@ -65,7 +65,7 @@ def counted(names: Iterable[str]) -> dict[str, float]:
 
 
 class Compilations:
-    """What torch.compile does in an execution that was executed before."""
+    """The work of torch.compile in an execution that is not the first."""
 
     def __init__(self) -> None:
         self._before = _compilations()
@@ -105,7 +105,7 @@ def graph_breaks(trace: Trace) -> list[tuple[str, list[tuple[str, int, str]]]]:
 
 
 def _told(reason: str) -> str:
-    """What dynamo explains, or the first line of what it says."""
+    """Dynamo's explanation, or the first line of its message."""
     explained = reason.partition(_EXPLAINED)[2] or reason
     return explained.partition("\n")[0][:_REASON]
 
@@ -118,14 +118,14 @@ def _graphs(trace: Trace) -> list[str]:
 
 
 def _compilations() -> int:
-    """How many graphs dynamo has compiled in this process; torch._dynamo.reset forgets them not."""
+    """The number of graphs compiled in this process; torch._dynamo.reset does not clear it."""
     utils: Any = sys.modules.get("torch._dynamo.utils")
     counters: Mapping[str, Mapping[str, int]] = getattr(utils, "counters", {})
     return counters.get("stats", {}).get("unique_graphs", 0)
 
 
 def _resumed() -> dict[str, tuple[str, int]]:
-    """By their compile ids the frames that go on after a graph break: the file and line of that."""
+    """The file and line of the graph break, by compile id, for frames that resume after one."""
     utils: Any = sys.modules.get("torch._dynamo.utils")
     compiled: Callable[[], Iterable[Any]] = getattr(utils, "get_compilation_metrics", list)
     resumed = {}

@@ -1,7 +1,7 @@
-"""One execution of a step as torch.profiler records it: what ran on the GPU, and the host's calls.
+"""One execution of a step as torch.profiler records it: activities on the GPU, and host calls.
 
-The trace is of an execution without counters. Kernels that a CUDA graph launches are there one by
-one, and as one entry of kind `graph`, as counters count them.
+The trace is of an execution without counters. Kernels of a CUDA graph are in it one by one, and
+also as one entry of kind `graph`, as counters count them.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ LAUNCHING = ("cuda_runtime", "cuda_driver")
 _GRAPH_CALLS = ("cudaGraphLaunch", "cuGraphLaunch")
 _COLLECTIVE = ("ncclDevKernel", "ncclKernel")
 _COPY = re.compile(r"Memcpy (?P<from>\w)to(?P<to>\w)(?: \((?P<source>.*) -> (?P<target>.*)\))?")
-"""Kineto's names: "Memcpy HtoD (Pinned -> Device)"; H is the host, all else is on a device."""
+"""Kineto's names: "Memcpy HtoD (Pinned -> Device)"; H is the host, other letters a device."""
 H2D, D2H, D2D = DIRECTIONS = ("h2d", "d2h", "d2d")
 PINNED, PAGEABLE = "pinned", "pageable"
 
 MEASURED = 0
-"""The GPU whose state, canary and name a measurement has, as CUDA numbers those that it sees."""
+"""The GPU of the measurement's state, canary and name, as CUDA numbers visible GPUs."""
 ANNOTATION = "user_annotation"
 """The category of ranges that a program opened by itself."""
 OPERATOR = "cpu_op"
-"""That of the ranges that torch opens. On a GPU there are ranges of the same names."""
+"""The category of torch's own ranges. On a GPU there are ranges of the same names."""
 STEP_RANGE = "gpuperf step"
 """The name of the range that is the step, without the wait at its end."""
 _BORDER_NS = 20_000
-"""What the host waits at each border of a range: its clock and the trace's agree to some 3 us."""
+"""The host's wait at each border of a range: its clock and the trace's agree to some 3 us."""
 
 Event = Mapping[str, Any]
 """One event of an exported trace (Chrome's format: `ts` and `dur` in microseconds)."""
@@ -67,13 +67,13 @@ class Activity:
     begin: float
     duration: float
     launched: float | None = None
-    """When the host launched it; None where the trace does not say."""
+    """The time of its launch by the host; None if the trace lacks it."""
     graph: int | None = None
-    """Which launch of a CUDA graph it belongs to; None for what was launched by itself."""
+    """The launch of a CUDA graph that it belongs to; None for a separate launch."""
     grid: Size | None = None
     block: Size | None = None
     size: float = 0.0
-    """Of a copy, in bytes."""
+    """The size of a copy, in bytes."""
     gpu: int = MEASURED
     """The number of the GPU that it ran on."""
     context: int = 0
@@ -81,17 +81,17 @@ class Activity:
 
     @property
     def end(self) -> float:
-        """When it ended."""
+        """The time of its end."""
         return self.begin + self.duration
 
     @property
     def collective(self) -> bool:
-        """Whether it is a kernel of NCCL's."""
+        """Whether it is a kernel of NCCL."""
         return self.kind == KERNEL and is_collective(self.name)
 
     @property
     def way(self) -> tuple[str, str]:
-        """Of a copy its direction, "" without a device, and whether the host's memory is pinned."""
+        """The direction of a copy, "" without a device, and whether the host's memory is pinned."""
         return _way(self.name) if self.kind == COPY else ("", "")
 
 
@@ -103,13 +103,13 @@ class Trace:
 
     @cached_property
     def activities(self) -> tuple[Activity, ...]:
-        """Kernels, copies and fills one by one, in the order in which they began."""
+        """Kernels, copies and fills one by one, in order of their start."""
         made = [e for e in self.events if "correlation" in e.get("args", {})]
         calls: dict[int, float] = {}
         for event in made:
             if event.get("cat") in LAUNCHING:
                 calls.setdefault(event["args"]["correlation"], self._at(event))
-        # Not every call that launches a graph is in a trace: several kernels of one are a graph.
+        # A trace may lack the launch of a graph, but several kernels of one launch are a graph.
         kernels = Counter(e["args"]["correlation"] for e in made if e.get("cat") == KERNEL)
         graphs = {number for number, count in kernels.items() if number and count > 1}
         graphs |= {
@@ -121,7 +121,7 @@ class Trace:
 
     @cached_property
     def entries(self) -> tuple[Activity, ...]:
-        """The same with all that one launch of a graph ran as one, from first start to last end."""
+        """The activities, with each launch of a graph as one, from first start to last end."""
         parts: dict[tuple[int | None, int], list[Activity]] = {}
         for number, one in enumerate(self.activities):
             alone = number if one.graph is None else 0
@@ -129,9 +129,9 @@ class Trace:
         return tuple(_graph(of) if of[0].graph is not None else of[0] for of in parts.values())
 
     def as_launched(self) -> Trace:
-        """The same, with its entries as the host launched them.
+        """The trace with its entries in the order of their launches.
 
-        Which of several streams is ahead, chance decides; collectives have streams of their own.
+        The order of execution on several streams is random; collectives have their own streams.
         """
         made = ((one.begin if one.launched is None else one.launched, one) for one in self.entries)
         self.entries = tuple(one for _, one in sorted(made, key=lambda pair: pair[0]))
@@ -139,11 +139,10 @@ class Trace:
 
     @property
     def counted(self) -> tuple[int, ...]:
-        """Positions of the entries that counters see, kernels and graphs, as they were launched.
+        """Positions of the entries that counters see, kernels and graphs, in launch order.
 
-        Counters number launches. On another stream, as a collective is, a kernel may begin later
-        than one that was launched after it. Where the trace lacks when anything was launched, they
-        are in the order in which they began.
+        Counters number launches. On another stream, as for a collective, a kernel may begin after
+        one launched later. If the trace lacks a launch time, the order is that of the starts.
         """
         seen = [i for i, entry in enumerate(self.entries) if entry.kind in COUNTED]
         launched = {i: at for i in seen if (at := self.entries[i].launched) is not None}
@@ -158,7 +157,7 @@ class Trace:
 
     @property
     def gaps(self) -> list[tuple[float, float]]:
-        """When nothing ran between the first start and the last end: begin and end.
+        """The idle intervals between the first start and the last end: begin and end.
 
         A graph runs from its first start to its last end.
         """
@@ -176,13 +175,13 @@ class Trace:
 
     @cached_property
     def calls(self) -> list[tuple[float, str]]:
-        """When the host began each call of CUDA's, and its name."""
+        """The start of each CUDA call of the host, and its name."""
         made = (event for event in self.events if event.get("cat") in LAUNCHING)
         return sorted((self._at(event), str(event["name"])) for event in made)
 
     @property
     def step(self) -> tuple[float, float]:
-        """When the step began and ended; all of the trace where nobody said."""
+        """The beginning and end of the step; infinite if the trace has no such range."""
         for one in self.ranges(STEP_RANGE):
             return one.begin, one.end
         return float("-inf"), float("inf")
@@ -198,13 +197,13 @@ class Trace:
 
     @cached_property
     def _on_device(self) -> list[Event]:
-        """In the order in which they began."""
+        """Events on the device, in order of their start."""
         on_device = (event for event in self.events if event.get("cat") in KINDS)
         return sorted(on_device, key=lambda event: float(event["ts"]))
 
     @cached_property
     def _origin(self) -> float:
-        """When the device began, in the trace's time."""
+        """The start of the device's work, in the trace's time."""
         return float(self._on_device[0]["ts"]) if self._on_device else 0.0
 
     def _at(self, event: Event) -> float:
@@ -233,7 +232,7 @@ class Trace:
 
 
 class Ranges:
-    """When which of these ranges was the innermost one that was open, by its name."""
+    """The innermost open range over time, by its name."""
 
     def __init__(self, ranges: Sequence[Activity]) -> None:
         self._moments: list[float] = []
@@ -246,7 +245,7 @@ class Ranges:
         self._close(open_ranges, float("inf"))
 
     def at(self, moment: float | None) -> str:
-        """The innermost at `moment`; "" for none, and where nobody knows the moment."""
+        """The innermost range at `moment`; "" without a range or a moment."""
         position = 0 if moment is None else bisect_right(self._moments, moment)
         return self._names[position - 1] if position else ""
 
@@ -267,17 +266,17 @@ def check_gpu(traced: Trace) -> None:
     if others:
         raise UnsoundStep(
             f"of {ran.total():,} kernels, copies and fills the step ran {' and '.join(others)}, "
-            f"and cuda:{MEASURED} alone is measured: counters would be of one GPU, times of all. "
-            f"Keep the step on cuda:{MEASURED} (CUDA_VISIBLE_DEVICES chooses which GPU that is), "
-            "or give each GPU a process: gpuperf.measure_ranks, or those of the marker gpus(n)"
+            f"but gpuperf measures only cuda:{MEASURED}: counters would cover one GPU, times all. "
+            f"Keep the step on cuda:{MEASURED} (CUDA_VISIBLE_DEVICES chooses the GPU), "
+            "or give each GPU a process: gpuperf.measure_ranks, or the marker gpus(n)"
         )
     contexts = Counter(one.context for one in traced.activities if one.kind == KERNEL)
     if len(contexts) > 1:
         apart = contexts.total() - max(contexts.values())
         raise UnsoundStep(
             f"of {contexts.total():,} kernels of the step {apart:,} ran in another CUDA context "
-            "than the others, and counters are read of one: let the library that makes a context "
-            "of its own (cuCtxCreate) use the primary one, as torch, CuPy and Numba do"
+            "than the others, but counters cover one context: let the library that creates its own "
+            "(cuCtxCreate) use the primary context, as torch, CuPy and Numba do"
         )
 
 
@@ -321,10 +320,10 @@ def trace(
 ) -> Trace:
     """One execution of `step` on the current CUDA device.
 
-    The calls of the CUDA runtime come with the device's activities. With `host`, so do torch's
-    operators and whatever was annotated, which takes the host microseconds for each. The step is a
-    range among them, and so is each of the `spans` that were noted meanwhile. Raises
-    CountersUnavailable where torch.profiler cannot record, and what the step raises.
+    The trace has CUDA runtime calls with the device's activities. With `host` it also has torch's
+    operators and all annotations, which cost host microseconds each. The step is a range in it, and
+    so is each of the noted `spans`. Raises CountersUnavailable if torch.profiler cannot record, and
+    what the step raises.
     """
     spans = spans or Spans("")
     profile = _started(host=host)
@@ -340,29 +339,29 @@ def trace(
 
 
 class Spans(PhaseNames):
-    """Notes when phases or components were open, for the trace of the same execution.
+    """Notes the open times of phases or components, for the trace of the same execution.
 
-    The host's own clock tells, which costs less than ranges that torch.profiler records: those
-    come with all of torch's operators. A range has a number in place of the name, after `prefix`:
-    a trace does not keep every character.
+    It uses the host's own clock, which costs less than ranges of torch.profiler: those include all
+    of torch's operators. A range has a number in place of the name, after `prefix`, because a trace
+    does not keep every character.
     """
 
     def __init__(self, prefix: str) -> None:
         super().__init__()
         self.numbers: dict[str, str] = {}
-        """What stands in the trace for each name."""
+        """The text in the trace for each name."""
         self._prefix = prefix
         self._open: list[tuple[str, int]] = []
         self._closed: list[tuple[str, int, int]] = []
 
     def enter(self, phase: str) -> None:
-        """It is open from now on."""
+        """The phase is open from now on."""
         super().enter(phase)
         number = self.numbers.setdefault(phase, str(len(self.numbers)))
         self._open.append((self._prefix + number, _border()))
 
     def leave(self, phase: str) -> None:  # noqa: ARG002 -- the innermost is left first
-        """It was open up to now."""
+        """The phase ends now."""
         self._closed.append((*self._open.pop(), _border()))
 
     @contextmanager

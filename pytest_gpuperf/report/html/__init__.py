@@ -1,1 +1,1 @@
-"""A run as one HTML file: verdicts, what changed, and the figures drawn from what was measured."""
+"""A run as one HTML file: verdicts, changes, and the figures drawn from measurements."""

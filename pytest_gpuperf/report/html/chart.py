@@ -1,7 +1,7 @@
-"""A figure as what the page's script draws: names, series and items, each with the row it is of.
+"""A figure as data for the page's script: names, series and items, each with the row it shows.
 
-Generic: it knows shapes and no figure. The script adds colours of the theme and nothing else, so
-that chart, table and CSV are of one set of rows.
+This module knows shapes and no specific figure. The script adds only the theme's colours, so chart,
+table and CSV show the same rows.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from pytest_gpuperf.report.html.figure import Cell, Figure, Plain, Plot, Quantit
 _COLOURS = 8
 """The number of colours in page.css, --s0 to --s7, for series that are no family of kernels."""
 _REST = f"s{_COLOURS - 1}"
-"""The grey one: in a stack of more series, that of the ones that are small everywhere."""
+"""The grey of a stack with more series, for those that are small everywhere."""
 _CONFIGURATION = "configuration"
 _OTHERS = "others"
-"""Their name in the legend; each keeps its own where the pointer is."""
+"""Their name in the legend; the tooltip shows each name."""
 
 _Item = dict[str, Any]
-"""One bar, segment or point, as the script takes it."""
+"""One bar, segment or point, in the script's format."""
 _ORDER: dict[str, int] = {family: position for position, family in enumerate(FAMILIES)}
 
 
@@ -43,7 +43,7 @@ def drawing(figure: Figure) -> Plain | None:
         "title": figure.title,
         "shape": plot.shape.value,
         "most": plot.most,
-        # Charts of configurations are held against each other; those of metrics have other units.
+        # Charts of configurations share a scale for comparison; metrics have different units.
         "shared": plot.panels[:1] == (_CONFIGURATION,),
         "roofs": [{"name": roof.name, "slope": roof.slope, "top": roof.top} for roof in plot.roofs],
         "axes": [
@@ -58,7 +58,7 @@ def drawing(figure: Figure) -> Plain | None:
 
 
 def _items(figure: Figure, plot: Plot) -> list[_Item]:
-    """Every bar, segment or point, with the row that it is of."""
+    """Every bar, segment or point, with the row that it shows."""
     points = plot.shape is Shape.POINTS
     columns = plot.values[1:] if points else plot.values
     items = []
@@ -133,7 +133,7 @@ def _order(item: _Item) -> int:
 
 def _panel(plot: Plot, title: str, items: Sequence[_Item]) -> Plain:
     names = list(dict.fromkeys(item["name"] for item in items))
-    # Bars that no other stands beside are one series: each then has the whole width of its name.
+    # Single bars form one series, so each has the full width of its name.
     alone = plot.shape is Shape.BARS and len(names) == len(items)
     series: dict[str, list[_Item]] = {}
     for item in items if alone else sorted(items, key=_order):

@@ -85,12 +85,12 @@ class Plot:
     published: tuple[str, ...] = ()
     """The columns of `values` from the ICPE '26 paper: drawn hollow."""
     logarithmic: Sequence[bool] = (False, False)
-    """For points: the axes of x and y."""
+    """Whether the axes of x and y are logarithmic, for points."""
     most: float | None = None
     """The end of the axis of values; None if the values decide."""
     roofs: tuple[Roof, ...] = ()
     sizes: str = ""
-    """For points: the column of quantities that areas are proportional to."""
+    """The column of quantities proportional to the areas, for points."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,7 +67,7 @@ class Found:
     """The rows and notes of one subject."""
 
     rows: list[tuple[Cell | float, ...]] = field(default_factory=list)
-    """Without the configuration, which is the first column of every figure."""
+    """The rows without the configuration, which is the first column of every figure."""
     said: str = ""
     """A finding in a few words."""
     notes: list[str] = field(default_factory=list)
@@ -79,7 +79,7 @@ _Table = dict[str, Any]
 
 
 def all_figures(subjects: Sequence[FigureSubject]) -> list[Figure]:
-    """Every figure; one whose metrics the run lacks says which, and what collects them."""
+    """Every figure. Without its metrics, a figure names them and how to collect them."""
     return [_figure(key, of, subjects) for key, of in yaml_table(_FOLDER / "figures.yaml").items()]
 
 
@@ -191,7 +191,7 @@ def _paper_column(gpu: str) -> str:
 def _of_the_paper(metric: str, subject: FigureSubject, gpu: str, relative: bool) -> Cell:
     """The paper's value of this configuration on one of its GPUs; None if it has none.
 
-    A percentage, or relative to its Baseline; text where it gives a range.
+    The value is a percentage, or relative to its Baseline; text if the paper gives a range.
     """
     if subject.result.first.suite != PAPER_SUITE:
         return None
@@ -222,9 +222,9 @@ def _phases(known: _Table, subject: FigureSubject, _: Sequence[FigureSubject]) -
 
 
 def _components(_: _Table, subject: FigureSubject, subjects: Sequence[FigureSubject]) -> Found:
-    """Its components, the longest first, if anything was launched in one.
+    """The components of the subject, the longest first, if any has launches.
 
-    None on a CPU, whose times are not judged.
+    None on a CPU, because its times are not judged.
     """
     listed, inside = subject.components, _inside(subject)
     on_cpu = subject.device.arch == "cpu"
@@ -340,7 +340,7 @@ def _rates(_: _Table, subject: FigureSubject, __: Sequence[FigureSubject]) -> Fo
 def _instructions(_: _Table, subject: FigureSubject, __: Sequence[FigureSubject]) -> Found:
     """Instructions in the paper's classes: of the step, of each family and of the longest kernel.
 
-    What a class has of the IPC is known by pipe alone: SASS classes count threads.
+    The IPC of a class is known by pipe only, because SASS classes count threads.
     """
     mixes = subject.instructions
     parts = {_STEP: instruction_mix(subject.values, subject.device.arch)}

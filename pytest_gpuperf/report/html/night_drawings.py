@@ -21,11 +21,11 @@ class Drawing:
     width: int
     height: int
     lines: tuple[str, ...]
-    """Points of polylines, "x,y x,y"; one ends where a gap begins."""
+    """Points of polylines, "x,y x,y"; a gap ends a line."""
     dots: tuple[tuple[float, float], ...]
     """Nights alone between gaps, and those that stand apart."""
     levels: tuple[tuple[float, float, float], ...]
-    """From, to and height of each level."""
+    """Start, end and height of each level."""
     marks: tuple[tuple[float, str], ...]
     """Change points: where, and whether good or bad."""
     says: str

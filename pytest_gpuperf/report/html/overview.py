@@ -43,7 +43,7 @@ _MAIN = ("step_time", "cycles", "flops", "operators")
 _NOT_JUDGED = "not judged"
 _INCOMPLETE = "incomplete"
 _FEW = 3
-"""This many values of a fact, and metrics in a sentence, are named."""
+"""The most values of a fact, and metrics in a sentence, that are named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class TestRow:
     __test__ = False  # pytest takes it for a class of tests otherwise
 
     place: int
-    """Its rank, from 1 on."""
+    """The rank, from 1 on."""
     label: str
     """The test as people call it."""
     result: Result
@@ -84,7 +84,7 @@ class TestRow:
 
     @property
     def test(self) -> str:
-        """Its node id, and the measurement's name where it has one of its own."""
+        """The test's node id, with the measurement's name unless that is the default."""
         test, name = self.result.test, self.result.name
         return test if name == STEP else f"{test}, {name}"
 
@@ -164,9 +164,9 @@ class Overview:
 def overview(
     run: Run, subjects: Sequence[FigureSubject], file: str, context: CommandContext | None = None
 ) -> Overview:
-    """The first screen of a run. `file` is where it is saved, or "".
+    """The first screen of a run. `file` is the saved run, or "".
 
-    `context` is what commands to type depend on; None where only the run is known.
+    `context` says how the run was started; None derives it from the run.
     """
     titles = Counter(subject.result.title for subject in subjects)
     every = view.worst_first(run.results())
@@ -234,9 +234,9 @@ def _row(result: Result, place: int, unique: bool) -> TestRow:
 
 
 def _rank(verdict: Verdict) -> tuple[int, int, float]:
-    """The worst first. Of one outcome the time, then what changed most.
+    """The sort key, worst first: the outcome, then times before counts, then the largest change.
 
-    If nothing changed, the count that a step costs most in stands in for the time on a CPU.
+    If nothing changed, the most costly count of a step replaces the time on a CPU.
     """
     first = _MAIN if verdict.outcome is Outcome.UNCHANGED else view.TIMES
     place = first.index(verdict.metric) if verdict.metric in first else len(first)

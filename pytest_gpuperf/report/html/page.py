@@ -1,9 +1,9 @@
-"""The HTML report of a run, and the page of a history: files that ask nothing of the network.
+"""The HTML report of a run, and the page of a history. Both load nothing from the network.
 
-HTML is made here, in page.html.j2 and in history.html.j2 only; everything else is data. What comes
-from outside (names of tests and kernels, messages, commands) is escaped by Jinja; what the script
-draws goes in as JSON that no HTML parser takes for markup. A Content-Security-Policy lets the page
-run its own script and nothing else, whatever a name says.
+Only this module, page.html.j2 and history.html.j2 produce HTML; everything else is data. Jinja
+escapes all outside text: names of tests and kernels, messages, commands. The script's data is JSON
+that an HTML parser cannot take for markup. A Content-Security-Policy lets the page run only its own
+script, whatever a name contains.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ def page(
     context: CommandContext | None = None,
     past: History | None = None,
 ) -> str:
-    """The report of `run` as HTML. `file` is where the run is saved, for the commands to type.
+    """The report of `run` as HTML. `file` is the saved run, for the commands.
 
-    `context` is what these depend on; None where only the run is known. `past` is what other runs
-    say of its tests, where there is a history.
+    `context` says how the run was started; None derives it from the run. `past` is the history of
+    its tests, if there is one.
     """
     from pytest_gpuperf.report.html import night_drawings
     from pytest_gpuperf.report.text.night_lines import night_view
@@ -156,7 +156,7 @@ def _scalar(value: Scalar) -> str:
 
 
 def _rendered(name: str, files: Sequence[str] = (), **content: object) -> str:
-    """One of our templates with this content, our style and these scripts."""
+    """One of this package's templates with this content, style and scripts."""
     css, *scripts = ((_FOLDER / file).read_text(encoding="utf-8") for file in ("page.css", *files))
     text = _template(name).render(
         version=__version__, policy=_policy(css, scripts), style=css, scripts=scripts, **content
@@ -167,7 +167,7 @@ def _rendered(name: str, files: Sequence[str] = (), **content: object) -> str:
 
 @lru_cache(maxsize=2)
 def _template(name: str) -> Template:
-    """One of our templates: what comes from outside is escaped."""
+    """One of this package's templates, with autoescape for outside text."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(
@@ -187,7 +187,7 @@ def _shown_text(value: object) -> object:
 
 
 def _policy(css: str, scripts: Sequence[str]) -> str:
-    """Our own style and scripts, by what they are; images that are in the page; nothing else."""
+    """The policy: this page's own style and scripts by hash, embedded images, nothing more."""
     run = " ".join(_hash(script) for script in scripts) or "'none'"
     return (
         f"default-src 'none'; script-src {run}; style-src {_hash(css)}; img-src data:; "

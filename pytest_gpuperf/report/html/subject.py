@@ -37,7 +37,7 @@ class FigureSubject:
 
     @property
     def measurements(self) -> tuple[Measurement, ...]:
-        """One per process."""
+        """The measurements, one per process."""
         return self.result.measurements
 
     @property
@@ -67,7 +67,7 @@ class FigureSubject:
     @cached_property
     def kernels(self) -> KernelTable | None:
         """The kernels of the step, from the first process with counters, else from the first with a
-        table; None without one.
+        table; None if no process has one.
         """
         tables = [
             m.kernels
@@ -91,10 +91,10 @@ class FigureSubject:
 
 
 def subjects(run: Run) -> list[FigureSubject]:
-    """The subjects of a run, the one to hold others against first.
+    """The subjects of a run, with the reference for comparisons first.
 
-    A label is the configuration where each test has another, else the test's name with what tells
-    it from others.
+    The label is the configuration if every test has a different one. Otherwise it is the test's
+    name, with enough to be unique.
     """
     results = [result for result in run.results() if result.measurements]
     results.sort(key=lambda result: result.first.configuration != FIRST)

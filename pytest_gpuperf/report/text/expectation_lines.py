@@ -1,6 +1,6 @@
-"""The lines of what a test's author expected of the numbers, and the message of its failure.
+"""The lines on a test's expectations, and the message when they fail.
 
-Whatever nobody has seen hold on the architecture says so wherever it is printed.
+An expectation never confirmed on the architecture carries a label wherever it is printed.
 """
 
 from __future__ import annotations
@@ -14,27 +14,27 @@ from pytest_gpuperf.report.text import table
 
 
 def unverified(arch: str) -> str:
-    """The label of what nobody has seen hold on `arch`."""
+    """The label of an expectation that has not been confirmed on `arch`."""
     return f"not yet verified on {arch}"
 
 
 def line(expectation: Expectation) -> str:
-    """What was measured, what was expected and the outcome.
+    """One line with the measured value, the bounds and the outcome.
 
-    As in "tf32 / baseline: cycles 0.1772, below 0.35: holds".
+    For example "tf32 / baseline: cycles 0.1772, below 0.35: holds".
     """
     metric, of, bounds, _, outcome = row(expectation)
     return f"{of}: {metric} {value(expectation)}, {bounds}: {outcome}"
 
 
 def value(expectation: Expectation) -> str:
-    """What was measured, without its interval."""
+    """The measured value, without its interval."""
     number = expectation.measured
     return table.NOTHING if number is None else _number(number, expectation)
 
 
 def row(expectation: Expectation) -> tuple[str, str, str, str, str]:
-    """The same as cells: metric, subject, bounds, measured with its interval, and outcome."""
+    """The cells: metric, subject, bounds, measured with its interval, and outcome."""
     detail = f" ({expectation.detail})" if expectation.detail else ""
     return (
         expectation.metric,
@@ -46,13 +46,13 @@ def row(expectation: Expectation) -> tuple[str, str, str, str, str]:
 
 
 def against(expectation: Expectation) -> tuple[str, str]:
-    """What was measured, and what was expected: "cycles 448.00 M", "expected below 400.00 M"."""
+    """The measured and the expected value: "cycles 448.00 M", "expected below 400.00 M"."""
     metric, _, bounds, measured, _ = row(expectation)
     return f"{metric} {measured}", f"expected {bounds}"
 
 
 def failing(expectation: Expectation, *, told: bool) -> list[str]:
-    """What a failing test's message says of it: the numbers, unless they are `told`, and why."""
+    """The lines in a failing test's message: the numbers unless `told`, and the reason."""
     lines = [] if told else [line(expectation)]
     if expectation.measured is not None:
         lines.append(f"99.5 % interval, {counted(expectation.processes, 'process')}")
@@ -88,7 +88,7 @@ def failure(expectation: Expectation, device: Device) -> str:
 
 
 def _subject(expectation: Expectation) -> str:
-    """What is expected something of: a ratio by its sides, a limit by its test."""
+    """The subject of the expectation: the two sides of a ratio, or the test of a limit."""
     if not expectation.unit:
         return expectation.subject
     return title_of(expectation.test, expectation.subject)

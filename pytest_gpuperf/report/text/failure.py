@@ -1,4 +1,4 @@
-"""The message of a failing test, which leads with one sentence: how much slower, where, and why."""
+"""The message of a failing test. Its first sentence says how much slower, where, and why."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _REMEDIES = {
     Unjudged.OTHER_COLLECTOR: "Use the baseline's --gpuperf-collector, or make a baseline:",
     Unjudged.OTHER_METRICS: "Measure the baseline's metrics, or make a baseline of these:",
 }
-"""What to do where no baseline applies."""
+"""The next action if no baseline applies."""
 _COMPARED = (Outcome.REGRESSED, Outcome.INCONCLUSIVE)
 """Outcomes of rows that have something to compare."""
 
@@ -45,12 +45,12 @@ def failure(
     context: CommandContext,
     width: int = table.WIDTH,
 ) -> str:
-    """Why a test failed: a sentence, other versions of software, the rows that failed it, the lines
-    of code and kernels, and what to do next.
+    """The message of a failed test: a sentence, changed software versions, the failing rows, the
+    lines of code and kernels, and the next command.
 
-    The sentence is all that a short summary shows, under the test's name. `failing` is what of the
-    result fails the test; `context` what the commands depend on that make or accept a baseline. In
-    lines of at most `width` characters, but for commands.
+    A short summary shows only the sentence, under the test's name. `failing` are the verdicts that
+    fail the test; `context` is the start of the commands that make or accept a baseline. Lines have
+    at most `width` characters, except commands.
     """
     worst = _decisive({entry.outcome for entry in failing})
     verdicts = [entry for entry in failing if isinstance(entry, Verdict)]
@@ -84,10 +84,10 @@ def failure(
 def sentence(
     result: Result, failing: Sequence[Verdict | Expectation], *, where: bool = True
 ) -> str:
-    """How much slower a test is, on which device, and why; or what else has failed it.
+    """How much slower a test is, on which device, and why; or another reason for its failure.
 
     "step_time x4.61 on NVIDIA H200 (sm90): model.py:3 Net.attend runs in float32; was tf32".
-    Without the device, where it was said: not `where`.
+    Without `where`, the device is left out.
     """
     outcome = _decisive({entry.outcome for entry in failing})
     those = [entry for entry in failing if entry.outcome is outcome]
@@ -113,10 +113,10 @@ def sentence(
 
 
 def cause(result: Result) -> tuple[str, str]:
-    """What a failed test shares with others that fail for the same, and how that reads; or "".
+    """The cause that a failed test shares with others, as a key and as text; "" if there is none.
 
-    That is software of another version, which is suspected before any line of code; else the line;
-    or the baseline that there is not.
+    It is a changed software version, which is suspected before any line of code; else the line; or
+    the missing baseline.
     """
     if result.outcome is Outcome.NO_BASELINE:
         said = sentence(result, [e for e in result.said if e.outcome is result.outcome])
@@ -131,17 +131,17 @@ def cause(result: Result) -> tuple[str, str]:
 def again(
     result: Result, failing: Sequence[Verdict | Expectation], first: str, width: int
 ) -> list[str]:
-    """Two lines in place of the message of a test that fails for what another one has told."""
+    """Two lines instead of the message of a test, if another test has told the same cause."""
     said = f"gpuperf: {sentence(result, failing, where=False)}"
     said = said if len(said) <= width else f"{said[: max(width - 3, 0)]}..."
     return [said, table.shortened(f"same cause as {first} above", width)]
 
 
 def _blamed(result: Result) -> str:
-    """What made a step slower, in a sentence without the time; "" where that is not known.
+    """The cause of a slower step in a sentence, without the time; "" if unknown.
 
-    Where a line does no more than a library of another version does, the library comes first. That
-    no kernel stands out is said of the kernels.
+    If the line only reflects a library's new version, the library comes first. A note that no
+    kernel stands out belongs to the kernels.
     """
     found = result.attribution
     if not found or (found.cause and found.cause.kind is CauseKind.UNKNOWN and found.before):
@@ -152,21 +152,21 @@ def _blamed(result: Result) -> str:
 
 
 def _versions(result: Result) -> tuple[str, list[str]]:
-    """What software is of another version than the baseline's, or ""; and all other notes."""
+    """The software whose version differs from the baseline's, or ""; and all other notes."""
     noted = [note for note in result.notes if note.startswith(VERSIONS)]
     said = kernel_lines.versions(result.attribution) if result.attribution else ""
     return said or "".join(noted[:1]), [note for note in result.notes if note not in noted]
 
 
 def _decisive(outcomes: Collection[Outcome]) -> Outcome:
-    """What the message is about; that counters are missing comes before what else is in doubt."""
+    """The outcome of the message; missing counters come before other doubts."""
     worst = min(outcomes, key=WORST_FIRST.index)
     lacking = Outcome.UNSUPPORTED in outcomes and worst not in FAULTS
     return Outcome.UNSUPPORTED if lacking else worst
 
 
 def _intervals(failing: Sequence[Verdict]) -> list[str]:
-    """How sure the changes of times are, and on how many processes that rests."""
+    """The confidence of the changes of times, and the number of processes behind it."""
     known, metrics = [], catalogue().metrics
     for v in failing:
         exact = metrics[v.metric].metric_class is MetricClass.DETERMINISTIC
@@ -178,7 +178,7 @@ def _intervals(failing: Sequence[Verdict]) -> list[str]:
 
 
 def _undecided(failing: Sequence[Verdict | Expectation]) -> str:
-    """What to do about an inconclusive verdict."""
+    """The next action after an inconclusive verdict."""
     if any(v.reason == NOT_AGAIN for v in failing):
         return (
             "A fresh process had to confirm it and failed, see above: correct that and run it "
@@ -222,7 +222,7 @@ def _phases(verdicts: Sequence[Verdict], failing: Sequence[Verdict]) -> list[str
 
 
 def machine(result: Result) -> str:
-    """Which metrics are left to the machine, by how much, and what the canary read."""
+    """The metrics left to the machine, their changes, and the canary's readings."""
     left = [verdict for verdict in result.verdicts if verdict.outcome is Outcome.MACHINE]
     changes = ", ".join(f"{v.metric} {units.change(v)}" for v in left)
     return f"not judged, the machine changed: {changes}; {left[0].detail}"

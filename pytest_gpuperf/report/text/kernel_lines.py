@@ -1,4 +1,4 @@
-"""What a change comes from, in a few lines under a failing test: a sentence, lines, kernels."""
+"""The cause of a change, in a few lines under a failing test: a sentence, lines, kernels."""
 
 from __future__ import annotations
 
@@ -31,25 +31,25 @@ MOST = 12
 _SMALL = 0.05
 """A row below this share of all that moved is summed up with others of its family."""
 _FEW = 3
-"""So many small ones are worth a sum."""
+"""The fewest small entries that are summed."""
 _SENSIBLE = 1.5
-"""Beyond it, what is explained and what is not nearly cancel."""
+"""The limit beyond which explained and unexplained time nearly cancel."""
 _NAMED = 4
 """Kernels or operators that are named of one line of code."""
 _COUNTS_NAMED = 3
 """Metrics that are."""
 _LINES = 2
-"""Of code, before the kernels."""
+"""Lines of code shown before the kernels."""
 _FAR = 2.0
-"""So many times more or less than the step lost, and what the trace has is said beside it."""
+"""The traced time is shown too if it differs from the step's change by more than this factor."""
 _CHANGED = 5e-4
 """A module whose time changed by less of the step has not changed, if it launches as much."""
 VERSIONS = "other versions: "
-"""How it begins that software is of another version than the baseline's."""
+"""The start of the text on software versions that differ from the baseline's."""
 CALLED = "called at "
-"""How it begins where a line does more because such software does."""
+"""The start of the text on a line that does more because changed software does."""
 _STEP = "step"
-"""What the tree of modules is of."""
+"""The root of the tree of modules."""
 _BRANCHES = 12
 """Modules of one module that are shown by themselves."""
 _T = TypeVar("_T")
@@ -57,7 +57,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class ChangeRow:
-    """What is said of one or several entries."""
+    """One row of text for one or several entries."""
 
     change: float
     """Nanoseconds."""
@@ -65,7 +65,7 @@ class ChangeRow:
     what: str
     """A kernel's short name, or a family."""
     how: str
-    """What happened to it, and why."""
+    """The kind of change, and its reason."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class ModuleBranch:
     """A module with all that is inside it."""
 
     name: str
-    """Its path from the branch on that it is shown in."""
+    """Its path below the branch that shows it."""
     launches_before: int
     launches_after: int
     before: float
@@ -81,15 +81,15 @@ class ModuleBranch:
     after: float
     change: float
     branches: tuple[ModuleBranch, ...] = ()
-    """What it is made of, the worst first: their sums are its own."""
+    """The branches inside, the worst first; they add up to this branch."""
 
     @property
     def more(self) -> int:
-        """So many launches more than before."""
+        """The number of additional launches."""
         return self.launches_after - self.launches_before
 
     def size(self) -> tuple[float, int]:
-        """How much changed: time, and launches where nobody knows a time."""
+        """The size of the change: time, then launches, for changes without a time."""
         return abs(self.change), abs(self.more)
 
 
@@ -103,7 +103,7 @@ def lines(
 ) -> list[str]:
     """At most `most` lines of at most `width` characters, the sentence first, then the worst.
 
-    Without the sentence where it is `told` elsewhere.
+    The sentence is left out if it is `told` elsewhere.
     """
     cause = "" if told else sentence(attribution)
     first = table.wrapped([cause], width, "") if cause else []
@@ -111,10 +111,10 @@ def lines(
 
 
 def sentence(attribution: Attribution) -> str:
-    """What made the step worse, software of another version first; "" where kernels say it all.
+    """The cause of a slower step, changed software first; "" if only kernels can tell.
 
-    As in "+4.4 ms (+1.90 %): model/layers.py:118 SelfAttention._attend launches the same kernels
-    twice as often (6 modules)". The time is the step's, as it was judged.
+    For example "+4.4 ms (+1.90 %): model/layers.py:118 SelfAttention._attend launches the same
+    kernels twice as often (6 modules)". The time is the step's, from its verdict.
     """
     said, cause, step = blamed(attribution), attribution.cause, attribution.step
     if said and cause and cause.change is not None:
@@ -134,7 +134,7 @@ def versions(attribution: Attribution) -> str:
 
 
 def _upgraded(one: Upgrade, attribution: Attribution) -> str:
-    """As in "monai 1.4.0 -> 1.6.1 (its code calls 2,663 operators; were 2,523)"."""
+    """The upgrade as text: "monai 1.4.0 -> 1.6.1 (its code calls 2,663 operators; were 2,523)"."""
     if one.launches_before == one.launches_after:
         return str(one)
     calls, what = _WORDS[attribution.of_operators]
@@ -142,7 +142,7 @@ def _upgraded(one: Upgrade, attribution: Attribution) -> str:
 
 
 def blamed(attribution: Attribution) -> str:
-    """What of the step made it worse, without the time: who does what, and did what before."""
+    """The cause without the time: the line, its present behaviour and the previous one."""
     cause, step = attribution.cause, attribution.step
     if cause is None:
         return _together(attribution) if step and step.slower else ""
@@ -167,18 +167,18 @@ _SENTENCES = {
     CauseKind.SLOWER: "{kernels} takes longer with the same kernels{aside}",
     CauseKind.UNKNOWN: "no kernel stands out from the noise",
 }
-"""Who does what, and what it did before. Who that is: a line of code, or else what is named."""
+"""One sentence per kind of cause. The subject is a line of code, or else the named kernel."""
 _WORDS = (("launches", "kernel"), ("calls", "operator"))
-"""What code does with kernels, and with operators."""
+"""The verb and noun for kernels, and for operators."""
 _BY_LAUNCHES = (CauseKind.LAUNCHES, CauseKind.REPEATED)
 _OFTEN = "{kernels} {does} the same {one}s {repeated} as often{alike}"
 _COUNTS = {
     "flops": "computes more",
-    "saved_bytes": "makes more that is saved for backward",
-    "kept_memory": "makes more that outlives the step",
-    "peak_memory": "makes more of what is alive at once",
+    "saved_bytes": "saves more for backward",
+    "kept_memory": "keeps more after the step",
+    "peak_memory": "has more memory alive at the peak",
 }
-_UNTOLD = "no line of code does more of what {what} counts"
+_UNTOLD = "no line of code explains the change in {what}"
 _CALLS = "{step} {verb} {callee} {often}; {was}: {more} more {those}{aside}"
 _ADDS = "{step} {verb} {callee}, with {more} more {those}; none before{aside}"
 _OTHERS = "{kernels} {does} other {those}{aside}"
@@ -234,23 +234,23 @@ def _cause(cause: Cause, attribution: Attribution) -> str:
 
 
 def _upgrade_is_all(cause: Cause, attribution: Attribution) -> bool:
-    """Whether what the line launches more is what a library of another version does."""
+    """Whether a library's new version explains all additional launches of the line."""
     more = cause.after - cause.before if cause.kind in _BY_LAUNCHES and cause.line else 0
     every = (one.launches_after - one.launches_before for one in attribution.upgrades)
     return more > 0 and more in every
 
 
 def _counted(metric: str, before: float, after: float) -> str:
-    """As in "saved_bytes 4 MiB -> 8 MiB"."""
+    """The change of a count as text: "saved_bytes 4 MiB -> 8 MiB"."""
     known = catalogue().metrics.get(metric)
     said = (units.value(value, known.unit if known else "") for value in (before, after))
     return f"{metric} {' -> '.join(said)}"
 
 
 def _form(cause: Cause, of_operators: bool) -> str:
-    """The sentence of its kind, or that of what is left of it."""
+    """The sentence of its kind, or a shorter form if facts are missing."""
     if cause.callee:
-        # A function of which nothing was counted may have been called all the same.
+        # A function without counts may still have been called.
         return _CALLS if not cause.executions or cause.executions[0] else _ADDS
     if cause.kind is CauseKind.REPEATED and cause.times:
         return _OFTEN
@@ -281,9 +281,9 @@ def _modules(modules: Sequence[str]) -> str:
 
 
 def _direction(copy: str) -> str:
-    """Where a copy goes, by its name: "Memcpy HtoD (Pageable -> Device)", copy_bytes_h2d_pageable.
+    """The direction of a copy: "Memcpy HtoD (Pageable -> Device)", copy_bytes_h2d_pageable.
 
-    "" where it does not say.
+    "" if the name does not say.
     """
     name = copy.lower().replace("2", "to")
     way = next((said for says, said in _DIRECTIONS.items() if says in name), "")
@@ -291,9 +291,9 @@ def _direction(copy: str) -> str:
 
 
 def module_tree(attribution: Attribution) -> ModuleBranch | None:
-    """What changed by module, each with all that is inside it; None where none changed.
+    """The changes by module, each with all modules inside; None if none changed.
 
-    Modules that contain one other and launch nothing themselves are one with it.
+    A module that launches nothing and contains one other is merged with it.
     """
     if not changed_modules(attribution):
         return None
@@ -339,7 +339,7 @@ def _summed(
 
 
 def changed_modules(attribution: Attribution, most: int = MOST) -> list[ModuleChange]:
-    """Those that launch more or less than before, or take another time: the worst first."""
+    """Modules with more or fewer launches, or a different time, the worst first."""
     changed = [
         module
         for module in attribution.modules
@@ -367,7 +367,7 @@ def _details(attribution: Attribution, width: int, most: int) -> list[str]:
     shown = table.fitting([len(block) for block in blocks], room)
     more: list[str] = []
     if shown < len(blocks):
-        # Room for what is left out: it belongs to the sum.
+        # Keep a line for the omitted entries, which belong to the sum.
         shown = table.fitting([len(block) for block in blocks], room - 1)
         rest = changes[shown:]
         total = duration(fsum(row.change for row in rest))
@@ -380,8 +380,8 @@ def _details(attribution: Attribution, width: int, most: int) -> list[str]:
 def rows(attribution: Attribution) -> list[ChangeRow]:
     """The entries that stand out as rows, the worst first.
 
-    Those that read the same (one kernel in several shapes) are one row; of those that are less than
-    _SMALL of all that moved, those of one family that had the same thing happen to them.
+    Entries with the same text (one kernel in several shapes) share a row. Entries below _SMALL of
+    the total change share a row if family and kind of change agree.
     """
     entries = [entry for entry in attribution.entries if entry.significant]
     alike = _grouped(entries, lambda e: (e.kind, e.cause, e.short, e.formerly, e.family))
@@ -398,7 +398,7 @@ def rows(attribution: Attribution) -> list[ChangeRow]:
 
 
 def laid_out(changes: Sequence[ChangeRow], width: int) -> list[list[str]]:
-    """The lines of each row: aligned where all fit, else stacked."""
+    """The lines of each row: aligned if all fit, else stacked."""
     cells = [
         (duration(row.change), share(row.share), printable(row.what), printable(row.how))
         for row in changes
@@ -432,7 +432,7 @@ def share(value: float | None) -> str:
 
 
 def _together(attribution: Attribution) -> str:
-    """What most kernels have in common; "" for nothing."""
+    """The common change of most kernels; "" if there is none."""
     if attribution.shift is None or abs(attribution.shift) < MOVED:
         return ""
     moved = units.moved(attribution.shift)
@@ -440,7 +440,7 @@ def _together(attribution: Attribution) -> str:
 
 
 def notes(attribution: Attribution) -> list[str]:
-    """What holds for many kernels, or for the tables that were compared, as sentences."""
+    """Sentences that apply to many kernels, or to the tables compared."""
     texts = []
     if (together := _together(attribution)) and together not in sentence(attribution):
         texts.append(together)
@@ -461,9 +461,9 @@ def code_lines(attribution: Attribution) -> list[tuple[str, str]]:
 
 
 def waiting(attribution: Attribution) -> list[tuple[str, str]]:
-    """Lines of code at which the host was while the GPU idles longer, and by how much, worst first.
+    """Lines of code during which the GPU idles longer, and by how much, worst first.
 
-    Only where the gaps between kernels changed beyond their noise.
+    Empty unless the gaps between kernels changed beyond their noise.
     """
     gaps = [e for e in attribution.entries if e.kind is ChangeKind.GAP and e.significant]
     least = _SMALL * abs(fsum(entry.change for entry in gaps))
@@ -492,9 +492,9 @@ def _what(change: LineChange) -> str:
 
 
 def _of_operators(attribution: Attribution, width: int, most: int) -> list[str]:
-    """The same for operators on a CPU, which have no times.
+    """The lines for operators on a CPU, which have no times.
 
-    The one line that the sentence has named is not said again: its counts are the step's.
+    A single line that the sentence already names is left out: its counts are the step's.
     """
     cause, code = attribution.cause, attribution.lines
     if cause and cause.line and [one.line for one in code] == [cause.line]:
@@ -509,7 +509,7 @@ def _of_operators(attribution: Attribution, width: int, most: int) -> list[str]:
 
 
 def heading(attribution: Attribution) -> str:
-    """How much the kernels changed and how much is explained, or "operators: 302 -> 448"."""
+    """The change of the kernels and the explained part, or "operators: 302 -> 448"."""
     of = "" if attribution.rank is None else f" of rank {attribution.rank}"
     if attribution.of_operators:
         before = sum(family.launches_before for family in attribution.families)
@@ -534,7 +534,7 @@ def _relative(change: float | None) -> str:
 
 
 def _row(entries: Sequence[KernelChange], kernels: int = 0) -> ChangeRow:
-    """A row of entries that read the same; or of so many small `kernels` of one family and kind."""
+    """A row of entries with one text; or of several small `kernels` of one family and kind."""
     first = entries[0]
     before, after = fsum(entry.before for entry in entries), fsum(entry.after for entry in entries)
     launches = sum(max(entry.launches_before, entry.launches_after) for entry in entries)

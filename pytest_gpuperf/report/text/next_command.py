@@ -18,7 +18,7 @@ from pytest_gpuperf.report.text.table import wrapped
 from pytest_gpuperf.storage import run_files
 
 PAIRED = ("gpuperf ab ", "gpuperf bisect ")
-"""How the command of a run begins whose verdicts are of two revisions, or of two releases."""
+"""The start of the command of a run that compares two revisions or releases."""
 _INDENT = "  "
 _ASKED = (*FAULTS, Outcome.NO_BASELINE, Outcome.IMPROVED)
 """Outcomes of what a run asks to be accepted."""
@@ -49,14 +49,14 @@ they write nothing, and execute nothing."""
 
 @dataclass(frozen=True)
 class CommandContext:
-    """What commands depend on, beside the verdicts. Files are named as one would type them."""
+    """The context of commands, without the verdicts. Files are named as a user types them."""
 
     command: str = ""
     """The arguments of pytest that say what is measured."""
     flags: str | None = None
-    """The same without files, folders and tests, where it is known which these are."""
+    """The arguments without files, folders and tests; None if these cannot be told apart."""
     run: str = ""
-    """The run to accept; "" where that is the newest, which needs no name."""
+    """The run to accept; "" for the newest, which needs no name."""
     replayed: bool = False
     """Whether `run` was judged in place of a device."""
     baselines: str = ""
@@ -64,17 +64,17 @@ class CommandContext:
     processes: int = LOOKS[-1]
     """The most processes that a test was looked at in."""
     missing_passes: bool = False
-    """Whether a test without a baseline passes, so that one which regressed comes first."""
+    """Whether a test without a baseline passes, so that regressed tests come first."""
     paired: bool = False
-    """They are of two revisions that `gpuperf ab` measured in turn: there is no baseline."""
+    """Whether `gpuperf ab` measured two revisions in turn, without a baseline."""
     launcher: str = ""
-    """What starts pytest, "torchrun --nproc-per-node 4 -m"; "" where pytest is typed."""
+    """The command that starts pytest, "torchrun --nproc-per-node 4 -m"; "" for plain pytest."""
     recorded: frozenset[tuple[str, str]] = frozenset()
     """Test and name of what this session has made a baseline of."""
     root: str = ""
-    """The root directory, from which test ids are named; "" where commands are typed there."""
+    """The root directory of test ids; "" if commands are typed there."""
     folder: str = ""
-    """The folder where pytest was started, and where commands are typed."""
+    """The folder where pytest was started, and where the user types commands."""
 
     def named(self, test: str) -> str:
         """A test id as one would type it in `folder`."""
@@ -84,12 +84,12 @@ class CommandContext:
         return self.typed(Path(self.root) / file) + colons + rest
 
     def typed(self, file: Path) -> str:
-        """A file as one would type it in `folder`; whole, where it is outside of the project."""
+        """A file as a user types it in `folder`; the full path outside of the project."""
         within = file.is_relative_to(self.root) or file.is_relative_to(self.folder)
         return os.path.relpath(file, self.folder) if within else str(file)
 
     def of(self, test: str) -> CommandContext:
-        """The same for one test."""
+        """The context for one test."""
         return self if self.flags is None else replace(self, command=self._selecting([test]))
 
     def _selecting(self, tests: Sequence[str]) -> str:
@@ -100,7 +100,7 @@ class CommandContext:
         return f"{self.launcher} {command}" if self.launcher else command
 
     def _recorded(self, selected: str) -> str:
-        """What `gpuperf record` is given to measure what is selected."""
+        """The arguments of `gpuperf record` that measure this selection."""
         return self.started(f"pytest {selected}") if self.launcher else selected
 
     def accept(self, reason: str = "...", *, force: bool = False) -> str:
@@ -128,9 +128,9 @@ class CommandContext:
 
 
 def selection(arguments: Sequence[str]) -> list[str]:
-    """The arguments of pytest that say what is measured and where, for `gpuperf record`.
+    """The arguments of pytest that select tests and devices, for `gpuperf record`.
 
-    Leaves out the flags of ours that say what becomes of the numbers.
+    Leaves out this package's flags on the use of the numbers.
     """
     return [word for words in _split(arguments, _ABOUT_THE_RUN)[1] for word in words]
 
@@ -138,7 +138,7 @@ def selection(arguments: Sequence[str]) -> list[str]:
 def _split(
     words: Sequence[str], flags: Mapping[str, bool]
 ) -> tuple[list[list[str]], list[list[str]]]:
-    """The arguments that are these flags, each with its value where it has one; and the others."""
+    """The arguments that are these flags, each with its value if any; and the others."""
     ours: list[list[str]] = []
     others: list[list[str]] = []
     rest = iter(words)
@@ -150,9 +150,9 @@ def _split(
 
 
 def alone(command: str, tests: Sequence[str]) -> str:
-    """The command that measures these tests of a run of this command again, as it measured them.
+    """The command that measures these tests of a run again, in the same way.
 
-    Of the arguments only those stay that say how; "" where no pytest has measured the run.
+    It keeps only arguments about how to measure; "" if pytest did not measure the run.
     """
     chosen = [*map(shlex.quote, tests)]
     if command.startswith(PAIRED):
@@ -165,14 +165,14 @@ def alone(command: str, tests: Sequence[str]) -> str:
 
 
 def measuring(words: Sequence[str]) -> list[str]:
-    """Those arguments of pytest that only say how something is measured."""
+    """The arguments of pytest that only say how to measure."""
     words = list(words)
     words = words[: words.index("--")] if "--" in words else words
     return [word for flag in _split(words, _MEASURING)[0] for word in flag]
 
 
 def of_run(run: Run, file: str) -> CommandContext:
-    """What commands depend on of a run of which nothing else is known. `file` is where it is."""
+    """The context derived from a run alone. `file` is where the run is saved."""
     try:
         words = run_files.pytest_arguments(run.command)
     except UsageFailure:  # it was imported, or is of two revisions
@@ -193,7 +193,7 @@ def of_run(run: Run, file: str) -> CommandContext:
 
 
 def _value(words: Sequence[str], flag: str) -> str:
-    """What is given with a flag; "" where it is not there."""
+    """The value given with a flag; "" if the flag is absent."""
     for word, after in zip(words, [*words, ""][1:], strict=True):
         if word == flag or word.startswith(f"{flag}="):
             return word.partition("=")[2] or after
@@ -203,10 +203,10 @@ def _value(words: Sequence[str], flag: str) -> str:
 def lines(
     results: Sequence[Result], context: CommandContext, width: int, told: Sequence[Result] = ()
 ) -> Iterator[str]:
-    """What to do next, and the command for it: in one line of at most `width`, or below it.
+    """The next actions and their commands: in one line of at most `width`, or the command below.
 
-    Nothing where all is well, and not what the message of the one test in `told` has said. A
-    command that is longer than a line is pasted whole all the same.
+    Empty if all is well. Leaves out what the message of the one test in `told` has said. A command
+    longer than a line is not wrapped.
     """
     said = [
         [*commands]
@@ -228,7 +228,7 @@ def lines(
 def wanted(
     results: Sequence[Result], context: CommandContext
 ) -> Iterator[tuple[str, Sequence[str]]]:
-    """What is to be done, and by which commands; the last is the one to go on with."""
+    """The next actions with their commands; the last is the recommended one."""
     outcomes = {entry.outcome for result in results for entry in result.said}
     worse = outcomes & {*FAULTS}
     if context.paired:
@@ -262,7 +262,7 @@ def wanted(
 
 
 def _again(results: Sequence[Result], context: CommandContext) -> tuple[str, Sequence[str]]:
-    """The command of what failed, or of the worst of it: all else of the session is left out."""
+    """The command that repeats the failed test, or the worst of them, without the others."""
     failed = [r for r in view.worst_first(results) if any(e.outcome in FAULTS for e in r.said)]
     what = "measure it again:" if len(failed) == 1 else "measure the worst again:"
     test = context.named(failed[0].test)
@@ -276,9 +276,9 @@ def _accepting(
     tests: Sequence[str] | None = None,
     reason: str = "...",
 ) -> tuple[str, Sequence[str]]:
-    """The acceptance that works as it stands: by force over what it would be refused for.
+    """A command that accepts the run as it is, with --force over any reason to refuse.
 
-    Where there are too few processes, as for `tests` without a baseline, it records them first.
+    With too few processes, or for `tests` without a baseline, it records more first.
     """
     asked = [r for r in results if r.measurements and r.outcome in _ASKED]
     found = [one for result in asked for one in about_measurements(result.measurements)]
@@ -320,7 +320,7 @@ def _unreadable(result: Result) -> bool:
 
 
 def typed(command: str) -> str:
-    """The command of a run as somebody typed it: a run keeps the arguments of pytest alone."""
+    """The command of a run as a user types it; a run keeps only the arguments of pytest."""
     if not command or command.split(" ")[0] in ("pytest", "gpuperf", "python"):
         return command
     return f"pytest {command}"

@@ -1,4 +1,4 @@
-"""Many nights in words: what got worse since when, what differs, what to type next."""
+"""Many nights in words: regressions with their start, differences, and the next commands."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SeriesKey = tuple[str, str, str, str]
 RECENT_DAYS = 30
 """The days that a sparkline shows, and for which a change for the worse is news."""
 _MAIN = ("step_time", "cycles", "flops", "operators")
-"""The metric of a test's row: the first of these that was measured; else its first gated metric."""
+"""The metric of a test's row: the first of these that was measured, else its first gated metric."""
 _OTHERS = 2
 """Metrics of a test that are named beside the first."""
 _MOVES, _SUSPECTS = 5, 3
@@ -39,7 +39,7 @@ _GAP, _CHANGED = "·", "│"
 
 @dataclass(frozen=True, slots=True)
 class NightRow:
-    """One test on one device over many nights, by one metric."""
+    """One test on one device over many nights, shown by one metric."""
 
     label: str
     device: str
@@ -57,7 +57,7 @@ class NightRow:
 
 @dataclass(frozen=True, slots=True)
 class NightEvent:
-    """One change, on however many devices: the first of them stands for all."""
+    """One change on one or several devices; the first device stands for all."""
 
     day: str
     where: str
@@ -97,7 +97,7 @@ class NightView:
     creeping: tuple[tuple[str, str], ...]
     """Title and size of each creep, the worst first."""
     rows: tuple[NightRow, ...]
-    """Every test on every device, those that got worse in the last 30 days first."""
+    """Every test on every device; tests that got worse in the last 30 days come first."""
     days: tuple[int, ...]
 
     @property
@@ -180,7 +180,7 @@ def _cost(move: Move) -> float:
 def _by_test(event: LevelChange) -> list[list[Move]]:
     """The changes of each test, ranked as `view.worst_first` ranks results.
 
-    Of tests that got worse, the most costly in time is first; without a time, what changed most.
+    Among regressed tests the most costly in time is first; without a time, the largest change.
     """
 
     def urgency(move: Move) -> tuple[bool, bool, float]:
@@ -255,7 +255,7 @@ def _judged(events: Iterable[LevelChange]) -> Iterator[LevelChange]:
 def _night_events(
     past: History, events: Iterable[LevelChange]
 ) -> list[tuple[LevelChange, NightEvent]]:
-    """These events. Those on one day, of the same tests, with the same first suspect are one."""
+    """These events, merged if day, tests and first suspect agree."""
     groups: dict[object, list[LevelChange]] = {}
     for number, event in enumerate(events):
         tests = frozenset(move.series.seen.test for move in event.moves)
@@ -355,7 +355,7 @@ def comparison(past: History, event: LevelChange) -> str:
 
 
 def _revisions(event: LevelChange) -> tuple[str, str] | None:
-    """The last before and the first after, as git knows them; None where they are one."""
+    """The last revision before and the first after, as git knows them; None if they agree."""
     old, new = (revision.removesuffix("+dirty") for revision in event.revisions)
     return (old, new) if old and new and old != new else None
 

@@ -1,7 +1,7 @@
-"""Progress for people: what a measurement is doing and how much longer that takes.
+"""Progress for people: the current action of a measurement and the remaining time.
 
-Collectors tell a `Display`; where it appears is an outlet's business. On a terminal that is one
-line, written over and erased; elsewhere a line now and then, when it takes long; or nowhere.
+Collectors report to a `Display`, and an outlet shows it. A terminal has one line that is
+overwritten and erased; a log has an occasional line if it takes long; or nothing is shown.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pytest_gpuperf.measure.collector import Progress
 from pytest_gpuperf.report.text.table import shortened
 
 PATIENCE = 30.0
-"""Seconds of one measurement before the first line where lines stay; then twice as many, ..."""
+"""Seconds of one measurement before the first line of a log; each later wait doubles."""
 _REDRAWN = 0.1
 """Seconds between two states of a line within one stage: eyes are no faster."""
 _SPARE = 3
@@ -33,10 +33,10 @@ _DUMB = "dumb"
 
 @dataclass(frozen=True)
 class Status:
-    """What a measurement is doing at one moment."""
+    """The state of a measurement at one moment."""
 
     title: str
-    """What is measured."""
+    """The title of the measurement."""
     doing: str
     """For example "counting round 2 of 5, pass 3 of 14"."""
     passed: float
@@ -44,10 +44,10 @@ class Status:
     since: float
     """Seconds since that began which is being done."""
     left: float | None = None
-    """Seconds to the end, as far as anybody knows."""
+    """Estimated seconds to the end; None if unknown."""
 
     def line(self, width: int) -> str:
-        """In at most `width` characters; the title is shortened first, and then left out."""
+        """The status in at most `width` characters; the title is shortened first, then left out."""
         title = printable(self.title)
         ends = [""]
         if self.left:
@@ -63,7 +63,7 @@ class Status:
 
 
 class Outlet:
-    """Where a status appears: nowhere, for who wants none."""
+    """The place where a status appears; this one shows nothing."""
 
     def show(self, status: Status, *, new: bool) -> None:
         """Shows it; `new` says that another stage begins."""
@@ -73,10 +73,10 @@ class Outlet:
 
 
 class Below(Outlet):
-    """One line below that which somebody else is writing, who then goes on as if it had not been.
+    """One line below the line that another writer has open; that writer can go on undisturbed.
 
-    `write` puts text on the terminal at once; `columns` is its width; `column` how long the line is
-    that the other one writes.
+    `write` puts text on the terminal at once; `columns` is its width; `column` is the length of the
+    other writer's line.
     """
 
     def __init__(
@@ -91,9 +91,9 @@ class Below(Outlet):
         self._drawn = 0.0
 
     def show(self, status: Status, *, new: bool) -> None:
-        """Writes over what was shown before, though not faster than one can read."""
+        """Overwrites the previous status, but slowly enough to read."""
         here = self._column()
-        if self._under != here:  # not yet shown, or the other one has written meanwhile
+        if self._under != here:  # not yet shown, or the other writer has written meanwhile
             self._under, new = here, True
             self._write("\n" if here else "")
         if new or status.passed - self._drawn >= _REDRAWN:
@@ -101,7 +101,7 @@ class Below(Outlet):
             self._write(f"\r{status.line(self._columns() - _SPARE)}\x1b[K")
 
     def end(self) -> None:
-        """Erases the line, and goes back to where the other one was."""
+        """Erases the line, and returns to the other writer's position."""
         under, self._under = self._under, None
         if under is not None and under == self._column():
             columns = self._columns()
@@ -110,7 +110,7 @@ class Below(Outlet):
 
 
 class Occasional(Outlet):
-    """Lines that stay: none for what is soon done, and ever fewer of what takes long."""
+    """Lines for a log: none for a short measurement, and ever fewer for a long one."""
 
     def __init__(self, say: Callable[[str], object], columns: Callable[[], int]) -> None:
         self._say, self._columns = say, columns
@@ -129,10 +129,10 @@ class Occasional(Outlet):
 
 
 class Display(Progress):
-    """Shows what the measurement of the moment is doing.
+    """Shows the current action of the measurement.
 
-    How long it will still take is told by how long the executions of the same stage took. `outlet`
-    is asked for when the first measurement begins: pytest has a terminal only then for certain.
+    The remaining time is estimated from earlier executions of the same stage. `outlet` is asked for
+    when the first measurement begins, because pytest has a terminal for certain only then.
     """
 
     def __init__(
@@ -153,7 +153,7 @@ class Display(Progress):
 
     @contextmanager
     def of(self, title: str) -> Iterator[None]:
-        """Shows what is done inside the block, as that of `title`, and nothing after it."""
+        """Shows progress inside the block under this title, and nothing after it."""
         outlet = self._outlet = self._outlet or self._find_outlet()
         self._title, self._stage, self._begun = title, "", self._clock()
         try:
@@ -193,7 +193,7 @@ class Display(Progress):
 
 
 def on_stdout() -> Outlet:
-    """The outlet of a command: a line on its terminal, where stdout is one; or none."""
+    """The outlet of a command: a line on its terminal if stdout is one; else none."""
     if not obeys(sys.stdout.isatty()):
         return Outlet()
 
@@ -204,5 +204,5 @@ def on_stdout() -> Outlet:
 
 
 def obeys(terminal: bool) -> bool:
-    """Whether what may be a terminal is one on which a line can be erased."""
+    """Whether a line can be erased on this terminal."""
     return terminal and os.environ.get("TERM", _DUMB) != _DUMB

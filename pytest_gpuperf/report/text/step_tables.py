@@ -1,6 +1,6 @@
 """The tables of steps: configurations side by side, the components of one, and its values.
 
-And the sentence on what stands beside them, the paper's window.
+This module also writes the sentence on the paper's window.
 """
 
 from __future__ import annotations
@@ -21,55 +21,55 @@ from pytest_gpuperf.report.text.table import NOTHING, Line
 FIRST = "baseline"
 """The configuration that others are held against, as the paper does."""
 TIMES = ("kernel_time", "wall_time")
-"""The time of a component: that of its kernels on a GPU, that of the host elsewhere."""
+"""The time of a component: that of its kernels on a GPU, that of the host otherwise."""
 COPY_TIMES = ("copy_time_h2d", "copy_time_d2h", "copy_time_d2d")
 OUTSIDE = "(outside)"
-"""What is in no component."""
+"""The row for time outside all components."""
 _TITLE = "relative to the first"
 _IN_DETAIL = ("kernel_time", "copies", "copy_bytes")
-"""How the names of gated metrics begin that only a verbose table has: step_time has them too."""
+"""Prefixes of gated metrics that only a verbose table has, since step_time includes them."""
 
 SHOWN = ("cycles", "instructions")
-"""What the paper compares configurations by (section 6.1). Both add up, and so have shares."""
+"""The metrics of the paper's comparisons (section 6.1). Both add up, so they have shares."""
 Values = Mapping[tuple[str, str], float]
-"""By phase and metric."""
+"""Values by phase and metric."""
 
 
 @dataclass(frozen=True, slots=True)
 class ComponentRow:
-    """One component of a measurement, of all its processes. Times are in the unit of the metric."""
+    """One component of a measurement over all processes. Times are in the metric's unit."""
 
     name: str
     time: float
     share: float | None
-    """Of the step's time, in percent."""
+    """The share of the step's time, in percent."""
     launches: float | None
     copy_time: float | None
-    """Of copies in any direction, added up."""
+    """The time of copies in all directions, added up."""
     change: str = ""
-    """Of the time, against the baseline; "" where there is none."""
+    """The change of the time from the baseline; "" if there is none."""
 
     @property
     def empty(self) -> bool:
-        """Nothing was launched in it, which is no time of 0: there was nothing to take any."""
+        """Whether it has no launches and no copies, so that its time is undefined and not 0."""
         return self.launches == 0 and not self.copy_time
 
 
 @dataclass(frozen=True, slots=True)
 class ComponentTable:
-    """Those of one measurement, the longest first, what is outside of them last."""
+    """The components of one measurement, the longest first, the time outside them last."""
 
     metric: str
-    """What the times are of."""
+    """The metric of the times."""
     unit: str
     entries: tuple[ComponentRow, ...]
     notes: tuple[str, ...]
 
 
 def measured_values(measurements: Sequence[Measurement]) -> dict[tuple[str, str], float]:
-    """Of each phase and metric the median over processes of the medians over their rounds.
+    """Per phase and metric, the median over processes of the medians over their rounds.
 
-    In the metric's unit. `measurements` are those of one test and name, one or more per process.
+    Values are in the metric's unit. `measurements` belong to one test and name, one per process.
     """
     return {
         (phase, metric): centre(processes)
@@ -79,18 +79,17 @@ def measured_values(measurements: Sequence[Measurement]) -> dict[tuple[str, str]
 
 
 def step_values(measurements: Sequence[Measurement]) -> dict[str, float]:
-    """The same of the whole step, by metric."""
+    """The measured values of the whole step, by metric."""
     values = measured_values(measurements).items()
     return {metric: value for (phase, metric), value in values if phase == STEP}
 
 
 def configurations(results: Sequence[Result], width: int, *, verbose: bool = False) -> list[Line]:
-    """One table of the configurations side by side, each against the first of them.
+    """One table of the configurations side by side, each compared with the first.
 
-    The one named "baseline" is the first, whatever the order in which they were measured (under
-    pytest-xdist it is by chance). Empty unless several configurations of one test were measured,
-    each once, and the table fits. Unless `verbose` it has the gated metrics that are not zero in
-    all of them, without those of _IN_DETAIL.
+    "baseline" is always first; under pytest-xdist the order of measurement is random. Empty unless
+    several configurations of one test were measured, each once, and the table fits. Without
+    `verbose` it shows the gated metrics that are not zero everywhere, except those of _IN_DETAIL.
     """
     named = [result.first for result in results if result.first.configuration]
     named.sort(key=lambda measurement: measurement.configuration != FIRST)
@@ -135,7 +134,7 @@ def _relative(metric: str, values: Sequence[Mapping[str, float]]) -> Iterator[st
 def component_table(
     measurements: Sequence[Measurement], verdicts: Sequence[Verdict] = ()
 ) -> ComponentTable | None:
-    """The components of a test's measurements, one per process; None where there are none."""
+    """The components of a test's measurements, one per process; None without components."""
     names = measurements[0].components
     values = measured_values(measurements) if names else {}
     metric = next((m for m in TIMES if any((n, m) in values for n in names)), None)
@@ -201,9 +200,9 @@ def component_lines(
 
 
 def _outside(inside: Sequence[ComponentRow], values: Values, metric: str) -> ComponentRow | None:
-    """What the step took beyond its components; None where that is nothing.
+    """The part of the step outside its components; None if there is none.
 
-    Of kernels that ran at once on several streams, components have more than the step.
+    With kernels on several streams at once, components can add up to more than the step.
     """
     whole = values.get((STEP, metric), 0.0)
     time = max(0.0, whole - sum(entry.time for entry in inside))
@@ -211,7 +210,7 @@ def _outside(inside: Sequence[ComponentRow], values: Values, metric: str) -> Com
     left = None if launches is None else launches - sum(entry.launches or 0.0 for entry in inside)
     copies = _copy_time(values, STEP)
     other = None if copies is None else max(0.0, copies - sum(e.copy_time or 0.0 for e in inside))
-    # On the host, what the clock itself takes is outside too.
+    # On the host, time spent reading the clock is outside too.
     if left == 0 or (left is None and time == 0):
         return None
     return ComponentRow(OUTSIDE, time, _share(time, whole), left, other)
@@ -222,8 +221,8 @@ def _notes(values: Values) -> Iterator[str]:
     if graphs:
         yield (
             f"{graphs} of the launches {'are CUDA graphs' if graphs > 1 else 'is a CUDA graph'}"
-            ": its kernels belong to the component in which the graph is launched, not to those "
-            "that were open when it was captured"
+            ": its kernels belong to the component that launches the graph, not to the component "
+            "that was open at its capture"
         )
 
 
@@ -237,13 +236,13 @@ def _share(time: float, whole: float | None) -> float | None:
 
 
 def window_values(measurement: Measurement) -> dict[str, float]:
-    """What was counted in the window, by metric; {} where it was not counted."""
+    """The counts in the window, by metric; {} if it was not counted."""
     window = measurement.window
     return {s.metric: s.values[0] for s in window.samples} if window else {}
 
 
 def window_line(measurement: Measurement) -> str:
-    """One sentence on the window of a measurement; "" where it was not counted."""
+    """One sentence on the window of a measurement; "" if it was not counted."""
     window = measurement.window
     if window is None:
         return ""

@@ -1,6 +1,6 @@
-"""The terminal summary: one row per test, what was odd, and what to type next.
+"""The terminal summary: one row per test, the notes, and the next commands.
 
-What failed comes first, the worst of it at the top.
+Failures come first, the worst at the top.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ _KEPT = ((0, 1, 2, 3, 4, 5), (0, 1, 2, 3, 5), (0, 1, 3, 5), (0, 3, 5), (0, 5))
 _LEAST_NAME = 24
 """Characters of a test's name that are kept before a column goes."""
 _CAUSE_LINES = 3
-"""Of the tests that have one cause."""
+"""Most lines that name the tests of one cause."""
 _NOTED = {
     OTHER_GPU: OTHER_GPU,
     TOLERATED: "not judged: {}; any change is tolerated",
     TOO_NOISY: "not judged: {}; the noise allows no tolerance below 10 %",
     NEW_METRIC: "{} has no baseline yet: accept a run",
 }
-"""What holds for several tests, with metrics, by the detail or the reason of their verdicts."""
+"""Notes that several tests share, with metrics, by the detail or reason of their verdicts."""
 _DOUBTED = (Outcome.MACHINE, Outcome.NO_BASELINE)
-"""Outcomes whose reason is noted, where no failing test has said it."""
+"""Outcomes whose reason is noted, unless a failing test has said it."""
 
 Names = Mapping[tuple[str, str], str]
-"""What people call a measurement, by its test and name."""
+"""The titles of measurements, by test and name."""
 
 
 def summary(
@@ -60,11 +60,11 @@ def summary(
     told: Sequence[Result] = (),
     verbose: bool = False,
 ) -> list[Line]:
-    """The summary of a run as lines of at most `width` characters, but for the totals.
+    """The summary of a run as lines of at most `width` characters, except the totals.
 
-    `context` is what the commands to type next depend on; `notes` what else is to be said. `told`
-    are those of `results` whose tests have failed with a message that says it all. If `verbose`,
-    every measurement has a table of all its metrics in place of its row.
+    `context` is the start of the next commands; `notes` are added at the end. `told` are the
+    `results` whose failure message is already complete. With `verbose`, a table of all metrics
+    replaces each measurement's row.
     """
     measured = [result for result in results if result.measurements]
     ranked = view.worst_first(measured)
@@ -176,7 +176,7 @@ def _metrics(result: Result) -> Iterator[tuple[tuple[str, ...], Outcome]]:
 
 
 def _causes(results: Sequence[Result], names: Names, width: int) -> Iterator[Line]:
-    """What several tests failed for, and which: a few lines for each cause."""
+    """The causes that several tests share, and the tests: a few lines for each cause."""
     groups: dict[str, list[Result]] = {}
     for result in results:
         groups.setdefault(failure.cause(result)[0], []).append(result)
@@ -196,9 +196,9 @@ def _named(result: Result, names: Names) -> str:
 
 
 def _notes(results: Sequence[Result], untold: Sequence[Result], names: Names) -> Iterator[str]:
-    """What was odd. One machine has one reason for all of its tests: each is to be said once.
+    """The notes of the run, each said once, since the tests of one machine share a reason.
 
-    Not what the messages of failing tests have said: only what is of the `untold`.
+    Messages of failing tests are not repeated: verdicts come only from the `untold`.
     """
     verdicts = [verdict for result in results for verdict in result.verdicts]
     disturbed: dict[str, dict[str, None]] = {}

@@ -12,10 +12,10 @@ from pytest_gpuperf.model.measurement import STEP
 from pytest_gpuperf.model.result import Outcome, Verdict
 
 HEADINGS = ("metric", "baseline", "measured", "change", "tolerance", "MDE", "verdict")
-"""Of a table of verdicts."""
+"""The headings of a table of verdicts."""
 NOTHING = "-"
 WIDTH = 96
-"""Of lines that nothing wraps: those of messages, of Markdown and of annotations."""
+"""The width of lines in messages, Markdown and annotations, which are not wrapped later."""
 INDENT = "  "
 GAP = "  "
 _LEFT_OUT = "..."
@@ -29,14 +29,14 @@ TONES = {
     Outcome.OUTWEIGHED: "doubtful",
     Outcome.IMPROVED: "good",
 }
-"""How outcomes are meant; the others are plain."""
+"""The tone of outcomes; the others are plain."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """One line of text and how it is meant: "" plain, or good, bad, doubtful, heading.
+    """One line of text and its tone: "" plain, or good, bad, doubtful, heading.
 
-    Whatever is named in it, it is one line, and a terminal shows it and does no more.
+    It is always one printable line, whatever names it contains.
     """
 
     text: str
@@ -64,12 +64,12 @@ def cells(verdict: Verdict, change: str | None = None) -> tuple[str, ...]:
 
 
 def verdict_rows(verdicts: Sequence[Verdict]) -> list[tuple[str, ...]]:
-    """The same of all that stand in one table, whose changes have one form."""
+    """The rows of verdicts in one table, with all changes in one form."""
     return list(map(cells, verdicts, units.changes(verdicts)))
 
 
 def is_zero(verdict: Verdict) -> bool:
-    """Whether it is of a whole step, which has none of what is counted, and had none known of."""
+    """Whether a whole step's count is zero, before and now, with no alarm."""
     none = verdict.measured == 0 and not verdict.baseline
     calm = (Outcome.UNCHANGED, Outcome.REPORTED, Outcome.NO_BASELINE)
     return none and verdict.phase == STEP and verdict.outcome in calm
@@ -82,10 +82,10 @@ def lines(rows: Sequence[Sequence[str]], width: int) -> list[str]:
 
 
 def fitted(rows: Sequence[Sequence[str]], width: int) -> tuple[list[str], list[list[str]]]:
-    """The same, apart: the lines of the heading, and the lines of each row.
+    """The table in two parts: the lines of the heading, and the lines of each row.
 
-    Where the columns do not fit, the MDE is left out, and then the tolerance: the change and its
-    verdict matter more. Where the others do not fit either, a row is the metric, with all below it.
+    If the columns do not fit, the MDE is left out, then the tolerance: change and verdict matter
+    more. If that is not enough, each row is stacked below its metric.
     """
     left, dispensable = (0, len(HEADINGS) - 1), map(HEADINGS.index, ("MDE", "tolerance"))
     return _laid_out(HEADINGS, rows, width, left, dispensable=tuple(dispensable))
@@ -100,11 +100,11 @@ def column_lines(
     below: str = INDENT * 3,
     dispensable: Sequence[int] = (),
 ) -> list[Line]:
-    """A table where it fits; else each row as its first cell, and the others wrapped below it.
+    """A table if it fits; else each row as its first cell with the others wrapped below.
 
-    Before that, the columns `dispensable` are left out, one after the other, and a last column
-    without a heading is wrapped below its row, indented by `below`. A row of one cell stands above
-    those that belong to it. Columns of `left` are aligned so. Nothing where there are no rows.
+    Before that, the columns `dispensable` are left out in turn, and a last column without a heading
+    is wrapped below its row, indented by `below`. A row of one cell is a heading for the rows that
+    follow. Columns of `left` are left-aligned. Empty without rows.
     """
     if not rows:
         return []
@@ -156,7 +156,7 @@ def _fits(widths: Mapping[int, int], width: int) -> bool:
 def aligned(
     row: Sequence[str], widths: Mapping[int, int], left: Collection[int], indent: str = INDENT
 ) -> str:
-    """A row as one line: the cells that have a width, those of `left` aligned so."""
+    """A row as one line: the cells that have a width, those of `left` left-aligned."""
     padded = (
         row[i].ljust(width) if i in left else row[i].rjust(width)
         for i, width in widths.items()
@@ -180,11 +180,11 @@ def _stacked(headings: Sequence[str], row: Sequence[str], width: int) -> list[st
 
 
 def wrapped(parts: Sequence[str], width: int, indent: str) -> list[str]:
-    """`parts` joined by blanks, broken between parts (and, where one is too long, inside it)."""
+    """`parts` joined by blanks, broken between parts (and inside one that is too long)."""
     from textwrap import wrap
 
     room = max(width, len(indent) + 10)
-    # A line feed between sentences is a blank; whatever else cannot be shown is none.
+    # A line feed between sentences becomes a blank; other unprintable characters do not.
     text = " ".join(" ".join(parts).splitlines())
     lines = wrap(
         printable(text),
@@ -208,7 +208,7 @@ def wrapped_lines(text: str, width: int, tone: str = "", indent: str = "") -> li
 
 
 def fitting(sizes: Sequence[int], room: int) -> int:
-    """How many blocks of these sizes fit, from the first on."""
+    """The number of blocks of these sizes that fit, from the first on."""
     return sum(total <= room for total in accumulate(sizes))
 
 
@@ -228,14 +228,14 @@ _COMMANDS = tuple(f"{INDENT}{word} " for word in ("gpuperf", "pytest", "torchrun
 
 
 def is_command(line: str) -> bool:
-    """Whether it is one to type next, which stands in a line of its own."""
+    """Whether the line is a command for the user, which stands in a line of its own."""
     return line.startswith(_COMMANDS)
 
 
 def shortened(text: str, width: int) -> str:
-    """`text` in at most `width` characters. Of a longer one the middle is left out.
+    """`text` in at most `width` characters. A longer text loses its middle.
 
-    The parameters at the end are kept whole where they fit: they tell tests apart.
+    Parameters at the end are kept whole if they fit, because they distinguish tests.
     """
     text = printable(text)
     if len(text) <= width:

@@ -66,7 +66,7 @@ def test_another_measurement_of_the_test_is_passed_over(fake: Fake) -> None:
 
 
 def test_a_process_that_launches_too_little_has_no_window(fake: Fake) -> None:
-    with pytest.raises(MeasurementError, match="no more than 10 kernels"):
+    with pytest.raises(MeasurementError, match="at most 10 kernels"):
         counted(fake, fake.launching(9, 10))
 
 
