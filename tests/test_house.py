@@ -44,14 +44,14 @@ MOST_LINES = {
 }
 """What somebody can know of each room. A line more is worth one that goes, or a reason."""
 STILL_MORE = {
-    "model": 1575,
-    "judge": 5434,
-    "baselines": 2041,
-    "measure": 9987,
+    "model": 1571,
+    "judge": 5333,
+    "baselines": 2029,
+    "measure": 9861,
     "history": 1524,
-    "report": 5435,
-    "plugin": 2744,
-    "commands": 3219,
+    "report": 5217,
+    "plugin": 2686,
+    "commands": 3197,
 }
 """Rooms that are being made smaller, as they are now; none of them grows."""
 
