@@ -149,7 +149,7 @@ def test_two_configurations_of_a_run_two_runs_and_one_with_itself(gpuperf: Comma
     assert not any(line.startswith("only in") for line in lines)
     lines = gpuperf.lines(H200, OTHER_GPU, columns=120)
     assert sum(line.endswith("(1 process each)") for line in lines) == 4
-    assert any(line.startswith("measured on other GPUs of one name") for line in lines)
+    assert any(line.startswith("measured on different GPUs of one name") for line in lines)
     lines = gpuperf.lines(H200, H200, "--config", "tf32")
     assert sum(line.endswith(" 0 %") for line in lines) == 22
 
