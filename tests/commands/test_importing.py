@@ -167,7 +167,7 @@ def test_what_is_not_one_step(tmp_path: Path) -> None:
         ([KERNEL, LONGER, KERNEL], 2, "3 kernels or ranges cannot be divided into 2"),
         ([KERNEL], 0, "into 0 equal executions"),
         ([KERNEL], -1, "into -1 equal executions"),
-        ([KERNEL, LONGER, LONGER, KERNEL], 2, "number 1 is add(int, float) in the first and mul"),
+        ([KERNEL, LONGER, LONGER, KERNEL], 2, "kernel 1 is add(int, float) in execution 1 and mul"),
         ([RANGE, RANGE], 1, "--steps 2"),
         ([RANGE, KERNEL], 2, "1 ranges and 1 kernels"),
     ):
