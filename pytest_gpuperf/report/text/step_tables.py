@@ -26,7 +26,7 @@ COPY_TIMES = ("copy_time_h2d", "copy_time_d2h", "copy_time_d2d")
 OUTSIDE = "(outside)"
 """The row for time outside all components."""
 _TITLE = "relative to the first"
-_IN_DETAIL = ("kernel_time", "copies", "copy_bytes")
+_IN_DETAIL = ("kernel_time", "launches", "copies", "copy_bytes")
 """Prefixes of gated metrics that only a verbose table has, since step_time includes them."""
 
 SHOWN = ("cycles", "instructions")
