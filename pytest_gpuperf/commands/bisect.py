@@ -63,7 +63,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME=OLD..NEW",
-        help="search releases of a package, not revisions; repeatable, to find the package too",
+        help="search the releases of this package, not git revisions; may be repeated: gpuperf then "
+        "also finds which package it was",
     )
     interleaved.add_limits(parser, "one comparison of two revisions")
     parser.set_defaults(outputs=[])
