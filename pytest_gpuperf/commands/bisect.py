@@ -63,8 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME=OLD..NEW",
-        help="search the releases of this package, not git revisions; may be repeated: gpuperf then "
-        "also finds which package it was",
+        help="search releases of this package, not revisions; of several, name the one at fault",
     )
     interleaved.add_limits(parser, "one comparison of two revisions")
     parser.set_defaults(outputs=[])
