@@ -44,8 +44,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="FOLDER|GLOB|FILE",
-        help="runs of other nights; HTML and Markdown then show regressions with their start "
-        "date, likely causes and next commands; repeatable",
+        help="runs of earlier nights; may be repeated; with them, HTML and Markdown show when each "
+        "regression began, its likely causes and the next commands",
     )
     add_outputs(
         parser,
