@@ -80,8 +80,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--ncu",
         type=Path,
         metavar="PROGRAM",
-        help="ncu of the Nsight Compute to read with; default: the package ncu-report, else the "
-        "installed one",
+        help="the ncu program that reads the reports; default: that of the Python package "
+        "ncu-report, else the installed one",
     )
 
 

@@ -124,7 +124,7 @@ def repository(folder: Path) -> Repository:
         os.environ.pop(name, None)
     top = files.git(folder, "rev-parse", "--show-toplevel").decode().rstrip("\n")
     if not top:
-        raise UsageFailure(f"{folder}: git has no checkout here, only a repository")
+        raise UsageFailure(f"{folder}: a git repository without files. Run it in a working tree")
     return Repository(Path(top).resolve(), folder.resolve())
 
 
