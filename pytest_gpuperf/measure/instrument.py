@@ -258,8 +258,8 @@ class DeviceInstrument(Instrument):
         counted = finished.measurement(work.test, work.name)
         if counted is None or counted.window is None:
             raise MeasurementError(
-                "--gpuperf-protocol: the process that counts the paper's launches ended with pytest's "
-                f"exit code {finished.code}:\n{finished.last_lines()}"
+                "--gpuperf-protocol: the process that counts the paper's launches ended with "
+                f"pytest's exit code {finished.code}:\n{finished.last_lines()}"
             )
         return replace(measurement, window=counted.window)
 
