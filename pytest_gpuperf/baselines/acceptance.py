@@ -37,9 +37,9 @@ _SETTLED = (Outcome.UNCHANGED, Outcome.INCONCLUSIVE, Outcome.UNFIT)
 
 _RESTORE = "Restore it from git; nothing was written"
 Content = tuple[Path, bytes]
-"""A file and what it is to hold."""
+"""A file and the bytes that are to be written into it."""
 Change = tuple[float | None, float | None]
-"""The centre of one metric before and after an acceptance; None where there was none."""
+"""The centre of one metric before and after an acceptance; None where no centre is known."""
 
 
 class Refused(GpuperfError):
@@ -48,17 +48,17 @@ class Refused(GpuperfError):
 
 @dataclass(frozen=True)
 class AcceptanceRequest:
-    """How measurements are to be accepted."""
+    """The options of an acceptance of measurements."""
 
     folder: Path
     """The folder of the baselines."""
     reason: str
     created: str
-    """When they were measured: UTC, ISO 8601."""
+    """The time of the measurements: UTC, ISO 8601."""
     force: bool = False
     """Objections are overruled, and the log says so."""
     only_new: bool = False
-    """What has an entry is left as it is."""
+    """Tests that already have an entry keep that entry."""
     new_origin: bool = False
     """The new entries start over as their own origins."""
 
@@ -73,13 +73,13 @@ class Proposal:
     request: AcceptanceRequest
     entry: Entry
     data: bytes
-    """What the file of the entry's data is to hold."""
+    """The content to write into the file of the entry's data."""
     changes: Mapping[str, Change]
-    """Per metric of the whole step."""
+    """The old and new centre of each metric of the whole step."""
     origin: Accepted | None
-    """What the replaced entry was held against besides itself; None where it was the first."""
+    """The origin that the replaced entry was compared with; None if it was its own origin."""
     since: tuple[Drift, ...]
-    """How the new entry stands against that origin."""
+    """The drift of each metric of the new entry since that origin."""
     objections: tuple[Objection, ...]
     notes: tuple[str, ...]
 
@@ -95,24 +95,24 @@ class Proposal:
 
     @property
     def acceptance(self) -> Acceptance:
-        """The line that the log gets."""
+        """The line that the log gets for this acceptance."""
         return self.entry.log[-1]
 
     @property
     def files(self) -> tuple[Content, ...]:
-        """What is written of it besides the baseline file."""
+        """The files to write for this proposal, besides the baseline file."""
         return ((data_files.folder_beside(self.file) / self.entry.data, self.data),)
 
     @property
     def refused(self) -> bool:
-        """Whether it cannot be accepted as it is."""
+        """Whether the proposal cannot be accepted as it is."""
         return bool(self.objections) and not self.request.force
 
 
 def settled(runs: Iterable[Run]) -> set[tuple[str, str]]:
-    """Test and name of what these runs judged without asking for another baseline.
+    """The test and name of measurements that these runs judged and that need no other baseline.
 
-    It is unchanged, or undecided, or was measured on an unfit device: in all of them, and with no
+    Such a measurement is unchanged, undecided, or from an unfit device, each time, and has no
     metric that the baseline lacks.
     """
     left: set[tuple[str, str]] = set()
@@ -127,7 +127,7 @@ def settled(runs: Iterable[Run]) -> set[tuple[str, str]]:
 
 
 def proposals(measurements: Iterable[Measurement], request: AcceptanceRequest) -> list[Proposal]:
-    """What accepting `measurements` would change, test by test, in their order.
+    """The changes that accepting `measurements` would make, test by test, in their order.
 
     Raises BadFile when a baseline file that would be changed cannot be read: it is not overwritten;
     UsageFailure when processes measured different workloads.
@@ -151,7 +151,7 @@ def proposals(measurements: Iterable[Measurement], request: AcceptanceRequest) -
 def accept(shown: Sequence[Proposal]) -> tuple[Proposal, ...]:
     """Writes proposals into their files: all of them, or none.
 
-    Whoever is killed at it leaves each suite's files as they were, or as they are to be.
+    A process that is killed here leaves each suite's files either unchanged or completely new.
     Under locks, since others may be accepting beside us: what each proposal replaces is looked up
     again, and the ones returned say what was really replaced. Raises Refused when there are
     objections and no force, BadFile and UsageFailure when a file cannot be read or written.
@@ -199,8 +199,8 @@ def rename(file: Path, tests: Mapping[str, str], date: str) -> None:
     """Gives the entries of a baseline file to other tests: new node ids by old ones.
 
     They keep samples, origin and kernel table, and the log says whose they were, on this `date`.
-    The new ones are of one folder: where that is another suite's, they go to its file. Whoever is
-    killed at it leaves files that can be read, with each entry in one of them at least. Raises
+    The new ids are of one folder: if that is another suite's, the entries go to its file. A process
+    killed here leaves files that can be read, with each entry in one of them at least. Raises
     UsageFailure for an old test without an entry, or a new one with one, and BadFile.
     """
     folder = file.parent.parent.parent
@@ -254,7 +254,7 @@ def migrate(folder: Path) -> list[Path]:
 def _migrate(file: Path) -> bool:
     """Writes a baseline file of schema 1 anew, with the data of its entries beside it.
 
-    Call while its folder is held. Whoever is killed at it leaves the old one, or the new one.
+    Call while its folder is held. A process killed here leaves the old file, or the new one.
     """
     try:
         text = files.decoded(files.read_bytes(file), file, _RESTORE)
@@ -295,7 +295,7 @@ def _known(first: Measurement, request: AcceptanceRequest) -> BaselineFile:
 def _proposed(
     group: tuple[Measurement, ...], known: BaselineFile, request: AcceptanceRequest
 ) -> Proposal | None:
-    """The proposal for one measurement of one test; None where only new ones are wanted."""
+    """The proposal for one measurement; None if only new entries are wanted and one exists."""
     first = group[0]
     old = known.tests.get(first.test, {}).get(first.name)
     if old is not None and request.only_new:
@@ -335,7 +335,7 @@ def _proposed(
 def _kernels(
     group: Sequence[Measurement], new: Entry, old: Entry | None, file: Path
 ) -> tuple[KernelTable | None, tuple[str, ...]]:
-    """The kernels that the new entry has, and what there is to say of them."""
+    """The kernel table of the new entry, and the notes about that table."""
     table = data_files.chosen(group)
     if table is not None:
         return table, ()

@@ -32,7 +32,7 @@ from pytest_gpuperf.model.result import Outcome, Run
 from pytest_gpuperf.storage import baseline_files, files
 
 _SAME_SOFTWARE = ("torch", "cuda", "cudnn")
-"""What chooses the kernels: with another version of these the code is not identical."""
+"""The software that chooses the kernels: with another version of it the code is not identical."""
 BASELINE = 5
 """Processes of a baseline, as `gpuperf record` makes it."""
 FOLDS = 3
@@ -46,7 +46,7 @@ _LEFT_OUT = frozenset({"wall_time"})
 Test = tuple[str, str]
 """A test's node id and the measurement's name."""
 Tests = Mapping[Test, Sequence[Measurement]]
-"""The processes of each, every one of them once; `fingerprint.measured` says the day."""
+"""The measurements of each test, one per process; `fingerprint.measured` is the day."""
 Trial = tuple[Sequence[Measurement], Sequence[Measurement]]
 """A baseline, and processes that are held out of it."""
 
@@ -58,7 +58,7 @@ def allocation(measurement: Measurement) -> tuple[str, str]:
 
 @dataclass(frozen=True)
 class Finding:
-    """What runs of identical code say of one suite on one device."""
+    """The rates and spreads that runs of identical code show for one suite on one device."""
 
     suite: str
     device: Device
@@ -69,7 +69,7 @@ class Finding:
 
 
 def alarms_at_most(alarms: int, trials: int) -> float:
-    """The rate of false alarms is below this with 95 % confidence, by so many of so many trials.
+    """The upper bound, with 95 % confidence, of the rate behind `alarms` false alarms in `trials`.
 
     One-sided, by Clopper and Pearson: b with P(at most `alarms` of `trials` | b) = 0.05.
     """
@@ -132,7 +132,7 @@ def _existing(folder: Path, finding: Finding, file: Path) -> BaselineFile:
 
 
 def _whole_step(measured: Measurement, day: str) -> Measurement:
-    """Of its process's day; without phases, which are not gated and take the judge's time."""
+    """The measurement, dated with its process's day, without phases: phases are not gated."""
     return replace(
         measured,
         samples=tuple(sample for sample in measured.samples if sample.phase == STEP),
@@ -187,13 +187,13 @@ def _finding(suite: str, measurements: Sequence[Measurement], date: str) -> Find
 
 
 Ended = Callable[[Sequence[Measurement], Sequence[Measurement]], Outcome]
-"""How a trial ends: against a baseline (the first), with as many of these processes as it takes."""
+"""The outcome of a trial: a baseline (the first argument) and as many processes as it takes."""
 
 
 def _ended(
     calibration: Calibration, baseline: Sequence[Measurement], queue: Sequence[Measurement]
 ) -> Outcome:
-    """What the judge, so calibrated, says in the end had `baseline` been accepted."""
+    """The final outcome of the judge, so calibrated, if `baseline` had been accepted."""
     entry = baseline_files.entry_of(baseline, recorded="")
     known = Reference(
         {STEP: entry.step},
@@ -216,7 +216,7 @@ def _worst(outcomes: set[Outcome]) -> Outcome:
 
 
 def _only_one(what: str, values: Iterable[str]) -> None:
-    """Raises UsageFailure where several of these are known: the runs are not of identical code."""
+    """Raises UsageFailure if `values` has several known values: the code is not identical."""
     listed = sorted({value for value in values if value})
     if len(listed) > 1:
         raise UsageFailure(
@@ -236,7 +236,7 @@ def _warnings(measurements: Sequence[Measurement]) -> tuple[str, ...]:
 
 
 def _rounded(calibration: Calibration) -> Calibration:
-    """With four significant digits, which is more than is known: the file is made for review."""
+    """The calibration with four significant digits, which is enough for a file made for review."""
 
     def rounded(spread: Spread) -> Spread:
         known = {level: value for level, value in asdict(spread).items() if value is not None}
@@ -250,7 +250,7 @@ def _rounded(calibration: Calibration) -> Calibration:
 
 
 def trials(tests: Tests, ended: Ended) -> list[Outcome]:
-    """How identical code ends: each process of each test against baselines that it is no part of.
+    """The outcome of each process of each test, judged against baselines without that process.
 
     Regressed, inconclusive or unchanged. Each process that is held out of a baseline starts a
     trial; `ended` says how it ends, given the baseline and the processes of its allocation that are
@@ -283,9 +283,9 @@ def folds(processes: Sequence[Measurement]) -> Iterator[Trial]:
 
 
 def strangers(processes: Sequence[Measurement]) -> Iterator[Trial]:
-    """Per allocation that leaves 5 processes elsewhere: a baseline of those, and its own.
+    """A baseline of 5 processes from elsewhere and the held-out processes, per allocation.
 
-    So a new day, or another GPU, is judged.
+    Each trial therefore judges a new day, or another GPU.
     """
     for place in sorted({allocation(process) for process in processes}):
         own = [process for process in processes if allocation(process) == place]
@@ -295,7 +295,7 @@ def strangers(processes: Sequence[Measurement]) -> Iterator[Trial]:
 
 
 def _in_turn(processes: Iterable[Measurement]) -> list[Measurement]:
-    """One of each allocation, another of each, and so on: the first are of as many as there are."""
+    """The processes in turn from each allocation: the first few span all allocations."""
     rows: dict[tuple[str, str], list[Measurement]] = {}
     for process in sorted(processes, key=lambda m: (allocation(m), m.process)):
         rows.setdefault(allocation(process), []).append(process)
@@ -313,10 +313,10 @@ class _Value(NamedTuple):
     """
 
     place: tuple[str, ...]
-    """What it lies in: for a process its GPU and day, for an allocation its GPU."""
+    """The place that contains the value: GPU and day for a process, the GPU for an allocation."""
     value: float
     noise: float = 0.0
-    """The variance that it has from the levels below."""
+    """The variance of the value that comes from the levels below."""
 
 
 _Rounds = Sequence[tuple[Measurement, tuple[float, ...]]]
@@ -360,7 +360,7 @@ def spreads(tests: Tests) -> dict[MetricClass, Spread]:
 
 
 def _by_metric(processes: Sequence[Measurement]) -> Iterator[tuple[Metric, _Rounds]]:
-    """What these processes of one test measured that says something of its class's noise."""
+    """The metrics, with rounds, of one test's processes that show the noise of their class."""
     measured: dict[str, list[tuple[Measurement, tuple[float, ...]]]] = {}
     for process in processes:
         for sample in process.samples:
@@ -371,7 +371,7 @@ def _by_metric(processes: Sequence[Measurement]) -> Iterator[tuple[Metric, _Roun
 
 
 def _at_one_clock(rounds: _Rounds, metric: Metric) -> _Rounds:
-    """Times of kernels as the judge compares them (`clock.py`), where the processes say how."""
+    """The times of kernels as the judge compares them, if the processes know how (`clock.py`)."""
     processes = [process for process, _ in rounds]
     clocks, _ = clocks_of(processes) if metric.name == KERNEL_TIME else ([], "")
     if len(clocks) != len(rounds):
@@ -390,7 +390,7 @@ def _at_one_clock(rounds: _Rounds, metric: Metric) -> _Rounds:
 
 
 def _judged(rounds: _Rounds, metric: Metric) -> _Rounds:
-    """The same on the judged scale.
+    """The rounds on the judged scale.
 
     Relative to one number of the series, so that equal values differ by nothing, not by the
     rounding of their mean.

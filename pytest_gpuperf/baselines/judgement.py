@@ -48,7 +48,7 @@ OTHER_ALGORITHM = "other-algorithm"
 NOT_AGAIN = "not-looked-again"
 """The reason code of what is inconclusive because a fresh process failed."""
 KERNELS = "kernels"
-"""What stands in a metric's place in the verdict on kernels; the catalogue does not have it."""
+"""The metric name in the verdict on kernels; the catalogue does not have this name."""
 
 _TOLD = {
     UNSEEN: "{title}: part of the step is not counted, and not judged: {value}",
@@ -56,7 +56,7 @@ _TOLD = {
     "TORCH_LOGS=recompiles says what changes. Pass a number that changes as a tensor, sizes to "
     "torch.compile(dynamic=True), and compile outside of the step",
 }
-"""What is said of settings that a measurement has only where something is to be said."""
+"""The note for each setting that a measurement has only if something must be said of it."""
 _MUCH, _LONG_MS = 3.0, 50.0
 """Times as long, and milliseconds longer, as no neighbour makes a CPU's step by itself."""
 _OWN_TIME, _COLLECTIVE_TIME = "own_time", "collective_time"
@@ -71,7 +71,7 @@ class Unjudged(str, Enum):
     UNFIT = "unfit"
     """The device was throttled or shared."""
     MACHINE = "machine"
-    """It moved, and so did the canary."""
+    """The measurement moved, and so did the canary."""
     NO_BASELINE = "no-baseline"
     """Neither the suite's file nor an entry of the test."""
     OTHER_WORKLOAD = "other-workload"
@@ -79,17 +79,17 @@ class Unjudged(str, Enum):
     OTHER_COLLECTOR = "other-collector"
     """The baseline's entry was measured by another collector or replay."""
     OTHER_METRICS = "other-metrics"
-    """None of its gated metrics is in the baseline."""
+    """The baseline has no gated metric of the measurement."""
     NOT_COLLECTED = "not-collected"
-    """None of the gated metrics could be read here."""
+    """No gated metric of the measurement could be read."""
     NOT_GATED = "not-gated"
-    """What measured it counts no metric that is gated."""
+    """The collector of the measurement counts no gated metric."""
     TOLERATED = "any-tolerated"
-    """Any change of its gated metrics is tolerated."""
+    """Any change of the measurement's gated metrics is tolerated."""
     TOO_NOISY = "too-noisy"
-    """The noise of its gated metrics allows no tolerance that says much."""
+    """The noise of the measurement's gated metrics allows no tolerance that says much."""
     NOT_ASKED = "not-asked"
-    """It was compared with nothing: --gpuperf-no-judge, or a run that was only recorded."""
+    """The measurement was not compared: --gpuperf-no-judge, or a run that was only recorded."""
 
 
 _JUDGED = (Outcome.UNCHANGED, Outcome.IMPROVED, Outcome.REGRESSED, Outcome.INCONCLUSIVE)
@@ -99,7 +99,7 @@ _BY_REASON = {
     "other-collector": Unjudged.OTHER_COLLECTOR,
     "no-metric": Unjudged.OTHER_METRICS,
 }
-"""Of a missing baseline; the other reasons are that there is none."""
+"""The Unjudged value for a reason code of the verdict; other codes mean NO_BASELINE."""
 
 
 class NotMeasured(GpuperfError):
@@ -108,7 +108,7 @@ class NotMeasured(GpuperfError):
 
 @dataclass(frozen=True)
 class Ratio:
-    """A metric of two measurements, by name or by configuration, and what a test expects of it."""
+    """A quotient of one metric of two measurements, and the bounds that a test expects."""
 
     test: str
     """The node id of the test that compares."""
@@ -131,12 +131,12 @@ class Judging:
     def __init__(self, settings: Settings, replicas: Replicas | RankLauncher | None) -> None:
         self._settings = settings
         self._replicas = replicas
-        """Where further processes come from; None for a recorded run, which has what it has."""
+        """The source of further processes; None for a recorded run, which cannot be extended."""
         self._kept: dict[tuple[str, str], tuple[str, str, tuple[bytes, ...]]] = {}
         """Configuration, suite, and the measurements put away, by test and name."""
 
     def baseline(self, measurement: Measurement) -> Baseline:
-        """What a measurement is held against. Raises BadFile for what cannot be trusted."""
+        """The baseline of a measurement. Raises BadFile for a file that cannot be trusted."""
         return baseline_of(measurement, self._settings.baselines, self._settings.root)
 
     def settle(
@@ -146,7 +146,7 @@ class Judging:
         limit: Mapping[str, object],
         meanwhile: Callable[[], object] | None = None,
     ) -> Result:
-        """Looks at `first`, and at more of fresh processes until the test is settled.
+        """Judges `first`, and more measurements of fresh processes, until the test is settled.
 
         `limit` is what the test expects besides, by metric as it was written. A process that fails
         ends it; the notes say why.
@@ -169,13 +169,13 @@ class Judging:
         return _raced(result, baseline)
 
     def keep(self, measurements: Processes) -> None:
-        """Takes a measurement for ratios, the latest where a test was run again."""
+        """Keeps a measurement for ratios; the latest counts if a test was run again."""
         first = measurements[0]
         put = tuple(map(put_away, measurements))
         self._kept[first.test, first.name] = (first.configuration, first.suite, put)
 
     def expect(self, ratio: Ratio, over: Processes, under: Processes) -> Expectation:
-        """Compares two measurements, and more of both until it is settled."""
+        """Compares two measurements, and more of both until the expectation is settled."""
         calibration = self.baseline(over[0]).calibration
         while True:
             expected = expectation.ratio(
@@ -261,7 +261,7 @@ def verdicts(
     baseline: Baseline,
     tolerance: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[Verdict, ...]:
-    """What the judge says of one test's measurements, one per process, by the baseline there is.
+    """The result of one test's measurements, one per process, against the baseline.
 
     `tolerance` is what the test has beyond the baseline's. Nothing is judged where the device was
     unfit.
@@ -273,7 +273,7 @@ def verdicts(
 
 
 def attributed(result: Result, baseline: Baseline) -> Result:
-    """The same, with the kernels that the change comes from, where a process has a kernel table.
+    """The result, with the kernels that caused the change if a process has a kernel table.
 
     Where other kernels were launched than the baseline's, the verdict that says so comes first. A
     regression of which no kernel can be named gets a note that says why, and what to do. Never
@@ -301,7 +301,7 @@ def attributed(result: Result, baseline: Baseline) -> Result:
 
 
 def judged_in_pairs(pairs: Sequence[tuple[Measurement, Measurement]]) -> Result:
-    """What the judge says of one test of two revisions, of processes that were measured in turn.
+    """The result of one test of two revisions, from processes that were measured in turn.
 
     Each pair is the old revision's measurement and the new one's. Pairs during which the device was
     unfit are left out; where there is no other, nothing is judged. The tolerance is the new
@@ -320,7 +320,7 @@ def judged_in_pairs(pairs: Sequence[tuple[Measurement, Measurement]]) -> Result:
 
 
 def fit_pairs(pairs: Sequence[tuple[Measurement, Measurement]]) -> int:
-    """In how many of these pairs the device was fit to be measured."""
+    """The number of these pairs in which the device was fit to be measured."""
     return sum(not _complaints(pair) for pair in pairs)
 
 
@@ -330,9 +330,9 @@ def _explained(
     before: Sequence[KernelTable],
     software: tuple[Mapping[str, str], Mapping[str, str]],
 ) -> Result:
-    """The same with what the change comes from, by tables and versions of both sides.
+    """The result with the origin of the change, by tables and versions of both sides.
 
-    `software` is that of before, and now.
+    `software` is the software before, and now.
     """
     operators = measured[0].of_operators
     naming = Naming(*kernel_families.NAMING)
@@ -378,7 +378,7 @@ def much_longer(result: Result, baseline: Baseline) -> tuple[str, ...]:
 
 
 def notes_on(measurements: Processes) -> Iterator[str]:
-    """What is to be said of a measurement whether it is judged or not."""
+    """The notes on a measurement, whether the measurement is judged or not."""
     first = measurements[0]
     if varies := other_work(measurements):
         yield varies
@@ -410,7 +410,7 @@ def slower_ranks(measurement: Measurement) -> tuple[str, ...]:
 
 
 def fails(said: Verdict | Expectation, settings: Settings) -> bool:
-    """Whether a verdict, or what came of an expectation, fails its test under these settings."""
+    """Whether a verdict, or the result of an expectation, fails its test under these settings."""
     if said.outcome is Outcome.INCONCLUSIVE:
         if isinstance(said, Verdict) and surely_no_loss(said):
             return False
@@ -426,7 +426,7 @@ def fails(said: Verdict | Expectation, settings: Settings) -> bool:
 
 
 def surely_no_loss(said: Verdict) -> bool:
-    """Whether what is inconclusive could at most be a gain: it stops nobody."""
+    """Whether an inconclusive verdict could at most be a gain, so that no test need fail for it."""
     known = catalogue().metrics.get(said.metric)
     return known is not None and excludes_loss(said, known)
 
@@ -450,7 +450,7 @@ def not_collected(metric: str, sides: Sequence[tuple[str, Measurement]]) -> str:
 
 
 def unjudged_reason(result: Result) -> Unjudged | None:
-    """What keeps a measurement from being judged; None where it has a verdict."""
+    """The reason why a measurement was not judged; None if the measurement has a verdict."""
     if not result.verdicts:
         return Unjudged.NOT_ASKED
     by_outcome = {verdict.outcome: verdict for verdict in result.verdicts}
@@ -470,7 +470,7 @@ def unjudged_reason(result: Result) -> Unjudged | None:
 
 
 def lacking(results: Iterable[Result]) -> list[tuple[Result, Unjudged | None]]:
-    """Every measurement of these results once, and what it lacks.
+    """Every measurement of these results once, and the reason why it has no verdict, if any.
 
     One that was made again, as its test was, is judged where any of its executions was; else it is
     the last of them that counts. Ratios between measurements are none.
@@ -497,10 +497,10 @@ def unread(result: Result) -> list[Verdict]:
 
 
 def none_judged(results: Iterable[Result], settings: Settings) -> list[tuple[Result, Unjudged]]:
-    """What was measured in vain where nothing of the session was judged, and what it lacks.
+    """The measurements with reasons, if the session judged nothing of all that it measured.
 
     Such a session must not end as one in which all is well. Empty where it was not to judge, or
-    where something was judged. What has no baseline is none of them: that is for
+    where something was judged. A measurement without a baseline is left out: that is for
     --gpuperf-missing to fail, or to let pass, also where the device was unfit besides.
     """
     every = lacking(results) if settings.judge else []
@@ -531,7 +531,7 @@ def _look(measurements: Processes, baseline: Baseline, limit: Mapping[str, objec
 
 
 def alarming(result: Result) -> bool:
-    """Whether one process has shown what several would be called slower for."""
+    """Whether one process shows a loss for which several processes would be called slower."""
     return any(verdict.reason == TOO_FEW for verdict in result.verdicts)
 
 
@@ -543,7 +543,7 @@ def _complaints(measurements: Sequence[Measurement]) -> list[str]:
 
 
 def _tables(measurements: Sequence[Measurement]) -> list[KernelTable]:
-    """The tables of these processes; those without counters only where no other is there."""
+    """The tables of these processes; tables without counters only if there is no other table."""
     tables = [m.kernels for m in measurements if m.kernels is not None]
     return [table for table in tables if not table.mismatch] or tables
 
@@ -589,7 +589,7 @@ def _at_lines(attribution: Attribution) -> str:
 
 
 def _raced(result: Result, baseline: Baseline) -> Result:
-    """The same with the reason, where a process chose another kernel for the same work.
+    """The result with the reason, if a process chose another kernel for the same work.
 
     The baseline's may have, where something is inconclusive and nothing regressed: else the code
     may have changed.
@@ -613,7 +613,7 @@ def _raced(result: Result, baseline: Baseline) -> Result:
 
 
 def _instead(here: Mapping[str, str], there: Mapping[str, str]) -> str:
-    """What was launched there otherwise than here, for the same work; "" where nobody can say."""
+    """The kernels launched here instead of those there, for the same work; "" if unknown."""
     short, family = kernel_families.short_name, kernel_families.family
     others = product(sorted({*there} - {*here}), sorted({*here} - {*there}))
     pairs = [(short(one), short(other)) for one, other in others if family(one) == family(other)]
@@ -626,7 +626,7 @@ def _instead(here: Mapping[str, str], there: Mapping[str, str]) -> str:
 
 
 def _launched(baseline: Baseline) -> Mapping[str, str]:
-    """What the baseline's kernel table has, as a measurement says it; nothing without a table."""
+    """The launches of the baseline's kernel table, named as in a measurement; {} without it."""
     with suppress(UsageFailure):
         if table := baseline.kernels():
             sizes = ((table.names[k.name], k.grid, k.block) for k in table.launches if k.grid)
@@ -640,7 +640,7 @@ def _place(measurements: Processes) -> tuple[str, str]:
 
 
 def _not_looked_again(result: Result, error: MeasurementError) -> Result:
-    """What a look left undecided, where the next one could not be had: that is its reason now."""
+    """The result, with `error` as the reason of each undecided verdict: the next look failed."""
 
     def undecided(said: _Said) -> _Said:
         return replace(said, reason=NOT_AGAIN) if said.outcome is Outcome.INCONCLUSIVE else said

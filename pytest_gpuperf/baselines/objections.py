@@ -26,12 +26,12 @@ from pytest_gpuperf.model.metric import MetricClass
 from pytest_gpuperf.storage import baseline_files
 
 PROCESSES_NEEDED = 3
-"""As many as it takes to call a test regressed; fewer say too little about the noise between
+"""The processes needed to call a test regressed; fewer say too little about the noise between
 processes (docs/verdict.md). `gpuperf record` makes more."""
 NEW_ORIGIN = "new origin"
-"""What the log says where an entry starts over as its own origin."""
+"""The text in the log for an entry that starts over as its own origin."""
 _QUOTED = 3
-"""No more complaints about the device than this are quoted."""
+"""The largest number of complaints about the device that is quoted."""
 
 
 @dataclass(frozen=True)
@@ -39,15 +39,15 @@ class Objection:
     """A reason not to accept."""
 
     short: str
-    """In a few words, for the log of what was forced: "1 process of 3"."""
+    """The objection in a few words, for the log of a forced acceptance: "1 process of 3"."""
     text: str
-    """What is wrong, with numbers, and what to do about it."""
+    """The fault, with numbers, and the remedy."""
     more_processes: bool = False
-    """Whether further processes of the same would answer it."""
+    """Whether further processes of the same test would answer the objection."""
 
 
 def about_measurements(measurements: Sequence[Measurement]) -> tuple[Objection, ...]:
-    """What is wrong with how they were measured: too few processes, an unfit device, dirty code."""
+    """The objections to how measurements were made: few processes, an unfit device, dirty code."""
     objections = []
     count = len(_processes(measurements))
     # On a CPU counts alone are judged, and other_work says where they differ between executions.
@@ -80,7 +80,7 @@ def about_measurements(measurements: Sequence[Measurement]) -> tuple[Objection, 
 
 
 def _odd_process(measurements: Sequence[Measurement]) -> str:
-    """That one process is apart from two that agree; "" if none is, or others outvote it."""
+    """The complaint that one process is apart from two that agree; "" if none or outvoted."""
     step = samples_by_phase(measurements).get(STEP, {})
     names = [*dict.fromkeys(m.process for m in measurements)]
     of_one_gpu = len({m.fingerprint.device.identity for m in measurements}) == 1
@@ -104,7 +104,7 @@ def _odd_process(measurements: Sequence[Measurement]) -> str:
 
 
 def limitations(measurements: Sequence[Measurement], entry: Entry) -> tuple[str, ...]:
-    """What the new entry is limited by: one allocation, a power cap, several revisions."""
+    """The notes on limits of the new entry: one allocation, a power cap, several revisions."""
     notes = []
     count = len(_processes(measurements))
     gpus, days = set(entry.gpus), set(entry.days)
@@ -146,7 +146,7 @@ def counts_as_before(old: Entry, new: Entry) -> bool:
 
 
 def without_kernels(measurements: Sequence[Measurement], old: Entry | None) -> str:
-    """What it means that no process has a kernel table for the new entry."""
+    """The note for a new entry for which no process has a kernel table."""
     dropped = f"; that of {old.recorded} is dropped" if old and old.data else ""
     mismatch = next((m.kernels.mismatch for m in measurements if m.kernels), "")
     reason = f" ({mismatch})" if mismatch else ""
@@ -158,17 +158,17 @@ def without_kernels(measurements: Sequence[Measurement], old: Entry | None) -> s
 
 @dataclass(frozen=True)
 class Creep:
-    """How a new entry stands against the origin of the one it replaces, and what follows."""
+    """The drift of a new entry from the origin of the replaced entry, and the consequences."""
 
     origin: Accepted | None = None
-    """What it is held against from now on; None where it is its own."""
+    """The origin that later entries are compared with; None if the entry is its own origin."""
     since: tuple[Drift, ...] = ()
-    """Per gated metric, against the origin."""
+    """The drift of each gated metric from the origin."""
     objections: tuple[Objection, ...] = ()
     """Slowdowns that no single acceptance has shown."""
     notes: tuple[str, ...] = ()
     forced: tuple[str, ...] = ()
-    """What the log says of it."""
+    """The texts about creep for the log."""
 
 
 def creep_since(
@@ -179,7 +179,7 @@ def creep_since(
     *,
     new_origin: bool,
 ) -> Creep:
-    """What got worse since the origin, and whether the change from `old` to `new` shows it.
+    """The metrics that got worse since the origin, and whether `old` to `new` shows that change.
 
     A metric that drifted since the origin and by the same test did not since `old` is creep: an
     objection. One that did is in front of the reviewer's eyes: a note. Where `old` itself had not
@@ -251,14 +251,14 @@ def recorded(entry: Accepted) -> Recorded:
 
 
 def change(drift: Drift) -> str:
-    """The change of a drift as people read it: "+0.34 %", or "from 0"."""
+    """The change of a drift in readable form: "+0.34 %", or "from 0"."""
     return "from 0" if drift.change is None else moved(drift.change, points=drift.points)
 
 
 def _complaints(
     measurements: Sequence[Measurement], about: Callable[[Conditions], tuple[str, ...]]
 ) -> list[tuple[str, str]]:
-    """What there is to say about the device, each with the process that it is about."""
+    """The complaints about the device, each with the process that the complaint is about."""
     return [
         (measurement.process, text)
         for measurement in measurements

@@ -28,30 +28,30 @@ are recorded. Not the waits for events, which NCCL's watchdog adds to as it come
 
 @dataclass(frozen=True)
 class Baseline:
-    """What one measurement is held against, in all its processes."""
+    """The baseline that one measurement, in all its processes, is compared with."""
 
     measurement: Measurement
-    """Of the first process."""
+    """The measurement of the first process."""
     file: Path
-    """Where its suite's file is, or would be."""
+    """The path of the suite's baseline file, whether the file exists or not."""
     suite: BaselineFile | None
-    """What that holds; None where it is not there."""
+    """The content of the suite's file; None if the file does not exist."""
     root: Path
-    """What paths in messages are relative to."""
+    """The folder to which paths in messages are relative."""
 
     @property
     def tolerance(self) -> Mapping[str, str]:
-        """What the suite tolerates, by metric, as somebody wrote it."""
+        """The tolerances of the suite, by metric, as written in the file."""
         return self.suite.tolerance if self.suite else {}
 
     @property
     def calibration(self) -> Calibration | None:
-        """What is known of the suite's noise on this device."""
+        """The calibration of the suite's noise on this device; None if there is none."""
         return self.suite.calibration if self.suite else None
 
     @property
     def reference(self) -> Reference:
-        """The samples that it is compared with, or the reason why there are none."""
+        """The samples that the measurement is compared with, or the reason why none exist."""
         suite, entry = self.suite, self.entry
         if suite is None or entry is None:
             missing, detail = self._missing
@@ -71,7 +71,7 @@ class Baseline:
 
     @property
     def _missing(self) -> tuple[str, str]:
-        """Why no entry applies: a reason code, "" where one does, and what to say of it."""
+        """The reason code why no entry applies, "" if one does, and a text for messages."""
         file = files.short(self.file, self.root)
         if self.suite is None:
             return "no-file", f"{file} does not exist"
@@ -94,7 +94,7 @@ class Baseline:
 
     @property
     def judged_by(self) -> JudgedBy | None:
-        """Which entry that is; None without one that applies."""
+        """The identity of the entry that applies; None if no entry applies."""
         entry = self.entry
         if entry is None:
             return None
@@ -103,11 +103,11 @@ class Baseline:
 
     @property
     def entry(self) -> Entry | None:
-        """The one that applies."""
+        """The entry that applies; None if no entry applies."""
         return None if self._missing[0] else self._entry
 
     def kernels(self) -> KernelTable | None:
-        """What the step launched when the baseline was made; None without a baseline that applies.
+        """The step's launches when the baseline was made; None without a baseline that applies.
 
         Raises UsageFailure when the baseline has no kernel table, or one that cannot be trusted.
         """
@@ -122,11 +122,11 @@ class Baseline:
 
     @property
     def _place(self) -> str:
-        """Where the entry is in its file."""
+        """The place of the entry in its file."""
         return f"tests/{self.measurement.test}/{self.measurement.name}"
 
     def _data(self, entry: Entry) -> EntryData:
-        """What the entry has beside the YAML. Files are named as one types them in the root."""
+        """The data that the entry has beside the YAML. Files are named relative to the root."""
         try:
             return data_files.load(self.file, entry.data, self._place)
         except BadFile as error:
@@ -150,9 +150,9 @@ def baseline_of(measurement: Measurement, baselines: Path, root: Path) -> Baseli
 
 
 def is_gone(test: str, collected: Collection[str], root: Path) -> bool:
-    """Whether a test of this node id is no more, as far as `collected` and the files tell.
+    """Whether the test of this node id was removed, as far as `collected` and the files tell.
 
-    Its file is gone, or was collected without it. Of another file nobody knows.
+    Its file is gone, or was collected without the test. For a file not collected, this is unknown.
     """
     file = test.split("::")[0]
     if test in collected:
@@ -163,7 +163,7 @@ def is_gone(test: str, collected: Collection[str], root: Path) -> bool:
 def forerunner(
     measurement: Measurement, baselines: Path, collected: Collection[str], root: Path
 ) -> str:
-    """Which test that is gone this one may have been, by node id; "" where several may, or none.
+    """The removed test, by node id, that this test may have been; "" if several may, or no test.
 
     Its entry is of the same name, configuration and workload, on the same device, in any suite. Of
     several it is the one whose name is the same in another file, or else whose parameters are.
@@ -189,7 +189,7 @@ def forerunner(
 
 
 def _manner(settings: Mapping[str, Scalar]) -> str:
-    """How counters were read, as far as it decides what they mean; "" where nobody says.
+    """The way counters were read, as far as it decides their meaning; "" if the settings lack it.
 
     ncu's kernel replay adds up kernels that ran one at a time, a range has the gaps between them.
     """
@@ -199,7 +199,7 @@ def _manner(settings: Mapping[str, Scalar]) -> str:
 
 
 def other_work(measurements: Sequence[Measurement]) -> str:
-    """That the step does other work each time, by counts that identical code repeats; "" if not.
+    """A note that the step does other work each time, by counts that identical code repeats, or "".
 
     Between executions or processes of one revision they differ by more than the test tolerates.
     """

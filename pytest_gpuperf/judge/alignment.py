@@ -26,7 +26,7 @@ from pytest_gpuperf.model.measurement import (
 from pytest_gpuperf.model.result import ChangeKind
 
 Key = tuple[str, tuple[int, ...], tuple[int, ...]]
-"""What makes two launches the same kernel: name, grid and block (empty where there is none)."""
+"""The key by which launches are the same kernel: name, grid and block (empty if there is none)."""
 
 Pair = tuple[int, int]
 """A position in the measured sequence, and one in the baseline's."""
@@ -48,100 +48,100 @@ COSTS = (
     *("flops", "saved_bytes", "kept_memory", "layout_copy_bytes", "layout_copies", "copies"),
     "peak_memory",
 )
-"""What operators count, the costliest first. What was alive at the peak is asked last: when that
+"""The counts of operators, the costliest first. What was alive at the peak is asked last: when that
 is, and so all that is alive then, changes with anything."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AlignedLaunch:
-    """One launch of a step."""
+    """A launch of a step."""
 
     position: int
-    """In its step, from 0 on."""
+    """The position of the launch in its step, from 0 on."""
     key: Key
     family: str
     short: str
-    """Its kernel's name, so that it fits in a line."""
+    """The kernel's name, short enough for a line."""
     times: tuple[float, ...]
-    """Per table, nanoseconds; the mean where a table lacks it."""
+    """The time of the launch per table, in nanoseconds; the mean if a table lacks the launch."""
     duration: float
-    """Nanoseconds: the mean over the tables that have it."""
+    """The duration in nanoseconds: the mean over the tables that have the launch."""
     cost: float
-    """What it adds to the step: nanoseconds, or of an operator, which has no time, to the metric
+    """The cost for the step: nanoseconds, or of an operator, without time, its part of the metric
     that is explained."""
     counts: dict[str, float | None]
-    """By metric, the mean over the tables that count it; None where none does."""
+    """The mean count by metric, over the tables that count the metric; None if no table does."""
     dtype: str
-    """In which it computes, of an operator that of its result; "" where nobody says."""
+    """The data type of the computation, or of an operator's result; "" if unknown."""
     place: Place
     module: str
     backward: bool
     frames: tuple[Caller, ...] = ()
-    """Its line and function, and then its callers."""
+    """The line and function of the launch, and then its callers."""
 
     @property
     def functions(self) -> tuple[str, ...]:
-        """Those that it is called in, the innermost first."""
+        """The functions in which the launch is called, the innermost first."""
         return tuple(one.function for one in self.frames)
 
     @property
     def name(self) -> str:
-        """The whole name of its kernel."""
+        """The whole name of the kernel."""
         return self.key[0]
 
     @property
     def size(self) -> tuple[float | None, ...]:
-        """How large an operator's work is; of one that computes something, whatever its type."""
+        """The size of an operator's work; for an operator that computes, whatever its data type."""
         return self.counts.get("flops"), self.counts.get(MADE_BYTES)
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchChange:
-    """What became of one launch."""
+    """The fate of one launch."""
 
     kind: ChangeKind
     launch: AlignedLaunch
-    """The one that there is now, or that was removed."""
+    """The launch that exists now, or that was removed."""
     former: AlignedLaunch | None = None
-    """The one before that it is, or stands in place of."""
+    """The earlier launch that `launch` is the same as, or replaces."""
     moved: bool = False
-    """Whether it is the same and stands at another place of the sequence."""
+    """Whether the launch is the same but stands at another place of the sequence."""
 
     @property
     def now(self) -> AlignedLaunch | None:
-        """The one that there is now."""
+        """The launch that exists now; None if it was removed."""
         return None if self.kind is ChangeKind.REMOVED else self.launch
 
     @property
     def then(self) -> AlignedLaunch | None:
-        """The one that there was before."""
+        """The launch that existed before; None if the launch was added."""
         return self.launch if self.kind is ChangeKind.REMOVED else self.former
 
     @property
     def retyped(self) -> tuple[str, str] | None:
-        """The data types of the same operator's result, before and now; None where both are one."""
+        """The data types of the same operator's result, before and now; None if they are equal."""
         now, then = self.launch.dtype, self.former.dtype if self.former else ""
         other = self.kind is ChangeKind.SAME and now and then and now != then
         return (then, now) if other else None
 
     @property
     def cost(self) -> float:
-        """What it adds to the step."""
+        """The cost that the change adds to the step."""
         now, then = (one.cost if one else 0.0 for one in (self.now, self.then))
         return now - then
 
 
 def cost_of(some: Iterable[AlignedLaunch | LaunchChange]) -> float:
-    """What these add to the step together."""
+    """The cost that these launches or changes add to the step together."""
     return fsum(one.cost for one in some)
 
 
 LaunchPair = tuple[AlignedLaunch, AlignedLaunch]
-"""One now and one before."""
+"""A launch now and a launch before."""
 
 
 def pair(new: Sequence[AlignedLaunch], old: Sequence[AlignedLaunch]) -> list[LaunchChange]:
-    """What became of each launch: added, removed, replaced, or the same.
+    """The fate of each launch: added, removed, replaced, or the same.
 
     First come kernels that are equal in the same order. Between two neighbours of those, what is
     left is paired as replaced: by name (another shape), then by family (another algorithm), there
@@ -189,7 +189,7 @@ def pair(new: Sequence[AlignedLaunch], old: Sequence[AlignedLaunch]) -> list[Lau
 def pair_operators(
     new: Sequence[AlignedLaunch], old: Sequence[AlignedLaunch]
 ) -> list[LaunchChange]:
-    """What became of each operator: added, removed, or the same, perhaps at another place.
+    """The fate of each operator: added, removed, or the same, perhaps at another place.
 
     There are few operators, which every module uses: first those are the same that have one caller,
     called by the same, and one size; between these those of one caller and size; then those of one
@@ -223,7 +223,7 @@ def _in_turn(
     old: Sequence[AlignedLaunch],
     kinds: Sequence[Callable[[AlignedLaunch], Hashable]],
 ) -> list[LaunchPair]:
-    """What is alike in the same order: of the first kind, and in each gap of that of the next."""
+    """The pairs that are alike in the same order: of the first kind, then of the next in gaps."""
     if not (new and old and kinds):
         return []
     matched = common([kinds[0](one) for one in new], [kinds[0](one) for one in old])
@@ -234,7 +234,7 @@ def _in_turn(
 
 
 def _matched(new: Sequence[Key], old: Sequence[Key]) -> list[Pair]:
-    """A longest common subsequence: the same, of several, whichever side is which."""
+    """A longest common subsequence: the same choice whichever of the two sides is which."""
     if (len(old), *old) < (len(new), *new):
         return [(i, j) for j, i in common(old, new)]
     return common(new, old)
@@ -263,7 +263,7 @@ def common(one: Sequence[Hashable], other: Sequence[Hashable]) -> list[Pair]:
 
 
 def _common(one: Sequence[Hashable], other: Sequence[Hashable]) -> list[Pair]:
-    """The same for sequences without a common beginning or end."""
+    """A longest common subsequence of sequences without a common beginning or end."""
     if not one or not other:
         return []
     places: dict[Hashable, int] = defaultdict(int)
@@ -295,7 +295,7 @@ def _common(one: Sequence[Hashable], other: Sequence[Hashable]) -> list[Pair]:
 def _rows(
     items: Sequence[Hashable], row: int, places: Mapping[Hashable, int], full: int
 ) -> list[int]:
-    """`row` and one more for each of `items` (Hyyrö 2004)."""
+    """The initial `row`, and a further row for each of `items` (Hyyrö 2004)."""
     rows = [row]
     for item in items:
         hits = row & places.get(item, 0)
@@ -308,7 +308,7 @@ def _rows(
 def _gaps(
     matched: Sequence[Pair], new: Sequence[AlignedLaunch], old: Sequence[AlignedLaunch]
 ) -> Iterator[tuple[Sequence[AlignedLaunch], Sequence[AlignedLaunch], int]]:
-    """What is left over between matched neighbours, and how many are matched before that."""
+    """The unmatched launches between matched neighbours, and how many are matched before them."""
     i, j = -1, -1
     for count, (next_i, next_j) in enumerate([*matched, (len(new), len(old))]):
         gap = new[i + 1 : next_i], old[j + 1 : next_j]
@@ -322,7 +322,7 @@ def _alike(
     old: Sequence[AlignedLaunch],
     kind: Callable[[AlignedLaunch], Hashable],
 ) -> tuple[list[LaunchPair], list[AlignedLaunch], list[AlignedLaunch]]:
-    """Launches of one kind paired in order, the longest first to find one; and what is left."""
+    """The launches of one kind paired in order, the longest first to find one; and the rest."""
     by_kind: dict[Hashable, tuple[list[AlignedLaunch], list[AlignedLaunch]]]
     by_kind = defaultdict(lambda: ([], []))
     for side, launches in enumerate((new, old)):
@@ -352,22 +352,22 @@ class LaunchSequence:
     """The table that says where launches come from, and what the host did beside launching; None
     where none does."""
     idle: tuple[float, ...]
-    """Per table, nanoseconds."""
+    """The idle time per table, in nanoseconds."""
     idles: tuple[float, ...]
-    """Per trace, nanoseconds: a table may be of several."""
+    """The idle time per trace, in nanoseconds: a table may be of several traces."""
     totals: tuple[float, ...]
-    """Per trace, launches and gaps."""
+    """The time of launches and gaps per trace, in nanoseconds."""
     odd: int
-    """Tables with another sequence of launches than the one that most have."""
+    """The number of tables whose sequence of launches is not that of most tables."""
 
     @property
     def keys(self) -> tuple[Key, ...]:
-        """Its kernels, in their order."""
+        """The keys of the kernels, in their order."""
         return tuple(launch.key for launch in self.launches)
 
     @cached_property
     def time(self) -> float:
-        """Nanoseconds of all launches and gaps."""
+        """The time of all launches and gaps, in nanoseconds."""
         return fsum((*(launch.duration for launch in self.launches), fmean(self.idle)))
 
 
@@ -426,7 +426,7 @@ def sequence_of(
 
 
 def keys(table: KernelTable) -> tuple[Key, ...]:
-    """The launches of a table, by what makes them the same kernel.
+    """The launches of a table, by the key that makes two launches the same kernel.
 
     An operator is the same where it has the same place in the code, whatever the line's number:
     there are few operators, which every module uses.
@@ -453,7 +453,7 @@ def type_of(name: str) -> str:
 
 
 def numbered(line: str) -> tuple[str, int]:
-    """File and number of a line; 0 where it has none."""
+    """The file and number of a line; 0 if the line has no number."""
     file, _, number = line.rpartition(":")
     return file, int(number) if number.isdecimal() else 0
 
@@ -473,7 +473,7 @@ def _traces(table: KernelTable) -> list[tuple[float, float]]:
 def _sites(
     tables: Sequence[KernelTable], places: Sequence[Sequence[int | None]]
 ) -> tuple[KernelTable | None, list[CallSite]]:
-    """The first table that has a call site for every launch, and those; else blank ones."""
+    """The first table that has a call site for every launch, and its sites; else blank sites."""
     for table, own in zip(tables, places, strict=True):
         known = [place for place in own if place is not None]
         if table.site_of and known and len(known) == len(own):
@@ -482,7 +482,7 @@ def _sites(
 
 
 def _places(usual: Sequence[Key], sequence: Sequence[Key]) -> list[int | None]:
-    """Where in `sequence` each launch of `usual` is."""
+    """The position in `sequence` of each launch of `usual`."""
     if sequence == usual:
         return list(range(len(usual)))
     aligned = dict(common(usual, sequence))
@@ -490,7 +490,7 @@ def _places(usual: Sequence[Key], sequence: Sequence[Key]) -> list[int | None]:
 
 
 def _count(launches: Sequence[tuple[Sequence[str], Launch]], metric: str) -> float | None:
-    """The mean of what tables with these metrics count of one launch."""
+    """The mean count of one launch, over the tables that count this metric."""
     values = (
         launch.values[metrics.index(metric)] if launch.values else 0.0
         for metrics, launch in launches
@@ -507,17 +507,17 @@ class Frame:
     new: LaunchSequence
     old: LaunchSequence
     launches: tuple[tuple[AlignedLaunch, ...], tuple[AlignedLaunch, ...]]
-    """All of them now, and before at the lines that there are now."""
+    """All launches now, and all launches before, at the lines of the code now."""
     changes: tuple[LaunchChange, ...]
-    """What became of each: added, removed, replaced, or the same."""
+    """The fate of each launch: added, removed, replaced, or the same."""
     relocated: Mapping[Place, Place]
-    """Where the lines of the baseline are now: an edit above moves every line."""
+    """The line now of each line of the baseline: an edit above moves every line."""
     explained: str | None = None
     """The metric of which operators have a part, "" for their number; None of kernels."""
 
     @property
     def located(self) -> bool:
-        """Whether the lines that launches come from are known, on both sides."""
+        """Whether the lines of code of launches are known, on both sides."""
         return self.new.host is not None and self.old.host is not None
 
     @property
@@ -526,7 +526,7 @@ class Frame:
         return self.explained is None
 
     def counts(self, metric: str) -> bool:
-        """Whether these are operators that have parts in it, on both sides."""
+        """Whether the launches are operators that have parts in `metric`, on both sides."""
         sides = (any(x.counts.get(metric) is not None for x in side) for side in self.launches)
         return not self.timed and all(sides)
 
@@ -543,7 +543,7 @@ class Frame:
         return {name: number for number, name in enumerate(names)}
 
     def place_now(self, site: CallSite) -> Place:
-        """Where a line of the baseline is now that may launch nothing: as its nearest has moved."""
+        """The place now of a baseline's line that may launch nothing, moved as its nearest line."""
         where = place_of(site)
         if where in self.relocated:
             return self.relocated[where]
@@ -561,7 +561,7 @@ class Frame:
 
 
 def frame_of(new: LaunchSequence, old: LaunchSequence, explained: str | None = None) -> Frame:
-    """Both steps, with what became of each launch."""
+    """Both steps, with the fate of each launch."""
     changes = (pair if explained is None else pair_operators)(new.launches, old.launches)
     places: dict[AlignedLaunch, Place] = {}
     there: dict[Place, Counter[Place]] = defaultdict(Counter)

@@ -78,40 +78,40 @@ INSTRUCTIONS_MOVED = 5e-3
 """From this relative change on, a kernel executes other code. Those of identical code vary by 0.2 %
 where they depend on data."""
 _MANY = 8
-"""Of fewer kernels nobody can say what most of them did."""
+"""The smallest number of kernels from which a shift of most of them is told."""
 FALSE_DISCOVERIES = 0.05
 """The share of the kernels found to differ that may be wrong (Benjamini and Hochberg)."""
 KERNEL_SPREAD = 8e-3
-"""s0 of a kernel by itself: the spread of its time between executions that is assumed."""
+"""The spread s0 of one kernel's time between executions that is assumed."""
 SHORT_SPREAD = 6.0
-"""What comes on top for short ones: a variance of so many nanoseconds over the kernel's total. Two
+"""The extra noise of short kernels: a variance of so many nanoseconds over the kernel's total. Two
 tables of one step on an H200 differ as 4 to 5 would have it, from 2 us to 100 us; but with heavier
 tails than Student's."""
 GAP_SPREAD = 0.05
-"""The same for the time between kernels, which the host's work decides."""
+"""The relative spread, between executions, that is assumed of the time between kernels."""
 _LEAST = 1.0
-"""Nanoseconds below which a time has no logarithm worth taking."""
+"""The nanoseconds below which a time has no logarithm worth taking."""
 DISAGREEMENT = 5e-3
-"""The trace's interval misses the true change of the step this often, as a verdict's does."""
+"""The rate at which the trace's interval misses the true change of the step, as a verdict's."""
 ALIKE = 0.25
-"""Changes are the same for the purpose of naming a cause that differ by less of the larger."""
+"""The share of the larger change by which changes may differ and still name the same cause."""
 NO_MATTER = 5e-3
-"""A disagreement over less of the step matters to nobody: no test fails for so little (delta0)."""
+"""The share of the step below which a disagreement is ignored: no test fails for it (delta0)."""
 _TIMES = ("step_time", "wall_time")
-"""Metrics of a step's time without a trace, in milliseconds, the best first."""
+"""The metrics of a step's time without a trace, in milliseconds, the best first."""
 _MILLISECOND = 1e6
 
 
 @dataclass(frozen=True, slots=True)
 class Naming:
-    """What is known of kernels by their names."""
+    """The facts that names of kernels tell."""
 
     family: Callable[[str], str]
     """convolution-forward, gemm, normalization, elementwise, layout, optimizer, copy, other, ..."""
     short: Callable[[str], str]
-    """A name that fits in a line."""
+    """The short name, which fits in a line."""
     dtype: Callable[[str], str]
-    """float32, bfloat16, ...; "" where the name does not say."""
+    """The data type: float32, bfloat16, ...; "" if the name does not say."""
 
 
 def attribute(
@@ -184,9 +184,9 @@ def attribute(
 def _explained(
     new: Sequence[KernelTable], old: Sequence[KernelTable], verdicts: Sequence[Verdict]
 ) -> str:
-    """The costliest that regressed of what all operators count, and that they count more of.
+    """The costliest metric of COSTS that regressed, that all tables hold, and whose total grew.
 
-    "" where that is their number alone.
+    "" if no metric qualifies: then the number of operators is explained.
     """
     worse = {verdict.metric for verdict in verdicts if verdict.outcome is Outcome.REGRESSED}
     for metric in COSTS:
@@ -199,7 +199,7 @@ def _explained(
 
 
 def _step(verdicts: Sequence[Verdict]) -> StepChange | None:
-    """The change of the step's time, as it was judged."""
+    """The judged change of the step's time; None if no time was judged."""
     by_metric = {verdict.metric: verdict for verdict in verdicts}
     for metric in _TIMES:
         verdict = by_metric.get(metric)
@@ -224,7 +224,7 @@ def _step(verdicts: Sequence[Verdict]) -> StepChange | None:
 
 
 def _tested(frame: Frame) -> tuple[Frame, dict[Key, Distance]]:
-    """The same frame with what became slower or faster, and the tests of those that were asked."""
+    """The frame with launches marked slower or faster, and the tests of the kernels asked."""
     same = [change for change in frame.changes if change.kind is ChangeKind.SAME]
     sides = {
         key: _sides(changes)
@@ -259,7 +259,7 @@ def _tested(frame: Frame) -> tuple[Frame, dict[Key, Distance]]:
 def _entry(
     frame: Frame, changes: Sequence[LaunchChange], tests: Mapping[Key, Distance]
 ) -> KernelChange:
-    """One entry for launches of one kernel that the same became of."""
+    """An entry for launches of one kernel with the same fate."""
     kind, launch = changes[0].kind, changes[0].launch
     former = changes[0].former if kind is ChangeKind.REPLACED else None
     test = tests.get(launch.key) if kind in AS_BEFORE else None
@@ -282,7 +282,7 @@ def _entry(
 
 
 def _reason(frame: Frame, change: LaunchChange, instructions: CountChange | None) -> ChangeReason:
-    """Why there are other launches, or why they take another time, as far as counters can tell.
+    """The reason for other launches, or for another time of launches, as far as counters tell.
 
     Cycles follow the time whatever the reason, so that only instructions tell.
     """
@@ -338,7 +338,7 @@ def _families(frame: Frame) -> list[FamilyChange]:
 
 
 def _modules(frame: Frame) -> list[ModuleChange]:
-    """All launches by module, in the order of the step, what is gone last."""
+    """All launches by module, in the order of the step; modules that are gone come last."""
     sides = _by_side(frame, lambda launch: launch.module) if frame.located else {}
     return [ModuleChange(module, **_launches(*of)) for module, of in sides.items()]
 
@@ -388,14 +388,14 @@ def _lines(frame: Frame) -> list[LineChange]:
 def _recounted(
     now: Sequence[AlignedLaunch], then: Sequence[AlignedLaunch]
 ) -> tuple[tuple[str, int, int], ...]:
-    """The kernels of which there are more or fewer launches, with their number before and now."""
+    """The kernels whose number of launches changed, with that number before and now."""
     after, before = (Counter(launch.short for launch in side) for side in (now, then))
     names = sorted({*before, *after})
     return tuple((n, before[n], after[n]) for n in names if before[n] != after[n])
 
 
 def _calls(frame: Frame) -> list[CallChange]:
-    """What the host calls more or less often than before, by line."""
+    """The calls that the host makes more or less often than before, by line."""
     counts: dict[tuple[str, Place], list[int]] = {}
     modules: dict[tuple[str, Place], tuple[dict[str, None], dict[str, None]]] = {}
     for side, place, module, call in _on_host(frame, lambda table: table.calls):
@@ -410,7 +410,7 @@ def _calls(frame: Frame) -> list[CallChange]:
 
 
 def _idle(frame: Frame) -> list[IdleChange]:
-    """Where the host was while nothing ran, by line."""
+    """The idle time of the GPU by the line at which the host was."""
     times: dict[Place, tuple[list[float], list[float]]] = {}
     for side, place, _, part in _on_host(frame, lambda table: table.idle_at):
         times.setdefault(place, ([], []))[side].append(part.idle)
@@ -421,9 +421,9 @@ def _idle(frame: Frame) -> list[IdleChange]:
 def _on_host(
     frame: Frame, what: Callable[[KernelTable], Sequence[_Done]]
 ) -> Iterator[tuple[int, Place, str, _Done]]:
-    """What the host did before (0) and does now (1), each at the line where that is now.
+    """The host's activity before (0) and now (1), each at the line where that line is now.
 
-    Its module is the third.
+    The third value is the line's module.
     """
     if not (frame.located and frame.new.host and frame.old.host):
         return
@@ -445,7 +445,7 @@ def _by_side(
 
 
 def _sides(changes: Sequence[LaunchChange]) -> tuple[list[AlignedLaunch], list[AlignedLaunch]]:
-    """The launches of these changes, now and before."""
+    """The launches of these changes, those now and those before."""
     now, then = ([c.now for c in changes], [c.then for c in changes])
     return [one for one in now if one], [one for one in then if one]
 
@@ -463,7 +463,7 @@ def _grouped(items: Sequence[_T], key: Callable[[_T], _K]) -> dict[_K, list[_T]]
 def _sums(
     frame: Frame, now: Sequence[AlignedLaunch], then: Sequence[AlignedLaunch]
 ) -> dict[str, Any]:
-    """Number and time of these launches, their share of the step's change, and what they count."""
+    """The number and time of these launches, their share of the step's change, and their counts."""
     fields = _launches(now, then)
     return {
         **fields,
@@ -494,7 +494,7 @@ def _shares(frame: Frame, before: float, after: float) -> dict[str, Any]:
 
 
 def _share(frame: Frame, change: float) -> float | None:
-    """The part of the step's change that this is; None where parts would be many times that."""
+    """The share of `change` in the step's change; None if parts would be many times the whole."""
     whole = frame.new.time - frame.old.time
     return change / whole if abs(whole) > NEAR_ZERO * frame.old.time else None
 
@@ -511,12 +511,12 @@ def _counted(
 
 
 def _gap_spread(idle: float) -> float:
-    """The spread that is assumed of so much time between kernels."""
+    """The spread that is assumed of `idle` nanoseconds between kernels."""
     return math.hypot(GAP_SPREAD, assumed(idle))
 
 
 def _agree(new: LaunchSequence, old: LaunchSequence, step: StepChange) -> bool:
-    """Whether the change of the traces' whole time may be that of the step's.
+    """Whether the change of the traces' whole time may equal that of the step's time.
 
     In nanoseconds, or else in logarithms: tracing makes both sides longer by about the same share.
     Of the launches and the gaps of a trace the spreads are assumed that one kernel and the gaps
@@ -560,7 +560,7 @@ def _shift(entries: Sequence[KernelChange]) -> float | None:
 
 @dataclass(frozen=True)
 class Distance:
-    """How far a kernel's time has moved, in standard errors."""
+    """The change of a kernel's time, in standard errors."""
 
     difference: float
     """d = mean ln(measured) - mean ln(baseline)."""
@@ -574,7 +574,7 @@ class Distance:
 
     @property
     def p_value(self) -> float:
-        """How likely a statistic at least as far from 0 is, on either side, without a change."""
+        """The probability, without a change, of a statistic at least as far from 0, two-sided."""
         from scipy import special
 
         return float(2 * special.stdtr(self.variance.degrees, -abs(self.statistic)))
@@ -589,7 +589,7 @@ def assumed(total: float) -> float:
 
 
 def distance_of(measured: Sequence[float], baseline: Sequence[float], spread: float) -> Distance:
-    """How far one kernel has moved; both sides hold its total nanoseconds, once per table.
+    """The change of one kernel; both sides hold its total nanoseconds, once per table.
 
     Pooled as for whole steps (`Variance.seen`): s0 is the assumed `spread`, SS the sum of squares
     within the sides, and n = tables - 2. With one table per side s is s0.
@@ -602,7 +602,7 @@ def distance_of(measured: Sequence[float], baseline: Sequence[float], spread: fl
 
 
 def discoveries(p_values: Sequence[float]) -> list[bool]:
-    """Which of these are significant together, at most 5 % of them falsely."""
+    """The p-values that are significant together, at most 5 % of them falsely."""
     if not p_values:
         return []
     from scipy.stats import false_discovery_control

@@ -1,4 +1,4 @@
-"""Who made a step do more: a line that costs more, or one that calls it more often, or otherwise.
+"""The line that made a step do more: it costs more, or calls another more often, or otherwise.
 
 Pure, as all of the judge. A launch that was added is the work of the innermost function that is
 executed as often as before: what it calls is not. What costs more, and does not where others call
@@ -17,18 +17,18 @@ from pytest_gpuperf.model.measurement import Caller
 from pytest_gpuperf.model.result import ChangeKind
 
 _Path = tuple[str, ...]
-"""A function, and those that called it, the innermost first."""
+"""A function and its callers, the innermost first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """What a line calls more often than before: a function, or autograd's engine."""
+    """A function, or autograd's engine, that a line calls more often than before."""
 
     function: str
     before: int
     after: int
     backward: bool = False
-    """Whether it is executed in the backward pass, which computes it again."""
+    """Whether the function is executed in the backward pass, which computes it again."""
 
 
 class Blame:
@@ -50,7 +50,7 @@ class Blame:
             self._executions |= {path: one.executions for path, one in _nodes(launch)}
 
     def of(self, change: LaunchChange) -> tuple[Place, Repeat | None]:
-        """The line and its function, with what it repeats where that is why."""
+        """The line and its function, with the repeated function if a repeat is the reason."""
         launch = change.launch
         if change.kind is ChangeKind.ADDED and (found := self._repeating(launch)):
             return found
@@ -62,7 +62,7 @@ class Blame:
         return launch.place, None
 
     def _repeating(self, launch: AlignedLaunch) -> tuple[Place, Repeat] | None:
-        """The first that is executed as often as before, where what it calls is not.
+        """The first function that is executed as often as before, while its callee is not.
 
         Of the backward pass that may be who made what it is of, or else who ran the engine.
         """
@@ -88,7 +88,7 @@ class Blame:
 
 
 def _nodes(launch: AlignedLaunch) -> Iterator[tuple[_Path, Caller]]:
-    """Each function that it is called in, with its callers up to autograd's engine."""
+    """Each function in which the launch is called, with its callers up to autograd's engine."""
     ends = [number for number, one in enumerate(launch.frames) if not one.line]
     for number, one in enumerate(launch.frames):
         end = next((end for end in ends if end > number), None)
@@ -96,7 +96,7 @@ def _nodes(launch: AlignedLaunch) -> Iterator[tuple[_Path, Caller]]:
 
 
 def places_of(launch: AlignedLaunch) -> tuple[Place, ...]:
-    """Its line and those of its callers, up to autograd's engine."""
+    """The launch's line and the lines of its callers, up to autograd's engine."""
     return tuple((o.line, o.function) for o in takewhile(lambda one: one.line, launch.frames))
 
 

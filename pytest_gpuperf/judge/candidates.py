@@ -31,36 +31,36 @@ FREES = re.compile(r"Free|MemRelease|MemUnmap|HostUnregister")
 """Calls that give memory back to the driver."""
 
 _LITTLE = 1e-6
-"""What an operator weighs that costs nothing."""
+"""The weight of an operator that costs nothing."""
 AS_BEFORE = (ChangeKind.SAME, ChangeKind.SLOWER, ChangeKind.FASTER)
-"""Launches that are the same ones, whatever time they take."""
+"""The kinds of launches that are the same as before, whatever time they take."""
 
 
 @dataclass
 class Candidate:
-    """What changed at one function, or in one family where no line is known."""
+    """A change at one function, or in one family if no line is known."""
 
     line: str = ""
     function: str = ""
     family: str = ""
     modules: tuple[str, ...] = ()
     change: float = 0.0
-    """Nanoseconds of its launches; of operators what they add to the metric that is explained."""
+    """The change of launches in nanoseconds; of operators, in the metric that is explained."""
     idle: float = 0.0
     """Nanoseconds in which nothing ran while the host was there."""
     changes: list[LaunchChange] = field(default_factory=list)
-    """What became of its launches."""
+    """The fate of each of the candidate's launches."""
     calls: list[CallChange] = field(default_factory=list)
     repeats: dict[Repeat, float] = field(default_factory=lambda: defaultdict(float))
-    """What it calls more often than before, each with how much of its changes that is."""
+    """The functions called more often than before, each with the share of changes that repeats."""
     called: bool = False
-    """Whether changes of functions that it calls are its own."""
+    """Whether changes of functions that the candidate calls are its own."""
     bound: bool = False
-    """Whether the idle time is that of its launches: the host takes it to launch them."""
+    """Whether the idle time comes from the launches: the host needs that time to launch them."""
 
     @property
     def score(self) -> tuple[float, int, int]:
-        """The time that it costs. Where that is equal, its calls decide, then its launches."""
+        """The time that the candidate costs. If equal, the calls decide, then the launches."""
         return (
             self.change + self.idle,
             self.more,
@@ -69,48 +69,48 @@ class Candidate:
 
     @property
     def others(self) -> int:
-        """How many launches came, went, or are others."""
+        """The number of launches that came, went, or are others."""
         return len(self.of(ChangeKind.ADDED, ChangeKind.REMOVED, ChangeKind.REPLACED))
 
     @property
     def freed(self) -> int:
-        """How many more calls give memory back to the driver, which is then asked for it anew."""
+        """The number of additional calls that give memory back to the driver for a new request."""
         calls = (call for call in self.calls if FREES.search(call.name))
         return sum(call.after - call.before for call in calls)
 
     @property
     def more(self) -> int:
-        """How many more calls the host makes there."""
+        """The number of additional calls that the host makes at the candidate."""
         return sum(call.after - call.before for call in self.calls)
 
     def of(self, *kinds: ChangeKind) -> list[LaunchChange]:
-        """Its changes of these kinds."""
+        """The candidate's changes of these kinds."""
         return [change for change in self.changes if change.kind in kinds]
 
     @property
     def same(self) -> list[LaunchChange]:
-        """Those of launches that are as before."""
+        """The changes of launches that are as before."""
         return self.of(*AS_BEFORE)
 
     @property
     def added(self) -> list[AlignedLaunch]:
-        """Its launches that were added."""
+        """The candidate's added launches."""
         return [change.launch for change in self.of(ChangeKind.ADDED)]
 
     @property
     def new(self) -> list[AlignedLaunch]:
-        """Its launches that were added, or replace others."""
+        """The candidate's launches that were added, or replace others."""
         return [change.launch for change in self.of(ChangeKind.ADDED, ChangeKind.REPLACED)]
 
     @property
     def gone(self) -> list[AlignedLaunch]:
-        """Its launches that were removed or replaced."""
+        """The candidate's launches that were removed or replaced."""
         changes = self.of(ChangeKind.REMOVED, ChangeKind.REPLACED)
         return [change.then for change in changes if change.then]
 
 
 def candidates_of(frame: Frame, found: Attribution) -> list[Candidate]:
-    """All functions, or families, in which `found` has something that changed."""
+    """All functions, or families, for which `found` has a change."""
     candidates = _by_function(frame, found) if frame.located else _by_family(frame, found)
     for call in found.calls:
         _at(candidates, call.line, call.function, call.modules).calls.append(call)
@@ -119,7 +119,7 @@ def candidates_of(frame: Frame, found: Attribution) -> list[Candidate]:
 
 
 def _by_function(frame: Frame, found: Attribution) -> dict[Place, Candidate]:
-    """What changed by function: several lines of one are one change, at the worst of them."""
+    """The changes by function: several lines of one function are one change, at the worst line."""
     candidates: dict[Place, Candidate] = {}
     changed: dict[Place, Candidate] = {}
     for line in sorted(found.lines, key=lambda one: -one.change):
@@ -151,7 +151,7 @@ def _by_function(frame: Frame, found: Attribution) -> dict[Place, Candidate]:
 
 
 def _by_family(frame: Frame, found: Attribution) -> dict[Place, Candidate]:
-    """What changed by family, where tables do not say where launches come from."""
+    """The changes by family, if tables do not say where launches come from."""
     candidates: dict[Place, Candidate] = {}
     for change in frame.changes:
         family = change.launch.family

@@ -39,23 +39,23 @@ from pytest_gpuperf.model.result import (
 )
 
 TOLD = 0.25
-"""What explains less of the step's change than that is not its cause, where a call of the host may
-be it."""
+"""The least share of the step's change that a cause must explain, if a call of the host may
+be the cause."""
 LAYOUT, COPY = "layout", "copy"
 """Families of kernels that compute nothing."""
 _AGAIN = 0.9
-"""The part of a function's launches that are as many times as many, where it is called again."""
+"""The least share of a function's launches that repeat earlier launches, if it is called again."""
 _DISTINCT = 3
-"""So many kernels at least are told to be work that is done again; one is just one more."""
+"""The least number of kernels that is reported as repeated work; one kernel is just one more."""
 _CAST = "aten._to_copy"
 _PRECISE = 0.2
-"""The part of what changed that has another data type, where that is why: casts come with it."""
+"""The share of the change that has another data type, if precision is the cause: casts follow."""
 _SCALAR = 1e4
 """Nanoseconds that a copy of a number takes at most: who copies one to the host waits for it."""
 _UNFUSED = 20
 """So many launches in place of one that is gone are the same work, launched piece by piece."""
 _NAMED = 3
-"""Kernels that are named."""
+"""The number of kernels that are named."""
 _WAITS = re.compile(r"Synchronize|^(cuda|cu)Memcpy(?!.*Async)")
 _ALLOCATES = re.compile(r"Malloc|Free|MemCreate|MemMap|MemAlloc|HostAlloc|HostRegister")
 _COUNTED = (
@@ -64,17 +64,17 @@ _COUNTED = (
     (re.compile(r"allocations$"), CauseKind.MEMORY),
     (re.compile(r"^(recompilations|graph_breaks|compiled_graphs)$"), CauseKind.RECOMPILATION),
 )
-"""Metrics of what the host does, the ones that say most first."""
+"""The metrics of the host's work, the most telling first."""
 _ORDER = [kind for _, kind in _COUNTED]
 _NOTHING = (0.0, 0, 0)
 """The score of a candidate that costs nothing."""
 _MORE = (CauseKind.LAUNCHES, CauseKind.LAYOUT, CauseKind.COUNT)
 MOVED = 0.01
-"""From here on it is said that most kernels moved by so much."""
+"""The relative change from which a common shift of most kernels is mentioned."""
 MOST_TOGETHER = 0.75
-"""Of a loss that all kernels share no line is named for more than the rest."""
+"""The common share of a loss above which no line is named for more than the rest of the loss."""
 _SENT = "HtoD (Pageable"
-"""In the name of a copy that the host waits for, and does not ask for."""
+"""A part of the name of a copy that the host waits for, and does not ask for."""
 _COPIED = (
     (r"HtoD|HtoA", "copy_bytes_h2d"),
     (r"DtoH|AtoH", "copy_bytes_d2h"),
@@ -84,11 +84,11 @@ _COPIED = (
 
 
 Fields = dict[str, Any]
-"""Fields of a cause that are not as every cause of its suspect has them."""
+"""The fields of a cause that differ from the suspect's usual fields."""
 
 
 def cause_of(frame: Frame, found: Attribution, verdicts: Sequence[Verdict]) -> Cause | None:
-    """What made the step worse; None where nothing did, by the verdicts that there are.
+    """The cause of the step's loss; None if the given verdicts show no loss.
 
     None as well where no code did: all kernels take so much longer, `found.shift`, as clocks have
     them. What the host is counted to do more of comes first where the step's time has not changed
@@ -106,7 +106,7 @@ def cause_of(frame: Frame, found: Attribution, verdicts: Sequence[Verdict]) -> C
 
 
 def _together(found: Attribution) -> bool:
-    """Whether what all kernels have moved by is most of the loss."""
+    """Whether the shift that all kernels share is most of the loss."""
     if found.shift is None or found.shift < MOVED:
         return False
     lost = math.fsum(entry.change for entry in found.entries)
@@ -115,7 +115,7 @@ def _together(found: Attribution) -> bool:
 
 @dataclass(frozen=True)
 class Case:
-    """A loss, who is suspected of it, and what speaks for that."""
+    """A loss, its suspect, and the evidence."""
 
     frame: Frame
     step: StepChange | None
@@ -123,15 +123,15 @@ class Case:
     candidates: Sequence[Candidate]
     suspect: Candidate = field(default_factory=Candidate)
     calls: CauseKind | None = None
-    """The kind of its calls, where those are blamed."""
+    """The kind of the suspect's calls, if those calls are blamed."""
     counted: CauseKind | None = None
     """The kind of the metric that is blamed."""
     count: Fields = field(default_factory=dict)
-    """What that metric says."""
+    """The fields of the metric that is blamed."""
 
     @cached_property
     def called(self) -> list[CallChange]:
-        """The suspect's calls of the kind that is blamed, those of which there are more."""
+        """The suspect's calls of the blamed kind that are made more often."""
         more = [call for call in self.suspect.calls if call.after > call.before]
         return [call for call in more if _kind_of_call(call.name) is self.calls]
 
@@ -155,7 +155,7 @@ class Case:
 
     @cached_property
     def main(self) -> CauseKind:
-        """The reason that most of its change has: of nanoseconds, or of operators."""
+        """The reason for most of the suspect's change: of nanoseconds, or of operators."""
         parts = dict.fromkeys(_OF_MAIN, 0.0)
         for change in self.suspect.changes:
             if change.kind is not ChangeKind.SAME or not self.frame.timed:
@@ -177,7 +177,7 @@ class Case:
         return kind
 
     def reason(self, launch: AlignedLaunch) -> CauseKind:
-        """Why there is another number of launches of this kernel."""
+        """The reason for another number of launches of this kernel."""
         if launch.family == COPY and "memset" not in launch.name.lower():
             return CauseKind.TRANSFER
         copying = launch.family == LAYOUT or launch.counts["layout_copies"]
@@ -185,7 +185,7 @@ class Case:
 
     @cached_property
     def modules(self) -> set[str]:
-        """The modules in which it changed; "" is outside of all, which lines do not name."""
+        """The modules of the suspect's changes; "" is outside of all, which lines do not name."""
         changed = (one for one in self.suspect.changes if one.kind is not ChangeKind.SAME)
         return {*self.suspect.modules, *(one.launch.module for one in changed)} or {""}
 
@@ -207,13 +207,13 @@ class Case:
 
     @cached_property
     def phase(self) -> str:
-        """BACKWARD where what costs more is of the backward pass alone."""
+        """BACKWARD if the additional cost is in the backward pass alone."""
         more = [one for one in self.suspect.changes if one.cost > 0]
         return BACKWARD if more and all(one.launch.backward for one in more) else ""
 
     @cached_property
     def repeat(self) -> Fields:
-        """What it calls more often, where that is most of what it does more."""
+        """The function called more often, if that is most of the suspect's additional work."""
         repeats = self.suspect.repeats
         more = math.fsum(one.cost for one in self.suspect.changes if one.cost > 0)
         most = max(repeats, key=lambda one: repeats[one], default=None)
@@ -224,7 +224,7 @@ class Case:
 
     @cached_property
     def types(self) -> Fields:
-        """Data type now and before, and the family of what has another one than before."""
+        """The data types now and before, and the family of the kernels whose type changed."""
         if not self.frame.timed:
             return self._retyped()
         now, then = _types(self.suspect.new), _types(self.suspect.gone)
@@ -244,7 +244,7 @@ class Case:
         )
 
     def _retyped(self) -> Fields:
-        """The same of operators: of the first whose result has another type, with casts to it."""
+        """The types of the first operator whose result has another type, and casts to that type."""
         changes = self.frame.changes
         casts = [
             one for one in changes if one.kind is ChangeKind.ADDED and one.launch.short == _CAST
@@ -268,7 +268,7 @@ class Case:
 
     @cached_property
     def times(self) -> int | None:
-        """How many times it does what it did once; None where it does something else."""
+        """The factor by which the suspect repeats its work; None if the work is different."""
         if not self.suspect.function or self.suspect.of(ChangeKind.REPLACED):
             return None
         # What is computed twice need not be differentiated twice.
@@ -283,7 +283,7 @@ class Case:
 
     @property
     def again(self) -> bool:
-        """Whether most of what it launches more is what its modules launch already."""
+        """Whether most of the added launches are launches that the modules already make."""
         added, replaced = self.suspect.added, self.suspect.of(ChangeKind.REPLACED)
         if not (self.frame.timed and self.suspect.function) or len(replaced) > len(added) / 10:
             return False
@@ -296,7 +296,7 @@ class Case:
 
     @cached_property
     def instead(self) -> Fields:
-        """The kernel that does most of what another one did, and that one.
+        """The kernel that does most of what another kernel did, and that other kernel.
 
         A line does it otherwise where all its kernels of a family are gone, and others have come.
         """
@@ -318,7 +318,7 @@ class Case:
 
 
 def _suspected(case: Case) -> Case | None:
-    """The same with a suspect; None where nothing stands out and the step is not slower."""
+    """The case with a suspect; None if nothing stands out and the step is not slower."""
     # Work that is gone is at no line of the step as it is now.
     regressed = [
         verdict
@@ -388,7 +388,7 @@ def _by_count(case: Case, count: Verdict, suspect: Candidate | None = None) -> C
 
 
 def _sends(case: Case) -> bool:
-    """Whether it waits because it sends something to the GPU out of pageable memory."""
+    """Whether the host waits because it sends data to the GPU out of pageable memory."""
     sent = [
         change
         for change in case.suspect.of(ChangeKind.ADDED, ChangeKind.REPLACED)
@@ -400,20 +400,20 @@ def _sends(case: Case) -> bool:
 
 
 def _reads(case: Case) -> bool:
-    """Whether it copies a number to the host, which waits for it."""
+    """Whether the suspect copies a number to the host, which waits for the copy."""
     name = case.copies[0].name if case.copies else ""
     number = bool(name) and 0 < fmean(copy.duration for copy in case.copies) <= _SCALAR
     return number and "DtoH" in name and "Pinned" not in name
 
 
 def _only_copies(candidate: Candidate) -> bool:
-    """Whether copies are all that it launches more, and nothing is launched otherwise."""
+    """Whether all additional launches are copies, and no launch is replaced."""
     copies = bool(candidate.added) and all(one.family == COPY for one in candidate.added)
     return copies and not candidate.of(ChangeKind.REPLACED)
 
 
 def _waited_for(candidate: Candidate) -> bool:
-    """Whether the GPU waits for the host there, and not for launches."""
+    """Whether the GPU waits for the host at the candidate, and not for launches."""
     return candidate.idle > candidate.change and not candidate.bound
 
 
@@ -448,7 +448,7 @@ def _cause(case: Case, kind: CauseKind, fields: Fields) -> Cause:
 
 
 def _of_calls(case: Case) -> Fields:
-    """The call of which there are most more; of those for memory one that gives it back."""
+    """The call that increased most; for memory, a call that gives memory back."""
     calls = case.called
     most = max(calls, key=lambda call: (bool(FREES.search(call.name)), call.after - call.before))
     modules = tuple(dict.fromkeys(module for call in calls for module in call.modules))
@@ -469,7 +469,7 @@ def _of_copies(case: Case) -> Fields:
 
 
 def _bytes(case: Case, name: str) -> float | None:
-    """How many more bytes are copied this way, where a verdict says so.
+    """The number of additional bytes copied this way, if a verdict tells.
 
     It says so of the step: where others copy this way as well, each one's share is not known.
     """
@@ -489,7 +489,7 @@ def _bytes(case: Case, name: str) -> float | None:
 
 
 def _of_layout(case: Case) -> Fields:
-    """The kernel that brings most into another memory format."""
+    """The kernel that converts most to another memory format."""
     what = _largest(
         (change.launch.short, change.cost)
         for change in case.suspect.changes
@@ -501,7 +501,7 @@ def _of_layout(case: Case) -> Fields:
 
 
 def _of_algorithms(case: Case) -> Fields:
-    """The kernel that costs most more than the one in whose place it is."""
+    """The kernel whose cost exceeds most that of the kernel it replaces."""
     now, then = _largest(
         ((change.launch.name, change.former.name), change.cost)
         for change in case.suspect.of(ChangeKind.REPLACED)
@@ -512,7 +512,7 @@ def _of_algorithms(case: Case) -> Fields:
 
 
 def _of_added(case: Case) -> Fields:
-    """The short names of what is new, those that take most first; of operators what computes."""
+    """The short names of the new kernels, the longest first; of operators, those that compute."""
     totals = _sums((launch.short, launch.cost) for launch in case.suspect.added)
     sizes = {launch.short: [-(x or 0.0) for x in launch.size] for launch in case.suspect.added}
     names = sorted(totals, key=lambda name: (sizes[name], -totals[name], name))
@@ -521,13 +521,13 @@ def _of_added(case: Case) -> Fields:
 
 
 def _of_repeat(case: Case) -> Fields:
-    """What it calls more often, and how many launches more that is."""
+    """The function called more often, and the number of additional launches from that."""
     removed = len(case.suspect.of(ChangeKind.REMOVED))
     return {**_of_added(case), **case.repeat, "before": removed, "after": len(case.suspect.added)}
 
 
 def _of_count(case: Case) -> Fields:
-    """What the line counts more of, with what it calls where that is its doing."""
+    """The count that grew at the line, with the repeated function if that is the reason."""
     where, called = (case.suspect.line, case.suspect.function), case.suspect.called
     its = [
         one
@@ -545,7 +545,7 @@ def _of_count(case: Case) -> Fields:
 
 
 def _larger(change: LaunchChange) -> bool:
-    """Whether it is the same operator, with more to do."""
+    """Whether the launch is the same operator, with more to do."""
     if not change.former or change.launch.backward:
         return False
     sizes = zip(change.launch.size, change.former.size, strict=True)
@@ -553,7 +553,7 @@ def _larger(change: LaunchChange) -> bool:
 
 
 def _of_slower(case: Case) -> Fields:
-    """The kernel that takes most longer."""
+    """The kernel whose time grew most."""
     changes = (*case.suspect.same, *case.suspect.of(ChangeKind.REPLACED))
     longer = [(change.launch.short, change.cost) for change in changes]
     return {"what": _largest(longer) if longer else ""}
@@ -567,7 +567,7 @@ _OF_MAIN: dict[CauseKind, Callable[[Case], Fields]] = {
     CauseKind.COUNT: _of_count,
     CauseKind.SLOWER: _of_slower,
 }
-"""What is said of the reason that most of a change has; of several with as much the first."""
+"""The fields by the reason for most of a change; if several reasons tie, the first."""
 _RULES: tuple[tuple[Callable[[Case], object], CauseKind | None, Callable[[Case], Fields]], ...] = (
     # Calls of the host, and counts.
     (_sends, CauseKind.TRANSFER, _of_copies),
@@ -592,7 +592,7 @@ _RULES: tuple[tuple[Callable[[Case], object], CauseKind | None, Callable[[Case],
     (lambda c: c.main is CauseKind.LAUNCHES and c.again, CauseKind.REPEATED, _of_added),
     (lambda _: True, None, lambda c: _OF_MAIN[c.main](c)),
 )
-"""When a cause is of which kind, and its fields: the first that applies. None is the kind that is
+"""The kind and fields of a cause, by the first condition that applies. None is the kind that is
 blamed already: that of the calls, of the metric, or of most of the change."""
 
 
@@ -605,7 +605,7 @@ def _types(launches: Iterable[AlignedLaunch]) -> dict[str, list[tuple[str, float
 
 
 def _computes(launch: AlignedLaunch) -> bool:
-    """Not a mere copy; of operators, which have no time, what has floating-point operations."""
+    """Whether a launch is no mere copy; for operators, whether it has floating-point operations."""
     return launch.family not in (LAYOUT, COPY) and bool(launch.duration or launch.counts["flops"])
 
 
@@ -620,7 +620,7 @@ def _sums(weighted: Iterable[tuple[_N, float]]) -> dict[_N, float]:
 
 
 def _largest(weighted: Iterable[tuple[_N, float]]) -> _N:
-    """The name with most weight in all."""
+    """The name with the largest sum of weights."""
     totals = _sums(weighted)
     return max(totals, key=lambda name: (totals[name], name))
 
@@ -634,7 +634,7 @@ def _kind_of_call(name: str) -> CauseKind:
 
 
 def _more_of(kind: CauseKind | None, candidate: Candidate) -> int:
-    """How many more calls of this kind there are; those that are fewer make up for none."""
+    """The number of additional calls of this kind; calls that became fewer count as zero."""
     more = (
         call.after - call.before for call in candidate.calls if _kind_of_call(call.name) is kind
     )

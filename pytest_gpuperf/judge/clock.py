@@ -17,13 +17,13 @@ from pytest_gpuperf.model.measurement import RANK_COUNT, Measurement
 
 CLOCK = "sm_clock_mhz"
 CLOCK_NOISE = 0.005
-"""How far the clock moves by itself, as a logarithm: two thirds of a step of 15 MHz, in which H100s
+"""The noise of the clock by itself, as a logarithm: two thirds of a step of 15 MHz, in which H100s
 go from 1975 to 2070 MHz, and as fast do kernels that do not wait for memory
 (tests/data/h100-clocks)."""
 KERNEL_TIME = "kernel_time"
 """The metric that is the time of kernels, and of nothing else."""
 ELASTICITY, ELASTICITY_ERROR = -0.5, 0.35
-"""What is supposed of a step before its baseline says it, as a normal distribution: its kernels
+"""The prior of a step's elasticity, before its baseline tells, as a normal distribution: kernels
 take as much longer as the clock is slower (-1), or as long at any clock (0), which is the memory's.
 On H100s ConvNeXt's steps had -0.3 to -1, and Med-DDPM's, under whose load the clock is another than
 under the canary, 0 to -0.2."""
@@ -31,11 +31,11 @@ MOST_UNKNOWN, MOST_WITHOUT = 0.2, 0.3
 """The largest standard error of an elasticity that counts as learnt, and the largest that it may
 have without any one of the processes that it is learnt of: one alone teaches nothing."""
 BEYOND = 0.008
-"""How far outside of the clocks that it is learnt at it still holds, as a logarithm: one step of an
-H100's. Further off nobody has seen what the clock does, and a slope that is a little wrong makes
+"""The distance from the learnt clocks to which an elasticity holds, as a log: one step of an
+H100's. Further off the clock's effect is unknown, and a slope that is a little wrong makes
 much of it."""
 NOTEWORTHY = 0.001
-"""An adjustment that is said, where it is larger."""
+"""The size above which an adjustment is mentioned."""
 
 
 @dataclass(frozen=True)
@@ -43,11 +43,11 @@ class Elasticity:
     """The share by which kernels take longer for each share by which the clock is faster."""
 
     mean: float
-    """-1 to 0."""
+    """The mean of the elasticity, -1 to 0."""
     error: float
     """Its standard error; of one that is not learnt, without the process that says most of it."""
     is_learnt: bool
-    """Whether processes say so; else it is hardly more than what is supposed of any step."""
+    """Whether processes show the elasticity; else it is hardly more than assumed of any step."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class AtOneClock:
     baseline: Rounds
     elasticity: Elasticity
     error: float
-    """Of the baseline's centre, as a logarithm: what is not known of the elasticity, times how far
+    """The error of the baseline's centre, as a logarithm: the elasticity's error times how far
     the clocks are apart."""
     clock_mhz: float
     before_mhz: float
@@ -66,12 +66,12 @@ class AtOneClock:
 
     @property
     def is_noteworthy(self) -> bool:
-        """Whether it changes what is compared by so much that it has to be said."""
+        """Whether the adjustment is large enough that it has to be mentioned."""
         change = self.elasticity.mean * math.log(self.clock_mhz / self.before_mhz)
         return abs(change) > NOTEWORTHY or not self.elasticity.is_learnt
 
     def __str__(self) -> str:
-        """As in "at 1980 MHz, where the baseline's clock was 1995: by its own processes ..."."""
+        """The adjustment as text: "at 1980 MHz, where the baseline's clock was 1995", and why."""
         now, before = f"{self.clock_mhz:.0f}", f"{self.before_mhz:.0f}"
         longer = f"{-self.elasticity.mean:.2f} % longer for 1 % less of it"
         says = f"by its own processes kernels take {longer}"
@@ -97,9 +97,9 @@ class Clocks:
         known: CanarySeries,
         places: Sequence[ProcessPlace],
     ) -> Clocks | None:
-        """As one canary read them all; None where one was not read, or by another canary.
+        """The clocks that a single canary read; None if a clock is missing or of another canary.
 
-        `known` is what it read beside the baseline's processes, and `places` are theirs.
+        `known` has the readings beside the baseline's processes, and `places` their places.
         """
         now, code = clocks_of(measurements)
         before = []
@@ -113,7 +113,7 @@ class Clocks:
 
     @property
     def own(self) -> Sequence[float]:
-        """The baseline's on the same GPUs; on all others where it has none there."""
+        """The clocks of the baseline on the same GPUs; on all others if it has no process there."""
         places = zip(self.before, self.places, strict=True)
         return [clock for clock, place in places if place.gpu in self.here] or self.before
 
@@ -170,9 +170,9 @@ def elasticity_of(
     allocations: Sequence[tuple[str, str]],
     noise: float,
 ) -> Elasticity | None:
-    """By how much times of kernels follow the clock; both sides as logarithms.
+    """The dependence of kernel times on the clock; both sides as logarithms.
 
-    Of processes of the same code, each on a GPU and a day. With sums of squares around the mean of
+    For processes of one code, each on a GPU and a day: with sums of squares around the mean of
     each GPU, s^2 = (Syy - Sxy^2 / Sxx) / (n - GPUs - 1), at least `noise`^2: the mean of Sxy / Sxx
     and ELASTICITY, weighted by Sxx / s^2 and 1 / ELASTICITY_ERROR^2, between -1 and 0. Where a GPU
     has several processes of a day, the means are those of its days: what else differs from day to
@@ -206,7 +206,7 @@ def elasticity_of(
 
 
 def _centred(processes: Sequence[tuple[float, float, object]]) -> list[tuple[float, float]]:
-    """Each process's clock and time, less the means of its group, the third."""
+    """The clock and time of each process, less the means of its group (the third value)."""
     pairs = []
     for group in dict.fromkeys(group for *_, group in processes):
         own = [(clock, time) for clock, time, other in processes if other == group]
@@ -218,8 +218,8 @@ def _centred(processes: Sequence[tuple[float, float, object]]) -> list[tuple[flo
 def clocks_of(measurements: Sequence[Measurement]) -> tuple[list[float], str]:
     """The logarithm of each process's clock, and the canary that read them all; empty if none did.
 
-    Of a process that measured twice it is the mean. Of a step over ranks nobody knows whose clock
-    and whose time it is.
+    A process that measured twice has the mean. In a step over ranks it is unknown which rank's
+    clock and time were read.
     """
     read: dict[str, list[float]] = {}
     codes = set()

@@ -19,16 +19,16 @@ from pytest_gpuperf.model.metric import Metric
 from pytest_gpuperf.model.result import Result, Verdict
 
 LEAST_FOR_INTERVAL = 3
-"""Processes of each side: of two that differ, nobody can say what is usual."""
+"""The least number of processes of each side: of two that differ, the usual one is unknown."""
 _SECONDS = "_s"
-"""The end of the settings that say what measuring cost: those never repeat."""
+"""The end of the settings that hold the cost of measuring: these values never repeat."""
 
 
 class DeviceRelation(str, Enum):
-    """What the two sides were measured on."""
+    """The relation of the devices that the two sides were measured on."""
 
     SAME = "same"
-    """The very same GPUs, or CPU."""
+    """The sides were measured on the very same GPUs, or CPU."""
     OTHER = "other"
     """Other ones of one name: cycles of one step differ by some per cent between such GPUs."""
     KINDS = "kinds"
@@ -41,23 +41,23 @@ Measurements = tuple[Measurement, ...]
 
 @dataclass(frozen=True)
 class Chosen:
-    """The measurements of one side, and what was asked for."""
+    """The measurements of one side, and the selection that was asked for."""
 
     run: Path
     created: str
     measurements: Measurements
     configuration: str | None = None
-    """None: all."""
+    """The configuration to compare; None: all configurations."""
 
 
 @dataclass(frozen=True)
 class Pair:
-    """One measurement of both sides."""
+    """A measurement of both sides."""
 
     before: Measurements
-    """Those of a."""
+    """The measurements of side a."""
     result: Result
-    """Those of b, compared with a's: verdicts on the whole step first, and kernels where both sides
+    """Side b compared with side a: verdicts on the whole step first, and kernels where both sides
     have tables and they were asked for."""
 
     @property
@@ -76,10 +76,10 @@ class Pair:
 
     @property
     def differing(self) -> Iterator[tuple[str, str, str | None, str | None]]:
-        """What differs beside the numbers, and may be why those do.
+        """The differences beside the numbers that may explain different numbers.
 
-        Workload, software or settings, the key, and the values of either side's processes, joined
-        by commas; None where there is none.
+        Each has workload, software or settings, the key, and the values of either side's processes,
+        joined by commas; None for a side without a value.
         """
         prints = [[m.fingerprint for m in side] for side in self.sides]
         for what, (one, other) in (
@@ -96,13 +96,13 @@ class Pair:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two runs, or two configurations."""
+    """A comparison of two runs, or of two configurations."""
 
     a: Chosen
     b: Chosen
     pairs: tuple[Pair, ...]
     only_a: tuple[Measurements, ...]
-    """What only one side has measured."""
+    """The measurements that only side a has."""
     only_b: tuple[Measurements, ...]
 
 
@@ -135,9 +135,9 @@ def _values(side: Sequence[Mapping[str, Scalar]], key: str) -> list[str]:
 
 
 def _verdicts(compared: Pair, metrics: Mapping[str, Metric]) -> Iterator[Verdict]:
-    """One on every metric that a side has, the step's first. Processes that lack it do not count.
+    """A verdict on every metric that a side has, the step's first, without processes that lack it.
 
-    With an interval where both sides have processes enough, on devices of one name.
+    An interval is given if both sides have enough processes, on devices of one name.
     """
     a, b = compared.sides
     old, new = samples_by_phase(a), samples_by_phase(b)
@@ -169,6 +169,6 @@ def _reference(a: Measurements, samples: Samples) -> Reference:
 def _judged(
     measurements: Measurements, reference: Reference, metrics: Mapping[str, Metric]
 ) -> dict[tuple[str, str], Verdict]:
-    """What the judge says of these, by phase and metric, where any change is tolerated."""
+    """The judge's verdicts by phase and metric, with any change tolerated."""
     verdicts = judge(measurements, reference, metrics, dict.fromkeys(metrics, ANY))
     return {(verdict.phase, verdict.metric): verdict for verdict in verdicts}

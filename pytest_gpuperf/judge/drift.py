@@ -26,25 +26,25 @@ class Recorded:
     """The processes of one accepted entry, over the whole step."""
 
     samples: Mapping[str, Rounds]
-    """Per metric; the processes of each in one order."""
+    """The rounds per metric; the processes of each metric are in the same order."""
     gpus: tuple[str, ...] = ()
-    """The GPU of each process, in that order; empty when it is not known of all of them."""
+    """The GPU of each process, in that order; empty if the GPU of any process is unknown."""
     days: tuple[str, ...] = ()
     """The day of each process, in that order; empty when not kept."""
 
 
 @dataclass(frozen=True)
 class Drift:
-    """How one gated metric stands against an earlier entry."""
+    """The change of one gated metric since an earlier entry."""
 
     metric: str
     change: float | None
-    """As people read it: 0.01 is 1 %, or 1 point of a percentage; None: from zero."""
+    """The change in readable form: 0.01 is 1 %, or 1 point of a percentage; None: from zero."""
     tolerance: float
     """In the units of `change`."""
     points: bool
     drifted: bool
-    """Worse than the tolerance, and further from zero than chance explains."""
+    """Whether the metric is worse than the tolerance, and by more than chance explains."""
 
 
 def drifts(
@@ -54,7 +54,7 @@ def drifts(
     tolerances: Mapping[str, str],
     calibration: Calibration | None = None,
 ) -> tuple[Drift, ...]:
-    """How each gated metric that both have stands against `origin`, in the order of `new`.
+    """The drift from `origin` of each gated metric that both have, in the order of `new`.
 
     With d = median(new) - mean(origin) in the bad direction: drifted when d > tolerance and
     d > t.isf(0.001 / number of metrics, df) se; d, se and df are those of `difference`. A median,
@@ -132,7 +132,7 @@ def _looks(
 
 
 def _together(looks: Sequence[Difference]) -> tuple[float, float]:
-    """The change and its standard error, GPUs weighted by w = 1 / se^2."""
+    """The change and its standard error, with GPUs weighted by w = 1 / se^2."""
     weights = [1 / look.error.square for look in looks]
     total = math.fsum(weights)
     changes = [look.change for look in looks]

@@ -31,20 +31,20 @@ from pytest_gpuperf.model.result import Expectation, Outcome
 
 @dataclass(frozen=True)
 class _Centre:
-    """The median over processes, and how sure it is."""
+    """The median over processes, and its standard error."""
 
     value: float
     """In the metric's unit."""
     error: float
-    """The standard error: a share of the value, or points of a percentage."""
+    """The standard error: a share of `size`, or points of a percentage."""
     size: float
-    """What a share is a share of, in the metric's unit; 1 for points."""
+    """The value that shares refer to, in the metric's unit; 1 for points."""
     degrees_of_freedom: float
     processes: int
     positive: bool
-    """All processes are above zero, so that there are logarithms."""
+    """Whether all processes are above zero, so that logarithms exist."""
     whole: bool
-    """A count that is the same in every process but for the code: a whole number in each."""
+    """Whether the metric is a count that only code changes: a whole number in each process."""
 
     @property
     def absolute_error(self) -> float:
@@ -58,7 +58,7 @@ def limits(
     metrics: Mapping[str, Metric],
     calibration: Calibration | None = None,
 ) -> tuple[Expectation, ...]:
-    """One expectation per limit, in the order in which they are written.
+    """The expectations of the limits, one per limit, in the order in which they are written.
 
     `measurements` are of the same test, one per process; `limits` is what somebody wrote, by
     metric. What is compared with the limit is the median m over the processes' medians, of the
@@ -89,7 +89,7 @@ def ratio(
     subject: str = "",
     calibration: Calibration | None = None,
 ) -> Expectation:
-    """What is expected of `metric`'s quotient of two measurements, each given once per process.
+    """The expectation about `metric`'s quotient of two measurements, given once per process.
 
     r is the quotient of the medians over the processes' medians. Where all are above zero and the
     metric is no percentage, on the log scale: d = log r, se^2 = the sum of both sides' s^2 c_k^2/k,
@@ -206,7 +206,7 @@ def _logarithmic(expectation: Expectation, over: _Centre, under: _Centre) -> Exp
 def _within(
     expectation: Expectation, low: float, high: float, above: float | None, below: float | None
 ) -> Expectation:
-    """What is decided by an interval and the bounds that there are, on one scale."""
+    """The outcome that an interval and the given bounds decide, on one scale."""
     least, most = -math.inf if above is None else above, math.inf if below is None else below
     return _decided(
         expectation, holds=least <= low and high <= most, broken=high < least or low > most
@@ -298,7 +298,7 @@ def _quantile(over: _Centre, under: _Centre) -> float:
 
 
 def _said(measurement: Measurement, metric: str) -> str:
-    """Why `metric` was not collected; "" when nobody had asked for it."""
+    """The reason why `metric` was not collected; "" if the metric was not asked for."""
     return next((entry.reason for entry in measurement.unsupported if entry.metric == metric), "")
 
 

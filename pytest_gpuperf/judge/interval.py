@@ -33,10 +33,10 @@ from pytest_gpuperf.judge.tolerance import Tolerance
 UNCHANGED_RATE = 0.0025
 """One-sided error of the interval that is printed, and that shows "unchanged"."""
 OWN_NOISE = 4
-"""Of what chance is allowed, a measurement's own processes have the fourth part: five of a baseline
+"""The divisor of the allowed chance for a measurement's own noise: five processes of a baseline
 know their noise only so well. An assumption."""
 HELD_RATE = 0.0005
-"""How often identical code may be beyond the tolerance by what no further process can mend."""
+"""The rate at which identical code may be beyond the tolerance, whatever processes follow."""
 
 _COSTS = {1: 1.0, 2: 1.0, 3: 1.16, 5: 1.20, 9: 1.22}
 """Standard error of a median of k over that of a mean of k, for normal noise."""
@@ -47,7 +47,7 @@ _LARGEST_LOGARITHM = 700.0
 
 @dataclass(frozen=True)
 class Difference:
-    """New against baseline, on the scale that the metric is judged on."""
+    """The difference between new processes and the baseline, on the metric's judged scale."""
 
     tolerance: Tolerance
     baseline: float
@@ -57,47 +57,47 @@ class Difference:
     """Per new process: log ratio of a relative metric; points of a percentage; a plain share where
     something is zero or negative."""
     spread: Variance
-    """s^2, between processes as the baseline has them."""
+    """The variance s^2 between processes, as the baseline has it."""
     reference: Variance
-    """Of the baseline's centre, by its processes."""
+    """The variance of the baseline's centre, by its processes."""
     shared: Variance
-    """Of what all tests of a night share: how far its day, its GPU and its clock are from those of
+    """The variance that a night's tests share: how far day, GPU and clock are from those of
     the baseline."""
     logarithmic: bool
-    """The change is the logarithm of a ratio: always, unless a zero or a negative value forbids."""
+    """Whether the change is the log of a ratio: always, unless a zero or negative value forbids."""
     tonight: Variance | None = None
-    """Between the new processes, where that is not the baseline's; None: of pairs."""
+    """The variance between the new processes, if it is not the baseline's; None: of pairs."""
     is_unseen: bool = False
-    """The baseline has no process on this GPU."""
+    """Whether the baseline has no process on this GPU."""
     of_one_day: bool = False
     """The baseline's processes on this GPU are of one day, and the new ones of another."""
 
     @property
     def processes(self) -> int:
-        """k: how many new processes there are."""
+        """The number of new processes, k."""
         return len(self.changes)
 
     @cached_property
     def change(self) -> float:
-        """d: the median of the processes' changes."""
+        """The median of the processes' changes, d."""
         return median(self.changes)
 
     @cached_property
     def error(self) -> Variance:
-        """se^2, of `change`."""
+        """The variance of `change`, se^2."""
         night = of_median(self.tonight or self.spread, self.processes)
         return total([self.shared, self.reference, night])
 
     def like_the_baselines(self, processes: int) -> Difference:
-        """The same with so many new processes, on a night as noisy as the baseline."""
+        """The same difference with so many new processes, on a night as noisy as the baseline."""
         usual = of_night(self.spread)
         night = replace(usual, degrees=usual.degrees + processes - 1) if self.tonight else None
         return replace(self, changes=(self.change,) * processes, tonight=night)
 
     def chance(self, rate: float, tests: int) -> float:
-        """How far chance takes it in this share of nights, any of so many tests.
+        """The change that chance exceeds in this share of nights, in any of so many tests.
 
-        What they share takes them all on the same nights.
+        The variance that the tests share acts on all of them on the same nights.
         """
         night = of_median(self.tonight or self.spread, self.processes)
         own = total([self.reference, night]).reach(rate / (OWN_NOISE * tests))
@@ -109,12 +109,12 @@ class Difference:
         return self.error.reach(UNCHANGED_RATE)
 
     def shown(self, change: float) -> float:
-        """A change on the judged scale as people read it: 0.01 is 1 % (or 1 point)."""
+        """The change on the judged scale in readable form: 0.01 is 1 % (or 1 point)."""
         return shown(change, self.logarithmic)
 
     @cached_property
     def lasting(self) -> Variance:
-        """What no further process mends of `error`."""
+        """The part of `error` that no further process reduces."""
         return total([self.reference, self.shared])
 
     @cached_property
@@ -145,17 +145,17 @@ class Difference:
         return self.shown(self.floor) / (100 if self.tolerance.points else 1) if is_wider else 0.0
 
     def _asked(self, limit: float) -> float:
-        """A limit as people write it, on the judged scale: the inverse of `shown`."""
+        """The limit on the judged scale, from its readable form: the inverse of `shown`."""
         return math.log1p(limit) if self.logarithmic else limit
 
     @property
     def from_zero(self) -> bool:
-        """The baseline is zero where relative changes are asked for: there is no ratio to give."""
+        """Whether the baseline is zero and changes are relative: there is no ratio to give."""
         return not self.tolerance.points and self.baseline == 0
 
 
 def shown(change: float, logarithmic: bool) -> float:
-    """A change on the judged scale as people read it, and never infinite."""
+    """The change on the judged scale in readable form, and never infinite."""
     return math.expm1(min(change, _LARGEST_LOGARITHM)) if logarithmic else change
 
 
@@ -175,7 +175,7 @@ def centre(rounds: Rounds) -> float:
 
 
 def medians(rounds: Rounds) -> list[float]:
-    """What counts of each process."""
+    """The value that counts of each process: the median over its rounds."""
     return [median(process) for process in rounds]
 
 
@@ -223,7 +223,7 @@ def difference(
 
 @dataclass(frozen=True)
 class _Expected:
-    """What the baseline's processes say that a new one has."""
+    """The expectation for a new process, by the baseline's processes."""
 
     value: float
     of_processes: Variance
@@ -234,7 +234,7 @@ class _Expected:
 def _expected(
     old: Sequence[float], tolerance: Tolerance, gpus: BaselineGpus | None, spread: Variance
 ) -> _Expected:
-    """The mean of the processes on the same GPUs, of all where GPUs make no difference.
+    """The mean of the processes on the same GPUs, or of all if GPUs make no difference.
 
     Or what the baseline's GPUs predict for one that it has no process of.
     """
@@ -266,7 +266,7 @@ def _expected(
 
 
 def pair_changes(measured: Rounds, baseline: Rounds, tolerance: Tolerance) -> tuple[float, ...]:
-    """By how much each of `measured`'s processes differs from its partner, on the judged scale.
+    """The change from each partner to its process in `measured`, on the judged scale.
 
     Both sides hold as many processes, each with at least one value; those of one place are partners
     and were measured one after the other.

@@ -27,40 +27,40 @@ others, whatever the first was. DRAM's is in nanoseconds, as it has a clock of i
 an SM it takes as many as that one's clock is fast, which on two H100s was 1975 to 2054 MHz in turn.
 """
 _MOST_WAITING = 0.99
-"""Of a step in which a kernel ran at all."""
+"""The largest share of waiting of a step in which a kernel ran at all."""
 REASON = "canary-moved"
-"""The reason code of what the machine explains."""
+"""The reason code of a verdict that the machine explains."""
 UNKNOWN_HOST = "unknown-host"
-"""The same where nobody knows how fast the host is that the GPU waits for."""
+"""The reason code of a verdict if the speed of the host that the GPU waits for is unknown."""
 KNOWN_HOSTS = 3
 """From so many GPUs on, the spread of the baseline's own processes says how far hosts differ."""
 
 
 @dataclass(frozen=True)
 class Trait:
-    """What a reading of the canary says of the machine."""
+    """The meaning of a canary's reading for the machine."""
 
     noise: float
-    """How far it moves by itself, as a logarithm: more than any of 220 readings beside 110
+    """The noise of the reading by itself, as a log: more than any of 220 readings beside 110
     measurements on two H200s of one host (tests/data/h200-canary) was from their median, of
     `time_share` than any of 30 alone (tests/data/h200-shared: 0.995 to 1.0003); of the
     host's readings, which were up to 0.56 apart there, twice the standard deviation."""
     says: str
     slower: int
-    """1 where more of it is slower, -1 where less is, 0 where another GPU may be either."""
+    """The sign: 1 if more of the reading is slower, -1 if less is, 0 if either may be."""
     host: bool = False
     clock: bool = False
     drift: float = 0.0
-    """How far it moves from before a measurement to after it, as that warms the GPU; 0 where no
+    """The reading's move from before a measurement to after, as work warms the GPU; 0 if no
     further than by itself."""
     of_clock: bool = False
-    """Whether it moves with the SM's clock, of whose cycles it is a number, or which it takes for
+    """Whether the reading moves with the SM's clock: it counts that clock's cycles, or takes it for
     as fast as a moment ago: H100s went down by 3.0 % while a step was measured, and reads of DRAM
     took 3.3 % fewer cycles in the same time (tests/data/h100-rank-sessions)."""
     alone: float | None = None
-    """What it is on a GPU that nobody else uses, whatever that GPU is: a baseline that has no such
+    """The reading on a GPU without other users, whatever that GPU is: a baseline that has no such
     reading was measured on one. Where it moves, it explains a change of any size: it says that
-    somebody was there, not how much of the step they took."""
+    other users were there, not how much of the step they took."""
 
 
 TRAITS: Mapping[str, Trait] = {
@@ -79,7 +79,7 @@ TRAITS: Mapping[str, Trait] = {
 
 @dataclass(frozen=True)
 class Moved:
-    """A reading that is not what it was."""
+    """A reading that has changed."""
 
     reading: str
     before: float
@@ -87,16 +87,16 @@ class Moved:
 
     @property
     def change(self) -> float:
-        """The logarithm of now over before."""
+        """The logarithm of the reading now over the reading before."""
         return math.log(self.now / self.before)
 
     @property
     def trait(self) -> Trait:
-        """What the reading says."""
+        """The meaning of the reading."""
         return TRAITS[self.reading]
 
     def __str__(self) -> str:
-        """As in "launch_us +48.2 % (3.31 -> 4.91): the host"."""
+        """The reading's change as text: "launch_us +48.2 % (3.31 -> 4.91): the host"."""
         change = f"{100 * math.expm1(self.change):+.3g} %"
         return f"{self.reading} {change} ({self.before:.6g} -> {self.now:.6g}): {self.trait.says}"
 
@@ -119,16 +119,16 @@ def kinds(
 
 
 def kind_of(*conditions: Conditions | None) -> Kind | None:
-    """The kind of the GPU that was in these conditions, where its canary was read.
+    """The kind of the GPU in these conditions; None if its canary was not read.
 
-    As the mean of the logarithms before and after.
+    Each reading is the mean of the logarithms before and after.
     """
     canaries = [canary for one in conditions if one for canary in one.canaries or ()]
     return _kind([[canary.readings.get(name) for canary in canaries] for name in KIND_READINGS])
 
 
 def _kind(values: Sequence[Sequence[float | None]]) -> Kind | None:
-    """The mean logarithm of each reading; None where one was not read."""
+    """The mean logarithm of each reading; None if a reading is missing."""
     logarithms = [[math.log(one) for one in series if one and one > 0] for series in values]
     return tuple(map(fmean, logarithms)) if all(logarithms) else None
 
@@ -140,14 +140,14 @@ def _read(measurements: Sequence[Measurement]) -> list[Conditions]:
 
 
 def _codes(conditions: Sequence[Conditions]) -> set[str]:
-    """The canaries that read them."""
+    """The codes of the canaries that were read in these conditions."""
     return {canary.code for one in conditions for canary in one.canaries or ()}
 
 
 def moved(
     measurements: Sequence[Measurement], known: CanarySeries | None, gpus: Sequence[str] = ()
 ) -> tuple[Moved, ...]:
-    """Which readings moved since the baseline, or from before a measurement to after it.
+    """The readings that moved since the baseline, or from before a measurement to after it.
 
     `known` is what the baseline's processes read, and `gpus` the GPU of each: where there are any
     of this very GPU, it is they that count. Compared is with the nearest of them: a baseline of two
@@ -179,7 +179,7 @@ def moved(
 
 
 def between(conditions: Conditions) -> tuple[Moved, ...]:
-    """Which readings of the GPU moved from before a measurement to after it.
+    """The readings of the GPU that moved from before a measurement to after it.
 
     What follows the clock may move as far as that did, and by its noise: as it is read, and as it
     was a moment later, while DRAM was read, in cycles and ns.
@@ -203,19 +203,19 @@ def between(conditions: Conditions) -> tuple[Moved, ...]:
 
 @dataclass(frozen=True)
 class MachineState:
-    """What the reference workload says of the machine that a step was measured on."""
+    """The state of the machine that a step was measured on, by the reference workload."""
 
     moved: Sequence[Moved]
     waiting: float
     """The share of the step in which no kernel ran."""
     is_unseen: bool
-    """The baseline has no process on this GPU."""
+    """Whether the baseline has no process on this GPU."""
     known_gpus: int
-    """How many GPUs the baseline has processes of."""
+    """The number of GPUs that the baseline has processes of."""
 
     @property
     def clock(self) -> float:
-        """How far the clock of the SM moved, as a logarithm."""
+        """The change of the SM's clock, as a logarithm."""
         return next((one.change for one in self.moved if one.reading == CLOCK), 0.0)
 
 
@@ -228,7 +228,7 @@ def machine_state(
 ) -> MachineState | None:
     """The machine of these measurements, beside the `gpus` and canaries `known` of a baseline.
 
-    None where nothing is known of it, as of a CPU.
+    None if the machine's state is unknown, as of a CPU.
     """
     if not is_unseen and not _read(measurements):
         return None
@@ -239,11 +239,11 @@ def machine_state(
 def confounded(
     verdict: Verdict, metric: Metric, machine: MachineState, *, clock_is_known: bool
 ) -> Verdict:
-    """The same verdict, unless the machine explains it: then it is not said of the code.
+    """The verdict, or a verdict of MACHINE if the machine explains the change.
 
-    Of cycles and times, but where the baseline has none of them, which is no matter of size: what
-    is not gated, and a phase, has no verdict but `reported`. A metric that was compared at one
-    clock has no more of it to be explained.
+    Only cycles and times with a baseline value can be explained. Metrics that are not gated, and
+    phases, have no verdict but `reported`. For a metric that was compared at one clock, the clock
+    explains nothing more.
     """
     if metric.metric_class is not MetricClass.CYCLE or verdict.change is None:
         return verdict
@@ -282,7 +282,7 @@ def _causes(
 
 
 def _is_doubtful(verdict: Verdict) -> bool:
-    """Whether it changed, or is undecided after as many processes as there will be."""
+    """Whether the metric changed, or is undecided after as many processes as there will be."""
     if verdict.outcome is Outcome.INCONCLUSIVE:
         return verdict.processes >= LEAST_TO_ALARM
     return verdict.outcome in (Outcome.REGRESSED, Outcome.IMPROVED)
@@ -311,12 +311,12 @@ def _explains(cause: Moved, verdict: Verdict, metric: Metric, machine: MachineSt
 
 
 def _within_waiting(verdict: Verdict, metric: Metric, machine: MachineState) -> bool:
-    """Whether what the GPU waits for its host is enough for the change; kernels do not wait."""
+    """Whether the GPU's waiting for its host is enough for the change; kernels do not wait."""
     return metric.name != KERNEL_TIME and _within(verdict, -math.log1p(-machine.waiting))
 
 
 def _slower(verdict: Verdict) -> bool:
-    """Whether it took more, of cycles or of time."""
+    """Whether the metric took more, of cycles or of time."""
     return (verdict.change or 0.0) > 0
 
 
@@ -334,9 +334,9 @@ def _within(verdict: Verdict, share: float) -> bool:
 
 
 def _waiting(measurements: Sequence[Measurement]) -> float:
-    """The share of the step's time in which no kernel ran; 0 where nobody measured that.
+    """The share of the step's time in which no kernel ran; 0 if it was not measured.
 
-    Nor of a step over ranks, which wait for each other in collectives: no kernel_time has those.
+    Also 0 for a step over ranks, whose collectives wait for each other: kernel_time lacks them.
     """
     shares = []
     for measurement in measurements:

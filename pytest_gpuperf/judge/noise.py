@@ -26,24 +26,24 @@ from pytest_gpuperf.judge.tolerance import Tolerance
 _T = TypeVar("_T")
 
 Rounds = Sequence[Sequence[float]]
-"""Per process, the values of its rounds."""
+"""The values of the rounds, per process."""
 
 PRIOR_WEIGHT = 20
 """Degrees of freedom that the class's scale counts for, beside those that were seen."""
 GPUS_PRIOR_WEIGHT = 20
-"""The same for the class's scale between GPUs, beside the U - 1 that were seen."""
+"""Degrees of freedom of the class's scale between GPUs, beside the U - 1 that were seen."""
 ALIKE_WEIGHT = 10
-"""The same for ALIKE. Steps differ in it: left out in turn, 19 H200s are 0.11 to 0.18 % from what
-the others say, by configuration."""
+"""Degrees of freedom of ALIKE. Steps differ: left out in turn, 19 H200s are 0.11 to 0.18 % off
+the prediction by the others, by configuration."""
 ALIKE = 0.12
-"""How much of the class's scale is left between GPUs on which the canary reads the same."""
+"""The share of the class's scale that is left between GPUs with equal canary readings."""
 SLOPES = (70.0, 5.0)
 """Standard deviations of how much a metric moves with each reading of a `Kind`, in class scales per
 logarithm: where the scale is 1 %, as of cycles, by 0.7 % and 0.05 % of itself for 1 % of a reading.
 These and ALIKE are the likeliest for cycles and times of 5 configurations on 17 H200s
 (tests/data/h200-kinds; revision 16aa1d4, benchmarks.unmet)."""
 FITTED_ON = "nvidia-h200"
-"""The GPUs of which it is known that what the canary reads tells them apart."""
+"""The GPUs that are known to differ as the canary's readings do."""
 ALIKE_ELSEWHERE = 0.7
 """In place of ALIKE on all others. Kernels of the same steps take up to 2.6 % longer on one of four
 H100s than on another whose DRAM reads the same to 0.1 %: a standard deviation between GPUs of 1.0 %
@@ -52,27 +52,27 @@ NIGHT_WEIGHT = 8
 """Degrees of freedom that the baseline's spread counts for tonight, beside what is seen tonight:
 nights are not alike. An assumption: no campaign has measured how far nights differ in noise."""
 DAYS_WEIGHT = 20
-"""The same for the spread that is assumed between days. An assumption, as that spread is."""
+"""Degrees of freedom of the spread assumed between days. An assumption, as that spread is."""
 CLEARLY = 2
-"""A spread so many times what was assumed is another one."""
+"""The multiple of the assumed spread from which a spread stands by itself."""
 LEAST_WEIGHT = 2
-"""Degrees of freedom that what is assumed counts for at least, however noisy it is."""
+"""The least degrees of freedom of an assumed value, however noisy the values are."""
 WILD_SPREADS = 4
-"""A metric so many times noisier than its class's median is not of its class's kind."""
+"""The multiple of its class's median spread from which a metric is not typical of the class."""
 OUTLIER_RATE = 1e-4
-"""A process is set aside that is further from the others than chance takes it this often."""
+"""The rate at which chance takes a process so far from others that the process is set aside."""
 MOST_OUTLIERS = 2
 """No more processes than this are set aside, and never two that agree: counts of identical code can
 have two modes, and then the second one is no outlier but the metric's nature."""
 _LARGEST = 1e100
-"""A change whose square is a number, as of what was next to zero."""
+"""The largest change: a larger square, as of a change from next to zero, is not finite."""
 LEAST_GROUP = 4
-"""So many have to remain: of five noisy ones three agree by chance too often."""
+"""The least number of processes that remain: of five noisy ones three agree by chance often."""
 
 
 @dataclass(frozen=True)
 class Variance:
-    """The square of a standard deviation, and by how many degrees of freedom it is known."""
+    """The square of a standard deviation, and the degrees of freedom with which it is known."""
 
     square: float
     degrees: float
@@ -83,11 +83,11 @@ class Variance:
         return math.sqrt(self.square)
 
     def times(self, factor: float) -> Variance:
-        """Of a value that is so many times as uncertain, squared: 1 / n for a mean of n."""
+        """The variance times `factor`: 1 / n for a mean of n values."""
         return replace(self, square=self.square * factor)
 
     def seen(self, squares: float, degrees: int) -> Variance:
-        """What is assumed, pooled with a sum of squares that was seen: (w S^2 + SS) / (w + n).
+        """The assumed variance, pooled with a seen sum of squares: (w S^2 + SS) / (w + n).
 
         No less than was seen, SS / n. Where that is more than twice the spread that was assumed, it
         stands by itself, with n + 1 degrees of freedom.
@@ -99,12 +99,12 @@ class Variance:
         return Variance(max((self.degrees * self.square + squares) / together, own), together)
 
     def reach(self, rate: float) -> float:
-        """How far chance takes a value from zero, in one direction, in this share of cases."""
+        """The distance from zero that chance exceeds, in one direction, in this share of cases."""
         return quantile(rate, self.degrees) * self.root
 
 
 NOTHING = Variance(0.0, 1)
-"""Of what is not in doubt."""
+"""The variance of a value that is not in doubt."""
 
 
 def total(terms: Iterable[Variance]) -> Variance:
@@ -125,20 +125,20 @@ def quantile(rate: float, degrees_of_freedom: float) -> float:
 
 
 Kind = tuple[float, ...]
-"""What tells GPUs of one name apart: the logarithms of those readings of the canary that
+"""The kind of a GPU among those of one name: the logarithms of the readings of the canary that
 `machine.KIND_READINGS` names, one for each of SLOPES."""
 
 
 @dataclass(frozen=True)
 class ProcessPlace:
-    """Where a process of the baseline ran."""
+    """The place where a process of the baseline ran."""
 
     gpu: str
     """A digest of the GPU's UUID."""
     day: str = ""
-    """"" where that was not kept."""
+    """The day of the process; "" if the day was not kept."""
     kind: Kind | None = None
-    """The kind of its GPU, where that is known."""
+    """The kind of the GPU, if known."""
 
 
 def places_of(gpus: Sequence[str], days: Sequence[str]) -> tuple[ProcessPlace, ...]:
@@ -148,18 +148,18 @@ def places_of(gpus: Sequence[str], days: Sequence[str]) -> tuple[ProcessPlace, .
 
 @dataclass(frozen=True)
 class BaselineGpus:
-    """Where the baseline's processes ran, in order, and the GPUs of the new ones."""
+    """The places of the baseline's processes, in order, and the GPUs of the new processes."""
 
     places: tuple[ProcessPlace, ...]
     measured: frozenset[str]
     kind: Kind | None = None
-    """Of the GPU that the new ones ran on."""
+    """The kind of the GPU that the new processes ran on."""
     alike: float = ALIKE
-    """How much of the class's scale is left between GPUs of one kind."""
+    """The share of the class's scale that is left between GPUs of one kind."""
     day: str = ""
-    """Of the new ones, where they are of one; "" where that is not known."""
+    """The day of the new processes, if they share one; "" if the day is not known."""
     new: tuple[str, ...] = ()
-    """The GPU of each new process; empty where all are of one."""
+    """The GPU of each new process; empty if all ran on the same GPU."""
 
     @property
     def known(self) -> bool:
@@ -167,18 +167,18 @@ class BaselineGpus:
         return self.measured <= {place.gpu for place in self.places}
 
     def groups(self, values: Sequence[_T]) -> list[list[_T]]:
-        """What there is one of for each of the baseline's processes, by GPU."""
+        """The values, one for each of the baseline's processes, grouped by GPU."""
         return grouped([place.gpu for place in self.places], values)
 
     def without(self, positions: frozenset[int]) -> BaselineGpus:
-        """Without the baseline's processes at these positions."""
+        """The places without the baseline's processes at these positions."""
         kept = (place for n, place in enumerate(self.places) if n not in positions)
         return replace(self, places=tuple(kept))
 
     def predicted(self, values: Sequence[float], scale: float) -> Prediction:
-        """What these values of the baseline's processes say of the GPU that the new ones ran on.
+        """The prediction, from the baseline's values, for the GPU that the new processes ran on.
 
-        Of what their mean over GPUs says and what the kinds of these say, the surer.
+        The surer of two: by the values' mean over GPUs, and by the kinds of these GPUs.
         """
         means = [fmean(group) for group in self.groups(values)]
         of_all = _mean_of_all(means, scale)
@@ -194,7 +194,7 @@ class BaselineGpus:
 
 
 def grouped(gpus: Sequence[str], values: Sequence[_T]) -> list[list[_T]]:
-    """Values by the GPU that each is of."""
+    """The values, grouped by GPU."""
     by_gpu: dict[str, list[_T]] = {}
     for gpu, value in zip(gpus, values, strict=True):
         by_gpu.setdefault(gpu, []).append(value)
@@ -202,20 +202,20 @@ def grouped(gpus: Sequence[str], values: Sequence[_T]) -> list[list[_T]]:
 
 
 def _mean_kind(kinds: Sequence[Kind | None]) -> Kind | None:
-    """The mean over processes on one GPU."""
+    """The mean kind over processes on one GPU."""
     known = [kind for kind in kinds if kind]
     return tuple(map(fmean, zip(*known, strict=True))) if known else None
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a metric is expected to be on a GPU that the baseline has no process of."""
+    """The value expected of a metric on a GPU that the baseline has no process of."""
 
     value: float
     error: float
-    """The standard error of one GPU's difference from it."""
+    """The standard error of one GPU's difference from `value`."""
     shares: tuple[float, ...]
-    """How much of `value` is of each of the baseline's GPUs; they add up to 1."""
+    """The share of each of the baseline's GPUs in `value`; the shares add up to 1."""
     degrees_of_freedom: int
 
 
@@ -226,7 +226,7 @@ class Scale:
     variance: Variance
     """s^2: of a share of the value, or of points of a percentage."""
     set_aside: frozenset[int] = frozenset()
-    """Positions of processes that are outliers: kept on file, left out of the comparison."""
+    """The variance s^2: of a share of the value, or of points of a percentage."""
 
 
 def on_judged_scale(values: Sequence[float], unit: float | None) -> list[float]:
@@ -237,10 +237,10 @@ def on_judged_scale(values: Sequence[float], unit: float | None) -> list[float]:
 def judged_unit(
     values: Sequence[float], tolerance: Tolerance, beside: Sequence[float] = ()
 ) -> float | None:
-    """What a difference of 1 on the judged scale is in the values' own unit; None of logarithms.
+    """The size of a difference of 1 on the judged scale in the values' own unit; None: logarithms.
 
-    1 of points. One value that is zero or negative, also of those `beside`, forbids logarithms for
-    all: then it is the mean of the values, as shares of it differ like logarithms.
+    1 for points. A value that is zero or negative, also of those `beside`, forbids logarithms for
+    all: then the size is the mean of the values, as shares of it differ like logarithms.
     """
     if tolerance.points:
         return 1.0
@@ -294,7 +294,7 @@ def tonight(values: Sequence[float], spread: Variance, gpus: BaselineGpus | None
 
 
 def of_night(spread: Variance) -> Variance:
-    """What the baseline's spread says of a night of which nothing was seen yet."""
+    """The baseline's spread, as applied to a night of which nothing was seen yet."""
     return replace(spread, degrees=min(NIGHT_WEIGHT, spread.degrees))
 
 
@@ -326,7 +326,7 @@ def spreads(
 
 
 def _mean_of_all(means: Sequence[float], scale: float) -> Prediction:
-    """What GPUs of one name say of one more, where nothing is known of its kind.
+    """The prediction for one more GPU of the same name whose kind is not known.
 
     Its error is s_u sqrt(1 + 1/U), with s_u pooling the class's `scale` (weight 20) and the spread
     of the U `means`.
@@ -338,7 +338,7 @@ def _mean_of_all(means: Sequence[float], scale: float) -> Prediction:
 
 
 def alike_on(slug: str) -> float:
-    """How much of the class's scale is left between GPUs of this name whose canaries read alike."""
+    """The share of the class's scale left between GPUs of this name whose canaries read alike."""
     return ALIKE if slug == FITTED_ON else ALIKE_ELSEWHERE
 
 
@@ -349,7 +349,7 @@ def prediction(
     scale: float,
     alike: float,
 ) -> Prediction:
-    """What GPUs of these `kinds`, with these `means`, say of one of this `kind`.
+    """The prediction for a GPU of this `kind`, by GPUs of these `kinds` with these `means`.
 
     A Bayesian regression: mean = m + b (kind - centre) + e, with any m, b_j normal around 0 of
     standard deviation SLOPES[j] scale, and e of s = `alike` scale. With M the penalised least
@@ -389,9 +389,9 @@ def outliers(
     assumed: Variance,
     least: int = LEAST_GROUP,
 ) -> frozenset[int]:
-    """The processes that are further from the others of their group than chance takes them.
+    """The processes that are further from the others of their group than chance explains.
 
-    At `least` so many others remain in each.
+    At `least` so many other processes remain in each group.
     """
     outliers: list[int] = []
     for group in groups:

@@ -14,7 +14,7 @@ from pytest_gpuperf.model.metric import Metric
 from pytest_gpuperf.model.result import Expectation, Outcome, Verdict
 
 LOOKS = (1, 3, 5, 9)
-"""How many processes there are at each look."""
+"""The number of processes at each look."""
 LEAST_TO_ALARM = 3
 """A single process is never called a regression: one in fifty is slow as a whole."""
 ALARMING = sum(look >= LEAST_TO_ALARM for look in LOOKS)
@@ -25,7 +25,7 @@ COST_UNSURE = "cost-unsure"
 time."""
 
 LEAST_ROUNDS = 2
-"""One value cannot agree with another."""
+"""The least number of rounds: one value cannot agree with another."""
 AGREEMENT = 0.25
 """Rounds agree that are within this share of the tolerance from their median. Then the median moves
 by less than an eighth of the smallest slowdown that a test fails for, whatever rounds follow."""
@@ -36,10 +36,10 @@ def enough_rounds(
     metrics: Mapping[str, Metric],
     tolerances: Mapping[str, str],
 ) -> bool:
-    """Whether one process has counted enough of the whole step: by metric, a value per round.
+    """Whether one process has enough rounds of the whole step; `rounds` has a value per round.
 
     So it is when more than half of the rounds of each metric that is judged, and at least two,
-    agree with their median. `tolerances` are those that somebody wrote, by metric.
+    agree with their median. `tolerances` are as a test's author wrote them, by metric.
     """
     return all(
         _agree(values, tolerance_for(metrics[name], tolerances.get(name)))
@@ -56,7 +56,7 @@ def _agree(values: Sequence[float], tolerance: Tolerance) -> bool:
 
 
 def settled(judged: Iterable[Verdict | Expectation]) -> bool:
-    """Whether more processes would change nothing about the test.
+    """Whether more processes would change nothing about the test's result.
 
     It fails, or all is decided that they could decide.
     """
@@ -70,9 +70,9 @@ def settled(judged: Iterable[Verdict | Expectation]) -> bool:
 def next_look(
     judged: Sequence[Verdict | Expectation], processes: int, most: int = LOOKS[-1]
 ) -> int | None:
-    """How many processes to look at in all, after a look at `processes`; None: it is over.
+    """The number of processes of the next look, after a look at `processes`; None: no next look.
 
-    It is over when the test is settled, or after the last look that needs at most `most`.
+    There is none when the test is settled, or after the last look that needs at most `most`.
     """
     if settled(judged):
         return None

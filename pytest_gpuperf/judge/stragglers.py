@@ -49,17 +49,17 @@ NOISE = 0.001
 """The least noise of a rank's own time, relative: a process's mean on one GPU. The largest of five
 configurations on 17 H200s (tests/data/h200-kinds): TF32's, 0.0010."""
 BETWEEN_GPUS = 0.011
-"""The same between GPUs of which no canary tells the kind: the largest there, 0.0110."""
+"""The least noise between GPUs whose kind no canary tells: the largest there, 0.0110."""
 _ALIKE = 1.5
-"""Peers whose spread is up to so many times the least are compared with."""
+"""The multiple of the least spread up to which peers are compared with a rank."""
 _SCALE = 0.01
-"""The class's scale that SLOPES and ALIKE are multiples of, as of cycles."""
+"""The class's scale, as of cycles: SLOPES and ALIKE are multiples of this scale."""
 
 
 SHARED = 0.5
-"""A rank that grew by more than this part of what another grew changed like that one."""
+"""The part of another rank's growth above which a rank is taken to have changed alike."""
 SURE = 2.0
-"""A rank grew by so many times what its executions differ by, at least."""
+"""The least growth of a rank, as a multiple of the difference between its executions."""
 
 
 def changed_rank(
@@ -95,7 +95,7 @@ def changed_rank(
 def _grown(
     new: Sequence[KernelTable], old: Sequence[KernelTable], part: Callable[[KernelTable], Times]
 ) -> tuple[float, float]:
-    """By how many nanoseconds a rank grew, and by how many it has to have grown to be sure.
+    """The growth of a rank, and the growth needed to be sure, in nanoseconds.
 
     Of the shortest of each table's executions: what they share is none of chance's.
     """
@@ -115,7 +115,7 @@ def _idle(table: KernelTable) -> Times:
 
 
 def of_rank(table: KernelTable, rank: int) -> KernelTable:
-    """The table of a rank; rank 0's where there is none of that one."""
+    """The table of a rank; rank 0's table if the rank has none."""
     return table.peers[rank - 1] if 0 < rank <= len(table.peers) else replace(table, peers=())
 
 
@@ -125,11 +125,11 @@ class Straggler:
 
     rank: int
     slower: float
-    """How much longer it works than the median of those it is compared with, as a share."""
+    """The additional work time over the median of the compared peers, as a share."""
     own: float
-    """The geometric mean of its times in their unit, adjusted where that is what tells."""
+    """The geometric mean of the rank's times in their unit, adjusted if the adjusted times tell."""
     peers: float
-    """That median."""
+    """The median of the compared peers."""
 
 
 def stragglers(
@@ -142,7 +142,7 @@ def stragglers(
     `kinds` are those of the ranks' GPUs, where their canaries say them, and `collectives` how long
     collectives took in each of the same executions; without them no rank has waited. Of fewer than
     two ranks or two executions of one, with less than FREEDOM, or where a time is not above 0,
-    nobody can say.
+    no straggler can be told.
     """
     count = len(times)
     freedom = sum(map(len, times)) - count - 1
@@ -175,16 +175,16 @@ def stragglers(
 
 @dataclass(frozen=True)
 class _RankSeries:
-    """The ranks' own times as logarithms, and what varies in them."""
+    """The ranks' own times as logarithms, and the variation in them."""
 
     measured: list[float]
-    """The mean of each rank."""
+    """The mean of each rank's times."""
     adjusted: list[float]
-    """The same, had all waited as long as in the execution that waited least."""
+    """The mean of each rank, had all waited as long as in the execution that waited least."""
     left: list[float]
     """The sum of squares of each rank that waiting does not explain."""
     freedom: int
-    """The degrees of freedom of them all."""
+    """The degrees of freedom of all ranks together."""
     executions: list[int]
     waited: list[float]
     """The mean time of each rank's collectives."""
@@ -193,11 +193,11 @@ class _RankSeries:
 
     @property
     def deviation(self) -> Variance:
-        """Of one execution, by what is left of all ranks."""
+        """The variance of one execution, by the unexplained squares of all ranks."""
         return Variance(math.fsum(self.left) / self.freedom, self.freedom)
 
     def noise(self, one: int, other: int) -> Variance:
-        """Of the difference of two ranks' means, as of GPUs that are alike and waited as long."""
+        """The variance of the difference of two ranks' means, if GPUs and waiting are alike."""
         pair = [(self.left[rank], self.executions[rank]) for rank in (one, other)]
         own = total(Variance(left / (n - 1) / n, n - 1) for left, n in pair)
         pooled = self.deviation.times(sum(1 / n for _, n in pair))
@@ -205,7 +205,7 @@ class _RankSeries:
         return Variance(square, min(pooled.degrees, own.degrees) if own.square else pooled.degrees)
 
     def allowed(self, rank: int, peer: int, between: float, measured: bool) -> float:
-        """How much slower than `peer` chance makes `rank`, as a logarithm.
+        """The logarithm by which chance alone makes `rank` slower than `peer`.
 
         `between` is the standard deviation of the difference of their GPUs. Infinite where the
         times as `measured` say nothing: of a peer that waited less.

@@ -29,13 +29,13 @@ class Tolerance:
     points: bool
     """Changes are absolute percentage points, not relative."""
     between_gpus: float = 0.0
-    """The spread between GPUs of one name that is assumed; 0: the metric does not depend on it."""
+    """The assumed spread between GPUs of one name; 0: the metric does not depend on the GPU."""
     between_days: float = 0.0
     """The spread between days on one GPU: as a calibration found it, else as it is assumed."""
     written: bool = False
-    """A test's author wrote it: there the metric is of another kind than elsewhere in its class."""
+    """Whether a test's author wrote the tolerance: then the metric is unlike its class."""
     counted: bool = False
-    """A deterministic count."""
+    """Whether the metric is a deterministic count."""
     two_sided: bool = False
     """Whether a gain is to be told from no change as surely as a loss is. A build asks only for
     losses; who compares two revisions asks for both."""
@@ -83,9 +83,9 @@ _LIMITS: Mapping[str, tuple[Mapping[str, float], str]] = {
 def tolerance_for(
     metric: Metric, written: str | None = None, calibration: Calibration | None = None
 ) -> Tolerance:
-    """The tolerance of `metric`: what somebody wrote ("1%", "2pt"), its own, or its class's.
+    """The tolerance of `metric`: as written ("1%", "2pt"), the metric's own, or the class's.
 
-    The last too where somebody wrote ANY: what is reported has an interval. Another floor than the
+    The class's also applies to ANY: a reported metric has an interval. Another floor than the
     class's moves the equivalence bound with it, in the class's ratio. A `calibration` replaces the
     scales that are assumed by those that were measured. Raises UsageFailure for a tolerance that
     cannot be read, or of the wrong kind for the metric.
@@ -121,9 +121,9 @@ def is_judged(metric: Metric, written: str | None) -> bool:
 
 
 def of_pairs(tolerance: Tolerance) -> Tolerance:
-    """The same for differences between two processes that were measured one after the other.
+    """The tolerance of differences between two processes that were measured one after the other.
 
-    Their spread is that of two. What somebody wrote, and what is worth saying of exact counts, is
+    Their spread is that of two. What an author wrote, and what is worth saying of exact counts, is
     as it was.
     """
     share = 1.0 if tolerance.written or tolerance.counted else PAIRED_SHARE
@@ -172,7 +172,7 @@ def parse(written: str, metric: Metric) -> float:
 def unreadable(
     written: Mapping[str, str], metrics: Mapping[str, Metric]
 ) -> Iterator[tuple[str, str]]:
-    """Those of the tolerances, by metric, that cannot be read, and why; of known metrics alone."""
+    """The tolerances of known metrics that cannot be read, with the reason, by metric."""
     for name, text in written.items():
         if name in metrics:
             try:
@@ -207,7 +207,7 @@ def _parts(written: object) -> tuple[float | None, str]:
 
 
 def _limits(of: str) -> tuple[Mapping[str, float], str]:
-    """What each unit is in that of a metric, and how to write a limit, with an example."""
+    """The factor from each unit to the metric's, and how to write a limit, with an example."""
     if of in ("ns", "ms"):
         units = {unit: seconds / _TIMES[of] for unit, seconds in _TIMES.items()}
         return units, 'a time in ns, us, ms or s, such as "250ms"'

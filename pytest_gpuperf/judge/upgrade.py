@@ -9,12 +9,12 @@ from pytest_gpuperf.model.measurement import KernelTable
 from pytest_gpuperf.model.result import Upgrade
 
 _UNDER_ALL = ("driver", "cuda", "cudnn", "torch", "cupti", "ncu", "gpuperf", "python")
-"""What all operators depend on, whoever calls them."""
+"""The software that all operators depend on, whoever calls them."""
 _MACHINES = ("platform", "cpu")
 
 
 def is_library(name: str) -> bool:
-    """Whether that of the software is a library, which only some tests of a session may import."""
+    """Whether the named software is a library, which only some tests of a session may import."""
     return name not in (*_UNDER_ALL, *_MACHINES)
 
 
@@ -24,7 +24,7 @@ def upgrades(
     old: Sequence[KernelTable] = (),
     new: Sequence[KernelTable] = (),
 ) -> tuple[Upgrade, ...]:
-    """What has another version `now`, libraries whose launches changed first.
+    """The software that has another version `now`, libraries whose launches changed first.
 
     A library whose code the step does not call, as the tables tell, is none. Nor is what only one
     side names: an older release of ours kept no versions of libraries.
@@ -39,7 +39,7 @@ def upgrades(
 
 
 def _launches(tables: Sequence[KernelTable]) -> Counter[str] | None:
-    """How many launches of the step each library calls for; None where no table has call sites."""
+    """The number of launches per library that calls for them; None if no table has call sites."""
     for table in tables:
         if table.site_of:
             sites = (table.sites[at] for at in table.site_of)

@@ -48,16 +48,16 @@ from pytest_gpuperf.model.result import Outcome, Verdict
 ALARM_RATE = 1e-3
 """False alarms a night, over all measurements of the suite, their gated metrics and looks."""
 MISS_RATE = 0.01
-"""A slowdown of the size that is called detectable is missed this often."""
+"""The rate at which a slowdown of the size that is called detectable is missed."""
 EXACT_SHARE = 2
-"""The most shares of the error that exact counts have together."""
+"""The largest number of shares of the error that exact counts have together."""
 ALL_AGREE = 4
 """Up to so many processes, each of them has to be beyond the floor: a median of three is no
 protection against two slow ones."""
 
 ABSENT = "absent"
-"""The reason code of a metric that the catalogue does not know of the architecture: it is nobody's
-fault."""
+"""The reason code of a metric that the catalogue does not know of the architecture, which is
+no fault of the test."""
 TOO_FEW = "too-few-processes"
 """The reason code of a change that several processes have to show."""
 UNSURE = "beyond-floor-unsure"
@@ -66,10 +66,10 @@ TOO_NOISY = "too-noisy"
 """The reason code of a change within the floor whose interval is not within the bound, and of a
 metric that is only reported, as its baseline can hold no tolerance that says much."""
 MOST_WIDENED = 0.1
-"""Where the tolerance that can be held is wider than this and than what was asked for, a metric is
+"""The tolerance above which, if no wider one was asked for, a metric whose noise needs it is
 only reported. What is surely worse still fails."""
 TOLERATED = "any-tolerated"
-"""The reason code of a gated metric that somebody wants to be reported only."""
+"""The reason code of a gated metric that is reported only, as any change is tolerated."""
 COSTS_NOTHING = "costs-nothing"
 """The reason code of a count that grew a little while no time of the step did."""
 NEW_METRIC = "new-metric"
@@ -80,16 +80,16 @@ NOT_COMPILED = "not-compiled"
 """The reason code of a step without any of the compiled graphs that the baseline's had."""
 COMPILED = "compiled_graphs"
 WORK = ("launches", "operators")
-"""What a step does, by metric: without any of it the others say nothing."""
+"""The metrics of the step's work: without any work the other metrics say nothing."""
 _AMOUNTS = ("flops", "instructions")
-"""How much that is: loops in one operator, and kernels in one graph, do as much by less of WORK."""
+"""The metrics of the amount of work: fused loops and kernels do as much by less of WORK."""
 _REST = 0.1
-"""Of a step that does no more than this share, the rest is done elsewhere now, or not at all."""
+"""The share of work at or below which the rest of a step is done elsewhere now, or not at all."""
 MOST_FREE, LEAST_COST = 0.005, 0.003
 """A count that grew by less than the first fails nothing where all gated times surely grew by less
 than the second."""
 COST_SURE = 0.8
-"""How wide an interval is that a loss is beyond in 1 % of cases, as a share of the one that is
+"""The width of an interval that a loss exceeds in 1 % of cases, as a share of the one that is
 printed, of 0.25 %: by Student's t, of 8 to 30 degrees of freedom."""
 ON_PURPOSE = (
     *("stream_synchronizations", "event_synchronizations", "device_synchronizations"),
@@ -107,7 +107,7 @@ Samples = Mapping[str, Mapping[str, Rounds]]
 
 @dataclass(frozen=True)
 class Reference:
-    """What a measurement is compared with: a baseline's samples, or why there is none."""
+    """The samples of a baseline to compare a measurement with, or the reason why there are none."""
 
     samples: Samples | None
     missing: str = ""
@@ -118,18 +118,18 @@ class Reference:
     days: tuple[str, ...] = ()
     """The day of each process of the samples; empty when that was not kept."""
     calibration: Calibration | None = None
-    """What is known of this suite's noise on this device."""
+    """The calibration of this suite's noise on this device; None if there is none."""
     canary: CanarySeries | None = None
-    """What the canary read beside each process of the samples."""
+    """The canary's readings beside each process of the samples."""
     tests: int = 1
-    """How many measurements share the error of a night."""
+    """The number of measurements that share the error of a night."""
     paired: bool = False
     """Each process of the samples has a partner of the same place among those that are judged,
     which was measured next to it."""
 
     @property
     def places(self) -> tuple[ProcessPlace, ...]:
-        """Where each process of the samples ran; empty when that was not kept."""
+        """The place of each process of the samples; empty if the GPUs were not kept."""
         return places_of(self.gpus, self.days)
 
 
@@ -139,7 +139,7 @@ def judge(
     metrics: Mapping[str, Metric],
     tolerances: Mapping[str, str],
 ) -> tuple[Verdict, ...]:
-    """One verdict per phase and metric of a measurement, in the order of its samples.
+    """A verdict per phase and metric of a measurement, in the order of its samples.
 
     `measurements` are of the same test, one per process; one look, at as many as there are. Only
     gated metrics of the whole step may fail a test, unless any change of them is tolerated; the
@@ -190,16 +190,16 @@ class _Gate:
 
     metrics: Mapping[str, Metric]
     rate: float
-    """The share of a night's error that one of them has, at one look."""
+    """The share of a night's error that one gated metric has at one look."""
     tests: int
-    """Of how many measurements that is."""
+    """The number of measurements that share the night's error."""
     is_comparable: bool
-    """Whether the baseline has any of them."""
+    """Whether the baseline has any of the gated metrics."""
     exact: frozenset[str] = frozenset()
-    """Counts that one process decides: see `_exact`."""
+    """The counts that one process decides: see `_exact`."""
 
     def has(self, verdict: Verdict) -> bool:
-        """Whether this one may."""
+        """Whether the metric of this verdict may fail the measurement."""
         return verdict.phase == STEP and verdict.metric in self.metrics
 
 
@@ -220,7 +220,7 @@ def _gate(
 def _exact(
     step: Mapping[str, Rounds], known: Mapping[str, Rounds], judged: Mapping[str, Metric]
 ) -> frozenset[str]:
-    """Counts that were the same in several processes, and in every round of the new ones.
+    """The counts that were the same in several processes, and in every round of the new processes.
 
     A further process would only say the same integer again. Hardware counters are not exact, and
     a process can lose torch.compile by itself. Where a time is judged too, as on a GPU, the test is
@@ -239,7 +239,7 @@ def _exact(
 
 
 def _family(gated: Sequence[Metric]) -> int:
-    """Among how many the error is shared: exact counts are two, however many of them there are.
+    """The number of metrics that share the error: exact counts are two, however many exist.
 
     Chance does not move a count that is the same in every execution, and a dozen of them must not
     blunt the judgement of times.
@@ -265,7 +265,7 @@ def _reported(measurements: Sequence[Measurement], phase: str, metric: Metric) -
 
 
 def _decided(verdict: Verdict, look: Difference, gate: _Gate, clock: AtOneClock | None) -> Verdict:
-    """The verdict with the numbers of its difference, and what is decided by them."""
+    """The verdict with the numbers of its difference, and with the outcome that they decide."""
     if not gate.has(verdict):
         return _with_numbers(verdict, look, gate, clock)
     direction = gate.metrics[verdict.metric].direction
@@ -314,7 +314,7 @@ def _uncompared(verdict: Verdict, rounds: Rounds, gate: _Gate, reference: Refere
 
 
 def _left(verdicts: Sequence[Verdict]) -> dict[str, float]:
-    """The shares that are left of the step's work, by metric; none where it does enough of it."""
+    """The shares that are left of the step's work, by metric; empty if enough work is left."""
     shares = {
         v.metric: (v.measured or 0.0) / v.baseline
         for v in verdicts
@@ -327,9 +327,9 @@ def _left(verdicts: Sequence[Verdict]) -> dict[str, float]:
 
 
 def _working(verdict: Verdict, left: Mapping[str, float]) -> Verdict:
-    """A step that does nearly no work any more is not fast: it fails until that is accepted.
+    """The verdict; a step that does nearly no work any more fails until that is accepted.
 
-    Nor is one without compiled graphs where the baseline had some: it has lost torch.compile. Fewer
+    So does a step without compiled graphs if the baseline had some: it lost torch.compile. Fewer
     graphs are a gain.
     """
     if verdict.outcome is not Outcome.IMPROVED:
@@ -359,11 +359,11 @@ def _of_code(
 
 
 def _weighed(verdict: Verdict, metric: Metric, times: Sequence[Verdict]) -> Verdict:
-    """A count has no cost of its own: it fails nothing that the gated `times` say costs nothing.
+    """The verdict; a count fails nothing if the gated `times` say that it costs nothing.
 
     Where all of them improved, and where it grew by little and all of them surely by less than
     LEAST_COST. Memory is a resource of its own: it is outweighed only by a gain that is larger.
-    Where any change of a time is tolerated nobody knows what the step costs.
+    Where any change of a time is tolerated, the cost of the step is unknown.
     """
     compared = [time for time in times if time.baseline is not None]
     if verdict.outcome is not Outcome.REGRESSED or verdict.points or not compared:
@@ -386,7 +386,7 @@ def _weighed(verdict: Verdict, metric: Metric, times: Sequence[Verdict]) -> Verd
 
 
 def _cost(time: Verdict) -> float:
-    """What the step lost by this time, at most, 99 % sure; unknown where it is not judged."""
+    """The loss of the step by this time, at most, 99 % sure; unknown if the time is not judged."""
     judged = time.outcome in (Outcome.UNCHANGED, Outcome.INCONCLUSIVE, Outcome.IMPROVED)
     if time.high is None or time.change is None or not judged:
         return math.inf
@@ -394,7 +394,7 @@ def _cost(time: Verdict) -> float:
 
 
 def _most_lost(verdict: Verdict, metric: Metric) -> float:
-    """The end of the interval that is worst; a loss is above 0."""
+    """The worst end of the interval; a loss is above 0."""
     higher = metric.direction is Direction.HIGHER
     end = verdict.low if higher else verdict.high
     return math.inf if end is None else -end if higher else end
@@ -446,7 +446,7 @@ def excludes_loss(verdict: Verdict, metric: Metric) -> bool:
 
 
 def withheld(verdicts: Sequence[Verdict], complaints: Sequence[str]) -> tuple[Verdict, ...]:
-    """The same verdicts where the device was unfit: `complaints` take the place of outcomes."""
+    """The verdicts for an unfit device: `complaints` take the place of outcomes."""
     judged = (Outcome.REPORTED, Outcome.UNSUPPORTED)
     return tuple(
         verdict
@@ -472,7 +472,7 @@ def minimum_detectable_effect(look: Difference, rate: float, tests: int = 1) -> 
 
 
 def _all_beyond(look: Difference, floor: float) -> bool:
-    """Whether the processes agree, where they are too few for their median to be robust."""
+    """Whether all processes agree, if they are too few for their median to be robust."""
     if look.processes > ALL_AGREE:
         return True
     sign = 1 if look.change > 0 else -1
@@ -482,9 +482,9 @@ def _all_beyond(look: Difference, floor: float) -> bool:
 def paired(
     pairs: Sequence[tuple[Measurement, Measurement]],
 ) -> tuple[tuple[Measurement, ...], Reference]:
-    """What is judged, and against what, of pairs (old, new) of processes measured in turn.
+    """The new measurements, and the old ones as reference, of pairs (old, new) made in turn.
 
-    A metric that a process of the old side lacks is none of that side's.
+    A metric that a process of the old side lacks is left out.
     """
     old = samples_by_phase([before for before, _ in pairs])
     whole = {
@@ -500,13 +500,13 @@ class _PhaseSamples:
 
     measured: Mapping[str, Rounds]
     baseline: Mapping[str, Rounds]
-    """Of the metrics that both have."""
+    """The baseline's values of the metrics that both have."""
     tolerances: Mapping[str, Tolerance]
     metrics: Mapping[str, Metric]
     paired: bool
 
     def differences(self, gpus: BaselineGpus | None) -> dict[str, Difference]:
-        """Of the metrics that both have."""
+        """The differences of the metrics that both have."""
         now, before, allowed = self.measured, self.baseline, self.tolerances
         if self.paired:
             before = {n: old for n, old in before.items() if len(old) == len(now[n])}
@@ -527,14 +527,14 @@ class _PhaseSamples:
         }
 
     def at_clock(self, clock: AtOneClock) -> _PhaseSamples:
-        """The same with the times of kernels at one clock."""
+        """The samples with the times of kernels at one clock."""
         now = {**self.measured, KERNEL_TIME: clock.measured}
         return replace(self, measured=now, baseline={**self.baseline, KERNEL_TIME: clock.baseline})
 
     def _scales(
         self, compared: Mapping[str, Sequence[float]], gpus: BaselineGpus | None
     ) -> dict[str, Scale]:
-        """The scales of these metrics: the gated ones of a class share theirs.
+        """The scales of these metrics: the gated metrics of a class share theirs.
 
         Others only borrow: a noisy clock on the CPU must not blunt a counter, and neither must the
         time of a step that waits for its host, whose tolerance was written for it.
@@ -617,7 +617,7 @@ def _at_clock(
 
 
 def _of_measured(look: Difference, measured: float, error: float) -> Difference:
-    """The same change, with the value that was measured: the baseline is what it would be there."""
+    """The same change, around the measured value: the baseline becomes what it would be there."""
     shared = total([look.shared, Variance(error**2, PRIOR_WEIGHT)])
     baseline = measured / look.measured * look.baseline
     return replace(look, baseline=baseline, measured=measured, shared=shared)
@@ -626,7 +626,7 @@ def _of_measured(look: Difference, measured: float, error: float) -> Difference:
 def samples_by_phase(
     measurements: Sequence[Measurement],
 ) -> dict[str, dict[str, list[list[float]]]]:
-    """The values of several processes' measurements: phase, metric, process, round.
+    """The values of several processes' measurements, by phase, metric, process and round.
 
     What one process measured twice is one process with more rounds.
     """
