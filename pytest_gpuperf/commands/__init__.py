@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def say(*lines: str, error: bool = False) -> None:
     """Prints each text as one line, on stderr for an `error`.
 
-    Who has read enough of it and goes away (`| head`) is no error.
+    A reader that closes the pipe early (`| head`) is no error.
     """
     stream = sys.stderr if error else sys.stdout
     try:
@@ -34,9 +34,9 @@ def say(*lines: str, error: bool = False) -> None:
 
 
 def tell(*lines: str) -> None:
-    """Prints texts for somebody to read, those that are wider than the terminal wrapped.
+    """Prints texts for people to read, with lines wrapped to the terminal's width.
 
-    Commands to type next are whole.
+    Commands to type next are not wrapped.
     """
     from pytest_gpuperf.report.text.table import within
 
@@ -59,7 +59,7 @@ def terminal_width() -> int:
 
 
 def here(path: Path) -> str:
-    """The path as one would type it here, if it lies in this folder."""
+    """The path as a user would type it here, if the path lies in this folder."""
     from pytest_gpuperf.storage import files
 
     return files.short(path, Path.cwd())
@@ -68,7 +68,7 @@ def here(path: Path) -> str:
 def write_reports(
     outputs: Iterable[Path], text_of: Callable[[Path], str], *, error: bool = False
 ) -> None:
-    """Writes to each file what it is to have, and says so, as `say` does."""
+    """Writes each file's content, and prints a line about each file, as `say` does."""
     from pytest_gpuperf.storage import files
 
     for output in outputs:
@@ -99,7 +99,7 @@ def confirmed(question: str) -> bool:
 
 
 def print_failure(finished: Finished) -> int:
-    """Prints why pytest failed, if it did; returns the exit code that we have for it."""
+    """Prints the reason for a failure of pytest, if any; returns our exit code for the failure."""
     if not finished.code:
         return 0
     # As it would stand here if that process were this one.

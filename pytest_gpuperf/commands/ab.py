@@ -1,4 +1,4 @@
-"""`gpuperf ab`: what a change costs, by two revisions that are measured in turn on one device.
+"""`gpuperf ab`: the cost of a change, by two revisions that are measured in turn on one device.
 
 No baseline is needed. What the GPU, its day and its clocks do to both cancels out. It ends as soon
 as every test is decided.
@@ -70,12 +70,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def act(options: argparse.Namespace) -> int:
-    """Measures two revisions in turn, and says what the second costs.
+    """Measures two revisions in turn, and prints the cost of the second.
 
     The run of each side is kept under `.gpuperf/ab`; that of B has the verdicts. Returns 0; 1 where
     a test regressed, is undecided (and may be a loss), or failed in B; pytest's exit code where it
     measured nothing; 128 and a signal's number; or INTERRUPTED. Raises UsageFailure for revisions
-    that are none, and where nothing can be compared.
+    that do not exist, and where nothing can be compared.
     """
     check_limits(options)
     check_outputs(options.outputs, SUFFIXES)
@@ -99,7 +99,7 @@ def act(options: argparse.Namespace) -> int:
 
 
 def _compared(trial: Interleaved, options: argparse.Namespace) -> int:
-    """Measures until all is decided, and returns the exit code."""
+    """Measures until all tests are decided, and returns the exit code."""
     try:
         trial.measure()
     except KeyboardInterrupt:
@@ -113,7 +113,7 @@ def _compared(trial: Interleaved, options: argparse.Namespace) -> int:
 
 
 def _words(options: argparse.Namespace) -> list[str]:
-    """The words of this command, as a run keeps them."""
+    """The words of this command for the run's file."""
     words = [options.base, *([options.head] if options.head else [])]
     for flag in ("install", "python_a", "python_b"):
         if value := getattr(options, flag):
@@ -138,7 +138,7 @@ def _sides(
 
 
 def conclude(trial: Interleaved, options: argparse.Namespace) -> int:
-    """Prints and writes what came of it, and returns the exit code."""
+    """Prints and writes the results of the trial, and returns the exit code."""
     pairs, (old, new) = trial.pairs, trial.pairs.sides
     run, saved = trial.save(), here(trial.file(new))
     context = CommandContext(trial.command, paired=True)
@@ -160,7 +160,7 @@ def conclude(trial: Interleaved, options: argparse.Namespace) -> int:
 
 
 def _sentence(trial: Interleaved, results: Sequence[Result]) -> str:
-    """How it ended, in a line."""
+    """The outcomes, pairs and time of the trial, in a line."""
     outcomes = [result.outcome for result in results]
     parts = [
         f"{outcomes.count(outcome)} {outcome.value}"

@@ -1,4 +1,4 @@
-"""`gpuperf baseline`: what the baseline files hold, and entries whose tests have gone elsewhere."""
+"""`gpuperf baseline`: the contents of baseline files, and entries whose tests have moved."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def act(options: argparse.Namespace) -> int:
-    """Does what the word says, and returns the exit code. Raises GpuperfError for bad files."""
+    """Runs the chosen subcommand, and returns the exit code. Raises GpuperfError for bad files."""
     folder = baselines_folder(options)
     known = dict(_files(folder))
     if not known:
@@ -46,7 +46,7 @@ def act(options: argparse.Namespace) -> int:
 
 
 def _files(folder: Path) -> Iterator[tuple[Path, BaselineFile]]:
-    """Those of every architecture, device and suite, in order."""
+    """The baseline files of every architecture, device and suite, in order."""
     for file in sorted(folder.glob("*/*/*.yaml")):
         loaded = baseline_files.load(file)
         if loaded is not None:

@@ -1,8 +1,8 @@
 """`gpuperf bisect`: which commit, or which release of a package, made tests slower.
 
-`git bisect` asks, and `gpuperf ab` of the good one and the one that is asked answers. To git,
-releases are commits too, of a repository that is made for them. Answers are kept, so that the same
-command goes on; what ran out of time has none, and is asked again.
+`git bisect` asks about a revision, and `gpuperf ab` of the good and this revision answers. To git,
+releases are commits, too, of a repository made for them. Answers are saved, so the same command
+continues a search; revisions that ran out of time are asked again.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ EXAMPLES = (
     "gpuperf bisect --package torch=2.8.0..2.10.0 --package triton=3.4.0..3.6.0 -- tests/perf",
 )
 PREFIX = "gpuperf-environments-"
-"""How the names of folders with environments begin."""
+"""The beginning of the names of folders with environments."""
 _SAID = {
     "good": "as good",
     "bad": "slower",
     "skip": "skipped",
     "": "skipped: time ran out. The same command asks again; a longer --time-limit may decide it",
 }
-"""Git's words for an answer, and ours."""
+"""Git's words for an answer, each with ours."""
 _ANSWERS = Path(".gpuperf") / "bisect" / "answers.json"
 _ASKED = re.compile(r"^\[?([0-9a-f]{40,64})\b", re.MULTILINE)
 _ONLY_SKIPPED = 2
-"""With which git bisect ends where all others were skipped."""
+"""The exit code of git bisect where all other commits were skipped."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -70,11 +70,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def act(options: argparse.Namespace) -> int:
-    """Names the first commit or release from which on the tests are slower, and what it did.
+    """Names the first commit or release from which on the tests are slower, and its effect.
 
-    Returns what `gpuperf ab` of it and the one before says, 1 where they are slower; 1 where
-    several are left that could not be measured. Interrupted, the same command goes on. Raises
-    UsageFailure for revisions or releases that are none, or where the bad one is not slower.
+    Returns the exit code of `gpuperf ab` of that commit and its predecessor, 1 for slower; 1 where
+    several candidates could not be measured. The same command continues a search. Raises
+    UsageFailure for unknown revisions or releases, or where the bad one is not slower.
     """
     interleaved.check_limits(options)
     with ExitStack() as opened:
@@ -86,7 +86,7 @@ class _Commits:
     """A search among the commits of the repository, each in a worktree."""
 
     _FORM = "%h %s"
-    """What git says of one."""
+    """The format of git for a commit's title."""
 
     def __init__(self, options: argparse.Namespace, opened: ExitStack) -> None:
         self._options, self._prepared = options, cache(self._prepare)
@@ -98,7 +98,7 @@ class _Commits:
             self._answers = files.read_json(self._file, "Remove it: the search begins anew")
 
     def _begin(self, opened: ExitStack) -> Path:
-        """Says what is good and bad, and where git is asked; a folder that goes in the end."""
+        """Finds the good and bad commits; makes the worktrees, and returns their folder."""
         good, bad = self._options.good, self._options.bad
         if not bad:
             raise UsageFailure("name GOOD and BAD, two revisions, or --package NAME=OLD..NEW")
@@ -112,14 +112,14 @@ class _Commits:
         return Repository(self._asking, self._asking).title(commit, self._FORM)
 
     def _prepare(self, commit: str) -> Revision:
-        """Makes it ready to be measured. Raises NotInstalled and UsageFailure."""
+        """Prepares a commit for measuring. Raises NotInstalled and UsageFailure."""
         tree = self._place.add(commit[:12], commit)
         if self._options.install:
             tree.install(self._options.install)
         return Revision("", commit[:12], self._title(commit), tree, sys.executable)
 
     def searched(self) -> int:
-        """Answers git until it names a commit, and says what that did."""
+        """Answers git until git names a commit, then prints the effect of that commit."""
         git = partial(files.git, self._asking, "bisect", ends=(0, _ONLY_SKIPPED))
         said = git("start", "--no-checkout", "--first-parent", self.bad, self.good)
         if (answer := self._answer(self.bad)) != "bad":
@@ -140,7 +140,7 @@ class _Commits:
         return ab.conclude(self._compared(before, first), self._options)
 
     def _answer(self, commit: str) -> str:
-        """Git's word for it, measured where that is not known; "" where time ran out."""
+        """Git's word for a commit, measured where no answer is saved; "" where time ran out."""
         question = json.dumps([commit, self.good, *self._options.pytest_args])
         if self._answers.get(question) not in _SAID:
             say(self._title(commit))
@@ -169,7 +169,7 @@ class _Commits:
         return "" if trial.out_of_time else "skip"
 
     def _compared(self, old: str, new: str) -> Interleaved:
-        """By `gpuperf ab`. Raises Ended, NotInstalled and UsageFailure."""
+        """The comparison by `gpuperf ab`. Raises Ended, NotInstalled and UsageFailure."""
         options, made = self._options, self._prepared
         sides = replace(made(old), letter="a", runs=[]), replace(made(new), letter="b", runs=[])
         packages = [f"--package={one}" for one in options.packages]
@@ -181,9 +181,9 @@ class _Commits:
 
 
 class _Releases(_Commits):
-    """The same among states of packages, each in a copy of this environment by hard links.
+    """A search among states of packages, each in a copy of this environment by hard links.
 
-    Nothing writes into these: uv removes files and makes others, and so does Python.
+    No program writes into these files: uv removes files and makes others, and so does Python.
     """
 
     _FORM = "%s"
@@ -216,7 +216,7 @@ class _Releases(_Commits):
 
 
 def _linked(source: str, copy: str) -> None:
-    """A hard link; a copy where the file system, or who owns the file, allows none."""
+    """Makes a hard link; a copy where the file system or the file's permissions allow none."""
     try:
         os.link(source, copy, follow_symlinks=False)
     except OSError:
@@ -247,9 +247,9 @@ def _as_commits(folder: Path, packages: list[str]) -> tuple[str, str]:
 
 
 def _listed(folder: Path, written: str) -> tuple[str, list[str]]:
-    """Of NAME=OLD..NEW the package; and OLD, what uv would install from in between, and NEW.
+    """The package of NAME=OLD..NEW; and its releases: OLD, uv's choices in between, and NEW.
 
-    Those that were yanked, pre-releases and what does not run on this Python are not among them.
+    Yanked releases, pre-releases and releases that need another Python are left out.
     Raises UsageFailure.
     """
     match = re.fullmatch(r"([A-Za-z0-9](?:[\w.-]*[A-Za-z0-9])?)=(.+?)\.\.(.+)", written)
@@ -273,6 +273,6 @@ def _listed(folder: Path, written: str) -> tuple[str, list[str]]:
 
 
 def _uv(*words: str) -> tuple[int, str]:
-    """How uv ends, and what it prints; where the user stands, for its settings there to hold."""
+    """The exit code and output of uv, run in the user's folder, where the user's settings hold."""
     code, said = fresh_process.run([sys.executable, "-m", "uv", *words], folder=Path.cwd())
     return code, said.strip()

@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def act(options: argparse.Namespace) -> int:
-    """Prints what the runs say of each suite's noise, and stores it where that was asked for."""
+    """Prints each suite's noise according to the runs, and stores the calibration if asked to."""
     findings = calibration.findings([run_files.load(file) for file in options.runs], utc_now()[:10])
     for finding in findings:
         say_lines(lines(finding, terminal_width()))
@@ -51,7 +51,7 @@ def act(options: argparse.Namespace) -> int:
 
 
 ENOUGH_PROCESSES, ENOUGH_ALLOCATIONS = 20, 3
-"""What a sound estimate needs."""
+"""The least numbers of processes and allocations for a sound estimate."""
 _HEADINGS = ("class", "rounds", "processes", "allocations", "GPUs", "default", "scale")
 
 
@@ -74,9 +74,9 @@ def lines(finding: Finding, width: int) -> list[Line]:
 
 
 def share(number: float | None) -> str:
-    """A spread: "1.23 ppm", "6140 ppm"; "-" where it is not known.
+    """A spread as text: "1.23 ppm", "6140 ppm"; "-" where the spread is not known.
 
-    In parts per million, the small and the large: they stand in one table.
+    All spreads are in parts per million, since they stand in one table.
     """
     if number is None:
         return NOTHING

@@ -36,7 +36,7 @@ EXAMPLES = (
 )
 
 SCHEMA = 1
-"""Of what `--format json` prints."""
+"""The version of the JSON that `--format json` prints."""
 
 Key = tuple[str, str]
 """A test, perhaps without its configuration, and the measurement's name."""
@@ -74,7 +74,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def act(options: argparse.Namespace) -> int:
-    """Does what the flags say: prints the comparison, and returns 0.
+    """Prints the comparison as the flags say, and returns 0.
 
     Raises GpuperfError for runs that cannot be read, or have nothing to compare.
     """
@@ -100,8 +100,8 @@ def act(options: argparse.Namespace) -> int:
 def compare(a: Chosen, b: Chosen, *, kernels: bool = True) -> Comparison:
     """The comparison of two sides, measurement by measurement, each of all its processes.
 
-    They are paired by test and name; where two configurations were asked for, tests are the same
-    that differ by these only. Raises UsageFailure where nothing can be paired.
+    Tests are paired by node id and name; between two configurations, tests are the same
+    that differ only in the configuration. Raises UsageFailure where nothing can be paired.
     """
     both = None not in (a.configuration, b.configuration) and a.configuration != b.configuration
     old, new = _grouped(a, without=both), _grouped(b, without=both)
@@ -122,7 +122,7 @@ def compare(a: Chosen, b: Chosen, *, kernels: bool = True) -> Comparison:
 
 
 def _sides(a: Path, b: Path | None, configurations: Sequence[str]) -> tuple[Chosen, Chosen]:
-    """What is compared with what. Raises UsageFailure, which names the configurations there are."""
+    """The two sides to compare. Raises UsageFailure, which names the known configurations."""
     if len(configurations) > 2:
         raise UsageFailure(
             f"--config is given {len(configurations)} times: two configurations can be compared"
@@ -139,7 +139,7 @@ def _sides(a: Path, b: Path | None, configurations: Sequence[str]) -> tuple[Chos
 
 
 def _of(file: Path, run: Run, configuration: str | None) -> Chosen:
-    """What was asked for of a run; None: all. Raises UsageFailure where that is nothing."""
+    """The part of a run with this configuration; None: all. Raises UsageFailure if it is empty."""
     chosen = tuple(m for m in run.measurements if configuration in (None, m.configuration))
     if not run.measurements:
         raise UsageFailure(f"{file} has no measurements to compare")
@@ -179,7 +179,7 @@ def _without(test: str, configuration: str) -> str:
 
 
 def _listing(label: str, side: Chosen) -> str:
-    """What one side has, for an error: a line each."""
+    """The contents of one side, for an error: a line each."""
     named = dict.fromkeys(
         m.test if m.name == STEP else f"{m.test}, {m.name}" for m in side.measurements
     )

@@ -1,4 +1,4 @@
-"""`gpuperf doctor`: can this machine be measured, and if not, why not; and what its GPU is."""
+"""`gpuperf doctor`: whether this machine can be measured, the reasons if not, and its GPU."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def act(options: argparse.Namespace) -> int:
-    """Prints every check and its remedy; returns 1 where something that is needed is missing.
+    """Prints every check and its remedy; returns 1 where a necessary part is missing.
 
-    Then what the GPU is beyond its name, and its canary.
+    Then prints more facts on the GPU than its name, and its canary.
     """
     from pytest_gpuperf.measure.device import canary, checks, fingerprint, nvml
 
@@ -57,7 +57,7 @@ def _check_lines(answers: Iterable[Check]) -> Iterator[str]:
 
 
 def _machine_lines(machine: Machine) -> Iterator[str]:
-    """What the driver says of the GPU, by the names that runs have; the rest is left out."""
+    """The driver's facts on the GPU, by the names that runs have; others are left out."""
     yield ""
     yield "This GPU beyond its name:"
     for name, value in asdict(machine).items():

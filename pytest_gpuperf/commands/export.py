@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def act(options: argparse.Namespace) -> int:
-    """Does what the flags say, and returns 0.
+    """Exports the run as the flags say, and returns 0.
 
     Raises UsageFailure for a run that cannot be read, or has nothing to export.
     """
@@ -58,7 +58,7 @@ def act(options: argparse.Namespace) -> int:
 
 
 def _text(run: Run, form: str) -> str:
-    """The run in this format; "" where it has nothing for it.
+    """The run in this format; "" where the run has nothing for the format.
 
     Raises OverflowError and ValueError for numbers that the format cannot have.
     """

@@ -19,56 +19,56 @@ TEXT, JSON, MARKDOWN = "text", "json", "markdown"
 
 
 def add_baselines(parser: argparse.ArgumentParser, purpose: str | None = None) -> None:
-    """`--baselines`: where they are; without a `purpose` those of the project."""
+    """Adds `--baselines`: their folder; without a `purpose` that of the project."""
     default = f"folder of the baselines; default: {BASELINES} in the current project"
     parser.add_argument("--baselines", type=Path, metavar="DIR", help=purpose or default)
 
 
 def baselines_folder(options: argparse.Namespace) -> Path:
-    """Where the baselines of the project are, as one would type it here."""
+    """The folder of the project's baselines, as a user would type it here."""
     here = Path.cwd()
     given: Path | None = options.baselines
     return given or Path(os.path.relpath(run_files.project(here) / BASELINES, here))
 
 
 def check_baselines(folder: Path | None) -> None:
-    """Raises UsageFailure for a folder that was named and is none."""
+    """Raises UsageFailure where the named path is no folder."""
     if folder is not None and not folder.is_dir():
         raise UsageFailure(f"--baselines {folder}: no such folder")
 
 
 def add_run(parser: argparse.ArgumentParser) -> None:
-    """A saved run, or the newest: see `run_of`."""
+    """Adds the argument for a saved run, by default the newest: see `run_of`."""
     parser.add_argument(
         "run", nargs="?", type=Path, metavar="RUN", help="a run file; default: the newest"
     )
 
 
 def add_new_run(parser: argparse._ActionsContainer) -> None:
-    """`--run`: the file that a run is written to, which is not there yet."""
+    """Adds `--run`: the file that a run is written to, which must not exist yet."""
     parser.add_argument(
         "--run", type=Path, metavar="FILE", help="file to write; default: .gpuperf/runs/<time>.json"
     )
 
 
 def new_run(options: argparse.Namespace) -> Path:
-    """The file of `--run`, or one where runs are."""
+    """The file of `--run`, or a new file in the folder of runs."""
     return options.run or run_files.new_file(run_files.project(Path.cwd()))
 
 
 def check_new(file: Path) -> None:
-    """Raises UsageFailure for a file that is there: it is not written over."""
+    """Raises UsageFailure for a file that exists: no run is written over."""
     if file.exists():
         raise UsageFailure(f"{file} exists: name another file, or remove it")
 
 
 def run_of(options: argparse.Namespace) -> Path:
-    """The file of the run that was named, or the newest. Raises UsageFailure for none."""
+    """The file of the named run, or of the newest. Raises UsageFailure where there is no run."""
     return options.run or run_files.newest(Path.cwd())
 
 
 def add_tests(parser: argparse.ArgumentParser, purpose: str) -> None:
-    """`--test`, as often as one likes: see `run_files.matching`."""
+    """Adds `--test`, which may be repeated: see `run_files.matching`."""
     parser.add_argument(
         "--test",
         dest="tests",
@@ -80,14 +80,14 @@ def add_tests(parser: argparse.ArgumentParser, purpose: str) -> None:
 
 
 def add_format(parser: argparse.ArgumentParser, formats: Sequence[str]) -> None:
-    """`--format`: how it is printed, by default as the first of `formats`."""
+    """Adds `--format`: the format of the output, by default the first of `formats`."""
     parser.add_argument(
         "--format", choices=formats, default=formats[0], help=f"default: {formats[0]}"
     )
 
 
 def add_outputs(parser: argparse.ArgumentParser, purpose: str) -> None:
-    """`--output`, as often as one likes: files, each of the format that its suffix names."""
+    """Adds `--output`, which may be repeated: files, each of the format that its suffix names."""
     parser.add_argument(
         "--output",
         dest="outputs",
@@ -100,7 +100,7 @@ def add_outputs(parser: argparse.ArgumentParser, purpose: str) -> None:
 
 
 def check_outputs(outputs: Sequence[Path], suffixes: Collection[str]) -> None:
-    """Raises UsageFailure for one that has none of these suffixes, or cannot be written."""
+    """Raises UsageFailure for a file with another suffix, or that cannot be written."""
     for output in outputs:
         if output.suffix not in suffixes:
             raise UsageFailure(

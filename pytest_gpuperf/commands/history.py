@@ -72,7 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def act(options: argparse.Namespace) -> int:
-    """Does what the flags say, and returns 0.
+    """Prints the history as the flags say, and returns 0.
 
     Raises UsageFailure if there is no run, GpuperfError for a baseline that cannot be trusted.
     """
@@ -91,7 +91,7 @@ def act(options: argparse.Namespace) -> int:
 def looked_back(
     named: Sequence[str], baselines: Path | None = None, tests: Sequence[str] = ()
 ) -> History:
-    """The history of these folders, patterns and files; names on stderr what it left out.
+    """The history of these folders, patterns and files; names on stderr the files left out.
 
     Raises as `act` does.
     """
@@ -161,7 +161,7 @@ def _trend_line(past: History, one: MetricHistory) -> str:
 
 
 def plain(past: History) -> dict[str, Any]:
-    """All of it for programs: days are ISO dates, changes shares (0.01 is 1 %) or points."""
+    """The history for programs: days are ISO dates, changes shares (0.01 is 1 %) or points."""
     return {
         "schema": SCHEMA,
         "nights": [date(day) for day in past.days],

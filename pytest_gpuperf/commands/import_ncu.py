@@ -35,16 +35,16 @@ _CHUNK = 2**20
 
 @dataclass(frozen=True, slots=True)
 class ImportRequest:
-    """What the reports are to be imported as."""
+    """The options for an import of reports."""
 
     test: str = ""
-    """The node id; "" for one made of the file's name."""
+    """The node id; "" for a node id made of the file's name."""
     device_name: str = ""
-    """The device's name where the report has none: "NVIDIA H200"."""
+    """The device's name where the report has no name: "NVIDIA H200"."""
     executions: int = 1
-    """How often each report has the step, one execution after the other."""
+    """The number of executions of the step in each report, one after the other."""
     ncu: Path | None = None
-    """The program beside which the module lies that opens them."""
+    """The program ncu; the module that opens reports lies beside it."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -86,7 +86,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def act(options: argparse.Namespace) -> int:
-    """Does what the flags say: saves the run, says what is in it, and returns 0.
+    """Saves the run as the flags say, prints its contents, and returns 0.
 
     Raises UsageFailure, and writes nothing, for reports that cannot be imported.
     """
@@ -161,7 +161,7 @@ def _measurement(file: Path, request: ImportRequest) -> Measurement:
 
 
 def _settings(report: Report, step: ProfiledStep, executions: int) -> dict[str, Scalar]:
-    """How it was measured, as far as the report says."""
+    """The settings of the measurement, as far as the report has them."""
     settings: dict[str, Scalar] = {"collector": _COLLECTOR, "imported": report.file.name}
     if report.rows[0].kind == "range":
         settings["replay"] = "range"
@@ -186,7 +186,7 @@ def _digest(file: Path) -> str:
 
 
 def _device(report: Report, given: str) -> Device:
-    """The device of a report. Raises UsageFailure where nobody names it, or two names differ."""
+    """The device of a report. Raises UsageFailure where no name is known, or two names differ."""
     if given and report.device and given != report.device:
         raise UsageFailure(
             f"{report.file}: was made on {report.device}, so --device-name {given} cannot be "
@@ -202,7 +202,7 @@ def _device(report: Report, given: str) -> Device:
 
 
 def _summary(measurement: Measurement) -> list[str]:
-    """What was imported, what was left out and why, for people."""
+    """Lines for people: the imported metrics, and the reason for each that was left out."""
     device, settings = measurement.fingerprint.device, measurement.fingerprint.settings
     executions, launches = settings.get("rounds", 1), settings.get("kernels")
     what = "a range" if launches is None else counted(int(launches), "kernel")

@@ -1,4 +1,4 @@
-"""Two revisions measured in turn, pair by pair: what `gpuperf ab` and `gpuperf bisect` run.
+"""Two revisions measured in turn, pair by pair, for `gpuperf ab` and `gpuperf bisect`.
 
 Processes of both follow each other as A B, B A, A B and so on; two that are next to each other make
 a pair, and pairs are judged by their differences. Processes of up to two pairs start together, for
@@ -37,13 +37,13 @@ from pytest_gpuperf.report.text.progress import Display, on_stdout
 from pytest_gpuperf.storage import files, run_files
 
 FOLDER = Path(".gpuperf") / "ab"
-"""Where the runs of both sides are kept, a folder for each comparison."""
+"""The folder of the runs of both sides, with a folder for each comparison."""
 UNDECIDED = (Outcome.INCONCLUSIVE, Outcome.UNFIT, Outcome.MACHINE)
 _TIME_LIMIT = 1800.0
 _TOGETHER = 2
 """Pairs whose processes start at once: each process that waits holds the host memory of torch."""
 _AHEAD = {"torch": "torch._dynamo"}
-"""By the software that a step names, what else it imports: every optimizer of torch does."""
+"""Modules to import early, by software: every optimizer of torch imports torch._dynamo."""
 _TERMINATED = 128 + signal.SIGTERM
 
 Key = tuple[str, str]
@@ -56,11 +56,11 @@ class Revision:
     """One of the two revisions."""
 
     letter: str
-    """a or b."""
+    """The letter of the side, a or b."""
     name: str
-    """As it was asked for: "main"; or "the working tree"."""
+    """The name as the user gave it: "main"; or "the working tree"."""
     title: str
-    """With its commit."""
+    """The name with the title of its commit."""
     tree: Tree
     python: str
     runs: list[Run] = field(default_factory=list)
@@ -69,12 +69,12 @@ class Revision:
 
     @property
     def measured(self) -> dict[Key, Measurement]:
-        """What its last process measured."""
+        """The measurements of the side's last process."""
         return {(m.test, m.name): m for m in self.runs[-1].measurements}
 
 
 class Ended(GpuperfError):
-    """A process of `side` ended without measuring: nothing more is to be had. Has its exit code."""
+    """A process of `side` ended without measuring: the trial cannot go on. Has its exit code."""
 
     def __init__(self, code: int, side: Revision) -> None:
         super().__init__(
@@ -85,7 +85,7 @@ class Ended(GpuperfError):
 
 
 def add_limits(parser: argparse.ArgumentParser, what: str) -> None:
-    """The flags of how long `what` may take, and what comes before it."""
+    """Adds the flags for the time limit of `what`, and for the preparations."""
     parser.add_argument(
         "--processes",
         type=int,
@@ -109,7 +109,7 @@ def add_limits(parser: argparse.ArgumentParser, what: str) -> None:
 
 
 def check_limits(options: argparse.Namespace) -> None:
-    """Raises UsageFailure for numbers that cannot be."""
+    """Raises UsageFailure for impossible numbers."""
     if not 1 <= options.processes <= LOOKS[-1]:
         raise UsageFailure(f"--processes {options.processes}: give a number from 1 to {LOOKS[-1]}")
     if not (math.isfinite(options.time_limit) and options.time_limit > 0):
@@ -117,24 +117,24 @@ def check_limits(options: argparse.Namespace) -> None:
 
 
 class PairState:
-    """What two revisions have measured, pair by pair, and what is said of it."""
+    """The measurements of two revisions, pair by pair, and the verdicts on them."""
 
     def __init__(self, sides: tuple[Revision, Revision]) -> None:
         self.sides = sides
         self.results: dict[Key, Result] = {}
-        """Of the last look at each."""
+        """The result of the last look at each test and measurement."""
         self._pairs: dict[Key, list[Pair]] = {}
         self._apart: dict[Key, str] = {}
-        """What only one side has measured, or both and it cannot be compared: why."""
+        """The reason for each measurement of only one side, or that cannot be compared."""
 
     @property
     def count(self) -> int:
-        """How many pairs there are of the test that has most."""
+        """The number of pairs of the test with the most pairs."""
         return max(map(len, self._pairs.values()), default=0)
 
     @property
     def open(self) -> list[Key]:
-        """What is not decided yet, or was measured on an unfit device alone."""
+        """The measurements that are undecided, or have only been made on an unfit device."""
         return [
             key
             for key in self._pairs
@@ -145,20 +145,20 @@ class PairState:
 
     @property
     def slower(self) -> list[Key]:
-        """What regressed, or failed otherwise."""
+        """The measurements that regressed, or failed otherwise."""
         return [key for key, result in self.results.items() if result.outcome in FAULTS]
 
     @property
     def outcomes(self) -> set[Outcome]:
-        """What is said of whole steps."""
+        """The outcomes of whole steps."""
         verdicts = (verdict for result in self.results.values() for verdict in result.verdicts)
         return {verdict.outcome for verdict in verdicts if verdict.phase == STEP}
 
     @property
     def skipped(self) -> dict[str, str]:
-        """What was not compared, or failed, and why, as reports have it of tests that were skipped.
+        """The tests that were not compared, or failed, each with its reason, as in reports.
 
-        What both sides skip for the same reason is not there.
+        Tests that both sides skip for the same reason are left out.
         """
         said: dict[str, list[str]] = {}
         for (test, name), why in self._apart.items():
@@ -173,7 +173,7 @@ class PairState:
         return {test: ", ".join(parts) for test, parts in said.items()}
 
     def add(self) -> None:
-        """Takes what the last process of each side measured.
+        """Adds the measurements of the last process of each side.
 
         Raises UsageFailure for two devices.
         """
@@ -192,14 +192,14 @@ class PairState:
                 self._apart |= {key: f"only in {side.name}" for key in one if key not in other}
 
     def look(self, *, last: bool) -> None:
-        """Judges what has as many pairs as a look takes, or what it has at the end."""
+        """Judges the open keys that have enough pairs for a look, or all open keys at the end."""
         for key in self.open:
             pairs = self._pairs[key]
             if last or fit_pairs(pairs) in LOOKS or key not in self.results:
                 self.results[key] = judged_in_pairs(pairs)
 
     def with_kernels(self, keys: Sequence[Key]) -> None:
-        """Judges these again, with the kernels that the last process of each side counted."""
+        """Judges these keys again, with the kernels that the last process of each side counted."""
         old, new = (side.measured for side in self.sides)
         for key in keys:
             if key in old and key in new:
@@ -209,7 +209,7 @@ class PairState:
                 self.results[key] = judged_in_pairs(self._pairs[key])
 
     def deselected(self, wanted: Sequence[Key] | None = None) -> list[str]:
-        """Flags that leave out the tests of which nothing more has to be known."""
+        """Flags that deselect the tests that need no more measurements."""
         if not self.results:
             return []
         kept = {test for test, _ in (self.open if wanted is None else wanted)}
@@ -223,7 +223,7 @@ class PairState:
 
 
 class Interleaved:
-    """Fresh processes of both revisions, in turn, until all is decided or no more may be."""
+    """Fresh processes of both revisions, in turn, until all is decided or a limit is reached."""
 
     def __init__(
         self,
@@ -236,21 +236,21 @@ class Interleaved:
         self._options, self._environment = options, environment
         stamp = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S.%fZ")
         self.place = run_files.project(Path.cwd()) / FOLDER / f"{stamp}-{os.getpid()}"
-        """Where the runs of both sides are kept."""
+        """The folder of the runs of both sides."""
         self.out_of_time = False
-        """Whether more would have been measured in more time."""
+        """Whether the time limit has prevented further pairs."""
         self._display = Display(on_stdout)
         self._begun = time.monotonic()
         self._longest = 0.0
-        """Seconds that a pair took."""
+        """Seconds that the longest pair took."""
 
     @property
     def took(self) -> str:
-        """How long it has taken until now."""
+        """The time since the start, as text."""
         return duration(time.monotonic() - self._begun)
 
     def measure(self) -> None:
-        """Measures until all is decided, or no more may be. Raises Ended."""
+        """Measures until all is decided, or a limit is reached. Raises Ended."""
         most: int = self._options.processes
         number = 0
         while numbers := self._next(number, most):
@@ -271,7 +271,7 @@ class Interleaved:
                 self.pairs.with_kernels(slower)
 
     def _next(self, number: int, most: int) -> range:
-        """The pairs that start together, from this number on: at most those of one look."""
+        """The numbers of the pairs that start together, from this number on: at most one look's."""
         if not number:
             return range(1)
         if not self.pairs.open:
@@ -281,7 +281,7 @@ class Interleaved:
         return range(number, min(number + min(_TOGETHER, in_time), look, most))
 
     def _measured(self, numbers: range, *, kernels: bool) -> bool:
-        """Has two processes for each of these pairs measure what is open. Whether all did."""
+        """Has two processes for each of these pairs measure open tests. Returns whether all did."""
         most: int = self._options.processes
         processes = [
             (
@@ -303,9 +303,9 @@ class Interleaved:
     def _in_turn(
         self, processes: Sequence[tuple[Revision, str, str]], deselected: Sequence[str]
     ) -> Generator[bool, None, None]:
-        """Has each measure: of a side, under a name, and with what kernels. Whether it did.
+        """Has each process measure: side, name, flag for kernels. Yields whether it measured.
 
-        Raises Ended where one could not.
+        Raises Ended where a process could not measure.
         """
         starts = [
             self._start(side, [f"--gpuperf-kernels={kernels}", *deselected])
@@ -326,7 +326,7 @@ class Interleaved:
                 yield self._kept(side, name, finished)
 
     def _ahead(self) -> list[str]:
-        """What is worth importing before the first of them measures: the first pair shows it."""
+        """The modules to import before the first process measures: the first pair shows these."""
         runs = [run for side in self.pairs.sides for run in side.runs[:1]]
         software = {
             name for run in runs for m in run.measurements for name in m.fingerprint.software
@@ -345,7 +345,7 @@ class Interleaved:
         )
 
     def _kept(self, side: Revision, name: str, finished: Finished) -> bool:
-        """Keeps what a process measured. Raises Ended where it could not."""
+        """Keeps the run of a process. Raises Ended where the process could not measure."""
         if finished.timed_out:
             complain(f"{side.name}: ended after {duration(finished.seconds)}, at the time limit")
             return False
@@ -365,7 +365,7 @@ class Interleaved:
         return limit - (time.monotonic() - self._begun)
 
     def save(self) -> Run:
-        """Keeps both sides' runs as they are at the end; that of B, which has the verdicts."""
+        """Saves the runs of both sides as they are at the end; returns that of B, with verdicts."""
         old, new = self.pairs.sides
         run_files.save(run_files.merged(old.runs, self.command), self.file(old))
         run = run_files.merged(new.runs, self.command)
@@ -379,12 +379,12 @@ class Interleaved:
         return run
 
     def file(self, side: Revision) -> Path:
-        """Where a side's run is kept."""
+        """The file of a side's run."""
         return self.place / f"{side.letter}.json"
 
 
 def _check_device(old: Measurement, new: Measurement) -> None:
-    """Raises UsageFailure for two devices."""
+    """Raises UsageFailure where the devices of both measurements differ."""
     devices = [m.fingerprint.device for m in (old, new)]
     if devices[0] != devices[1]:
         named = " and ".join(f"{device.name} ({device.identity})" for device in devices)
@@ -395,7 +395,7 @@ def _check_device(old: Measurement, new: Measurement) -> None:
 
 
 def is_undecided(result: Result) -> bool:
-    """Whether it is not decided, and may be a loss."""
+    """Whether a result is undecided, and may be a loss."""
     return any(
         verdict.outcome in UNDECIDED and not surely_no_loss(verdict) for verdict in result.verdicts
     )
@@ -403,10 +403,10 @@ def is_undecided(result: Result) -> bool:
 
 @contextmanager
 def device_held(here: Repository, folder: Path) -> Iterator[dict[str, str]]:
-    """Holds the GPU until all is measured; the environment of processes that do it.
+    """Holds the GPU until all is measured; yields the environment of the processes that measure.
 
-    They hold another place in its stead, for there may be several at once (pytest-xdist). Without a
-    GPU there is nothing to hold. Where the repository is that of this package, they have this one.
+    These processes hold another place instead, for there may be several at once (pytest-xdist).
+    Without a GPU no device is held. In this package's own repository they import this package.
     """
     own = Path(fresh_process.__file__).is_relative_to(here.top)
     environment = {"PYTHONPATH": pinned(folder)} if own else {}

@@ -22,27 +22,27 @@ from pytest_gpuperf.report.text.table import Line
 USAGE: str | None = None
 EXAMPLES = ("gpuperf metrics --gpu-arch sm90 --set core",)
 _OFFLINE = "nvidia-cuda-cupti==13.0.*"
-"""The newest wheel whose CUPTI answers without a driver."""
+"""The newest wheel with a CUPTI that answers without a driver."""
 _HEADINGS = ("metric", "unit", "better", "class", "")
 _ABSENT = "absent"
 _NONE = "no hardware counters"
 _INDENT = "  "
 _BELOW = "     "
-"""Deeper than a metric's own name; the longest name of NVIDIA's still fits into 80 columns."""
+"""The indent of NVIDIA's name below a metric; the longest name then fits into 80 columns."""
 
 
 @dataclass(frozen=True)
 class Passes:
-    """What one CUPTI release says of the chosen architectures."""
+    """The passes that one CUPTI release needs on the chosen architectures."""
 
     release: str
-    """Of CUDA."""
+    """The CUDA release of the library."""
     library: str
-    """Its file."""
+    """The file of the library."""
     counts: Mapping[str, Mapping[str, int]]
     """Passes of one round, per architecture and set; no entry for a chip that it does not know."""
     refused: Mapping[str, tuple[Unsupported, ...]]
-    """Per architecture, what the catalogue has and the library has not, by NVIDIA's names."""
+    """Per architecture, the metrics of the catalogue that the library lacks, by NVIDIA's names."""
 
 
 @dataclass(frozen=True)
@@ -52,9 +52,9 @@ class Listing:
     architectures: tuple[str, ...]
     metrics: tuple[Metric, ...]
     sets: tuple[str, ...]
-    """Sets, or what was asked for in place of one: "l2_hit_rate,dram_bytes"."""
+    """The sets, or the metrics chosen instead of a set: "l2_hit_rate,dram_bytes"."""
     passes: Passes | str
-    """Or why they are not known."""
+    """The passes, or the reason why they are not known."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -83,7 +83,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def act(options: argparse.Namespace) -> int:
-    """Does what the flags say: prints the catalogue, and returns 0.
+    """Prints the catalogue as the flags say, and returns 0.
 
     Raises UsageFailure for unknown architectures, sets and metrics, and for a --library that cannot
     be used.
@@ -115,7 +115,7 @@ def listing(
 def lines(listed: Listing, width: int) -> list[Line]:
     """A listing as lines of at most `width` characters.
 
-    A metric stands with the smallest set that has it, NVIDIA's name below where it does not fit.
+    A metric stands with the smallest set that has it; NVIDIA's name is below where space is short.
     """
     groups: dict[str, list[tuple[str, ...]]] = {}
     for metric in listed.metrics:
@@ -131,7 +131,7 @@ def lines(listed: Listing, width: int) -> list[Line]:
 def names(metric: Metric, architectures: tuple[str, ...]) -> str:
     """NVIDIA's name on these architectures, or each name with those that have it; "" for none.
 
-    What a CPU has none of is absent there, whatever gives it on a GPU.
+    A metric that a CPU lacks is absent there, whatever its source on a GPU.
     """
     if not metric.hardware:
         if all(metric.exists_on(name) for name in architectures):
@@ -179,7 +179,7 @@ def _known_passes(names: Sequence[str], sets: Sequence[str], library: Path | Non
 
 
 def _groups() -> list[str]:
-    """Titles in the order of the sets: one of counters has all of the one before it."""
+    """Titles in the order of the sets: each set of counters includes the set before it."""
     counted = catalogue().counter_sets
     besides = dict(zip(counted[1:], counted, strict=False))
     titles = [

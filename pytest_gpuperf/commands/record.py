@@ -1,7 +1,7 @@
-"""`gpuperf record`: tests in fresh processes, and one run of what they measured.
+"""`gpuperf record`: runs tests in fresh processes, and merges their measurements into one run.
 
 A baseline needs several processes: rounds within one share its memory layout, its clocks and its
-luck, so they say little about the next process. They take long, so what is measured is kept after
+luck, so rounds say little about the next process. Processes take long, so results are kept after
 each of them, and a recording can be continued.
 """
 
@@ -65,13 +65,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def act(options: argparse.Namespace) -> int:
     """Runs pytest in one process after the other, and saves one merged run.
 
-    Nothing is judged: what is recorded may become the baseline. The file is written after every
-    process; where torchrun is to start pytest, that is one of each rank. Prints a line per process.
+    No measurement is judged, since the run may become the baseline. The file is written after every
+    process; where torchrun starts pytest, after one of each rank. Prints a line per process.
     Returns 0; pytest's exit code when a process measured nothing or had a failing test; 128 and the
     signal's number when one was killed; or INTERRUPTED.
-    Raises UsageFailure for a file that exists, or that is being recorded at this moment; and of one
-    to go on with, which it leaves as it is, when pytest was given something else, or when a process
-    measures something else than those that are in it.
+    Raises UsageFailure for a file that exists, or that is being recorded at this moment. Also for a
+    recording to continue, left unchanged, when the arguments of pytest differ, or a process
+    measures another device, test or workload than the processes in the recording.
     """
     if options.processes is not None and options.processes < 1:
         raise UsageFailure(f"--processes {options.processes}: at least 1 is needed")
@@ -85,10 +85,10 @@ def act(options: argparse.Namespace) -> int:
 
 
 def _begun(file: Path, pytest_args: Sequence[str]) -> Run:
-    """The recording to go on with.
+    """The recording to continue.
 
-    Arguments of pytest execute what they name, and a run may come from elsewhere: they are never
-    taken out of it, only compared with those that somebody typed.
+    Arguments of pytest execute what they name, and a run may come from elsewhere. So they are never
+    taken out of the run, only compared with the arguments that the user typed.
     """
     run = run_files.load(file)
     try:
@@ -174,9 +174,9 @@ class _Recording:
         return worst
 
     def _settle(self, first: Run | None) -> None:
-        """Decides by the first process how many there are, where nobody asked for a number.
+        """Sets the number of processes by the first process, where the user gave no number.
 
-        Exact counts, which alone are judged on a CPU, are the same in all of them.
+        Exact counts, the only judged metrics on a CPU, are the same in all processes.
         """
         if not self._is_asked and first and first.measurements:
             self._is_asked = True
@@ -184,9 +184,9 @@ class _Recording:
                 self._processes = 1
 
     def _kernels(self) -> list[str]:
-        """Has the first process count kernels: one table of them is what a baseline keeps.
+        """The flag for the first process to count kernels: a baseline keeps one table of kernels.
 
-        Before the arguments of pytest, whose own flag then wins.
+        The flag comes before the arguments of pytest, so that a flag of the user wins.
         """
         first = not self._took
         return [_COUNT_KERNELS] if first and self._without_kernels else []
@@ -224,7 +224,7 @@ class _Recording:
 
 
 def _varying(run: Run) -> list[str]:
-    """Of which tests nobody may make a baseline, since their step does other work each time."""
+    """The tests that cannot have a baseline, since their step does other work each time."""
     return [f"note: {text}" for r in run.results() if (text := other_work(r.measurements))]
 
 
@@ -233,21 +233,21 @@ def _next(file: Path) -> list[str]:
 
 
 def _named(file: Path) -> str:
-    """The file as one would type it here."""
+    """The file as a user would type it here."""
     return shlex.quote(here(file))
 
 
 def _continue(file: Path, pytest_args: Sequence[str], processes: int = _PROCESSES) -> str:
-    """The command that goes on with a recording."""
+    """The command that continues a recording."""
     number = "" if processes == _PROCESSES else f"--processes {processes} "
     words = run_files.command_line(["--", *pytest_args]) if pytest_args else ""
     return printable(f"gpuperf record --continue {_named(file)} {number}{words}".rstrip())
 
 
 def _processes(run: Run) -> int:
-    """How many processes are in the run that measured all of it.
+    """The number of processes in a run that measured the whole suite.
 
-    Under pytest-xdist each of them measures in several interpreters, but a test in one of them. In
+    Under pytest-xdist each process measures in several interpreters, but a test in one of them. In
     a session's run, which looked again at some tests alone, it is the test with the fewest; in a
     recording, of which a test may have failed, that with the most.
     """
@@ -276,9 +276,9 @@ def check_same(begun: Run, measured: Run, file: Path, *, partly: bool) -> None:
 
 
 def _what(run: Run) -> set[str]:
-    """What a run measured: tests, their workloads, and devices.
+    """The contents of a run: tests, their workloads, and devices.
 
-    Of these by name and architecture: two GPUs of one name may be in one recording.
+    Devices count by name and architecture: two GPUs of one name may be in one recording.
     """
     return {
         f"{m.title} on {m.fingerprint.device.name} ({m.fingerprint.device.arch})"

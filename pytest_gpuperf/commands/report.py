@@ -54,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def act(options: argparse.Namespace) -> int:
-    """Does what the flags say: writes the reports, and returns 0.
+    """Writes the reports as the flags say, and returns 0.
 
     Raises GpuperfError for a run or a baseline that cannot be read, for an unknown suffix, and
     where --history names no run.
@@ -76,9 +76,9 @@ def act(options: argparse.Namespace) -> int:
 
 
 def judged(run: Run, folder: Path) -> Run:
-    """`run` with the verdicts, and the kernels, that its measurements have by these baselines.
+    """`run` with the verdicts and kernels of its measurements, compared with these baselines.
 
-    What tests expected of it stays. Raises BadFile for a baseline that cannot be trusted.
+    Tests' own expectations stay. Raises BadFile for a baseline that cannot be trusted.
     """
     from pytest_gpuperf.baselines.judgement import attributed, verdicts
     from pytest_gpuperf.baselines.reference import baseline_of

@@ -1,4 +1,4 @@
-"""`gpuperf update-baseline`: shows old -> new and what speaks against it, asks, and accepts."""
+"""`gpuperf update-baseline`: shows old -> new and all objections, asks, and accepts."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def act(options: argparse.Namespace) -> int:
-    """Does what the flags say, and returns the exit code. Raises GpuperfError for bad files."""
+    """Accepts what the flags select; returns the exit code. Raises GpuperfError for bad files."""
     if options.migrate:
         folder = baselines_folder(options)
         written = acceptance.migrate(folder)
@@ -104,7 +104,7 @@ def act(options: argparse.Namespace) -> int:
 
 
 def _asking(measurements: list[Measurement], runs: list[Run]) -> list[Measurement]:
-    """Those that a run asks to be accepted: what it found unchanged keeps its baseline."""
+    """The measurements to accept: a measurement that a run found unchanged keeps its baseline."""
     left = acceptance.settled(runs)
     kept = [one for one in measurements if (one.test, one.name) not in left]
     if left:
@@ -151,7 +151,7 @@ def _accepted(
 
 
 def _more(last: tuple[Path, Run]) -> list[str]:
-    """How the processes are measured that are missing."""
+    """Lines with the command that measures the missing processes."""
     file, run = last
     try:
         words = run_files.pytest_arguments(run.command)
@@ -162,7 +162,7 @@ def _more(last: tuple[Path, Run]) -> list[str]:
 
 
 def _shared(proposals: Sequence[Proposal]) -> list[str]:
-    """The notes that several proposals have, all of them: each is said once."""
+    """The notes that all proposals share: each is printed once."""
     first, *others = proposals
     return [note for note in first.notes if others and all(note in one.notes for one in others)]
 
@@ -170,9 +170,9 @@ def _shared(proposals: Sequence[Proposal]) -> list[str]:
 def lines(proposal: Proposal, title: str = "", shared: Collection[str] = ()) -> list[str]:
     """One proposal as text: the test, a line per metric of the whole step, and what to know.
 
-    That is how the new entry stands against the origin, what is objected, and what is overruled;
-    not the notes that are `shared` with others. `title` is what it is called beside these. What is
-    zero and was not anything else has one line for all.
+    The latter is the distance of the new entry from its origin, objections, and overruled ones;
+    not the notes that are `shared` with others. `title` names the proposal. Metrics that are zero
+    now, and before were zero or missing, have one line for all.
     """
     processes = counted(proposal.acceptance.processes, "process")
     called = title or proposal.measurements[0].title
@@ -203,7 +203,7 @@ def lines(proposal: Proposal, title: str = "", shared: Collection[str] = ()) -> 
 
 
 def _relative(metric: str, change: Change) -> float | None:
-    """How far it moved as a share; None for percentages, and where there is nothing to compare."""
+    """The relative change of a metric; None for percentages, and where a value is missing."""
     old, new = change
     if not old or new is None or catalogue().metrics[metric].percentage:
         return None

@@ -1,7 +1,7 @@
 """Revisions of a repository beside each other: git worktrees in a temporary folder.
 
-They are gone when whoever needs them ends. What one leaves that was killed, the next removes: each
-holds its folder (flock) as long as it lives. The user's checkout and index are never touched.
+The worktrees are removed when their user ends. The next user removes those of a killed process:
+each process locks its folder (flock) while it lives. The user's checkout and index stay as is.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from pytest_gpuperf.measure import fresh_process
 from pytest_gpuperf.storage import files
 
 PREFIX = "gpuperf-worktrees-"
-"""How the folders' names begin, by which those that were left are known."""
+"""The beginning of the folders' names, by which folders of killed processes are known."""
 _OF_A_HOOK = (
     *("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_COMMON_DIR"),
     *("GIT_OBJECT_DIRECTORY", "GIT_NAMESPACE"),
 )
-"""What git tells its hooks, and any git below them would take for its own repository."""
+"""The variables that git sets for hooks; a git below would take these for its own repository."""
 _NO_HOOKS = ("-c", f"core.hooksPath={os.devnull}")
 _PACKAGES = ("site-packages", "dist-packages")
 _QUOTED_LINES = 20
@@ -38,10 +38,10 @@ class Repository:
     top: Path
     """The root of the checkout."""
     folder: Path
-    """Where somebody stands in it."""
+    """The user's working folder in the checkout."""
 
     def commit(self, revision: str) -> str:
-        """The full hash of a revision's commit. Raises UsageFailure for one that is none."""
+        """The full hash of a revision's commit. Raises UsageFailure for an unknown revision."""
         try:
             asked = (
                 "rev-parse",
@@ -59,7 +59,7 @@ class Repository:
             ) from None
 
     def title(self, commit: str, form: str = "%h %s") -> str:
-        """The short hash of a commit and the first line of its message, or git's `form` of it."""
+        """The short hash and first line of a commit's message, or git's `form` of the commit."""
         said = files.git(self.top, "log", "-1", f"--format={form}", commit)
         return printable(said.decode(errors="replace").strip())
 
@@ -73,11 +73,11 @@ class Tree:
 
     @property
     def folder(self) -> Path:
-        """Where one stands in it, as in the user's own."""
+        """The working folder in this checkout, at the same place as in the user's own."""
         return self.top / self.repository.folder.relative_to(self.repository.top)
 
     def arguments(self, words: Sequence[str]) -> list[str]:
-        """The words of a command, paths into the user's checkout leading here."""
+        """The words of a command, with paths into the user's checkout changed to this tree."""
         own = str(self.repository.top)
 
         def here(path: str) -> str:
@@ -91,7 +91,7 @@ class Tree:
         ]
 
     def import_path(self) -> str:
-        """PYTHONPATH for what is here to be imported, also where the user's checkout is installed.
+        """PYTHONPATH for imports from this tree, also where the user's checkout is installed.
 
         An editable installation leads to the user's checkout, by a path (.pth) or by a finder; both
         come after PYTHONPATH. What this process finds in the checkout is found here at the same
@@ -109,7 +109,7 @@ class Tree:
         return os.pathsep.join(dict.fromkeys([*known, *others]))
 
     def install(self, command: str) -> None:
-        """Has a shell run the command here. Raises NotInstalled where it fails."""
+        """Runs the command here in a shell. Raises NotInstalled where the command fails."""
         code, said = fresh_process.run(["/bin/sh", "-c", command], folder=self.top)
         if code:
             last = "\n".join(said.splitlines()[-_QUOTED_LINES:])
@@ -119,7 +119,7 @@ class Tree:
 
 
 def repository(folder: Path) -> Repository:
-    """The repository of a folder. Raises UsageFailure where there is none."""
+    """The repository of a folder. Raises UsageFailure where there is no repository."""
     for name in _OF_A_HOOK:
         os.environ.pop(name, None)
     top = files.git(folder, "rev-parse", "--show-toplevel").decode().rstrip("\n")
@@ -134,7 +134,7 @@ class Worktrees:
     def __init__(self, of: Repository, folder: Path) -> None:
         self._repository = of
         self.folder = folder
-        """Holds them, and whatever else is to go with them."""
+        """The folder of the worktrees, and of all else that is removed with them."""
 
     def add(self, name: str, commit: str) -> Tree:
         """A new worktree of this commit, for no branch. No hook runs. Raises UsageFailure."""
@@ -146,7 +146,7 @@ class Worktrees:
 
 @contextmanager
 def worktrees(of: Repository) -> Iterator[Worktrees]:
-    """A place for worktrees, which go with the block; those that others left go before it."""
+    """A place for worktrees, removed after the block; first removes those of killed processes."""
     sweep(of)
     try:
         with files.staging(Path(tempfile.gettempdir()), PREFIX) as folder:
@@ -156,7 +156,7 @@ def worktrees(of: Repository) -> Iterator[Worktrees]:
 
 
 def sweep(of: Repository) -> None:
-    """Removes the worktrees of those that were killed: nobody holds their folder any more."""
+    """Removes the worktrees of killed processes: no process locks their folders any more."""
     for place in {tree.parent.parent for tree in _ours(of.top)}:
         if place.is_dir():
             files.sweep(place, PREFIX)
@@ -170,7 +170,7 @@ def sweep(of: Repository) -> None:
 def pinned(folder: Path) -> str:
     """A folder in `folder` from which this very package is imported, whatever else is on the path.
 
-    For what is measured to be measured alike: a checkout may have another version of it.
+    So all revisions are measured alike: a checkout may have another version of this package.
     """
     place = folder / "instrument"
     place.mkdir(exist_ok=True)

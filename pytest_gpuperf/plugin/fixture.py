@@ -58,20 +58,20 @@ if TYPE_CHECKING:
     from pytest_gpuperf.measure.reset import Stateful
 
 _NOT_HERE = no_reset
-"""A step that other processes execute."""
+"""The reset of a step that other processes execute."""
 
 
 class GpuPerf:
-    """What a test sees as `gpuperf`."""
+    """The object that a test gets as `gpuperf`."""
 
     def __init__(self, session: Session, traits: MarkerOptions) -> None:
         self.results: list[Result] = []
-        """What this execution of the test measured."""
+        """The results that this execution of the test measured."""
         self.used = False
-        """Whether the test asked for anything of it."""
+        """Whether the test called anything of this fixture."""
         self._sent = 0
         self._measuring = ""
-        """The measurement that is being made."""
+        """The name of the measurement in progress."""
         self._session = session
         self._settings = session.settings
         self._instrument = session.instrument
@@ -80,7 +80,7 @@ class GpuPerf:
         self._components = Components()
 
     def unsent(self) -> list[Result]:
-        """What was measured since the last call, for the test's report to take along."""
+        """The results since the last call, to be sent along with the test's report."""
         new = self.results[self._sent :]
         self._sent = len(self.results)
         return new
@@ -93,16 +93,16 @@ class GpuPerf:
 
     @property
     def torch_device(self) -> torch.device:
-        """Where the step's tensors belong: the GPU that is measured, or the CPU."""
+        """The device for the step's tensors: the measured GPU, or the CPU."""
         import torch
 
         self.used = True
         return torch.device(self._instrument.torch_device)
 
     def reset_of(self, *parts: Stateful) -> Callable[[], None]:
-        """A `reset` for `measure`: puts back what modules, optimizers and others are now.
+        """A `reset` for `measure`: restores the present state of modules, optimizers and others.
 
-        So does it with the states of Python's, NumPy's and torch's random generators. Raises
+        It also restores the states of Python's, NumPy's and torch's random generators. Raises
         UsageFailure for a part without a state_dict.
         """
         from pytest_gpuperf.measure.reset import reset_of
@@ -115,7 +115,7 @@ class GpuPerf:
         """UUIDs of the test's GPUs, as CUDA_VISIBLE_DEVICES takes them.
 
         The first is the one that this process measures. `@pytest.mark.gpus(n)` asks for n: the
-        others are for processes that the test starts. Nobody else of the session has them
+        others are for processes that the test starts. No other test of the session uses these GPUs
         meanwhile. Empty without a GPU, and where a recorded run is judged.
         """
         self.used = True
@@ -133,7 +133,7 @@ class GpuPerf:
     def component(self, name: str) -> AbstractContextManager[None]:
         """Marks a part of the step by what it computes: `with gpuperf.component("conv2d"): ...`.
 
-        What is launched inside counts for the innermost component. Free unless the set `activity`
+        Launches inside count for the innermost component. Free unless the set `activity`
         is being measured; then a name that a phase has, too, raises MeasurementError.
         """
         self.used = True
@@ -191,11 +191,11 @@ class GpuPerf:
         (RANK, WORLD_SIZE, MASTER_ADDR and so on) in its environment and a GPU of its own as its
         only one. There `entry(rank)` is called, which opens the process group and returns the step;
         where that has a `reset`, it is called before every execution. Where torchrun has started
-        the ranks already, those are measured: `entry` is called in them, by each test in turn,
-        and finds the process group of the one before. With more or fewer of them it is skipped.
+        the ranks already, these ranks are measured. Each test in turn calls `entry` in them, and
+        `entry` finds the process group of the test before. A different number skips the test.
 
         `gpus` are the UUIDs of the GPUs; without it those of `gpuperf.gpus`, or all that the test
-        may have. It is skipped where there are fewer than ranks. Otherwise as `measure`: one
+        may have. The test is skipped with fewer GPUs than ranks. Otherwise as `measure`: one
         measurement, one verdict, the workload says how many ranks there were, and the file has the
         samples of each.
         """
@@ -229,7 +229,7 @@ class GpuPerf:
     def _entered(
         self, entry: Callable[[int], Callable[[], object]], own: Rank, name: str
     ) -> Callable[[], object]:
-        """The step that this rank makes, which others may wait for meanwhile."""
+        """The step that this rank makes. The other ranks may wait for this rank meanwhile."""
         stopped, others = "", self._session.others  # None where a recorded run is judged
         try:
             with others.entering(name, self._traits.nodeid) if others else nullcontext():
@@ -310,9 +310,9 @@ class GpuPerf:
 
     @contextmanager
     def _agreed(self) -> Iterator[None]:
-        """A block that ends on all ranks as it does on the leading one, however that is.
+        """A block that ends on all ranks in the same way as on the leading rank.
 
-        They go on together: a rank that waits for the verdict would meet another's next test.
+        The ranks go on together: a rank that waits for the verdict would meet another's next test.
         """
         outcome = "failed"
         try:
@@ -330,7 +330,7 @@ class GpuPerf:
             _skip(f"gpuperf: {FOLLOWED}, where the test was skipped")
 
     def _judged(self, measurer: Measurer, subject: Subject, work: Work, plan: Plan) -> Measurement:
-        """What is measured of `subject`, once it is judged; fails or skips the test."""
+        """The result of measuring and judging `subject`; fails or skips the test."""
         unsound = ""
         with self._session.display.of(title_of(subject.test, subject.name)):
             try:
@@ -348,7 +348,7 @@ class GpuPerf:
         return result.first
 
     def _conclude(self, result: Result) -> None:
-        """Fails or skips the test, where what was said of its measurement does that."""
+        """Fails or skips the test where the verdict on its measurement asks for that."""
         lack = judgement.unjudged_reason(result)
         unfit = [verdict for verdict in result.verdicts if verdict.outcome is Outcome.UNFIT]
         if unfit and not self._settings.require_judged:
@@ -366,7 +366,7 @@ class GpuPerf:
             _fail(failure.unjudged(result, lack, self._session.context()))
 
     def _plan(self, metric_set: str, repetitions: int | None) -> Plan:
-        """How it is measured. Raises UsageFailure for a number that is none."""
+        """The plan of the measurement. Raises UsageFailure for an invalid number of repetitions."""
         check_count("repetitions", repetitions)
         selected = catalogue().selected(metric_set)
         plan = Plan(
@@ -399,10 +399,10 @@ class GpuPerf:
 
         Both were measured earlier in this session: as measurements of this test with these names,
         or in this suite as configurations of these names (the marker `optimization`). `verified`
-        are architectures on which somebody has seen this hold; reports of any other say that nobody
-        has.
+        are architectures on which this ratio has been observed; reports of others say that it
+        has not.
 
-        Returns what came of it, or None under --gpuperf-no-judge. Skips the test when one of the
+        Returns the result, or None under --gpuperf-no-judge. Skips the test when one of the
         two was not measured in this process, or lacks the metric (which fails under
         --gpuperf-require-counters), and when both are 0. Fails the test when the ratio is shown to
         be beyond a bound, and when it is undecided as the settings say. Raises UsageFailure for an
@@ -445,7 +445,7 @@ class GpuPerf:
         return expected
 
     def _result(self, measurer: Measurer, subject: Subject, work: Work, plan: Plan) -> Result:
-        """What is measured of `subject`, all that the settings ask for, and said of it."""
+        """The result for `subject`: its measurements, as the settings ask, and their verdicts."""
         measurements = measurer.measure(subject, work, plan)
         with_kernels = cache(lambda: measurer.with_kernels(measurements[0], work, plan))
         judging, traits = self._session.judging, self._traits
@@ -474,9 +474,9 @@ class GpuPerf:
         return replace(result, measurements=(first, *others))
 
     def _baseline(self, measured: Measurement) -> tuple[Baseline | None, tuple[str, ...]]:
-        """The baseline, and notes on it. Where nothing is judged, only its tolerance is needed.
+        """The baseline and notes on it. Where nothing is judged, only its tolerance is needed.
 
-        By that `gpuperf ab` will judge. Raises UsageFailure for one that cannot be read.
+        `gpuperf ab` judges by that tolerance. Raises UsageFailure for an unreadable baseline.
         """
         try:
             return self._session.judging.baseline(measured), ()
@@ -502,7 +502,7 @@ def _fail(why: str) -> NoReturn:
 
 
 def _skip(why: str) -> NoReturn:
-    """Skips it, likewise."""
+    """Skips the test; names in the reason are made harmless here, too."""
     pytest.skip(printable_lines(why))
 
 
@@ -534,7 +534,7 @@ def _quoted(value: object) -> str:
 
 
 def _check_text(subject: Subject) -> None:
-    """Raises UsageFailure for text that neither a run nor a baseline can hold, or be named by."""
+    """Raises UsageFailure for text that a run or a baseline can neither hold nor have as a name."""
     if not (isinstance(subject.name, str) and subject.name):
         raise UsageFailure(
             f"the measurement's name is {_quoted(subject.name)}: give a text, "

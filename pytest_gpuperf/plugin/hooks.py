@@ -1,7 +1,7 @@
-"""The hooks: those of pytest that we answer, and our own.
+"""The hooks: pytest's hooks that this plugin implements, and hooks of its own.
 
-Measuring and judging happen where the test runs, which under pytest-xdist is a worker; what came of
-it travels with the test's report to the controller, the only one that writes files.
+Measuring and judging happen where the test runs, under pytest-xdist in a worker. The results
+travel with the test's report to the controller, the only process that writes files.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 _SESSION: pytest.StashKey[Session] = pytest.StashKey()
 _FIXTURE: pytest.StashKey[GpuPerf] = pytest.StashKey()
 _REFUSAL: pytest.StashKey[BaseException] = pytest.StashKey()
-"""What keeps the tests of a worker from running, or those after one that lost the GPU."""
+"""The error that stops all tests of a worker, or all tests after one that lost the GPU."""
 _EXCUSED: pytest.StashKey[bool] = pytest.StashKey()
-"""Whether nobody asks what a test has measured: its hardware is not there, or it has failed."""
+"""Whether a test may go without a measurement: its hardware is not there, or the test failed."""
 
 _PACKAGE = __name__.partition(".")[0]
 _MARKERS = (
@@ -81,7 +81,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
-    """Offers our own hooks."""
+    """Adds the hooks of this plugin to pytest's."""
     pluginmanager.add_hookspecs(Hookspecs)
 
 
@@ -110,7 +110,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    """Tells an xdist worker how its controller was started: what it has is only its own part."""
+    """Tells an xdist worker how its controller was started: a worker knows only its own part."""
     parameters = node.config.invocation_params
     node.workerinput["gpuperf_invocation"] = (list(parameters.args), str(parameters.dir))
     session = node.config.stash.get(_SESSION, None)
@@ -169,19 +169,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(tryfirst=True, optionalhook=True)
 def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> None:
-    """Hears of pytest-timeout's timer; that plugin sets it."""
+    """Notes the timer that pytest-timeout sets; that plugin sets the timer itself."""
     item.config.stash[_SESSION].timeout.running = {"item": item, "settings": settings}
 
 
 @pytest.hookimpl(tryfirst=True, optionalhook=True)
 def pytest_timeout_cancel_timer(item: pytest.Item) -> None:
-    """Hears that it runs no more."""
+    """Notes that the timer of pytest-timeout has stopped."""
     item.config.stash[_SESSION].timeout.running = {}
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtestloop(session: pytest.Session) -> Generator[None, object, object]:
-    """A fresh process waits for its turn, with all tests imported; xdist's workers with it."""
+    """Has a fresh process wait for its turn after importing all tests; xdist's workers, too."""
     turn = session.config.stash[_SESSION].origin.turn
     if turn is not None:
         turn()
@@ -190,9 +190,9 @@ def pytest_runtestloop(session: pytest.Session) -> Generator[None, object, objec
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """A test waits for a worker's GPU before anybody measures how long it takes.
+    """Has a test wait for a worker's GPU before any plugin measures the test's duration.
 
-    After one for which the ranks have stopped none begins, on any of them.
+    After a test for which the ranks have stopped, no rank begins another test.
     """
     session = item.config.stash[_SESSION]
     wanted = 0 if _REFUSAL in item.config.stash else _gpus(item)
@@ -207,7 +207,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """A rank says goodbye; garbage is looked for once, before pytest does."""
+    """Has a rank say goodbye, and collects garbage once, before pytest does."""
     session = config.stash.get(_SESSION, None)
     if session is not None:
         if session.role is not None:
@@ -216,10 +216,10 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Says in a worker's tests what would have stopped a process without workers.
+    """Fails a worker's test with the error that would have stopped a process without workers.
 
-    Comes before pytest's own, which sets fixtures up: what a process with a task counts begins
-    here.
+    Runs before pytest's own hook, which sets fixtures up: the counting of a process with a task
+    begins here.
     """
     session = item.config.stash[_SESSION]
     if _REFUSAL in item.config.stash and _concerns_us(item):
@@ -313,7 +313,7 @@ def pytest_runtest_makereport(
 
 
 def _lose_gpu(item: pytest.Item) -> None:
-    """Has all tests of ours say it that come after one in which this process has lost its GPU."""
+    """Makes all later tests with our fixture report that this process has lost its GPU."""
     session, stash = item.config.stash[_SESSION], item.config.stash
     torch: Any = sys.modules.get("torch")
     if torch is None or "instrument" not in session.__dict__ or _REFUSAL in stash:
@@ -331,7 +331,7 @@ def _lose_gpu(item: pytest.Item) -> None:
 
 
 def _without_us(raised: pytest.ExceptionInfo[BaseException]) -> pytest.ExceptionInfo[BaseException]:
-    """The same without our lines: a test fails at its own. What breaks in our code keeps them."""
+    """The exception without our lines: a test fails at its own. Errors in our code keep them."""
     from pytest_gpuperf.errors import GpuperfError
 
     every = [raised.tb]
@@ -352,9 +352,9 @@ def _is_ours(frame: Any) -> bool:
 
 
 def _message(item: pytest.Item, raised: pytest.ExceptionInfo[BaseException]) -> str:
-    """What a test says that fails by us, fit for the terminal, and at last where, as pytest does.
+    """The message of a test that we fail, fit for the terminal; its place comes last, as in pytest.
 
-    Under --tb=line, where pytest says that itself, the first line. "" for whatever else fails.
+    Under --tb=line, where pytest prints the place, only the first line. "" for other failures.
     """
     from pytest_gpuperf.errors import UsageFailure
     from pytest_gpuperf.report.text.table import within
@@ -378,28 +378,28 @@ def _message(item: pytest.Item, raised: pytest.ExceptionInfo[BaseException]) -> 
 
 
 class _Gatherer:
-    """Takes what reports bring, in the process that writes: the controller, or the only one."""
+    """Gathers the data of test reports in the process that writes files: the controller, if any."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self._ledger: Ledger | None = None
-        """What was measured, once something was."""
+        """The ledger of all measurements; None before the first."""
         self._collected = 0
-        """Tests that are to run; none are collected here where xdist's workers do that."""
+        """The number of tests to run; 0 in this process where xdist's workers collect the tests."""
         self._ran: set[str] = set()
         """Node ids of tests that have begun."""
         self._found: set[str] = set()
         self._order: Sequence[str] = ()
-        """Node ids as xdist's workers have collected them."""
+        """Node ids in the order in which xdist's workers have collected them."""
         self._skipped: dict[str, str] = {}
-        """Tests of ours that were skipped or failed, and why."""
+        """The reason for each of our tests that was skipped or failed."""
 
     def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
-        """Notes which tests there are besides."""
+        """Notes the tests that were deselected."""
         self._found.update(item.nodeid for item in items)
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Notes which tests there are, and how many."""
+        """Notes the collected tests and their number."""
         self._collected = len(session.items)
         self._found.update(item.nodeid for item in session.items)
         if any("::" in argument for argument in session.config.args):
@@ -407,7 +407,7 @@ class _Gatherer:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, ids: Sequence[str]) -> None:
-        """Notes in which order; it is the same in all workers."""
+        """Notes the order of the tests, which is the same in all workers."""
         self._order = ids
 
     @pytest.hookimpl(trylast=True)
@@ -458,7 +458,7 @@ class _Gatherer:
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Saves the run, the reports, and baselines that were asked to be recorded.
 
-        A session fails of which nothing was judged that should have been.
+        A session fails where it had to judge measurements and judged none.
         """
         ledger = self._ledger
         if ledger is None:
@@ -506,7 +506,7 @@ class _Gatherer:
 def _shorten(report: pytest.TestReport, lines: Sequence[str]) -> None:
     """Puts `lines`, if any, in place of what pytest prints of a failed test.
 
-    Comes after other plugins have taken the whole message: that of JUnit files, for example.
+    Runs after other plugins have read the whole message, for JUnit files for example.
     """
     chain: Any = getattr(report.longrepr, "chain", None)
     if lines and chain:
@@ -515,7 +515,7 @@ def _shorten(report: pytest.TestReport, lines: Sequence[str]) -> None:
 
 
 def _prepare(session: Session, items: list[pytest.Item]) -> None:
-    """What has to be right before the first test runs. Raises UsageFailure."""
+    """Prepares all that the first test needs. Raises UsageFailure."""
     from pytest_gpuperf.errors import UsageFailure
     from pytest_gpuperf.plugin import markers
     from pytest_gpuperf.storage import baseline_files, files
@@ -551,7 +551,7 @@ def _prepare(session: Session, items: list[pytest.Item]) -> None:
 
 
 def _or_usage_error(act: Callable[[], object]) -> None:
-    """Runs `act`; what it refuses becomes pytest's usage error, exit code 4."""
+    """Runs `act`; turns its refusal into pytest's usage error, exit code 4."""
     from pytest_gpuperf.errors import UsageFailure
 
     try:
@@ -565,7 +565,7 @@ def _fixtures(item: pytest.Item) -> tuple[str, ...]:
 
 
 def _gpus(item: pytest.Item) -> int:
-    """How many GPUs nobody else of the session may use while a test runs."""
+    """The number of GPUs that a test needs for itself, without other tests of the session."""
     if item.get_closest_marker("skip"):
         return 0
     if not _concerns_us(item):
@@ -576,6 +576,6 @@ def _gpus(item: pytest.Item) -> int:
 
 
 def _concerns_us(item: pytest.Item) -> bool:
-    """By the fixture or a marker that is ours alone: many projects have a marker `gpu` as well."""
+    """Whether a test has the fixture or a marker of ours; many projects have a marker `gpu`."""
     names = ("gpu_arch", "gpuperf", "optimization")
     return "gpuperf" in _fixtures(item) or any(item.get_closest_marker(name) for name in names)

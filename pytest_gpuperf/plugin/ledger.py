@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pytest_gpuperf.model.settings import Settings
 
 _DRAFTS_S, _DRAFTS_SHARE = 1.0, 0.02
-"""Drafts of the run take no more than so many seconds and this share of a session: they grow with
+"""The most seconds, and the largest share of a session, that drafts of the run may take: they grow
 each of a thousand measurements."""
 
 
@@ -50,7 +50,7 @@ class _Kept:
     failed: bool
     """Whether its test has failed."""
     told: bool
-    """Whether a failing test's message says all of it."""
+    """Whether a failing test's message says all of this result."""
 
 
 class Ledger:
@@ -78,12 +78,12 @@ class Ledger:
         """The run's file, once it was written."""
         self._kept: list[_Kept] = []
         self._said: set[str] = set()
-        """Refusals that are a failing test's message."""
+        """Refusals that are already in the message of a failing test."""
         self._notes: list[str] = []
         self._locations: dict[str, tuple[str, int | None]] = {}
         self._recorded: set[tuple[str, str]] = set()
         self._causes: dict[str, Result] = {}
-        """What tests have failed for, and the first of them."""
+        """The reasons for which tests have failed, each with its first result."""
 
     def locate(self, test: str, file: str, line: int | None) -> None:
         """Notes where a test is written: its file, relative to the root, and its line from 0 on."""
@@ -112,9 +112,9 @@ class Ledger:
             self._said.add(refusal)
 
     def repeated(self, width: int) -> list[str]:
-        """What replaces the message of the test that was added last; [] where its cause is new.
+        """The lines instead of the message of the test added last; [] where its cause is new.
 
-        That is two lines of at most `width` characters, where another has failed for the same.
+        They are two lines of at most `width` characters, where another test failed for this cause.
         """
         result = taken_out(Result, self._kept[-1].put)
         failing = [entry for entry in result.said if judgement.fails(entry, self._settings)]
@@ -127,19 +127,19 @@ class Ledger:
     def arrange(self, order: Sequence[str]) -> None:
         """Puts the results into this order of their tests.
 
-        Workers are done with them in another order each time, and a table of configurations is
+        Workers finish the tests in a different order each time, and a table of configurations is
         relative to the first.
         """
         places = {test: place for place, test in enumerate(order)}
         self._kept.sort(key=lambda kept: places.get(kept.test, len(places)))
 
     def save_draft(self, ran: int, collected: int) -> None:
-        """Writes the run so far: who ends the session before its end loses one test at most.
+        """Writes the run so far: a session that is killed then loses one test at most.
 
-        It says that so many tests `ran` of those that were `collected`, until `save`.
+        The draft says that `ran` tests of `collected` have run, until `save` is called.
 
-        Where drafts have taken a fiftieth of the session, and more than a second, it is what came
-        since they had not. What keeps one from being written, `save` says.
+        Where drafts took a fiftieth of the session and a second, no draft is written for a while. A
+        killed session then loses all tests since the last. `save` reports errors of drafts.
         """
         before = self._clock()
         allowed = _DRAFTS_S + _DRAFTS_SHARE * (before - self._begun)
@@ -222,7 +222,7 @@ class Ledger:
         ]
 
     def _left_out(self) -> str:
-        """What has an entry in the baseline and was not measured, as a sentence; "" for nothing."""
+        """A sentence on entries of the baseline that were not measured; "" where there are none."""
         if not self.unmeasured:
             return ""
         titles = [
@@ -235,7 +235,7 @@ class Ledger:
 
     @cached_property
     def _results(self) -> list[Result]:
-        """All of them, at the session's end."""
+        """All results, at the session's end."""
         return [taken_out(Result, kept.put) for kept in self._kept]
 
     def _run_of(self, results: Sequence[Result]) -> Run:
@@ -253,7 +253,7 @@ class Ledger:
         return self._settings.run or run_files.new_file(self._settings.root)
 
     def _moved(self) -> Iterator[str]:
-        """Of tests without an entry: which of those that are gone has one of the same."""
+        """Lines on tests without an entry, each with the removed test that had an equal entry."""
         settings = self._settings
         for result in self._results:
             if not any(verdict.reason in RECORDABLE for verdict in result.verdicts):

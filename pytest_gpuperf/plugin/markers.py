@@ -1,4 +1,4 @@
-"""A test's traits: what its place and its markers say about its measurements, checked."""
+"""A test's traits: the checked options for its measurements, from its path and its markers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _KEYWORDS = ("metrics", "tolerance", "rounds", "repetitions", "limit", "reproduc
 
 @dataclass(frozen=True)
 class MarkerOptions:
-    """What a test's place and markers say about its measurements."""
+    """The options for a test's measurements, from its path and its markers."""
 
     nodeid: str
     suite: str
@@ -35,12 +35,12 @@ class MarkerOptions:
     rounds: int | None = None
     repetitions: int | None = None
     limit: Mapping[str, object] = field(default_factory=dict)
-    """As written, by metric; `judge/tolerance.py` reads it."""
+    """The limits as the test's author wrote them, by metric; `judge/tolerance.py` reads them."""
     reproducible: float | bool = True
     """How far the losses of two executions may be apart; True: `REPRODUCIBLE`, False: any."""
 
     def measured(self, flag: str) -> str:
-        """What is measured where `--gpuperf-metrics` says `flag`."""
+        """The sets and metrics to measure where `--gpuperf-metrics` says `flag`."""
         if self.metrics is None:
             return flag
         added = _added(self.metrics)
@@ -76,7 +76,7 @@ def traits_of(item: pytest.Item) -> MarkerOptions:
 
 @contextmanager
 def _named(item: pytest.Item, marker: str) -> Iterator[None]:
-    """Has what the block refuses name the test and this marker of it."""
+    """Adds the names of the test and of this marker to each error that the block raises."""
     try:
         yield
     except GpuperfError as error:
@@ -84,7 +84,7 @@ def _named(item: pytest.Item, marker: str) -> Iterator[None]:
 
 
 def gpus_of(item: pytest.Item) -> int:
-    """How many GPUs the test has, by its marker. Raises UsageFailure for what is no number."""
+    """The number of GPUs of the test, by its marker. Raises UsageFailure for an invalid number."""
     marker = item.get_closest_marker("gpus")
     if marker is None:
         return 1
@@ -100,7 +100,7 @@ def gpus_of(item: pytest.Item) -> int:
 def elsewhere(item: pytest.Item, device: Device, gpus: Sequence[str] | None = None) -> str:
     """Why `item` cannot run on `device`, by its markers; "" when it can.
 
-    `gpus` are those that it may have, None for any number.
+    `gpus` are the GPUs that the test may have, None for any number.
     """
     if item.get_closest_marker("gpu") and device.arch == architectures.CPU:
         return "needs a GPU; there is none here, or --gpu-arch cpu was asked for"
@@ -114,7 +114,7 @@ def elsewhere(item: pytest.Item, device: Device, gpus: Sequence[str] | None = No
 
 
 def checked(options: Mapping[str, object]) -> dict[str, object]:
-    """The keywords of the marker gpuperf, as those of MarkerOptions. Raises UsageFailure."""
+    """The keywords of the marker gpuperf, as fields of MarkerOptions. Raises UsageFailure."""
     for key in options:
         if key not in _KEYWORDS:
             raise UsageFailure(
@@ -141,7 +141,7 @@ def checked(options: Mapping[str, object]) -> dict[str, object]:
 
 
 def check_count(name: str, number: object) -> None:
-    """Raises UsageFailure for what is neither None nor a whole number from 1 on."""
+    """Raises UsageFailure for a value that is neither None nor a whole number from 1 on."""
     if number is not None and (type(number) is not int or number < 1):
         raise UsageFailure(f"{name}={number!r}: a whole number from 1 on is needed")
 
@@ -163,7 +163,7 @@ def allowed_distance(written: object) -> float | None:
 
 
 def _added(marker: str) -> str | None:
-    """What comes on top of the flag's; None for a marker that stands in its place."""
+    """The metrics in addition to the flag's; None for a marker that replaces the flag's."""
     text = marker.lstrip()
     return text[1:] if text.startswith("+") else None
 

@@ -19,7 +19,7 @@ from pytest_gpuperf.model.settings import METRIC_SETS, Settings
 
 REPORT_SUFFIXES = (".html", ".md", ".json")  # report/interchange.py, imported when one is written
 _SWITCH, _LIST = "bool", "tuple[Path, ...]"
-"""Types of fields, of which the ini file has values of its own kind."""
+"""Types of fields that have an own kind of value in the ini file."""
 
 
 class Flag(SimpleNamespace):
@@ -34,12 +34,12 @@ class Flag(SimpleNamespace):
 
 
 def flags() -> Iterator[tuple[Field[Any], Flag]]:
-    """Every field of the settings that has a flag, and that."""
+    """Every field of the settings that has a flag, and the flag."""
     return ((one, Flag(**one.metadata)) for one in fields(Settings) if one.metadata)
 
 
 def default(one: Field[Any]) -> str:
-    """What a field is without its flag, as one would write it; "" for nothing."""
+    """The default value of a field as a user would type it; "" for none."""
     unset = one.default is None or one.type in (_SWITCH, _LIST)
     return "" if unset else str(one.default)
 
@@ -69,7 +69,7 @@ def add_options(parser: pytest.Parser) -> None:
 
 
 def any_given(config: pytest.Config) -> bool:
-    """Whether a flag of ours was typed, or an ini setting is not as it is without one."""
+    """Whether a flag of ours was typed, or an ini setting differs from its default."""
     return any(
         config.getoption(flag.dest) is not None
         or config.getini(flag.ini) not in (default(one), [], False)
@@ -96,7 +96,7 @@ def read_settings(config: pytest.Config) -> Settings:
 
 
 def check_verdicts(config: pytest.Config, settings: Settings) -> None:
-    """Raises pytest.UsageError where verdicts are required that nobody is to reach."""
+    """Raises pytest.UsageError where verdicts are required but judging is switched off."""
     if settings.require_judged and not settings.judge:
         raise pytest.UsageError(
             f"{_source(config, _flag('require_judged'))} fails every test without a verdict, and "
@@ -105,12 +105,12 @@ def check_verdicts(config: pytest.Config, settings: Settings) -> None:
 
 
 def _flag(name: str) -> Flag:
-    """That of a field."""
+    """The flag of a field."""
     return next(flag for one, flag in flags() if one.name == name)
 
 
 def _source(config: pytest.Config, flag: Flag) -> str:
-    """Where the value of a flag is from: the flag as typed, or the ini setting."""
+    """The source of a flag's value: the flag as typed, or the ini setting."""
     typed = config.getoption(flag.dest) is not None
     return flag.name if typed else f"ini setting {flag.ini}"
 
@@ -128,7 +128,7 @@ def _check_replay(settings: Settings) -> None:
 
 
 def _check_metrics(config: pytest.Config, wanted: str) -> None:
-    """Sets and metrics that exist; the catalogue is not read for a set alone."""
+    """Checks that sets and metrics exist; for a set alone the catalogue is not read."""
     if wanted in METRIC_SETS:
         return
     from pytest_gpuperf.catalogue.metric_catalogue import catalogue
@@ -176,7 +176,7 @@ def _switch(config: pytest.Config, one: Field[Any], flag: Flag) -> bool:
 
 
 def _path(config: pytest.Config, one: Field[Any], flag: Flag) -> Path | None:
-    """A path: typed, it is relative to where one typed it; in the ini file, to the root."""
+    """A path: typed, it is relative to the working directory; in the ini file, to the root."""
     typed = config.getoption(flag.dest) is not None
     written = _text(config, one, flag)
     folder = config.invocation_params.dir if typed else config.rootpath

@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from pytest_gpuperf.model.settings import Settings
 
 FOLLOWED = "rank 0 has judged the measurement"
-"""What tests of the other ranks say, for which nobody has to read them."""
+"""The skip message for tests on the other ranks, which users do not have to read."""
 
 
 def role_of(config: pytest.Config, settings: Settings) -> RankRole | None:
-    """The role of this process, by torchrun's variables; None where it is none of several.
+    """The role of this process, by torchrun's variables; None where there are no ranks.
 
-    Raises UsageFailure where ranks cannot be measured like this.
+    Raises UsageFailure where ranks cannot be measured in this session.
     """
     rank = ranks.own_rank()
     if rank is not None and hasattr(config, "workerinput"):
@@ -46,7 +46,7 @@ class RankRole:
         self._instrument: RankInstrument | None = None
         self._config = config
         self._gpus: tuple[str, ...] = ()
-        """Those of all ranks that torchrun has started, where this process has taken one."""
+        """The GPUs of all ranks that torchrun has started, once this process has taken its GPU."""
         self._stderr = os.dup(2)  # before tests run: pytest takes theirs
         if rank.leads:
             signal.signal(signal.SIGTERM, self._told_to_end)
@@ -63,26 +63,26 @@ class RankRole:
 
     @property
     def follows(self) -> bool:
-        """Whether another rank judges, writes and prints what this one measures."""
+        """Whether another rank compares, saves and prints the measurements of this rank."""
         return not (self.rank.leads or self.rank.launched)
 
     @property
     def others(self) -> OtherRanks | None:
-        """The ranks that this process measures with, once it has an instrument."""
+        """The other ranks of the measurement, once this process has an instrument."""
         return self._instrument.others if self._instrument is not None else None
 
     @property
     def stopped(self) -> bool:
-        """Whether the ranks have stopped for one of them: no test after that one is measured."""
+        """Whether a rank has stopped all ranks: no test after that is measured."""
         return self.others is not None and self.others.stopped
 
     def instrument(self, own: Instrument) -> Instrument:
-        """Measures what all ranks execute, on this one by `own`. Raises UsageFailure."""
+        """The instrument for all ranks; this rank measures by `own`. Raises UsageFailure."""
         self._instrument = ranks.RankInstrument(own, self.rank, self.settings, self._tell)
         return self._instrument
 
     def launcher(self, replicas: Replicas, *, decides: bool) -> RankLauncher:
-        """Starts as many ranks again, in the place of `replicas`."""
+        """A launcher that starts as many ranks again, in the place of `replicas`."""
         made = ranks.RankLauncher(
             replicas, self.rank.count, self._gpus, decides=decides, waits=self._keeps_waiting
         )
@@ -91,17 +91,17 @@ class RankRole:
         return made
 
     def say(self, what: str) -> None:
-        """Says something of this rank past pytest's capture."""
+        """Prints a message about this rank past pytest's capture."""
         text = printable_lines(f"\ngpuperf: rank {self.rank.number}: {what}\n")
         os.write(self._stderr, text.encode(errors="replace"))
 
     def close(self) -> None:
-        """The session ends."""
+        """Ends the role of this process with the session."""
         if self.others is not None:
             self.others.close()
 
     def _keeps_waiting(self) -> None:
-        """Says that this rank does something by itself, for which the others have to wait."""
+        """Tells the other ranks that this rank is busy by itself, so that they wait."""
         if self.others is not None:
             self.others.client.says("go on")
 
@@ -109,7 +109,7 @@ class RankRole:
         self.say(f"{STOPPED}: {why}")
 
     def _told_to_end(self, number: int, _: object) -> None:
-        """Goes on where a rank has failed: torchrun ends all then, and this one says which."""
+        """Names the failed rank when torchrun ends all ranks; else ends by the signal."""
         held = self.others.held if self.others is not None else None
         why = held.stops() if held is not None else ""
         if not why:
@@ -122,7 +122,7 @@ class RankRole:
 
 
 class Follower:
-    """Keeps a rank quiet that another one leads; what fails on it alone it says."""
+    """Silences a rank that another rank leads, except for failures on this rank alone."""
 
     def __init__(self, role: RankRole, config: pytest.Config) -> None:
         self._role = role
@@ -130,22 +130,22 @@ class Follower:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionstart(self) -> None:
-        """The leading rank prints."""
+        """Stops this rank's terminal output: the leading rank prints."""
         reporter: Any = self._config.pluginmanager.getplugin("terminalreporter")
         if reporter is not None:
             reporter._tw._file = io.StringIO()
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        """Says what cannot be collected here."""
+        """Prints the errors of collection on this rank."""
         if report.failed:
             self._role.say(f"{report.nodeid}: {report.longreprtext}")
 
     def pytest_internalerror(self, excrepr: object) -> None:
-        """Says what has gone wrong in pytest, or in a plugin."""
+        """Prints the internal error of pytest, or of a plugin, on this rank."""
         self._role.say(str(excrepr))
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Nobody else knows what has failed here only; the leading rank says what stops all."""
+        """Prints failures of this rank alone; the leading rank prints those that stop all ranks."""
         said = report.longreprtext
         told = FOLLOWED in said or (STOPPED in said and ENDED not in said)
         if report.failed and not told:

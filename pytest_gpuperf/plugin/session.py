@@ -1,6 +1,6 @@
-"""The session: what one invocation of pytest measures with in this process, and for what.
+"""The session: the instrument and the purpose of one invocation of pytest in this process.
 
-Made when pytest starts, also where nobody uses us. So it imports nothing until that is needed.
+Made when pytest starts, also in sessions without our tests; imports modules only on demand.
 """
 
 from __future__ import annotations
@@ -32,29 +32,29 @@ if TYPE_CHECKING:
     from pytest_gpuperf.report.text.progress import Display
 
 _OF_PYTHON = 1000
-"""Objects that Python may set aside by itself: 3.12 begins with 375. Of torch there are 200,000."""
+"""The most objects that Python sets aside by itself: 375 from 3.12 on. With torch: 200,000."""
 
 
 @dataclass(frozen=True)
 class ProcessOrigin:
-    """Who has started this process, and for what."""
+    """The process that started this one, and its purpose."""
 
     is_worker: bool = False
-    """Whether pytest-xdist has, whose workers write no files."""
+    """Whether pytest-xdist started this process as a worker: workers write no files."""
     is_fresh: bool = False
-    """Whether `gpuperf record` or another session has: then it only measures."""
+    """Whether `gpuperf record` or another session started this process: then it only measures."""
     parent: int | None = None
     """The pid of a session that waits, and may hold the device; `gpuperf record` holds none."""
     task: Task | None = None
-    """What another session has started it for."""
+    """The task for which another session has started this process."""
     turn: Callable[[], None] | None = None
-    """What it waits for before its tests, where several were started together."""
+    """Waits for this process's turn before its tests, where several processes started together."""
     assignment: GpuAssignment | None = None
-    """Its GPUs, where it is a worker that was given them, or works for such a one."""
+    """The GPUs of this worker, or of the worker that started this process; None without any."""
 
 
 def origin_of(config: pytest.Config) -> ProcessOrigin:
-    """Reads who has started this process. One that we started ends with who did that."""
+    """Reads the origin of this process. A process that we started ends with its parent."""
     origin = ProcessOrigin(is_worker=hasattr(config, "workerinput"))
     if "GPUPERF_ALLOTMENT" in os.environ:
         from pytest_gpuperf.plugin import workers
@@ -104,24 +104,24 @@ class Session:
     settings: Settings
     origin: ProcessOrigin
     role: RankRole | None = None
-    """What it is among ranks, where torchrun or another session has started several."""
+    """The role of this process among ranks that torchrun or another session has started."""
     refused: Exception | None = None
-    """Why it is none where there are several: that concerns only who measures."""
+    """The error for which this process has no role among ranks: only measuring raises it."""
     held: list[str] = field(default_factory=list)
     """UUIDs of the GPUs that the test which runs holds; see `holding`."""
     entries: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """The names that the baselines of this device have of each test, where they are judged by."""
+    """The names of each test's entries in the baselines of this device, where tests are judged."""
     at_last: ExitStack = field(default_factory=ExitStack)
-    """Left when pytest has collected garbage for the last time."""
+    """Callbacks for after pytest's last collection of garbage."""
 
     @property
     def others(self) -> OtherRanks | None:
-        """The ranks that this process measures with, once it has an instrument."""
+        """The other ranks of the measurement, once this process has an instrument."""
         return self.role.others if self.role is not None else None
 
     @property
     def decides(self) -> bool:
-        """Whether a verdict is what this process measures for, and not a baseline of many."""
+        """Whether this process measures for a verdict, and not for a baseline of many processes."""
         rank = self.role.rank if self.role is not None else None
         if rank is not None and rank.launched:
             return rank.decides
@@ -132,8 +132,8 @@ class Session:
     def collect(self) -> None:
         """Collects the session's garbage once, and sets aside what is left: pytest collects again.
 
-        Five times, each through all of torch: 0.7 s on a slow host. A server that forks has set
-        aside its own.
+        pytest does so five times, each through all of torch: 0.7 s on a slow host. A server that
+        forks has set aside its own objects.
         """
         measured = "instrument" in self.__dict__ and "torch" in sys.modules
         if measured and gc.get_freeze_count() < _OF_PYTHON:
@@ -144,7 +144,7 @@ class Session:
 
     @cached_property
     def instrument(self) -> Instrument:
-        """What measures in this process. Raises UsageFailure."""
+        """The instrument of this process. Raises UsageFailure."""
         from pytest_gpuperf.measure.instrument import instrument_for
 
         settings, offered = self.settings, None
@@ -189,7 +189,7 @@ class Session:
         return Replicas(invocation, self.settings.time_limit, self.display, self._passed_on)
 
     def _passed_on(self) -> dict[str, str]:
-        """What the environment of a fresh process has of this session's GPUs."""
+        """The environment variables of a fresh process for this session's GPUs."""
         assignment = self.origin.assignment
         if assignment is None:
             return {}
@@ -211,7 +211,7 @@ class Session:
     def gpus_here(self) -> tuple[str, ...] | None:
         """UUIDs of the GPUs that a test may have, the one that is measured first.
 
-        None where nobody asks: what measured a recorded run had what it needed.
+        None for a rank, and for a replayed run, whose GPUs were there when it was recorded.
         """
         if self.settings.replay is not None or self.role is not None:
             return None  # a rank has its own
@@ -248,7 +248,7 @@ class Session:
 
     @cached_property
     def judging(self) -> Judging:
-        """Judges what this process measures."""
+        """The judging of this process's measurements."""
         from pytest_gpuperf.baselines.judgement import Judging
 
         if self.settings.replay is not None:
@@ -259,7 +259,7 @@ class Session:
 
     @cached_property
     def timeout(self) -> Timeout:
-        """pytest-timeout's, of the test that runs."""
+        """The timer of pytest-timeout for the running test."""
         return Timeout(self.config)
 
     @cached_property
@@ -283,7 +283,7 @@ class Session:
         return terminal.columns(self.config) if told is None else told
 
     def context(self, saved: Path | None = None) -> CommandContext:
-        """What the commands to type next depend on; `saved` is the run's file."""
+        """The context of the commands to type next; `saved` is the run's file."""
         from pytest_gpuperf.report.text.next_command import selection
 
         parameters = self.config.invocation_params
@@ -302,8 +302,8 @@ class Session:
 class Timeout:
     """pytest-timeout's timer, which does not run while a test waits for other processes.
 
-    Fresh ones have a time limit of their own, and no test knows how many the judge asks for. After
-    that it begins anew.
+    Fresh processes have a time limit of their own, and no test knows how many of them the judge
+    asks for. After the wait the timer begins anew.
     """
 
     def __init__(self, config: pytest.Config) -> None:
@@ -313,7 +313,7 @@ class Timeout:
 
     @contextmanager
     def stopped(self) -> Iterator[None]:
-        """Lets no time pass for the timer."""
+        """Stops the timer while the block runs."""
         running = self.running
         if running:
             self._hook.pytest_timeout_cancel_timer(item=running["item"])
@@ -327,7 +327,7 @@ class Timeout:
 def context_of(
     settings: Settings, command: str, folder: Path, saved: Path | None = None
 ) -> CommandContext:
-    """What the commands to type next depend on, for somebody in `folder`.
+    """The context of the commands to type next, for a user in `folder`.
 
     `command` are the arguments of pytest that say what is measured; `saved` is the run's file.
     """
@@ -354,7 +354,7 @@ def context_of(
 
 
 def typed(arguments: Sequence[str]) -> str:
-    """Arguments of pytest as one would type them, but for secrets."""
+    """Arguments of pytest as a user would type them, without secrets."""
     from pytest_gpuperf.storage.run_files import command_line
 
     return command_line(arguments)

@@ -56,7 +56,7 @@ def _uncaptured(config: Any) -> AbstractContextManager[None]:
 
 
 def _others_print(config: Any) -> bool:
-    """Whether what tests print, or log, appears while they run: then no line can be erased."""
+    """Whether output or logs of tests appear while they run: then no line can be erased."""
     logged = config.pluginmanager.hasplugin("logging") and (
         config.getini("log_cli") or config.getoption("log_cli_level") is not None
     )

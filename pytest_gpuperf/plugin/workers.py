@@ -1,4 +1,4 @@
-"""The workers of pytest-xdist, as their controller sees them: which have which GPU, and how many.
+"""The workers of pytest-xdist, as their controller sees them: their number, and each one's GPU.
 
 A worker has to know its GPU before its conftest files are loaded, and so before any test is
 collected: whether a session measures is read off its flags, its settings and its files.
@@ -38,12 +38,12 @@ _NEXT = ".next"
 _DRIVERS = (Path("/dev/nvidiactl"), Path("/dev/dxg"))
 """Nodes of NVIDIA's driver, and of WSL's: without one no GPU is looked for, and no file read."""
 _US = b"gpuperf"
-"""What a file says that uses us: a fixture, a marker, an import."""
+"""The text in every file that uses this plugin: as a fixture, a marker or an import."""
 
 
 @dataclass(frozen=True)
 class GpuAssignment:
-    """What one worker has of its session's GPUs.
+    """The GPUs of one worker of a session.
 
     A worker's test holds its GPU, or several, against the other workers, from before its fixtures
     to after them. Against other sessions a measurement holds the device's node.
@@ -52,28 +52,28 @@ class GpuAssignment:
     gpus: tuple[str, ...]
     """UUIDs of the session's GPUs, the worker's own first, then those of no worker."""
     folder: str
-    """The session's, with the files that are held in the GPUs' place."""
+    """The session's folder, with a file to lock for each GPU."""
     controller: int
     """The pid of the process whose children the workers are."""
     beside: int = 0
-    """How many other workers have the same GPU."""
+    """The number of other workers with the same GPU."""
     held: bool = False
-    """Whether the process that started this one holds all the GPUs for it."""
+    """Whether the process that started this process holds all the GPUs for it."""
 
     def to_text(self) -> str:
-        """As a variable of the environment holds it."""
+        """The assignment as a value of the environment variable."""
         return json.dumps(asdict(self))
 
     def passed_on(self, gpus: Sequence[str]) -> GpuAssignment:
-        """That of a process which is started by a test that holds these."""
+        """The assignment for a process that a test started while holding these GPUs."""
         return replace(self, gpus=tuple(gpus), held=True)
 
     @contextmanager
     def holding(self, count: int = 1) -> Iterator[tuple[str, ...]]:
         """Holds the worker's GPU and as many others as make `count`, and yields their UUIDs.
 
-        Waits for other workers as long as that takes. All of them take GPUs in one order, so no two
-        wait for each other. What a worker held that died is free.
+        Waits for other workers without a time limit. All workers take GPUs in one order, so no two
+        wait for each other. The GPUs of a worker that died are free.
         """
         from pytest_gpuperf.storage import files
 
@@ -88,14 +88,14 @@ class GpuAssignment:
 
 
 def place(folder: Path, name: str) -> Path:
-    """The file in a session's folder that is held for the GPU of this UUID."""
+    """The file in a session's folder that a worker locks to hold the GPU of this UUID."""
     return folder / name.replace("/", "_")  # instances of MIG, before driver 470
 
 
 def own() -> GpuAssignment | None:
-    """What this process was told; None where it shares its GPUs with no other worker.
+    """The assignment of this process; None where no other worker shares its GPUs.
 
-    Takes it out of the environment: processes that a test starts are not meant.
+    Removes the variable from the environment: processes that a test starts must not read it.
     """
     text = os.environ.pop(VARIABLE, None)
     if text is None:
@@ -105,9 +105,9 @@ def own() -> GpuAssignment | None:
 
 
 def assignments(gpus: Sequence[str], workers: int, folder: Path) -> list[GpuAssignment]:
-    """Those of so many workers: each has the next GPU, and after the last the first again.
+    """The assignments of the workers: each has the next GPU, and after the last the first again.
 
-    Makes the files in `folder` that they hold.
+    Makes the files in `folder` that the workers lock.
     """
     for uuid in gpus:
         for name in (uuid, uuid + _NEXT):
@@ -125,7 +125,7 @@ def assignments(gpus: Sequence[str], workers: int, folder: Path) -> list[GpuAssi
 
 
 def count(config: pytest.Config) -> int | None:
-    """How many workers `-n auto` starts: one per GPU; None where that is not for us to say."""
+    """The number of workers for `-n auto`: one per GPU; None where pytest-xdist decides."""
     hook = config.hook.pytest_xdist_auto_num_workers
     rooms = {getattr(of.plugin, "__name__", "").split(".")[0] for of in hook.get_hookimpls()}
     if os.environ.get("PYTEST_XDIST_AUTO_NUM_WORKERS") or rooms - {"xdist", "pytest_gpuperf"}:
@@ -134,9 +134,9 @@ def count(config: pytest.Config) -> int | None:
 
 
 def gpus(config: pytest.Config) -> tuple[str, ...]:
-    """UUIDs of the GPUs that this session's workers are given; none where it measures on none.
+    """UUIDs of the GPUs for this session's workers; empty where the session measures on no GPU.
 
-    Those of the architecture that was asked for, and all of one kind: the first's. Raises
+    The GPUs have the architecture of the settings, and all the model of the first. Raises
     pytest.UsageError for a bad setting.
     """
     if _GPUS not in config.stash:
@@ -162,7 +162,7 @@ def fitting(arch: str) -> tuple[str, ...]:
 def deal(config: pytest.Config, specs: Sequence[Any]) -> None:
     """Gives every worker that is started on this machine a GPU, in its environment.
 
-    A worker in place of one that died is started from the same specification: it has the same GPU.
+    A worker that replaces a dead worker starts from the same specification, with the same GPU.
     Workers that were given a GPU by `--tx` keep it.
     """
     ours = [spec for spec in specs if spec.popen and not spec.via and _VISIBLE not in spec.env]
@@ -178,10 +178,10 @@ def deal(config: pytest.Config, specs: Sequence[Any]) -> None:
 
 
 def tell(folder: Path, items: Sequence[pytest.Item]) -> None:
-    """Has the controller know which tests are to meet in one worker: those of one `xdist_group`.
+    """Gives the controller the groups of tests that need one worker: those of one `xdist_group`.
 
     pytest-xdist 3.8 appends the group to a test's id, by which baselines know the test; under
-    pytest 9.2 it does not even do that.
+    pytest 9.2 not even the id has the group.
     """
     from pytest_gpuperf.storage import files
 
@@ -195,9 +195,9 @@ def tell(folder: Path, items: Sequence[pytest.Item]) -> None:
 
 
 def scheduler(config: pytest.Config, log: Any) -> Scheduling | None:
-    """What hands out tests one by one, those of one group to one worker; None for others' sessions.
+    """The scheduler that keeps each group of tests in one worker; None for others' sessions.
 
-    That is pytest-xdist's `--dist loadscope`, a scope being a group or a test. A worker that dies
+    The scheduler is pytest-xdist's `--dist loadscope`, by group or test. A worker that dies
     loses the test that it ran, and no other: by itself pytest-xdist 3.8 runs that test again until
     no worker may be replaced, or waits forever.
     """

@@ -58,23 +58,23 @@ _HEADER = """\
 # Only `tolerance` is yours. A list has one value per process, a number is that of all processes.
 """
 _END_MARK = "..."
-"""The last line of a whole file: one that was cut short does not have it."""
+"""The last line of a whole file: a file that was cut short does not have this line."""
 _ORDER = (
     *("recorded", "revision", "configuration", "workload", "software", "settings", "where"),
     *("metrics", "zero", "canary", "data", "anchor", "accepted"),
 )
-"""The keys of an entry as they are written."""
+"""The keys of an entry in the order of writing."""
 Place = tuple[str | int, ...]
-"""Of an entry of the YAML: the keys down to it. A line of numbers is its own key."""
+"""The place of an entry of the YAML: the keys down to it. A line of numbers is its own key."""
 _END: Place = ()
 _LINE_BREAK = re.compile("[\n\x85\u2028\u2029]")
-"""YAML's; those of Python are more."""
+"""The line breaks of YAML; Python has more."""
 _ANY_HEADER = re.compile(r"# Baselines of pytest-gpuperf.*\n# Written by .*\n(# Only .*\n)?")
-"""Those of earlier versions too."""
+"""The header of a file, also as earlier versions wrote it."""
 
 
 def path_for(folder: Path, device: Device, suite: str) -> Path:
-    """Where the baselines of `suite` on `device` are kept, always inside of `folder`.
+    """The path of the file with the baselines of `suite` on `device`, always inside of `folder`.
 
     Raises UsageFailure for names that lead elsewhere.
     """
@@ -96,7 +96,7 @@ def empty(device: Device, suite: str) -> BaselineFile:
 
 
 def load_for(folder: Path, device: Device, suite: str) -> BaselineFile | None:
-    """The baselines of `suite` on `device`, or None when there are none.
+    """The baselines of `suite` on `device`, or None without a file.
 
     Raises BadFile, also for a file of another device that was put into this one's place.
     """
@@ -134,9 +134,9 @@ def save(baselines: BaselineFile, file: Path) -> None:
 
 
 def to_text(baselines: BaselineFile, file: Path) -> str:
-    """What `file` is to hold: these baselines, with the comments that people wrote into it.
+    """The text for `file`: these baselines, with the comments that people wrote into the file.
 
-    What it holds now is a baseline file, where it is there.
+    The present content of `file`, if any, is a baseline file.
     """
     import yaml
 
@@ -160,7 +160,7 @@ class _Block(dict[str, Any]):
 
 
 def _plain(baselines: BaselineFile) -> dict[str, Any]:
-    """As it is written: in the order that is read, without what an entry need not have."""
+    """The file as plain data: in reading order, without optional values that an entry lacks."""
     plain: dict[str, Any] = files.to_plain(baselines)
     if not plain["calibration"]:
         del plain["calibration"]
@@ -289,7 +289,7 @@ def entry_of(measurements: Sequence[Measurement], recorded: str) -> Entry:
 
 
 def data_of(measurements: Sequence[Measurement], kernels: KernelTable | None) -> EntryData:
-    """What the entry of these measurements has besides: as they were measured, with this table."""
+    """The data of these measurements' entry beside the YAML: all rounds, and this table."""
     of_process = {m.process: m.fingerprint for m in measurements}
     canaries = [_canaries(fingerprint) for fingerprint in of_process.values()]
     machines = tuple(fingerprint.machine for fingerprint in of_process.values())
@@ -307,13 +307,13 @@ def data_of(measurements: Sequence[Measurement], kernels: KernelTable | None) ->
 
 
 def _canaries(fingerprint: Fingerprint) -> tuple[Canary | None, Canary | None]:
-    """What the canary read before and after a process; None where it did not."""
+    """The readings of the canary before and after a process; None where there are none."""
     seen = fingerprint.conditions
     return (seen.before.canary, seen.after.canary) if seen else (None, None)
 
 
 def _series(canaries: Sequence[Canary | None]) -> dict[str, tuple[float | None, ...]]:
-    """Per reading a value of each process."""
+    """The values of each reading, one per process."""
     readings = [canary.readings if canary else {} for canary in canaries]
     names = dict.fromkeys(name for of_process in readings for name in of_process)
     return {name: tuple(of_process.get(name) for of_process in readings) for name in names}
@@ -326,7 +326,7 @@ def _portable(metric: str, device: Device) -> bool:
 
 
 def origin_of(entry: Entry) -> Accepted:
-    """What later entries are held against once `entry` is replaced: its origin, or itself.
+    """The origin for entries that replace `entry`: the origin of `entry`, or `entry` itself.
 
     The origin of an entry without one has the gated metrics of its whole step.
     """
@@ -343,7 +343,7 @@ def origin_of(entry: Entry) -> Accepted:
 
 
 def with_entry(baselines: BaselineFile, test: str, name: str, entry: Entry) -> BaselineFile:
-    """A copy of `baselines` in which `entry` is accepted."""
+    """A copy of `baselines` with `entry` accepted."""
     tests = {**baselines.tests, test: {**baselines.tests.get(test, {}), name: entry}}
     return replace(baselines, tests={key: tests[key] for key in sorted(tests)})
 
@@ -351,7 +351,7 @@ def with_entry(baselines: BaselineFile, test: str, name: str, entry: Entry) -> B
 # Every test is judged by its suite's file, and reading one of half a megabyte takes half a second.
 @lru_cache(maxsize=8)
 def parsed(file: Path, text: str) -> BaselineFile:
-    """The baselines that `text`, read from `file`, says. Raises BadFile, as `load`."""
+    """The baselines in `text`, which was read from `file`. Raises BadFile, as `load` does."""
     if _CONFLICT in f"\n{text}":
         line = f"\n{text}".split(_CONFLICT)[0].count("\n") + 1
         raise BadFile(file, f"line {line}", "git has left a conflict here", _TAKE_ONE_SIDE)
@@ -434,7 +434,7 @@ def _dumper() -> type[yaml.SafeDumper]:
 
 
 def _problems(baselines: BaselineFile) -> Iterator[Problem]:
-    """What the types of a baseline file cannot say."""
+    """The problems of a baseline file that its types do not exclude."""
     yield from _tolerances(baselines.tolerance)
     for test, entries in baselines.tests.items():
         for name, entry in entries.items():
@@ -449,7 +449,7 @@ def _problems(baselines: BaselineFile) -> Iterator[Problem]:
 
 
 def _of_processes(accepted: Accepted) -> Iterator[Problem]:
-    """What is wrong with values, or is there for another number of processes than they are."""
+    """The problems of values, and of lists with another length than the number of processes."""
     known = catalogue().metrics
     for text in unreadable_places(accepted.where):
         yield "where", f'"{text}" is no GPU, day and count, as in "838fbb58b5ce 2026-11-24 x5"'

@@ -1,8 +1,8 @@
-"""What a baseline entry has that no verdict needs: every round, phases, machines, kernels.
+"""The data of a baseline entry that no verdict needs: every round, phases, machines, kernels.
 
 The YAML has what people review. The rest of an entry is in `<suite>/<test>-<digest>.json.xz` beside
 it; the digest is of the content, and the entry names the file. So no file ever changes: two people
-who accept different tests add different files, and whoever is killed leaves one that nothing names.
+who accept different tests add different files, and a killed process leaves a file without entry.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ _NAME = re.compile(rf"[\w.+-]{{1,200}}-[0-9a-f]{{{_DIGITS}}}\.json\.xz")
 
 
 def folder_beside(baseline: Path) -> Path:
-    """Where the data of the entries in this YAML file are kept."""
+    """The folder with the data of the entries in this YAML file."""
     return baseline.with_suffix("")
 
 
 def content(data: EntryData) -> bytes:
-    """What the file of this data holds. Raises BadFile for more than is ever read."""
+    """The content of this data's file. Raises BadFile for more bytes than are ever read."""
     text = files.adapter(EntryData).dump_json(data, by_alias=True, exclude_defaults=True)
     return files.packed(text, Path(SUFFIX))
 
@@ -50,10 +50,10 @@ def name_of(test: str, name: str, content: bytes) -> str:
 
 
 def load(baseline: Path, name: str, entry: str) -> EntryData:
-    """The data that an entry of this YAML file names; `entry` is its place, for messages.
+    """The data in the file that an entry of this YAML names; `entry` is its place, for messages.
 
-    Raises UsageFailure for a file that cannot be read, and BadFile where it is not the one that was
-    accepted, or is gone.
+    Raises UsageFailure for a file that cannot be read, and BadFile for a file that is gone, or
+    differs from the accepted one.
     """
     if not _NAME.fullmatch(name):
         problem = "the entry names no data" if not name else f'"{name}" is no file of ours'
@@ -68,7 +68,7 @@ def load(baseline: Path, name: str, entry: str) -> EntryData:
 # A measurement asks for its own more than once.
 @lru_cache(maxsize=2)
 def parsed(file: Path, content: bytes) -> EntryData:
-    """The data that `content`, read from `file`, says. Raises BadFile."""
+    """The data in `content`, which was read from `file`. Raises BadFile."""
     digest = hashlib.sha256(content).hexdigest()[:_DIGITS]
     if digest not in file.name:
         raise BadFile(file, "", f"its content has the digest {digest}: it was changed", _REMEDY)
@@ -86,9 +86,9 @@ def unnamed(baseline: Path, loaded: BaselineFile) -> list[Path]:
 
 
 def chosen(measurements: Sequence[Measurement]) -> KernelTable | None:
-    """The table that these processes' entry gets, or None where no process has one.
+    """The kernel table for the entry of these processes, or None where no process has a table.
 
-    That of the first with counters, else of the first; never one whose counters and trace did not
+    The table is the first with counters, else the first; never one whose counters and trace do not
     match, since then the step launches something else every time or was not counted.
     """
     tables = [m.kernels for m in measurements if m.kernels is not None and not m.kernels.mismatch]
@@ -101,7 +101,7 @@ def _problems(loaded: EntryData) -> Iterator[Problem]:
 
 
 def problems(table: KernelTable) -> Iterator[Problem]:
-    """What the types of a table cannot say."""
+    """The problems of a table that its types do not exclude."""
     for what, length, expected in (
         ("site_of", len(table.site_of) or len(table.launches), len(table.launches)),
         ("idles", len(table.idles), len(table.busy)),

@@ -19,8 +19,8 @@ def values_of(
 ) -> tuple[dict[str, Values], tuple[str, ...]]:
     """The values of a step's metrics as an entry has them, and the metrics that are zero.
 
-    Only of metrics that can fail a test. Of a count that a newer release added, processes of before
-    have none: where all others agree, it is taken for theirs.
+    Only metrics that can fail a test. Older processes lack a count that a newer release added.
+    Where all other processes agree on its value, this value is taken for the older ones.
     """
     known = catalogue().metrics
     kept: dict[str, Values] = {}
@@ -45,7 +45,7 @@ def canary_series(
     before: Mapping[str, Sequence[float | None]],
     after: Mapping[str, Sequence[float | None]],
 ) -> CanarySeries | None:
-    """What the canary read around each process; None where it read nothing."""
+    """The canary's readings around each process; None where the canary read nothing."""
     if not any(codes):
         return None
     alike = len({*codes}) == 1 and bool(before or after)
@@ -64,7 +64,7 @@ def canary_series(
 
 
 def moved(metric: str, old: float, new: float, *, factors: bool | None = None) -> str:
-    """How far a metric moved, as people read it: "+1.2 %", "-0.4 pt", "x2.1", "from 0"."""
+    """The change of a metric, as people read it: "+1.2 %", "-0.4 pt", "x2.1", "from 0"."""
     if catalogue().metrics[metric].percentage:
         return units.moved(new - old, points=True)
     if not old:

@@ -1,9 +1,9 @@
 """The ways in and out of the files we keep: validated on load, atomic on write, under locks.
 
-A file is read whole and validated against the dataclasses of `model` (by pydantic), so that a bad
-one is refused with the path of the offending entry before anything is measured or written. Writes
-go to a temporary file in the same folder and are renamed over the old one. Who changes baselines
-holds their folder meanwhile.
+A file is read whole and validated against the dataclasses of `model` (by pydantic). So a bad
+file is refused with the path of the offending entry before anything is measured or written. Writes
+go to a temporary file in the same folder and are renamed over the old file. A process that changes
+baselines locks their folder meanwhile.
 """
 
 from __future__ import annotations
@@ -38,40 +38,40 @@ Problem = tuple[str, str]
 _YAML = "tag:yaml.org,2002:"
 _YAML_NUMBERS: dict[str, Callable[[str], object]] = {f"{_YAML}int": int, f"{_YAML}float": float}
 _USUAL_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]*)?(?:e[-+][0-9]+)?")
-"""What Python reads as YAML does, which has numbers of base 8 and 60 too."""
+"""Numbers that Python reads as YAML does; YAML has also numbers of base 8 and 60."""
 
 PATIENCE = 300.0
-"""Seconds that who changes baselines waits for another who does; one takes a second or two."""
+"""Seconds that a writer of baselines waits for another writer, who takes a second or two."""
 _TICK = 1.0
-"""Seconds between two words of who waits for a lock."""
+"""Seconds between two messages while a process waits for a lock."""
 _POLL = 0.05
-"""Seconds between two looks whether it is free."""
+"""Seconds between two attempts to take a lock."""
 
 MOST_BYTES = 64 * 2**20
-"""Of a file that is read, and of what is compressed in it; the largest committed run has 11 MB.
-What is larger is another program's: a trace in a folder of runs."""
+"""The most bytes of a file to read, also after decompression; the largest committed run has 11 MB.
+Larger files are another program's: a trace in a folder of runs."""
 _TOO_LARGE = f"larger than {MOST_BYTES // 2**20} MiB, which is the most that is read"
 LONGEST_NAME = 200
 """Bytes of a suite's name: file systems allow 255, with our endings."""
 _NAME = re.compile(r"[\w+-](?:[\w.+ -]*[\w.+-])?")
-"""Letters are those of any language."""
+"""The pattern of a valid name; letters are those of any language."""
 
 COMPRESSED = ".xz"
 """A file whose name ends so is compressed: campaigns and kernel tables are kept for long."""
 
 
 def read_json(file: Path, remedy: str) -> object:
-    """What the JSON in `file` says; `remedy` ends the message of what cannot be trusted.
+    """The data in the JSON `file`; `remedy` ends the message of a BadFile.
 
-    Raises FileNotFoundError, UsageFailure for a file that cannot be read, and BadFile.
+    Raises FileNotFoundError, UsageFailure for an unreadable file, and BadFile.
     """
     return parse_json(read_bytes(file), file, remedy)
 
 
 def read_bytes(file: Path) -> bytes:
-    """What `file` holds.
+    """The content of `file`.
 
-    Raises FileNotFoundError, UsageFailure where it cannot be read, and BadFile where it is larger
+    Raises FileNotFoundError, UsageFailure for an unreadable file, and BadFile for a file larger
     than anything of ours.
     """
     try:
@@ -87,7 +87,7 @@ def read_bytes(file: Path) -> bytes:
 
 
 def parse_json(content: bytes, file: Path, remedy: str) -> object:
-    """What `content`, read from `file`, says: JSON, compressed for a name in .xz.
+    """The data in the JSON `content`, read from `file`: compressed for a name in .xz.
 
     Raises BadFile; the `remedy` ends its message.
     """
@@ -119,7 +119,7 @@ def decoded(content: bytes, file: Path, remedy: str) -> str:
 
 
 def parse_yaml(text: str, file: Path, remedy: str) -> object:
-    """What the YAML `text`, read from `file`, says. Raises BadFile; `remedy` ends its message.
+    """The data in the YAML `text`, read from `file`. Raises BadFile; `remedy` ends its message.
 
     Refused are keys that are no text or there twice, as a merge of two branches leaves them, and
     aliases: a few hundred bytes of them stand for more than memory holds.
@@ -142,7 +142,7 @@ def parse_yaml(text: str, file: Path, remedy: str) -> object:
 
 
 def _plain(node: Any, loader: Any, seen: set[int]) -> object:
-    """What a node of YAML says, in half of the time that yaml's own constructors take.
+    """The data in a node of YAML, in half of the time that yaml's own constructors take.
 
     `seen` has the ids of the lists and mappings that were read: an alias is one of them again.
     """
@@ -198,7 +198,7 @@ def validate(data: object, expected: type[T], file: Path, schema: int, remedy: s
 
 
 def check(problems: Iterator[Problem], file: Path, remedy: str) -> None:
-    """Raises BadFile for the first of these problems of `file`, which its types cannot say."""
+    """Raises BadFile for the first of these problems of `file`, which its types do not exclude."""
     for entry, problem in problems:
         raise BadFile(file, entry, problem, remedy)
 
@@ -251,7 +251,7 @@ def to_json(value: object) -> str:
 
 
 def put_away(value: object) -> bytes:
-    """A dataclass that may not be asked for again, as bytes; `taken_out` makes it one again.
+    """The bytes of a dataclass that may not be needed again; `taken_out` restores the dataclass.
 
     A thousand measurements of a session would be looked through by every collection of garbage, of
     which each measurement makes two. As objects, three committed runs take 4.6 to 8.9 times as many
@@ -261,7 +261,7 @@ def put_away(value: object) -> bytes:
 
 
 def taken_out(kind: type[T], put: bytes) -> T:
-    """The dataclass of this kind that was put away."""
+    """The dataclass of this kind from the bytes of `put_away`."""
     return adapter(kind).validate_json(zlib.decompress(put))
 
 
@@ -274,9 +274,9 @@ def writable(text: str) -> str:
 
 
 def packed(content: bytes, file: Path, *, quickly: bool = False) -> bytes:
-    """What `file` is to hold: compressed for a name in .xz, `quickly` at the cost of size.
+    """The bytes to write into `file`: compressed for a name in .xz, `quickly` at the cost of size.
 
-    Raises BadFile for more than is ever read: it is not put in the place of what can be.
+    Raises BadFile for more bytes than are ever read: such bytes replace no readable file.
     """
     if len(content) > MOST_BYTES:
         remedy = "Nothing was written: record, or accept, fewer tests at once"
@@ -299,8 +299,8 @@ def check_writable(file: Path) -> None:
 def write_atomically(file: Path, content: str | bytes) -> None:
     """Replaces `file` by `content` in one step: a reader sees the old content or the new, whole.
 
-    A symbolic link stays one. Raises UsageFailure where the file cannot be written; the old one is
-    then as it was.
+    A symbolic link stays a link. Raises UsageFailure where the file cannot be written; the old
+    file is then unchanged.
     """
     data = content.encode() if isinstance(content, str) else content
     file = Path(os.path.realpath(file)) if file.is_symlink() else file
@@ -319,7 +319,7 @@ def write_atomically(file: Path, content: str | bytes) -> None:
 
 
 def ignored_by_git(folder: Path) -> None:
-    """Has git leave a folder of ours alone, which may be there or not. Where it can be written."""
+    """Makes git ignore a folder of ours, whether it exists or not, where that can be written."""
     file = folder / ".gitignore"
     if not file.exists():
         with suppress(OSError):
@@ -334,9 +334,9 @@ def git(
     ends: Collection[int] = (0,),
     patience: float | None = None,
 ) -> bytes:
-    """What git prints, in English, of what it is `given`; `ends` are the codes of success.
+    """The output of git, in English, for what is `given`; `ends` are the exit codes of success.
 
-    Raises UsageFailure where it fails, is not there, or takes longer than `patience` seconds.
+    Raises UsageFailure where git fails, is missing, or takes longer than `patience` seconds.
     """
     try:
         done = subprocess.run(
@@ -363,13 +363,13 @@ _REMOTE = re.compile(
     r"(?:https?://|ssh://|git://)?(?:[^@/]*@)?(?P<host>[\w.-]+\.[\w-]+)(?::\d+)?[:/]"
     r"(?P<path>[\w.~-]+(?:/[\w.~-]+)+)/?"
 )
-"""Where a repository comes from, by either protocol; who logs in is left out."""
+"""The remote of a repository, by either protocol, without the user's name."""
 
 
 def web_address(folder: Path) -> str:
-    """Where the repository of this folder is read in a browser; "" where that is not known.
+    """The web address of the repository of this folder; "" where that is not known.
 
-    By the remote `origin`. GitHub, GitLab and Gitea have revisions there: compare/A...B.
+    Read from the remote `origin`. GitHub, GitLab and Gitea have revisions there: compare/A...B.
     """
     try:
         remote = git(folder, "remote", "get-url", "origin").decode().strip()
@@ -384,9 +384,9 @@ _STAGING = ".gpuperf-writing-"
 
 @contextmanager
 def staging(parent: Path, prefix: str = _STAGING) -> Iterator[Path]:
-    """A folder for what is being written beside its place, which git never adds.
+    """A folder beside the final place for files being written, which git never adds.
 
-    It is held until its process ends, however that ends.
+    The folder is locked until its process ends, however the process ends.
     """
     while True:
         folder = Path(tempfile.mkdtemp(dir=parent, prefix=prefix))
@@ -405,7 +405,7 @@ def staging(parent: Path, prefix: str = _STAGING) -> Iterator[Path]:
 
 
 def sweep(parent: Path, prefix: str = _STAGING) -> None:
-    """Removes what writers left in `parent` that were killed: nobody holds it any more."""
+    """Removes the folders in `parent` of killed writers: no process locks them any more."""
     for left in parent.glob(f"{prefix}*"):
         with suppress(OSError, UsageFailure), locked(left, patience=0):
             shutil.rmtree(left, ignore_errors=True)
@@ -413,10 +413,10 @@ def sweep(parent: Path, prefix: str = _STAGING) -> None:
 
 @contextmanager
 def reserved(file: Path) -> Iterator[None]:
-    """Keeps everybody else from reserving `file`, for hours, whether it is there yet or not.
+    """Keeps all other processes from reserving `file`, for hours, whether the file exists or not.
 
-    By a folder beside it, as that of what is being written: it goes with who reserved it, or with
-    the next writer. Raises UsageFailure where another has it, and where nothing can be written.
+    A folder beside the file is the lock, as for files being written: its process removes it, or
+    the next writer. Raises UsageFailure where another process has it, and where writing fails.
     """
     place = Path(os.path.realpath(file))
     check_writable(place)
@@ -437,7 +437,7 @@ def reserved(file: Path) -> Iterator[None]:
 def name_problem(name: str) -> str:
     """Why `name`, of a suite, a device or an architecture, names no file of ours; "" if it does.
 
-    These come out of files, and paths are made of them.
+    Names come out of files, and become parts of paths.
     """
     if not _NAME.fullmatch(name):
         return (
@@ -450,7 +450,7 @@ def name_problem(name: str) -> str:
 
 
 def remove(file: Path) -> None:
-    """Removes `file` if it is there. Raises UsageFailure where it cannot be removed."""
+    """Removes `file` if the file exists. Raises UsageFailure where it cannot be removed."""
     try:
         file.unlink(missing_ok=True)
     except OSError as error:
@@ -458,7 +458,7 @@ def remove(file: Path) -> None:
 
 
 class Locked(UsageFailure):
-    """Somebody else holds what was to be held, and has not let go in time."""
+    """Another process holds the lock, and has not released it in time."""
 
     def __init__(self, place: Path, holder: str, waited: float) -> None:
         self.holder = holder
@@ -472,14 +472,14 @@ class Locked(UsageFailure):
 def locked(
     place: Path, *, patience: float = PATIENCE, tick: Callable[[], object] = lambda: None
 ) -> Iterator[None]:
-    """Holds a folder, or a device's node, against everybody else on this machine.
+    """Locks a folder, or a device's node, against all other processes on this machine.
 
-    The place itself is held (flock): whoever may read it can do so, under any path and TMPDIR; no
-    file is made for it, and what a killed process held is free. A second time in one process it is
-    held by another, too. `tick` is called about every second of waiting.
+    The place itself is locked (flock): every process that may read it can do so, by any path and
+    TMPDIR. No file is made, and a killed process frees its locks. A second lock of a process waits
+    like another process's. `tick` is called about every second of waiting.
 
     Raises Locked after `patience` seconds, FileNotFoundError where there is no such place, and
-    UsageFailure where it cannot be opened or held.
+    UsageFailure where the place cannot be opened or locked.
     """
     with ExitStack() as opened:
         try:
@@ -516,7 +516,7 @@ def _flocked(handle: int) -> bool:
 
 
 def holder(handle: int) -> str:
-    """Who holds what is open here, as far as this process may know: "process 4711"."""
+    """The process that locks the open file, as far as this process may know: "process 4711"."""
     status = os.fstat(handle)
     # As fs/locks.c of Linux writes it; some file systems have another number there than here.
     device = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}"
@@ -531,9 +531,9 @@ def holder(handle: int) -> str:
 
 @contextmanager
 def changing(folder: Path) -> Iterator[None]:
-    """Holds a folder, which is made where there is none, while files in it are read and replaced.
+    """Locks a folder, which is made if missing, while files in it are read and replaced.
 
-    Raises as `locked`, and UsageFailure where it cannot be made.
+    Raises the errors of `locked`, and UsageFailure where the folder cannot be made.
     """
     _made(folder)
     with locked(folder):

@@ -1,7 +1,7 @@
 """Run files: the measurements and verdicts of one invocation, as JSON.
 
-Here is also which measurements are meant where runs are named: those of several runs together,
-each process once, and those whose tests match a pattern.
+Also the choice of measurements where runs are named: the measurements of several runs,
+each process once, and the measurements of tests that match a pattern.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _PLACE = "--gpuperf-run"
 _CONFIGURED = ("pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg", "setup.py")
 FOLDER = Path(".gpuperf") / "runs"
 RETIRED = ("timeline",)
-"""Fields of a measurement that earlier versions have written, and that are no more."""
+"""Fields of a measurement that only earlier versions wrote."""
 _LISTED = 10
-"""No more tests than this are listed; a suite may have hundreds."""
+"""The most tests that a message lists; a suite may have hundreds."""
 _REMEDY = "Measure again, or use another run; nothing was changed"
 
 
@@ -39,7 +39,7 @@ _SECRET_PARTS = (
     *("token", "secret", "password", "passwd", "passphrase", "pwd", "pat", "credential", "key"),
     *("auth", "authorization", "bearer", "cookie", "dsn", "webhook"),
 )
-"""Of the names of flags, settings and headers whose values are nobody else's business."""
+"""Parts of the names of flags, settings and headers whose values are secret."""
 _SECRET_NAME = re.compile(
     rf"(?:^|[^a-z])(?:{'|'.join(_SECRET_PARTS)})s?(?:$|[^a-z])"
     r"|(?:token|secret|password|passwd|apikey|accesskey|privatekey|credentials?)$",
@@ -50,8 +50,8 @@ _KNOWN_SECRETS = re.compile(
     r"(?<=://)[^/@\s]+(?=@)"
     r"|\b(?:gh[pousr]_|github_pat_|glpat-|hf_|sk-|xox[abprs]-|AKIA|eyJ)[\w.-]{12,}"
 )
-"""What somebody proves who they are by, in a URL; and tokens that say by their first letters what
-they are: GitHub's, GitLab's, Hugging Face's, OpenAI's, Slack's, Amazon's, and JSON web tokens."""
+"""The user's login in a URL. Also tokens that are known by their first letters: the tokens of
+GitHub, GitLab, Hugging Face, OpenAI, Slack and Amazon, and JSON web tokens."""
 _MASK = "***"
 
 
@@ -60,15 +60,15 @@ class NoMatch(GpuperfError):
 
 
 def command_line(words: Sequence[str]) -> str:
-    """A command as a run keeps it and reports show it: quoted for a shell, and without secrets."""
+    """A command for the run's file and reports: quoted for a shell, and without secrets."""
     return files.writable(shlex.join(without_secrets(words)))
 
 
 def within(root: Path, words: Sequence[str]) -> list[str]:
-    """The words of a command, without folders that are none of the repository's in `root`.
+    """The words of a command, without the folders outside of the repository in `root`.
 
-    What lies under it is named from there, of what lies elsewhere the last name stays: where
-    somebody's files are says who that is.
+    Paths in the repository become relative to its root. Of others only the last name stays:
+    the place of a user's files tells who the user is.
     """
     return [_within(root, word) for word in words]
 
@@ -86,10 +86,10 @@ def _within(root: Path, word: str) -> str:
 
 
 def without_secrets(words: Sequence[str]) -> list[str]:
-    """The words of a command, those values masked whose names say that they are secret.
+    """The words of a command, with masked values where the name says that the value is secret.
 
-    Also masked: who logs in, in a URL, and tokens that are known by their form. A name stays, so
-    that one sees what the run was given.
+    Also masked: a user's login in a URL, and tokens that are known by their form. A name stays, so
+    that readers see which options the run had.
     """
     kept: list[str] = []
     for word in words:
@@ -111,9 +111,9 @@ def _without_secrets(word: str) -> str:
 
 
 def pytest_arguments(command: str) -> list[str]:
-    """What pytest was given in the run of this command, but for the place of the run.
+    """The arguments of pytest in the run of this command, without the place of the run.
 
-    Raises UsageFailure where it was neither pytest's nor `gpuperf record`'s, or is none.
+    Raises UsageFailure for a command of neither pytest nor `gpuperf record`, or for no command.
     """
     try:
         words = shlex.split(command)
@@ -133,7 +133,7 @@ def pytest_arguments(command: str) -> list[str]:
 
 
 def launched(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """What starts pytest ("torchrun ... -m", or nothing), and what pytest is given."""
+    """The words that start pytest ("torchrun ... -m", or none), and the arguments of pytest."""
     words = [*arguments]
     at = words.index("pytest") if words[:1] == ["torchrun"] and "pytest" in words else 0
     return words[:at], words[at + bool(at) :]
@@ -146,7 +146,7 @@ def new_file(root: Path) -> Path:
 
 
 def project(folder: Path) -> Path:
-    """Where sessions of this folder save their runs, as pytest's rootdir: it, or one above.
+    """The folder under which sessions in this folder save runs, as pytest's rootdir, or one above.
 
     The nearest that has runs; without any, the nearest with a file that pytest or a packager is
     configured in; else the folder itself. What lies above its repository is another project's.
@@ -181,7 +181,7 @@ def save(run: Run, file: Path) -> None:
 
 
 def save_draft(run: Run, file: Path) -> None:
-    """Writes `run` so that it says the same, in a fraction of the time and in one line."""
+    """Writes `run` with the same content, in a fraction of the time and in one line."""
     text = files.to_json(with_units(run)).encode()
     _write(file, files.packed(text, file, quickly=True))
 
@@ -193,7 +193,7 @@ def _write(file: Path, content: bytes) -> None:
 
 
 def with_units(run: Run) -> Run:
-    """The run as a file has it: with the unit of each metric that was sampled."""
+    """The run as written to a file: with the unit of each metric that was sampled."""
     known = catalogue().metrics
     sampled = {sample.metric for m in run.measurements for sample in m.samples}
     return replace(run, metric_units={name: known[name].unit for name in known if name in sampled})
@@ -228,7 +228,7 @@ def measurements_of(loaded: Sequence[tuple[Path, Run]]) -> list[Measurement]:
     """The measurements of these runs, which come with their files; no process counts twice.
 
     A process is in two runs when one file is named twice, or one run is a continued copy of
-    another. What one process measured twice in one run are more rounds of it, and stay. Raises
+    another. Repeated measurements of one process in one run are more rounds, and stay. Raises
     UsageFailure when two runs hold different values of one process.
     """
     known: dict[tuple[str, str, str], tuple[Path, list[Measurement]]] = {}
@@ -273,7 +273,7 @@ def listing(names: Sequence[str]) -> str:
 
 
 def meant_of(pattern: str, tests: Iterable[str]) -> str:
-    """What somebody who wrote `pattern` may have meant: a node id, or a part of one; or "".
+    """The likely meaning of a mistyped `pattern`: a node id, or a part of one; "" for none.
 
     The signs that stand for anything are left out of the comparison.
     """
@@ -285,7 +285,7 @@ def meant_of(pattern: str, tests: Iterable[str]) -> str:
 
 
 def matches_any(test: str, patterns: Sequence[str]) -> bool:
-    """Whether one of the patterns matches the node id, or there are none."""
+    """Whether one of the patterns matches the node id, or there are no patterns."""
     return not patterns or any(matches(test, pattern) for pattern in patterns)
 
 
@@ -302,7 +302,7 @@ def matches(test: str, pattern: str) -> bool:
 
 
 def _drop_retired(data: object) -> None:
-    """Leaves out of a run, as it was parsed, the fields of RETIRED."""
+    """Removes the fields of RETIRED from a parsed run."""
     measurements = data.get("measurements") if isinstance(data, dict) else None
     for measurement in measurements if isinstance(measurements, list) else ():
         if isinstance(measurement, dict):
@@ -311,7 +311,7 @@ def _drop_retired(data: object) -> None:
 
 
 def _without_retired(run: Run) -> Run:
-    """The run without what it says of metrics that are measured no more."""
+    """The run without entries on metrics that are measured no more."""
     retired = catalogue().retired
     measurements = tuple(
         replace(
@@ -334,7 +334,7 @@ def _without_retired(run: Run) -> Run:
 
 
 def _problems(run: Run) -> Iterator[Problem]:
-    """What the types of a run cannot say."""
+    """The problems of a run that its types do not exclude."""
     for name, problem in other_units(run.metric_units):
         yield f"metric_units/{name}", problem
     for number, verdict in enumerate(run.verdicts):
@@ -368,7 +368,7 @@ def _measurement_problems(measurement: Measurement) -> Iterator[Problem]:
 def sample_problems(
     samples: Sequence[Sample], unsupported: Sequence[Unsupported] = ()
 ) -> Iterator[Problem]:
-    """What is wrong with the samples of one process, and with the metrics that it lacks.
+    """The problems of one process's samples, and of its list of missing metrics.
 
     A metric is known, is sampled once per phase, and has values that can have been measured.
     """
@@ -394,7 +394,7 @@ def _unknown(what: str, entries: Sequence[Sample | Unsupported]) -> Iterator[Pro
 
 
 def _impossible(samples: Sequence[Sample]) -> Iterator[Problem]:
-    """The samples whose values nothing can have measured."""
+    """The samples whose values no instrument can have measured."""
     places = {(sample.phase, sample.metric): at for at, sample in enumerate(samples)}
     by_phase: dict[str, dict[str, tuple[float, ...]]] = {}
     for sample in samples:

@@ -1,4 +1,4 @@
-"""Baseline files as they were before November 2026, read as those of today.
+"""Baseline files of before November 2026, converted to today's schema.
 
 They had every round of every process in the YAML, the log at its end, and the kernel tables of all
 entries in `<suite>.kernels.json.xz`. `gpuperf update-baseline --migrate` writes them anew.
@@ -26,14 +26,14 @@ Plain = dict[str, Any]
 
 
 def is_written_so(data: object) -> TypeGuard[Plain]:
-    """Whether what a YAML file says is of this schema."""
+    """Whether the data of a YAML file are of this schema."""
     return isinstance(data, dict) and data.get("schema") == SCHEMA
 
 
 def converted(data: Plain, file: Path, remedy: str) -> Plain:
-    """What the YAML `file` says, as one of today would; to be validated as such.
+    """The data of the YAML `file`, converted to today's schema and still to be validated.
 
-    Raises BadFile where it is not of this schema.
+    Raises BadFile where the data are not of schema 1.
     """
     for name, problem in other_units(data.get("metric_units", {})):
         raise BadFile(file, f"metric_units/{name}", problem, remedy)
@@ -80,7 +80,7 @@ def _accepted(old: Plain, step: Mapping[str, list[list[float]]]) -> Plain:
 
 
 def _known(series: Mapping[str, Any]) -> dict[str, Any]:
-    """Without metrics that are measured no more."""
+    """The series without metrics that are measured no more."""
     return {name: rounds for name, rounds in series.items() if name not in catalogue().retired}
 
 
@@ -97,7 +97,7 @@ def _acceptance(old: Plain) -> Plain:
 
 
 def entry_data(data: Plain, tables: object, test: str, name: str) -> EntryData:
-    """What an entry of the YAML has besides; `tables` is what the kernel tables' file says."""
+    """The data of an entry beside the YAML; `tables` are the data of the kernel tables' file."""
     old = data["tests"][test][name]
     canary, machines = old.get("canary") or {}, data.get("machines", {})
     digest = (old.get("kernels") or {}).get("digest")
