@@ -188,7 +188,7 @@ def accept(shown: Sequence[Proposal]) -> tuple[Proposal, ...]:
         ]
         if objected:
             raise Refused(f"refused, nothing was written:{''.join(objected)}")
-        # In this order a reader finds an entry's data at any moment, whoever is killed in between.
+        # In this order every entry has its data at any moment, even if this process is killed.
         _write([*data, *baselines])
         for file, known in after.items():
             _clear(file, known)

@@ -26,6 +26,7 @@ from pytest_gpuperf.model.entry import (
     BaselineFile,
     Entry,
     EntryData,
+    Processes,
     places_text,
     unreadable_places,
 )
@@ -129,7 +130,14 @@ def load(file: Path) -> BaselineFile | None:
 
 
 def save(baselines: BaselineFile, file: Path) -> None:
-    """Writes the file atomically. Call under `files.changing` when it was loaded to be changed."""
+    """Writes the file atomically. Call under `files.changing` when it was loaded to be changed.
+
+    Raises UsageFailure for a file of an older schema: its rounds and kernels would be lost.
+    """
+    text = files.read_bytes(file).decode(errors="replace") if file.exists() else ""
+    if schema_1.is_written_so(files.parse_yaml(text, file, _REMEDY)):
+        remedy = "First run `gpuperf update-baseline --migrate`"
+        raise UsageFailure(f"{file}: written by an older version. {remedy}")
     files.write_atomically(file, to_text(baselines, file))
 
 
@@ -257,14 +265,7 @@ def entry_of(measurements: Sequence[Measurement], recorded: str) -> Entry:
     """The entry that accepts these measurements of one test, from one or more processes."""
     first = measurements[0].fingerprint
     of_process = {m.process: m.fingerprint for m in measurements}
-    # What only some processes have is no baseline, but for counts: one of a newer release joins
-    # what was measured before it.
-    step = {
-        metric: rounds
-        for metric, rounds in samples_by_phase(measurements).get(STEP, {}).items()
-        if (len(rounds) == len(of_process) or _is_count(metric)) and _portable(metric, first.device)
-    }
-    metrics, zero = entry_values.values_of(step)
+    metrics, zero = entry_values.values_of(_comparable(measurements).get(STEP, {}))
     canaries = [_canaries(fingerprint) for fingerprint in of_process.values()]
     return Entry(
         recorded=recorded,
@@ -288,6 +289,23 @@ def entry_of(measurements: Sequence[Measurement], recorded: str) -> Entry:
     )
 
 
+def _comparable(measurements: Sequence[Measurement]) -> dict[str, dict[str, Processes]]:
+    """Per phase and metric, the rounds that later measurements can be compared with.
+
+    A metric that some processes lack is left out, unless it is a count: a count of a newer release
+    joins what was measured before. On a CPU times are left out: another CPU has others.
+    """
+    device, count = measurements[0].fingerprint.device, len({m.process for m in measurements})
+    return {
+        phase: {
+            metric: tuple(map(tuple, rounds))
+            for metric, rounds in series.items()
+            if (len(rounds) == count or _is_count(metric)) and _portable(metric, device)
+        }
+        for phase, series in samples_by_phase(measurements).items()
+    }
+
+
 def data_of(measurements: Sequence[Measurement], kernels: KernelTable | None) -> EntryData:
     """The data of these measurements' entry beside the YAML: all rounds, and this table."""
     of_process = {m.process: m.fingerprint for m in measurements}
@@ -295,10 +313,7 @@ def data_of(measurements: Sequence[Measurement], kernels: KernelTable | None) ->
     machines = tuple(fingerprint.machine for fingerprint in of_process.values())
     return EntryData(
         schema=SCHEMA,
-        samples={
-            phase: {metric: tuple(map(tuple, rounds)) for metric, rounds in series.items()}
-            for phase, series in samples_by_phase(measurements).items()
-        },
+        samples=_comparable(measurements),
         machines=machines if any(machines) else (),
         before=_series([before for before, _ in canaries]),
         after=_series([after for _, after in canaries]),

@@ -329,7 +329,7 @@ def test_an_entry_has_what_each_process_measured_and_where() -> None:
     # What only some processes have is no baseline, and what is not gated only shows.
     assert entry.metrics == {"cycles": (1.5, 3.5)}
     assert baseline_files.data_of(MEASURED, None).samples == {
-        "step": {"cycles": ((1.0, 2.0), (3.0, 4.0)), "ipc": ((2.0,),)},
+        "step": {"cycles": ((1.0, 2.0), (3.0, 4.0))},
         "forward": {"cycles": ((0.5,), (0.75,))},
     }
     assert (entry.recorded, entry.configuration) == ("2026-03-01", "tf32")
@@ -394,6 +394,7 @@ def test_an_entry_has_what_the_canary_read_and_its_data_the_rest(file: Path) -> 
 def test_times_of_some_cpu_are_in_no_baseline() -> None:
     cpu = measurement({"flops": [8.0], "wall_time": [1.0]}, device=portable_device())
     assert baseline_files.entry_of([cpu], "").metrics == {"flops": 8.0}
+    assert baseline_files.data_of([cpu], None).samples == {"step": {"flops": ((8.0,),)}}
 
 
 def test_an_entry_is_added_beside_the_others_or_in_place_of_its_own() -> None:

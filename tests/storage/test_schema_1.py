@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from pytest_gpuperf.errors import BadFile
+from pytest_gpuperf.errors import BadFile, UsageFailure
 from pytest_gpuperf.model.measurement import STEP
 from pytest_gpuperf.storage import baseline_files, data_files, files, schema_1
 from tests import ROOT
@@ -79,6 +79,16 @@ def test_what_cannot_be_trusted_is_refused(
     with pytest.raises(BadFile) as caught:
         baseline_files.load(file)
     assert caught.value.file == file
+
+
+def test_saving_over_an_old_file_would_lose_its_rounds_and_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "meddpm.yaml"
+    file.write_bytes(OLD.read_bytes())
+    loaded = baseline_files.load(file)
+    assert loaded is not None
+    with pytest.raises(UsageFailure, match="--migrate"):
+        baseline_files.save(loaded, file)
+    assert file.read_bytes() == OLD.read_bytes()
 
 
 def test_one_that_was_cut_short_is_refused(tmp_path: Path) -> None:
