@@ -350,6 +350,19 @@ OTHERS: Mapping[str, tuple[Rule, str]] = {
     "t test, processes": (processes_t, "the textbook's, done right"),
 }
 OURS = "gpuperf"
+_SAID: Mapping[str, str] = {
+    "fixed 5 %": "5 % above the saved value",
+    "fixed 10 %": "10 % above the saved value",
+    "10 %, 3 nights running": "10 % above it, 3 nights in a row",
+    "x1.2 of 3 nights": "x1.2 of the median of the 3 nights before",
+    "x1.35 of 3 nights": "x1.35 of that median",
+    "min:5%": "minimum 5 % above (pytest-benchmark)",
+    "Mann-Whitney, rounds": "Mann-Whitney test of rounds (google/benchmark)",
+    "smaller of both noises": "above the smaller noise (nvbench)",
+    "change points": "change points (Apache Otava)",
+    "t test, processes": "t test of processes",
+}
+"""What the table says of a rule whose name is short."""
 
 
 # Scores
@@ -426,16 +439,16 @@ def table(results: Mapping[str, Mapping[str, int]]) -> list[str]:
     """A row per rule: most false alarms per 1,000 verdicts, and the smallest slowdown by nights."""
     shown = [name for name in results if name in SHOWN]
     lines = [
-        f"| rule | false alarms, at most | {' | '.join(shown)} |",
+        f"| rule | false alarms per 1,000 verdicts, at most | {' | '.join(shown)} |",
         f"| --- {'| ---: ' * (len(shown) + 1)}|",
     ]
     for rule in (OURS, *OTHERS):
         most = max(_rate(counts, f"{rule}|false") for counts in results.values())
         found = [smallest(results[name], rule) for name in shown]
         cells = ("-" if least is None else f"{100 * least:.3g} %" for least in found)
-        lines.append(f"| {rule} | {most:.3g} | {' | '.join(cells)} |")
+        lines.append(f"| {_SAID.get(rule, rule)} | {most:.3g} | {' | '.join(cells)} |")
     undecided = max(_rate(counts, f"{OURS}|open") for counts in results.values())
-    return [*lines, "", f"{OURS} leaves at most {undecided:.3g} of 1,000 verdicts undecided."]
+    return [*lines, "", f"{OURS} left at most {undecided:.3g} of 1,000 verdicts inconclusive."]
 
 
 def _rate(counts: Mapping[str, int], what: str) -> float:

@@ -344,16 +344,19 @@ def table(folder: Path, workers: int) -> tuple[str, bool]:
     silent = lacks.total()
     measured = [len(run.measurements) for run in runs[BESIDE]]
     lines = [
-        f"-n {workers}: {median(times[BESIDE]):.1f} s of {len(times[BESIDE])} sessions, -n 1: "
-        f"{median(times[ALONE]):.1f} s of {len(times[ALONE])}; share {share:.3f}, "
-        f"at most {most_share} is asked for",
-        f"{' to '.join(map(str, sorted({min(measured), max(measured)})))} measurements a session",
+        f"A session took {median(times[BESIDE]):.1f} s with -n {workers} (median of "
+        f"{len(times[BESIDE])}) and {median(times[ALONE]):.1f} s with -n 1 (median of "
+        f"{len(times[ALONE])}). That is {share:.3f} of the time; the goal is at most {most_share}.",
+        "",
+        f"Each session had {' to '.join(map(str, sorted({min(measured), max(measured)})))} "
+        "measurements.",
     ]
     judged = bool(alone or beside)
     said = [
-        f"with {workers} workers {alarms} metrics with an alarm, {silent} measurements that were "
-        "not judged" + (f", and {unknown} without a baseline" if unknown else ""),
-        f"{len(otherwise)} of {len(alone)} verdicts are others than those of one worker"
+        f"With -n {workers}, {alarms} metrics raised a false alarm, and {silent} measurements "
+        "had no verdict"
+        + (f" ({unknown} more have no baseline)" if unknown else "")
+        + f". {len(otherwise)} of {len(alone)} verdicts differ from those with -n 1."
         + "".join(
             f"\n  {' '.join(key)}: {_listed(alone[key])}, and {_listed(beside[key])}"
             for key in otherwise
@@ -361,9 +364,15 @@ def table(folder: Path, workers: int) -> tuple[str, bool]:
     ]
     lines += said if judged else ["nothing was judged"]
     compared = apart(runs[ALONE], runs[BESIDE])
+    if compared:
+        lines += [
+            "",
+            f"| spread on one GPU | -n {workers} | -n 1 | limit for -n {workers} |",
+            "| --- | ---: | ---: | ---: |",
+        ]
     lines += [
-        f"{metric} {where}: {of.several.deviation:.2e} apart on one GPU, and "
-        f"{of.one.deviation:.2e} with one worker (wider above {of.most:.2e})"
+        f"| `{metric}` {where} | {of.several.deviation:.2e} | {of.one.deviation:.2e} | "
+        f"{of.most:.2e} |"
         for (metric, where), of in sorted(compared.items())
     ]
     if not compared:

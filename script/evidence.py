@@ -36,6 +36,19 @@ def campaign(files: Sequence[Path]) -> str:
     return "```\n" + "\n".join(lines) + "\n```\n"
 
 
+_SEEDS = {
+    "adam-loop": "Adam updates one weight at a time",
+    "contiguous": "`.contiguous()` after each residual block",
+    "conv-fp32": "one convolution without TF32",
+    "extra-kernel": "one more elementwise kernel",
+    "instructions-0.05": "a kernel of 0.05 % of the instructions",
+    "instructions-0.5": "a kernel of 0.5 % of the instructions",
+    "none": "none: the step is unmodified",
+    "synchronise": "a synchronisation after each layer",
+}
+"""What each slowdown does to the step, by the name of its file."""
+
+
 def seeds(files: Sequence[Path]) -> str:
     """What the judge said of losses put in on purpose; a file's name is the loss's."""
     rows = [
@@ -55,16 +68,17 @@ def seeds(files: Sequence[Path]) -> str:
             Outcome.UNCHANGED,
         )
         changes = " | ".join(units.change(v) for v in gated)
-        rows.append(
-            f"| {file.name.removesuffix('.json.xz')} | {run.measurements[0].configuration} | "
-            f"{changes} | {worst.value} |"
-        )
+        what = _SEEDS[file.name.removesuffix(".json.xz")]
+        rows.append(f"| {what} | {run.measurements[0].configuration} | {changes} | {worst.value} |")
     return "\n".join(rows) + "\n"
 
 
 def causes(folders: Sequence[Path]) -> str:
     """A row per folder of causes: how many are named right. Below it those that are not."""
-    rows = ["| causes | regressed | right place | right kind |", "| --- | ---: | ---: | ---: |"]
+    rows = [
+        "| patches | failed the test | line and module named right | kind named right |",
+        "| --- | ---: | ---: | ---: |",
+    ]
     wrong = []
     for folder in folders:
         content = json.loads((folder / RESULTS).read_text(encoding="utf-8"))
@@ -77,7 +91,7 @@ def causes(folders: Sequence[Path]) -> str:
         )
         rows.append(f"| `{folder.relative_to(folder.parents[2])}` | {' | '.join(cells)} |")
         wrong += [s.name for s in scored if not (s.right_place and s.right_kind)]
-    return "\n".join([*rows, "", f"Wrong in place or kind: {', '.join(wrong)}."]) + "\n"
+    return "\n".join([*rows, "", f"Wrong line, module or kind: {', '.join(wrong)}."]) + "\n"
 
 
 ABSENT = "-"
