@@ -436,16 +436,16 @@ SHOWN = (
 
 
 def table(results: Mapping[str, Mapping[str, int]]) -> list[str]:
-    """A row per rule: most false alarms per 1,000 verdicts, and the smallest slowdown by nights."""
+    """A row per rule: most false alarms per 1,000 verdicts, the smallest slowdown (%) by nights."""
     shown = [name for name in results if name in SHOWN]
     lines = [
-        f"| rule | false alarms per 1,000 verdicts, at most | {' | '.join(shown)} |",
+        f"| rule | most false alarms per 1,000 | {' | '.join(shown)} |",
         f"| --- {'| ---: ' * (len(shown) + 1)}|",
     ]
     for rule in (OURS, *OTHERS):
         most = max(_rate(counts, f"{rule}|false") for counts in results.values())
         found = [smallest(results[name], rule) for name in shown]
-        cells = ("-" if least is None else f"{100 * least:.3g} %" for least in found)
+        cells = ("-" if least is None else f"{100 * least:.3g}" for least in found)
         lines.append(f"| {_SAID.get(rule, rule)} | {most:.3g} | {' | '.join(cells)} |")
     undecided = max(_rate(counts, f"{OURS}|open") for counts in results.values())
     return [*lines, "", f"{OURS} left at most {undecided:.3g} of 1,000 verdicts inconclusive."]

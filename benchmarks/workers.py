@@ -375,6 +375,10 @@ def table(folder: Path, workers: int) -> tuple[str, bool]:
         f"{of.most:.2e} |"
         for (metric, where), of in sorted(compared.items())
     ]
+    wider = sum(of.wider for of in compared.values())
+    lines += (
+        ["", f"{wider} of {len(compared)} spreads are wider than with -n 1."] if compared else []
+    )
     if not compared:
         lines.append("one worker has measured no test twice on one GPU: spreads are not compared")
     return "\n".join(lines) + "\n", not (

@@ -52,7 +52,7 @@ _SEEDS = {
 def seeds(files: Sequence[Path]) -> str:
     """What the judge said of losses put in on purpose; a file's name is the loss's."""
     rows = [
-        "| slowdown | configuration | cycles | instructions | step_time | verdict |",
+        "| slowdown | configuration | cycles, % | instructions, % | step_time, % | verdict |",
         "| --- | --- | ---: | ---: | ---: | --- |",
     ]
     for file in files:
@@ -67,7 +67,7 @@ def seeds(files: Sequence[Path]) -> str:
             ),
             Outcome.UNCHANGED,
         )
-        changes = " | ".join(units.change(v) for v in gated)
+        changes = " | ".join(units.change(v).removesuffix(" %") for v in gated)
         what = _SEEDS[file.name.removesuffix(".json.xz")]
         rows.append(f"| {what} | {run.measurements[0].configuration} | {changes} | {worst.value} |")
     return "\n".join(rows) + "\n"
@@ -112,7 +112,7 @@ BASELINE = "baseline"
 SAMPLING = "_sampling"
 """Behind a configuration's name: the measurement of its sampling step."""
 _HEADINGS = (
-    *("configuration", "training step", "faster", "peak memory", "first step"),
+    *("configuration", "training step, ms", "faster", "peak memory, GiB", "first step, s"),
     "sampling faster",
 )
 
@@ -143,9 +143,9 @@ def _cells(run: Run, name: str) -> tuple[str, ...]:
     ]
     memory = of_processes(run, name, "peak_memory").values()
     return (
-        units.value(training, "ms"),
+        units.value(training, "ms").removesuffix(" ms"),
         faster[0],
-        units.value(median(memory), "bytes") if memory else ABSENT,
+        units.value(median(memory), "bytes").removesuffix(" GiB") if memory else ABSENT,
         _first_call(run, name),
         faster[1],
     )
@@ -164,7 +164,7 @@ def _first_call(run: Run, configuration: str) -> str:
         if measurement.configuration == configuration
         and (value := measurement.fingerprint.settings.get("first_call_s")) is not None
     ]
-    return f"{max(seconds):.1f} s" if seconds else ABSENT
+    return f"{max(seconds):.1f}" if seconds else ABSENT
 
 
 def claimed(claims: Sequence[Claim], run: Run) -> str:
@@ -203,7 +203,7 @@ def _here(claim: Claim, run: Run) -> str:
         return "not measured"
     said = f"{judged.measured:.3g}"
     if judged.low is not None and judged.high is not None:
-        said += f" ({judged.low:.3g} to {judged.high:.3g})"
+        said += f" ({judged.low:.3g}-{judged.high:.3g})"
     return said if judged.reason == "within" else f"{said}: {judged.outcome.value}"
 
 
