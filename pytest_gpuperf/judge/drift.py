@@ -2,7 +2,7 @@
 
 Every new baseline is held against an immutable origin, the first one that was accepted: process
 against process. A slowdown of 0.1 % of cycles per acceptance is never seen
-against the latest baseline, and is seen against the origin after six or seven (docs/reference.md).
+against the latest baseline, and is seen against the origin after six or seven.
 """
 
 from __future__ import annotations
