@@ -9,13 +9,13 @@ PAGE = ROOT / "docs" / "convnext.md"
 SUITE = ROOT / "suites" / "convnext_ddpm"
 
 
-def test_every_configuration_and_every_flag_has_a_row() -> None:
+def test_every_configuration_and_every_flag_has_an_item() -> None:
     page, flags = PAGE.read_text(encoding="utf-8"), ("size", "widths", "batch", "steps")
-    rows = {row.split("|")[1].strip() for row in page.splitlines() if row.startswith("| `")}
-    assert rows >= {f"`{name}`" for name in (*CONFIGURATIONS, *LOADINGS)}
+    items = {item.split(":")[0] for item in page.splitlines() if item.startswith("- `")}
+    assert items >= {f"- `{name}`" for name in (*CONFIGURATIONS, *LOADINGS)}
     for flag in flags:
         assert f'"--convnext-{flag}"' in (SUITE / "conftest.py").read_text(encoding="utf-8")
-        assert f"| `--convnext-{flag} " in page, flag
+        assert f"- `--convnext-{flag} " in page, flag
 
 
 def test_the_bounds_are_those_of_the_configurations() -> None:
