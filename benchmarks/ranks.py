@@ -245,7 +245,7 @@ def table(folder: Path) -> tuple[str, bool]:
         lines += [
             f"{device}, {len(trials[0].peers)} ranks under torchrun, {len(trials)} measurements: "
             f"gpuperf named the rank slowed by {100 * SLOWED:g} % in {right} of {of}, and a "
-            f"rank in {wrong} of {of_others} measurements without a slowed one. "
+            f"rank in {wrong} of {of_others} measurements without a slowed one.",
             f"`own_instructions` differed by {spread:.1e} in one rank, and by {of_all:.1e} over "
             f"all. Counting exceeded its limit in {late}.",
         ]

@@ -121,18 +121,32 @@ _HEADINGS = (
 def speedups(run: Run, configurations: Iterable[str]) -> str:
     """A row per configuration that the run has, and how many times as fast as the baseline it is.
 
-    The first step has in it what was compiled or captured; it is not measured otherwise.
+    The first step has in it what was compiled or captured; it is not measured otherwise. Additions
+    to tf32 that gain nothing are named in a sentence.
     """
     rows = [
         f"| {' | '.join(_HEADINGS)} |",
         f"| --- |{' ---: |' * (len(_HEADINGS) - 1)}",
     ]
-    rows += [
-        f"| `{name}` | {' | '.join(_cells(run, name))} |"
-        for name in configurations
-        if of_processes(run, name, "step_time")
-    ]
-    return "\n".join(rows) + "\n"
+    alike = []
+    for name in configurations:
+        if not of_processes(run, name, "step_time"):
+            continue
+        if name.startswith(f"{_TF32}+") and not _gains(run, name):
+            alike.append(f"`{name}`")
+        else:
+            rows.append(f"| `{name}` | {' | '.join(_cells(run, name))} |")
+    said = f"Less than {100 * _GAIN:g} % faster than `{_TF32}` are {', '.join(alike)}."
+    return "\n".join([*rows, "", said]) + "\n"
+
+
+_TF32, _GAIN = "tf32", 0.01
+
+
+def _gains(run: Run, name: str) -> bool:
+    """Whether training or sampling takes at least this share less time than with TF32 alone."""
+    pairs = ((_time(run, f"{one}{what}") for one in (name, _TF32)) for what in ("", SAMPLING))
+    return any(time and base and time <= (1 - _GAIN) * base for time, base in pairs)
 
 
 def _cells(run: Run, name: str) -> tuple[str, ...]:
