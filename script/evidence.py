@@ -136,7 +136,8 @@ def speedups(run: Run, configurations: Iterable[str]) -> str:
             alike.append(f"`{name}`")
         else:
             rows.append(f"| `{name}` | {' | '.join(_cells(run, name))} |")
-    said = f"Less than {100 * _GAIN:g} % faster than `{_TF32}` are {', '.join(alike)}."
+    most = f"{100 * _GAIN:g} %"
+    said = f"These are slower than `{_TF32}`, or less than {most} faster: {', '.join(alike)}."
     return "\n".join([*rows, "", said]) + "\n"
 
 
