@@ -231,7 +231,7 @@ class Ledger:
             for name in names
         ]
         fails = "failed: " if self._settings.require_judged else ""
-        return f"{fails}in the baseline, but not measured: {', '.join(titles)}"
+        return f"{fails}the baseline has tests that were not measured: {', '.join(titles)}"
 
     @cached_property
     def _results(self) -> list[Result]:
@@ -262,8 +262,8 @@ class Ledger:
             old = forerunner(result.first, settings.baselines, self.collected, settings.root)
             if old:
                 yield (
-                    f"note: {title_of(new)} has no baseline, and {old}, which is gone, has one of "
-                    "the same configuration and workload. Where it was renamed:"
+                    f"note: {title_of(new)} has no baseline, but {old}, which no longer exists, "
+                    "has one with the same workload. If the test was renamed, type:"
                 )
                 yield f"  {shlex.join(('gpuperf', 'baseline', 'rename', old, new))}"
 
@@ -279,7 +279,7 @@ class Ledger:
             for test, location in self._locations.items()
         }
         failed = {kept.test for kept in self._kept if kept.failed}
-        spared = dict.fromkeys(self._locations.keys() - failed, "the test has not failed")
+        spared = dict.fromkeys(self._locations.keys() - failed, "the test did not fail")
         self.annotations += github.workflow_commands(run.results(), places, spared)
 
     def _record(self, run: Run) -> None:
