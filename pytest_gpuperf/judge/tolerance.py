@@ -153,8 +153,8 @@ def parse(written: str, metric: Metric) -> float:
     match = _WRITTEN.match(written) if isinstance(written, str) else None
     if match is None or not math.isfinite(float(match[1])) or float(match[1]) <= 0:
         raise UsageFailure(
-            f'tolerance {written!r} for {metric.name} is not valid. Write "1%", or "2pt" '
-            f'(percentage points) for a metric in percent. "{ANY}" allows every change'
+            f"tolerance {written!r} for {metric.name} is not valid. Write a value above zero: "
+            f'"1%", or "2pt" (points) for a metric in percent. "{ANY}" allows every change'
         )
     if metric.percentage and match[2] == "%":
         raise UsageFailure(

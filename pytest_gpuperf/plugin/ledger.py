@@ -209,7 +209,7 @@ class Ledger:
         """The summary's last lines: why the session fails though no test did, and the totals."""
         said = self._said if told else ()
         refused = dict.fromkeys(entry for entry in self.refusals if entry not in said)
-        texts = [line for refusal in refused for line in f"refused: {refusal}".splitlines()]
+        texts = [line for refusal in refused for line in f"usage error: {refusal}".splitlines()]
         uncompared = "" if self._settings.judge else "--gpuperf-no-judge"
         run = context.typed(self.saved) if self.saved else ""
         totals = view.totals(self._results, run, uncompared)

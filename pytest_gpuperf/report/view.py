@@ -45,7 +45,7 @@ WORDS = {
     Unjudged.OTHER_METRICS: "metrics differ",
     Unjudged.NOT_COLLECTED: "counters unreadable",
     Unjudged.NOT_GATED: "no gated metric",
-    Unjudged.TOLERATED: "tolerance any",
+    Unjudged.TOLERATED: 'tolerance "any"',
     Unjudged.TOO_NOISY: "too noisy",
     Unjudged.NOT_ASKED: "not requested",
 }

@@ -109,7 +109,7 @@ def problems(table: KernelTable) -> Iterator[Problem]:
         ("idles", len(table.idles), len(table.busy)),
     ):
         if length != expected:
-            yield what, f"{length} elements, expected {expected}"
+            yield what, f"{length} entries, expected {expected}"
     places = len(table.sites)
     for what, indices, there in (
         ("launches", [launch.name for launch in table.launches], len(table.names)),
@@ -119,7 +119,7 @@ def problems(table: KernelTable) -> Iterator[Problem]:
     ):
         for number, index in enumerate(indices):
             if not 0 <= index < there:
-                yield f"{what}/{number}", f"index {index} of {there} elements"
+                yield f"{what}/{number}", f"index {index} of {there} entries"
     for number, launch in enumerate(table.launches):
         if launch.values and len(launch.values) != len(table.metrics):
             yield (

@@ -242,7 +242,7 @@ def test_what_makes_no_sense_is_refused_before_it_is_measured(tmp_path: Path) ->
         ),
         (
             {"name": "x", "reset": 3},
-            r"the reset is of type int: .* gpuperf.measure(step, reset=reset)",
+            r"the reset is of type int. .* gpuperf.measure(step, reset=reset)",
         ),
     ):
         keywords: Any = {"step": lambda: None, **arguments}

@@ -85,8 +85,8 @@ def test_what_lacks_a_verdict_is_counted_and_fails_where_one_is_required(
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(
         [
-            "gpuperf: test_step was not compared on NVIDIA A100*, but --gpuperf-require-judged "
-            "is set",
+            "gpuperf: test_step was not compared on NVIDIA A100*: *. --gpuperf-require-judged "
+            "fails such tests",
             f"  {says}",
         ]
     )

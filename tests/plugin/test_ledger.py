@@ -178,7 +178,7 @@ def test_refusals_are_said_once_and_in_full_where_no_test_has_said_them(settings
     for _ in range(2):
         ledger.add([], "first line\n  second line")
     ledger.save()
-    for told, said in ((False, ["refused: first line", "second line"]), (True, [])):
+    for told, said in ((False, ["usage error: first line", "second line"]), (True, [])):
         lines = ledger.closing(80, CommandContext(COMMAND), told=told)
         assert [line.text.strip() for line in lines if line.tone == "bad"] == said
     assert ledger.refusals == ["first line\n  second line"] * 2

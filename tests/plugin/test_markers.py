@@ -65,8 +65,8 @@ def test_where_a_test_runs() -> None:
         *((mark.gpu_arch(*names), A100, "") for names in (["sm80"], ["sm70+"], ["sm90", "sm80"])),
         (mark.gpu_arch("sm90"), A100, "runs only on sm90, but this device is sm80"),
         (mark.gpu_arch("sm86+"), A100, "runs only on sm86+, but this device is sm80"),
-        (mark.gpu_arch("sm70", "sm75"), A100, "only on sm70, sm75; this device is sm80"),
-        (mark.gpu_arch("cpu"), A100, "only on cpu; this device is sm80"),
+        (mark.gpu_arch("sm70", "sm75"), A100, "runs only on sm70, sm75, but this device is sm80"),
+        (mark.gpu_arch("cpu"), A100, "runs only on cpu, but this device is sm80"),
     ):
         assert elsewhere(item(marker), device) == says, marker
     # That of a class and that of its function both hold.
@@ -96,7 +96,7 @@ WRONG = (
         mark.gpuperf(tolerance={"cycle": "1%"}),
         'tolerance for "cycle": no such metric. Did you mean "cycles"? `gpuperf metrics` lists',
     ),
-    (mark.gpuperf(tolerance={"cycles": 0.01}), 'is not valid. Write "1%"'),
+    (mark.gpuperf(tolerance={"cycles": 0.01}), 'is not valid. Write a value above zero: "1%"'),
     (mark.gpuperf(limit="250ms"), "limit='250ms' must be a mapping"),
     (mark.gpuperf(limit={"cycle": "1"}), 'limit for "cycle": no such metric'),
     (

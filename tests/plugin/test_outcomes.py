@@ -370,7 +370,9 @@ def test_a_run_that_cannot_be_saved_any_more_is_said_beside_the_failures(a100: P
     result = a100.run("--gpuperf-run=run.json")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.assert_outcomes(passed=1, failed=1)
-    result.stdout.fnmatch_lines(["gpuperf: no baseline*", "refused: *run.json: cannot be written*"])
+    result.stdout.fnmatch_lines(
+        ["gpuperf: no baseline*", "usage error: *run.json: cannot be written*"]
+    )
 
 
 def test_what_was_measured_before_the_session_was_ended_is_kept(project: Project) -> None:
@@ -521,5 +523,5 @@ def test_what_is_run_again_is_measured_again_and_counts_once(a100: Project) -> N
     assert len(a100.saved("run.json").measurements) == 1
     lines = result.outlines
     assert sum(line.startswith("test_flaky ") for line in lines) == 1
-    assert sum(line.startswith("refused: ") for line in lines) == 1
+    assert sum(line.startswith("usage error: ") for line in lines) == 1
     assert "1 not compared (no baseline); run run.json" in lines

@@ -297,7 +297,7 @@ WRONG: Wrong = [
     ((*CYCLES, 1), 0, CYCLES, "0 cycles, which is impossible for an executed step"),
     ((*ORIGIN, 2), -1, ORIGIN, "-1 cycles, which cannot be negative"),
     (("tolerance", "cycels"), "1%", None, "Use one of cycles, inst"),
-    (("tolerance", "cycles"), "1", None, 'is not valid. Write "1%"'),
+    (("tolerance", "cycles"), "1", None, 'is not valid. Write a value above zero: "1%"'),
     (("tolerance", "cycles"), "0%", None, "above zero"),
     (("tolerance", "cycles"), "1pt", None, 'is in cycles, not in percent. Write "1%"'),
     (("tolerance", "l2_hit_rate"), "2%", None, 'percentage points: "2pt"'),

@@ -127,13 +127,13 @@ def test_a_file_that_was_changed_is_refused(tmp_path: Path) -> None:
 LAUNCH = ("kernels", "launches", 1)
 WRONG: list[tuple[tuple[str | int, ...], object, str]] = [
     (("schema",), 3, "Install the version of pytest-gpuperf"),
-    ((*LAUNCH, "name"), 2, "launches/1: index 2 of 2 elements"),
+    ((*LAUNCH, "name"), 2, "launches/1: index 2 of 2 entries"),
     ((*LAUNCH, "name"), -1, "launches/1: index -1 of"),
     ((*LAUNCH, "duration"), -1, "launches/1: -1 ns"),
     ((*LAUNCH, "values"), [1], "launches/1/values: 1 values for 2 metrics"),
     ((*LAUNCH, "grid"), [1, 2], "launches/1/grid/2: Field requi"),
     (("kernels", "idle"), -5, "idles/0: -5 ns"),
-    (("kernels", "site_of"), [0, 0], "site_of: 2 elements, expected 3"),
+    (("kernels", "site_of"), [0, 0], "site_of: 2 entries, expected 3"),
     (("kernels", "site_of"), [0, 0, 0], "site_of/0: index 0 of 0"),
     (
         ("kernels", "calls"),
@@ -141,7 +141,7 @@ WRONG: list[tuple[tuple[str | int, ...], object, str]] = [
         "calls/0: index 0 of",
     ),
     (("kernels", "idle_at"), [{"site": 0, "idle": -1}], "idle_at/0: index 0 of 0"),
-    (("kernels", "busy"), [5.0], "idles: 0 elements, expected 1"),
+    (("kernels", "busy"), [5.0], "idles: 0 entries, expected 1"),
 ]
 
 
@@ -163,4 +163,4 @@ def test_runs_with_such_tables_are_refused_too(tmp_path: Path) -> None:
     bad = replace(TABLE, launches=(Launch(7, "kernel", None, None, 1.0),))
     run_files.save(run([measurement(kernels=bad)]), tmp_path / "run.json")
     message = refusal(run_files.load, tmp_path / "run.json", BadFile)
-    assert "measurements/0/kernels/launches/0: index 7 of 2 elements" in message
+    assert "measurements/0/kernels/launches/0: index 7 of 2 entries" in message

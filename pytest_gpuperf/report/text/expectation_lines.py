@@ -81,8 +81,8 @@ def failure(expectation: Expectation, device: Device) -> str:
     ]
     if expectation.outcome is Outcome.INCONCLUSIVE:
         parts.append(
-            "Pass a larger --gpuperf-processes, or type gpuperf record --processes 3 -- .... Or "
-            "let the test pass with --gpuperf-inconclusive warn"
+            "Pass a larger --gpuperf-processes, let the test pass by --gpuperf-inconclusive warn, "
+            "or type gpuperf record --processes 3 -- ..."
         )
     return "\n".join(parts)
 

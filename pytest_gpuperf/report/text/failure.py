@@ -230,8 +230,8 @@ def machine(result: Result) -> str:
 
 def unjudged(result: Result, lack: Unjudged, context: CommandContext) -> str:
     """Why a test fails under --gpuperf-require-judged: the reasons, and the remedy."""
-    said = f"{view.standing(result, Outcome.UNFIT)} ({view.WORDS[lack]})"
-    parts = [f"gpuperf: {said}, but --gpuperf-require-judged is set"]
+    said = f"{view.standing(result, Outcome.UNFIT)}: {view.WORDS[lack]}"
+    parts = [f"gpuperf: {said}. --gpuperf-require-judged fails such tests"]
     outcomes = (Outcome.UNFIT, Outcome.MACHINE, Outcome.NO_BASELINE)
     details: dict[str, list[str]] = {}
     for verdict in (v for v in result.verdicts if v.outcome in outcomes or v in unread(result)):
