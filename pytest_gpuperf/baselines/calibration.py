@@ -161,9 +161,9 @@ def _finding(suite: str, measurements: Sequence[Measurement], date: str) -> Find
     by_class = spreads(tests)
     if not by_class:
         raise UsageFailure(
-            f"{suite}: no two of the {len(names)} processes ran one test on one GPU on one day "
-            "with values above zero. gpuperf cannot separate processes from days. Record several "
-            "per day: gpuperf record --processes 5 -- ..."
+            f"{suite}: no two of the {len(names)} processes ran one test on one GPU and day with "
+            "values above zero. gpuperf cannot separate processes from days. Record several per "
+            "day: gpuperf record --processes 5 -- ..."
         )
     # The trials are judged as later ones will be: with the scales of these runs.
     unproven = Calibration(

@@ -160,7 +160,7 @@ REFUSED: list[tuple[list[Measurement], str]] = [
       f"versions of {name}: 1 and 2") for name in ("torch", "cuda", "cudnn")),
     ([process("a")], "meddpm: these runs have 1 process"),
     ([process("a"), process("b", device=OTHER_H200)],
-     "no two of the 2 processes ran one test on one GPU on one day"),
+     "no two of the 2 processes ran one test on one GPU and day"),
     ([], "no measurements"),
 ]  # fmt: skip
 

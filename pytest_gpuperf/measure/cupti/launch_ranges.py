@@ -206,8 +206,8 @@ def _mismatch(
     if correlation >= LEAST_CORRELATION or statistics.stdev(map(sub, traced, measured)) <= ALIKE:
         return ""
     return (
-        f"the durations of the {len(counted)} kernels in the trace do not match those in the "
-        f"counters (correlation {correlation:.3f}), so the step changes the order of its kernels"
+        f"the durations of the {len(counted)} kernels in trace and counters do not match "
+        f"(correlation {correlation:.3f}), so the step changes the order of its kernels"
     )
 
 
