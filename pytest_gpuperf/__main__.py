@@ -19,7 +19,7 @@ from pytest_gpuperf.commands import complain
 from pytest_gpuperf.errors import BAD_CONFIGURATION, INTERRUPTED, OK, GpuperfError, meant
 
 COMMANDS = {
-    "doctor": "check whether this machine can be measured, and describe its GPU",
+    "doctor": "check whether gpuperf can measure on this machine, and describe its GPU",
     "metrics": "list metrics, their NVIDIA counters and the passes they need; needs no GPU",
     "record": "run tests in several fresh processes and save one run",
     "update-baseline": "accept a saved run as the baseline; needs no GPU",
@@ -65,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if words and not words[0].startswith("-") and words[0] not in COMMANDS:
         # argparse lists them and does not say which is nearest.
         close = meant(words[0], COMMANDS)
-        complain(f'no command "{words[0]}".{close} There are {", ".join(COMMANDS)}')
+        complain(f'"{words[0]}" is not a command.{close} Commands are {", ".join(COMMANDS)}')
         return BAD_CONFIGURATION
     try:
         options = parser(words).parse_args(words)

@@ -113,7 +113,7 @@ class Counters:
     def mismatch(self) -> Iterator[str]:
         """A sentence on why no launch has counters; none where that is not so."""
         if self._table.mismatch:
-            yield f"no kernel has counters: {self._table.mismatch}"
+            yield f"no kernel has counters, because {self._table.mismatch}"
 
 
 def absent(metrics: Iterable[str], there: Container[str]) -> Iterator[str]:
@@ -132,14 +132,14 @@ def existing(metrics: Iterable[str], arch: str) -> tuple[str, ...]:
 def left_out(count: int, of: int, why: str) -> Iterator[str]:
     """A sentence that says how many launches are not in a number, and why; none for 0."""
     if count:
-        yield f"{count:,} of {of:,} launches left out: {why}"
+        yield f"without {count:,} of {of:,} launches, because {why}"
 
 
 def of_graphs(launches: Sequence[Launch]) -> Iterator[str]:
     """A sentence on the graphs among the launches; none where there are none."""
     count = sum(launch.kind == GRAPH for launch in launches)
     if count:
-        yield f"CUDA graphs count as one kernel each: {count:,} of {len(launches):,} launches"
+        yield f"{count:,} of {len(launches):,} launches are CUDA graphs, each counted as one kernel"
 
 
 def _at(launch: Launch, position: int) -> float | None:

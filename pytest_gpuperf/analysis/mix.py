@@ -194,7 +194,7 @@ def _too_many(several: float, every: float) -> Iterator[str]:
     over = ratio(several - every, every)
     if over is None or over > _ROUNDING:
         more = "" if over is None else f" by {over:.1%}"
-        yield f"the parts have more instructions than the whole{more}: shares are of their sum"
+        yield f"the parts sum to more instructions than the whole{more}, so shares refer to the sum"
 
 
 def _classes(
@@ -213,7 +213,7 @@ def _classes(
     uncounted = [name for name, own in members.items() if not own]
     said = [*notes]
     if counts:
-        said.append(f"no counter tells {', '.join(uncounted)} from the other classes")
+        said.append(f"no counter separates {', '.join(uncounted)} from the other classes")
     whole = total(classes.values())
     parts = []
     for name, value in classes.items():

@@ -138,8 +138,8 @@ def _narrowed(table: KernelTable) -> Iterator[str]:
     lacking = [unit for unit in ("sm_throughput", MEMORY) if unit not in table.metrics]
     if lacking:
         yield (
-            f"without {' and '.join(lacking)}, another unit may limit a kernel, which then can "
-            "gain less than is said here"
+            f"{' and '.join(lacking)} was not collected. Another unit may limit a kernel, which "
+            "then can gain less than this shows"
         )
 
 

@@ -175,7 +175,7 @@ def roofline(table: KernelTable, family: Family, peaks: Peaks | None, arch: str 
         tensor = tuple(TENSOR.values())
     missing = [*counters.absent(*opcodes, *tensor, DRAM_BYTES)]
     if peaks is None:
-        missing += ["the peaks of this device are unknown, so shares are missing"]
+        missing += ["gpuperf does not know the peaks of this device, so there are no shares"]
     missing += of_graphs(everything.launches)
     kernels = [_point(counters, group, peaks, opcodes) for group in counters.by_kernel(family)]
     return Roofline(

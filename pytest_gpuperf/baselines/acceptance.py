@@ -141,8 +141,8 @@ def proposals(measurements: Iterable[Measurement], request: AcceptanceRequest) -
     for first, *others in groups.values():
         if any(dict(other.workload) != dict(first.workload) for other in others):
             raise UsageFailure(
-                f'the measurements "{first.name}" of {first.test} are of different workloads, so '
-                "they are no baseline: record them anew, with one workload"
+                f'the measurements "{first.name}" of {first.test} have different workloads, so '
+                "they cannot form one baseline. Record the test again, with one workload"
             )
         proposed.append(_proposed((first, *others), _known(first, request), request))
     return [proposal for proposal in proposed if proposal]
@@ -187,7 +187,7 @@ def accept(shown: Sequence[Proposal]) -> tuple[Proposal, ...]:
             for objection in proposal.objections
         ]
         if objected:
-            raise Refused(f"refused, nothing was written:{''.join(objected)}")
+            raise Refused(f"nothing was written, because of these objections:{''.join(objected)}")
         # In this order every entry has its data at any moment, even if this process is killed.
         _write([*data, *baselines])
         for file, known in after.items():
@@ -216,8 +216,8 @@ def rename(file: Path, tests: Mapping[str, str], date: str) -> None:
         there = baseline_files.load(target) or baseline_files.empty(device, suite)
         for old, new in tests.items():
             if old not in known.tests or new in there.tests:
-                which = f"{new} has one" if old in known.tests else f"{old} has none"
-                raise UsageFailure(f"{file}: an entry goes from {old} to {new}, and {which}")
+                which = f"{new} has an entry" if old in known.tests else f"{old} has no entry"
+                raise UsageFailure(f"{file}: cannot rename {old} to {new}, as {which}")
         came = {
             new: {
                 name: replace(one, log=(*one.log, _renamed(one, old, date)))
@@ -343,7 +343,7 @@ def _kernels(
         with suppress(GpuperfError):  # where its file is gone there is none to keep
             table = data_files.load(file, old.data, f"tests/{group[0].test}").kernels
     if table is not None:
-        return table, ("the kernel table of before is kept: what is counted has not changed",)
+        return table, ("the old kernel table stays, because the counts have not changed",)
     if group[0].fingerprint.device.arch == architectures.CPU:
         return None, ()
     return None, (without_kernels(group, old),)

@@ -100,7 +100,7 @@ def findings(runs: Sequence[Run], date: str) -> list[Finding]:
             step = _whole_step(measured, days[measured.process])
             suites.setdefault(measured.suite, {}).setdefault(key, step)
     if not suites:
-        raise UsageFailure("these runs have no measurements: there is nothing to calibrate by")
+        raise UsageFailure("these runs have no measurements to calibrate with")
     devices = (step.fingerprint.device for steps in suites.values() for step in steps.values())
     _only_one("these runs are of different devices", (f"{d.name} ({d.arch})" for d in devices))
     return [_finding(suite, list(steps.values()), date) for suite, steps in suites.items()]
@@ -125,8 +125,8 @@ def _existing(folder: Path, finding: Finding, file: Path) -> BaselineFile:
     known = baseline_files.load_for(folder, finding.device, finding.suite)
     if known is None:
         raise UsageFailure(
-            f"{file}: no such baseline file, so there is nowhere to write the calibration. Accept "
-            'a baseline first: gpuperf update-baseline RUN --reason "first baseline"'
+            f"{file} does not exist, so the calibration has no baseline file to go to. Accept a "
+            'baseline first: gpuperf update-baseline RUN --reason "first baseline"'
         )
     return known
 
@@ -144,15 +144,15 @@ def _finding(suite: str, measurements: Sequence[Measurement], date: str) -> Find
     names = {measured.process for measured in measurements}
     if len(names) < 2:
         raise UsageFailure(
-            f"{suite}: {len(names)} process in these runs, and a spread between processes needs "
-            "2 or more (20 for a sound estimate). Record them on several days or GPUs: "
-            "gpuperf record --processes 5 -- ..."
+            f"{suite}: these runs have {len(names)} process, but the spread needs 2 or more (20 "
+            "for a sound estimate). Record on several days or GPUs: gpuperf record --processes 5 "
+            "-- ..."
         )
     tests: dict[Test, list[Measurement]] = {}
     for measured in measurements:
         tests.setdefault((measured.test, measured.name), []).append(measured)
     for (test, name), processes in tests.items():
-        what = f'the measurements "{name}" of {test} are of different workloads'
+        what = f'the measurements "{name}" of {test} have different workloads'
         _only_one(what, (str(dict(sorted(one.workload.items()))) for one in processes))
     for package in _SAME_SOFTWARE:
         versions = (m.fingerprint.software.get(package, "") for m in measurements)
@@ -161,9 +161,9 @@ def _finding(suite: str, measurements: Sequence[Measurement], date: str) -> Find
     by_class = spreads(tests)
     if not by_class:
         raise UsageFailure(
-            f"{suite}: {len(names)} processes, and no two of one test on one GPU on one day with "
-            "values above zero: nothing tells the spread between processes from that between "
-            "days. Record several per day: gpuperf record --processes 5 -- ..."
+            f"{suite}: no two of the {len(names)} processes ran one test on one GPU and day with "
+            "values above zero. gpuperf cannot separate processes from days. Record several per "
+            "day: gpuperf record --processes 5 -- ..."
         )
     # The trials are judged as later ones will be: with the scales of these runs.
     unproven = Calibration(
@@ -220,7 +220,7 @@ def _only_one(what: str, values: Iterable[str]) -> None:
     listed = sorted({value for value in values if value})
     if len(listed) > 1:
         raise UsageFailure(
-            f"{what}: {' and '.join(listed)}. Calibrate by runs of identical code on one device"
+            f"{what}: {' and '.join(listed)}. Calibrate with runs of identical code on one device"
         )
 
 
@@ -230,8 +230,8 @@ def _warnings(measurements: Sequence[Measurement]) -> tuple[str, ...]:
     if len(revisions) < 2:
         return ()
     return (
-        f"{len(revisions)} revisions of the code: {', '.join(revisions)}. What changed between "
-        "them counts as noise here; calibrate by runs of one revision",
+        f"the runs are from {len(revisions)} revisions of the code: {', '.join(revisions)}. The "
+        "calibration counts their differences as noise. Use runs of one revision",
     )
 
 

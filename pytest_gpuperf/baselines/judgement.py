@@ -51,10 +51,10 @@ KERNELS = "kernels"
 """The metric name in the verdict on kernels; the catalogue does not have this name."""
 
 _TOLD = {
-    UNSEEN: "{title}: part of the step is not counted, and not judged: {value}",
-    COMPILING: "{title} was compiled anew in {value} executions before any was measured: "
-    "TORCH_LOGS=recompiles says what changes. Pass a number that changes as a tensor, sizes to "
-    "torch.compile(dynamic=True), and compile outside of the step",
+    UNSEEN: "{title}: gpuperf does not count this part of the step: {value}",
+    COMPILING: "{title}: torch.compile compiled again in {value} executions before measuring. "
+    "TORCH_LOGS=recompiles says what changes. Pass a changing number as a tensor, and use "
+    "torch.compile(dynamic=True) for changing sizes. Compile outside of the step",
 }
 """The note for each setting that a measurement has only if something must be said of it."""
 _MUCH, _LONG_MS = 3.0, 50.0
@@ -213,9 +213,9 @@ class Judging:
         if len(pairs) != 1:
             tests = ", ".join(dict.fromkeys(entry[0].test for entry in (*over, *under)))
             raise UsageFailure(
-                f'{ratio.test}: which "{ratio.numerator}" and "{ratio.denominator}" are compared? '
-                f"There are {tests}. Measure both in one test, gpuperf.measure(step, name=...), "
-                "and compare them there"
+                f'{ratio.test}: "{ratio.numerator}" or "{ratio.denominator}" is ambiguous, as '
+                f"these tests measure it: {tests}. Measure both in one test, gpuperf.measure(step, "
+                "name=...), and compare them there"
             )
         return pairs[0]
 
@@ -233,9 +233,9 @@ class Judging:
             known |= {name for test, name in self._kept if test == ratio.test}
             close = meant(wanted, known)
             raise NotMeasured(
-                f'"{wanted}" was not measured in this process: its test was not selected, was '
-                "skipped, failed before it measured, or runs later or in another worker of "
-                f"pytest-xdist (-n0 keeps all tests in one process){close and f'.{close}'}"
+                f'"{wanted}" was not measured in this process. Its test was not selected, was '
+                "skipped, failed, runs later, or runs in another worker of pytest-xdist (-n0 "
+                f"keeps all tests in one process){close and f'.{close}'}"
             )
         return candidates
 
@@ -293,10 +293,10 @@ def attributed(result: Result, baseline: Baseline) -> Result:
             return _explained(result, measured, [before], software)
     except UsageFailure as error:
         what = "operator" if measured[0].of_operators else "kernel"
-        why = f"no {what} can be named: {' '.join(str(error).split())}" if lost else ""
+        why = f"no {what} can be blamed: {' '.join(str(error).split())}" if lost else ""
     moved = lost or Outcome.IMPROVED in outcomes
     other = ", ".join(map(str, upgrades(*software))) if moved else ""
-    versions = other and f"other versions: {other}"
+    versions = other and f"versions changed: {other}"
     return replace(result, notes=(*result.notes, *filter(None, [versions, why])))
 
 
@@ -345,10 +345,10 @@ def _explained(
     lacking = bool(before[0].metrics) and not measured[0].metrics
     if regressed and (lacking or measured[0].mismatch):
         why = measured[0].mismatch and f": {measured[0].mismatch}"
-        notes = (*notes, f"kernels were not counted, which would say more{why}")
+        notes = (*notes, f"no counters of single kernels here{why}")
     if regressed and operators and measured[0].metrics and not before[0].metrics:
-        what = "the operators of the baseline have neither bytes nor types, which would say more"
-        notes = (*notes, f"{what}: accept a new run of its code")
+        what = "the baseline's operators lack bytes and types, which would show more"
+        notes = (*notes, f"{what}: accept a new run of that code")
     return replace(
         result,
         # Their number is a metric of its own.
@@ -372,8 +372,8 @@ def much_longer(result: Result, baseline: Baseline) -> tuple[str, ...]:
     if least <= max(_MUCH * before, before + _LONG_MS):
         return ()
     return (
-        f"{result.title} takes {least:,.0f} ms and took {before:,.0f} ms, with the same counts: "
-        "times on a CPU are not judged, but look for a wait (a sleep, a lock, other processes)",
+        f"{result.title} takes {least:,.0f} ms, before {before:,.0f} ms, with the same counts. No "
+        "test fails for times on a CPU, but look for a wait (a sleep, a lock, other processes)",
     )
 
 
@@ -403,8 +403,8 @@ def slower_ranks(measurement: Measurement) -> tuple[str, ...]:
         [waited for _, _, waited in ranks],
     )
     return tuple(
-        f"{ranks[one.rank][0].name} is slower than its peers: it works {100 * one.slower:.1f} % "
-        f"longer, {one.own / 1e6:.6g} ms where they take {one.peers / 1e6:.6g} ms"
+        f"{ranks[one.rank][0].name} is a straggler: it works {100 * one.slower:.1f} % longer than "
+        f"the other ranks ({one.own / 1e6:.6g} ms, they take {one.peers / 1e6:.6g} ms)"
         for one in found
     )
 
@@ -443,8 +443,8 @@ def not_collected(metric: str, sides: Sequence[tuple[str, Measurement]]) -> str:
         sets = [name for name, metrics in catalogue().sets.items() if metric in metrics]
         asked = str(measurement.fingerprint.settings.get("metrics", "")).split(",")
         if not said and sets and not {ALWAYS, *map(str.strip, asked)} & {metric, *sets}:
-            said = f"--gpuperf-metrics {sets[0]} has it"
-        said = said or f"what measures {measurement.fingerprint.device.name} does not count it"
+            said = f"collect it with --gpuperf-metrics {sets[0]}"
+        said = said or f"gpuperf does not count it on {measurement.fingerprint.device.name}"
         return f"{metric} was not collected for {name}: {said}"
     return ""
 
@@ -607,7 +607,7 @@ def _raced(result: Result, baseline: Baseline) -> Result:
     instead = [f"{who} {how}" for who, one in sides.items() if (how := _instead(first, one))]
     if not instead:
         return result
-    said = f"{result.first.title}: {instead[0]}; cudnn.benchmark and autotuning choose by a race"
+    said = f"{result.first.title}: {instead[0]}. cudnn.benchmark and autotuning choose by timing"
     verdicts = tuple(doubtful.get(verdict, verdict) for verdict in result.verdicts)
     return replace(result, verdicts=verdicts, notes=(said, *result.notes))
 
@@ -618,10 +618,10 @@ def _instead(here: Mapping[str, str], there: Mapping[str, str]) -> str:
     others = product(sorted({*there} - {*here}), sorted({*here} - {*there}))
     pairs = [(short(one), short(other)) for one, other in others if family(one) == family(other)]
     for ran, other in sorted(pairs, key=lambda pair: pair[0] == pair[1]):
-        return f"ran {ran} in place of " + (other if other != ran else "another of that name")
+        return f"ran {ran} instead of " + (other if other != ran else "another kernel of that name")
     for name in there:
         if here.get(name, there[name]) != there[name]:
-            return f"launched {short(name)} with other blocks, or another number of times"
+            return f"launched {short(name)} with another block size or another number of times"
     return ""
 
 
@@ -654,4 +654,4 @@ def _not_looked_again(result: Result, error: MeasurementError) -> Result:
 
 
 def _not_again(error: MeasurementError) -> str:
-    return f"not looked at again: {error}"
+    return f"the test could not be repeated: {error}"

@@ -54,14 +54,14 @@ def about_measurements(measurements: Sequence[Measurement]) -> tuple[Objection, 
     is_counted = measurements[0].fingerprint.device.arch == architectures.CPU
     if count < PROCESSES_NEEDED and not is_counted:
         short = f"{count} process{'es' if count > 1 else ''} of {PROCESSES_NEEDED}"
-        text = f"{short}: too few to know how far processes of the same code are apart"
+        text = f"{short}, too few to estimate their spread. Use gpuperf record --processes N -- ..."
         objections.append(Objection(short, text, more_processes=True))
     unfit = _complaints(measurements, guard.unfit)
     if unfit:
         share = f"{len(dict(unfit))} of {count}"
         text = (
-            f"the device was unfit in {share} processes: {_quoted(unfit)}. Record them anew when "
-            "it is cool and free"
+            f"in {share} processes the device was {_quoted(unfit)}. Record again when the GPU is "
+            "cool and no other process uses it"
         )
         objections.append(Objection(f"unfit device in {share}", text))
     if text := _odd_process(measurements):
@@ -72,8 +72,8 @@ def about_measurements(measurements: Sequence[Measurement]) -> tuple[Objection, 
     dirty = [revision for revision in revisions if revision.endswith("+dirty")]
     if dirty:
         text = (
-            f"measured at {', '.join(dirty)}: code that is in no commit, so nobody can measure it "
-            "again. Commit it and record anew"
+            f"measured at {', '.join(dirty)}, with uncommitted code, so this measurement cannot be "
+            "repeated. Commit the code, and record again"
         )
         objections.append(Objection("dirty tree", text))
     return tuple(objections)
@@ -96,9 +96,9 @@ def _odd_process(measurements: Sequence[Measurement]) -> str:
             away = math.expm1(logs[odd] - fmean(v for n, v in enumerate(logs) if n != odd))
             if abs(away) > allowed.floor:
                 return (
-                    f"{name} of process {names[odd]} is {moved(away)} from that of the two others, "
-                    "which agree: with it the tolerance would be many times as wide. Record it "
-                    "again, or more processes, which outvote it"
+                    f"{name} of process {names[odd]} is {moved(away)} from the two others, which "
+                    "agree. This process would make the tolerance many times wider. Record the "
+                    "test again, or with more processes"
                 )
     return ""
 
@@ -112,18 +112,18 @@ def limitations(measurements: Sequence[Measurement], entry: Entry) -> tuple[str,
     on_gpu = measurements[0].fingerprint.device.arch != architectures.CPU
     if on_gpu and count > 1 and len(gpus) == len(days) == 1 and all(gpus):
         notes.append(
-            f"all {count} processes are of one GPU on one day ({entry.days[0]}), and other GPUs "
-            "and days differ: runs of several are accepted together by naming them all"
+            f"all {count} processes are from one GPU and one day ({entry.days[0]}), but other GPUs "
+            "and days differ. To accept runs of several, type gpuperf update-baseline RUN RUN ..."
         )
     # What a device endures all day, such as its power cap, is no objection. It explains numbers.
     endured = _complaints(measurements, guard.complaints)
     if endured and not _complaints(measurements, guard.unfit):
         share = f"{len(dict(endured))} of {count}"
-        notes.append(f"the device in {share} processes: {_quoted(endured)}")
+        notes.append(f"in {share} processes the device was {_quoted(endured)}")
     revisions = dict.fromkeys(m.fingerprint.revision for m in measurements)
     if len(revisions) > 1:
         listed = ", ".join(revision or "unknown" for revision in revisions)
-        notes.append(f"the processes are of {len(revisions)} revisions of the code: {listed}")
+        notes.append(f"the processes are from {len(revisions)} revisions of the code: {listed}")
     return tuple(notes)
 
 
@@ -147,12 +147,12 @@ def counts_as_before(old: Entry, new: Entry) -> bool:
 
 def without_kernels(measurements: Sequence[Measurement], old: Entry | None) -> str:
     """The note for a new entry for which no process has a kernel table."""
-    dropped = f"; that of {old.recorded} is dropped" if old and old.data else ""
+    dropped = f"; the old table of {old.recorded} is dropped" if old and old.data else ""
     mismatch = next((m.kernels.mismatch for m in measurements if m.kernels), "")
     reason = f" ({mismatch})" if mismatch else ""
     return (
-        f"no kernel table{reason}{dropped}: a regression of it will not name kernels; record with "
-        "gpuperf record, or with --gpuperf-kernels always"
+        f"no kernel table{reason}{dropped}. If this test gets slower, gpuperf cannot name the "
+        "kernels. Record with gpuperf record, or with --gpuperf-kernels always"
     )
 
 
@@ -192,8 +192,8 @@ def creep_since(
     day = origin.recorded
     if dict(old.workload) != dict(new.workload):
         note = (
-            f"another workload ({units.differences(old.workload, new.workload)}): the baseline's "
-            f"origin of {day} says nothing about it, so these samples are their own"
+            f"the workload changed ({units.differences(old.workload, new.workload)}), so the "
+            f"origin of {day} does not apply. Later runs are compared with these samples"
         )
         return Creep(notes=(note,))
     metrics = catalogue().metrics
@@ -203,7 +203,7 @@ def creep_since(
 
     since = since_then(origin)
     if new_origin:
-        note = f"new origin in place of that of {day}: later ones are held against these samples"
+        note = f"these samples replace the origin of {day}: creep is measured from them"
         return Creep(since=since, notes=(note,), forced=(NEW_ORIGIN,))
     latest = {drift.metric: drift for drift in since_then(old)}
     worse = [drift for drift in since if drift.drifted]
@@ -215,29 +215,28 @@ def creep_since(
     notes = []
     if visible:
         follows = (
-            "later ones are held against these samples"
+            "later creep is measured from these samples"
             if moves
-            else "later ones are held against the origin all the same: --new-origin starts over "
-            "with these samples"
+            else "creep is still measured from that origin, unless you pass --new-origin"
         )
         notes.append(
-            f"worse since the baseline's origin of {day}: {_listed(visible)}; it is visible: "
-            f"{_moved(latest[d.metric] for d in visible)} in this very change, so {follows}"
+            f"worse since the first accepted samples (origin) of {day}: {_listed(visible)}. This "
+            f"change shows {_moved(latest[d.metric] for d in visible)}, so {follows}"
         )
     step = recorded(new).samples
     missing = [name for name in step if metrics[name].gated and name not in origin.step]
     if missing:
         notes.append(
-            f"the baseline's origin of {day} has no {', '.join(missing)}, so creep of it is not "
-            "seen: --new-origin starts over with these samples"
+            f"the first accepted samples (origin) of {day} have no {', '.join(missing)}, so "
+            "gpuperf cannot see creep of it. --new-origin starts over from these samples"
         )
     objections = []
     if hidden:
         shown = _moved(latest[d.metric] for d in hidden if d.metric in latest) or "nothing"
         text = (
-            f"creep since the baseline's origin of {day}: {_listed(hidden)}, of which this change "
-            f"shows {shown}. Find where it came in, the log `accepted` has the steps; when it is "
-            "intended or was accepted before, --new-origin starts over with these samples"
+            f"creep, many small slowdowns since the first accepted samples (origin) of {day}: "
+            f"{_listed(hidden)}. This change alone shows {shown}; the log `accepted` lists earlier "
+            "ones. If all are intended, --new-origin starts over from these samples"
         )
         objections.append(Objection(f"creep: {_moved(hidden)}", text))
     return Creep(None if moves else origin, since, tuple(objections), tuple(notes))

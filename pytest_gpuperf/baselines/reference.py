@@ -81,13 +81,13 @@ class Baseline:
         measurement = self.measurement
         if dict(entry.workload) != dict(measurement.workload):
             differing = units.differences(entry.workload, measurement.workload)
-            detail = f"the entry in {file} is of another workload: {differing}"
+            detail = f"the entry in {file} has another workload: {differing}"
             return "other-workload", detail
         before, now = _manner(entry.settings), _manner(measurement.fingerprint.settings)
         if before != now and before and now:
             detail = (
-                f"the entry in {file} was measured by {before}, this by {now}: they count "
-                "different things"
+                f"the entry in {file} was measured by {before}, this run by {now}, and the two do "
+                "not count the same things"
             )
             return "other-collector", detail
         return "", ""
@@ -115,8 +115,8 @@ class Baseline:
         if entry is None:
             return None
         if (kernels := self._data(entry).kernels) is None:
-            problem = "the entry has no kernels"
-            remedy = "Accept a run of gpuperf record, which counts them"
+            problem = "the entry has no kernel table"
+            remedy = "Accept a run of gpuperf record, which makes one"
             raise BadFile(Path(files.short(self.file, self.root)), self._place, problem, remedy)
         return kernels
 
@@ -221,7 +221,7 @@ def other_work(measurements: Sequence[Measurement]) -> str:
     settings = [m.fingerprint.settings for m in alike]
     operators = next((f" ({one[UNEQUAL]})" for one in settings if UNEQUAL in one), "")
     return (
-        f"the step of {first.title} does other work each time: {', '.join(said)}{operators}. "
-        "Give measure a reset that seeds the random generators and puts back all that the step "
-        "changes, or tolerate it: @pytest.mark.gpuperf(tolerance={...})"
+        f"the step of {first.title} does other work each time: {', '.join(said)}{operators}. Give "
+        "measure a reset that restores all that the step changes and seeds the random generators. "
+        "Or tolerate it: @pytest.mark.gpuperf(tolerance={...})"
     )

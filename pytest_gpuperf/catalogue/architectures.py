@@ -64,7 +64,9 @@ def validate(name: str) -> str:
         f"{one.name} ({', '.join(one.products)})" if one.products else one.name
         for one in ARCHITECTURES.values()
     )
-    raise UsageFailure(f'unknown architecture "{name}".{_meant(name.lower())} Known are: {known}')
+    raise UsageFailure(
+        f'unknown architecture "{name}".{_meant(name.lower())} gpuperf knows {known}'
+    )
 
 
 def _meant(name: str) -> str:

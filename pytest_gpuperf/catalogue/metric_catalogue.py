@@ -65,13 +65,13 @@ class Catalogue:
         if known is None:
             close = meant(name, [*self.sets, *self.metrics])
             raise UsageFailure(
-                f'no set and no metric is named "{name}".{close} '
-                f"Sets are {', '.join(self.sets)}; `gpuperf metrics` lists the metrics"
+                f'"{name}" is neither a set nor a metric.{close} Sets are {", ".join(self.sets)}. '
+                "`gpuperf metrics` lists all metrics"
             )
         if not (known.traced or known.hardware):
             raise UsageFailure(
-                f'"{name}" is not a hardware counter and cannot be chosen: gpuperf always measures '
-                "it where it exists. Leave it out"
+                f'"{name}" is not a hardware counter, so it cannot be chosen. gpuperf always '
+                "measures it where it exists. Leave it out"
             )
 
 
@@ -125,7 +125,7 @@ def impossible(phase: str, series: Mapping[str, Sequence[float]]) -> Iterator[tu
         if min(values) < 0:
             yield name, f"{min(values):g} {metric.unit}, which cannot be negative"
         elif phase == STEP and zero_is_wrong and not min(values):
-            yield name, f"0 {metric.unit}, and a step that was executed has more"
+            yield name, f"0 {metric.unit}, which is impossible for an executed step"
         elif metric.percentage and max(values) > most:
             yield name, f"{max(values):g}, which is not a percentage"
 
@@ -135,7 +135,7 @@ def other_units(written: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     for name, unit in written.items():
         metric = catalogue().metrics.get(name)
         if metric is not None and metric.unit != unit:
-            yield name, f'measured in "{unit}", and this version measures it in "{metric.unit}"'
+            yield name, f'measured in "{unit}", but this version measures it in "{metric.unit}"'
 
 
 def over_launches(metric: str, launches: Sequence[Mapping[str, float]]) -> float | str:
@@ -153,11 +153,11 @@ def over_launches(metric: str, launches: Sequence[Mapping[str, float]]) -> float
         if over is not None and under:
             return over / under
         needed = " and ".join(_hardware(name) for name in _RATES[metric])
-        return f"a rate: of several kernels it takes {needed}, which are not there"
+        return f"the rate of several kernels needs {needed}, which were not counted"
     if metric in _WHILE_ACTIVE:
         return _weighed(metric, launches)
     if not catalogue().metrics[metric].additive:
-        return "a rate of single kernels; the counts for the rate of all kernels are missing"
+        return "this rate is known for single kernels only"
     if missing:
         return f"the value is missing for {missing} of {len(launches)} kernels"
     return math.fsum(launch[metric] for launch in launches)
@@ -169,7 +169,7 @@ def _weighed(metric: str, launches: Sequence[Mapping[str, float]]) -> float | st
     known = [(c, s) for c, s in zip(cycles, shares, strict=True) if c is not None and s is not None]
     weight = math.fsum(c for c, _ in known)
     if len(known) < len(launches) or not weight:
-        return f"a rate: of several kernels it takes {_hardware('active_cycles')} of each"
+        return f"the rate of several kernels needs {_hardware('active_cycles')} of each"
     return math.fsum(c * s for c, s in known) / weight
 
 

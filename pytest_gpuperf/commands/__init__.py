@@ -89,7 +89,7 @@ def json_text(data: object, indent: int = 1) -> str:
 def confirmed(question: str) -> bool:
     """Whether the user at the terminal answers yes."""
     if not sys.stdin.isatty():
-        complain("there is no terminal to ask at; pass --yes to accept")
+        complain("confirmation needs a terminal. To accept without one, pass --yes")
         return False
     try:
         return input(printable(f"{question} [y/N] ")).strip().lower() in ("y", "yes")

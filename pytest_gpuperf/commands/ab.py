@@ -63,8 +63,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
             f"--python-{letter}",
             metavar="PYTHON",
-            help=f"interpreter for {letter.upper()}, with pytest-gpuperf installed; paths are "
-            "relative to its checkout; default: this one",
+            help=f"interpreter for {letter.upper()}, with pytest-gpuperf installed; relative "
+            f"paths start at the checkout of {letter.upper()}; default: this interpreter",
         )
     add_outputs(parser, "report to write; the suffix (.html, .md, .json) sets the format")
 
@@ -103,12 +103,12 @@ def _compared(trial: Interleaved, options: argparse.Namespace) -> int:
     try:
         trial.measure()
     except KeyboardInterrupt:
-        kept = f"; what was measured is in {here(trial.place)}" if trial.pairs.count else ""
+        kept = f"; the measurements so far are in {here(trial.place)}" if trial.pairs.count else ""
         complain(f"interrupted{kept}")
         return INTERRUPTED
     if not trial.pairs.results:
         listed = "".join(f"\n  {line}" for line in _incomplete_lines(trial.pairs))
-        raise UsageFailure(f"nothing to compare{listed}")
+        raise UsageFailure(f"A and B have no measurement to compare{listed}")
     return conclude(trial, options)
 
 
@@ -153,7 +153,7 @@ def conclude(trial: Interleaved, options: argparse.Namespace) -> int:
     say_lines(summary(results, width, context, notes=notes, told=slower))
     if slower or any(result.outcome is Outcome.IMPROVED for result in results):
         both = shlex.join([here(trial.file(old)), saved])
-        say("to see all that changed:", f"  gpuperf compare {both}")
+        say("to see all changes:", f"  gpuperf compare {both}")
     write_reports(options.outputs, lambda output: report_text(run, output, saved))
     say(_sentence(trial, results))
     return FAILED if slower or new.failed or any(map(is_undecided, results)) else OK
@@ -180,8 +180,8 @@ def _notes(trial: Interleaved, options: argparse.Namespace) -> Iterator[str]:
     undecided = [result for result in trial.pairs.results.values() if is_undecided(result)]
     if undecided and trial.out_of_time:
         yield (
-            f"note: {counted(len(undecided), 'measurement')} undecided at the time limit: "
-            f"--time-limit {2 * options.time_limit:g} allows more pairs"
+            f"note: the time limit ended before {counted(len(undecided), 'measurement')} could be "
+            f"decided. --time-limit {2 * options.time_limit:g} allows more pairs"
         )
 
 

@@ -39,7 +39,7 @@ def act(options: argparse.Namespace) -> int:
     folder = baselines_folder(options)
     known = dict(_files(folder))
     if not known:
-        raise UsageFailure(f"no baseline file under {folder}")
+        raise UsageFailure(f"there is no baseline file in {folder}")
     if options.what == "list":
         return _list(known, options.patterns)
     return _rename(known, options.old, options.new)
@@ -94,5 +94,5 @@ def _rename(known: dict[Path, BaselineFile], old: str, new: str) -> int:
         return OK
     every = {name for one in known.values() for t in one.tests for name in (t, t.split("::")[0])}
     close = meant(old, every, most=3)
-    complain(f"{old} has no entry.{close} `gpuperf baseline list` shows those that there are")
+    complain(f"{old} has no entry.{close} `gpuperf baseline list` shows all entries")
     return FAILED

@@ -41,10 +41,10 @@ EXAMPLES = (
 PREFIX = "gpuperf-environments-"
 """The beginning of the names of folders with environments."""
 _SAID = {
-    "good": "as good",
+    "good": "not slower",
     "bad": "slower",
     "skip": "skipped",
-    "": "skipped: time ran out. The same command asks again; a longer --time-limit may decide it",
+    "": "skipped, as time ran out. Type the same command again, or with a longer --time-limit",
 }
 """Git's words for an answer, each with ours."""
 _ANSWERS = Path(".gpuperf") / "bisect" / "answers.json"
@@ -63,7 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME=OLD..NEW",
-        help="search releases of this package, not revisions; of several, name the one at fault",
+        help="search releases of this package, not revisions; give several to find which is slow",
     )
     interleaved.add_limits(parser, "one comparison of two revisions")
     parser.set_defaults(outputs=[])
@@ -95,13 +95,13 @@ class _Commits:
         self._file = run_files.project(Path.cwd()) / _ANSWERS
         self._answers: Any = {}
         with suppress(FileNotFoundError):
-            self._answers = files.read_json(self._file, "Remove it: the search begins anew")
+            self._answers = files.read_json(self._file, "Remove this file to start again")
 
     def _begin(self, opened: ExitStack) -> Path:
         """Finds the good and bad commits; makes the worktrees, and returns their folder."""
         good, bad = self._options.good, self._options.bad
         if not bad:
-            raise UsageFailure("name GOOD and BAD, two revisions, or --package NAME=OLD..NEW")
+            raise UsageFailure("name two revisions, GOOD and BAD, or pass --package NAME=OLD..NEW")
         self._here = repository(Path.cwd())
         self.good, self.bad = self._here.commit(good), self._here.commit(bad)
         self._place = opened.enter_context(worktrees(self._here))
@@ -124,18 +124,18 @@ class _Commits:
         said = git("start", "--no-checkout", "--first-parent", self.bad, self.good)
         if (answer := self._answer(self.bad)) != "bad":
             raise UsageFailure(
-                f"{self._title(self.bad)} is not slower than {self._title(self.good)}: "
-                f"{_SAID[answer]}. Name another pair, or the tests that are"
+                f"BAD, {self._title(self.bad)}, is not measurably slower than GOOD, "
+                f"{self._title(self.good)} ({_SAID[answer]}). Name another pair, or other tests"
             )
         while said.startswith(b"Bisecting"):
             (asked,) = _ASKED.findall(said.decode(errors="replace"))
             said = git(self._answer(asked) or "skip", asked)
         first, *others = _ASKED.findall(said.decode(errors="replace"))
         if others:
-            say("", "the first that is slower is one of these, of which the others were skipped:")
+            say("", "one of these is the first slower one (the others could not be compared):")
             say(*(f"  {self._title(commit)}" for commit in (first, *others)))
             return FAILED
-        say("", f"the first that is slower: {self._title(first)}", "")
+        say("", f"first slower one: {self._title(first)}", "")
         before = files.git(self._asking, "rev-parse", f"{first}^").decode().strip()
         return ab.conclude(self._compared(before, first), self._options)
 
@@ -190,11 +190,11 @@ class _Releases(_Commits):
 
     def _begin(self, opened: ExitStack) -> Path:
         if self._options.good or self._options.install:
-            raise UsageFailure("--package takes the place of GOOD, BAD and --install: drop them")
+            raise UsageFailure("--package replaces GOOD, BAD and --install. Leave those out")
         if sys.prefix == sys.base_prefix:
             raise UsageFailure(
-                f"--package copies an environment, and {sys.prefix} is none: run this from one "
-                "that venv or uv has made"
+                f"--package copies a virtual environment, but {sys.prefix} is not one. Run gpuperf "
+                "from an environment that venv or uv made"
             )
         self._here = Repository(Path.cwd(), Path.cwd())  # whether it is one or not
         place, beside = Path(tempfile.gettempdir()), Path(sys.prefix).parent
@@ -211,7 +211,7 @@ class _Releases(_Commits):
         wanted, python = self._title(commit), str(copy / "bin" / "python")
         code, said = _uv("pip", "install", "--quiet", f"--python={python}", *wanted.split())
         if code:
-            raise NotInstalled(f"{wanted} cannot be installed: {said}")
+            raise NotInstalled(f"uv cannot install {wanted}: {said}")
         return Revision("", wanted, wanted, Tree(self._here, self._here.top), python)
 
 
@@ -230,7 +230,7 @@ def _as_commits(folder: Path, packages: list[str]) -> tuple[str, str]:
     """
     listed = dict(_listed(folder, written) for written in packages)
     if len(listed) < len(packages):
-        raise UsageFailure(f"--package {', '.join(packages)}: name each package once")
+        raise UsageFailure(f"--package {', '.join(packages)} names a package twice. Name each once")
     installed = sorted(f"{d.name} {d.version}" for d in importlib.metadata.distributions())
     rest = json.dumps([fingerprint.revision(Path.cwd()), installed])
     state, stream = {package: known[0] for package, known in listed.items()}, ""
@@ -255,7 +255,7 @@ def _listed(folder: Path, written: str) -> tuple[str, list[str]]:
     match = re.fullmatch(r"([A-Za-z0-9](?:[\w.-]*[A-Za-z0-9])?)=(.+?)\.\.(.+)", written)
     if match is None:
         raise UsageFailure(
-            f"--package {written}: write NAME=OLD..NEW, for example torch=2.8.0..2.10.0"
+            f"--package {written} is not valid. Write NAME=OLD..NEW, such as torch=2.8.0..2.10.0"
         )
     package, old, known = re.sub(r"[-_.]+", "-", match[1]).lower(), match[2], [match[3]]
     words = ("--quiet", "--no-deps", "--no-header", "--no-annotate", "--prerelease=disallow")
@@ -267,8 +267,8 @@ def _listed(folder: Path, written: str) -> tuple[str, list[str]]:
             return package, [old, *known]
         newest = re.search(rf"^{re.escape(package)}==(\S+)", said, re.MULTILINE)
         if newest is None:
-            missing = "pip install uv. " if "No module named uv" in said else ""
-            raise UsageFailure(f"the releases of {package} cannot be listed: {missing}{said}")
+            missing = ". Type pip install uv" if "No module named uv" in said else ""
+            raise UsageFailure(f"uv cannot list the releases of {package}: {said}{missing}")
         known.insert(0, newest[1])
 
 

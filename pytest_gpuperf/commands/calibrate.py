@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--write",
         action="store_true",
-        help="store the result in the suite's baseline file, for later verdicts",
+        help="store the result in the baseline file of the suite, for later comparisons",
     )
     add_baselines(parser)
 
@@ -95,14 +95,14 @@ def _cells(name: str, spread: Spread) -> tuple[str, ...]:
 def _false_alarms(finding: Finding, width: int) -> list[Line]:
     trials, alarms = finding.calibration.trials, finding.calibration.false_alarms
     if not trials:
-        text = "false alarms: not measured, since no test has 6 processes or more"
+        text = "false alarms: unknown, as no test has 6 processes or more"
         return wrapped_lines(text, width, "doubtful")
     text = (
         f"false alarms: {alarms} of {counted(trials, 'A/A trial')} "
         f"(at most {alarms_at_most(alarms, trials) * 100:.1f} % with 95 % confidence)"
     )
     if finding.inconclusive:
-        text += f"; {finding.inconclusive} stayed inconclusive"
+        text += f"; {finding.inconclusive} trials were inconclusive"
     tone = "bad" if alarms else "doubtful" if finding.inconclusive else "good"
     return wrapped_lines(text, width, tone)
 
@@ -111,8 +111,8 @@ def _notes(finding: Finding) -> list[str]:
     calibration = finding.calibration
     notes = [f"warning: {text}" for text in finding.warnings]
     notes += [
-        f"note: {name}: days differ more than processes: more processes on one day do not "
-        "help; the judge uses the error between allocations"
+        f"note: {name}: days differ more than processes, so more processes on one day do not help. "
+        "gpuperf uses the error between days and GPUs"
         for name, spread in calibration.classes.items()
         if (spread.allocations or 0.0) > spread.processes
     ]

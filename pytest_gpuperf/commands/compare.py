@@ -58,8 +58,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME",
-        help="only this configuration; given twice, compare the first of RUN_A with the second "
-        "of RUN_B (or of RUN_A, if there is no RUN_B)",
+        help="only this configuration; given twice, compare the first one in RUN_A with the second "
+        "one in RUN_B (or in RUN_A, without RUN_B)",
     )
     add_tests(parser, "only tests that match, as in update-baseline")
     parser.add_argument(
@@ -79,7 +79,7 @@ def act(options: argparse.Namespace) -> int:
     Raises GpuperfError for runs that cannot be read, or have nothing to compare.
     """
     if options.kernels < 0:
-        raise UsageFailure(f"--kernels {options.kernels}: a whole number from 0 on is needed")
+        raise UsageFailure(f"--kernels {options.kernels} must be 0 or a larger whole number")
     a, b = _sides(options.a, options.b, options.configurations)
     matching = run_files.matching([*a.measurements, *b.measurements], options.tests)
     tests = {measurement.test for measurement in matching}
@@ -109,7 +109,7 @@ def compare(a: Chosen, b: Chosen, *, kernels: bool = True) -> Comparison:
     naming = Naming(*kernel_families.NAMING) if kernels else None
     if not shared:
         raise UsageFailure(
-            "nothing to compare: no measurement of a has a partner of the same test and name in b"
+            "a and b have no measurement of the same test and name, so there is nothing to compare"
             + "".join(_listing(label, side) for label, side in (("a", a), ("b", b)))
         )
     return Comparison(
@@ -125,13 +125,13 @@ def _sides(a: Path, b: Path | None, configurations: Sequence[str]) -> tuple[Chos
     """The two sides to compare. Raises UsageFailure, which names the known configurations."""
     if len(configurations) > 2:
         raise UsageFailure(
-            f"--config is given {len(configurations)} times: two configurations can be compared"
+            f"--config is given {len(configurations)} times, but gpuperf compares only two"
         )
     first = run_files.load(a)
     if b is None and len(configurations) < 2:
         raise UsageFailure(
-            f"{a}: compare it with what? Name a second run, or two of its configurations "
-            f"(--config A --config B); it has {', '.join(_configurations(first)) or 'none'}"
+            f"{a} needs something to compare with. Name a second run, or two of its configurations "
+            f"(--config A --config B). It has {', '.join(_configurations(first)) or 'none'}"
         )
     second = first if b is None else run_files.load(b)
     asked: Sequence[str | None] = configurations or [None]
@@ -147,7 +147,7 @@ def _of(file: Path, run: Run, configuration: str | None) -> Chosen:
         known = _configurations(run)
         close = meant(configuration, known)
         raise UsageFailure(
-            f'{file} has no configuration "{configuration}"; it has '
+            f'{file} has no configuration "{configuration}". It has '
             f"{', '.join(known) or 'none'}{close and f'.{close}'}"
         )
     return Chosen(file, run.created, chosen, configuration)

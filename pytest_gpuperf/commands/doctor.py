@@ -59,7 +59,7 @@ def _check_lines(answers: Iterable[Check]) -> Iterator[str]:
 def _machine_lines(machine: Machine) -> Iterator[str]:
     """The driver's facts on the GPU, by the names that runs have; others are left out."""
     yield ""
-    yield "This GPU beyond its name:"
+    yield "Properties of this GPU:"
     for name, value in asdict(machine).items():
         if value not in (None, "", ()):
             yield f"  {name:26}  {value}"
@@ -67,8 +67,8 @@ def _machine_lines(machine: Machine) -> Iterator[str]:
 
 def _canary_lines(read: Canary) -> Iterator[str]:
     """Each reading and how far its repeats were from it."""
-    yield f"Its canary{f' ({read.code})' if read.code else ''}:"
+    yield f"Speed of reference kernels (canary{f', {read.code}' if read.code else ''}):"
     for name, value in read.readings.items():
         yield f"  {name:18} {value:16,.3f}  +- {read.spreads[name]:.3%}"
     if read.obstacle:
-        yield f"  not read: {read.obstacle}"
+        yield f"  not measured: {read.obstacle}"

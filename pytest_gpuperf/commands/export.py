@@ -45,10 +45,10 @@ def act(options: argparse.Namespace) -> int:
         text = _text(run, options.format)
     except (OverflowError, ValueError):
         raise UsageFailure(
-            f"{file}: a value or a date is beyond what {options.format} can have: was it edited?"
+            f"{file} has a value or a date that {options.format} cannot represent. Was it edited?"
         ) from None
     if not text:
-        raise UsageFailure(f"{file}: nothing in it is to be exported as {options.format}")
+        raise UsageFailure(f"{file} has no value that {options.format} can represent")
     if not options.outputs:
         say(*text.rstrip("\n").split("\n"))
     for output in options.outputs:

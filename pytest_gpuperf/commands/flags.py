@@ -34,7 +34,7 @@ def baselines_folder(options: argparse.Namespace) -> Path:
 def check_baselines(folder: Path | None) -> None:
     """Raises UsageFailure where the named path is no folder."""
     if folder is not None and not folder.is_dir():
-        raise UsageFailure(f"--baselines {folder}: no such folder")
+        raise UsageFailure(f"--baselines {folder}: this folder does not exist")
 
 
 def add_run(parser: argparse.ArgumentParser) -> None:
@@ -59,7 +59,7 @@ def new_run(options: argparse.Namespace) -> Path:
 def check_new(file: Path) -> None:
     """Raises UsageFailure for a file that exists: no run is written over."""
     if file.exists():
-        raise UsageFailure(f"{file} exists: name another file, or remove it")
+        raise UsageFailure(f"{file} exists already. Name another file, or remove this one")
 
 
 def run_of(options: argparse.Namespace) -> Path:
@@ -104,7 +104,7 @@ def check_outputs(outputs: Sequence[Path], suffixes: Collection[str]) -> None:
     for output in outputs:
         if output.suffix not in suffixes:
             raise UsageFailure(
-                f'--output {output.name}: no report has the suffix "{output.suffix}", known are '
+                f'--output {output.name}: "{output.suffix}" is not a report format. Use the suffix '
                 + ", ".join(suffixes)
             )
         files.check_writable(output)

@@ -99,7 +99,7 @@ def looked_back(
     for problem in source.problems[:_PROBLEMS]:
         complain(problem)
     if len(source.problems) > _PROBLEMS:
-        complain(f"and {len(source.problems) - _PROBLEMS} more files were left out")
+        complain(f"and {len(source.problems) - _PROBLEMS} more files were omitted")
     place = baselines or Path("baselines")
     check_baselines(baselines)
     past = history(source, place if place.is_dir() else None, tests)
@@ -121,7 +121,7 @@ def _report_text(past: History, report: Path) -> str:
 
 def _lines(past: History, *, detailed: bool) -> Iterator[str]:
     if not past.series:
-        yield "no measurements in these runs"
+        yield "these runs have no measurements"
         return
     told = night_lines.night_view(past)
     yield told.headline
@@ -131,9 +131,9 @@ def _lines(past: History, *, detailed: bool) -> Iterator[str]:
         yield from (f"  {said}" for said in (*event.said, *event.suspects, *event.commands))
     if len(told.events) > _EVENTS:
         earlier = len(told.events) - _EVENTS
-        yield from ("", f"and {earlier} earlier changes: see --output FILE.html")
+        yield from ("", f"and {earlier} earlier changes; --output FILE.html shows all")
     if told.creeping:
-        yield from ("", "Creep: worse in many small steps")
+        yield from ("", "Creep, which is many small slowdowns that add up:")
         yield from (f"  {title}: {said}" for title, said in told.creeping[:_CREEPS])
         if len(told.creeping) > _CREEPS:
             yield f"  and {len(told.creeping) - _CREEPS} more"

@@ -97,7 +97,7 @@ def act(options: argparse.Namespace) -> int:
     for measurement in imported.measurements:
         say(*_summary(measurement))
     say(f"run saved: {out}")
-    say(f"judge it:  pytest --gpuperf-replay {shlex.quote(str(out))} ...")
+    say(f"compare it with baselines:  pytest --gpuperf-replay {shlex.quote(str(out))} ...")
     return 0
 
 
@@ -110,13 +110,13 @@ def imported_run(reports: Sequence[Path], request: ImportRequest) -> Run:
     """
     if len(reports) > 1 and not request.test:
         raise UsageFailure(
-            "several reports are several processes of one test, so it needs a name: "
-            "--test tests/perf/test_step.py::test_step. Import reports of different tests one by "
+            "several reports become processes of one test, which needs a name: --test "
+            "tests/perf/test_step.py::test_step. If the tests differ, import the reports one by "
             "one"
         )
     if request.test and not (suite_of(request.test) and request.test.partition("::")[2]):
         raise UsageFailure(
-            f"--test {request.test}: not the id of a test, such as tests/perf/test_a.py::test_b"
+            f"--test {request.test} is not the id of a test, such as tests/perf/test_a.py::test_b"
         )
     by_process: dict[str, Measurement] = {}
     for file in reports:
@@ -124,14 +124,14 @@ def imported_run(reports: Sequence[Path], request: ImportRequest) -> Run:
         known = by_process.setdefault(measurement.process, measurement)
         if known is not measurement:
             raise UsageFailure(
-                f"{file}: the same report as {known.fingerprint.settings['imported']}, and a "
-                "process counts once. Name it once"
+                f"{file} is the same report as {known.fingerprint.settings['imported']}, but each "
+                "process counts once. Leave one out"
             )
     measurements = tuple(by_process.values())
     devices = dict.fromkeys(m.fingerprint.device for m in measurements)
     if len(devices) > 1:
         listed = " and ".join(f"{device.name} ({device.arch})" for device in devices)
-        raise UsageFailure(f"the reports are of {listed}: import those of one device at a time")
+        raise UsageFailure(f"the reports are from {listed}. Import only one device at a time")
     command = run_files.command_line(
         ["gpuperf", "import", *run_files.within(Path.cwd(), [*map(str, reports)])]
     )
@@ -189,14 +189,14 @@ def _device(report: Report, given: str) -> Device:
     """The device of a report. Raises UsageFailure where no name is known, or two names differ."""
     if given and report.device and given != report.device:
         raise UsageFailure(
-            f"{report.file}: was made on {report.device}, so --device-name {given} cannot be "
-            "right. Leave it out"
+            f"{report.file} was made on {report.device}, not on --device-name {given}. Leave this "
+            "flag out"
         )
     name = report.device or given
     if not architectures.slug(name):
         raise UsageFailure(
-            f"{report.file}: does not say which GPU it was made on, and baselines are kept per "
-            'device. Name it as `nvidia-smi -L` does: --device-name "NVIDIA H200"'
+            f"{report.file} does not name its GPU, and baselines are kept per GPU. Name it as "
+            '`nvidia-smi -L` does: --device-name "NVIDIA H200"'
         )
     return Device(report.arch, name, architectures.slug(name))
 
@@ -212,11 +212,11 @@ def _summary(measurement: Measurement) -> list[str]:
         f"as {measurement.test}",
         f"  has {', '.join(sample.metric for sample in measurement.samples)}",
     ]
-    lines += [f"  left out: {entry.metric}: {entry.reason}" for entry in measurement.unsupported]
+    lines += [f"  without {entry.metric}: {entry.reason}" for entry in measurement.unsupported]
     likely = profiled_step.repeats(measurement.kernels) if measurement.kernels else 1
     if likely > 1:
         lines.append(
-            f"  note: a step here is the same kernels {likely} times over. If these are so many "
-            f"executions of it: --steps {likely * int(executions)}"
+            f"  note: the step repeats the same kernels {likely} times. If those are separate "
+            f"executions, pass --steps {likely * int(executions)}"
         )
     return lines

@@ -78,8 +78,8 @@ class Ended(GpuperfError):
 
     def __init__(self, code: int, side: Revision) -> None:
         super().__init__(
-            f"{side.title} measured nothing: there is nothing to compare. A revision has the "
-            "tests and the files that are in its commit, and no other"
+            f"{side.title} measured nothing, so there is nothing to compare. A revision has only "
+            "the tests and files of its commit"
         )
         self.code, self.side = code, side
 
@@ -98,7 +98,7 @@ def add_limits(parser: argparse.ArgumentParser, what: str) -> None:
         type=float,
         default=_TIME_LIMIT,
         metavar="SECONDS",
-        help=f"time limit of {what}; a pair that would exceed it is not started; "
+        help=f"time limit of {what}; no pair of processes starts that would exceed it; "
         f"default: {_TIME_LIMIT:g}",
     )
     parser.add_argument(
@@ -111,9 +111,9 @@ def add_limits(parser: argparse.ArgumentParser, what: str) -> None:
 def check_limits(options: argparse.Namespace) -> None:
     """Raises UsageFailure for impossible numbers."""
     if not 1 <= options.processes <= LOOKS[-1]:
-        raise UsageFailure(f"--processes {options.processes}: give a number from 1 to {LOOKS[-1]}")
+        raise UsageFailure(f"--processes {options.processes} must be from 1 to {LOOKS[-1]}")
     if not (math.isfinite(options.time_limit) and options.time_limit > 0):
-        raise UsageFailure(f"--time-limit {options.time_limit:g}: give seconds, more than 0")
+        raise UsageFailure(f"--time-limit {options.time_limit:g} must be more than 0 seconds")
 
 
 class PairState:
@@ -184,7 +184,7 @@ class PairState:
             _check_device(old[key], new[key])
             if dict(old[key].workload) != dict(new[key].workload):
                 differing = units.differences(old[key].workload, new[key].workload)
-                self._apart[key] = f"not compared: its workload is {differing}"
+                self._apart[key] = f"the workloads differ: {differing}"
             elif key in wanted:
                 self._pairs.setdefault(key, []).append((old[key], new[key]))
         if not self.results:
@@ -347,7 +347,7 @@ class Interleaved:
     def _kept(self, side: Revision, name: str, finished: Finished) -> bool:
         """Keeps the run of a process. Raises Ended where the process could not measure."""
         if finished.timed_out:
-            complain(f"{side.name}: ended after {duration(finished.seconds)}, at the time limit")
+            complain(f"{side.name}: stopped after {duration(finished.seconds)}, at the time limit")
             return False
         count = len(finished.run.measurements) if finished.run else 0
         say(f"{name}: {counted(count, 'measurement')} in {duration(finished.seconds)}")
@@ -389,8 +389,8 @@ def _check_device(old: Measurement, new: Measurement) -> None:
     if devices[0] != devices[1]:
         named = " and ".join(f"{device.name} ({device.identity})" for device in devices)
         raise UsageFailure(
-            f"A and B were measured on two devices, {named}: have both see the same one, "
-            "for example by CUDA_VISIBLE_DEVICES"
+            f"A and B were measured on two devices, {named}. Let both see the same GPU: "
+            "CUDA_VISIBLE_DEVICES=0 gpuperf ..."
         )
 
 
@@ -418,7 +418,7 @@ def device_held(here: Repository, folder: Path) -> Iterator[dict[str, str]]:
     display = Display(on_stdout)
     with ExitStack() as held:
         with display.of("waiting"):
-            display.begins("for others who measure on this device")
+            display.begins("for another measurement on this device")
             held.enter_context(files.locked(nvml.node(), patience=PATIENCE, tick=display.goes_on))
         yield {**environment, STAND_IN: str(stand_in)}
 

@@ -78,7 +78,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--library",
         type=Path,
         metavar="PATH",
-        help="libcupti to ask for the passes; default: the one that measuring uses",
+        help="libcupti that computes the passes; default: the one for measuring",
     )
 
 
@@ -148,20 +148,20 @@ def _known_passes(names: Sequence[str], sets: Sequence[str], library: Path | Non
     from pytest_gpuperf.measure.cupti.library import Cupti, load
 
     if set(names) == {CPU}:
-        return "none, counts on a CPU are taken while the step runs"
+        return "none, as gpuperf counts on a CPU while the step runs"
     if library is not None and not library.is_file():
-        raise UsageFailure(f"--library {library}: no such file. Name a libcupti.so.12 or .13")
+        raise UsageFailure(f"--library {library} does not exist. Name a libcupti.so.12 or .13")
     try:
         # The loader looks for a relative path elsewhere.
         cupti = Cupti(library.resolve()) if library else load()
     except CountersUnavailable as error:
         if library:
             raise UsageFailure(
-                f"--library: {error}. CUPTI of CUDA 13.0 tells the passes without a driver"
+                f"--library: {error}. CUPTI of CUDA 13.0 computes passes without a driver"
             ) from error
         return (
-            f"not known here: {error.reason}. `pip install {_OFFLINE}` brings a CUPTI that tells "
-            "them without a GPU"
+            f"unknown here: {error.reason}. To compute them without a GPU, type `pip install "
+            f"{_OFFLINE}`"
         )
     known = configuration.known(cupti)
     counts: dict[str, dict[str, int]] = {}
@@ -226,7 +226,7 @@ def _passes(listed: Listing, width: int) -> Iterator[Line]:
 def _notes(known: Passes, architectures: tuple[str, ...], width: int) -> Iterator[Line]:
     others = [name for name in architectures if name not in known.counts and name != CPU]
     if others:
-        text = f"note: this CUPTI knows no chip of {', '.join(others)}"
+        text = f"note: this CUPTI does not know {', '.join(others)}"
         yield from table.wrapped_lines(text, width, "doubtful")
     for name, refused in known.refused.items():
         for entry in refused:

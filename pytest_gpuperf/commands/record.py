@@ -74,7 +74,7 @@ def act(options: argparse.Namespace) -> int:
     measures another device, test or workload than the processes in the recording.
     """
     if options.processes is not None and options.processes < 1:
-        raise UsageFailure(f"--processes {options.processes}: at least 1 is needed")
+        raise UsageFailure(f"--processes {options.processes} must be at least 1")
     continued: Path | None = options.continued
     with files.reserved(file := continued or new_run(options)):
         if not continued:
@@ -95,13 +95,13 @@ def _begun(file: Path, pytest_args: Sequence[str]) -> Run:
         before = run_files.pytest_arguments(run.command)
     except UsageFailure as error:
         raise UsageFailure(
-            f"{file} cannot be continued: {error}. Begin a new recording, without --continue"
+            f"{file} cannot be continued, as {error}. Start a new recording, without --continue"
         ) from error
     if run_files.without_secrets(pytest_args) != run_files.without_secrets(before):
-        other = "others" if pytest_args else "these, which are to be typed again"
+        other = "other pytest arguments" if pytest_args else "these pytest arguments"
         raise UsageFailure(
-            f"{file} was recorded with {other}: `{_continue(file, before)}` goes on with it; a "
-            "new recording begins without --continue"
+            f"{file} was recorded with {other}. Type `{_continue(file, before)}`, or start "
+            "a new recording without --continue"
         )
     return run
 
@@ -126,7 +126,7 @@ class _Recording:
         if self._done >= self._processes:
             held = f"{counted(self._done, 'process')} of {self._processes}"
             say(
-                f"nothing to do: {_named(self._file)} has {held}; a larger --processes adds to it",
+                f"nothing to do: {_named(self._file)} has {held}. A larger --processes adds more",
                 *_next(self._file),
             )
             return OK
@@ -136,13 +136,13 @@ class _Recording:
             self._print_interrupted()
             return INTERRUPTED
         if self._kept is None:
-            complain("nothing was measured, so no run was saved")
+            complain("pytest measured nothing, so gpuperf saved no run")
             return code
         say(*_varying(self._kept), f"run saved: {_named(self._file)}")
         if not code:
             say(*_next(self._file))
         elif self._done < self._processes:
-            say("to go on:", f"  {self._go_on()}")
+            say("to continue:", f"  {self._go_on()}")
         return code
 
     def _measure(self) -> int:
@@ -212,11 +212,11 @@ class _Recording:
         if self._file.exists():
             said = (
                 f"interrupted after {_processes(run_files.load(self._file))} of "
-                f"{self._processes} processes, kept in {_named(self._file)}; go on with:  "
+                f"{self._processes} processes, kept in {_named(self._file)}; continue with:  "
                 f"{self._go_on()}"
             )
         else:
-            said = "interrupted before a process had finished: nothing was kept"
+            said = "interrupted before the first process finished, so gpuperf kept nothing"
         complain(said)
 
     def _go_on(self) -> str:
@@ -265,12 +265,12 @@ def check_same(begun: Run, measured: Run, file: Path, *, partly: bool) -> None:
     """
     before, now = _what(begun), _what(measured)
     for what, where in (
-        (now - before, f"this process measured {{}}, of which {file} has nothing"),
-        (set() if partly else before - now, f"{file} has {{}}, of which this process has nothing"),
+        (now - before, f"this process measured {{}}, which {file} lacks"),
+        (set() if partly else before - now, f"{file} has {{}}, which this process did not measure"),
     ):
         if what:
             raise UsageFailure(
-                f"{where.format('; '.join(sorted(what)))}. Nothing was added to {file}: begin a "
+                f"{where.format('; '.join(sorted(what)))}. gpuperf did not change {file}. Start a "
                 "new recording, without --continue"
             )
 

@@ -36,8 +36,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_run(parser)
     add_baselines(
         parser,
-        "judge the run again with the baselines in this folder, without tolerances from markers; "
-        "default: keep the verdicts of the run",
+        "compare the run again with the baselines in this folder, without tolerances from "
+        "markers; default: keep the verdicts of the run",
     )
     parser.add_argument(
         "--history",
@@ -63,7 +63,7 @@ def act(options: argparse.Namespace) -> int:
     check_outputs(outputs, SUFFIXES)
     file = run_of(options)
     if any(output.resolve() == file.resolve() for output in outputs):
-        raise UsageFailure(f"--output {file}: this is the run itself; name another file")
+        raise UsageFailure(f"--output {file} is the run itself. Name another file")
     run = run_files.load(file)
     if run.unfinished:
         complain(f"{file}: {run.unfinished}")

@@ -50,18 +50,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--force",
         action="store_true",
-        help="accept despite objections (few processes, unfit device, dirty tree, creep); the "
-        "log says so",
+        help="accept despite objections (few processes, throttled or shared GPU, uncommitted "
+        "code, creep); the log records them",
     )
     parser.add_argument(
         "--new-origin",
         action="store_true",
-        help="measure creep from these samples on, not from the first accepted ones",
+        help="measure creep, small slowdowns that add up, from these samples, not from the first",
     )
     parser.add_argument(
         "--migrate",
         action="store_true",
-        help="write baseline files of older versions in today's form; accepts nothing",
+        help="convert baseline files of older versions to the current format; accept nothing",
     )
     add_baselines(parser)
 
@@ -73,13 +73,13 @@ def act(options: argparse.Namespace) -> int:
         written = acceptance.migrate(folder)
         say(*(f"written: {file}" for file in written))
         if not written:
-            say(f"nothing to write: every file in {folder} has today's form")
+            say(f"nothing to write: every file in {folder} has the current format")
         return OK
     runs = options.runs or [run_files.newest(Path.cwd())]
     loaded = [(file, run_files.load(file)) for file in runs]
     reason = options.reason or ""
     if not reason.strip():
-        complain('a reason is needed, for the log: --reason "torch 2.12"')
+        complain('the log needs a reason. Add for example --reason "torch 2.12"')
         return BAD_CONFIGURATION
     request = AcceptanceRequest(
         baselines_folder(options),
@@ -108,8 +108,8 @@ def _asking(measurements: list[Measurement], runs: list[Run]) -> list[Measuremen
     left = acceptance.settled(runs)
     kept = [one for one in measurements if (one.test, one.name) not in left]
     if left:
-        some = f"{counted(len(left), 'measurement')} that the run found unchanged or did not judge"
-        tell(f"left as they are: {some}; --test names what is to be accepted all the same")
+        some = f"{counted(len(left), 'measurement')} unchanged or not compared in the run"
+        tell(f"gpuperf keeps the baseline of {some}. To accept these too, name them by --test")
     return kept
 
 
@@ -122,7 +122,7 @@ def _accepted(
     named = ", ".join(str(file) for file in dict.fromkeys(file for file, _ in loaded))
     proposals = acceptance.proposals(measurements, request)
     if not proposals and measurements:
-        say(f"nothing new: all that {named} measured has an entry in {request.folder}")
+        say(f"nothing new: all measurements of {named} have entries in {request.folder}")
     if not proposals:
         return OK
     shared = _shared(proposals)
@@ -130,12 +130,12 @@ def _accepted(
     for proposal in proposals:
         tell(*lines(proposal, names[proposal.test, proposal.name], shared))
     for note in shared:
-        tell(f"note, of all: {note}")
+        tell(f"note on all tests: {note}")
     refused = [proposal for proposal in proposals if proposal.refused]
     if refused:
         complain(
-            "refused, nothing was written. To accept in spite of the objections above: "
-            "--force, and the log says so"
+            "nothing was written, because of the objections above. To accept anyway, add --force; "
+            "the log will record the objections"
         )
         if any(objection.more_processes for one in refused for objection in one.objections):
             say(*_more(loaded[-1]))
@@ -158,7 +158,7 @@ def _more(last: tuple[Path, Run]) -> list[str]:
     except UsageFailure:
         return []
     context = CommandContext(shlex.join(words), run=here(file))
-    return ["to measure the processes that are missing:", f"  {context.more(PROCESSES_NEEDED)}"]
+    return ["to measure the missing processes:", f"  {context.more(PROCESSES_NEEDED)}"]
 
 
 def _shared(proposals: Sequence[Proposal]) -> list[str]:
@@ -194,7 +194,7 @@ def lines(proposal: Proposal, title: str = "", shared: Collection[str] = ()) -> 
         text.append(f"  zero: {', '.join(zero)}")
     if proposal.origin:
         since = ", ".join(f"{d.metric} {objections.change(d)}" for d in proposal.since)
-        text.append(f"  since the baseline's origin of {proposal.origin.recorded}: {since}")
+        text.append(f"  since the first accepted samples ({proposal.origin.recorded}): {since}")
     text += [f"  note: {note}" for note in proposal.notes if note not in shared]
     text += [f"  objection: {objection.text}" for objection in proposal.objections]
     if proposal.acceptance.forced:

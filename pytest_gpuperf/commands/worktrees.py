@@ -54,7 +54,7 @@ class Repository:
         except UsageFailure:
             names = files.git(self.top, "for-each-ref", "--format=%(refname:short)").decode()
             raise UsageFailure(
-                f'"{printable(revision)}" is no revision of {self.top}.'
+                f'"{printable(revision)}" is not a revision of {self.top}.'
                 f"{meant(revision, names.split())} Name a branch, a tag or a commit"
             ) from None
 
@@ -114,7 +114,7 @@ class Tree:
         if code:
             last = "\n".join(said.splitlines()[-_QUOTED_LINES:])
             raise NotInstalled(
-                f"--install `{printable(command)}` ended with {code} in {self.top}:\n{last}"
+                f"--install `{printable(command)}` exited with {code} in {self.top}:\n{last}"
             )
 
 
@@ -124,7 +124,7 @@ def repository(folder: Path) -> Repository:
         os.environ.pop(name, None)
     top = files.git(folder, "rev-parse", "--show-toplevel").decode().rstrip("\n")
     if not top:
-        raise UsageFailure(f"{folder}: a git repository without files. Run it in a working tree")
+        raise UsageFailure(f"{folder} is a bare git repository. Run gpuperf in a working tree")
     return Repository(Path(top).resolve(), folder.resolve())
 
 

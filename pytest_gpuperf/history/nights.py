@@ -195,7 +195,7 @@ def _matching(past: History, patterns: Sequence[str]) -> History:
     series = tuple(filter(wanted, past.series))
     if not series:
         known = ", ".join(dict.fromkeys(past.titles.values()))
-        raise UsageFailure(f"--test {', '.join(patterns)}: no test matches; there are {known}")
+        raise UsageFailure(f"no test matches --test {', '.join(patterns)}. The history has {known}")
     moves = [tuple(move for move in event.moves if wanted(move.series)) for event in past.events]
     events = [replace(event, moves=m) for event, m in zip(past.events, moves, strict=True) if m]
     return replace(past, series=series, events=tuple(events))
@@ -364,7 +364,7 @@ def _event(source: Recollection, day: int, workload: str, moves: Sequence[Move])
     # Another workload explains the change by itself.
     by_workload = (Suspect(SuspectKind.WORKLOAD, workload),) if workload else ()
     small = any(move.change.error for move in moves)
-    doubt = "as noise makes it once in a history" if small else "until a second night agrees"
+    doubt = "(noise makes one in a history)" if small else "(a second night must confirm it)"
     doubtful = all(move.change.doubtful for move in moves)
     by_chance = (Suspect(SuspectKind.CHANCE, doubt),) if doubtful else ()
     old, new = (source.files[largest[0].series.seen.files[at]] for at in largest[0].nights)

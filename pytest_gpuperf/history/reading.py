@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pydantic import ValidationError
 
 _ENDINGS = (".json", f".json{COMPRESSED}")
-_REMEDY = "It is left out of the history"
+_REMEDY = "The history omits this file"
 _ALONE = 400
 """The most files read without other processes, which take as long to start."""
 _CHUNK = 200
@@ -97,8 +97,8 @@ def run_files_of(named: Sequence[str]) -> list[Path]:
         runs = [run for place in matched for run in _runs_in(place)]
         if not runs:
             raise UsageFailure(
-                f"{name}: no run file there. Name a folder with runs (.json, .json.xz), a pattern "
-                "in quotes, or files"
+                f"{name} has no run file. Name a folder with runs (.json, .json.xz), a pattern in "
+                "quotes, or files"
             )
         places |= dict.fromkeys(runs)
     return sorted(places, key=str)
@@ -131,8 +131,8 @@ def recollect(runs: Sequence[Path], now: float | None = None) -> Recollection:
         if extract.problem:
             problems.append(extract.problem)
         elif not 0 <= extract.at <= now:
-            when = "before 1970" if extract.at < 0 else "after now"
-            problems.append(f"{run} is dated {made}Z, {when}: left out")
+            when = "before 1970" if extract.at < 0 else "in the future"
+            problems.append(f"{run} is dated {made}Z, which is {when}. {_REMEDY}")
         else:
             kept[file] = extract.measurements
             if extract.partial:
@@ -229,7 +229,7 @@ def _extract_of(place: Path) -> _Extract:
     try:
         slim = _read(place)
     except FileNotFoundError:
-        return _Extract(f"{place}: it is gone")
+        return _Extract(f"{place} disappeared")
     except BadFile as error:
         # The remedy only helps a reader of this one file.
         left_out = BadFile(error.file, error.entry, error.problem, _REMEDY)
@@ -237,7 +237,7 @@ def _extract_of(place: Path) -> _Extract:
     except GpuperfError as error:
         return _Extract(str(error).split("\n", 1)[0])
     if slim is None:
-        return _Extract(f"{place} is not a run file: left out")
+        return _Extract(f"{place} is not a run file. {_REMEDY}")
     created = slim.created if slim.created.tzinfo else slim.created.replace(tzinfo=timezone.utc)
     unfit = {(one.test, one.name) for one in slim.verdicts if one.outcome == _UNFIT}
     at = int(created.timestamp())

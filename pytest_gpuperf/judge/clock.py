@@ -71,13 +71,12 @@ class AtOneClock:
         return abs(change) > NOTEWORTHY or not self.elasticity.is_learnt
 
     def __str__(self) -> str:
-        """The adjustment as text: "at 1980 MHz, where the baseline's clock was 1995", and why."""
-        now, before = f"{self.clock_mhz:.0f}", f"{self.before_mhz:.0f}"
-        longer = f"{-self.elasticity.mean:.2f} % longer for 1 % less of it"
-        says = f"by its own processes kernels take {longer}"
+        """The adjustment as text: "adjusted to the clock (1980 MHz, baseline 1995)", and why."""
+        clocks = f"{self.clock_mhz:.0f} MHz, baseline {self.before_mhz:.0f} MHz"
+        longer, says = f"{-self.elasticity.mean:.2f} %", "measured in the baseline"
         if not self.elasticity.is_learnt:
-            says = f"supposed that kernels take {longer}, give or take {self.elasticity.error:.2f}"
-        return f"at {now} MHz, where the baseline's clock was {before}: {says}"
+            longer, says = f"{longer[:-2]} +- {self.elasticity.error:.2f} %", "an assumption"
+        return f"adjusted to the clock ({clocks}): 1 % less makes kernels {longer} slower ({says})"
 
 
 @dataclass(frozen=True)

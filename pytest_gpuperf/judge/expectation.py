@@ -124,7 +124,7 @@ def ratio(
     expectation = replace(expectation, processes=min(over.processes, under.processes))
     if not any(value for side in rounds for process in side or () for value in process):
         return replace(
-            expectation, reason="both-zero", detail="both are 0, and zeros have no ratio"
+            expectation, reason="both-zero", detail="both values are 0, so they have no ratio"
         )
     if over.positive and under.positive and not metric.percentage:
         return _logarithmic(expectation, over, under)
@@ -136,12 +136,12 @@ def check_bounds(above: float | None, below: float | None) -> None:
     for name, bound in (("above", above), ("below", below)):
         number = isinstance(bound, (int, float)) and not isinstance(bound, bool)
         if bound is not None and not (number and math.isfinite(bound) and bound > 0):
-            raise UsageFailure(f"{name}={bound!r}: a ratio above zero is needed, such as 0.25")
+            raise UsageFailure(f"{name}={bound!r} must be a ratio above zero, such as 0.25")
     if above is None and below is None:
-        raise UsageFailure("a bound is needed: above=, below=, or both, for example below=0.25")
+        raise UsageFailure("pass a bound: above=, below=, or both, for example below=0.25")
     if above is not None and below is not None and above >= below:
         raise UsageFailure(
-            f"above={above:g}, below={below:g}: no ratio lies between; above has to be the smaller"
+            f"above={above:g} must be smaller than below={below:g}, as the ratio must lie between"
         )
 
 
@@ -165,7 +165,7 @@ def _limited(
     )
     if rounds is None:
         said = _said(first, metric.name)
-        return replace(expectation, detail=said or "it was not among the metrics measured")
+        return replace(expectation, detail=said or "this metric was not measured")
     centre = _centre(rounds, metric, calibration)
     low, high = _interval(centre, metric)
     expectation = replace(

@@ -66,14 +66,14 @@ class Trait:
 TRAITS: Mapping[str, Trait] = {
     "arithmetic_cycles": Trait(0.0005, "another kind of GPU", 0),
     "tensor_cycles": Trait(0.0005, "another kind of GPU", 0),
-    "l2_cycles": Trait(0.02, "another kind of GPU, or somebody else on it", 0, of_clock=True),
-    "dram_cycles": Trait(0.01, "another kind of GPU, or somebody else on it", 0, of_clock=True),
-    "dram_ns": Trait(0.005, "another kind of GPU, or somebody else on it", 1),
-    CLOCK: Trait(CLOCK_NOISE, "the clock", -1, clock=True, drift=0.04),
-    "tensor_clock_mhz": Trait(0.02, "the clock under power", -1, clock=True),
-    "time_share": Trait(0.02, "somebody else on it", -1, alone=1.0, of_clock=True),
-    "launch_us": Trait(0.4, "the host", 1, host=True),
-    "host_ms": Trait(0.25, "the host", 1, host=True),
+    "l2_cycles": Trait(0.02, "another kind of GPU or other processes on it", 0, of_clock=True),
+    "dram_cycles": Trait(0.01, "another kind of GPU or other processes on it", 0, of_clock=True),
+    "dram_ns": Trait(0.005, "another kind of GPU or other processes on it", 1),
+    CLOCK: Trait(CLOCK_NOISE, "another clock", -1, clock=True, drift=0.04),
+    "tensor_clock_mhz": Trait(0.02, "another clock under load", -1, clock=True),
+    "time_share": Trait(0.02, "other processes on it", -1, alone=1.0, of_clock=True),
+    "launch_us": Trait(0.4, "another host", 1, host=True),
+    "host_ms": Trait(0.25, "another host", 1, host=True),
 }
 
 
@@ -97,8 +97,8 @@ class Moved:
 
     def __str__(self) -> str:
         """The reading's change as text: "launch_us +48.2 % (3.31 -> 4.91): the host"."""
-        change = f"{100 * math.expm1(self.change):+.3g} %"
-        return f"{self.reading} {change} ({self.before:.6g} -> {self.now:.6g}): {self.trait.says}"
+        change = f"{100 * math.expm1(self.change):+.3g} % ({self.before:.6g} -> {self.now:.6g})"
+        return f"{self.reading} {change} suggests {self.trait.says}"
 
 
 def kinds(
@@ -249,7 +249,7 @@ def confounded(
         return verdict
     causes = _causes(verdict, metric, machine, clock_is_known=clock_is_known)
     if causes:
-        detail = "the canary moved too: " + "; ".join(map(str, causes))
+        detail = "gpuperf's reference kernels (canary) changed too: " + "; ".join(map(str, causes))
         return replace(verdict, outcome=Outcome.MACHINE, reason=REASON, detail=detail)
     # The few launches of the canary say less of a host than a thousand of a step do. Of how much
     # faster a faster host makes a step, its own waiting says nothing.
@@ -257,8 +257,8 @@ def confounded(
     is_slower = _is_doubtful(verdict) and _slower(verdict)
     if is_unknown and is_slower and _within_waiting(verdict, metric, machine):
         detail = (
-            f"no kernel ran in {machine.waiting:.0%} of the step, and how fast this host is the "
-            f"baseline does not know: accept a run of this machine beside its others"
+            f"no kernel ran in {machine.waiting:.0%} of the step, and this host may be slower than "
+            "the baseline's. Accept runs of both: gpuperf update-baseline RUN RUN --reason TEXT"
         )
         return replace(verdict, outcome=Outcome.MACHINE, reason=UNKNOWN_HOST, detail=detail)
     return verdict

@@ -153,18 +153,18 @@ def parse(written: str, metric: Metric) -> float:
     match = _WRITTEN.match(written) if isinstance(written, str) else None
     if match is None or not math.isfinite(float(match[1])) or float(match[1]) <= 0:
         raise UsageFailure(
-            f'tolerance {written!r} for {metric.name}: write a share such as "1%", or points of a '
-            f'percentage such as "2pt", above zero; or "{ANY}", to report it only'
+            f"tolerance {written!r} for {metric.name} is not valid. Write a value above zero: "
+            f'"1%", or "2pt" (points) for a metric in percent. "{ANY}" allows every change'
         )
     if metric.percentage and match[2] == "%":
         raise UsageFailure(
-            f'tolerance "{written}" for {metric.name}: this metric is a percentage, so its '
-            f'tolerance is in points: "{match[1]}pt"'
+            f'tolerance "{written}" for {metric.name} is ambiguous, as the metric is a percentage. '
+            f'Write percentage points: "{match[1]}pt"'
         )
     if not metric.percentage and match[2] == "pt":
         raise UsageFailure(
-            f'tolerance "{written}" for {metric.name}: points are for percentages; this metric is '
-            f'in {metric.unit}: "{match[1]}%"'
+            f'tolerance "{written}" for {metric.name} is not valid, as the metric is in '
+            f'{metric.unit}, not in percent. Write "{match[1]}%"'
         )
     return float(match[1]) if metric.percentage else float(match[1]) / 100
 
@@ -190,10 +190,10 @@ def parse_limit(written: object, metric: Metric) -> float:
     units, says = _limits(metric.unit)
     number, unit = _parts(written)
     if number is None or unit not in units:
-        raise UsageFailure(f"limit {written!r} for {metric.name}: write {says}")
+        raise UsageFailure(f"limit {written!r} for {metric.name} is not valid. Write {says}")
     bound = number * units[unit]
     if not math.isfinite(bound):
-        raise UsageFailure(f"limit {written!r} for {metric.name}: too large; write {says}")
+        raise UsageFailure(f"limit {written!r} for {metric.name} is too large. Write {says}")
     return bound
 
 

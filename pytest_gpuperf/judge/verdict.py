@@ -96,9 +96,9 @@ ON_PURPOSE = (
     *("driver_allocations", "graph_breaks", "recompilations", COMPILED),
 )
 """Counts that are worth a failure whatever the time says: what they cost moves with the machine."""
-OTHER_GPU = "no baseline run used this GPU: compared with a prediction from others"
+OTHER_GPU = "no baseline run used this GPU: its value is predicted from other GPUs"
 """The detail of a verdict that was reached between GPUs."""
-ONE_DAY = "the baseline is of one day"
+ONE_DAY = "all baseline runs are from one other day"
 """The detail of a verdict on another day than all processes of the baseline have."""
 
 Samples = Mapping[str, Mapping[str, Rounds]]
@@ -304,7 +304,7 @@ def _uncompared(verdict: Verdict, rounds: Rounds, gate: _Gate, reference: Refere
     if not gate.has(verdict):
         return verdict
     if gate.is_comparable:
-        return replace(verdict, reason=NEW_METRIC, detail=f"{detail}: accept a run that has it")
+        return replace(verdict, reason=NEW_METRIC, detail=f"{detail}: accept a run with it")
     return replace(
         verdict,
         outcome=Outcome.NO_BASELINE,
@@ -337,13 +337,13 @@ def _working(verdict: Verdict, left: Mapping[str, float]) -> Verdict:
     if not left:
         if verdict.metric != COMPILED or verdict.measured:
             return verdict
-        detail = "the step runs without torch.compile: is that intended?"
+        detail = "the step no longer uses torch.compile: is that intended?"
         return replace(verdict, outcome=Outcome.REGRESSED, reason=NOT_COMPILED, detail=detail)
     work, share = next(iter(left.items()))
     if share:
-        detail = f"{100 * share:.2g} % of the step's {work} are left: who does the rest now?"
+        detail = f"the step has {100 * share:.2g} % of its former {work}: is that intended?"
     else:
-        detail = f"the step has no {work} any more: is it still the step that was to be measured?"
+        detail = f"the step has no {work} any more: is that intended?"
     outcome = Outcome.REGRESSED if verdict.metric in left else Outcome.INCONCLUSIVE
     return replace(verdict, outcome=outcome, reason=NO_WORK, detail=detail)
 
@@ -374,12 +374,12 @@ def _weighed(verdict: Verdict, metric: Metric, times: Sequence[Verdict]) -> Verd
     if verdict.reason in (NO_WORK, NOT_COMPILED) or not (is_count or is_memory):
         return verdict
     if all(time.outcome is Outcome.IMPROVED for time in compared) and (is_count or lost < gained):
-        detail = f"the step got faster, by {100 * gained:.3g} % at least"
+        detail = f"the step got faster by at least {100 * gained:.3g} %"
         return replace(verdict, outcome=Outcome.OUTWEIGHED, reason="faster", detail=detail)
     if not is_count or verdict.metric in ON_PURPOSE or lost >= MOST_FREE:
         return verdict
     if max(map(_cost, compared)) < LEAST_COST:
-        detail = f"costs nothing that can be measured: less than {100 * LEAST_COST:.2g} % of time"
+        detail = f"this costs less than {100 * LEAST_COST:.2g} % of the step's time"
         return replace(verdict, outcome=Outcome.OUTWEIGHED, reason=COSTS_NOTHING, detail=detail)
     may_be_free = all(_cost(one) < math.inf and (one.change or 0) < LEAST_COST for one in compared)
     return replace(verdict, reason=COST_UNSURE) if may_be_free else verdict
@@ -648,7 +648,7 @@ def _unsupported(
     reasons = {entry.metric: entry.reason for entry in first.unsupported}
     arch = first.fingerprint.device.arch
     absent = {name for name in reasons if not metrics[name].exists_on(arch)}
-    lost = dict.fromkeys(known.get(STEP, {}), "the baseline has it, this measurement does not")
+    lost = dict.fromkeys(known.get(STEP, {}), "the baseline has this metric, this run has not")
     return tuple(
         Verdict(
             test=first.test,

@@ -23,8 +23,8 @@ from typing import Any
 from pytest_gpuperf.errors import MeasurementError, UnsoundStep, UsageFailure
 from pytest_gpuperf.measure.rank_states import INSIDE, KnownRank, RankGroup
 
-ENDED = "the process that holds the ranks together has ended"
-STOPPED = "the ranks stopped"
+ENDED = "the process that coordinates the ranks has ended"
+STOPPED = "all ranks stopped"
 """The start of the error when one rank stops all ranks."""
 _TICK, _SETTLING = 0.1, 0.5
 """Seconds between two looks, and from the first complaint to the verdict: it may be of a rank that
@@ -78,7 +78,7 @@ class Rendezvous:
             with suppress(queue.Empty):
                 return self._brought.get(timeout=_TICK)
             if self.problem:
-                raise UnsoundStep(f"{STOPPED}: {self.problem}")
+                raise UnsoundStep(f"{STOPPED} because {self.problem}")
             tick()
 
     def stops(self) -> str:
@@ -216,8 +216,8 @@ def _connected(name: str, patience: float) -> Any:
         except OSError as error:
             if time.monotonic() > end:
                 raise MeasurementError(
-                    f"no answer from the socket @{name} within {patience:.0f} s "
-                    f"({error.strerror}): the process that coordinates the ranks has ended, or "
-                    "has not started the measurement"
+                    f"the process that coordinates the ranks did not answer within {patience:.0f} "
+                    f"s on the socket @{name} ({error.strerror}). It has ended, or it has not "
+                    "started to measure"
                 ) from error
         time.sleep(_TICK)

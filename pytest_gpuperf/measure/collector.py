@@ -55,12 +55,12 @@ class Components:
     def _marked(self, listener: PhaseListener, name: str) -> Iterator[None]:
         if name == STEP:
             raise MeasurementError(
-                f'a {self._what} cannot be named "{STEP}": that is the whole step'
+                f'a {self._what} cannot be named "{STEP}": this name means the whole step'
             )
         if writable(name) != name:
             raise MeasurementError(
                 f'the name of the {self._what} "{writable(name)}" has half of a surrogate pair, '
-                "which no file can hold: write it otherwise"
+                "which UTF-8 cannot encode. Choose another name"
             )
         listener.enter(name)
         try:
@@ -102,8 +102,8 @@ class Phases(Components):
     def _marked(self, listener: PhaseListener, name: str) -> Iterator[None]:
         if self._current is not None:
             raise MeasurementError(
-                f'phase "{name}" was entered inside phase "{self._current}". '
-                "Phases follow each other; close one before opening the next"
+                f'phase "{name}" begins inside phase "{self._current}", and phases cannot be '
+                "nested. End one phase before the next begins"
             )
         with super()._marked(listener, name):
             self._current = name

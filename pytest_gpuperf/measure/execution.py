@@ -287,8 +287,8 @@ class Losses:
             return
         if not math.isfinite(loss):
             raise UnsoundStep(
-                f"the loss is {loss}{self._reset}: the counters of such a step mean "
-                "nothing. Check the input, the weights, and overflows in half precision; "
+                f"the loss is {loss}{self._reset}, so performance counters of this step mean "
+                "nothing. Check the input, the weights, and overflows in half precision. "
                 "torch.autograd.set_detect_anomaly(True) names the operation"
             )
         self._seen.append(loss)
@@ -297,11 +297,11 @@ class Losses:
         if self._compared and apart > self._allowed:
             raise UnsoundStep(
                 f"two executions after reset gave the losses {_both(first, loss)}, "
-                f"{100 * apart:.2g} % apart (allowed: {100 * self._allowed:.2g} %): "
-                "counters of different work cannot be compared. Let reset restore everything that "
-                "the step changes (weights, optimizer, random generators). If only rounding "
-                "differs between executions, allow it: gpuperf.measure(..., reproducible=0.01), "
-                "or reproducible=False to compare nothing"
+                f"{100 * apart:.2g} % apart (allowed: {100 * self._allowed:.2g} %). The step does "
+                "different work each time. Let reset restore all that the step changes: weights, "
+                "optimizer, random generators. If only rounding differs, allow it by "
+                "gpuperf.measure(..., reproducible=0.01). reproducible=False switches this check "
+                "off"
             )
 
     def settings(self) -> dict[str, Scalar]:
@@ -328,8 +328,8 @@ def _check_executed(returned: object) -> None:
     else:
         return
     raise UnsoundStep(
-        f"the step returns an object of type {type(returned).__name__}, whose work runs when the "
-        f"caller {what} it: nothing ran. Give measure a step that does its work: {how}"
+        f"the step returns an object of type {type(returned).__name__}, and did no work: its work "
+        f"runs when the caller {what} it. Give measure a step that does its work, for example {how}"
     )
 
 

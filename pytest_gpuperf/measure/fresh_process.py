@@ -239,7 +239,7 @@ class FreshProcess:
             return ""
         if code < 0:
             return f"was ended by {signal.Signals(-code).name}"
-        return f"has ended with exit code {code}"
+        return f"ended with exit code {code}"
 
     def prepared(self, time_limit: float, tick: Callable[[float], None]) -> None:
         """Returns when the process waits for its turn, or has ended before.
@@ -370,7 +370,7 @@ def _started(
     # A path is that of a file beside the child, as its other relative arguments are.
     program = str(folder / command[0]) if os.sep in command[0] else command[0]
     if folder.is_dir() and not shutil.which(program):
-        raise UsageFailure(f"{command[0]}: cannot be run (No such program)")
+        raise UsageFailure(f"{command[0]}: no such program")
     package = Path(__file__).parents[2]
     # Without site packages, so it starts faster.
     reaper = [sys.executable, "-I", "-S", "-c", _KEEPING, package, os.getpid(), GRACE, *command]
@@ -387,8 +387,8 @@ def _started(
         )
     except OSError as error:
         raise UsageFailure(
-            f"{folder}: pytest cannot be started there ({error.strerror}). Name a folder that "
-            "exists and may be entered"
+            f"pytest cannot be started in the folder {folder} ({error.strerror}). Name a folder "
+            "that exists and that you may enter"
         ) from error
 
 

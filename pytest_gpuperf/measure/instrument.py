@@ -72,10 +72,10 @@ _ATTEMPTS = 2
 passed."""
 
 _ON_A_GPU = ("cupti", "ncu")
-_INSTEAD_OF_A_GPU = """and no NVIDIA GPU was found here. Without one you can
-  measure portable counts:  --gpu-arch cpu (or leave the flag out)
-  judge a recorded run:     --gpuperf-replay RUN
-`gpuperf doctor` lists what gpuperf looked for."""
+_INSTEAD_OF_A_GPU = """but gpuperf found no NVIDIA GPU here. Without a GPU you can
+  measure portable counts:               --gpu-arch cpu (or leave the flag out)
+  compare a recorded run with baselines: --gpuperf-replay RUN
+`gpuperf doctor` lists what is missing."""
 
 
 @dataclass(frozen=True)
@@ -242,8 +242,8 @@ class DeviceInstrument(Instrument):
             kernels = self._collector.kernels(work, plan.metrics)
             took = {"kernels_s": watch.lap()}
         for where, problem in data_files.problems(kernels):
-            brought = f"the collector {self._collector.name} returned {where}"
-            raise MeasurementError(f"{brought} of the kernel table: {problem}. Measure again")
+            brought = f"the collector {self._collector.name} returned an invalid kernel table"
+            raise MeasurementError(f"{brought} ({where}: {problem}). Measure again")
         return replace(measurement, kernels=kernels, fingerprint=_added(measurement, took))
 
     def with_window(self, measurement: Measurement, work: Work) -> Measurement:
@@ -258,8 +258,8 @@ class DeviceInstrument(Instrument):
         counted = finished.measurement(work.test, work.name)
         if counted is None or counted.window is None:
             raise MeasurementError(
-                "--gpuperf-protocol: the process that counts the paper's launches ended with "
-                f"pytest's exit code {finished.code}:\n{finished.last_lines()}"
+                "--gpuperf-protocol paper-window: the process that counts launches ended with "
+                f"pytest's exit code {finished.code} and no counts:\n{finished.last_lines()}"
             )
         return replace(measurement, window=counted.window)
 
@@ -316,7 +316,7 @@ class DeviceInstrument(Instrument):
                 for node in self._nodes():
                     self._hold(held, node, progress)
             except (UsageFailure, FileNotFoundError) as error:
-                raise MeasurementError(f"the device cannot be measured alone: {error}") from error
+                raise MeasurementError(f"the device cannot be locked: {error}") from error
             yield
 
     @staticmethod
@@ -354,8 +354,8 @@ def _check_unprofiled() -> None:
     enabled = getattr(autograd, "_profiler_enabled", None)  # it has no public name
     if enabled is not None and enabled():
         raise UnsoundStep(
-            "torch.profiler is recording in this process: it would be measured too, and neither it "
-            "nor the counters would be whole. End it before gpuperf.measure"
+            "torch.profiler is recording in this process. It would change what gpuperf measures "
+            "and lose events itself. Stop the profiler before gpuperf.measure"
         )
 
 
@@ -372,14 +372,14 @@ class RecordedRun(Instrument):
         self._measurements = run_files.load(file).measurements
         if not self._measurements:
             raise UsageFailure(
-                f"{file}: this run has no measurements, so there is nothing to judge"
+                f"the run {file} has no measurements, so gpuperf cannot compare it with baselines"
             )
         measured_on = (m.fingerprint.device for m in self._measurements)
         devices = dict.fromkeys(f"{device.name} ({device.arch})" for device in measured_on)
         if len(devices) > 1:
             raise UsageFailure(
-                f"{file}: this run was measured on {' and on '.join(devices)}. Each has baselines "
-                "of its own: replay the runs of one device at a time"
+                f"the run {file} was measured on {' and on '.join(devices)}, and each device has "
+                "its own baselines. Replay a run of one device"
             )
         self.device = self._measurements[0].fingerprint.device
 
@@ -393,7 +393,7 @@ class RecordedRun(Instrument):
         if not recorded:
             raise UsageFailure(
                 f'{self._file} has no measurement "{subject.name}" of {subject.test}. '
-                "Replay the run that measured it, or leave the test out"
+                "Replay the run that measured it, or deselect the test"
             )
         return recorded
 
@@ -408,8 +408,8 @@ def _check(collected: Collected, collector: str) -> None:
     """Raises MeasurementError for what cannot be judged or kept; a hook may bring any collector."""
     for where, problem in _problems(collected):
         raise MeasurementError(
-            f"the collector {collector} returned {where}: {problem}. gpuperf cannot judge these "
-            "values. Run `gpuperf doctor`, and measure again"
+            f"the collector {collector} returned an invalid value ({where}: {problem}), so the "
+            "test cannot be compared with its baseline. Run `gpuperf doctor`, and measure again"
         )
 
 
@@ -465,8 +465,8 @@ def instrument_for(
         own = offered is None and collector.device().arch != architectures.CPU
         if settings.protocol == PAPER_WINDOW and not own:
             raise UsageFailure(
-                "--gpuperf-protocol paper-window counts the launches of a GPU, and the collector "
-                f"here is {collector.name}: leave the flag out, or measure on a GPU"
+                "--gpuperf-protocol paper-window counts the launches of a GPU, but the collector "
+                f"here is {collector.name}. Leave this flag out, or measure on a GPU"
             )
         return DeviceInstrument(
             collector,
@@ -499,8 +499,8 @@ def collector_for(
         return offered
     if settings.collector in _ON_A_GPU and settings.arch == architectures.CPU:
         raise UsageFailure(
-            f"--gpuperf-collector {settings.collector} reads a GPU's counters, and --gpu-arch cpu "
-            "asks for counts without one: leave one of them out"
+            f"--gpuperf-collector {settings.collector} needs a GPU, but --gpu-arch cpu chooses the "
+            "CPU. Leave one of the two flags out"
         )
     # Portable counts can also be requested on a machine with a GPU.
     on_cpu = settings.arch == architectures.CPU or settings.collector == "cpu"
@@ -517,9 +517,8 @@ def collector_for(
         address = "" if on_cpu else nvml.silent_gpu()
         if address:
             raise UsageFailure(
-                f"there is an NVIDIA GPU in this machine (PCI {address}) but no driver that "
-                "reports it: `nvidia-smi` shows the problem. To measure portable counts "
-                "without it: --gpu-arch cpu"
+                f"this machine has an NVIDIA GPU (PCI {address}), but no driver reports it. Run "
+                "`nvidia-smi` to see why, or pass --gpu-arch cpu to count on the CPU"
             )
         from pytest_gpuperf.measure.cpu.cpu_collector import CpuCollector
 
@@ -546,7 +545,6 @@ def check_architecture(wanted: str, device: Device, replay: Path | None = None) 
             "leave the flag out"
         )
     raise UsageFailure(
-        f"{asked} this device is {named}. Numbers of two architectures cannot be compared. "
-        f"Use --gpu-arch {device.arch} (or auto) here, or judge a run recorded on {wanted} with "
-        "--gpuperf-replay RUN"
+        f"{asked} this device is {named}. gpuperf cannot compare two architectures. Pass "
+        f"--gpu-arch {device.arch} (or auto), or replay a run from {wanted}: --gpuperf-replay RUN"
     )

@@ -25,9 +25,9 @@ _TRANSITIONS: dict[str, dict[RankState, RankState]] = {
 _GRACE = 5.0
 """Seconds that others may take to come out of the step once a rank has left."""
 _APART = (
-    "the ranks do not execute the step equally often. Let every rank measure the same step, with "
-    "the same phases, and run tests in the same order: a plugin that shuffles them needs one seed "
-    "for all"
+    "the ranks do not execute the step equally often. Let every rank measure the same step with "
+    "the same phases. Run the tests in the same order on all ranks: a plugin that shuffles tests "
+    "needs one seed for all"
 )
 
 
@@ -52,8 +52,8 @@ class KnownRank:
     def doing(self) -> str:
         """The rank's last activity, as a phrase."""
         if not self.at:
-            return "it had not begun to measure"
-        waits = "waiting for the others before" if self.state is WAITING else "last in"
+            return "had not begun to measure"
+        waits = "waited for the other ranks before" if self.state is WAITING else "was last in"
         return f"{waits} {self.at}" + (f', in phase "{self.phase}"' if self.phase else "")
 
 
@@ -102,7 +102,7 @@ class RankGroup:
         self.hang = self._waited(INSIDE) and time.monotonic() > self._moved + self._time_limit
         named = ", ".join(f"rank {number}" for number in late)
         limit = f"{self._time_limit:.0f} s, the time limit"
-        fault = f"{named} did not come out for {limit} (--gpuperf-time-limit SECONDS allows more)"
+        fault = f"{named} made no progress for {limit} (--gpuperf-time-limit SECONDS raises it)"
         return self._told(fault, late) if self.hang else ""
 
     def _fault(self, number: int) -> str:
@@ -113,8 +113,8 @@ class RankGroup:
         if rank.state is LEFT:
             # Others may wait inside the step for the rank that has left.
             stuck = self._waited(INSIDE) and time.monotonic() > self._moved + _GRACE
-            return "has ended its test without measuring" if stuck or self._waited() else ""
-        return how or ("has ended" if rank.state is GONE else "")
+            return "ended its test without measuring" if stuck or self._waited() else ""
+        return how or ("ended" if rank.state is GONE else "")
 
     def _waited(self, *besides: RankState) -> bool:
         """Whether any rank waits for the others, or is in one of these states."""
@@ -123,5 +123,5 @@ class RankGroup:
     def _told(self, fault: str, at_fault: list[int]) -> str:
         self.at_fault = at_fault
         each = enumerate(self.ranks)
-        doing = (f"rank {n} (process {rank.pid}): {rank.doing()}" for n, rank in each)
+        doing = (f"rank {n} (process {rank.pid}) {rank.doing()}" for n, rank in each)
         return "\n".join([fault, *doing])

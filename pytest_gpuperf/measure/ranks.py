@@ -88,13 +88,13 @@ def own_rank(environment: Mapping[str, str] | None = None) -> Rank | None:
         number, count = int(given["RANK"]), int(given["WORLD_SIZE"])
         local = int(given.get("LOCAL_WORLD_SIZE", count))
     except ValueError as error:
-        raise UsageFailure(f"RANK, WORLD_SIZE and LOCAL_WORLD_SIZE are numbers: {error}") from error
+        raise UsageFailure(f"RANK, WORLD_SIZE, LOCAL_WORLD_SIZE need numbers: {error}") from error
     if count < 2 and VARIABLE not in given:
         return None
     if local != count:
         raise UsageFailure(
-            f"WORLD_SIZE is {count} and LOCAL_WORLD_SIZE {local}: ranks are measured on one host. "
-            f"Start as many as it has GPUs, torchrun --nproc-per-node {local} -m pytest ..."
+            f"WORLD_SIZE is {count} and LOCAL_WORLD_SIZE {local}, but gpuperf measures ranks of "
+            f"one host only. Start torchrun --nproc-per-node {local} -m pytest ... on one host"
         )
     if VARIABLE in given:
         told = json.loads(given[VARIABLE])
@@ -152,7 +152,7 @@ class OtherRanks:
         try:
             self.client.arrive(f"the entry of {name} of {test}", enters=True)
         except MeasurementError as error:
-            raise UnsoundStep(f"{STOPPED}: {error}") from None
+            raise UnsoundStep(f"{STOPPED} because {error}") from None
         try:
             yield
         finally:
@@ -193,13 +193,13 @@ class RankInstrument(Instrument):
     ) -> None:
         if settings.collector == "ncu":
             raise UsageFailure(
-                "--gpuperf-collector ncu replays kernels, and a collective that one rank replays "
-                "waits for the others forever: measure ranks with --gpuperf-collector cupti"
+                "--gpuperf-collector ncu runs each kernel several times, so a collective would "
+                "wait forever for the other ranks. Measure ranks with --gpuperf-collector cupti"
             )
         if settings.protocol == PAPER_WINDOW:
             raise UsageFailure(
-                "--gpuperf-protocol paper-window counts the launches of one process: leave it out "
-                "under torchrun"
+                "--gpuperf-protocol paper-window counts the launches of one process. Leave this "
+                "flag out under torchrun"
             )
         self._own = own
         self.device, self.torch_device = own.device, own.torch_device
@@ -237,7 +237,7 @@ class RankInstrument(Instrument):
             why = client.fails(error)
             # A step that raises here says by itself where.
             if isinstance(error, GpuperfError) or not why.startswith(f"rank {rank.number} failed"):
-                raise UnsoundStep(f"{STOPPED}: {why or error}") from None
+                raise UnsoundStep(f"{STOPPED} because {why or error}") from None
             raise
         finally:
             work.phases.entered = None
@@ -304,7 +304,7 @@ class RankLauncher(Measurer):
         known, progress = self._known.setdefault((test, name), []), self._replicas.progress
         if meanwhile:
             meanwhile()
-        for _ in each(progress, "not settled, fresh ranks", count - len(known)):
+        for _ in each(progress, "inconclusive, fresh ranks", count - len(known)):
             known.append(self._measured(test, name, progress))
         return tuple(known[:count])
 
@@ -364,8 +364,8 @@ def _written(processes: Sequence[FreshProcess], known: RankGroup) -> str:
         hung = known.hang and finished.timed_out
         lines = finished.standing() if hung else finished.last_lines()
         kept = [line for line in lines.splitlines() if _OURS not in line]
-        ended = f"\nThe last that rank {number} wrote:"
-        stood = f"\nWhere rank {number} stood, the innermost call first:"
+        ended = f"\nLast output of rank {number}:"
+        stood = f"\nPython stack of rank {number}, innermost call first:"
         said += [stood if hung else ended, *kept] if any(kept) else []
     return "\n".join(said)
 

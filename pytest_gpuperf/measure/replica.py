@@ -188,8 +188,8 @@ class Replicas:
         named = tuple(m for process in known[:count] for m in process if m.name == name)
         if len(named) < count:
             raise MeasurementError(
-                f'a fresh process of {test} did not measure "{name}": a test cannot be '
-                "repeated if its measurements change between processes"
+                f'a fresh process of {test} did not measure "{name}", but the first process did. '
+                "Let the test make the same measurements in every process"
             )
         return named
 
@@ -246,7 +246,7 @@ class Replicas:
         meanwhile: Callable[[], object] | None,
     ) -> None:
         """Adds what `count` more processes have measured."""
-        stage = "not settled, fresh process"
+        stage = "inconclusive, fresh process"
         self.progress.begins(f"{stage}es start" if count > 1 else f"{stage} starts")
         announced = each(self.progress, stage, count)
 
@@ -274,8 +274,8 @@ class Replicas:
         if run is None or finished.code not in (_PASSED, _FAILED):
             raise MeasurementError(
                 f"a fresh process of {test} ended with pytest's exit code {finished.code}"
-                + ("" if run else " and measured nothing")
-                + f":\n{finished.last_lines()}"
+                + ("" if run else ", before it measured anything")
+                + f". Its last output:\n{finished.last_lines()}"
             )
         return tuple(m for m in run.measurements if m.test == test)
 
@@ -285,10 +285,9 @@ class Replicas:
             profiler = f" under {Path(under[0]).name}" if under else ""
             where = finished.standing()
             raise MeasurementError(
-                f"a fresh process of {task.test}{profiler} was stopped after "
-                f"{finished.seconds:.0f} s, the time limit: --gpuperf-time-limit SECONDS allows "
-                "more"
-                + (f". Its last output (calls: the innermost first):\n{where}" if where else "")
+                f"a fresh process of {task.test}{profiler} reached the time limit after "
+                f"{finished.seconds:.0f} s. --gpuperf-time-limit SECONDS raises the limit"
+                + (f". Its last output (innermost call first):\n{where}" if where else "")
             )
         return finished
 

@@ -48,8 +48,8 @@ def reset_of(*parts: Stateful) -> Callable[[], None]:
     for part in parts or (None,):
         if not isinstance(part, Stateful):
             raise UsageFailure(
-                f"reset_of takes modules, optimizers and other objects with a state_dict, not "
-                f"{type(part).__name__}: reset_of(model, optimizer)"
+                "reset_of takes modules, optimizers and other objects with a state_dict, but got "
+                f"a {type(part).__name__}. Write for example reset_of(model, optimizer)"
             )
     restores = [_restore(part) for part in parts]
     restores.append(_generators(*parts))

@@ -571,11 +571,11 @@ class Unfinished:
     """The signal that ended pytest; None if no process observed the end."""
 
     def __str__(self) -> str:
-        """The state as text: "pytest ended by signal 9 after 6 of 7 tests"."""
+        """The state as text: "signal 9 ended pytest after 6 of 7 tests"."""
         tests = f"{self.ran:,} of {self.collected:,} tests"
         if self.signal is None:
-            return f"pytest did not come to its end: {tests} ran"
-        return f"pytest ended by signal {self.signal} after {tests}"
+            return f"pytest ended early: {tests} ran"
+        return f"signal {self.signal} ended pytest after {tests}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,50 +34,50 @@ class Settings:
     arch: str = _flag(
         "auto",
         "--gpu-arch",
-        "use the baselines of this architecture: sm70 ... sm120, cpu, or auto (the device found); "
-        "any other device is a usage error",
+        "compare with baselines of this architecture: sm70 ... sm120, cpu, or auto (the device "
+        "found). Another device is a usage error",
         metavar="ARCH",
     )
     """An architecture of `catalogue/architectures.py`, or "auto"."""
     collector: str = _flag(
         "auto",
         "--gpuperf-collector",
-        "how counters are read; auto means cupti on a GPU and cpu elsewhere",
+        "tool that reads counters; auto is cupti on a GPU, cpu elsewhere",
         *COLLECTORS,
     )
     ncu: Path | None = _flag(
         None,
         "--gpuperf-ncu",
-        "collector ncu: path of ncu; default: from PATH, else the newest installed",
+        "path of ncu for --gpuperf-collector ncu; default: from PATH, else the newest installed",
         metavar="PROGRAM",
     )
     """The ncu to run; None for the one that is found."""
     ncu_replay: str = _flag(
         "range",
         "--gpuperf-ncu-replay",
-        "collector ncu: what ncu repeats per pass: each kernel, the step (range), or the whole "
-        "program (app-range)",
+        "what --gpuperf-collector ncu repeats per pass: each kernel, the step (range), or the "
+        "whole program (app-range)",
         *NCU_REPLAYS,
     )
     protocol: str = _flag(
         "whole-step",
         "--gpuperf-protocol",
         "whole-step counts the step; paper-window also counts kernel launches 11 to 110 of a "
-        "fresh process, as the paper does",
+        "fresh process, as the ICPE '26 paper does",
         *("whole-step", "paper-window"),
     )
     replay: Path | None = _flag(
         None,
         "--gpuperf-replay",
-        "judge this recorded run; no device is used",
+        "compare this recorded run with the baselines; run no step, use no device",
         metavar="RUN",
     )
     metrics: str = _flag(
         "core",
         "--gpuperf-metrics",
-        "counters to read: core (one pass), reference (17 metrics), paper (all of the paper), full "
-        "(all stall reasons too), activity (trace: copies, gaps, components); or a list to add to "
-        "core: l2_hit_rate,activity",
+        "counters to read: core (one pass), reference (17 metrics), paper (all of the paper), "
+        "full (also all stall reasons), activity (trace: copies, gaps, components). Or metrics "
+        "to add to core: l2_hit_rate,activity",
         metavar="SETS",
     )
     rounds: int = _flag(
@@ -89,14 +89,14 @@ class Settings:
     processes: int = _flag(
         9,
         "--gpuperf-processes",
-        "maximum processes per test, used when the first is not conclusive; a regression needs "
-        "at least 3",
+        "maximum processes per test. gpuperf starts more if the first is not conclusive; a "
+        "regression needs at least 3 processes",
         *PROCESSES,
     )
     time_limit: float = _flag(
         1800,
         "--gpuperf-time-limit",
-        "stop a fresh process after this time",
+        "stop a fresh process of a test after this time",
         metavar="SECONDS",
     )
     kernels: str = _flag(
@@ -115,25 +115,25 @@ class Settings:
     inconclusive: str = _flag(
         "fail",
         "--gpuperf-inconclusive",
-        "for an undecided test: fail, or pass with a warning",
+        "for a test that stays inconclusive: fail, or pass with a warning",
         *("fail", "warn"),
     )
     require_counters: bool = _flag(
         False,
         "--gpuperf-require-counters",
-        "fail a test if hardware counters cannot be read; without this flag, times and counts on "
-        "the host are judged",
+        "fail a test if hardware counters cannot be read. Without this flag, its times and host "
+        "counts are still compared",
     )
     require_judged: bool = _flag(
         False,
         "--gpuperf-require-judged",
-        "for CI: fail each test that gets no verdict, and a session whose tests no longer measure "
-        "what the baseline has",
+        "for CI: fail each test that cannot be compared, and a session that no longer measures "
+        "all tests of the baseline",
     )
     judge: bool = _flag(
         True,
         "--gpuperf-no-judge",
-        "measure and save the run; do not compare",
+        "measure and save the run; do not compare with baselines",
     )
     run: Path | None = _flag(
         None,

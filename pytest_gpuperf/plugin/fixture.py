@@ -207,8 +207,8 @@ class GpuPerf:
         if own is not None and not own.launched and own.count != ranks:
             self.used = True
             _skip(
-                f"gpuperf: ranks measured here: {ranks}, and torchrun has started {own.count}: "
-                f"torchrun --nproc-per-node {ranks} starts as many"
+                f"gpuperf: this test measures {ranks} ranks, but torchrun started {own.count}. "
+                f"Type torchrun --nproc-per-node {ranks} -m pytest ..."
             )
         if own is not None and own.only in ("", name):
             step = self._entered(entry, own, name)
@@ -220,7 +220,7 @@ class GpuPerf:
         on_cpu = self._instrument.torch_device == "cpu"
         given = () if on_cpu else given
         if not on_cpu and len(given) < ranks:
-            _skip(f"gpuperf: {ranks} ranks need {ranks} GPUs, and {len(given)} can be had here")
+            _skip(f"gpuperf: {ranks} ranks need {ranks} GPUs, but this test has only {len(given)}")
         replicas, decides = self._session.replicas, self._session.decides
         kernels = self._settings.kernels == "always"
         launcher = RankLauncher(replicas, ranks, given, decides=decides, kernels=kernels)
@@ -259,16 +259,16 @@ class GpuPerf:
         self.used = True
         if self._measuring:  # it would wait for the device, which this very measurement holds
             _fail(
-                f'gpuperf: the step of "{self._measuring}" calls gpuperf.measure itself (name '
-                f'"{name}"), and one measurement cannot hold another: measure them one after the '
-                "other, or mark a part of the step by gpuperf.phase"
+                f'gpuperf: the step of "{self._measuring}" calls gpuperf.measure (name "{name}"), '
+                "but measurements cannot be nested. Measure one after the other, or mark a part "
+                "of the step with gpuperf.phase"
             )
         traits = self._traits
         allowed = allowed_distance(traits.reproducible if reproducible is None else reproducible)
         if any(name == result.name for result in self.results if result.measurements):
             raise UsageFailure(
-                f'{traits.nodeid} measures "{name}" twice: give each measurement of a test a name '
-                "of its own, gpuperf.measure(step, name=...)"
+                f'{traits.nodeid} measures "{name}" twice. Give each measurement of a test its own '
+                "name: gpuperf.measure(step, name=...)"
             )
         for what, given, call in (
             ("step", step, "step"),
@@ -276,8 +276,8 @@ class GpuPerf:
         ):
             if not callable(given):
                 raise UsageFailure(
-                    f"{traits.nodeid}: the {what} is of type {type(given).__name__}: pass the "
-                    f"function itself, gpuperf.measure({call}), and not what it returns"
+                    f"{traits.nodeid}: the {what} is of type {type(given).__name__}. Pass the "
+                    f"function itself, gpuperf.measure({call}), not its return value"
                 )
         subject = Subject(
             test=traits.nodeid,
@@ -325,9 +325,9 @@ class GpuPerf:
             if self._session.others is not None:
                 outcome = self._session.others.verdict(outcome)
         if outcome == "failed":
-            _fail(f"gpuperf: {FOLLOWED}, where the test has failed")
+            _fail(f"gpuperf: {FOLLOWED}, and the test failed there")
         if outcome == "skipped":
-            _skip(f"gpuperf: {FOLLOWED}, where the test was skipped")
+            _skip(f"gpuperf: {FOLLOWED}, and the test was skipped there")
 
     def _judged(self, measurer: Measurer, subject: Subject, work: Work, plan: Plan) -> Measurement:
         """The result of measuring and judging `subject`; fails or skips the test."""
@@ -352,7 +352,7 @@ class GpuPerf:
         lack = judgement.unjudged_reason(result)
         unfit = [verdict for verdict in result.verdicts if verdict.outcome is Outcome.UNFIT]
         if unfit and not self._settings.require_judged:
-            _skip(f"gpuperf: nothing is judged, the device was {unfit[0].detail}")
+            _skip(f"gpuperf: not compared, as the device was {unfit[0].detail}")
         if not unfit:
             self._session.judging.keep(result.measurements)
         said: list[Verdict | Expectation] = [*result.verdicts, *result.expectations]
@@ -470,7 +470,7 @@ class GpuPerf:
             try:
                 first = measurer.with_window(first, work)
             except MeasurementError as error:
-                return replace(result, notes=(*result.notes, f"no paper window: {error}"))
+                return replace(result, notes=(*result.notes, f"paper window missing: {error}"))
         return replace(result, measurements=(first, *others))
 
     def _baseline(self, measured: Measurement) -> tuple[Baseline | None, tuple[str, ...]]:
@@ -483,7 +483,7 @@ class GpuPerf:
         except UsageFailure as error:
             if self._settings.judge:
                 raise
-            return None, (f"what the suite's baseline tolerates is not known: {error}",)
+            return None, (f"the tolerances of the suite's baseline cannot be read: {error}",)
 
     def _wants_kernels(self, result: Result) -> bool:
         if self._settings.kernels != "on-regression":
@@ -509,10 +509,10 @@ def _skip(why: str) -> NoReturn:
 def _scalars(what: str, values: object) -> dict[str, Scalar]:
     """Values that a run can hold, by name; numbers of numpy as Python's. Raises UsageFailure."""
     if not isinstance(values, Mapping):
-        raise UsageFailure(f"{what} is {_quoted(values)}: give a dict of names and values")
+        raise UsageFailure(f"{what} is {_quoted(values)}, but must be a dict of names and values")
     for key in values:
         if not isinstance(key, str):
-            raise UsageFailure(f"{what} has the key {_quoted(key)}: give each value a name, a str")
+            raise UsageFailure(f"{what} has the key {_quoted(key)}, but keys must be of type str")
     return {key: _scalar(f'{what}["{key}"]', value) for key, value in values.items()}
 
 
@@ -524,8 +524,8 @@ def _scalar(what: str, value: object) -> Scalar:
     if isinstance(value, Real) and math.isfinite(value):
         return float(value)
     raise UsageFailure(
-        f"{what} is {_quoted(value)}: a run holds texts, bools and finite numbers. Say it as one "
-        "of these, str(...) for instance"
+        f"{what} is {_quoted(value)}, but must be a str, a bool or a finite number. Convert the "
+        "value, for example by str(...)"
     )
 
 
@@ -537,7 +537,7 @@ def _check_text(subject: Subject) -> None:
     """Raises UsageFailure for text that a run or a baseline can neither hold nor have as a name."""
     if not (isinstance(subject.name, str) and subject.name):
         raise UsageFailure(
-            f"the measurement's name is {_quoted(subject.name)}: give a text, "
+            f"the measurement's name is {_quoted(subject.name)}, but must be a str: "
             'gpuperf.measure(step, name="...")'
         )
     named = (subject.test, subject.name, subject.configuration)
@@ -545,10 +545,10 @@ def _check_text(subject: Subject) -> None:
         if files.writable(text) != text:
             raise UsageFailure(
                 f'{files.writable(subject.test)}: "{files.writable(text)}" has half of a surrogate '
-                "pair, which no file can hold. Nothing was measured: write it otherwise"
+                "pair, which UTF-8 cannot encode. gpuperf measured nothing. Change this text"
             )
     if problem := files.name_problem(subject.suite):
         raise UsageFailure(
-            f"{subject.test}: its suite, the folder or file that it is in, names the file of its "
-            f"baselines, and {problem}. Nothing was measured: rename it"
+            f"{subject.test}: the folder or file of this test names its baseline file, but "
+            f"{problem}. gpuperf measured nothing. Rename the folder or file"
         )

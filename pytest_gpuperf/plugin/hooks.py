@@ -40,7 +40,7 @@ _MARKERS = (
     "gpu: skip the test where there is no GPU",
     'gpu_arch(*names): run only on these architectures: "sm80", or "sm80+" for sm80 and newer',
     "gpuperf(metrics=, tolerance=, rounds=, repetitions=, limit=, reproducible=): how the step is "
-    "measured and judged",
+    "measured and compared",
     "optimization(name): name of the measured configuration, for reports",
     "gpus(n): the test needs n GPUs, whose UUIDs are gpuperf.gpus; skip it if there are fewer",
 )
@@ -241,8 +241,8 @@ def gpuperf(request: pytest.FixtureRequest) -> Generator[GpuPerf, None, None]:
     item: pytest.Item = request.node
     if not _concerns_us(item):
         pytest.fail(
-            f"gpuperf: {item.nodeid} has the fixture gpuperf by request.getfixturevalue alone, "
-            "when it is too late to give it a GPU and to save what it measures: add "
+            f"gpuperf: {item.nodeid} gets the fixture gpuperf only by request.getfixturevalue, "
+            "too late to assign a GPU and to save measurements. Add "
             '@pytest.mark.usefixtures("gpuperf") to the test',
             pytrace=False,
         )
@@ -251,7 +251,7 @@ def gpuperf(request: pytest.FixtureRequest) -> Generator[GpuPerf, None, None]:
     item.stash[_FIXTURE] = made
     yield made
     if not made.used:
-        said = "the fixture gpuperf measured nothing: the test does not use it"
+        said = "this test requests the fixture gpuperf but measures nothing with it"
         warnings.warn(pytest.PytestWarning(said), stacklevel=2)
 
 
@@ -324,8 +324,8 @@ def _lose_gpu(item: pytest.Item) -> None:
         except RuntimeError as error:
             told = f"{error}".split("\n")[0]
             stash[_REFUSAL] = pytest.fail.Exception(
-                f"gpuperf: this process lost its GPU in {item.nodeid}: {told}. No test can use it "
-                "after that one: mend it, or leave it out",
+                f"gpuperf: this process lost its GPU in {item.nodeid}: {told}. Later tests cannot "
+                "use this GPU. Fix that test, or deselect it",
                 pytrace=False,
             )
 
@@ -527,9 +527,9 @@ def _prepare(session: Session, items: list[pytest.Item]) -> None:
         # Its node id may be that of a test in the root directory.
         if "gpuperf" in _fixtures(item) and not item.path.is_relative_to(session.config.rootpath):
             raise UsageFailure(
-                f"{item.path} is outside of the root directory {session.config.rootpath}, by whose "
-                "baselines it would be judged: run it by itself, or all with the --rootdir of a "
-                "folder above"
+                f"{item.path} is outside of the root directory {session.config.rootpath}, whose "
+                "baselines apply. Run this file by itself, or pass --rootdir with a folder above "
+                "both"
             )
     device, settings = session.instrument.device, session.settings
     for file in (settings.run, *settings.reports):

@@ -209,7 +209,7 @@ class Ledger:
         """The summary's last lines: why the session fails though no test did, and the totals."""
         said = self._said if told else ()
         refused = dict.fromkeys(entry for entry in self.refusals if entry not in said)
-        texts = [line for refusal in refused for line in f"refused: {refusal}".splitlines()]
+        texts = [line for refusal in refused for line in f"usage error: {refusal}".splitlines()]
         uncompared = "" if self._settings.judge else "--gpuperf-no-judge"
         run = context.typed(self.saved) if self.saved else ""
         totals = view.totals(self._results, run, uncompared)
@@ -231,7 +231,7 @@ class Ledger:
             for name in names
         ]
         fails = "failed: " if self._settings.require_judged else ""
-        return f"{fails}in the baseline, but not measured: {', '.join(titles)}"
+        return f"{fails}the baseline has tests that were not measured: {', '.join(titles)}"
 
     @cached_property
     def _results(self) -> list[Result]:
@@ -262,8 +262,8 @@ class Ledger:
             old = forerunner(result.first, settings.baselines, self.collected, settings.root)
             if old:
                 yield (
-                    f"note: {title_of(new)} has no baseline, and {old}, which is gone, has one of "
-                    "the same configuration and workload. Where it was renamed:"
+                    f"note: {title_of(new)} has no baseline, but {old}, which no longer exists, "
+                    "has one with the same workload. If the test was renamed, type:"
                 )
                 yield f"  {shlex.join(('gpuperf', 'baseline', 'rename', old, new))}"
 
@@ -279,7 +279,7 @@ class Ledger:
             for test, location in self._locations.items()
         }
         failed = {kept.test for kept in self._kept if kept.failed}
-        spared = dict.fromkeys(self._locations.keys() - failed, "the test has not failed")
+        spared = dict.fromkeys(self._locations.keys() - failed, "the test did not fail")
         self.annotations += github.workflow_commands(run.results(), places, spared)
 
     def _record(self, run: Run) -> None:

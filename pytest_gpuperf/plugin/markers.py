@@ -103,13 +103,13 @@ def elsewhere(item: pytest.Item, device: Device, gpus: Sequence[str] | None = No
     `gpus` are the GPUs that the test may have, None for any number.
     """
     if item.get_closest_marker("gpu") and device.arch == architectures.CPU:
-        return "needs a GPU; there is none here, or --gpu-arch cpu was asked for"
+        return "needs a GPU, but this machine has none, or --gpu-arch cpu is set"
     for marker in item.iter_markers("gpu_arch"):
         if not any(architectures.matches(pattern, device.arch) for pattern in marker.args):
-            return f"only on {', '.join(marker.args)}; this device is {device.arch}"
+            return f"runs only on {', '.join(marker.args)}, but this device is {device.arch}"
     wanted = gpus_of(item)
     if gpus is not None and wanted > max(len(gpus), 1):
-        return f"needs {wanted} GPUs of one kind; {len(gpus)} here for the test to have"
+        return f"needs {wanted} GPUs of one kind, but only {len(gpus)} are available"
     return ""
 
 
@@ -118,7 +118,7 @@ def checked(options: Mapping[str, object]) -> dict[str, object]:
     for key in options:
         if key not in _KEYWORDS:
             raise UsageFailure(
-                f'no keyword "{key}"; known are {", ".join(_KEYWORDS)}.{meant(key, _KEYWORDS)}'
+                f'unknown keyword "{key}". Use {", ".join(_KEYWORDS)}.{meant(key, _KEYWORDS)}'
             )
     if options.get("metrics") is not None:
         _check_metrics(options["metrics"])
@@ -130,7 +130,7 @@ def checked(options: Mapping[str, object]) -> dict[str, object]:
     ):
         mapping = options.get(keyword, {})
         if not isinstance(mapping, Mapping):
-            raise UsageFailure(f"{keyword}={mapping!r}: write a mapping, {example}")
+            raise UsageFailure(f"{keyword}={mapping!r} must be a mapping, such as {example}")
         for name, written in mapping.items():
             if name not in catalogue().metrics:
                 raise UsageFailure(f'{keyword} for "{name}": {no_metric(name)}')
@@ -143,7 +143,7 @@ def checked(options: Mapping[str, object]) -> dict[str, object]:
 def check_count(name: str, number: object) -> None:
     """Raises UsageFailure for a value that is neither None nor a whole number from 1 on."""
     if number is not None and (type(number) is not int or number < 1):
-        raise UsageFailure(f"{name}={number!r}: a whole number from 1 on is needed")
+        raise UsageFailure(f"{name}={number!r} must be a whole number from 1 on")
 
 
 def allowed_distance(written: object) -> float | None:
@@ -157,8 +157,8 @@ def allowed_distance(written: object) -> float | None:
     if isinstance(written, (int, float)) and 0 <= written < 1:
         return float(written)
     raise UsageFailure(
-        f"reproducible={written!r}: write how far the losses of two executions may be apart, "
-        "relative to each other, from 0 to below 1 (0.001 is 0.1 %), or False not to compare them"
+        f"reproducible={written!r} must be the allowed relative difference of two losses, from 0 "
+        "to below 1 (0.001 is 0.1 %), or False to compare no losses"
     )
 
 
@@ -170,7 +170,7 @@ def _added(marker: str) -> str | None:
 
 def _check_metrics(wanted: object) -> None:
     if not isinstance(wanted, str):
-        raise UsageFailure(f'metrics={wanted!r}: write sets and metrics, "reference,pipe_lsu"')
+        raise UsageFailure(f'metrics={wanted!r} must be sets and metrics: "reference,pipe_lsu"')
     try:
         catalogue().selected(_added(wanted) or wanted)
     except UsageFailure as error:
@@ -179,5 +179,5 @@ def _check_metrics(wanted: object) -> None:
 
 def _names(marker: pytest.Mark) -> tuple[str, ...]:
     if not marker.args or marker.kwargs or not all(isinstance(a, str) for a in marker.args):
-        raise UsageFailure('architectures are needed, for example ("sm80", "sm90") or ("sm80+")')
+        raise UsageFailure('name architectures, for example ("sm80", "sm90") or ("sm80+")')
     return marker.args

@@ -89,8 +89,8 @@ def read_settings(config: pytest.Config) -> Settings:
     for report in settings.reports:
         if report.suffix not in REPORT_SUFFIXES:
             raise pytest.UsageError(
-                f"--gpuperf-report {report.name}: no report has the suffix "
-                f'"{report.suffix}", known are {", ".join(REPORT_SUFFIXES)}'
+                f'--gpuperf-report {report.name}: "{report.suffix}" is not a report format. '
+                f"Use the suffix {', '.join(REPORT_SUFFIXES)}"
             )
     return settings
 
@@ -99,8 +99,8 @@ def check_verdicts(config: pytest.Config, settings: Settings) -> None:
     """Raises pytest.UsageError where verdicts are required but judging is switched off."""
     if settings.require_judged and not settings.judge:
         raise pytest.UsageError(
-            f"{_source(config, _flag('require_judged'))} fails every test without a verdict, and "
-            f"{_source(config, _flag('judge'))} asks for none: leave one of them out"
+            f"{_source(config, _flag('require_judged'))} fails tests that are not compared, and "
+            f"{_source(config, _flag('judge'))} compares none. Leave one of the two out"
         )
 
 
@@ -118,13 +118,11 @@ def _source(config: pytest.Config, flag: Flag) -> str:
 def _check_replay(settings: Settings) -> None:
     if settings.replay and settings.collector not in ("auto", "replay"):
         raise pytest.UsageError(
-            f"--gpuperf-replay judges a recorded run, so --gpuperf-collector {settings.collector} "
-            "cannot measure as well: leave one of them out"
+            f"--gpuperf-replay reads a recorded run, so --gpuperf-collector {settings.collector} "
+            "cannot measure too. Leave one of the two out"
         )
     if settings.collector == "replay" and not settings.replay:
-        raise pytest.UsageError(
-            "--gpuperf-collector replay needs the run to judge: --gpuperf-replay RUN"
-        )
+        raise pytest.UsageError("--gpuperf-collector replay needs a run. Add --gpuperf-replay RUN")
 
 
 def _check_metrics(config: pytest.Config, wanted: str) -> None:

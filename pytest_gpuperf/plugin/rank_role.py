@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pytest_gpuperf.measure.replica import Replicas
     from pytest_gpuperf.model.settings import Settings
 
-FOLLOWED = "rank 0 has judged the measurement"
+FOLLOWED = "rank 0 compared this measurement"
 """The skip message for tests on the other ranks, which users do not have to read."""
 
 
@@ -32,8 +32,8 @@ def role_of(config: pytest.Config, settings: Settings) -> RankRole | None:
     rank = ranks.own_rank()
     if rank is not None and hasattr(config, "workerinput"):
         raise UsageFailure(
-            "under torchrun each rank runs its tests itself, and -n has pytest-xdist run them "
-            "in other processes: leave it out"
+            "torchrun runs the tests once per rank, but -n lets pytest-xdist run them in other "
+            "processes. Leave -n out"
         )
     return None if rank is None else RankRole(config, settings, rank)
 
@@ -106,7 +106,7 @@ class RankRole:
             self.others.client.says("go on")
 
     def _tell(self, why: str) -> None:
-        self.say(f"{STOPPED}: {why}")
+        self.say(f"{STOPPED} because {why}")
 
     def _told_to_end(self, number: int, _: object) -> None:
         """Names the failed rank when torchrun ends all ranks; else ends by the signal."""

@@ -219,8 +219,8 @@ def scheduler(config: pytest.Config, log: Any) -> Scheduling | None:
             super().add_node_collection(node, collection)
             if node not in self.registered_collections:
                 pytest.exit(
-                    f"{node.gateway.id}, in the place of a worker that died, collected other tests "
-                    "than those before it. Where they are made of a set, sort it",
+                    f"{node.gateway.id}, which replaced a worker that died, collected other tests "
+                    "than the workers before. If tests come from a set, sort the set",
                     returncode=pytest.ExitCode.TESTS_FAILED,
                 )
 

@@ -116,9 +116,9 @@ def _kernels(pair: Pair, most: int, width: int) -> list[str]:
         return []
     notes = []
     for label, side in zip("ab", map(side_of, pair.sides), strict=True):
-        notes += [f"{label} has no counters by kernel: {reason}" for reason in side["mismatches"]]
+        notes += [f"{label} has no counters per kernel: {reason}" for reason in side["mismatches"]]
         of, every = side["tables"], side["processes"]
-        notes += [f"kernels of {label} are of {of} of {every} processes"] if of < every else []
+        notes += [f"kernels of {label} come from {of} of {every} processes"] if of < every else []
     lines = kernel_lines.lines(attribution, width, most)
     return [*lines, *(line for note in notes for line in table.wrapped([note], width, ""))]
 
@@ -182,7 +182,7 @@ def _notes(pair: Pair, kernels: int) -> list[str]:
     missing = [label for label, side in zip("ab", pair.sides, strict=True) if not tables(side)]
     if missing and kernels:
         were = "was" if len(missing) == 1 else "were"
-        notes.append(f"no kernels to compare: {' and '.join(missing)} {were} measured without them")
+        notes.append(f"no kernels to compare: {' and '.join(missing)} {were} recorded without any")
     return notes
 
 
@@ -196,10 +196,10 @@ def _on_devices(pair: Pair) -> str:
     devices = [side[0].fingerprint.device for side in pair.sides]
     if pair.devices is DeviceRelation.KINDS:
         a, b = (f"{device.name} ({device.arch})" for device in devices)
-        return f"a ran on {a}, b on {b}: the device differs, so the code may not be the cause"
+        return f"a ran on {a}, b on {b}, so the device may be the cause, not the code"
     if devices[0].arch == _CPU:
-        return "measured on two machines: times differ by machine, counts do not"
-    return "measured on different GPUs of one name: their cycles differ by a few per cent"
+        return "measured on two machines: times may differ by machine, counts do not"
+    return "measured on two GPUs of one model, whose cycles differ by a few per cent"
 
 
 def _rows(pair: Pair) -> list[tuple[str, ...]]:

@@ -65,12 +65,12 @@ class Actions:
                 text = markdown(run, SUMMARY_LIMIT - there - len(start), context)
                 if not text:
                     return (
-                        f"note: no job summary: {self.summary} has {there:,} of the "
-                        f"{SUMMARY_LIMIT:,} bytes that GitHub shows"
+                        f"note: no job summary written, as {self.summary} already has {there:,} "
+                        f"of the {SUMMARY_LIMIT:,} bytes that GitHub shows"
                     )
                 stream.write((start + text).encode(errors="replace"))
         except OSError as error:
-            return f"note: no job summary: {self.summary} cannot be written ({error.strerror})"
+            return f"note: the job summary {self.summary} cannot be written ({error.strerror})"
         return "job summary: written"
 
 

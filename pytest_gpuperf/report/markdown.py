@@ -75,8 +75,8 @@ def markdown(run: Run, limit: int | None = None, context: CommandContext | None 
     missing = len(above) + len(below) - fitting
     if not missing:
         return text
-    said = f"Left out: {missing:,} tables or rows, to stay below {limit:,} bytes. The run's file"
-    said += " has everything."
+    said = f"gpuperf left out {missing:,} tables or rows, to stay below {limit:,} bytes. The run"
+    said += " file has everything."
     return f"{text}{said}\n"
 
 
@@ -191,7 +191,7 @@ def _rows(result: Result, unique: bool) -> Iterator[str]:
         metric, of, bounds, measured, outcome = expectation_lines.row(expectation)
         yield row([of, metric, bounds, measured, *[table.NOTHING] * 3, outcome])
     if not judged and not result.expectations:
-        yield row([name, *[table.NOTHING] * 6, "not judged"])
+        yield row([name, *[table.NOTHING] * 6, "not compared"])
 
 
 def _folded(results: Sequence[Result], rows: Sequence[str]) -> str:

@@ -28,28 +28,28 @@ from pytest_gpuperf.report.text import expectation_lines
 
 SAYS = {
     Outcome.REGRESSED: "regressed",
-    Outcome.BROKEN: "is beyond a limit",
-    Outcome.UNFIT: "was not judged",
-    Outcome.MACHINE: "was not judged",
+    Outcome.BROKEN: "is outside a limit",
+    Outcome.UNFIT: "was not compared",
+    Outcome.MACHINE: "was not compared",
     Outcome.UNSUPPORTED: "could not read the counters it needs",
     Outcome.NO_BASELINE: "has no baseline",
     Outcome.INCONCLUSIVE: "is inconclusive",
     Outcome.IMPROVED: "improved",
 }
 WORDS = {
-    Unjudged.UNFIT: "device unfit",
+    Unjudged.UNFIT: "GPU disturbed",
     Unjudged.MACHINE: "machine changed",
     Unjudged.NO_BASELINE: "no baseline",
-    Unjudged.OTHER_WORKLOAD: "another workload",
-    Unjudged.OTHER_COLLECTOR: "another collector",
-    Unjudged.OTHER_METRICS: "other metrics",
-    Unjudged.NOT_COLLECTED: "unreadable counters",
+    Unjudged.OTHER_WORKLOAD: "workload differs",
+    Unjudged.OTHER_COLLECTOR: "collector differs",
+    Unjudged.OTHER_METRICS: "metrics differ",
+    Unjudged.NOT_COLLECTED: "counters unreadable",
     Unjudged.NOT_GATED: "no gated metric",
-    Unjudged.TOLERATED: "any change passes",
+    Unjudged.TOLERATED: 'tolerance "any"',
     Unjudged.TOO_NOISY: "too noisy",
-    Unjudged.NOT_ASKED: "not compared",
+    Unjudged.NOT_ASKED: "not requested",
 }
-"""Why a measurement was not judged, in as few words as a table has room for."""
+"""Why a measurement was not compared, in as few words as a table has room for."""
 _TOLD = (*FAULTS, *DOUBTS, Outcome.IMPROVED)
 """Outcomes that are named before the tables."""
 TIMES = ("step_time", "wall_time", "duration")
@@ -58,15 +58,15 @@ _MAIN = (*("step_time", "cycles"), *("flops", "operators"))
 """The metric of a test's row if nothing changed: the first two on a GPU, the others on a CPU."""
 _MOVED = (*FAULTS, Outcome.MACHINE, Outcome.INCONCLUSIVE, Outcome.IMPROVED)
 """Outcomes of what may have got worse or better."""
-_ANOTHER = "Use a collector that counts a gated metric: `gpuperf metrics` marks them"
+_ANOTHER = "Use a collector with a gated metric, which can fail a test: see `gpuperf metrics`"
 REMEDIES = {
-    Unjudged.UNFIT: "Measure again when the GPU is cool and nothing else uses it: `gpuperf doctor` "
-    "shows its state",
-    Unjudged.MACHINE: "Measure again later, or accept a run of this machine beside the others",
-    Unjudged.NOT_COLLECTED: "`gpuperf doctor` shows what is missing, and how to get it",
+    Unjudged.UNFIT: "Measure again when the GPU is cool and idle. `gpuperf doctor` shows its state",
+    Unjudged.MACHINE: "Measure again later, or accept runs of both machines: gpuperf "
+    "update-baseline RUN RUN --reason TEXT",
+    Unjudged.NOT_COLLECTED: "Type `gpuperf doctor` to see what is missing, and how to get it",
     Unjudged.NOT_GATED: _ANOTHER,
-    Unjudged.TOLERATED: 'Give one of its gated metrics another tolerance than "any"',
-    Unjudged.TOO_NOISY: "Measure a longer step, accept a run of more processes, or set a wider "
+    Unjudged.TOLERATED: 'Set a tolerance other than "any" for a gated metric of this test',
+    Unjudged.TOO_NOISY: "Measure a longer step, accept a run with more processes, or set a wider "
     "tolerance",
     Unjudged.NOT_ASKED: _ANOTHER,
 }
@@ -156,7 +156,7 @@ def tally(results: Sequence[Result]) -> str:
     """The number of results by outcome, the worst first: "1 regressed, 2 unchanged"."""
     outcomes = [result.outcome for result in results]
     parts = [f"{outcomes.count(o)} {o.value}" for o in WORST_FIRST if o in outcomes]
-    parts += [f"{outcomes.count(None)} not judged"] if None in outcomes else []
+    parts += [f"{outcomes.count(None)} not compared"] if None in outcomes else []
     return ", ".join(parts)
 
 
@@ -202,11 +202,11 @@ def unsupported(verdicts: Iterable[Verdict]) -> Iterator[str]:
         if verdict.outcome is Outcome.UNSUPPORTED:
             by_reason.setdefault(verdict.detail, {})[verdict.metric] = None
     for reason, metrics in by_reason.items():
-        yield f"unsupported: {', '.join(metrics)}: {reason}"
+        yield f"gpuperf cannot measure {', '.join(metrics)}: {reason}"
 
 
 def totals(results: Sequence[Result], run: str = "", why: str = "") -> str:
-    """The state of a session in one line: "1 regressed, 1 not judged (no baseline); run run.json".
+    """The state of a session in one line: "1 regressed, 1 not compared (no baseline); run a.json".
 
     Zeros are left out. `run` is the run's file, or "". `why` is the reason, if known, why nothing
     was compared.
@@ -219,14 +219,14 @@ def totals(results: Sequence[Result], run: str = "", why: str = "") -> str:
         parts.append(f"{counted(broken, 'expectation')} not met")
     if left := _unjudged(every, why):
         reasons = ", ".join(left) if len(left) > 1 else left[0].partition(" ")[2]
-        parts.append(f"{len(every) - len(judged)} not judged ({reasons})")
+        parts.append(f"{len(every) - len(judged)} not compared ({reasons})")
     elif len(every) > 1:
-        parts.append(f"all {len(every)} judged")
+        parts.append(f"all {len(every)} compared")
     return ", ".join(parts) + (f"; run {run}" if run else "")
 
 
 def _unjudged(every: Sequence[tuple[Result, Unjudged | None]], why: str) -> list[str]:
-    """The number not judged for each reason: "1 device unfit: throttled", "2 no baseline"."""
+    """The number not compared by reason: "1 GPU disturbed: throttled", "2 no baseline"."""
     parts = []
     for lack in Unjudged:
         those = [result for result, its in every if its is lack]
@@ -240,7 +240,7 @@ def none_judged(in_vain: Sequence[tuple[Result, Unjudged]]) -> str:
     """The failure of a session in which nothing was judged: the reasons, and the next action."""
     remedies = dict.fromkeys(REMEDIES[lack] for _, lack in in_vain)
     reasons = ", ".join(_unjudged(in_vain, ""))
-    return f"failed: no measurement was judged ({reasons}). {'. '.join(remedies)}"
+    return f"failed: no measurement was compared ({reasons}). {'. '.join(remedies)}"
 
 
 def disturbances(results: Iterable[Result]) -> list[str]:

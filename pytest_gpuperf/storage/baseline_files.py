@@ -47,11 +47,11 @@ if TYPE_CHECKING:
 
 SCHEMA = 2
 AnyAccepted = TypeVar("AnyAccepted", bound=Accepted)
-_REMEDY = "Restore it from git, or mend the entry by hand; nothing was overwritten"
+_REMEDY = "Restore this file from git, or repair the entry by hand. gpuperf changed nothing"
 _CONFLICT = "\n<<<<<<< "
 _TAKE_ONE_SIDE = (
-    "Both sides accepted one test: keep one side of each conflict. The data of both are beside "
-    "this file, and the next `gpuperf update-baseline` removes what no entry names"
+    "Both branches accepted one test. Keep one side of each conflict. The next `gpuperf "
+    "update-baseline` removes the other side's data files"
 )
 _HEADER = """\
 # Baselines of pytest-gpuperf, measured on the device named below.
@@ -81,7 +81,7 @@ def path_for(folder: Path, device: Device, suite: str) -> Path:
     """
     for what, name in (("arch", device.arch), ("slug", device.slug), ("suite", suite)):
         if problem := files.name_problem(name):
-            raise UsageFailure(f"no baselines can be kept: {what} {problem}. Rename it")
+            raise UsageFailure(f"cannot name a baseline file: {what} {problem}. Rename it")
     return folder / device.arch / device.slug / f"{suite}.yaml"
 
 
@@ -111,7 +111,7 @@ def load_for(folder: Path, device: Device, suite: str) -> BaselineFile | None:
         ("suite", loaded.suite, suite),
     ):
         if inside != wanted:
-            problem = f'"{inside}", in a file that lies where those of "{wanted}" belong'
+            problem = f'the file is of "{inside}", but its place is for "{wanted}"'
             raise BadFile(file, entry, problem, _REMEDY)
     return loaded
 
@@ -136,8 +136,8 @@ def save(baselines: BaselineFile, file: Path) -> None:
     """
     text = files.read_bytes(file).decode(errors="replace") if file.exists() else ""
     if schema_1.is_written_so(files.parse_yaml(text, file, _REMEDY)):
-        remedy = "First run `gpuperf update-baseline --migrate`"
-        raise UsageFailure(f"{file}: written by an older version. {remedy}")
+        remedy = "Convert it first: gpuperf update-baseline --migrate"
+        raise UsageFailure(f"{file} has the format of an older gpuperf. {remedy}")
     files.write_atomically(file, to_text(baselines, file))
 
 
@@ -369,12 +369,12 @@ def parsed(file: Path, text: str) -> BaselineFile:
     """The baselines in `text`, which was read from `file`. Raises BadFile, as `load` does."""
     if _CONFLICT in f"\n{text}":
         line = f"\n{text}".split(_CONFLICT)[0].count("\n") + 1
-        raise BadFile(file, f"line {line}", "git has left a conflict here", _TAKE_ONE_SIDE)
+        raise BadFile(file, f"line {line}", "git left an unresolved conflict here", _TAKE_ONE_SIDE)
     data = files.parse_yaml(text, file, _REMEDY)
     if schema_1.is_written_so(data):
         data = schema_1.converted(data, file, _REMEDY)
     elif isinstance(data, dict) and f"\n{_END_MARK}\n" not in f"{text}\n":
-        problem = f'the last line is not "{_END_MARK}": it was cut short'
+        problem = f'the file is cut short: its last line must be "{_END_MARK}"'
         raise BadFile(file, "", problem, _REMEDY)
     loaded = _without_retired(files.validate(data, BaselineFile, file, SCHEMA, _REMEDY))
     files.check(_problems(loaded), file, _REMEDY)
@@ -467,13 +467,13 @@ def _of_processes(accepted: Accepted) -> Iterator[Problem]:
     """The problems of values, and of lists with another length than the number of processes."""
     known = catalogue().metrics
     for text in unreadable_places(accepted.where):
-        yield "where", f'"{text}" is no GPU, day and count, as in "838fbb58b5ce 2026-11-24 x5"'
+        yield "where", f'"{text}" must be GPU, day and count, such as "838fbb58b5ce 2026-11-24 x5"'
     if not accepted.where:
-        yield "where", "no process"
+        yield "where", "no process is listed"
     for metric in (*accepted.metrics, *accepted.zero):
         if metric not in known:
             at = "metrics" if metric in accepted.metrics else "zero"
-            yield f"{at}/{metric}", "no such metric in the catalogue"
+            yield f"{at}/{metric}", "unknown metric"
     for metric, values in accepted.metrics.items():
         if isinstance(values, tuple) and not values:
             yield f"metrics/{metric}", "no values"
@@ -488,7 +488,7 @@ def _of_processes(accepted: Accepted) -> Iterator[Problem]:
 
 
 def _other_count(values: Sequence[object], accepted: Accepted) -> str:
-    return f"{len(values)} values, and there are {accepted.processes} processes"
+    return f"{len(values)} values for {accepted.processes} processes"
 
 
 def _is_count(name: str) -> bool:
@@ -502,6 +502,6 @@ def _tolerances(written: Mapping[str, str]) -> Iterator[Problem]:
     for name in written:
         if name not in known:
             gated = ", ".join(metric.name for metric in known.values() if metric.gated)
-            yield f"tolerance/{name}", f'no such metric: write one of {gated}, as in cycles: "1%"'
+            yield f"tolerance/{name}", f'no such metric. Use one of {gated}, such as cycles: "1%"'
     for name, problem in tolerance.unreadable(written, known):
         yield f"tolerance/{name}", problem

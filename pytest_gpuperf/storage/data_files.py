@@ -22,8 +22,8 @@ from pytest_gpuperf.storage.files import Problem
 SCHEMA = 2
 SUFFIX = ".json.xz"
 _REMEDY = (
-    "Restore it from git, or accept a new run (gpuperf record, then gpuperf update-baseline); the "
-    "test is judged without it"
+    "Restore the file from git, or accept a new run (gpuperf record, then gpuperf "
+    "update-baseline). The test is compared without this file"
 )
 _DIGITS = 12
 _LONGEST = 60
@@ -56,7 +56,9 @@ def load(baseline: Path, name: str, entry: str) -> EntryData:
     differs from the accepted one.
     """
     if not _NAME.fullmatch(name):
-        problem = "the entry names no data" if not name else f'"{name}" is no file of ours'
+        problem = (
+            "the entry names no data file" if not name else f'"{name}" is not a data file name'
+        )
         raise BadFile(baseline, f"{entry}/data", problem, _REMEDY)
     file = folder_beside(baseline) / name
     try:
@@ -71,7 +73,7 @@ def parsed(file: Path, content: bytes) -> EntryData:
     """The data in `content`, which was read from `file`. Raises BadFile."""
     digest = hashlib.sha256(content).hexdigest()[:_DIGITS]
     if digest not in file.name:
-        raise BadFile(file, "", f"its content has the digest {digest}: it was changed", _REMEDY)
+        raise BadFile(file, "", f"the file was changed: its digest is {digest}", _REMEDY)
     plain = files.parse_json(content, file, _REMEDY)
     loaded = files.validate(plain, EntryData, file, SCHEMA, _REMEDY)
     files.check(_problems(loaded), file, _REMEDY)
@@ -107,7 +109,7 @@ def problems(table: KernelTable) -> Iterator[Problem]:
         ("idles", len(table.idles), len(table.busy)),
     ):
         if length != expected:
-            yield what, f"{length}, and there are {expected}"
+            yield what, f"{length} entries, expected {expected}"
     places = len(table.sites)
     for what, indices, there in (
         ("launches", [launch.name for launch in table.launches], len(table.names)),
@@ -117,10 +119,13 @@ def problems(table: KernelTable) -> Iterator[Problem]:
     ):
         for number, index in enumerate(indices):
             if not 0 <= index < there:
-                yield f"{what}/{number}", f"{index}, and there are {there}"
+                yield f"{what}/{number}", f"index {index} of {there} entries"
     for number, launch in enumerate(table.launches):
         if launch.values and len(launch.values) != len(table.metrics):
-            yield f"launches/{number}/values", f"{len(launch.values)}, of {len(table.metrics)}"
+            yield (
+                f"launches/{number}/values",
+                f"{len(launch.values)} values for {len(table.metrics)} metrics",
+            )
     for what, times in (
         ("launches", [launch.duration for launch in table.launches]),
         ("busy", table.busy),
@@ -129,6 +134,6 @@ def problems(table: KernelTable) -> Iterator[Problem]:
     ):
         for number, time in enumerate(times):
             if time < 0:
-                yield f"{what}/{number}", f"{time:g} ns, which is no time"
+                yield f"{what}/{number}", f"{time:g} ns, but a time cannot be negative"
     for number, peer in enumerate(table.peers):
         yield from ((f"peers/{number}/{where}", problem) for where, problem in problems(peer))

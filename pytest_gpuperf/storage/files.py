@@ -50,7 +50,7 @@ _POLL = 0.05
 MOST_BYTES = 64 * 2**20
 """The most bytes of a file to read, also after decompression; the largest committed run has 11 MB.
 Larger files are another program's: a trace in a folder of runs."""
-_TOO_LARGE = f"larger than {MOST_BYTES // 2**20} MiB, which is the most that is read"
+_TOO_LARGE = f"larger than {MOST_BYTES // 2**20} MiB, the most that gpuperf reads"
 LONGEST_NAME = 200
 """Bytes of a suite's name: file systems allow 255, with our endings."""
 _NAME = re.compile(r"[\w+-](?:[\w.+ -]*[\w.+-])?")
@@ -96,7 +96,7 @@ def parse_json(content: bytes, file: Path, remedy: str) -> object:
         return json.loads(text)
     except json.JSONDecodeError as error:
         where = f"line {error.lineno} column {error.colno}"
-        raise BadFile(file, where, f"not JSON: {error.msg}", remedy) from None
+        raise BadFile(file, where, f"invalid JSON ({error.msg})", remedy) from None
     except (RecursionError, ValueError) as error:
         raise BadFile(file, "", f"cannot be read: {error}", remedy) from None
 
@@ -110,10 +110,10 @@ def decoded(content: bytes, file: Path, remedy: str) -> str:
             if len(content) > MOST_BYTES:
                 raise BadFile(file, "", _TOO_LARGE, remedy)
             if not unpacking.eof:
-                raise lzma.LZMAError("it ends too early")
+                raise lzma.LZMAError("the file is cut short")
         return content.decode()
     except lzma.LZMAError as error:
-        raise BadFile(file, "", f"not compressed by xz: {error}", remedy) from None
+        raise BadFile(file, "", f"not a valid xz file: {error}", remedy) from None
     except UnicodeDecodeError as error:
         raise BadFile(file, f"byte {error.start}", "not UTF-8 text", remedy) from None
 
@@ -133,10 +133,10 @@ def parse_yaml(text: str, file: Path, remedy: str) -> object:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         where = f"line {mark.line + 1} column {mark.column + 1}" if mark else ""
-        raise BadFile(file, where, f"not YAML: {error.problem}", remedy) from None
+        raise BadFile(file, where, f"invalid YAML ({error.problem})", remedy) from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         # ValueError: a number or a date that Python does not have, such as 2026-13-01.
-        raise BadFile(file, "", f"not YAML: {str(error).splitlines()[0]}", remedy) from None
+        raise BadFile(file, "", f"invalid YAML ({str(error).splitlines()[0]})", remedy) from None
     finally:
         loader.dispose()
 
@@ -155,7 +155,9 @@ def _plain(node: Any, loader: Any, seen: set[int]) -> object:
         is_usual = kind and _USUAL_NUMBER.fullmatch(node.value)
         return kind(node.value) if kind and is_usual else loader.construct_object(node)
     if id(node) in seen:
-        raise yaml.constructor.ConstructorError(None, None, "an alias", node.start_mark)
+        raise yaml.constructor.ConstructorError(
+            None, None, "aliases are not allowed", node.start_mark
+        )
     seen.add(id(node))
     if isinstance(node, yaml.SequenceNode):
         return [_plain(item, loader, seen) for item in node.value]
@@ -163,7 +165,7 @@ def _plain(node: Any, loader: Any, seen: set[int]) -> object:
     for key, value in node.value:
         if key.tag != f"{_YAML}str" or key.value in mapping:
             is_text = key.tag == f"{_YAML}str"
-            what = f'the key "{key.value}" is there twice' if is_text else "a key, no text"
+            what = f'the key "{key.value}" occurs twice' if is_text else "a key must be text"
             raise yaml.constructor.ConstructorError(None, None, what, key.start_mark)
         mapping[key.value] = _plain(value, loader, seen)
     return mapping
@@ -181,9 +183,7 @@ def validate(data: object, expected: type[T], file: Path, schema: int, remedy: s
         raise BadFile(file, "", f"expected a mapping, found {type(data).__name__}", remedy)
     version = data.get("schema")
     if version != schema or isinstance(version, bool):
-        problem = (
-            f"schema version {version!r} is not {schema}, the one this version of gpuperf reads"
-        )
+        problem = f"schema version {version!r}, but this version of gpuperf reads {schema}"
         if isinstance(version, int) and version > schema:
             remedy = "Install the version of pytest-gpuperf that wrote it"
         raise BadFile(file, "schema", problem, remedy)
@@ -279,7 +279,7 @@ def packed(content: bytes, file: Path, *, quickly: bool = False) -> bytes:
     Raises BadFile for more bytes than are ever read: such bytes replace no readable file.
     """
     if len(content) > MOST_BYTES:
-        remedy = "Nothing was written: record, or accept, fewer tests at once"
+        remedy = "gpuperf wrote nothing. Record or accept fewer tests at once"
         raise BadFile(file, "", _TOO_LARGE, remedy)
     if file.suffix != COMPRESSED:
         return content
@@ -292,7 +292,7 @@ def check_writable(file: Path) -> None:
     if file.is_dir():
         raise UsageFailure(f"{file}: cannot be written (it is a folder). Name a file")
     if not (folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)):
-        what = "is no folder" if not folder.is_dir() else "may not be written to"
+        what = "is not a folder" if not folder.is_dir() else "is write-protected"
         raise UsageFailure(f"{file}: cannot be written ({folder} {what}). Name another place")
 
 
@@ -350,11 +350,11 @@ def git(
     except OSError as error:
         raise UsageFailure(f"git cannot be started ({error.strerror})") from None
     except subprocess.TimeoutExpired:
-        raise UsageFailure(f"git does not answer within {patience} s") from None
+        raise UsageFailure(f"git did not answer within {patience} s") from None
     if done.returncode not in ends:
         command = next(word for word in arguments if not word.startswith("-") and "=" not in word)
         said = (done.stderr or done.stdout).decode(errors="replace").strip()
-        remedy = ". Run it in a git checkout" if "not a git repository" in said else ""
+        remedy = ". Run gpuperf in a git checkout" if "not a git repository" in said else ""
         raise UsageFailure(f"git {command}: {said}{remedy}")
     return done.stdout
 
@@ -428,8 +428,8 @@ def reserved(file: Path) -> Iterator[None]:
         # Of two who begin at one moment, both are refused.
         if {*place.parent.glob(f"{prefix}*")} != {own}:
             raise UsageFailure(
-                f"{file} is being written by another process: wait until that has ended, or name "
-                "another file"
+                f"another process is writing {file}. Wait until that process ends, or name another "
+                "file"
             )
         yield
 
@@ -441,11 +441,11 @@ def name_problem(name: str) -> str:
     """
     if not _NAME.fullmatch(name):
         return (
-            f'"{printable(name)}" is no name: letters, digits and " ._-+" make one, which begins '
-            "with neither a blank nor a dot"
+            f'"{printable(name)}" is not a valid name. Use letters, digits and " ._-+", but no '
+            "blank or dot at the beginning"
         )
     if len(name.encode()) > LONGEST_NAME:
-        return f"{len(name.encode())} bytes long, and a name has {LONGEST_NAME} at most"
+        return f"name of {len(name.encode())} bytes is longer than {LONGEST_NAME}"
     return ""
 
 
@@ -464,7 +464,7 @@ class Locked(UsageFailure):
         self.holder = holder
         seconds = f" after {waited:.0f} s" if waited else ""
         super().__init__(
-            f"{place}: held by {holder}{seconds}. Wait until that has ended, or end it"
+            f"{place}: locked by {holder}{seconds}. Wait until that process ends, or end it"
         )
 
 
@@ -489,7 +489,7 @@ def locked(
         except FileNotFoundError:
             raise
         except OSError as error:
-            raise UsageFailure(f"{place}: cannot be held ({error.strerror})") from error
+            raise UsageFailure(f"{place}: cannot be locked ({error.strerror})") from error
         # Closed alone, it would stay with processes that were forked meanwhile.
         opened.callback(fcntl.flock, handle, fcntl.LOCK_UN)
         yield
@@ -544,7 +544,7 @@ def _made(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageFailure(f"{folder}: cannot be made ({error.strerror})") from error
+        raise UsageFailure(f"{folder}: cannot be created ({error.strerror})") from error
 
 
 def utc_now() -> str:

@@ -32,7 +32,7 @@ RETIRED = ("timeline",)
 """Fields of a measurement that only earlier versions wrote."""
 _LISTED = 10
 """The most tests that a message lists; a suite may have hundreds."""
-_REMEDY = "Measure again, or use another run; nothing was changed"
+_REMEDY = "Measure again, or use another run. gpuperf changed nothing"
 
 
 _SECRET_PARTS = (
@@ -118,11 +118,13 @@ def pytest_arguments(command: str) -> list[str]:
     try:
         words = shlex.split(command)
     except ValueError as error:
-        raise UsageFailure(f"its command is `{printable(command)}` ({error})") from error
+        raise UsageFailure(
+            f"its recorded command `{printable(command)}` cannot be parsed ({error})"
+        ) from error
     if words[:2] == ["gpuperf", "record"]:
         return words[words.index("--") + 1 :] if "--" in words else []
     if words[:1] == ["gpuperf"]:
-        raise UsageFailure(f"its command, `{printable(command)}`, does not run pytest")
+        raise UsageFailure(f"its recorded command `{printable(command)}` does not run pytest")
     kept = []
     is_place = False
     for word in words:
@@ -165,7 +167,7 @@ def newest(folder: Path) -> Path:
     saved = sorted(place.glob("*.json"))
     if not saved:
         raise UsageFailure(
-            f"no run under {place}. Make one with pytest or `gpuperf record`, or name the run's "
+            f"there is no run in {place}. Make one with pytest or `gpuperf record`, or name a run "
             "file"
         )
     return saved[-1]
@@ -242,9 +244,9 @@ def measurements_of(loaded: Sequence[tuple[Path, Run]]) -> list[Measurement]:
             if [m.samples for m in before] != [m.samples for m in measured]:
                 test, name, process = key
                 raise UsageFailure(
-                    f'process {process} has other values of the measurement "{name}" of {test} in '
-                    f"{file} than in {first}, so one of the two was changed: name only the one to "
-                    "be trusted, or record anew"
+                    f'{first} and {file} have different values for the measurement "{name}" of '
+                    f"{test} in process {process}, so one file was edited. Name only the file to "
+                    "be trusted, or record again"
                 )
     return [measurement for _, measured in known.values() for measurement in measured]
 
@@ -258,8 +260,8 @@ def matching(measurements: Sequence[Measurement], patterns: Sequence[str]) -> li
     for pattern in patterns:
         if not any(matches(test, pattern) for test in tests):
             raise NoMatch(
-                f'no test of the run matches "{pattern}".{meant_of(pattern, tests)} It has '
-                f"measurements of{listing(tests)}"
+                f'no test of the run matches "{pattern}".{meant_of(pattern, tests)} The run '
+                f"measured{listing(tests)}"
             )
     return [measurement for measurement in measurements if matches_any(measurement.test, patterns)]
 
@@ -379,7 +381,7 @@ def sample_problems(
         if not sample.values:
             yield f"samples/{index}/values", f"no value for {series}"
         if (sample.phase, sample.metric) in seen:
-            yield f"samples/{index}", f"a second sample of {series}"
+            yield f"samples/{index}", f"{series} occurs twice"
         seen.add((sample.phase, sample.metric))
     yield from _impossible(samples)
     yield from _unknown("unsupported", unsupported)
@@ -389,7 +391,7 @@ def _unknown(what: str, entries: Sequence[Sample | Unsupported]) -> Iterator[Pro
     """The entries of metrics that the catalogue does not have."""
     for index, entry in enumerate(entries):
         if entry.metric not in catalogue().metrics:
-            problem = f"no such metric in the catalogue: {entry.metric}"
+            problem = f"unknown metric {entry.metric}"
             yield f"{what}/{index}/metric", problem
 
 

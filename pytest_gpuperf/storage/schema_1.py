@@ -47,7 +47,7 @@ def converted(data: Plain, file: Path, remedy: str) -> Plain:
         return {"schema": 2, **{key: data[key] for key in kept if key in data}, "tests": tests}
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         said = f"{type(error).__name__}: {error}"
-        raise BadFile(file, "", f"not as schema {SCHEMA} has it ({said})", remedy) from None
+        raise BadFile(file, "", f"does not follow schema {SCHEMA} ({said})", remedy) from None
 
 
 def _entry(old: Plain, test: str, name: str, log: list[Plain]) -> Plain:

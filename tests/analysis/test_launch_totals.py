@@ -68,8 +68,8 @@ def test_launches_without_ipc_are_left_out_and_said() -> None:
     assert ipc.whole == pytest.approx(9 / 7)
     assert [kernel.name for kernel in ipc.kernels] == ["a"]
     assert ipc.missing == (
-        "3 of 5 launches left out: they have no IPC",
-        "1 of 5 launches left out: their IPC is 0, which has no logarithm",
+        "without 3 of 5 launches, because they have no IPC",
+        "without 1 of 5 launches, because their IPC is 0, which has no logarithm",
     )
 
 
@@ -77,7 +77,7 @@ def test_a_graph_counts_as_one_kernel_and_is_said_to() -> None:
     ipc = launch_totals.of_kernels(table(("graph of 9", 1.0, counts(4, 2))), family)
     assert ipc.geometric_mean == pytest.approx(2.0)
     assert ipc.launches == 1
-    assert ipc.missing == ("CUDA graphs count as one kernel each: 1 of 1 launches",)
+    assert ipc.missing == ("1 of 1 launches are CUDA graphs, each counted as one kernel",)
 
 
 def test_without_counters_there_is_no_ipc() -> None:
@@ -86,7 +86,7 @@ def test_without_counters_there_is_no_ipc() -> None:
         assert (ipc.geometric_mean, ipc.whole, ipc.kernels) == (None, None, ()), rows
         assert ipc.missing[0] == "not collected: instructions, active_cycles", rows
     ipc = launch_totals.of_kernels(replace(table(("a", 5.0)), mismatch="3 kernels and 4"), family)
-    assert ipc.missing[0] == "no kernel has counters: 3 kernels and 4"
+    assert ipc.missing[0] == "no kernel has counters, because 3 kernels and 4"
 
 
 def test_the_step_by_its_own_values() -> None:

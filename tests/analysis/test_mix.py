@@ -49,7 +49,7 @@ SASS_COUNTS = {
     "sass_communication": 150.0,
     "sass_misc": 300.0,
 }
-UNCOUNTED = "no counter tells MV, PRED from the other classes"
+UNCOUNTED = "no counter separates MV, PRED from the other classes"
 
 
 def shares(mixed: mix.Mix) -> dict[str, float | None]:
@@ -91,7 +91,7 @@ def test_the_papers_classes_by_sass_class() -> None:
         }
     )
     assert mixed.sass_classes.missing == (
-        "no counter tells MV, PRED, TENSOR from the other classes",
+        "no counter separates MV, PRED, TENSOR from the other classes",
     )
     assert {part.ipc for part in mixed.sass_classes.parts} == {None}  # nothing to compute it from
 
@@ -112,7 +112,7 @@ def test_instructions_that_pass_through_two_pipes() -> None:
     assert mixed.total == 960
     assert shares(mixed)["FP"] == pytest.approx(500 / 960)
     assert mixed.missing == (
-        "the parts have more instructions than the whole by 20.0%: shares are of their sum",
+        "the parts sum to more instructions than the whole by 20.0%, so shares refer to the sum",
         UNCOUNTED,
     )
     # What is rounded is not said.
@@ -174,7 +174,7 @@ def test_launches_without_counters_are_left_out_of_mixes() -> None:
     )
     (one,) = mixed.families
     assert shares(one.pipe_classes) == pytest.approx({"FP": 0.75, "INT": 0.25, "MISC": 0})
-    assert mixed.missing == ("1 of 2 launches left out: they lack counters",)
+    assert mixed.missing == ("without 1 of 2 launches, because they lack counters",)
 
 
 def test_an_empty_table_has_no_dominant_kernel() -> None:

@@ -116,8 +116,8 @@ def test_throughputs_that_were_not_collected_may_hide_the_bottleneck() -> None:
     assert ranked.kernels[0].speedup == pytest.approx(0.25)
     assert ranked.missing == (
         "not collected: l1_throughput, l2_throughput, dram_throughput, memory_throughput",
-        "without memory_throughput, another unit may limit a kernel, which then can gain less than "
-        "is said here",
+        "memory_throughput was not collected. Another unit may limit a kernel, which then can gain "
+        "less than this shows",
     )
     # The memory system's throughput has those of its units.
     values = {"sm_throughput": 10.0, "memory_throughput": 80.0}
@@ -129,7 +129,7 @@ def test_throughputs_that_were_not_collected_may_hide_the_bottleneck() -> None:
 def test_launches_without_throughputs_are_left_out() -> None:
     ranked = priority.priorities(table(("a", 1.0, rates(80, 10)), ("a", 7.0), ("b", 5.0)), family)
     assert [(p.name, p.launches, p.nanoseconds) for p in ranked.kernels] == [("a", 1, 1_000)]
-    assert ranked.missing == ("2 of 3 launches left out: they have no throughput",)
+    assert ranked.missing == ("without 2 of 3 launches, because they have no throughput",)
 
 
 def test_without_throughputs_nothing_is_ranked() -> None:

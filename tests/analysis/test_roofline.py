@@ -168,7 +168,9 @@ def test_what_is_not_known_leaves_no_rate_no_share_or_no_roof() -> None:
     # A device that is not known.
     points = roofline.roofline(table(("a", 1.0, added)), family, None)
     assert (only(points).shares, only(points).roof, only(points).flop_per_byte) == ({}, None, 1)
-    assert points.missing == ("the peaks of this device are unknown, so shares are missing",)
+    assert points.missing == (
+        "gpuperf does not know the peaks of this device, so there are no shares",
+    )
     for rows in ((), (("copy HtoD", 5.0),)):
         points = roofline.roofline(table(*rows), family, PLAIN)
         assert (points.kernels, points.step.total_flop) == ((), None), rows

@@ -83,7 +83,7 @@ def test_a_table_without_counters_counts_where_there_is_no_other(tmp_path: Path)
     )
     alone = attributed_of(tmp_path, judged(bad))
     assert alone.attribution == attribute(bad, STEP, NAMING)
-    assert alone.notes == (f"kernels were not counted, which would say more: {bad.mismatch}",)
+    assert alone.notes == (f"no counters of single kernels here: {bad.mismatch}",)
     assert attributed_of(tmp_path, judged(bad, verdicts=[UNCHANGED])).notes == ()
 
 
@@ -95,7 +95,7 @@ def test_where_counters_are_refused_now_that_is_said_and_where_they_always_were_
     accepted(tmp_path, before)
     refused = attributed_of(tmp_path, judged(after))
     assert refused.attribution == attribute(after, before, NAMING)
-    assert refused.notes == ("kernels were not counted, which would say more",)
+    assert refused.notes == ("no counters of single kernels here",)
     accepted(tmp_path, without_counters(before))
     always = attributed_of(tmp_path, judged(after))
     assert always.attribution == attribute(after, without_counters(before), NAMING)
@@ -127,9 +127,9 @@ def test_only_a_regression_says_why_it_names_no_kernel(tmp_path: Path) -> None:
     )
     assert (regressed.attribution, unchanged.attribution) == (None, None)
     assert regressed.notes == (
-        "no kernel can be named: baselines/sm90/nvidia-h200/meddpm.yaml: "
+        "no kernel can be blamed: baselines/sm90/nvidia-h200/meddpm.yaml: "
         "tests/suites/meddpm/test_training.py::test_training_step[tf32]/step: the entry has "
-        "no kernels. Accept a run of gpuperf record, which counts them",
+        "no kernel table. Accept a run of gpuperf record, which makes one",
     )
     assert unchanged.notes == ()
 
@@ -140,8 +140,8 @@ def test_software_of_another_version_is_said_where_something_changed(tmp_path: P
     request = AcceptanceRequest(tmp_path / "baselines", "x", "2026-03-01T00:00:00Z", force=True)
     acceptance.accept(acceptance.proposals([measurement(software=old)], request))
     for outcome, notes in (
-        (Outcome.REGRESSED, ("other versions: torch 2.12.0 -> 2.13.0, timm 0.9 -> 1.0",)),
-        (Outcome.IMPROVED, ("other versions: torch 2.12.0 -> 2.13.0, timm 0.9 -> 1.0",)),
+        (Outcome.REGRESSED, ("versions changed: torch 2.12.0 -> 2.13.0, timm 0.9 -> 1.0",)),
+        (Outcome.IMPROVED, ("versions changed: torch 2.12.0 -> 2.13.0, timm 0.9 -> 1.0",)),
         (Outcome.UNCHANGED, ()),
     ):
         measured = (measurement(software=new),)
@@ -176,7 +176,7 @@ def test_a_cpu_that_waits_far_longer_is_hinted_at_where_the_counts_stayed(tmp_pa
         return judgement.much_longer(result, baseline)
 
     (hint,) = hints(timed(551.0))
-    assert "takes 551 ms and took 99 ms, with the same counts" in hint
+    assert "takes 551 ms, before 99 ms, with the same counts" in hint
     assert hints(timed(290.0)) == ()
     assert hints(timed(551.0), timed(99.0)) == ()  # a neighbour
     assert hints(timed(551.0, "that")) == ()

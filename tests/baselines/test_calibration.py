@@ -139,7 +139,9 @@ def test_what_is_slow_on_one_day_dominates_but_does_not_alarm() -> None:
 def test_other_revisions_are_warned_of_and_other_drivers_are_not() -> None:
     three = [process("a"), process("b", revision="ffff00001111"), process("c", revision="")]
     (warning,) = finding(saved(three)).warnings
-    assert warning.startswith("2 revisions of the code: 0123456789ab, ffff00001111. ")
+    assert warning.startswith(
+        "the runs are from 2 revisions of the code: 0123456789ab, ffff00001111. "
+    )
     two = [
         process("a", software={"driver": "1", "torch": "2.12.0"}, workload={"x": 1, "y": 2}),
         process("b", software={"driver": "2"}, workload={"y": 2, "x": 1}),
@@ -153,12 +155,12 @@ REFUSED: list[tuple[list[Measurement], str]] = [
     ([process("a"), process("b", device=replace(H200, arch="sm89"))],
      "NVIDIA H200 (sm89) and NVIDIA H200 (sm90)"),
     ([process("a"), process("b", workload={"size": 64})],
-     f'the measurements "step" of {TEST} are of different workloads'),
+     f'the measurements "step" of {TEST} have different workloads'),
     *(([process("a", software={name: "1"}), process("b", software={name: "2"})],
       f"versions of {name}: 1 and 2") for name in ("torch", "cuda", "cudnn")),
-    ([process("a")], "meddpm: 1 process in these runs"),
+    ([process("a")], "meddpm: these runs have 1 process"),
     ([process("a"), process("b", device=OTHER_H200)],
-     "2 processes, and no two of one test on one GPU on one day"),
+     "no two of the 2 processes ran one test on one GPU and day"),
     ([], "no measurements"),
 ]  # fmt: skip
 
@@ -202,7 +204,7 @@ def test_nothing_is_written_unless_every_suite_has_a_sound_file(tmp_path: Path) 
     file = accepted(tmp_path)
     before = file.read_bytes()
     both = calibration.findings([saved([*quiet(2), *quiet(2, suite="other")])], "")
-    with pytest.raises(UsageFailure, match=r"other\.yaml: no such baseline file.*Accept a base"):
+    with pytest.raises(UsageFailure, match=r"other\.yaml does not exist.*Accept a base"):
         calibration.write(both, tmp_path)
     other = accepted(tmp_path, "other")
     other.write_text("schema: 1\n", encoding="utf-8")

@@ -198,17 +198,17 @@ FAST, SLOW_ONE = "ampere_sgemm_128x64_nn", "ampere_sgemm_32x32_nn"
         (
             [{FAST: "a"}, {SLOW_ONE: "a"}, *[{FAST: "a"}] * 6],
             "other-algorithm",
-            f"process 3 ran {SLOW_ONE} in place of {FAST}; cudnn.benchmark and ",
+            f"process 3 ran {SLOW_ONE} instead of {FAST}. cudnn.benchmark and ",
         ),
         (
             [{f"{FAST}(int)": "a"}] * 8,  # shown without its arguments
             "other-algorithm",
-            f"process 2 ran {FAST} in place of another of that name; ",
+            f"process 2 ran {FAST} instead of another kernel of that name. ",
         ),
         (
             [{FAST: "b"}] * 8,
             "other-algorithm",
-            f"process 2 launched {FAST} with other blocks, or another number of times; ",
+            f"process 2 launched {FAST} with another block size or another number of times. ",
         ),
         ([{"flash_fwd_kernel": "a"}] * 8, "too-noisy", ""),  # of another family
         ([{}] * 8, "too-noisy", ""),  # not known
@@ -259,7 +259,7 @@ def test_a_process_that_fails_ends_it_with_a_note_and_the_last_look_stands(
     assert cycles(judged)[0] == "inconclusive"
     assert cycles(judged)[2] == len(judged.measurements) == processes
     died = f"fresh process {len(further) + 1} died:\nits last words"
-    assert judged.notes == (f"not looked at again: {died}",)
+    assert judged.notes == (f"the test could not be repeated: {died}",)
 
 
 HOT = Conditions(Reading(), Reading(throttle_reasons=("hardware slowdown",)))
@@ -336,7 +336,9 @@ def test_a_process_that_fails_leaves_the_ratio_as_it_was_and_says_why(
 ) -> None:
     seen = expected(settings, several(1, 0.0), several(1, 0.0, OTHER), ScriptedReplicas(scripts))
     assert (seen.outcome, seen.processes) == (Outcome.INCONCLUSIVE, processes)
-    assert seen.detail == f"not looked at again: fresh process {died} died:\nits last words"
+    assert (
+        seen.detail == f"the test could not be repeated: fresh process {died} died:\nits last words"
+    )
 
 
 # What fails a test
@@ -453,7 +455,8 @@ def test_of_several_tests_with_both_it_has_to_be_said_which(settings: Settings) 
     with pytest.raises(UsageFailure) as refused:
         kept(settings, *one, *other).pair(ratio())
     assert str(refused.value) == (
-        f'{TEST}: which "tf32" and "baseline" are compared? There are {A}[tf32], {B}[tf32], '
+        f'{TEST}: "tf32" or "baseline" is ambiguous, as these tests measure it: {A}[tf32], '
+        f"{B}[tf32], "
         f"{A}[baseline], {B}[baseline]. Measure both in one test, gpuperf.measure(step, "
         "name=...), and compare them there"
     )
@@ -470,8 +473,8 @@ def test_a_side_that_was_not_measured_here_is_named(missing: str, settings: Sett
     with pytest.raises(NotMeasured) as skipped:
         kept(settings, side(there)).pair(ratio())
     assert str(skipped.value) == (
-        f'"{missing}" was not measured in this process: its test was not selected, was skipped, '
-        "failed before it measured, or runs later or in another worker of pytest-xdist (-n0 keeps "
+        f'"{missing}" was not measured in this process. Its test was not selected, was skipped, '
+        "failed, runs later, or runs in another worker of pytest-xdist (-n0 keeps "
         "all tests in one process)"
     )
 
@@ -480,12 +483,17 @@ def test_a_side_that_was_not_measured_here_is_named(missing: str, settings: Sett
     ("metric", "asked", "unsupported", "why"),
     [
         ("cycles", "core", {}, ""),
-        ("dram_bytes", "core", {}, "--gpuperf-metrics reference has it"),
-        ("dram_bytes", "core, dram_bytes", {}, "what measures NVIDIA H200 does not count it"),
-        ("dram_bytes", "reference", {}, "what measures NVIDIA H200 does not count it"),
-        ("dram_bytes", "full", {}, "what measures NVIDIA H200 does not count it"),
+        ("dram_bytes", "core", {}, "collect it with --gpuperf-metrics reference"),
+        ("dram_bytes", "core, dram_bytes", {}, "gpuperf does not count it on NVIDIA H200"),
+        ("dram_bytes", "reference", {}, "gpuperf does not count it on NVIDIA H200"),
+        ("dram_bytes", "full", {}, "gpuperf does not count it on NVIDIA H200"),
         ("dram_bytes", "core", {"dram_bytes": "no permission"}, "no permission"),
-        ("dram_bytes", "core", {"l2_hit_rate": "no"}, "--gpuperf-metrics reference has it"),
+        (
+            "dram_bytes",
+            "core",
+            {"l2_hit_rate": "no"},
+            "collect it with --gpuperf-metrics reference",
+        ),
     ],
 )
 def test_what_lacks_a_metric_says_why_and_what_collects_it(
@@ -563,5 +571,7 @@ def test_processes_that_a_test_already_took_are_used_first(
 def test_a_step_that_is_compiled_each_time_is_said_with_what_to_do() -> None:
     often = measurement({"cycles": [1.0]}, settings={"compiling": "8 of 9"})
     (said,) = notes_on((often,))
-    assert said.startswith(f"{often.title} was compiled anew in 8 of 9 executions before any was")
+    assert said.startswith(
+        f"{often.title}: torch.compile compiled again in 8 of 9 executions before"
+    )
     assert not [*notes_on((measurement({"cycles": [1.0]}),))]

@@ -65,7 +65,7 @@ def test_too_few_processes() -> None:
     for count, short in ((1, "1 process of 3"), (2, "2 processes of 3")):
         (objection,) = objections.about_measurements(several(count))
         assert objection.short == short
-        assert objection.text.startswith(f"{short}: too few to know")
+        assert objection.text.startswith(f"{short}, too few to estimate")
         assert objection.more_processes
     assert objections.about_measurements(several(3, conditions=None, revision="")) == ()
     # A process that measured five times is one.
@@ -80,9 +80,9 @@ def test_an_unfit_device_is_quoted_once_with_the_processes_it_is_about() -> None
     (objection,) = objections.about_measurements(measured)
     assert objection.short == "unfit device in 3 of 5"
     assert objection.text == (
-        "the device was unfit in 3 of 5 processes: throttled at the beginning and the end: "
+        "in 3 of 5 processes the device was throttled at the beginning and the end: "
         "hardware thermal slowdown (SM clock 1200 -> 1200 MHz); shared with 2 other processes "
-        "(pids 41, 42). Record them anew when it is cool and free"
+        "(pids 41, 42). Record again when the GPU is cool and no other process uses it"
     )
     # Many complaints are counted.
     measured = [
@@ -99,7 +99,7 @@ def test_code_that_is_in_no_commit() -> None:
     measured[0] = changed(measured[0], revision="0123456789ab+dirty")
     (objection,) = objections.about_measurements(measured)
     assert objection.short == "dirty tree"
-    assert objection.text.startswith("measured at 0123456789ab+dirty: code that is in no commit")
+    assert objection.text.startswith("measured at 0123456789ab+dirty, with uncommitted code")
 
 
 # Notes
@@ -140,7 +140,7 @@ def test_counts_that_vary_between_executions_of_one_code_are_refused_unless_tole
 
 def test_processes_of_one_allocation_are_noted_and_not_refused() -> None:
     (note,) = notes(several(5, measured="2026-02-28T10:00:00Z"))
-    assert note.startswith("all 5 processes are of one GPU on one day (2026-02-28)")
+    assert note.startswith("all 5 processes are from one GPU and one day (2026-02-28)")
     # Two GPUs or two days are not, nor is one process or an unknown GPU.
     for change in ({"device": OTHER_H200}, {"measured": "2026-03-02T00:00:00Z"}):
         measured = several(5, measured="2026-03-01T23:59:59Z")
@@ -157,12 +157,12 @@ def test_a_power_cap_and_different_code_are_noted_and_not_refused() -> None:
     capped[2] = changed(capped[2], conditions=Conditions(QUIET, CAPPED))
     assert texts(capped) == []
     assert notes(capped) == (
-        "the device in 1 of 5 processes: throttled at the end: software power cap",
+        "in 1 of 5 processes the device was throttled at the end: software power cap",
     )
     unknown = several(5, device=replace(H200, identity=""))
     unknown[0] = changed(unknown[0], revision="")
     assert notes(unknown) == (
-        "the processes are of 2 revisions of the code: unknown, 0123456789ab",
+        "the processes are from 2 revisions of the code: unknown, 0123456789ab",
     )
 
 
@@ -197,10 +197,10 @@ def test_creep_says_since_when_how_much_and_what_to_do() -> None:
     (objection,) = shown.objections
     assert objection.short == "creep: cycles +0.70 %"
     assert objection.text == (
-        "creep since the baseline's origin of 2026-03-01: cycles +0.70 % (tolerance 0.5 %), of "
-        "which this change shows cycles +0.30 %. Find where it came in, the log `accepted` has the "
-        "steps; when it is intended or was accepted before, --new-origin starts over with these "
-        "samples"
+        "creep, many small slowdowns since the first accepted samples (origin) of 2026-03-01: "
+        "cycles +0.70 % (tolerance 0.5 %). "
+        "This change alone shows cycles +0.30 %; the log `accepted` lists earlier ones. If all are "
+        "intended, --new-origin starts over from these samples"
     )
     assert shown.notes == ()
 
@@ -221,8 +221,9 @@ def test_an_entry_is_compared_gpu_by_gpu_where_all_of_them_are_known() -> None:
 def test_a_metric_that_the_origin_lacks_is_noted() -> None:
     shown = creep(entry([1e9] * 5, step_time=100.0, ipc=2.0), entry([1e9] * 5))
     assert shown.notes == (
-        "the baseline's origin of 2026-03-01 has no step_time, so creep of it is not seen: "
-        "--new-origin starts over with these samples",
+        "the first accepted samples (origin) of 2026-03-01 have no step_time, so gpuperf cannot "
+        "see creep of it. "
+        "--new-origin starts over from these samples",
     )
 
 

@@ -317,7 +317,7 @@ def test_of_a_baseline_that_knows_only_operators_no_line_is_made_up(
     assert any(verdict.outcome is Outcome.REGRESSED for verdict in result.verdicts)
     assert result.attribution is not None
     assert (result.attribution.cause, result.attribution.lines) == (None, ())
-    assert any("neither bytes nor types" in note for note in result.notes)
+    assert any("lack bytes and types" in note for note in result.notes)
 
 
 @pytest.mark.filterwarnings("ignore")  # of the compiler, about itself

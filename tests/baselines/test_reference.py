@@ -55,7 +55,7 @@ def test_a_measurement_is_compared_with_the_entry_of_its_name_and_workload(
         (
             measurement(workload={"size": 64}),
             "other-workload",
-            f"the entry in {FILE} is of another workload: size 128, here 64",
+            f"the entry in {FILE} has another workload: size 128, here 64",
         ),
     ):
         assert looked_up(tmp_path, other).judged_by is None
@@ -78,14 +78,14 @@ def test_what_counts_other_things_is_not_compared(tmp_path: Path) -> None:
         baseline = looked_up(tmp_path, now)
         assert baseline.reference.missing == missing
         assert (baseline.kernels() is None) is bool(missing)
-    assert "measured by ncu, range replay, this by cupti: they count" in baseline.reference.detail
+    assert "measured by ncu, range replay, this run by cupti, and" in baseline.reference.detail
 
 
 def test_kernel_tables_are_those_that_were_accepted(tmp_path: Path) -> None:
     accepted(tmp_path, measurement(kernels=KERNELS))
     assert looked_up(tmp_path, measurement()).kernels() == KERNELS
     accepted(tmp_path, measurement())
-    with pytest.raises(BadFile, match=f"^{FILE}: tests/{TEST.partition('[')[0]}.*no kernels"):
+    with pytest.raises(BadFile, match=f"^{FILE}: tests/{TEST.partition('[')[0]}.*no kernel table"):
         looked_up(tmp_path, measurement()).kernels()
 
 
@@ -93,7 +93,7 @@ def test_a_file_that_cannot_be_trusted_is_refused(tmp_path: Path) -> None:
     accepted(tmp_path, measurement())
     file = tmp_path / FILE
     file.write_text(file.read_text().replace("suite: meddpm", "suite: other"))
-    with pytest.raises(BadFile, match="in a file that lies where those of"):
+    with pytest.raises(BadFile, match="but its place is for"):
         looked_up(tmp_path, measurement())
     elsewhere = replace(measurement(), suite="another")
     assert looked_up(tmp_path, elsewhere).reference.missing == "no-file"

@@ -38,7 +38,7 @@ def test_a_card_s_name_leads_to_its_architecture_and_other_words_lead_nowhere() 
         with pytest.raises(UsageFailure) as failure:
             architectures.validate(word)
         said = str(failure.value)
-        assert (f'Did you mean "{suggested}"?' if suggested else '". Known are') in said, word
+        assert (f'Did you mean "{suggested}"?' if suggested else '". gpuperf knows') in said, word
 
 
 def test_a_pattern_that_names_nothing_is_a_usage_failure() -> None:

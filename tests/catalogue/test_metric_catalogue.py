@@ -80,10 +80,13 @@ def test_sets_and_metrics_are_selected_by_name() -> None:
 
 def test_what_cannot_be_selected_is_named() -> None:
     for wanted, said in (
-        ("papers", 'named "papers". Did you mean "paper"?'),
-        ("core,l2_hitrate", 'named "l2_hitrate". Did you mean "l2_hit_rate"?'),
-        ("core,", 'named "".'),
-        ("", 'named "".'),
+        ("papers", '"papers" is neither a set nor a metric. Did you mean "paper"?'),
+        (
+            "core,l2_hitrate",
+            '"l2_hitrate" is neither a set nor a metric. Did you mean "l2_hit_rate"?',
+        ),
+        ("core,", '"" is neither a set nor a metric.'),
+        ("", '"" is neither a set nor a metric.'),
         ("fastest", "Sets are host, core, reference, paper, full"),
         ("core,step_time", '"step_time" is not a hardware counter'),
     ):
@@ -152,4 +155,6 @@ def test_a_step_that_launches_kernels_takes_time_and_one_of_collectives_alone_ma
 ) -> None:
     series = {"launches": [launches], "collectives": [collectives], "kernel_time": [0.0]}
     said = dict(impossible(STEP, series))
-    assert said == ({"kernel_time": "0 ns, and a step that was executed has more"} if wrong else {})
+    assert said == (
+        {"kernel_time": "0 ns, which is impossible for an executed step"} if wrong else {}
+    )

@@ -30,5 +30,9 @@ def test_rates_with_their_counts_are_recomputed() -> None:
 def test_a_rate_of_several_launches_without_its_counts_is_refused() -> None:
     for name in (*RATES, *RECOMPUTED):
         assert over_launches(name, [{name: 10.0}]) == 10.0
-        lacks = "sm__cycles_active.sum" if name in RECOMPUTED else "a rate of single kernels"
+        lacks = (
+            "sm__cycles_active.sum"
+            if name in RECOMPUTED
+            else "this rate is known for single kernels"
+        )
         assert lacks in str(over_launches(name, [{name: 10.0}, {name: 30.0}]))

@@ -246,7 +246,7 @@ def test_undecided_at_the_time_limit_fails_and_says_so(
     assert ab("main", "--time-limit", "60", "--", "tests") == FAILED
     assert len(processes.order) < 6
     said = " ".join(capsys.readouterr().out.split())
-    assert "1 measurement undecided at the time limit: --time-limit 120 allows more pairs" in said
+    assert "the time limit ended before 1 measurement could be decided. --time-limit 120" in said
 
 
 @pytest.mark.parametrize(("new", "counted"), [([1.01], "..kk.."), ([1.002, 1.01], "..........kk")])
@@ -313,7 +313,7 @@ def test_what_one_side_removed_skips_or_fails_stands_first_in_the_comment(
         new: "failed in the working tree",
     }
     heading, *listed = (folder / "ab.md").read_text(encoding="utf-8").split("\n")[:6]
-    assert heading == "# gpuperf: 2 unchanged, 1 not judged, 5 incomplete"
+    assert heading == "# gpuperf: 2 unchanged, 1 not compared, 5 incomplete"
     assert [line.count("incomplete, **") for line in listed] == [0, 1, 1, 1, 1]
 
 
@@ -322,7 +322,7 @@ def test_what_one_side_removed_skips_or_fails_stands_first_in_the_comment(
     [
         (
             {"workload": {"size": 64}},
-            "nothing to compare\n  test_one: not compared: its workload is size ",
+            "A and B have no measurement to compare\n  test_one: the workloads differ: size ",
         ),
         (
             {"device": examples.OTHER_H200},
@@ -396,16 +396,16 @@ def test_pairs_on_a_throttled_gpu_do_not_count(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["mian"], '"mian" is no revision of .*Did you mean "main"'),
+        (["mian"], '"mian" is not a revision of .*Did you mean "main"'),
         (["--upload-pack=x"], "usage: gpuperf"),
-        (["main", "--processes", "0"], "--processes 0: give a number from 1 to 9"),
-        (["main", "--processes", "10"], "--processes 10: give a number from 1 to 9"),
-        (["main", "--time-limit", "0"], "--time-limit 0: give seconds, more than 0"),
-        (["main", "--time-limit", "nan"], "--time-limit nan: give seconds, more than 0"),
-        (["main", "--output", "ab.txt"], 'no report has the suffix ".txt"'),
+        (["main", "--processes", "0"], "--processes 0 must be from 1 to 9"),
+        (["main", "--processes", "10"], "--processes 10 must be from 1 to 9"),
+        (["main", "--time-limit", "0"], "--time-limit 0 must be more than 0 seconds"),
+        (["main", "--time-limit", "nan"], "--time-limit nan must be more than 0 seconds"),
+        (["main", "--output", "ab.txt"], '".txt" is not a report format'),
         (
             ["main", "--install", "echo out; exit 3"],
-            "`echo out; exit 3` ended with 3 .*:\nout\n",
+            "`echo out; exit 3` exited with 3 .*:\nout\n",
         ),
     ],
 )
@@ -429,7 +429,7 @@ def test_outside_of_a_repository_it_says_so(
     assert ab("main", "--", "tests") == BAD_CONFIGURATION
     said = capsys.readouterr().err
     assert "not a git repository" in said
-    assert said.endswith(". Run it in a git checkout\n")
+    assert said.endswith(". Run gpuperf in a git checkout\n")
 
 
 @pytest.mark.usefixtures("processes")

@@ -75,7 +75,7 @@ def test_every_entry_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert gpuperf("list", "c.py") == errors.FAILED
     assert 'no entry matches "c.py"' in capsys.readouterr().err
     assert gpuperf("list", "--baselines", "elsewhere") == errors.BAD_CONFIGURATION
-    assert "no baseline file under elsewhere" in capsys.readouterr().err
+    assert "there is no baseline file in elsewhere" in capsys.readouterr().err
 
 
 # Another name
@@ -120,9 +120,9 @@ def test_what_is_not_there_or_would_be_written_over_is_refused(
     assert gpuperf("rename", f"{A}::test_step[frist]", "x") == errors.FAILED
     said = capsys.readouterr().err
     assert f'has no entry. Did you mean "{FIRST}"' in said
-    assert "`gpuperf baseline list` shows those that there are" in said
+    assert "`gpuperf baseline list` shows all entries" in said
     assert gpuperf("rename", FIRST, SECOND) == errors.BAD_CONFIGURATION
-    assert f"and {SECOND} has one" in capsys.readouterr().err
+    assert f"as {SECOND} has an entry" in capsys.readouterr().err
     assert FILE.read_bytes() == before
 
 
@@ -203,7 +203,7 @@ def test_a_session_says_how_a_renamed_test_keeps_its_baseline(project: Project) 
     project.tests(NEW)
     said = project.run("--gpuperf-missing=warn")
     assert rename in said.outlines
-    said.stdout.fnmatch_lines(["note: test_new has no baseline, and test_steps.py::test_old, *"])
+    said.stdout.fnmatch_lines(["note: test_new has no baseline, but test_steps.py::test_old, *"])
     assert gpuperf(*shlex.split(rename)[2:]) == errors.OK
     project.run("--gpuperf-run=run.json").assert_outcomes(passed=1)
     outcomes = {result.outcome for result in project.saved("run.json").results()}

@@ -109,7 +109,7 @@ def bisect(*words: str) -> int:
 def named(capsys: pytest.CaptureFixture[str]) -> str:
     """The message of the commit that is named."""
     said = capsys.readouterr().out
-    return said.partition("\nthe first that is slower: ")[2].partition("\n")[0].split(" ")[-1]
+    return said.partition("\nfirst slower one: ")[2].partition("\n")[0].split(" ")[-1]
 
 
 def of_one(*factors: float) -> list[str]:
@@ -123,7 +123,7 @@ def test_the_commit_is_named_wherever_it_is(
     history(folder, of_one(*[1.0] * slow, *[1.02] * (10 - slow)))
     assert bisect("c0", "main", "--", "tests") == FAILED
     said = capsys.readouterr().out
-    assert f" {slow}\n" in said.partition("the first that is slower:")[2][:24]
+    assert f" {slow}\n" in said.partition("first slower one:")[2][:24]
     assert "gpuperf: cycles +2.00 % on NVIDIA H200" in said
     assert processes.builds <= 1 + ceil(log2(9)) + 1
     assert git(folder, "worktree", "list").count("\n") == 1
@@ -171,15 +171,16 @@ def test_each_loss_that_is_asked_for_is_named_in_eight_builds(
     assert processes.builds <= 8 + skipped
 
 
-@pytest.mark.parametrize(("factor", "said"), [("1.0 1.0", "as good"), (BROKEN, "skipped")])
+@pytest.mark.parametrize(("factor", "said"), [("1.0 1.0", "not slower"), (BROKEN, "skipped")])
 def test_a_bad_one_that_is_not_slower_is_refused(
     folder: Path, processes: Written, capsys: pytest.CaptureFixture[str], factor: str, said: str
 ) -> None:
     history(folder, ["1.0 1.0", "1.02 1.0", factor])
     assert bisect("c0", "c2", "--", "tests") == BAD_CONFIGURATION
     shown = capsys.readouterr().err
-    assert f" is not slower than {git(folder, 'rev-parse', '--short', 'c0').strip()}" in shown
-    assert f": {said}. Name another pair" in shown
+    good = git(folder, "rev-parse", "--short", "c0").strip()
+    assert f"is not measurably slower than GOOD, {good}" in shown
+    assert f" ({said}). Name another pair" in shown
     assert processes.started
 
 
@@ -188,7 +189,7 @@ def test_where_those_between_cannot_be_measured_it_says_which_it_may_be(
 ) -> None:
     history(folder, ["1.0 1.0", BROKEN, HANGS, "1.02 1.0", "1.02 1.0"])
     assert bisect("c0", "main", "--", "tests") == FAILED
-    said = capsys.readouterr().out.partition("is one of these")[2]
+    said = capsys.readouterr().out.partition("one of these is")[2]
     assert {line.split(" ")[-1] for line in said.splitlines()[1:]} == {"1", "2", "3"}
     assert processes.started
 
@@ -201,7 +202,7 @@ def test_what_ran_out_of_time_is_asked_again_and_what_cannot_be_measured_is_not(
         processes.asked.clear()
         assert bisect("c0", "main", "--time-limit", "600", "--", "tests") == FAILED
         said = capsys.readouterr().out
-        assert "  skipped: time ran out. The same command asks again; " in said
+        assert "  skipped, as time ran out. Type the same command again, " in said
         commits = git(folder, "rev-list", "--reverse", "main").split()
         asked = [one[:12] in processes.asked for one in commits]
         assert asked == ([True, False, True, False] if again else [True] * 4)
@@ -229,24 +230,24 @@ def test_interrupted_it_goes_on_with_what_it_knows(
     capsys.readouterr()
     assert bisect("c0", "main", "--", "tests") == FAILED
     said = capsys.readouterr().out
-    assert " 5\n" in said.partition("the first that is slower:")[2][:24]
+    assert " 5\n" in said.partition("first slower one:")[2][:24]
     assert len(processes.started) <= whole + min(begun, 8)
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["mian", "main"], '"mian" is no revision of '),
+        (["mian", "main"], '"mian" is not a revision of '),
         (["main", "c0"], "Maybe you mistook good and bad revs?"),
         (["c0", "c0"], "was both good and bad"),
-        (["c0", "main", "--processes", "0"], "--processes 0: give a number from 1 to 9"),
-        ([], "name GOOD and BAD, two revisions, or --package NAME=OLD..NEW"),
-        (["c0"], "name GOOD and BAD"),
-        (["c0", "--package=net=1..2"], "takes the place of GOOD, BAD and --install"),
-        (["--package=net=1..2", "--install=x"], "takes the place of GOOD, BAD and --install"),
-        (["--package=net"], "write NAME=OLD..NEW"),
-        (["--package=net=1.0"], "write NAME=OLD..NEW"),
-        (["--package=-e=1..2"], "write NAME=OLD..NEW"),
+        (["c0", "main", "--processes", "0"], "--processes 0 must be from 1 to 9"),
+        ([], "name two revisions, GOOD and BAD, or pass --package NAME=OLD..NEW"),
+        (["c0"], "name two revisions, GOOD and BAD"),
+        (["c0", "--package=net=1..2"], "replaces GOOD, BAD and --install"),
+        (["--package=net=1..2", "--install=x"], "replaces GOOD, BAD and --install"),
+        (["--package=net"], "is not valid. Write NAME=OLD..NEW"),
+        (["--package=net=1.0"], "is not valid. Write NAME=OLD..NEW"),
+        (["--package=-e=1..2"], "is not valid. Write NAME=OLD..NEW"),
     ],
 )
 def test_bad_configuration_says_what_to_do(
@@ -342,7 +343,7 @@ def test_of_two_packages_the_guilty_one_is_named_first_and_then_its_release(
         offered.release(name, slow_from(1 if name == guilty else 9, 3))
     spans = ("--package=first=1.0..1.2", "--package=second=1.0..1.2")
     assert bisect(*spans, "--", "tests") == FAILED
-    assert f"the first that is slower: {named_as}\n" in capsys.readouterr().out
+    assert f"first slower one: {named_as}\n" in capsys.readouterr().out
     asked = [*dict.fromkeys(measured.asked)]
     assert asked[:3] == [f"first-1.{a} second-1.{b}" for a, b in ((0, 0), (2, 2), (2, 0))]
     assert measured.builds <= 3
@@ -368,7 +369,7 @@ def test_a_copy_has_the_release_and_what_it_requires_and_all_else_is_the_same_fi
 
 
 @pytest.mark.parametrize(
-    ("has_uv", "said"), [(True, "the releases of net cannot be listed"), (False, "pip install uv")]
+    ("has_uv", "said"), [(True, "uv cannot list the releases of net"), (False, "pip install uv")]
 )
 def test_without_uv_or_its_index_it_says_what_to_do(
     offered: Index,
@@ -393,7 +394,7 @@ def test_only_a_virtual_environment_is_copied(
     history(folder, of_one(1.0))
     monkeypatch.setattr(sys, "prefix", sys.base_prefix)
     assert bisect("--package=net=1.0..1.1", "--", "tests") == BAD_CONFIGURATION
-    assert "run this from one that venv or uv has made" in capsys.readouterr().err
+    assert "from an environment that venv or uv made" in capsys.readouterr().err
 
 
 @AT_NIGHT
@@ -405,8 +406,8 @@ def test_a_release_that_cannot_be_installed_is_passed_over(
     offered.release("net", factors)
     assert bisect("--package=net=1.0..1.4", "--", "tests") == FAILED
     said = capsys.readouterr()
-    assert "net==1.2 cannot be installed" in said.err
-    assert "is one of these, of which the others were skipped:\n" in said.out
+    assert "uv cannot install net==1.2" in said.err
+    assert "one of these is the first slower one (the others could not be compared):\n" in said.out
     assert {*said.out.splitlines()[-2:]} == {"  net==1.2", "  net==1.3"}
     assert measured.started
 
@@ -437,7 +438,7 @@ def test_a_slow_release_is_named_by_processes_of_whole_environments(
     spans = ("--package=tinydata=2.0..2.19", "--package=tinynet=1.0..1.19")
     assert bisect(*spans, "--", "-p", "no:randomly", "test_steps.py") == FAILED
     said = capsys.readouterr().out
-    assert "the first that is slower: tinynet==1.13 tinydata==2.19\n" in said
+    assert "first slower one: tinynet==1.13 tinydata==2.19\n" in said
     assert "gpuperf: cycles +2.00 % on NVIDIA A100" in said
-    assert "more" in said.partition("the first that is slower")[2]
+    assert "more" in said.partition("first slower one")[2]
     assert not left(offered)

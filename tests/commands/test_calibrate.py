@@ -79,11 +79,11 @@ def test_false_alarms() -> None:
         ((1, 0, 0), "0 of 1 A/A trial (at most 95.0 % with 95 % confidence)", "good"),
         (
             (76, 0, 2),
-            "0 of 76 A/A trials (at most 3.9 % with 95 % confidence); 2 stayed inconclusive",
+            "0 of 76 A/A trials (at most 3.9 % with 95 % confidence); 2 trials were inconclusive",
             "doubtful",
         ),
         ((76, 3, 0), "3 of 76 A/A trials (at most 9.9 % with 95 % confidence)", "bad"),
-        ((0, 0, 0), "not measured, since no test has 6 processes or more", "doubtful"),
+        ((0, 0, 0), "unknown, as no test has 6 processes or more", "doubtful"),
     ):
         lines = calibrate.lines(finding(trials=trials), 100)
         (line,) = [line for line in lines if line.text.startswith("false alarms")]

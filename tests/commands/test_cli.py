@@ -63,7 +63,8 @@ def test_help_lists_the_commands_and_bad_words_are_bad_configuration(
         assert "usage: gpuperf" in capsys.readouterr().err
     assert __main__.main(["recrod", "--", "tests"]) == errors.BAD_CONFIGURATION
     assert (
-        'no command "recrod". Did you mean "record"? There are doctor, ' in capsys.readouterr().err
+        '"recrod" is not a command. Did you mean "record"? Commands are doctor, '
+        "" in capsys.readouterr().err
     )
 
 

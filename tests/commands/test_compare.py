@@ -149,7 +149,7 @@ def test_two_configurations_of_a_run_two_runs_and_one_with_itself(gpuperf: Comma
     assert not any(line.startswith("only in") for line in lines)
     lines = gpuperf.lines(H200, OTHER_GPU, columns=120)
     assert sum(line.endswith("(1 process each)") for line in lines) == 4
-    assert any(line.startswith("measured on different GPUs of one name") for line in lines)
+    assert any(line.startswith("measured on two GPUs of one model") for line in lines)
     lines = gpuperf.lines(H200, H200, "--config", "tf32")
     assert sum(line.endswith(" 0 %") for line in lines) == 22
 
@@ -225,12 +225,12 @@ def test_all_kernels_are_in_the_json(gpuperf: Command, tables: Path) -> None:
 
 def test_configurations_that_cannot_be_compared(gpuperf: Command) -> None:
     assert gpuperf.refused(H200) == (
-        f"{H200}: compare it with what? Name a second run, or two of its configurations "
-        "(--config A --config B); it has baseline, tf32, channels_last, tf32_channels_last"
+        f"{H200} needs something to compare with. Name a second run, or two of its configurations "
+        "(--config A --config B). It has baseline, tf32, channels_last, tf32_channels_last"
     )
-    assert "compare it with what?" in gpuperf.refused(H200, "--config", "tf32")
+    assert "needs something to compare with" in gpuperf.refused(H200, "--config", "tf32")
     assert gpuperf.refused(H200, *BOTH, "--config", "channels_last") == (
-        "--config is given 3 times: two configurations can be compared"
+        "--config is given 3 times, but gpuperf compares only two"
     )
     for words, file in (
         ((H200, "--config", "tf32"), H200),
@@ -238,7 +238,7 @@ def test_configurations_that_cannot_be_compared(gpuperf: Command) -> None:
         ((H200, SEEDED, "--config", "tf32"), SEEDED),
     ):
         said = gpuperf.refused(*words, "--config", "tf64")
-        assert said.startswith(f'{file} has no configuration "tf64"; it has ')
+        assert said.startswith(f'{file} has no configuration "tf64". It has ')
         assert said.endswith("tf32" if file == SEEDED else "tf32_channels_last")
         said = gpuperf.refused(*words, "--config", "tf_32")
         assert said.endswith('. Did you mean "tf32"?')
@@ -249,7 +249,7 @@ def test_tests_that_are_unknown_or_of_one_side_only(gpuperf: Command) -> None:
     assert said[0].startswith('no test of the run matches "tf64"')
     assert "  suites/meddpm/test_training.py::test_training_step[tf32]" in said
     said = gpuperf.refused(FIVE, SEEDED, "--test", "*[baseline]").splitlines()
-    assert said[0].startswith("nothing to compare")
+    assert said[0].endswith("so there is nothing to compare")
     assert said[-1] == f"b, {SEEDED}, has none"
 
 
@@ -261,7 +261,7 @@ def test_files_that_are_missing_or_empty(gpuperf: Command, tmp_path: Path) -> No
 
 
 def test_bad_words(gpuperf: Command) -> None:
-    assert gpuperf.refused(H200, *BOTH, "--kernels", -1).startswith("--kernels -1: a whole number")
+    assert gpuperf.refused(H200, *BOTH, "--kernels", -1).startswith("--kernels -1 must be 0")
     for words in (
         (),
         ("--format", "html", H200, H200),

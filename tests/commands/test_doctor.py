@@ -25,7 +25,7 @@ BROKEN = Check("GPU", False, "none is visible", "Look for one")
 MACHINE = """\
 yes  driver: 580.159
 
-This GPU beyond its name:
+Properties of this GPU:
   vbios                       96.00.A5.00.1A
   board_part                  692-2G520-0282-001
   inforom                     G520.0282.02.02
@@ -34,10 +34,10 @@ This GPU beyond its name:
   mig                         False
   power_limit_watts           700.0
   enforced_power_limit_watts  600.0
-Its canary (sm90-0123456789ab):
+Speed of reference kernels (canary, sm90-0123456789ab):
   arithmetic_cycles     2,100,000.500  +- 0.001%
   sm_clock_mhz              1,980.000  +- 0.020%
-  not read: dram: no room
+  not measured: dram: no room
 """
 
 
@@ -90,7 +90,7 @@ def test_what_the_gpu_is_beyond_its_name_and_its_canary(
     # Nothing is said of what was read in full.
     monkeypatch.setattr(canary, "read", lambda _: replace(read, obstacle=""))
     assert __main__.main(["doctor"]) == errors.OK
-    rest = [line for line in MACHINE.splitlines() if "not read" not in line]
+    rest = [line for line in MACHINE.splitlines() if "not measured" not in line]
     assert capsys.readouterr().out.splitlines() == rest
 
 
@@ -102,5 +102,5 @@ def test_without_a_gpu_it_fails_and_says_where_it_looked(
     assert __main__.main(["doctor"]) == errors.FAILED
     said = capsys.readouterr().out
     assert "yes  torch: " in said
-    assert "no   driver: no NVIDIA driver answers" in said
-    assert "no   GPU: none is visible, so suites measure portable counts on the CPU" in said
+    assert "no   driver: no NVIDIA driver found" in said
+    assert "no   GPU: none is visible, so tests measure portable counts on the CPU" in said

@@ -75,7 +75,7 @@ def test_counts_of_the_kernels_add_up_and_each_launch_is_kept() -> None:
     assert {sample.phase for sample in measurement.samples} == {STEP}
     reasons = {left_out.metric: left_out.reason for left_out in measurement.unsupported}
     assert set(reasons) == {"tensor_utilization", "l2_hit_rate"}
-    assert "are missing" in reasons["l2_hit_rate"]
+    assert "for single kernels only" in reasons["l2_hit_rate"]
     table = measurement.kernels
     assert table is not None
     assert (len(table.names), len(table.launches), table.mismatch) == (4, 4, "")
@@ -159,7 +159,7 @@ def test_several_reports_are_different_ones_of_one_test_on_one_device(tmp_path: 
 
 def test_a_test_has_an_id() -> None:
     for test in ("test_b", "test_a.py::", "::test_b", "tests/"):
-        assert f"--test {test}: not the id" in refused(KERNELS, test=test)
+        assert f"--test {test} is not the id" in refused(KERNELS, test=test)
 
 
 def test_what_is_not_one_step(tmp_path: Path) -> None:
@@ -167,7 +167,11 @@ def test_what_is_not_one_step(tmp_path: Path) -> None:
         ([KERNEL, LONGER, KERNEL], 2, "3 kernels or ranges cannot be divided into 2"),
         ([KERNEL], 0, "into 0 equal executions"),
         ([KERNEL], -1, "into -1 equal executions"),
-        ([KERNEL, LONGER, LONGER, KERNEL], 2, "kernel 1 is add(int, float) in execution 1 and mul"),
+        (
+            [KERNEL, LONGER, LONGER, KERNEL],
+            2,
+            "kernel 1 is add(int, float) in execution 1, but mul",
+        ),
         ([RANGE, RANGE], 1, "--steps 2"),
         ([RANGE, KERNEL], 2, "1 ranges and 1 kernels"),
     ):
@@ -203,7 +207,7 @@ def test_the_run_is_saved_and_loads(
         "kernel-replay.ncu-rep: 4 kernels on NVIDIA H200 (sm90), as imported/kernel-replay" in said
     )
     assert "has cycles, instructions, duration, dram_bytes" in said
-    assert "left out: l2_hit_rate: a rate" in said
+    assert "without l2_hit_rate: this rate" in said
     assert f"run saved: {out}" in said
     assert "note" not in said
     (measurement,) = run_files.load(out).measurements
@@ -216,11 +220,9 @@ def test_kernels_that_repeat_are_pointed_out(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run_import(NVTX, "--run", tmp_path / "a.json") == errors.OK
-    assert "the same kernels 4 times over" in capsys.readouterr().out
+    assert "the step repeats the same kernels 4 times" in capsys.readouterr().out
     assert run_import(NVTX, "--run", tmp_path / "b.json", "--steps", "2") == errors.OK
-    assert "2 times over. If these are so many executions of it: --steps 4" in (
-        capsys.readouterr().out
-    )
+    assert "2 times. If those are separate executions, pass --steps 4" in (capsys.readouterr().out)
     assert run_import(NVTX, "--run", tmp_path / "c.json", "--steps", "4") == errors.OK
     said = capsys.readouterr().out
     assert "4 kernels, 4 executions, on" in said

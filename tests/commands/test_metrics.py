@@ -64,7 +64,7 @@ def test_a_part_of_the_catalogue_on_one_architecture() -> None:
         "passes of the step per round, by CUPTI of CUDA 13.0.1, /opt/libcupti.so.13:",
         "        cycles,pipe_fp16,ipc",
         "  sm90                     2",
-        "note: this CUPTI knows no chip of sm120",
+        "note: this CUPTI does not know sm120",
         "note: sm90: x.sum does not exist on GH100",
     ]
 
@@ -125,7 +125,7 @@ def test_the_whole_catalogue_and_the_passes_of_all_sets(ask: Ask, fake: Fake) ->
     assert "  sm80     7          7      7     7" in text
     assert "  sm90     7          7      7     7" in text
     others = ", ".join(name for name in GPUS if name not in ("sm80", "sm90"))
-    assert text[-1] == f"note: this CUPTI knows no chip of {others}"
+    assert text[-1] == f"note: this CUPTI does not know {others}"
 
 
 def test_a_part_of_it_in_the_order_of_its_mention(ask: Ask) -> None:
@@ -135,7 +135,8 @@ def test_a_part_of_it_in_the_order_of_its_mention(ask: Ask) -> None:
     assert printed.splitlines()[-2:] == ["        core,l2_hit_rate", "  sm90                 1"]
     # On a CPU nothing is counted in passes.
     printed = ask("--gpu-arch", "cpu")
-    assert printed.splitlines()[-1] == "passes: none, counts on a CPU are taken while the step runs"
+    none = "passes: none, as gpuperf counts on a CPU while the step runs"
+    assert printed.splitlines()[-1] == none
     assert "sm__" not in printed
     for words in (["--gpu-arch", "sm90", "sm80"], ["--gpu-arch", "sm90", "--gpu-arch", "sm80"]):
         rows = ask(*words, "--set", "core").splitlines()
@@ -158,7 +159,7 @@ def test_without_cupti_the_catalogue_is_printed_all_the_same(
     assert __main__.main(["metrics", "--gpu-arch", "sm90", "--set", "core"]) == errors.OK
     printed = capsys.readouterr().out
     assert "sm__cycles_elapsed.max" in printed
-    assert "passes: not known here: CUPTI (libcupti) was not found." in printed
+    assert "passes: unknown here: CUPTI (libcupti) was not found." in printed
 
 
 def test_bad_arguments_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -168,11 +169,14 @@ def test_bad_arguments_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[s
         (["--gpu-arch", "sm91"], 'unknown architecture "sm91". Did you mean "sm90"?'),
         (["--gpu-arch", "sm90", "SM80"], 'unknown architecture "SM80". Did you mean "sm80"?'),
         (["--gpu-arch"], "expected at least one argument"),
-        (["--set", "papers"], 'named "papers". Did you mean "paper"? Sets are host, core'),
+        (
+            ["--set", "papers"],
+            '"papers" is neither a set nor a metric. Did you mean "paper"? Sets are host, core',
+        ),
         (["--set", "core,step_time"], '"step_time" is not a hardware counter'),
-        (["--library", "nowhere/libcupti.so.13"], "nowhere/libcupti.so.13: no such file"),
+        (["--library", "nowhere/libcupti.so.13"], "nowhere/libcupti.so.13 does not exist"),
         (["--library", str(file)], "gpuperf: --library: CUPTI cannot be loaded"),
-        (["--library", str(file)], "CUPTI of CUDA 13.0 tells the passes without a driver"),
+        (["--library", str(file)], "CUPTI of CUDA 13.0 computes passes without a driver"),
     ):
         assert __main__.main(["metrics", *arguments]) == errors.BAD_CONFIGURATION
         printed = capsys.readouterr()

@@ -186,7 +186,7 @@ def test_an_interruption_keeps_what_it_has_and_can_be_gone_on_with(
         for arguments in (["--run", "./run.json"], ["--continue", "run.json"]):
             assert record(*arguments) == errors.BAD_CONFIGURATION
             said = capsys.readouterr().err
-            assert "run.json is being written by another process: wait until" in said
+            assert "another process is writing run.json. Wait until" in said
         assert len(project.saved("run.json").measurements) == 1  # it may also be killed
         process.send_signal(signal.SIGINT)
         shown += shown_on(ours)
@@ -194,7 +194,7 @@ def test_an_interruption_keeps_what_it_has_and_can_be_gone_on_with(
     os.close(ours)
     assert process.returncode == INTERRUPTED
     assert said == (
-        "gpuperf: interrupted after 1 of 2 processes, kept in run.json; go on with:  "
+        "gpuperf: interrupted after 1 of 2 processes, kept in run.json; continue with:  "
         "gpuperf record --continue run.json --processes 2 -- -x\n"
     )
     assert shown.startswith(b"\rprocess 1 of 2: measuring\x1b[K")
@@ -243,14 +243,14 @@ def test_one_process_is_enough_for_the_exact_counts_of_a_cpu(
 def test_a_number_that_cannot_be_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     saved(recorded(1, of=2))
     for place in ("--run=new.json", "--continue=run.json"):
-        assert "--processes 0: at least 1" in refused(capsys, place, "--processes", "0")
+        assert "--processes 0 must be at least 1" in refused(capsys, place, "--processes", "0")
     both = refused(capsys, "--continue", "run.json", "--run", "other.json")
     assert "--run: not allowed with argument --continue" in both
 
 
 def test_a_file_that_exists_is_not_written_over(capsys: pytest.CaptureFixture[str]) -> None:
     FILE.write_text("not a run", encoding="utf-8")
-    assert "run.json exists: name another file" in refused(capsys, "--run", "run.json")
+    assert "run.json exists already. Name another file" in refused(capsys, "--run", "run.json")
 
 
 def test_the_time_left_is_told_but_not_of_the_last_process(
@@ -324,7 +324,7 @@ def test_a_process_that_measures_nothing_ends_the_recording(
     children.measures = False
     for code, ours, said in (
         (4, 4, "gpuperf: pytest ended with exit code 4, see above"),
-        (0, 1, "gpuperf: nothing was measured, so no run was saved"),
+        (0, 1, "gpuperf: pytest measured nothing, so gpuperf saved no run"),
         (-9, 137, "gpuperf: pytest ended by signal 9 (Killed), see above"),
     ):
         children.codes = (code,)
@@ -332,7 +332,7 @@ def test_a_process_that_measures_nothing_ends_the_recording(
         assert record("--processes", "3", "--run", "run.json") == ours
         shown = capsys.readouterr()
         assert said in shown.err.splitlines()
-        assert shown.err.endswith("nothing was measured, so no run was saved\n")
+        assert shown.err.endswith("pytest measured nothing, so gpuperf saved no run\n")
         assert shown.out.startswith("process 1 of 3: 0 measurements in")
         assert len(children.started) == 1
         assert not FILE.exists()
@@ -346,7 +346,7 @@ def test_what_a_process_measured_before_it_broke_is_kept_and_can_be_gone_on_with
     lines = capsys.readouterr().out.splitlines()
     assert lines[1:] == [
         "run saved: run.json",
-        "to go on:",
+        "to continue:",
         "  gpuperf record --continue run.json --processes 3",
     ]
     assert len(run_files.load(FILE).measurements) == 1
@@ -358,7 +358,8 @@ def test_an_interruption_before_anything_was_measured_keeps_nothing(
     children.codes = (INTERRUPTED,)
     assert record("--run", "run.json") == INTERRUPTED
     said = capsys.readouterr()
-    assert said.err == "gpuperf: interrupted before a process had finished: nothing was kept\n"
+    nothing = "interrupted before the first process finished, so gpuperf kept nothing"
+    assert said.err == f"gpuperf: {nothing}\n"
     assert said.out == ""
     assert not FILE.exists()
 
@@ -373,7 +374,7 @@ def test_a_complete_recording_is_left_as_it_is_or_extended(
     words = ["--", "-k", "step"]
     assert record("--continue", "run.json", "--processes", "2", *words) == errors.OK
     assert capsys.readouterr().out.splitlines() == [
-        "nothing to do: run.json has 2 processes of 2; a larger --processes adds to it",
+        "nothing to do: run.json has 2 processes of 2. A larger --processes adds more",
         "to accept it:",
         '  gpuperf update-baseline run.json --reason "..."',
     ]
@@ -403,7 +404,7 @@ def test_arguments_are_never_taken_out_of_a_run_but_have_to_be_typed_again(
     """They execute what they name, and runs travel."""
     saved(recorded(1, of=2, command="gpuperf record --processes 2 -- -k 'a b'"))
     said = refused(capsys, "--continue", "run.json", *typed)
-    assert "`gpuperf record --continue run.json -- -k 'a b'` goes on with it" in said
+    assert "Type `gpuperf record --continue run.json -- -k 'a b'`, or start" in said
     assert children.started == []
     typed = ["--processes", "2", "--", "-k", "a b"]
     assert record("--continue", "run.json", *typed) == errors.OK
@@ -420,7 +421,7 @@ def test_a_token_is_given_to_pytest_and_kept_nowhere(
     assert record(*more, "--api-token", "s3cr3t") == errors.OK
     assert children.started[1][-2:] == ["--api-token", "s3cr3t"]
     assert b"s3cr3t" not in FILE.read_bytes()
-    assert "goes on with it" in refused(capsys, *more, "-x")
+    assert "was recorded with other pytest arguments" in refused(capsys, *more, "-x")
     assert "s3cr3t" not in "".join(capsys.readouterr())
 
 
@@ -444,7 +445,10 @@ def test_the_run_of_a_session_gets_the_processes_that_it_lacks(children: Childre
     ("command", "why"),
     [
         ("gpuperf import report.ncu-rep", "does not run pytest"),
-        ("gpuperf record -- 'open", "its command is `gpuperf record -- 'open` (No closing quot"),
+        (
+            "gpuperf record -- 'open",
+            "its recorded command `gpuperf record -- 'open` cannot be parsed (No closing quot",
+        ),
     ],
 )
 def test_what_did_not_run_pytest_cannot_be_continued(
@@ -452,7 +456,7 @@ def test_what_did_not_run_pytest_cannot_be_continued(
 ) -> None:
     saved(replace(recorded(1, of=2), command=command))
     said = refused(capsys, "--continue", "run.json")
-    assert "run.json cannot be continued: " in said
+    assert "run.json cannot be continued, as " in said
     assert why in said
 
 
@@ -467,13 +471,13 @@ def test_what_measures_the_same_is_added_and_something_else_refused() -> None:
         (held, held, False, ""),
         (held, twin, False, ""),
         (both, held, True, ""),
-        (held, both, False, f"this process measured test_other {on}, of which run.json has"),
-        (held, both, True, f"this process measured test_other {on}, of which run.json has"),
-        (both, held, False, f"run.json has test_other {on}, of which this process has nothing."),
-        (held, smaller, True, f"this process measured test_step {on}, size 64, of which"),
+        (held, both, False, f"this process measured test_other {on}, which run.json lacks"),
+        (held, both, True, f"this process measured test_other {on}, which run.json lacks"),
+        (both, held, False, f"run.json has test_other {on}, which this process did not measure."),
+        (held, smaller, True, f"this process measured test_step {on}, size 64, which"),
     ):
         with pytest.raises(UsageFailure) if said else nullcontext() as caught:
             check_same(known, measured, Path("run.json"), partly=partly)
         if caught:
             assert str(caught.value).startswith(said)
-            assert "Nothing was added to run.json: begin a new recording" in str(caught.value)
+            assert "gpuperf did not change run.json. Start a new recording" in str(caught.value)

@@ -78,10 +78,10 @@ def test_what_cannot_be_done_is_refused_and_nothing_is_written(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     for flag, word, says in (
-        ("--output", "x.pdf", 'no report has the suffix ".pdf", known are .html, .md, .json'),
-        ("--output", "report", 'no report has the suffix ""'),
-        ("--baseline", "nowhere", "--baselines nowhere: no such folder"),
-        ("--output", str(MEASURED), "this is the run itself; name another file"),
+        ("--output", "x.pdf", '".pdf" is not a report format. Use the suffix .html, .md, .json'),
+        ("--output", "report", '"" is not a report format'),
+        ("--baseline", "nowhere", "--baselines nowhere: this folder does not exist"),
+        ("--output", str(MEASURED), "is the run itself. Name another file"),
     ):
         assert __main__.main(["report", str(MEASURED), flag, word]) == errors.BAD_CONFIGURATION
         assert says in capsys.readouterr().err

@@ -95,21 +95,20 @@ def test_old_new_and_the_origin_are_shown() -> None:
         "test_training_step[tf32] on NVIDIA H200, 5 processes",
         "  cycles                        437.00 M ->      438.00 M  +0.23 %",
         "  zero: layout_copies",
-        "  note: the baseline's origin of 2026-03-01 has no layout_copies, so creep of it is not "
-        "seen: --new-origin starts over with these samples",
+        "  note: the first accepted samples (origin) of 2026-03-01 have no layout_copies, so "
+        "gpuperf cannot see creep of it. --new-origin starts over from these samples",
     ]
     assert shown(five(cycles=450e6, layout_copies=0.0), new_origin=True, accept=True) == [
         "test_training_step[tf32] on NVIDIA H200, 5 processes",
         "  cycles                        438.00 M ->      450.00 M  +2.74 %",
         "  zero: layout_copies",
-        "  since the baseline's origin of 2026-03-01: cycles +2.97 %",
-        "  note: new origin in place of that of 2026-03-01: later ones are held against these "
-        "samples",
+        "  since the first accepted samples (2026-03-01): cycles +2.97 %",
+        "  note: these samples replace the origin of 2026-03-01: creep is measured from them",
         "  the log will say: forced: new origin",
     ]
     lines = shown(five(cycles=450e6, layout_copies=39.0))
     assert "  layout_copies                        0 ->            39  from 0" in lines
-    assert any("it is visible: layout_copies from 0 in this very change" in line for line in lines)
+    assert any("This change shows layout_copies from 0" in line for line in lines)
 
 
 # What is accepted
@@ -155,7 +154,7 @@ def test_only_new_leaves_the_entries_that_are_there(capsys: pytest.CaptureFixtur
     capsys.readouterr()
     assert update("run.json", *FORCED, "--only-new") == errors.OK
     said = capsys.readouterr().out
-    assert said == "nothing new: all that run.json measured has an entry in baselines\n"
+    assert said == "nothing new: all measurements of run.json have entries in baselines\n"
     assert baselines() == before
 
 
@@ -170,7 +169,7 @@ def test_where_nobody_can_be_asked_nothing_is_written(
         monkeypatch.setattr(sys, "stdin", nobody)
         assert update("run.json", "--reason", "first") == errors.FAILED
     said = capsys.readouterr()
-    assert "pass --yes to accept" in said.err
+    assert "To accept without one, pass --yes" in said.err
     assert "nothing was written" in said.out
     assert not FILE.exists()
 
@@ -198,7 +197,7 @@ def test_on_a_terminal_it_asks(
 def test_a_reason_is_needed(capsys: pytest.CaptureFixture[str]) -> None:
     for words in ([], ["--reason", "  "]):
         assert update(saved(five()), "--yes", *words) == errors.BAD_CONFIGURATION
-        assert "a reason is needed" in capsys.readouterr().err
+        assert "the log needs a reason" in capsys.readouterr().err
         assert not FILE.exists()
 
 
@@ -206,7 +205,7 @@ def test_runs_that_are_not_there_or_empty_are_refused(capsys: pytest.CaptureFixt
     assert update("other.json", *FORCED) == errors.BAD_CONFIGURATION
     assert "other.json: no such run file" in capsys.readouterr().err
     assert update(*FORCED) == errors.BAD_CONFIGURATION
-    assert "no run under" in capsys.readouterr().err
+    assert "there is no run in" in capsys.readouterr().err
     assert not run_files.FOLDER.exists()
     assert update(saved([]), *FORCED) == errors.FAILED
     assert "run.json has no measurements to accept" in capsys.readouterr().err
@@ -234,7 +233,7 @@ def test_of_a_judged_run_what_asks_for_it_is_accepted_and_the_rest_left(
     assert update(judged(), "--reason", "wider", "--yes") == errors.OK
     assert list(baselines().tests) == [TF32]
     said = capsys.readouterr().out
-    assert "left as they are: 1 measurement that the run found unchanged or did not judge" in said
+    assert "keeps the baseline of 1 measurement unchanged or not compared in the" in said
     assert update("run.json", "--test", "*", *FORCED) == errors.OK
     assert list(baselines().tests) == [TF32, BOTH]
 
@@ -263,7 +262,7 @@ def test_what_is_missing_is_measured_by_the_command_that_is_printed(
     judged(replace(REGRESSED, outcome=Outcome.NO_BASELINE, test=BOTH))
     assert update("run.json", "--reason", "first", "--yes") == errors.FAILED
     assert capsys.readouterr().out.endswith(
-        "to measure the processes that are missing:\n"
+        "to measure the missing processes:\n"
         "  gpuperf record --continue run.json --processes 3 -- suites/meddpm\n"
     )
 
@@ -288,9 +287,9 @@ def test_objections_are_all_shown_and_nothing_is_written_without_force(
     dirty = replace(one, fingerprint=replace(one.fingerprint, revision="0123456789ab+dirty"))
     assert update(saved([dirty]), "--reason", "first", "--yes") == errors.FAILED
     said = capsys.readouterr()
-    assert "objection: 1 process of 3: too few to know how far processes of the same" in said.out
-    assert "objection: measured at 0123456789ab+dirty: code that is in no commit" in said.out
-    assert "refused, nothing was written" in said.err
+    assert "objection: 1 process of 3, too few to estimate their spread" in said.out
+    assert "objection: measured at 0123456789ab+dirty, with uncommitted code" in said.out
+    assert "nothing was written, because of the objections above" in said.err
     assert "--force" in said.err
     assert not FILE.exists()
     assert update("run.json", *FORCED) == errors.OK

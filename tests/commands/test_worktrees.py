@@ -122,7 +122,7 @@ def test_hooks_are_not_run_and_those_of_a_hook_do_not_lead_astray(
 
 @pytest.mark.parametrize("revision", ["mian", "--all", "", "HEAD:inside", "main^{tree}"])
 def test_what_is_no_commit_is_refused(here: Repository, revision: str) -> None:
-    with pytest.raises(UsageFailure, match="is no revision of"):
+    with pytest.raises(UsageFailure, match="is not a revision of"):
         here.commit(revision)
 
 

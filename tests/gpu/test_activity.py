@@ -172,5 +172,5 @@ def test_a_step_that_works_on_another_gpu_is_refused() -> None:
         lambda: there.mul_(1.0),  # nothing is allocated
         lambda: ((here @ here).to("cuda:1") @ there).mean(),
     ):
-        with pytest.raises(UnsoundStep, match="on cuda:1, but gpuperf measures only cuda:0"):
+        with pytest.raises(UnsoundStep, match="of the step, but gpuperf reads counters of cuda:0"):
             collected(step)

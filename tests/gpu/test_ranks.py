@@ -129,17 +129,20 @@ PROFILED = "step.profiler = torch.profiler.profile(); step.profiler.start()"
 AT_FAULT_ARE: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "killed": (
         {"fault": "os.kill(os.getpid(), signal.SIGKILL)"},
-        ("the ranks stopped", "was ended by SIGKILL"),
+        ("all ranks stopped", "was ended by SIGKILL"),
     ),
-    "raises": ({"fault": "assert False, 'boom'"}, ("the ranks stopped", "AssertionError: boom")),
-    "hangs": ({"fault": HANGS}, ("the ranks stopped", "rank 1 did not come out for")),
+    "raises": (
+        {"fault": "assert False, 'boom'"},
+        ("all ranks stopped", "AssertionError: boom"),
+    ),
+    "hangs": ({"fault": HANGS}, ("all ranks stopped", "rank 1 made no progress for")),
     "leaves early": (
         {"fault": "return"},
-        ("the ranks stopped", ": waiting for the others before"),
+        ("all ranks stopped", " waited for the other ranks before"),
     ),
     "another profiler": ({"before": PROFILED}, ("rank 1 failed", "torch.profiler is recording")),
     # NCCL ends the process that waits, which is not the one that did not come.
-    "NCCL's time-out": ({"fault": HANGS, "nccl_s": 5}, ("the ranks stopped",)),
+    "NCCL's time-out": ({"fault": HANGS, "nccl_s": 5}, ("all ranks stopped",)),
 }
 
 

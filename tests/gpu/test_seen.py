@@ -133,7 +133,7 @@ def test_kernels_of_another_context_are_refused() -> None:
         for _ in range(40):
             spin.launch()
 
-    with pytest.raises(UnsoundStep, match="of 41 kernels of the step 1 ran in another CUDA"):
+    with pytest.raises(UnsoundStep, match="1 of 41 kernels of the step ran in a second CUDA"):
         collect(step, PLAN)
 
 

@@ -207,7 +207,7 @@ def test_memory_of_a_test_module_does_not_make_replicas_others_of_each_other(
         assert ("test_it.py:15 test_slower" in printed) == regressed
     ended, printed = session(folder, "-k", "nested")
     assert ended == 1
-    assert 'the step of "outer" calls gpuperf.measure itself' in printed
+    assert 'the step of "outer" calls gpuperf.measure (name' in printed
 
 
 def test_a_step_that_another_process_does_for_it_is_no_measurement(tmp_path: Path) -> None:

@@ -123,7 +123,7 @@ def test_a_count_is_told_the_same_night_and_may_be_chance_until_the_next(
         save(tmp_path, night, 1e6 * (1 + night), metric="launches")
     text = printed(capsys, str(tmp_path))
     assert "launches x2" in text
-    assert "suspect: code r00..r01 suspect: chance until a second night agrees" in text
+    assert "suspect: code r00..r01 suspect: chance (a second night must confirm it)" in text
 
 
 @pytest.mark.parametrize(
@@ -180,9 +180,9 @@ def test_broken_files_are_named_and_left_out(
     for name in ("cut.json", "text.json.xz", "negative.json", "place.json", "tolerance.json"):
         assert f"{tmp_path / name}: " in err
     for name in ("list.json", "results.json"):
-        assert f"{tmp_path / name} is not a run file: left out\n" in err
+        assert f"{tmp_path / name} is not a run file. The history omits this file\n" in err
     # Nobody asked for these very files.
-    assert err.count("It is left out of the history") == 5
+    assert err.count("The history omits this file") == 7
     assert "Measure again" not in err
     assert len(json.loads(out)["left_out"]) == 7
     assert len(json.loads(out)["series"][0]["values"]) == 3
@@ -204,7 +204,7 @@ def test_creep_is_told_by_no_night_and_against_the_first(
         save(tmp_path, night, 4e8 * (1 + 0.0006 * night))
     assert __main__.main(["history", str(tmp_path)]) == 0
     text = " ".join(capsys.readouterr().out.split())
-    assert "Creep: worse in many small steps" in text
+    assert "Creep, which is many small slowdowns that add up:" in text
     assert "in 30 nights since the first nights, 2026-03-01" in text
     assert "No level changed" in text
     page, summary = tmp_path / "page.html", tmp_path / "page.md"
@@ -271,7 +271,8 @@ def test_a_run_from_the_future_is_named_and_hides_no_change(
     later = dated(file, "9998-06-01T03:00:00Z", tmp_path / "later.json")
     words = ["history", str(tmp_path), "--output", "night.md", "--output", "night.html"]
     assert __main__.main(words) == 0
-    problem = f"{later} is dated 9998-06-01T03:00:00Z, after now: left out"
+    when = "9998-06-01T03:00:00Z, which is in the future"
+    problem = f"{later} is dated {when}. The history omits this file"
     out, err = capsys.readouterr()
     assert f"gpuperf: {problem}\n" in err
     assert "24 nights, 2026-03-01 to 2026-03-24" in " ".join(out.split())
@@ -296,14 +297,17 @@ def test_a_run_is_left_out_until_its_date_has_come(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("created", "says"),
     [
-        ("0001-01-01T00:00:00+14:00", "0000-12-31T10:00:00Z, before 1970"),
-        ("9999-12-31T23:00:00-14:00", "10000-01-01T13:00:00Z, after now"),
+        ("0001-01-01T00:00:00+14:00", "0000-12-31T10:00:00Z, which is before 1970"),
+        ("9999-12-31T23:00:00-14:00", "10000-01-01T13:00:00Z, which is in the future"),
     ],
 )
 def test_a_date_that_no_run_can_have_is_named(created: str, says: str, tmp_path: Path) -> None:
     file = dated(save(tmp_path, 0, 4e8), created, tmp_path / "other.json")
     past = reading.recollect([file])
-    assert (past.series, past.problems) == ((), (f"{file} is dated {says}: left out",))
+    assert (past.series, past.problems) == (
+        (),
+        (f"{file} is dated {says}. The history omits this file",),
+    )
 
 
 def test_a_night_of_a_killed_pytest_is_said_to_be_partial(
@@ -314,7 +318,7 @@ def test_a_night_of_a_killed_pytest_is_said_to_be_partial(
         saved / "023.json", "2026-03-25T03:00:00Z", tmp_path / "024.json", unfinished=killed
     )
     words = ["history", str(saved), str(last), "--output", "night.md", "--output", "night.html"]
-    partial = f"2026-03-25 is partial: pytest ended by signal 9 after 6 of 7 tests ({last})"
+    partial = f"2026-03-25 is partial: signal 9 ended pytest after 6 of 7 tests ({last})"
     assert __main__.main(words) == 0
     printed = capsys.readouterr().out
     assert partial.replace(" ", "") in "".join(printed.split())  # a long path is broken, too
@@ -460,9 +464,12 @@ def test_what_one_change_did_on_several_devices_is_told_once(
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["nowhere"], "nowhere: no run file there"),
-        (["RUNS", "--output", "a.pdf"], '--output a.pdf: no report has the suffix ".pdf"'),
-        (["RUNS", "--test", "other"], "--test other: no test matches; there are test_training"),
+        (["nowhere"], "nowhere has no run file"),
+        (["RUNS", "--output", "a.pdf"], '--output a.pdf: ".pdf" is not a report format'),
+        (
+            ["RUNS", "--test", "other"],
+            "no test matches --test other. The history has test_training",
+        ),
     ],
 )
 def test_what_cannot_be_is_said(

@@ -159,7 +159,9 @@ def test_another_gpu_on_which_the_canary_reads_otherwise_is_another_kind_and_say
     assert kind is SuspectKind.GPU_KIND
     start, *others = what.split("; ")
     assert start.startswith("GPU aaaa -> bbbb: l2_cycles +10 % (1.8e+06 -> 1.98e+06)")
-    assert [one.split(":")[0] for one in others] == ["dram_cycles +5 % (3.8e+06 -> 3.99e+06)"]
+    assert [one.split(" suggests")[0] for one in others] == [
+        "dram_cycles +5 % (3.8e+06 -> 3.99e+06)"
+    ]
 
 
 @pytest.mark.parametrize("driver", ["570", "580"])

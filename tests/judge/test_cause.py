@@ -216,7 +216,7 @@ def test_of_what_all_kernels_take_longer_no_line_is_named(share: float, *, named
     told = attribute(new, one, NAMING, verdicts=[step_time(0.1 * (1 + share))])
     assert told.shift == pytest.approx(0.1)
     assert (told.cause is not None) is named
-    assert ("clocks, power or another GPU?" in sentence(told)) is not named
+    assert ("check clocks, power and GPU" in sentence(told)) is not named
 
 
 # Names of kernels

@@ -218,7 +218,7 @@ def test_a_process_without_times_of_kernels_does_not_keep_those_of_others_from_o
     untimed = replace(last, samples=tuple(s for s in last.samples if s.metric != "kernel_time"))
     all_of_them, alone = (said_by_entry(before, taken) for taken in ([*timed, untimed], timed))
     said, expected = all_of_them["kernel_time"], alone["kernel_time"]
-    assert said.detail.startswith("at 1970 MHz")
+    assert said.detail.startswith("adjusted to the clock (1970 MHz")
     assert (said.low, said.change, said.high) == (expected.low, expected.change, expected.high)
 
 
@@ -234,7 +234,7 @@ def test_what_is_supposed_of_a_clock_is_supposed_of_the_gpu_s_own_processes() ->
     late = in_a_process(6, 1980.0 * math.exp(-0.0052), {"kernel_time": math.exp(0.0051)})
     said = said_by_entry([*own, *others], [late])["kernel_time"]
     assert said.outcome is Outcome.UNCHANGED
-    assert "supposed" in said.detail
+    assert "assumption" in said.detail
     assert said.change == pytest.approx(math.expm1(0.0025), abs=1e-6)
 
 

@@ -103,7 +103,7 @@ def test_a_limit_that_makes_no_sense_is_refused_with_an_example() -> None:
         with pytest.raises(UsageFailure) as caught:
             parse_limit(written, METRICS[metric])
         text = str(caught.value)
-        assert text.startswith(f"limit {written!r} for {metric}: "), (metric, written)
+        assert text.startswith(f"limit {written!r} for {metric} is "), (metric, written)
         assert example in text, (metric, written)
 
 
@@ -160,20 +160,20 @@ def test_a_metric_that_was_not_measured_is_unsupported() -> None:
     assert [entry.outcome for entry in expectation] == [Outcome.UNSUPPORTED] * 2
     assert {entry.reason for entry in expectation} == {"not-collected"}
     assert expectation[0].detail == "no such counter"
-    assert expectation[1].detail == "it was not among the metrics measured"
+    assert expectation[1].detail == "this metric was not measured"
 
 
 def test_bounds_that_make_no_sense_are_refused() -> None:
     cases: tuple[tuple[Any, Any, str], ...] = (
-        (None, None, "a bound is needed"),
-        (0.0, None, "above=0.0: a ratio above zero"),
-        (None, -1.0, "below=-1.0: a ratio above zero"),
-        (None, math.inf, "below=inf: a ratio above zero"),
-        (math.nan, None, "above=nan: a ratio above zero"),
-        (None, True, "below=True: a ratio above zero"),
-        (None, "0.25", "below='0.25': a ratio above zero"),
-        (1.0, 1.0, "above=1, below=1: no ratio lies between"),
-        (2.0, 1.0, "above=2, below=1: no ratio lies between"),
+        (None, None, "pass a bound"),
+        (0.0, None, "above=0.0 must be a ratio above zero"),
+        (None, -1.0, "below=-1.0 must be a ratio above zero"),
+        (None, math.inf, "below=inf must be a ratio above zero"),
+        (math.nan, None, "above=nan must be a ratio above zero"),
+        (None, True, "below=True must be a ratio above zero"),
+        (None, "0.25", "below='0.25' must be a ratio above zero"),
+        (1.0, 1.0, "above=1 must be smaller than below=1"),
+        (2.0, 1.0, "above=2 must be smaller than below=1"),
     )
     for above, below, says in cases:
         for refuse in (check_bounds, partial(quotient, "cycles", [1.0], [1.0])):
@@ -246,7 +246,7 @@ def test_zeros_need_no_division() -> None:
     for metric in ("layout_copies", "tensor_utilization"):
         expectation = quotient(metric, [0.0] * 3, [0.0] * 3, below=0.5)
         assert (expectation.outcome, expectation.reason) == (Outcome.UNSUPPORTED, "both-zero")
-        assert expectation.detail == "both are 0, and zeros have no ratio"
+        assert expectation.detail == "both values are 0, so they have no ratio"
 
 
 def test_a_ratio_of_what_one_side_lacks_is_unsupported() -> None:

@@ -114,8 +114,8 @@ def test_a_kind_that_nobody_has_met_is_neither_passed_nor_said_of_the_code() -> 
         said = on_a_gpu_that_nobody_has_met(cycles, SHORT, of_one)
         assert said.outcome is Outcome.MACHINE, cycles
         assert said.detail == (
-            "the canary moved too: dram_ns -2.3 % (1.9999e+06 -> 1.9539e+06): another kind of GPU, "
-            "or somebody else on it"
+            "gpuperf's reference kernels (canary) changed too: dram_ns -2.3 % (1.9999e+06 -> "
+            "1.9539e+06) suggests another kind of GPU or other processes on it"
         )
     # A large loss is the code's, as more than one process have to show.
     for processes, outcome in ((1, Outcome.INCONCLUSIVE), (3, Outcome.REGRESSED)):
@@ -245,8 +245,8 @@ def test_what_the_gpu_waits_for_a_slower_host_is_not_said_of_the_code() -> None:
     assert outcomes(slow) == {"cycles": "machine", "step_time": "machine"}
     detail = verdicts(slow)["cycles"].detail
     assert detail == (
-        "the canary moved too: launch_us +52 % (3.3 -> 5.016): the host; host_ms +40 % (0.29 -> "
-        "0.406): the host"
+        "gpuperf's reference kernels (canary) changed too: launch_us +52 % (3.3 -> 5.016) suggests "
+        "another host; host_ms +40 % (0.29 -> 0.406) suggests another host"
     )
 
 
@@ -292,8 +292,8 @@ def test_how_fast_the_host_of_another_machine_is_only_processes_of_it_can_say() 
     for metric in ("cycles", "step_time"):
         assert (said[metric].outcome, said[metric].reason) == (Outcome.MACHINE, "unknown-host")
     assert said["step_time"].detail == (
-        "no kernel ran in 30% of the step, and how fast this host is the baseline does not know: "
-        "accept a run of this machine beside its others"
+        "no kernel ran in 30% of the step, and this host may be slower than the baseline's. Accept "
+        "runs of both: gpuperf update-baseline RUN RUN --reason TEXT"
     )
     assert said["instructions"].outcome is said["kernel_time"].outcome is Outcome.UNCHANGED
 

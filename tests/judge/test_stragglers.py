@@ -267,7 +267,8 @@ def test_a_note_names_the_rank_and_both_times() -> None:
     )
     (note,) = slower_ranks(replace(measurement(), peers=peers))
     assert note == (
-        "rank 2 is slower than its peers: it works 20.0 % longer, 12 ms where they take 10 ms"
+        "rank 2 is a straggler: it works 20.0 % longer than the other ranks (12 ms, they take 10 "
+        "ms)"
     )
     assert slower_ranks(measurement()) == ()
 
@@ -316,7 +317,7 @@ def test_of_twenty_ranks_that_were_slowed_nineteen_are_named_and_nobody_else() -
     named = []
     for measured in over_ranks(HOSTS[0]):
         slowed = measured.workload["slowed"]
-        found = [note.split(" is slower")[0] for note in slower_ranks(measured)]
+        found = [note.split(" is a straggler")[0] for note in slower_ranks(measured)]
         assert found in ([], [f"rank {slowed}"])
         named += found
     assert len(over_ranks(HOSTS[0])) == 30

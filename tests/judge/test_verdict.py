@@ -761,7 +761,7 @@ def test_a_gated_metric_that_only_the_baseline_has_is_unsupported() -> None:
         unit="cycles",
         outcome=Outcome.UNSUPPORTED,
         reason="not-collected",
-        detail="the baseline has it, this measurement does not",
+        detail="the baseline has this metric, this run has not",
     )
 
 

@@ -53,7 +53,7 @@ def test_a_phase_inside_a_phase_is_refused_and_both_are_named() -> None:
     with (
         phases.heard_by(PhaseNames()),
         phases.mark("forward"),
-        pytest.raises(MeasurementError, match=r'"attention" was entered inside phase "forward"'),
+        pytest.raises(MeasurementError, match=r'"attention" begins inside phase "forward"'),
         phases.mark("attention"),
     ):
         pass

@@ -68,10 +68,10 @@ def test_causes_are_told_before_consequences_each_with_a_remedy() -> None:
         ),
         "==ERROR== unrecognised option '--output'.": "the option --output",
         "==ERROR== cuMemFree_v2 is not supported during range replay.": (
-            "cuMemFree_v2 is not supported"
+            "cuMemFree_v2, which ncu cannot replay as a range"
         ),
-        "==ERROR== OutOfMemory": "not enough memory",
-        "==ERROR== Failed to allocate 12 GB": "not enough memory",
+        "==ERROR== OutOfMemory": "ran out of memory",
+        "==ERROR== Failed to allocate 12 GB": "ran out of memory",
         UNKNOWN_ERROR: "unknown error on the device",
         KERNEL_FAILED: 'could not profile the kernel "add<{int}>"',
     }

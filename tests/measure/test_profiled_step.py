@@ -106,9 +106,15 @@ def test_a_report_is_of_one_device_whose_name_it_may_lack(tmp_path: Path) -> Non
     assert of(tmp_path, without(KERNEL, NAME)).device == ""
     assert of(tmp_path, without(KERNEL, NAME), KERNEL).device == "NVIDIA H200"
     for other, said in (
-        ({MAJOR: "8"}, "result 1: kernels of several architectures: sm90 before, sm80 here"),
-        ({NAME: "NVIDIA H100"}, "result 1: kernels of several devices"),
-        ({"launch__device_id": "1"}, "result 1: kernels of several GPUs: 0 before, 1 here"),
+        (
+            {MAJOR: "8"},
+            "result 1: the report has kernels of several architectures: sm90 before, sm80 here",
+        ),
+        ({NAME: "NVIDIA H100"}, "result 1: the report has kernels of several devices"),
+        (
+            {"launch__device_id": "1"},
+            "result 1: the report has kernels of several GPUs: 0 before, 1 here",
+        ),
     ):
         with pytest.raises(BadFile, match=said):
             of(tmp_path, KERNEL, {**KERNEL, **other})

@@ -30,13 +30,13 @@ def known(*events: Sequence[str], started: bool = False, limit: float = 60.0) ->
         ([IN, (*IN, REST)], False, ""),
         ([IN, (JOIN, ENTER)], False, ""),
         # Whoever has ended goes before whoever has failed.
-        ([(*IN, "fail"), (*IN, END)], False, "rank 1 has ended"),
+        ([(*IN, "fail"), (*IN, END)], False, "rank 1 ended"),
         ([(*IN, "fail"), IN], False, "rank 0 failed: "),
         # One that is in no measurement may end; but not while others wait for it.
         ([(*IN, REST), (*IN, REST, LEAVE, END)], False, ""),
         ([IN, (JOIN, END)], False, ""),
-        ([(JOIN, ENTER), (JOIN, LEAVE)], False, "rank 1 has ended its test without measuring"),
-        ([(JOIN,), (JOIN, END)], True, "rank 1 has ended its test without measuring"),
+        ([(JOIN, ENTER), (JOIN, LEAVE)], False, "rank 1 ended its test without measuring"),
+        ([(JOIN,), (JOIN, END)], True, "rank 1 ended its test without measuring"),
     ],
 )
 def test_the_rank_at_fault_is_named(
@@ -46,8 +46,8 @@ def test_the_rank_at_fault_is_named(
 
 
 def test_one_that_was_started_is_waited_for_from_the_beginning() -> None:
-    ranks = RankGroup(2, 60.0, lambda number: "has ended with exit code 2" * number)
-    assert ranks.problem().startswith("rank 1 has ended with exit code 2")
+    ranks = RankGroup(2, 60.0, lambda number: "ended with exit code 2" * number)
+    assert ranks.problem().startswith("rank 1 ended with exit code 2")
     assert ranks.at_fault == [1]
 
 
@@ -58,15 +58,15 @@ def test_one_that_was_started_is_waited_for_from_the_beginning() -> None:
             [(JOIN, ENTER), (), IN],
             False,
             [
-                "rank 0 (process 40): waiting for the others before round 1",
-                "rank 1 (process 41): it had not begun to measure",
-                "rank 2 (process 42): last in round 1",
+                "rank 0 (process 40) waited for the other ranks before round 1",
+                "rank 1 (process 41) had not begun to measure",
+                "rank 2 (process 42) was last in round 1",
             ],
             [1, 2],
         ),
         # Between measurements they may take any time, and before the first.
         ([(*IN, REST), (JOIN,), ()], False, [], []),
-        ([()], True, ["rank 0 (process 40): it had not begun to measure"], [0]),
+        ([()], True, ["rank 0 (process 40) had not begun to measure"], [0]),
     ],
 )
 def test_one_that_is_not_there_in_time_is_late(

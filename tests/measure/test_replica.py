@@ -115,7 +115,7 @@ def test_replicas_are_made_when_asked_for_and_kept(processes: Processes) -> None
     assert [m.process for m in made.measurements(TEST, "step", 3)] == ["p1", "p2", "p3"]
     assert {m.test for m in made.measurements(TEST, "step", 2)} == {TEST}
     assert processes.tasks == [json.loads(json.dumps(asdict(Task(TEST))))] * 3
-    waiting = "not settled, fresh process"
+    waiting = "inconclusive, fresh process"
     assert heard.said == [
         *(f"{waiting} starts", f"{waiting} 1 of 1 (1)", "goes on"),
         *(
@@ -133,14 +133,17 @@ def test_a_replica_that_fails_says_why_and_what_came_before_it_is_kept(
 ) -> None:
     other = run([measurement(test=TEST, name="other")])
     for end, said in (
-        (Finished(None, 3, "first\nlast", 1.0), "exit code 3 and measured nothing:\nfirst\nlast"),
-        (Finished(run([]), 2, "last words", 1.0), "exit code 2:\nlast words"),
-        (Finished(None, -15, "", 61.0, timed_out=True), "stopped after 61 s, the time limit: --g"),
+        (
+            Finished(None, 3, "first\nlast", 1.0),
+            "exit code 3, before it measured anything. Its last output:\nfirst\nlast",
+        ),
+        (Finished(run([]), 2, "last words", 1.0), "exit code 2. Its last output:\nlast words"),
+        (Finished(None, -15, "", 61.0, timed_out=True), "limit after 61 s. --gpuperf-time-limit"),
         (
             Finished(None, -15, "Current thread 0x1 (most recent\n  here", 61.0, timed_out=True),
-            "allows more. Its last output (calls: the innermost first):\n  here",
+            "raises the limit. Its last output (innermost call first):\n  here",
         ),
-        (Finished(other, 0, "", 1.0), 'measure "step": a'),
+        (Finished(other, 0, "", 1.0), 'measure "step", but'),
     ):
         processes.tasks.clear()
         processes.ends = {2: end}
@@ -240,7 +243,7 @@ def test_a_process_with_a_task_is_started_by_a_profiler_or_not(processes: Proces
 
 def test_a_profiler_that_takes_too_long_is_named(processes: Processes) -> None:
     processes.ends = {1: Finished(None, -15, "", 61.0, timed_out=True)}
-    with pytest.raises(MeasurementError, match=f"fresh process of {TEST} under ncu was stopped"):
+    with pytest.raises(MeasurementError, match=f"{TEST} under ncu reached the time limit"):
         replicas().run(Task(TEST, PROFILED, "step"), under=["/opt/ncu"])
 
 

@@ -85,12 +85,12 @@ def test_a_module_that_fails_or_finds_nothing(
     tmp_path: Path, ncu: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for text, says in (
-        (page(fails="KILL"), r"ncu_report ended the process that read this \(signal 9\)"),
+        (page(fails="KILL"), r"ncu_report crashed while it read the report \(signal 9\)"),
         (page(fails="bad magic"), r"\(exit code 1: RuntimeError: bad magic: step.ncu-rep\)"),
         (page(), "has no kernel"),
     ):
         with pytest.raises(BadFile, match=says):
             profiled_step.read(written(tmp_path, text), ncu)
     monkeypatch.setattr(report_reader, "_TIME_LIMIT_SECONDS", 0)
-    with pytest.raises(BadFile, match="did not read this within 0 s"):
+    with pytest.raises(BadFile, match="did not read the report within 0 s"):
         profiled_step.read(written(tmp_path, page(fails="STOP")), ncu)

@@ -104,7 +104,7 @@ def test_another_architecture_is_refused_and_both_are_named() -> None:
         wanted("sm80", "cupti"),
         "--gpu-arch sm80 asks for sm80 baselines",
         "this device is NVIDIA H200 (sm90)",
-        "Use --gpu-arch sm90",
+        "--gpu-arch sm90",
         "--gpuperf-replay RUN",
     )
     refuses(wanted("sm90", "cpu"), "sm90")  # the cpu does not stand in for a GPU
@@ -142,8 +142,8 @@ def test_without_a_gpu_it_is_said_what_can_be_done_instead() -> None:
         (wanted("sm80", "cpu"), "--gpu-arch sm80 asks for an sm80 GPU"),
     ):
         instead = ("--gpu-arch cpu", "--gpuperf-replay RUN", "gpuperf doctor")
-        refuses(settings, f"{asked}, and no NVIDIA GPU was found here", *instead)
-    refuses(wanted("cpu", "cupti"), "cupti reads a GPU's counters, and --gpu-arch cpu")
+        refuses(settings, f"{asked}, but gpuperf found no NVIDIA GPU here", *instead)
+    refuses(wanted("cpu", "cupti"), "cupti needs a GPU, but --gpu-arch cpu")
 
 
 @pytest.mark.usefixtures("no_gpu")
@@ -163,7 +163,7 @@ def test_a_gpu_without_a_driver_is_no_cpu(
     pci(tmp_path, vendor, kind)
     monkeypatch.setattr(nvml, "_PCI", tmp_path)
     if is_gpu:
-        refuses(wanted(), "NVIDIA GPU in this machine (PCI 0000:41:00.0)", "--gpu-arch cpu")
+        refuses(wanted(), "this machine has an NVIDIA GPU (PCI 0000:41:00.0)", "--gpu-arch cpu")
     else:
         measures(wanted(), CpuCollector)
     for settings in PORTABLE:
@@ -207,7 +207,7 @@ def test_a_recorded_run_needs_no_device_but_its_own_architecture(recorded: Path)
         wanted("sm80", replay=recorded),
         "--gpu-arch sm80 asks for sm80 baselines",
         f"the run {recorded} was measured on NVIDIA H200 (sm90)",
-        "Use --gpu-arch sm90",
+        "--gpu-arch sm90",
     )
 
 

@@ -237,7 +237,7 @@ def test_a_step_most_of_which_is_elsewhere_is_refused(
         product()
         elsewhere()
 
-    with pytest.raises(UnsoundStep, match=f"ms in {place}, where no operator"):
+    with pytest.raises(UnsoundStep, match=f"ms in {place}, where gpuperf counts no operator"):
         collected(step)
 
 

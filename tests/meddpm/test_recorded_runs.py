@@ -85,7 +85,7 @@ def test_a_process_that_did_not_make_the_baselines_passes(h200: Project) -> None
     assert h200.update(others.name) == 0
     result = replay(h200, str(measured), TRAINING, SAMPLING)
     assert result.ret == 0
-    result.stdout.fnmatch_lines([f"{len(TESTS)} unchanged, all {len(TESTS)} judged"])
+    result.stdout.fnmatch_lines([f"{len(TESTS)} unchanged, all {len(TESTS)} compared"])
 
 
 def test_a_run_that_did_not_make_the_baseline_passes_and_its_claims_hold(h200: Project) -> None:
@@ -94,7 +94,7 @@ def test_a_run_that_did_not_make_the_baseline_passes_and_its_claims_hold(h200: P
     # 4 steps, and the claims about them; others' claims need what this run has not
     result.assert_outcomes(passed=7, skipped=7)
     held = "tf32 / baseline: cycles 0.1771, below 0.35: holds"
-    result.stdout.fnmatch_lines([held, "4 unchanged, all 4 judged"])
+    result.stdout.fnmatch_lines([held, "4 unchanged, all 4 compared"])
     expected = run_files.load(h200.root / "report.json").expectations
     assert [entry.outcome for entry in expected] == [Outcome.HOLDS] * 3
     assert all(entry.verified for entry in expected)

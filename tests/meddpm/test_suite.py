@@ -95,7 +95,7 @@ def test_on_a_cpu_what_needs_a_gpu_is_skipped_with_the_reason_and_quality_is_not
         [
             "SKIPPED*: cuda_graph: needs a GPU",
             "SKIPPED*: tf32+sdpa: what it changes is how a GPU works; a CPU counts baseline, *",
-            "SKIPPED*only on sm80+; this device is cpu*",
+            "SKIPPED*runs only on sm80+, but this device is cpu*",
         ]
     )
     assert "expected of" not in str(result.stdout)

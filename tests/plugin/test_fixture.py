@@ -158,7 +158,7 @@ def test_zeros_have_no_ratio_and_are_skipped(tmp_path: Path) -> None:
         )
         assert answer is None
         assert said.startswith("Skipped: gpuperf: ")
-        assert "both are 0, and zeros have no ratio" in said
+        assert "both values are 0, so they have no ratio" in said
 
 
 def test_what_nobody_has_seen_is_labelled(tmp_path: Path) -> None:
@@ -185,7 +185,7 @@ def test_a_mistake_in_a_ratio_is_a_usage_failure_also_where_nothing_is_judged(
         _, _, claim = compared(tmp_path, THREE, bounds={"above": 0.5}, judge=judge)
         for metric, more, says in (
             ("cycle", {"below": 1}, 'expect_ratio of "cycle": no such metric'),
-            ("cycles", {}, "a bound is needed"),
+            ("cycles", {}, "pass a bound"),
             ("cycles", {"below": 1, "verified": ["sm80", "sm99"]}, 'architecture "sm99"'),
         ):
             arguments: Any = more
@@ -198,28 +198,51 @@ def test_what_makes_no_sense_is_refused_before_it_is_measured(tmp_path: Path) ->
     made = session.of(TF32)
     made.measure(lambda: None)
     for arguments, says in (
-        ({}, 'measures "step" twice: give each measurement of a test a name'),
+        ({}, 'measures "step" twice. Give each measurement of a test its own'),
         ({"name": "a\ud800"}, r'"a\\ud800" has half of a surrogate pair'),
         ({"name": "x", "workload": {"data": "\udcff"}}, r'"\\udcff" has half of a surrogate pair'),
         ({"name": "x", "workload": {"\udcff": 1}}, r'"\\udcff" has half of a surrogate pair'),
-        ({"name": 3}, "the measurement's name is 3: give a text"),
-        ({"name": ""}, "the measurement's name is '': give a text"),
-        ({"name": "x", "workload": ["size"]}, r"workload is \['size'\]: give a dict"),
-        ({"name": "x", "workload": {3: "a"}}, "workload has the key 3: give each value a name"),
-        ({"name": "x", "workload": {"x": None}}, r'workload\["x"\] is None: a run holds'),
-        ({"name": "x", "workload": {"x": math.nan}}, r'workload\["x"\] is nan: a run holds'),
-        ({"name": "x", "workload": {"x": -math.inf}}, r'workload\["x"\] is -inf: a run holds'),
-        ({"name": "x", "workload": {"x": [1]}}, r'workload\["x"\] is \[1\]: a run holds'),
-        ({"name": "x", "workload": {"x": 1j}}, r'workload\["x"\] is 1j: a run holds'),
-        ({"name": "x", "repetitions": 0}, "repetitions=0: a whole number from 1 on"),
-        ({"name": "x", "reproducible": 2}, "reproducible=2: write how far"),
+        ({"name": 3}, "the measurement's name is 3, but must be a str"),
+        ({"name": ""}, "the measurement's name is '', but must be a str"),
+        ({"name": "x", "workload": ["size"]}, r"workload is \['size'\], but must be a dict"),
+        (
+            {"name": "x", "workload": {3: "a"}},
+            "workload has the key 3, but keys must be of type str",
+        ),
+        (
+            {"name": "x", "workload": {"x": None}},
+            r'workload\["x"\] is None, but must be a str, a '
+            r"bool or",
+        ),
+        (
+            {"name": "x", "workload": {"x": math.nan}},
+            r'workload\["x"\] is nan, but must be a '
+            r"str, a bool or",
+        ),
+        (
+            {"name": "x", "workload": {"x": -math.inf}},
+            r'workload\["x"\] is -inf, but must be a '
+            r"str, a bool or",
+        ),
+        (
+            {"name": "x", "workload": {"x": [1]}},
+            r'workload\["x"\] is \[1\], but must be a str, a '
+            r"bool or",
+        ),
+        (
+            {"name": "x", "workload": {"x": 1j}},
+            r'workload\["x"\] is 1j, but must be a str, a '
+            r"bool or",
+        ),
+        ({"name": "x", "repetitions": 0}, "repetitions=0 must be a whole number from 1 on"),
+        ({"name": "x", "reproducible": 2}, "reproducible=2 must be the allowed"),
         (
             {"name": "x", "step": 0.5},
-            r"the step is of type float: pass .* itself, gpuperf.measure(step)",
+            r"the step is of type float. Pass .* itself, gpuperf.measure(step)",
         ),
         (
             {"name": "x", "reset": 3},
-            r"the reset is of type int: .* gpuperf.measure(step, reset=reset)",
+            r"the reset is of type int. .* gpuperf.measure(step, reset=reset)",
         ),
     ):
         keywords: Any = {"step": lambda: None, **arguments}
@@ -269,4 +292,4 @@ def test_a_window_that_fails_is_a_note(tmp_path: Path) -> None:
     session.instrument.with_window = broken
     made = session.of(TF32)
     made.measure(lambda: None)
-    assert made.results[0].notes == ("no paper window: the cat sat on the GPU",)
+    assert made.results[0].notes == ("paper window missing: the cat sat on the GPU",)

@@ -67,9 +67,9 @@ def test_a_regression_is_in_the_summary_once_and_at_its_line(a100: Project, summ
 
 
 OUTCOMES = [
-    ("@pytest.mark.xfail(reason='cuDNN 9.1')", "raise", "notice", "the test has not failed\n"),
+    ("@pytest.mark.xfail(reason='cuDNN 9.1')", "raise", "notice", "the test did not fail\n"),
     ("@pytest.mark.xfail(raises=ZeroDivisionError)", "raise", "error", "cycles x2 "),
-    ("", "pytest.skip('later')", "notice", "the test has not failed\n"),
+    ("", "pytest.skip('later')", "notice", "the test did not fail\n"),
 ]
 """Of a test that regresses: its mark, what it does then; what it is told as, and what is said."""
 PLAIN = """

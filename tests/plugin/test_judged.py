@@ -58,7 +58,7 @@ def unfit(project: Project) -> tuple[str, ...]:
 @pytest.mark.parametrize(
     ("prepare", "code", "value", "lacks", "says"),
     [
-        (unfit, 1, "unfit", "device unfit: shared", "shared with 1 other process*"),
+        (unfit, 1, "unfit", "GPU disturbed: shared", "shared with 1 other process*"),
         (no_baseline, 0, "no-baseline", "no baseline", "*test_steps.yaml does not exist"),
     ],
 )
@@ -71,7 +71,7 @@ def test_what_lacks_a_verdict_is_counted_and_fails_where_one_is_required(
     says: str,
 ) -> None:
     flags = (*prepare(a100), "--gpuperf-missing=warn", "--gpuperf-run=judged.json")
-    line = f"1 not judged ({lacks})"
+    line = f"1 not compared ({lacks})"
     # Without the flag the test passes, or is skipped.
     result = a100.run(*flags, "-q", "--gpuperf-report=report.md", "--junitxml=junit.xml")
     assert result.ret == code
@@ -85,7 +85,8 @@ def test_what_lacks_a_verdict_is_counted_and_fails_where_one_is_required(
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(
         [
-            "gpuperf: test_step was not judged on NVIDIA A100*, which is required: *",
+            "gpuperf: test_step was not compared on NVIDIA A100*: *. --gpuperf-require-judged "
+            "fails such tests",
             f"  {says}",
         ]
     )
@@ -100,8 +101,8 @@ def test_nothing_is_recorded_of_a_test_that_had_to_be_judged(a100: Project) -> N
 def test_verdicts_cannot_be_required_and_not_asked_for(a100: Project) -> None:
     for flags, said in (([REQUIRED], REQUIRED), ([], "ini setting gpuperf_require_judged")):
         text = refused(a100.run("--gpuperf-no-judge", *flags))
-        assert f"{said} fails every test without a verdict" in text
-        assert "--gpuperf-no-judge asks for none: leave one of them out" in text
+        assert f"{said} fails tests that are not compared" in text
+        assert "--gpuperf-no-judge compares none. Leave one of the two out" in text
         a100.ini("gpuperf_require_judged = true")
 
 
@@ -129,8 +130,8 @@ def test_a_session_that_was_unfit_as_a_whole_fails_and_says_what_to_do(
     result.assert_outcomes(skipped=2)
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     said = " ".join(last_lines(result))
-    assert "failed: no measurement was judged (2 device unfit: shared). Measure again when" in said
-    assert said.endswith("2 not judged (device unfit: shared)")
+    assert "failed: no measurement was compared (2 GPU disturbed: shared). Measure again" in said
+    assert said.endswith("2 not compared (GPU disturbed: shared)")
 
 
 def test_what_was_judged_beside_it_leaves_the_exit_code(a100: Project) -> None:
@@ -144,11 +145,11 @@ def test_what_was_judged_beside_it_leaves_the_exit_code(a100: Project) -> None:
     result = a100.run(replay)
     result.assert_outcomes(passed=1, skipped=1)
     assert result.ret == 0
-    assert last_lines(result)[-1] == "1 unchanged, 1 not judged (device unfit: shared)"
+    assert last_lines(result)[-1] == "1 unchanged, 1 not compared (GPU disturbed: shared)"
     # Where verdicts are required the test fails that has none, by name.
     result = a100.run(replay, REQUIRED)
     result.assert_outcomes(passed=1, failed=1)
-    result.stdout.fnmatch_lines(["gpuperf: test_two was not judged on*"])
+    result.stdout.fnmatch_lines(["gpuperf: test_two was not compared on*"])
 
 
 def test_other_exit_codes_stay(a100: Project) -> None:
@@ -181,7 +182,7 @@ def test_what_a_replica_prints_says_nothing_of_judging(a100: Project) -> None:
     )
     result = a100.run_apart(REQUIRED, "--gpuperf-processes=3", "--gpu-arch=sm80")
     shown = result.stdout.str()
-    assert "not looked at again: a fresh process" in shown
+    assert "the test could not be repeated: a fresh process" in shown
     assert shown.count("; run ") == 1
     assert "--gpuperf-no-judge" not in shown
 
@@ -253,7 +254,7 @@ def test_what_has_an_entry_and_was_not_measured_is_listed_and_fails_where_requir
     for flags, code, fails in (((), 0, ""), ((REQUIRED,), 1, "failed: ")):
         result = a100.run(*quiet, *flags)
         assert result.ret == code
-        says = f"{fails}in the baseline, but not measured: {left}"
+        says = f"{fails}the baseline has tests that were not measured: {left}"
         assert fnmatch(" ".join(str(result.stdout).split()), f"*{says}*")
 
 
@@ -264,13 +265,13 @@ def test_what_did_not_run_is_not_missed(a100: Project) -> None:
     for flags in ((REQUIRED, one), ("--gpuperf-no-judge",)):
         result = a100.run(*flags)
         assert result.ret == 0
-        result.stdout.no_fnmatch_line("*but not measured*")
+        result.stdout.no_fnmatch_line("*that were not measured*")
     # Nor what needs other hardware, or has failed, which the session says anyway.
     marked = LEAVES.format("").replace("def test_step", "@pytest.mark.{}\n    def test_step")
     a100.tests(marked.format("gpu_arch('sm90')"))
     assert a100.run(REQUIRED).ret == 0
     a100.tests(LEAVES.format("assert False; "))
-    a100.run(REQUIRED).stdout.no_fnmatch_line("*but not measured*")
+    a100.run(REQUIRED).stdout.no_fnmatch_line("*that were not measured*")
 
 
 def test_a_worker_tells_what_was_not_measured(a100: Project) -> None:
@@ -279,4 +280,4 @@ def test_a_worker_tells_what_was_not_measured(a100: Project) -> None:
     a100.tests(LEAVES.format("return; "))
     result = a100.run(REQUIRED, "-n1")
     assert result.ret == 1
-    result.stdout.fnmatch_lines(["failed: *but not measured: test_step, sampling"])
+    result.stdout.fnmatch_lines(["failed: *that were not measured: test_step, sampling"])

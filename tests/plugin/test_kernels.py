@@ -107,11 +107,12 @@ def test_bad_tables_stop_no_verdict_and_are_noted_once(a100: Project) -> None:
     result.stdout.fnmatch_lines(
         [
             "gpuperf: * on NVIDIA A100*",
-            f"  no kernel can be named: {DATA}/*: it was changed. Restore it from git*",
-            "accept what is intended: *",
+            f"  no kernel can be blamed: {DATA}/*: the file was changed: * Restore the file from "
+            "git*",
+            "accept an intended change: *",
         ]
     )
-    assert result.stdout.str().count("  no kernel can be named") == 2  # each test's own
+    assert result.stdout.str().count("  no kernel can be blamed") == 2  # each test's own
     judged = a100.saved("judged.json")
     assert judged.verdicts[0].metric == "cycles"
     assert judged.attributions == ()

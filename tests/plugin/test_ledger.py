@@ -163,7 +163,7 @@ def test_a_damaged_baseline_is_not_overwritten_by_recording(settings: Settings) 
 
 
 def test_what_went_wrong_while_judging_is_a_note_of_one_line_said_once(settings: Settings) -> None:
-    first = "not looked at again: a fresh process ended with pytest's exit code 2:"
+    first = "the test could not be repeated: a fresh process ended with pytest's exit code 2:"
     noted = replace(PASSED, notes=(f"{first}\nTraceback\n  ...", "another"))
     lines = shown(ledger_of(settings, PASSED, noted, noted), settings)
     assert [line for line in lines if line.startswith("note: ")] == [
@@ -178,7 +178,7 @@ def test_refusals_are_said_once_and_in_full_where_no_test_has_said_them(settings
     for _ in range(2):
         ledger.add([], "first line\n  second line")
     ledger.save()
-    for told, said in ((False, ["refused: first line", "second line"]), (True, [])):
+    for told, said in ((False, ["usage error: first line", "second line"]), (True, [])):
         lines = ledger.closing(80, CommandContext(COMMAND), told=told)
         assert [line.text.strip() for line in lines if line.tone == "bad"] == said
     assert ledger.refusals == ["first line\n  second line"] * 2

@@ -112,8 +112,9 @@ def test_a_fresh_process_that_fails_leaves_the_test_undecided_and_says_why(
     result.stdout.fnmatch_lines(
         [
             "gpuperf: *inconclusive on NVIDIA A100*",
-            "*not looked at again: a fresh process of test_steps.py::test_step ended with pytest's "
-            "exit code 2 and measured nothing:",
+            "*the test could not be repeated: a fresh process of test_steps.py::test_step ended "
+            "with pytest's "
+            "exit code 2, before it measured anything. Its last output:",
             "*RuntimeError: no second process today",
         ]
     )

@@ -61,46 +61,49 @@ def test_metrics_stand_in_the_flags_place_or_come_on_top() -> None:
 def test_where_a_test_runs() -> None:
     for marker, device, says in (
         (mark.gpu, A100, ""),
-        (mark.gpu, CPU, "needs a GPU; there is none here, or --gpu-arch cpu was asked for"),
+        (mark.gpu, CPU, "needs a GPU, but this machine has none, or --gpu-arch cpu is set"),
         *((mark.gpu_arch(*names), A100, "") for names in (["sm80"], ["sm70+"], ["sm90", "sm80"])),
-        (mark.gpu_arch("sm90"), A100, "only on sm90; this device is sm80"),
-        (mark.gpu_arch("sm86+"), A100, "only on sm86+; this device is sm80"),
-        (mark.gpu_arch("sm70", "sm75"), A100, "only on sm70, sm75; this device is sm80"),
-        (mark.gpu_arch("cpu"), A100, "only on cpu; this device is sm80"),
+        (mark.gpu_arch("sm90"), A100, "runs only on sm90, but this device is sm80"),
+        (mark.gpu_arch("sm86+"), A100, "runs only on sm86+, but this device is sm80"),
+        (mark.gpu_arch("sm70", "sm75"), A100, "runs only on sm70, sm75, but this device is sm80"),
+        (mark.gpu_arch("cpu"), A100, "runs only on cpu, but this device is sm80"),
     ):
         assert elsewhere(item(marker), device) == says, marker
     # That of a class and that of its function both hold.
     both = item(mark.gpu_arch("sm90+"), mark.gpu_arch("sm80+"))
-    assert elsewhere(both, A100) == "only on sm90+; this device is sm80"
+    assert elsewhere(both, A100) == "runs only on sm90+, but this device is sm80"
 
 
 WRONG = (
-    (mark.gpu_arch(), "@pytest.mark.gpu_arch: architectures are needed"),
+    (mark.gpu_arch(), "@pytest.mark.gpu_arch: name architectures"),
     (mark.gpu_arch("sm99"), '@pytest.mark.gpu_arch: unknown architecture "sm99"'),
     (mark.gpu_arch("sm8+"), '@pytest.mark.gpu_arch: unknown architecture "sm8"'),
     (mark.optimization(), "the marker optimization takes one name"),
     *((mark.gpus(*numbers), "the marker gpus takes one number") for numbers in ((), (1, 2))),
-    *((mark.gpus(n), f"@pytest.mark.gpus: n={n!r}: a whole number") for n in (0, "2")),
+    *((mark.gpus(n), f"@pytest.mark.gpus: n={n!r} must be a whole number") for n in (0, "2")),
     (mark.gpuperf("paper"), "the marker gpuperf takes keywords only, not 'paper'"),
     (
         mark.gpuperf(metric="core"),
-        'no keyword "metric"; known are metrics, tolerance, rounds, repetitions, limit',
+        'unknown keyword "metric". Use metrics, tolerance, rounds, repetitions, limit',
     ),
-    (mark.gpuperf(metrics="all"), "metrics='all': no set and no metric is named"),
-    (mark.gpuperf(metrics=["core"]), "metrics=['core']: write sets and metrics"),
-    (mark.gpuperf(rounds=0), "rounds=0: a whole number from 1 on is needed"),
-    (mark.gpuperf(rounds="5"), "rounds='5': a whole number from 1 on is needed"),
-    (mark.gpuperf(repetitions=1.5), "repetitions=1.5: a whole number from 1 on is needed"),
-    (mark.gpuperf(tolerance="1%"), "tolerance='1%': write a mapping"),
+    (mark.gpuperf(metrics="all"), """metrics='all': "all" is neither a set nor a metric"""),
+    (mark.gpuperf(metrics=["core"]), "metrics=['core'] must be sets and metrics"),
+    (mark.gpuperf(rounds=0), "rounds=0 must be a whole number from 1 on"),
+    (mark.gpuperf(rounds="5"), "rounds='5' must be a whole number from 1 on"),
+    (mark.gpuperf(repetitions=1.5), "repetitions=1.5 must be a whole number from 1 on"),
+    (mark.gpuperf(tolerance="1%"), "tolerance='1%' must be a mapping"),
     (
         mark.gpuperf(tolerance={"cycle": "1%"}),
         'tolerance for "cycle": no such metric. Did you mean "cycles"? `gpuperf metrics` lists',
     ),
-    (mark.gpuperf(tolerance={"cycles": 0.01}), 'write a share such as "1%"'),
-    (mark.gpuperf(limit="250ms"), "limit='250ms': write a mapping"),
+    (mark.gpuperf(tolerance={"cycles": 0.01}), 'is not valid. Write a value above zero: "1%"'),
+    (mark.gpuperf(limit="250ms"), "limit='250ms' must be a mapping"),
     (mark.gpuperf(limit={"cycle": "1"}), 'limit for "cycle": no such metric'),
-    (mark.gpuperf(limit={"duration": "250"}), "limit '250' for duration: write a time in ns, us"),
-    (mark.gpuperf(reproducible=1), "reproducible=1: write how far the losses"),
+    (
+        mark.gpuperf(limit={"duration": "250"}),
+        "limit '250' for duration is not valid. Write a time in ns, us",
+    ),
+    (mark.gpuperf(reproducible=1), "reproducible=1 must be the allowed"),
 )
 
 
@@ -163,7 +166,7 @@ def test_tests_of_elsewhere_are_skipped_with_the_reason_whether_they_measure_or_
     )
     result = project.run("-rs")
     result.assert_outcomes(passed=2, skipped=2)
-    result.stdout.fnmatch_lines(["SKIPPED*only on sm90; this device is sm80"])
+    result.stdout.fnmatch_lines(["SKIPPED*runs only on sm90, but this device is sm80"])
 
 
 def test_a_marker_gpu_of_somebody_else_is_left_alone(project: Project) -> None:
@@ -185,7 +188,7 @@ def test_a_marker_gpu_of_somebody_else_is_left_alone(project: Project) -> None:
     )
     result = project.run("-rs", "--gpu-arch=cpu")
     result.assert_outcomes(passed=1, skipped=2)
-    result.stdout.fnmatch_lines(["SKIPPED*needs a GPU; there is none here*"])
+    result.stdout.fnmatch_lines(["SKIPPED*needs a GPU, but this machine has none*"])
 
 
 def test_a_test_that_measures_nothing_says_so(project: Project) -> None:
@@ -210,7 +213,7 @@ def test_a_test_that_measures_nothing_says_so(project: Project) -> None:
     result.stdout.fnmatch_lines(
         [
             "test_steps.py::test_forgets",
-            "*PytestWarning: the fixture gpuperf measured nothing: the test does not use it",
+            "*PytestWarning: this test requests the fixture gpuperf but measures nothing with it",
         ]
     )
 

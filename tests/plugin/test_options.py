@@ -130,18 +130,18 @@ def test_help_names_every_flag_and_its_ini_twin(project: Project) -> None:
 def test_a_bad_flag_is_a_usage_error_that_names_it(project: Project) -> None:
     for argument, says in (
         ("collector=nvprof", "--gpuperf-collector: invalid choice: 'nvprof'"),
-        ("metrics=all", '--gpuperf-metrics: no set and no metric is named "all"'),
-        ("metrics=core,cycle", 'named "cycle". Did you mean "cycles"?'),
+        ("metrics=all", '--gpuperf-metrics: "all" is neither a set nor a metric'),
+        ("metrics=core,cycle", '"cycle" is neither a set nor a metric. Did you mean "cycles"?'),
         ("metrics=step_time", '"step_time" is not a hardware counter'),
         ("rounds=0", "--gpuperf-rounds takes a whole number from 1 on, not '0'"),
         ("time-limit=1.5", "--gpuperf-time-limit takes a whole number from 1 on, not '1.5'"),
-        ("report=report.pdf", 'no report has the suffix ".pdf", known are .html, .md, .json'),
-        ("collector=replay", "needs the run to judge: --gpuperf-replay RUN"),
+        ("report=report.pdf", '".pdf" is not a report format. Use the suffix .html, .md, .json'),
+        ("collector=replay", "needs a run. Add --gpuperf-replay RUN"),
     ):
         with pytest.raises(pytest.UsageError) as refusal:
             settings(project, f"--gpuperf-{argument}")
         assert says in str(refusal.value)
-    with pytest.raises(pytest.UsageError, match="so --gpuperf-collector cpu cannot measure as"):
+    with pytest.raises(pytest.UsageError, match="so --gpuperf-collector cpu cannot measure too"):
         settings(project, "--gpuperf-replay=run.json", "--gpuperf-collector=cpu")
 
 
@@ -152,7 +152,7 @@ def test_a_flag_is_refused_before_any_test(project: Project) -> None:
         ("--gpuperf-replay=run.json", "run.json: no such run file"),
         (
             "--gpuperf-collector=cupti --gpu-arch=cpu",
-            "--gpu-arch cpu asks for counts without one: leave one of them out",
+            "but --gpu-arch cpu chooses the CPU. Leave one of the two flags out",
         ),
         ("--gpuperf-rounds=0", "--gpuperf-rounds takes a whole number"),
     ):
@@ -167,9 +167,9 @@ def test_a_flag_is_refused_before_any_test(project: Project) -> None:
 def test_a_bad_ini_setting_is_a_usage_error_that_names_it(project: Project) -> None:
     for line, says in (
         ("collector = nvprof", "gpuperf_collector = nvprof: choose from auto, cupti, ncu, cpu"),
-        ("metrics = all", 'ini setting gpuperf_metrics: no set and no metric is named "all"'),
+        ("metrics = all", 'ini setting gpuperf_metrics: "all" is neither a set nor a metric'),
         ("rounds = many", "ini setting gpuperf_rounds takes a whole number from 1 on"),
-        ("report = a.pdf", 'no report has the suffix ".pdf"'),
+        ("report = a.pdf", '".pdf" is not a report format'),
         ("require_counters = perhaps", "ini setting gpuperf_require_counters"),
     ):
         project.ini(f"gpuperf_{line}")

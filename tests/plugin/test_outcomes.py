@@ -51,14 +51,14 @@ def test_what_is_the_same_or_better_passes_and_what_is_worse_fails(a100: Project
             "*metric*baseline*measured*change*tolerance*verdict",
             "*cycles*400.00 M*600.00 M*+50.00 %*0.5 %*regressed",
             "*cycles by phase: backward +100.00 %",
-            'accept what is intended: gpuperf update-baseline replayed.json --reason "..."',
+            'accept an intended change: gpuperf update-baseline replayed.json --reason "..."',
             "test_steps.py:*: Failed",
             "*= gpuperf =*",
             "NVIDIA A100-SXM4-80GB (sm80), driver *, torch *",
             "test_slower  cycles      600.00 M  +50.00 %  *  regressed",
             "test_faster  cycles      200.00 M  -50.00 %  *  improved",
             "test_same    step_time *  0 %  *  unchanged",
-            "1 regressed, 1 improved, 1 unchanged, all 3 judged",
+            "1 regressed, 1 improved, 1 unchanged, all 3 compared",
             "*= short test summary info =*",
             "FAILED test_steps.py::test_slower - Failed: gpuperf: cycles +50.00 % on *",
         ]
@@ -101,7 +101,7 @@ def test_tests_with_one_cause_are_one_message_but_in_verbose_sessions_and_other_
         assert result.outlines.count("test_steps.py:4: Failed") == whole
         again = [line for line in result.outlines if line.startswith("same cause as test_step[")]
         assert len(again) == 3 - whole
-        assert sum(line.startswith("3 tests, one cause: ") for line in result.outlines) == 1
+        assert sum(line.startswith("3 tests have one cause: ") for line in result.outlines) == 1
         xml = (a100.root / "junit.xml").read_text(encoding="utf-8")
         assert xml.count("test_steps.py:4: Failed") == 2 * 3  # as message and as text
         assert "same cause" not in xml
@@ -143,13 +143,13 @@ def test_unsupported_is_named_once_and_fails_where_counters_are_required(a100: P
     a100.device(unsupported={"cycles": "not on a MIG instance"})
     result = a100.run("--gpuperf-run=run.json")
     assert result.ret == 0
-    assert str(result.stdout).count("unsupported: cycles: not on a MIG instance") == 1
+    assert str(result.stdout).count("gpuperf cannot measure cycles: not on a MIG instance") == 1
     result = a100.run("--gpuperf-require-counters")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.stdout.fnmatch_lines(
         [
             "gpuperf: cannot read cycles on*: not on a MIG instance",
-            "`gpuperf doctor` shows what is missing*",
+            "Type `gpuperf doctor` to see what is missing*",
         ]
     )
 
@@ -214,7 +214,9 @@ def test_what_no_file_can_name_is_refused_by_its_test_and_the_others_go_on(a100:
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.assert_outcomes(passed=1, failed=2)
     assert '"test_\\udcff.py::test_step" has half' in result.stdout.str()
-    result.stdout.fnmatch_lines(['*test_odd.py::test_step: its suite*"a,b" is no name*'])
+    result.stdout.fnmatch_lines(
+        ['*test_odd.py::test_step: the folder or file*"a,b" is not a valid name*']
+    )
     saved = a100.saved()
     assert [m.test for m in saved.measurements] == ["test_steps.py::test_step"]
     assert "test_\\udcff.py" in saved.command
@@ -266,7 +268,7 @@ def test_a_session_leaves_a_run_reports_and_junit_s_file(a100: Project) -> None:
         [
             "report written: out/report.md",
             "report written: out/report.json",
-            f"1 not judged (no baseline); run .gpuperf/runs/{file.name}",
+            f"1 not compared (no baseline); run .gpuperf/runs/{file.name}",
         ]
     )
     run = a100.saved()
@@ -331,7 +333,7 @@ def test_a_run_says_what_was_skipped_or_failed_and_by_which_entry_it_was_judged(
     assert {test.partition("::test_")[2]: why for test, why in run.skipped.items()} == {
         "late": TEST_FAILED,
         "broken": TEST_FAILED,
-        "elsewhere": "only on sm90; this device is sm80",
+        "elsewhere": "runs only on sm90, but this device is sm80",
         "at_once": "not today",
     }
     judged_by = [(entry.test, entry.name) for entry in run.judged_by if entry.recorded]
@@ -368,7 +370,9 @@ def test_a_run_that_cannot_be_saved_any_more_is_said_beside_the_failures(a100: P
     result = a100.run("--gpuperf-run=run.json")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.assert_outcomes(passed=1, failed=1)
-    result.stdout.fnmatch_lines(["gpuperf: no baseline*", "refused: *run.json: cannot be written*"])
+    result.stdout.fnmatch_lines(
+        ["gpuperf: no baseline*", "usage error: *run.json: cannot be written*"]
+    )
 
 
 def test_what_was_measured_before_the_session_was_ended_is_kept(project: Project) -> None:
@@ -519,5 +523,5 @@ def test_what_is_run_again_is_measured_again_and_counts_once(a100: Project) -> N
     assert len(a100.saved("run.json").measurements) == 1
     lines = result.outlines
     assert sum(line.startswith("test_flaky ") for line in lines) == 1
-    assert sum(line.startswith("refused: ") for line in lines) == 1
-    assert "1 not judged (no baseline); run run.json" in lines
+    assert sum(line.startswith("usage error: ") for line in lines) == 1
+    assert "1 not compared (no baseline); run run.json" in lines

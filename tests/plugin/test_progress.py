@@ -167,4 +167,4 @@ def test_a_fresh_process_is_spoken_of_by_who_waits_for_it(
     project.device(processes=[{"": {"cycles": 1.02}}, *[{}] * 4])
     result = project.run()
     result.assert_outcomes(passed=1)
-    result.stdout.fnmatch_lines(["test_step: not settled, fresh process*"])
+    result.stdout.fnmatch_lines(["test_step: inconclusive, fresh process*"])

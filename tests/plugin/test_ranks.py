@@ -168,7 +168,8 @@ def test_under_torchrun_the_first_rank_writes_prints_and_judges_for_all(a100: Pr
     assert (first.returncode, other.returncode) == (0, 0)
     assert "4 passed, 1 skipped" in first.stdout
     said = " ".join(first.stdout.split())
-    assert "ranks measured here: 4, and torchrun has started 2: torchrun --nproc-per-node 4" in said
+    assert "this test measures 4 ranks, but torchrun started 2. Type torchrun --nproc" in said
+    assert "--nproc-per-node 4 -m pytest" in said
     assert "baseline recorded" in first.stdout
     assert (other.stdout, other.stderr) == ("", "")
     (file,) = a100.run_files()
@@ -198,7 +199,7 @@ def test_ranks_of_several_hosts_run_what_measures_nothing(
     a100.tests("def test_unit():\n    pass")
     assert a100.run().ret == 0
     a100.tests(MEASURES)
-    assert "ranks are measured on one host" in refused(a100.run())
+    assert "but gpuperf measures ranks of one host only" in refused(a100.run())
 
 
 def test_under_torchrun_xdist_is_refused(a100: Project, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,7 +209,7 @@ def test_under_torchrun_xdist_is_refused(a100: Project, monkeypatch: pytest.Monk
     a100.tests(MEASURES)
     result = a100.run("-n1")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    assert "leave it out" in str(result.stdout)
+    assert "Leave -n out" in str(result.stdout)
 
 
 @AT_NIGHT
@@ -273,8 +274,8 @@ def test_who_has_died_is_said_though_the_next_test_is_a_long_one(a100: Project) 
     )
     result = launched(a100, "--gpuperf-missing=warn", "-p", "no:randomly")
     assert result.returncode == 1
-    assert "rank 1 has ended" in result.stdout
-    assert "gpuperf: rank 0: the ranks stopped: rank 1 has ended" in result.stderr
+    assert "rank 1 ended" in result.stdout
+    assert "gpuperf: rank 0: all ranks stopped because rank 1 ended" in result.stderr
     assert "1 failed in" in result.stdout
 
 
@@ -303,7 +304,9 @@ def test_a_rank_that_skips_before_the_entry_leaves_nobody_in_it(a100: Project) -
     assert (first.returncode, other.returncode) == (1, 1)
     said = " ".join(first.stdout.split())
     assert "the ranks do not execute the step equally often" in said
-    assert ": waiting for the others before the entry of step of test_steps.py::test_step" in said
+    assert (
+        " waited for the other ranks before the entry of step of test_steps.py::test_step" in said
+    )
     assert "1 failed in" in said
     assert other.stderr == ""
 
@@ -326,7 +329,7 @@ def test_a_rank_that_waits_in_the_entry_for_one_that_failed_there_is_ended(a100:
     first, other = torchrun(a100, "--gpuperf-missing=warn")
     assert (first.returncode, other.returncode) == (1, 1)
     assert (
-        "gpuperf: rank 0: the ranks stopped: rank 1 failed: ValueError: entry broke"
+        "gpuperf: rank 0: all ranks stopped because rank 1 failed: ValueError: entry broke"
     ) in first.stderr
     assert ": last in the entry of step of test_steps.py::test_step" in first.stderr
 
@@ -349,7 +352,7 @@ def test_after_a_rank_that_ends_no_test_begins(a100: Project, code: int) -> None
     )
     first, other = torchrun(a100, "--gpuperf-missing=warn", "-p", "no:randomly")
     assert (first.returncode, other.returncode) == (1, code)
-    assert "rank 1 has ended" in first.stdout
+    assert "rank 1 ended" in first.stdout
     assert "1 failed in" in first.stdout
 
 
@@ -359,20 +362,20 @@ def test_after_a_rank_that_ends_no_test_begins(a100: Project, code: int) -> None
         (
             "rank == 1 and os.kill(os.getpid(), signal.SIGKILL)",
             [
-                "gpuperf: the ranks stopped: rank 1 was ended by SIGKILL",
+                "gpuperf: all ranks stopped because rank 1 was ended by SIGKILL",
                 'last in "counting round 1 of 1, pass 1 of 1" of step of test_steps.py::test_step',
             ],
         ),
         pytest.param(
             "assert rank == 0, 'boom'",
-            ["rank 1 failed: AssertionError: boom", "The last that rank 1 wrote:"],
+            ["rank 1 failed: AssertionError: boom", "Last output of rank 1:"],
             marks=AT_NIGHT,
         ),
         pytest.param(
             "rank == 1 and time.sleep(600)",
             [
-                "rank 1 did not come out for 4 s",
-                "Where rank 1 stood, the innermost call first:",
+                "rank 1 made no progress for 4 s",
+                "Python stack of rank 1, innermost call first:",
                 "in step",
             ],
             marks=AT_NIGHT,

@@ -36,8 +36,8 @@ def test_an_unsound_step_fails_and_the_next_test_is_measured(project: Project) -
     result.stdout.fnmatch_lines(
         [
             "gpuperf: two executions after reset gave the losses 0.1234 and 0.1236, 0.16 % apart "
-            "(allowed: 0.1 %): counters of different work cannot be compared. *",
-            'gpuperf: settings?"first_call_s"? is nan: a run holds *',
+            "(allowed: 0.1 %). The step does different work each time. *",
+            'gpuperf: settings?"first_call_s"? is nan, but must be *',
         ]
     )
     assert "Traceback" not in str(result.stdout)
@@ -67,7 +67,7 @@ def test_a_step_that_measures_fails_and_the_next_test_is_measured(project: Proje
     result = project.run(*CPU)
     result.assert_outcomes(failed=1, passed=1)
     result.stdout.fnmatch_lines(
-        ['gpuperf: the step of "outer" calls gpuperf.measure itself (name "inner"), *']
+        ['gpuperf: the step of "outer" calls gpuperf.measure (name "inner"), *']
     )
     assert "Traceback" not in str(result.stdout)
     assert [m.name for m in project.saved().measurements] == ["one", "two"]
@@ -149,10 +149,11 @@ def test_what_a_step_does_elsewhere_is_refused_or_said(project: Project) -> None
     result.assert_outcomes(failed=1, passed=3)
     result.stdout.fnmatch_lines(
         [
-            "gpuperf: most of the step is not seen: of * ms of processor time, * ms in code "
-            "outside of PyTorch, where no operator is counted. *",
-            "note: test_beside: part of the step is not counted, and not judged: code outside *",
-            "note: test_nothing: part of the step is not counted, and not judged: all of it, *",
+            "gpuperf: most of this step cannot be counted: of * ms of CPU time it spends * ms in "
+            "code "
+            "outside of PyTorch, where gpuperf counts no operator. *",
+            "note: test_beside: gpuperf does not count this part of the step: code outside *",
+            "note: test_nothing: gpuperf does not count this part of the step: all of it, *",
         ]
     )
     parts = {m.test[15:]: m.fingerprint.settings for m in project.saved().measurements}

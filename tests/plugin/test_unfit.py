@@ -54,13 +54,13 @@ def test_what_the_canary_explains_is_skipped_and_fails_where_verdicts_are_requir
     result = a100.run(replay, "-rs", "--gpuperf-report=report.json")
     result.assert_outcomes(skipped=1)
     assert result.ret == pytest.ExitCode.TESTS_FAILED  # nothing at all was judged
-    says = "the canary moved too: dram_cycles +25 % (4e+06 -> 5e+06): another kind of GPU*"
+    says = "gpuperf's reference kernels (canary) changed too: dram_cycles +25 % (4e+06 -> 5e+06) *"
     result.stdout.fnmatch_lines(
         [
             "test_step  * +20.00 %  *machine changed",
-            "failed: no measurement was judged (1 machine changed). *",
-            "1 not judged (machine changed)",
-            f"SKIPPED*: gpuperf: not judged, the machine changed: cycles +20.00 %; {says}",
+            "failed: no measurement was compared (1 machine changed). *",
+            "1 not compared (machine changed)",
+            f"SKIPPED*: gpuperf: not compared, as the machine changed: cycles +20.00 %; {says}",
         ]
     )
     by_metric = {v.metric: v for v in a100.saved("report.json").verdicts}
@@ -68,7 +68,7 @@ def test_what_the_canary_explains_is_skipped_and_fails_where_verdicts_are_requir
     assert by_metric["instructions"].outcome.value == "unchanged"
     result = a100.run(replay, "--gpuperf-require-judged")
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["gpuperf: test_step was not judged*", f"*{says}"])
+    result.stdout.fnmatch_lines(["gpuperf: test_step was not compared*", f"*{says}"])
 
 
 # A device

@@ -17,10 +17,10 @@ def test_without_a_gpu_it_says_what_can_be_done_instead(
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     project.tests(STEP)
-    says = "--gpu-arch sm90 asks for an sm90 GPU, and no NVIDIA GPU was found here"
+    says = "--gpu-arch sm90 asks for an sm90 GPU, but gpuperf found no NVIDIA GPU here"
     text = refused(project.run("--gpu-arch=sm90"))
     assert says in text
-    assert "`gpuperf doctor` lists what gpuperf looked for" in text
+    assert "`gpuperf doctor` lists what is missing" in text
     # What is typed is checked although no test needs it.
     project.tests("def test_nothing(): pass")
     assert says in refused(project.run("--gpu-arch=sm90"))
@@ -36,7 +36,7 @@ def test_a_corrupted_baseline_is_named_with_its_entry_and_kept(a100: Project) ->
     file.write_text(whole.replace("schema: 2", "schema: 99", 1), encoding="utf-8")
     before = file.read_bytes()
     text = refused(a100.run("--gpuperf-missing=record"))
-    assert "test_steps.yaml: schema: schema version 99 is not 2" in text
+    assert "test_steps.yaml: schema: schema version 99, but this version of gpuperf reads 2" in text
     assert file.read_bytes() == before
     assert not a100.run_files()
     # It does not matter where nothing is judged, nor does that of another suite.

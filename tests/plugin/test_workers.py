@@ -82,7 +82,7 @@ def test_workers_have_gpus_of_their_own_share_them_and_are_replaced(
     result.stdout.fnmatch_lines_random(
         [
             "*worker 'gw?' crashed while running 'test_steps.py::test_last_words'",
-            "SKIPPED*: needs 3 GPUs of one kind; 2 here for the test to have",
+            "SKIPPED*: needs 3 GPUs of one kind, but only 2 are available",
         ]
     )
     diary = [json.loads(line) for line in (project.root / "diary").read_text("utf-8").splitlines()]

@@ -194,13 +194,13 @@ SCENARIOS: dict[str, list[Result]] = {
         )
         for n in range(7)
     ],
-    "other versions": [
+    "versions changed": [
         result(
             measurement(),
             _said(),
             attribution=replace(SILU, upgrades=(Upgrade("torch", "2", "3", 0, 0),)),
         ),
-        _named("test_b", _said(), notes=("other versions: torch 2 -> 3", "no kernel: why")),
+        _named("test_b", _said(), notes=("versions changed: torch 2 -> 3", "no kernel: why")),
     ],
     "improved": [
         result(measurement(), _said(outcome=Outcome.IMPROVED, measured=430e6, change=-0.016))
@@ -242,7 +242,12 @@ SCENARIOS: dict[str, list[Result]] = {
         _named("test_unread", _lacking("cycles", Outcome.UNSUPPORTED, "not on a MIG instance")),
     ],
     "machine": [
-        result(measurement(), _said(outcome=Outcome.MACHINE, detail="the canary moved too"))
+        result(
+            measurement(),
+            _said(
+                outcome=Outcome.MACHINE, detail="gpuperf's reference kernels (canary) changed too"
+            ),
+        )
     ],
     "disturbed": [result(measurement(conditions=DISTURBED), _calm())],
     "without counters": [result(measurement({"step_time": [232.0]}), *UNREAD)],

@@ -75,11 +75,11 @@ def test_of_regressed_metrics_the_sentence_names_the_time_else_what_changed_most
 def test_what_several_tests_fail_for_is_software_before_a_line_of_code() -> None:
     line = attribute(operators(TWICE, TWICE), operators(TWICE), NAMING)
     other = replace(line, upgrades=(Upgrade("torch", "2", "3", 0, 0),))
-    noted = ("other versions: torch 2 -> 3",)
+    noted = ("versions changed: torch 2 -> 3",)
     for judged, key in (
         (result(measurement(), verdict(), attribution=line), "model.py:3"),
-        (result(measurement(), verdict(), attribution=other), "other versions: torch 2 -> 3"),
-        (result(measurement(), verdict(), notes=noted), "other versions: torch 2 -> 3"),
+        (result(measurement(), verdict(), attribution=other), "versions changed: torch 2 -> 3"),
+        (result(measurement(), verdict(), notes=noted), "versions changed: torch 2 -> 3"),
         (result(measurement(), verdict()), ""),
         # What did not fail has no cause.
         (result(measurement(), verdict(outcome=Outcome.UNCHANGED), attribution=line), ""),
@@ -96,7 +96,7 @@ def test_what_several_tests_fail_for_is_software_before_a_line_of_code() -> None
 def test_it_says_why_nothing_was_to_be_judged() -> None:
     none = [result(measurement()), result(measurement(name="b"))]
     why = "--gpuperf-no-judge"
-    assert f"not compared: {why}" in totals(none, why=why)
+    assert f"not requested: {why}" in totals(none, why=why)
 
 
 def test_of_a_replayed_run_a_baseline_is_made_by_accepting_it() -> None:

@@ -120,11 +120,12 @@ def test_the_summary_stays_below_what_github_shows(tmp_path: Path) -> None:
     text = file.read_text(encoding="utf-8")
     assert "### a.py::test\\_slower" in text
     assert 0 < text.count("| test\\_same") < len(SAMES)
-    assert "Left out: " in text
+    assert "gpuperf left out " in text
     before = b"x" * (SUMMARY_LIMIT - 300)
     file.write_bytes(before)
     assert Actions(file, None).append(RUN) == (
-        f"note: no job summary: {file} has 1,048,276 of the 1,048,576 bytes that GitHub shows"
+        f"note: no job summary written, as {file} already has 1,048,276 of the 1,048,576 bytes "
+        "that GitHub shows"
     )
     assert file.read_bytes() == before
 
@@ -132,7 +133,7 @@ def test_the_summary_stays_below_what_github_shows(tmp_path: Path) -> None:
 def test_a_summary_that_cannot_be_written_is_a_note(tmp_path: Path) -> None:
     for place in (tmp_path, tmp_path / "missing" / "summary.md"):
         note = Actions(place, None).append(RUN)
-        assert note.startswith(f"note: no job summary: {place} cannot be written (")
+        assert note.startswith(f"note: the job summary {place} cannot be written (")
 
 
 def test_files_are_named_relative_to_the_checkout_if_they_are_inside(tmp_path: Path) -> None:

@@ -119,7 +119,8 @@ def test_a_limit_leaves_out_the_last_tables_and_says_so() -> None:
         assert shown == parts[: len(shown)], limit
         assert text.count("<details>") == text.count("</details>"), limit
         if len(shown) < 40:
-            said = f"Left out: {40 - len(shown)} tables or rows, to stay below {limit:,} bytes"
+            left_out = f"gpuperf left out {40 - len(shown)} tables or rows"
+            said = f"{left_out}, to stay below {limit:,} bytes"
             assert said in text.splitlines()[-1]
         else:
             assert text == whole, limit

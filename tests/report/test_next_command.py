@@ -38,7 +38,7 @@ REGRESSED, IMPROVED, MISSING, UNDECIDED, UNCHANGED = map(
 )
 NO_COUNTERS = unreadable("cycles", "CUPTI may not read counters here")
 AGAIN = [f"measure it again: pytest --gpu-arch sm90 '{TEST}'"]
-ACCEPTED = ['accept what is intended: gpuperf update-baseline --reason "..."']
+ACCEPTED = ['accept an intended change: gpuperf update-baseline --reason "..."']
 ACCEPT = [*AGAIN, *ACCEPTED]
 RECORD = [
     "make a baseline on this device:",
@@ -47,7 +47,7 @@ RECORD = [
 ]
 DOCTOR = ["see why counters cannot be read: gpuperf doctor"]
 GAIN = "accept the gain, so that a later slowdown shows: "
-STATE = ["see the state of the device, and what else uses it: gpuperf doctor"]
+STATE = ["see the state of the GPU, and its other processes: gpuperf doctor"]
 
 
 def test_what_is_advised() -> None:
@@ -161,11 +161,11 @@ def test_a_second_test_is_recorded_alone() -> None:
 
 
 def test_what_an_acceptance_is_refused_for_is_overruled_or_measured_first() -> None:
-    forced = " (--force: dirty tree):"
+    forced = " (--force overrides: dirty tree):"
     accept = 'gpuperf update-baseline --force --reason "..."'
     assert [*lines([dirty(REGRESSED)], SESSION, 300)] == [
         *AGAIN,
-        f"accept what is intended{forced} {accept}",
+        f"accept an intended change{forced} {accept}",
     ]
     assert [*lines([dirty(IMPROVED)], SESSION, 300)] == [f"{GAIN[:-2]}{forced} {accept}"]
     assert [*lines([dirty(MISSING)], SESSION, 300)] == [
@@ -177,13 +177,13 @@ def test_what_an_acceptance_is_refused_for_is_overruled_or_measured_first() -> N
     flags = replace(SESSION, flags="--gpu-arch sm90")
     assert [*lines([one], flags, 300)] == [
         *AGAIN,
-        "accept what is intended:",
+        "accept an intended change:",
         f"  gpuperf record -- --gpu-arch sm90 '{TEST}'",
         '  gpuperf update-baseline --reason "..."',
     ]
     replayed = replace(flags, run="run.json", replayed=True)
     assert [*lines([one], replayed, 300)][1] == (
-        "accept what is intended (--force: 1 process of 3): "
+        "accept an intended change (--force overrides: 1 process of 3): "
         'gpuperf update-baseline run.json --force --reason "..."'
     )
 

@@ -56,7 +56,7 @@ def test_what_a_failing_tests_message_has_said_is_not_said_again() -> None:
     several = texts(summary([*of_two, calm], 100, SESSION, told=of_two))
     assert several[-2:] == [
         "measure the worst again: pytest --gpu-arch sm90 a.py::test_b",
-        'accept what is intended: gpuperf update-baseline --reason "..."',
+        'accept an intended change: gpuperf update-baseline --reason "..."',
     ]
     verbose = texts(summary([lost, calm], 100, SESSION, told=[lost], verbose=True))
     assert verbose[0] == "test_b on NVIDIA H200 (sm90, 3 processes)"
@@ -83,9 +83,9 @@ def test_a_row_is_of_the_time_or_of_the_count_that_costs_most_unless_something_m
          "saved_bytes", "regressed"),
         ([time, replace(cycles, outcome=Outcome.INCONCLUSIVE)], "cycles", "inconclusive"),
         ([replace(flops, outcome=Outcome.NO_BASELINE)], "flops", "no baseline"),
-        ([replace(time, outcome=Outcome.UNFIT)], "step_time", "device unfit"),
+        ([replace(time, outcome=Outcome.UNFIT)], "step_time", "GPU disturbed"),
         ([replace(time, outcome=Outcome.MACHINE)], "step_time", "machine changed"),
-        ([], "cycles", "not compared"),
+        ([], "cycles", "not requested"),
     ):  # fmt: skip
         ((_, metric_cell, *_, word_cell),) = rows(named("test_a", *verdicts))
         assert (metric_cell, word_cell) == (metric, word), verdicts
@@ -104,7 +104,7 @@ def test_failed_tests_come_first_and_names_are_cut_before_their_parameters() -> 
 def test_several_tests_of_one_cause_are_one_message_with_their_names() -> None:
     lines = texts(summary(SCENARIOS["one line of several tests"], 80, SESSION))
     at = next(
-        n for n, line in enumerate(lines) if line.startswith("7 tests, one cause: model.py:3")
+        n for n, line in enumerate(lines) if line.startswith("7 tests have one cause: model.py:3")
     )
     assert lines[at + 2].startswith("  test_step_of_a_")
     assert lines[at + 4].endswith(", ...")

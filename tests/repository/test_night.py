@@ -144,7 +144,7 @@ def test_a_night_whose_pytest_was_killed_says_so_first(
     project.accept()
     job.summary()
     project.tests(KILLED)
-    says = "pytest ended by signal 9 after 1 of 3 tests"
+    says = "signal 9 ended pytest after 1 of 3 tests"
     if nights:
         assert job.night() == -9
     else:

@@ -261,13 +261,16 @@ def test_what_is_no_baseline_file_is_refused(file: Path) -> None:
         (b"# nothing\n", "expected a mapping, found NoneType"),
         (b"- a\n", "expected a mapping, found list"),
         (b"{}", "cut short"),
-        (b"arch: x\n...\n", "schema: schema version None is not 2"),
+        (b"arch: x\n...\n", "schema: schema version None, but this version of gpuperf reads 2"),
         (b"schema: 1\narch: \xff", "byte 16: not UTF-8 text"),
-        (b"schema: 1\n\tarch: x", "line 2 column 1: not YAML"),
-        (b"schema: 1\narch: \x01", "not YAML: unacceptable character"),
+        (b"schema: 1\n\tarch: x", "line 2 column 1: invalid YAML"),
+        (b"schema: 1\narch: \x01", "invalid YAML (unacceptable character"),
         # What a merge in git leaves behind.
-        (b"<<<<<<< HEAD\nschema: 1\n=======\nschema: 1\n>>>>>>> x\n", "line 1: git has left a"),
-        (b"schema: 1\n<<<<<<< HEAD\n", "line 2: git has left a conflict here. Both sides"),
+        (b"<<<<<<< HEAD\nschema: 1\n=======\nschema: 1\n>>>>>>> x\n", "line 1: git left an"),
+        (
+            b"schema: 1\n<<<<<<< HEAD\n",
+            "line 2: git left an unresolved conflict here. Both branches",
+        ),
     ):
         file.write_bytes(content)
         assert message in refusal(baseline_files.load, file, BadFile), content
@@ -281,23 +284,23 @@ WRONG: Wrong = [
     ((*CYCLES, 1), NAN, CYCLES, "finite number"),
     ((*CYCLES, 0), INFINITE, CYCLES, "finite number"),
     (CYCLES, [], None, "no values"),
-    (CYCLES, [1, 2, 3], None, "3 values, and there are 2 processes"),
-    ((*HERE, "where", 0), "aaaa00000001 2026-03-01 x3", CYCLES, "2 values, and there are 4"),
-    ((*HERE, "where", 0), "yesterday", (*HERE, "where"), '"yesterday" is no GPU, day and count'),
+    (CYCLES, [1, 2, 3], None, "3 values for 2 processes"),
+    ((*HERE, "where", 0), "aaaa00000001 2026-03-01 x3", CYCLES, "2 values for 4"),
+    ((*HERE, "where", 0), "yesterday", (*HERE, "where"), '"yesterday" must be GPU, day and count'),
     ((*HERE, "where"), [], None, "no process"),
-    ((*CYCLES[:-1], "cycels"), 1, None, "no such metric"),
-    ((*HERE, "zero", 0), "cycels", (*HERE, "zero", "cycels"), "no such metric"),
-    ((*HERE, "zero", 0), "cycles", CYCLES, "0 cycles, and a step that was executed has more"),
-    (ORIGIN, [1, 2], None, "2 values, and there are 3 processes"),
-    ((*ORIGIN[:-1], "cycels"), 1, None, "no such metric"),
+    ((*CYCLES[:-1], "cycels"), 1, None, "unknown metric"),
+    ((*HERE, "zero", 0), "cycels", (*HERE, "zero", "cycels"), "unknown metric"),
+    ((*HERE, "zero", 0), "cycles", CYCLES, "0 cycles, which is impossible for an executed step"),
+    (ORIGIN, [1, 2], None, "2 values for 3 processes"),
+    ((*ORIGIN[:-1], "cycels"), 1, None, "unknown metric"),
     ((*CYCLES, 1), -1e9, CYCLES, "-1e+09 cycles, which cannot be negative"),
-    ((*CYCLES, 1), 0, CYCLES, "0 cycles, and a step that was executed has more"),
+    ((*CYCLES, 1), 0, CYCLES, "0 cycles, which is impossible for an executed step"),
     ((*ORIGIN, 2), -1, ORIGIN, "-1 cycles, which cannot be negative"),
-    (("tolerance", "cycels"), "1%", None, "write one of cycles, inst"),
-    (("tolerance", "cycles"), "1", None, 'a share such as "1%"'),
+    (("tolerance", "cycels"), "1%", None, "Use one of cycles, inst"),
+    (("tolerance", "cycles"), "1", None, 'is not valid. Write a value above zero: "1%"'),
     (("tolerance", "cycles"), "0%", None, "above zero"),
-    (("tolerance", "cycles"), "1pt", None, 'in cycles: "1%"'),
-    (("tolerance", "l2_hit_rate"), "2%", None, 'in points: "2pt"'),
+    (("tolerance", "cycles"), "1pt", None, 'is in cycles, not in percent. Write "1%"'),
+    (("tolerance", "l2_hit_rate"), "2%", None, 'percentage points: "2pt"'),
     ((*CLASSES, "cycle", "rounds"), INFINITE, None, "finite number"),
 ]
 
@@ -387,7 +390,7 @@ def test_an_entry_has_what_the_canary_read_and_its_data_the_rest(file: Path) -> 
     assert "canary: {code: [sm90-1, '', sm90-2], readings: {l2_" in text_of(known, file)
     assert baseline_files.load(file) == known
     wrong = changed(files.to_plain(known), (*HERE, "canary", "readings", "l2_cycles"), [1.0, 2.0])
-    with pytest.raises(BadFile, match="2 values, and there are 3 processes"):
+    with pytest.raises(BadFile, match="2 values for 3 processes"):
         baseline_files.load(written(file, wrong))
 
 

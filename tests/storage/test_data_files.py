@@ -121,34 +121,36 @@ def test_a_file_that_was_changed_is_refused(tmp_path: Path) -> None:
     for size in (0, 1, 30, -1):
         file.write_bytes(content[:size])
         message = refusal(lambda _: data_files.load(baseline, name, PLACE), file, BadFile)
-        assert "it was changed. Restore it from git" in message
+        assert "the file was changed: its digest is" in message
 
 
 LAUNCH = ("kernels", "launches", 1)
 WRONG: list[tuple[tuple[str | int, ...], object, str]] = [
     (("schema",), 3, "Install the version of pytest-gpuperf"),
-    ((*LAUNCH, "name"), 2, "launches/1: 2, and there are 2"),
-    ((*LAUNCH, "name"), -1, "launches/1: -1, and there are"),
+    ((*LAUNCH, "name"), 2, "launches/1: index 2 of 2 entries"),
+    ((*LAUNCH, "name"), -1, "launches/1: index -1 of"),
     ((*LAUNCH, "duration"), -1, "launches/1: -1 ns"),
-    ((*LAUNCH, "values"), [1], "launches/1/values: 1, of 2"),
+    ((*LAUNCH, "values"), [1], "launches/1/values: 1 values for 2 metrics"),
     ((*LAUNCH, "grid"), [1, 2], "launches/1/grid/2: Field requi"),
     (("kernels", "idle"), -5, "idles/0: -5 ns"),
-    (("kernels", "site_of"), [0, 0], "site_of: 2, and there are 3"),
-    (("kernels", "site_of"), [0, 0, 0], "site_of/0: 0, and there are 0"),
+    (("kernels", "site_of"), [0, 0], "site_of: 2 entries, expected 3"),
+    (("kernels", "site_of"), [0, 0, 0], "site_of/0: index 0 of 0"),
     (
         ("kernels", "calls"),
         [{"name": "cudaMalloc", "site": 0, "count": 1}],
-        "calls/0: 0, and there",
+        "calls/0: index 0 of",
     ),
-    (("kernels", "idle_at"), [{"site": 0, "idle": -1}], "idle_at/0: 0, and there are 0"),
-    (("kernels", "busy"), [5.0], "idles: 0, and there are 1"),
+    (("kernels", "idle_at"), [{"site": 0, "idle": -1}], "idle_at/0: index 0 of 0"),
+    (("kernels", "busy"), [5.0], "idles: 0 entries, expected 1"),
 ]
 
 
 def test_what_cannot_be_true_is_refused(tmp_path: Path) -> None:
     data: Any = json.loads(lzma.decompress(data_files.content(DATA)))
     cases = [(changed(data, path, value), problem) for path, value, problem in WRONG]
-    cases.append((without(data, ("schema",)), "schema version None is not 2"))
+    cases.append(
+        (without(data, ("schema",)), "schema version None, but this version of gpuperf reads 2")
+    )
     for wrong, problem in ([data], "expected a mapping"), *cases:
         content = files.packed(json.dumps(wrong).encode(), Path("x.xz"))
         file = tmp_path / data_files.name_of(TEST, STEP, content)
@@ -161,4 +163,4 @@ def test_runs_with_such_tables_are_refused_too(tmp_path: Path) -> None:
     bad = replace(TABLE, launches=(Launch(7, "kernel", None, None, 1.0),))
     run_files.save(run([measurement(kernels=bad)]), tmp_path / "run.json")
     message = refusal(run_files.load, tmp_path / "run.json", BadFile)
-    assert "measurements/0/kernels/launches/0: 7, and there are 2" in message
+    assert "measurements/0/kernels/launches/0: index 7 of 2 entries" in message

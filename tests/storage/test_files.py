@@ -58,11 +58,11 @@ def test_another_schema_is_refused_with_both_versions_and_what_can_read_it() -> 
     for schema in (2, 0, -1, None, "3", 3.5, True, [3]):
         caught = refusal({"schema": schema, "leaves": {}})
         assert caught.entry == "schema"
-        assert caught.problem == (
-            f"schema version {schema!r} is not 3, the one this version of gpuperf reads"
-        )
+        assert caught.problem == (f"schema version {schema!r}, but this version of gpuperf reads 3")
         assert caught.remedy == "Mend it"
-    assert refusal({"leaves": {}}).problem.startswith("schema version None is not 3")
+    assert refusal({"leaves": {}}).problem.startswith(
+        "schema version None, but this version of gpuperf reads 3"
+    )
     newer = refusal({"schema": 4, "anything": "else"})
     assert newer.remedy == "Install the version of pytest-gpuperf that wrote it"
 
@@ -146,7 +146,12 @@ def test_what_stands_in_a_file_s_place_is_a_usage_failure(tmp_path: Path) -> Non
         (partial(files.write_atomically, content="x"), file / "inside", "cannot be written"),
         (files.remove, folder, r"folder: cannot be removed \("),
         (files.check_writable, folder, r"folder: cannot be written \(it is a folder\)"),
-        (files.check_writable, file / "inside/x", r"x: cannot be written \(.*file is no folder\)"),
+        (
+            files.check_writable,
+            file / "inside/x",
+            r"x: cannot be written \(.*file is not a "
+            r"folder\)",
+        ),
     ):
         with pytest.raises(UsageFailure, match=says):
             refuses(place)
@@ -192,7 +197,7 @@ def test_what_another_process_holds_is_refused_in_time_and_says_who_or_waited_fo
     monkeypatch.setattr(files, "_TICK", 0.01)
     with held_by_another(place) as child:
         for patience, after in ((0.0, ""), (0.02, " after 0 s")):
-            says = rf"place: held by process {child.pid}{after}\. Wait until that has ended"
+            says = rf"place: locked by process {child.pid}{after}\. Wait until that process ends"
             with pytest.raises(files.Locked, match=says), files.locked(place, patience=patience):
                 pytest.fail("two hold one place")
         with files.locked(beside, patience=0):
@@ -244,8 +249,8 @@ def test_what_cannot_be_held_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     (tmp_path / "loop").symlink_to("loop")
     for holds, says in (
-        (files.changing(tmp_path / "file" / "x"), r"x: cannot be made \(Not a directory"),
-        (files.locked(tmp_path / "loop"), r"loop: cannot be held \(Too many levels"),
+        (files.changing(tmp_path / "file" / "x"), r"x: cannot be created \(Not a directory"),
+        (files.locked(tmp_path / "loop"), r"loop: cannot be locked \(Too many levels"),
     ):
         with pytest.raises(UsageFailure, match=says), holds:
             pytest.fail("nothing can be held")
@@ -257,7 +262,10 @@ def test_who_reserves_a_file_keeps_others_from_it_and_leaves_nothing(tmp_path: P
     link.symlink_to(file)
     with files.reserved(file):
         for same in (file, link):
-            with pytest.raises(UsageFailure, match="by another process"), files.reserved(same):
+            with (
+                pytest.raises(UsageFailure, match="another process is writing"),
+                files.reserved(same),
+            ):
                 pytest.fail("two have reserved one file")
         with files.reserved(tmp_path / "runs" / "other.json"):
             files.write_atomically(file, "{}")
@@ -296,7 +304,7 @@ def test_what_is_too_large_to_be_ours_is_refused_read_packed_and_unpacked(
         for place in (file, packed):
             with pytest.raises(BadFile, match="larger than 64 MiB"):
                 files.read_json(place, "")
-            with pytest.raises(BadFile, match="Nothing was written"):
+            with pytest.raises(BadFile, match="gpuperf wrote nothing"):
                 files.packed(content, place)
 
 
@@ -309,15 +317,15 @@ def test_what_is_too_large_to_be_ours_is_refused_read_packed_and_unpacked(
             None,
         ),
         ("", None),
-        ("a: 1\nb: {a: 2, c: 3}\na: 2", 'line 3 column 1: not YAML: the key "a" is there twice'),
-        ("a: {b: 2, b: 3}", 'line 1 column 11: not YAML: the key "b" is there twice'),
-        ("a: {1: 2}", "line 1 column 5: not YAML: a key, no text"),
-        ("a: &a [1]\nb: [*a, *a]", "line 1 column 4: not YAML: an alias"),
-        ("a: &a [*a]", "line 1 column 4: not YAML: an alias"),
-        ("a: [1", "line 2 column 1: not YAML: "),
-        ("a: 2026-13-01", "not YAML: month must be in 1..12"),
-        ("a: 1\n---\nb: 2", "line 2 column 1: not YAML: but found another document"),
-        ("a: !!python/name:os.system", "not YAML: could not determine a constructor"),
+        ("a: 1\nb: {a: 2, c: 3}\na: 2", 'line 3 column 1: invalid YAML (the key "a" occurs twice'),
+        ("a: {b: 2, b: 3}", 'line 1 column 11: invalid YAML (the key "b" occurs twice'),
+        ("a: {1: 2}", "line 1 column 5: invalid YAML (a key must be text"),
+        ("a: &a [1]\nb: [*a, *a]", "line 1 column 4: invalid YAML (aliases are not allowed"),
+        ("a: &a [*a]", "line 1 column 4: invalid YAML (aliases are not allowed"),
+        ("a: [1", "line 2 column 1: invalid YAML ("),
+        ("a: 2026-13-01", "invalid YAML (month must be in 1..12"),
+        ("a: 1\n---\nb: 2", "line 2 column 1: invalid YAML (but found another document"),
+        ("a: !!python/name:os.system", "invalid YAML (could not determine a constructor"),
     ],
 )
 def test_yaml_is_read_as_yaml_reads_it_but_for_aliases_and_keys_that_are_no_text_or_twice(

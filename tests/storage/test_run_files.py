@@ -125,18 +125,18 @@ def test_what_cannot_be_read_is_named(tmp_path: Path, file: Path) -> None:
 def test_a_run_that_was_cut_short_is_refused(shared: Path, share: float) -> None:
     text = json.dumps(PLAIN)
     shared.write_text(text[: int(share * len(text))])
-    assert re.search(r"line 1 column \d+: not JSON", refusal(run_files.load, shared, BadFile))
+    assert re.search(r"line 1 column \d+: invalid JSON", refusal(run_files.load, shared, BadFile))
 
 
 def test_what_is_no_run_is_refused(file: Path) -> None:
     for content, message in (
-        (b"", "line 1 column 1: not JSON"),
+        (b"", "line 1 column 1: invalid JSON"),
         (b"[" * 200_000, "cannot be read: maximum recursion depth"),
         (b'{"schema": 1,\n "command": "\xff"}', "byte 27: not UTF-8 text"),
-        (b"\xef\xbb\xbf{}", "not JSON: Unexpected UTF-8 BOM"),
+        (b"\xef\xbb\xbf{}", "invalid JSON (Unexpected UTF-8 BOM"),
         (b"[]", "expected a mapping, found list"),
         (b"null", "expected a mapping, found NoneType"),
-        (b"{}", "schema: schema version None is not 1"),
+        (b"{}", "schema: schema version None, but this version of gpuperf reads 1"),
     ):
         file.write_bytes(content)
         assert message in refusal(run_files.load, file, BadFile), content[:40]
@@ -149,21 +149,26 @@ WRONG: Wrong = [
     ((*SAMPLES, 0, "values", 1), NAN, None, "finite number"),
     ((*SAMPLES, 0, "values", 0), INFINITE, None, "finite number"),
     ((*SAMPLES, 1, "values"), [], None, "no value for ipc of step"),
-    ((*SAMPLES, 1, "metric"), "cycels", None, "the catalogue: cycels"),
-    ((*SAMPLES, 1, "metric"), "cycles", (*SAMPLES, 1), "a second sample of cycles of step"),
-    ((*FIRST, "unsupported", 0, "metric"), "cycels", None, "no such metric"),
+    ((*SAMPLES, 1, "metric"), "cycels", None, "unknown metric cycels"),
+    ((*SAMPLES, 1, "metric"), "cycles", (*SAMPLES, 1), "cycles of step occurs twice"),
+    ((*FIRST, "unsupported", 0, "metric"), "cycels", None, "unknown metric"),
     (("verdicts", 0, "outcome"), "fine", None, "'regressed'"),
-    (("verdicts", 0, "unit"), "s", None, 'in "s", and this version measures it in "cycles"'),
-    (("metric_units",), {"ipc": "%"}, ("metric_units", "ipc"), 'in "%", and this version'),
+    (("verdicts", 0, "unit"), "s", None, 'in "s", but this version measures it in "cycles"'),
+    (("metric_units",), {"ipc": "%"}, ("metric_units", "ipc"), 'in "%", but this version'),
     ((*SAMPLES, 0, "values", 1), -1e9, (*SAMPLES, 0, "values"), "-1e+09 cycles, which cannot be"),
-    ((*SAMPLES, 0, "values", 0), 0, (*SAMPLES, 0, "values"), "cycles of step is 0 cycles, and a"),
+    ((*SAMPLES, 0, "values", 0), 0, (*SAMPLES, 0, "values"), "cycles of step is 0 cycles, which"),
     *(
-        ((*FIRST, "suite"), name, None, "no name: letters, digits")
+        ((*FIRST, "suite"), name, None, "not a valid name. Use letters, digits")
         for name in ("../../../../escaped/evil", "/abs/evil", "a\nb", "", " a", "a ", "..")
     ),
-    ((*FIRST, "suite"), "x" * 201, None, "201 bytes long, and a name has 200 at most"),
-    ((*FIRST, "fingerprint", "device", "slug"), "..", None, '".." is no name'),
-    ((*FIRST, "fingerprint", "device", "arch"), "sm90/../..", None, '"sm90/../.." is no name'),
+    ((*FIRST, "suite"), "x" * 201, None, "name of 201 bytes is longer than 200"),
+    ((*FIRST, "fingerprint", "device", "slug"), "..", None, '".." is not a valid name'),
+    (
+        (*FIRST, "fingerprint", "device", "arch"),
+        "sm90/../..",
+        None,
+        '"sm90/../.." is not a valid name',
+    ),
     (("verdicts", 0, "change"), -INFINITE, None, "finite number"),
 ]
 
@@ -206,7 +211,7 @@ def test_what_could_not_be_read_again_is_not_written_over_what_can_be(
     run_files.save(SAVED, file)
     before = file.read_bytes()
     monkeypatch.setattr(files, "MOST_BYTES", 10)
-    with pytest.raises(BadFile, match="Nothing was written"):
+    with pytest.raises(BadFile, match="gpuperf wrote nothing"):
         run_files.save(SAVED, file)
     assert file.read_bytes() == before
 
@@ -238,7 +243,7 @@ def test_no_single_broken_entry_goes_unnoticed_or_raises_anything_else(
 
 
 def test_the_newest_run_is_the_last_by_name(tmp_path: Path) -> None:
-    with pytest.raises(UsageFailure, match=r"no run under .*runs.*`gpuperf record`"):
+    with pytest.raises(UsageFailure, match=r"no run in .*runs.*`gpuperf record`"):
         run_files.newest(tmp_path)
     folder = tmp_path / run_files.FOLDER
     folder.mkdir(parents=True)
@@ -320,7 +325,7 @@ def test_all_are_meant_that_any_pattern_matches_and_one_that_nothing_does_is_ref
         with pytest.raises(run_files.NoMatch) as caught:
             run_files.matching(named(*tests), patterns)
         heading, *lines = str(caught.value).splitlines()
-        assert heading == 'no test of the run matches "x". It has measurements of'
+        assert heading == 'no test of the run matches "x". The run measured'
         assert lines == [f"  {line}" for line in shown]
 
 
@@ -365,7 +370,9 @@ def test_processes_of_several_runs_come_together_in_their_order() -> None:
 def test_a_process_with_two_values_is_refused() -> None:
     one = measurement({"cycles": [1.0]})
     for others in ([measurement({"cycles": [2.0]})], [one, one]):
-        with pytest.raises(UsageFailure, match=r"process p1 has other values .* in b\.json than"):
+        with pytest.raises(
+            UsageFailure, match=r"a\.json and b\.json have different values .* in process p1, so"
+        ):
             run_files.measurements_of([(A, run([one])), (B, run(others))])
 
 

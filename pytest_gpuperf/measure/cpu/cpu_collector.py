@@ -242,8 +242,8 @@ def _count(
         names = list(counter.phases)
         if phases is not None and names != phases:
             raise MeasurementError(
-                f"the step's phases changed from {phases} to {names} between two executions. Pass "
-                "`measure` a `reset` that restores the state in which an execution begins"
+                f"the phases of the step change between executions: first {phases}, then {names}. "
+                "Give `measure` a `reset` after which the step does the same work again"
             )
         phases = names
         for phase, counts in {STEP: counter.step, **counter.phases}.items():

@@ -57,9 +57,9 @@ _NOT_COUNTED = {aten.detach}
 """Autograd detaches what it saves whenever someone watches it save, as `StepCounter` does."""
 
 PEAK = "peak_memory"
-_AT_ONCE = "other threads of the step allocate too, so the peak varies by chance"
+_AT_ONCE = "other threads of the step allocate memory too, so the peak varies by chance"
 _HOOKS_REFUSED = (
-    "saved-tensor hooks count them, and the step disables hooks, as torch.func's transforms do"
+    "gpuperf counts saved tensors by autograd hooks, which this step disables (torch.func does)"
 )
 
 _has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
@@ -600,7 +600,7 @@ class Unseen:
 
     def __str__(self) -> str:
         into = [f"{ns / 1e6:.3g} ms in {at}" for at, ns in self.places.items() if ns > _LEAST_NS]
-        return f"of {self.total / 1e6:.3g} ms of processor time, {' and '.join(into)}"
+        return f"of {self.total / 1e6:.3g} ms of CPU time it spends {' and '.join(into)}"
 
 
 def part_unseen(rounds: Sequence[Unseen]) -> str:
@@ -611,10 +611,10 @@ def part_unseen(rounds: Sequence[Unseen]) -> str:
     last = rounds[-1]
     if all(unseen.is_most for unseen in rounds):
         raise UnsoundStep(
-            f"most of the step is not seen: {last}, where no operator is counted. A slowdown there "
-            "would fail no test. On a CPU gpuperf counts the PyTorch operators that the step "
-            "calls, also in its threads and pools. Give measure a step that computes with PyTorch "
-            "operators"
+            f"most of this step cannot be counted: {last}, where gpuperf counts no operator. A "
+            "slowdown there would fail no test. On a CPU gpuperf counts the PyTorch operators "
+            "that the step calls, also in its threads and pools. Give measure a step that "
+            "computes with PyTorch operators"
         )
     if not last.counter.step.operators:
         return NOTHING

@@ -374,12 +374,12 @@ def _series(
         for metric in metrics:
             value = math.fsum(counts.phases[name, metric.name] for name in members)
             if len(members) > 1 and not metric.additive:
-                problem = f'phase "{phase}" occurs {len(members)} times and the metric does not add'
+                problem = f'phase "{phase}" occurs {len(members)} times, and this metric has no sum'
                 problems.setdefault(metric.name, []).append(problem)
             elif math.isfinite(value):
                 series[phase, metric.name] = [value]
             else:
-                problem = f'phase "{phase}" has no value: nothing ran there that the metric counts'
+                problem = f'nothing that the metric counts ran in phase "{phase}"'
                 problems.setdefault(metric.name, []).append(problem)
     return series, tuple(Unsupported(name, "; ".join(told)) for name, told in problems.items())
 

@@ -245,7 +245,7 @@ class OwnInstructions:
         with launch_ranges.collectives_begun() as begun:
             traced = profile.trace(work.step, self.kernels.timer.synchronize)
         if traced.has_graphs:
-            return {}, (Unsupported(name, "a CUDA graph is counted as one, collectives included"),)
+            return {}, (Unsupported(name, "counters cannot separate collectives in a CUDA graph"),)
         # Continue after a failure too: the other ranks execute the step once more.
         own = [self._once(work, traced, begun()) for _ in range(LEAST_ROUNDS)]
         lacking = [Unsupported(name, one) for one in own if isinstance(one, str)]
@@ -278,7 +278,7 @@ class OwnInstructions:
         """The instructions of the kernels of a step that are no collectives by their names."""
         table = self.kernels.of(work, [_instructions()], traced)
         if table.mismatch or not table.metrics:
-            raise MeasurementError(table.mismatch or "the counter is refused")
+            raise MeasurementError(table.mismatch or "CUPTI does not collect this counter here")
         return math.fsum(
             launch.values[0] or 0.0
             for launch in table.launches

@@ -104,7 +104,7 @@ def counted_beside_collectives(
         session,
         timer,
         _stretches(collectives),
-        f"the step began {{}} collectives and {collectives} in an earlier execution: its work "
+        f"the step began {{}} collectives, but {collectives} in an earlier execution, so its work "
         "differs between executions",
     )
     stage = "counting between collectives"
@@ -194,8 +194,8 @@ def _mismatch(
 ) -> str:
     if len(trace.counted) != len(counted):
         return (
-            f"the trace has {len(trace.counted)} kernels and the counters {len(counted)}: the step "
-            "launches different kernels in each execution"
+            f"the trace has {len(trace.counted)} kernels, the counters have {len(counted)}: the "
+            "step launches other kernels in each execution"
         )
     hardware = next((m.hardware_name(arch) for m in metrics if m.name == DURATION), None)
     if hardware is None or len(counted) < _FEW:
@@ -206,8 +206,8 @@ def _mismatch(
     if correlation >= LEAST_CORRELATION or statistics.stdev(map(sub, traced, measured)) <= ALIKE:
         return ""
     return (
-        f"the durations of the {len(counted)} kernels in the trace and in the counters do not go "
-        f"together (correlation {correlation:.3f}): the step launches its kernels in another order"
+        f"the durations of the {len(counted)} kernels in trace and counters do not match "
+        f"(correlation {correlation:.3f}), so the step changes the order of its kernels"
     )
 
 

@@ -33,15 +33,15 @@ _TOOLKIT_FOLDERS = ("extras/CUPTI/lib64", "targets/x86_64-linux/lib", "targets/s
 _SONAMES = ("libcupti.so.13", "libcupti.so.12")
 _COMPANIONS = ("libnvperf_host.so", "libnvperf_target.so")
 INSTALL = (
-    "Install CUPTI of CUDA 12.6.2 or newer: a CUDA build of torch 2.6 or newer brings it along, "
-    "`pip install nvidia-cuda-cupti` (CUDA 13) or `pip install nvidia-cuda-cupti-cu12` adds it, "
-    "and CUDA_HOME names a toolkit that has it in extras/CUPTI"
+    "Install CUPTI of CUDA 12.6.2 or newer: any CUDA build of torch 2.6 or newer contains it. Or "
+    "type `pip install nvidia-cuda-cupti` (CUDA 13), `pip install nvidia-cuda-cupti-cu12` (CUDA "
+    "12). Or set CUDA_HOME to a toolkit with extras/CUPTI"
 )
 """The remedy for a missing or old CUPTI."""
 _REMEDIES = Path(__file__).with_name("remedies.yaml")
 _NEEDS_DRIVER = (
-    "Check that `nvidia-smi` runs here: CUPTI needs a GPU and its driver, no older than the CUDA "
-    "release of CUPTI asks for"
+    "Check that `nvidia-smi` runs here. CUPTI needs a GPU, and a driver at least as new as the "
+    "CUDA release of CUPTI requires"
 )
 _OTHER_PARAMETERS = (
     ResultCode.ERROR_INVALID_PARAMETER,
@@ -86,10 +86,12 @@ class Cupti:
             self._library = ctypes.CDLL(os.fspath(path))
             self.version = self._get_version()
         except (OSError, AttributeError) as error:
-            raise CountersUnavailable(f"CUPTI cannot be loaded: {error}", INSTALL) from error
+            raise CountersUnavailable(f"CUPTI cannot be loaded ({error})", INSTALL) from error
         except CuptiError as error:
             # Newer releases answer nothing, not even their version, where there is no driver.
-            raise CountersUnavailable(f"{path} cannot be used: {error}", _NEEDS_DRIVER) from error
+            raise CountersUnavailable(
+                f"{path} does not work here: {error}", _NEEDS_DRIVER
+            ) from error
         if self.version < abi.OLDEST:
             raise CountersUnavailable(
                 f"{path} is CUPTI of CUDA {self.release}, which has no range profiler", INSTALL
@@ -98,8 +100,8 @@ class Cupti:
             self._functions = {params: self._bind(name) for params, name in abi.FUNCTIONS.items()}
         except AttributeError as error:
             if self.version > abi.NEWEST:
-                raise self._too_new(f"has other functions ({error})") from error
-            raise CountersUnavailable(f"{path} is not complete: {error}", INSTALL) from error
+                raise self._too_new(f"lacks a function that gpuperf calls ({error})") from error
+            raise CountersUnavailable(f"{path} is incomplete: {error}", INSTALL) from error
 
     @property
     def release(self) -> str:
@@ -116,15 +118,15 @@ class Cupti:
         struct = params.of(self.version, **values)
         result = self._functions[params](ctypes.byref(struct))
         if result in _OTHER_PARAMETERS and self.version > abi.NEWEST:
-            raise self._too_new(f"refuses {name}: {abi.result_name(result)}")
+            raise self._too_new(f"answers {name} with {abi.result_name(result)}")
         check(result, name)
         return struct
 
     def _too_new(self, said: str) -> CountersUnavailable:
         newest = abi.release(abi.NEWEST)
         return CountersUnavailable(
-            f"CUPTI {self.release} ({self.path}) {said}. It is newer than {newest}, the newest "
-            "that this version of pytest-gpuperf knows",
+            f"CUPTI {self.release} ({self.path}) {said}. This version of pytest-gpuperf knows "
+            f"CUPTI up to {newest}",
             f"Update pytest-gpuperf, or use CUPTI of CUDA {newest}: "
             f"`pip install 'nvidia-cuda-cupti=={newest}.*'`",
         )
@@ -212,12 +214,12 @@ def _check_survived(cupti: Path) -> None:
             timeout=_TRY_SECONDS,
         )
     except subprocess.TimeoutExpired:
-        said = f"does not say its version within {_TRY_SECONDS} s"
+        said = f"did not return its version within {_TRY_SECONDS} s"
     else:
         if tried.returncode >= 0:  # loading reports other problems
             return
         ended = signal.Signals(-tried.returncode).name
-        said = f"ends the process that asks for its version ({ended})"
+        said = f"crashes the process that loads it ({ended})"
     raise CountersUnavailable(f"{cupti} {said}", _NEEDS_DRIVER)
 
 

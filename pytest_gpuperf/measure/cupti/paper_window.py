@@ -49,8 +49,8 @@ class WindowCounter(TaskRunner):
             session = RangeSession(names, _ROOM, automatic=True)
             begun.enter_context(session)
             if not session.metrics:
-                said = f"no counter can be read: {session.unsupported[0].reason}"
-                raise CountersUnavailable(said, "See `gpuperf doctor`")
+                said = f"CUPTI reads no counter here: {session.unsupported[0].reason}"
+                raise CountersUnavailable(said, "Run `gpuperf doctor`: it names the cause")
             session.begin()
             self._session = session
             begun.pop_all()
@@ -74,7 +74,7 @@ class WindowCounter(TaskRunner):
         ]
         if not inside:
             raise MeasurementError(
-                f"the process launched at most {_SKIPPED} kernels, but the window follows them"
+                f"the process launched at most {_SKIPPED} kernels, and paper-window skips those"
             )
         totals = {m.name: over_launches(m.name, inside) for m in self._metrics.values()}
         samples = tuple(

@@ -77,7 +77,7 @@ class RangeSession:
             # A set-up that CUPTI has no name for is no reason to lose the times as well.
             raise CountersUnavailable(
                 f"the range profiler cannot be opened: {error}",
-                "`gpuperf doctor` tries it outside of a test and shows the versions",
+                "Run `gpuperf doctor`: it opens one outside of a test and shows the versions",
             ) from error
         except BaseException:
             self.close()
@@ -159,7 +159,7 @@ class RangeSession:
         Raises MeasurementError for metrics that need more than one pass.
         """
         if self.passes != 1:
-            raise MeasurementError(f"{self.passes} passes are needed, and a process starts once")
+            raise MeasurementError(f"CUPTI needs {self.passes} passes, but only one is possible")
         self._configure()
         self._cupti.call(abi.RangeStart, pRangeProfilerObject=self._profiler)
         self._started = True
@@ -177,7 +177,7 @@ class RangeSession:
                 prepare()
             if self._one_pass(run):
                 return
-        raise MeasurementError(f"CUPTI announced {self.passes} passes but needs more")
+        raise MeasurementError(f"CUPTI announced {self.passes} passes, but needs more")
 
     def _initialize(self) -> None:
         """Finds context, device and chip, and initializes CUPTI's profilers."""
@@ -280,7 +280,7 @@ class RangeSession:
         ).numOfRangeDropped
         if dropped and not dropping:
             raise MeasurementError(
-                f"CUPTI dropped {dropped} of {what}: the session was opened for {self._max_ranges}"
+                f"CUPTI dropped {dropped} of {what}: its session has room for {self._max_ranges}"
             )
         configuration, image = self._parts()
         data = {

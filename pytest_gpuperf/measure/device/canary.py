@@ -76,7 +76,7 @@ def machine_code(arch: str) -> bytes:
     try:
         return (CUBINS / f"{arch}.cubin").read_bytes()
     except OSError:
-        raise MeasurementError(f"there is no canary for {arch}") from None
+        raise MeasurementError(f"gpuperf has no reference kernels (canary) for {arch}") from None
 
 
 @cache
@@ -115,7 +115,7 @@ class _CanaryReading:
             return f"{reading.__name__.strip('_')}: {error}"
         except ZeroDivisionError:
             # The timer of some GPUs ticks once in a ms.
-            return f"{reading.__name__.strip('_')}: it took 0 by the GPU's clock"
+            return f"{reading.__name__.strip('_')}: the GPU's clock measured 0"
         return ""
 
     def _arithmetic(self) -> None:
@@ -135,7 +135,9 @@ class _CanaryReading:
         """The cycles of reading from L2 and DRAM, and the time of the latter."""
         fitting = int(self._cuda.attribute(driver.L2_BYTES) * _L2_SHARE)
         if fitting < _LEAST_L2_BYTES:
-            raise MeasurementError(f"{fitting:,} bytes of L2 are less than {_LEAST_L2_BYTES:,}")
+            raise MeasurementError(
+                f"this GPU has {fitting:,} bytes of L2, and the canary needs {_LEAST_L2_BYTES:,}"
+            )
         l2_bytes = 1 << (fitting.bit_length() - 1)
         with self._cuda.memory(_DRAM_BYTES) as buffer:
             self._cuda.fill(buffer, _WORD, _DRAM_BYTES)

@@ -14,7 +14,7 @@ from pytest_gpuperf.model.measurement import CHECKED, STEP, Canary, Device, Mach
 _FOUND = "CUPTI"
 _READ = "hardware counters"
 _METRIC = "sm__cycles_elapsed.max"
-_DOCTOR = "Report it with this output: https://developer.nvidia.com/cupti"
+_DOCTOR = "Report it, with this output, to the maintainers of pytest-gpuperf"
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def counters() -> list[Check]:
     except CountersUnavailable as error:
         return [
             Check(_FOUND, False, error.reason, error.remedy),
-            Check(_READ, False, "not tried, without CUPTI", error.remedy),
+            Check(_READ, False, "not read, as CUPTI is missing", error.remedy),
         ]
     there = Check(_FOUND, True, f"{cupti.release} (API {cupti.version}), {cupti.path}")
     return [there, _tried()]
@@ -94,16 +94,16 @@ def _torch() -> Check:
 
 def _driver() -> Check:
     version = fingerprint.driver_version()
-    remedy = "Install the driver, or in a container start it with GPUs (docker run --gpus all)"
-    return Check("driver", bool(version), version or "no NVIDIA driver answers", remedy)
+    remedy = "Install the driver. In a container, start it with GPUs: docker run --gpus all"
+    return Check("driver", bool(version), version or "no NVIDIA driver found", remedy)
 
 
 def _gpu() -> Check:
     device = nvml.detect_device()
     if device is None:
-        detail = "none is visible, so suites measure portable counts on the CPU"
+        detail = "none is visible, so tests measure portable counts on the CPU"
         return Check("GPU", False, detail, "Check `nvidia-smi` and CUDA_VISIBLE_DEVICES")
-    remedy = f"Known architectures are {', '.join(ARCHITECTURES)}; report this one"
+    remedy = f"gpuperf knows {', '.join(ARCHITECTURES)}. Report this one to its maintainers"
     return Check("GPU", device.arch in ARCHITECTURES, f"{device.name} ({device.arch})", remedy)
 
 
@@ -118,7 +118,7 @@ def _nsight_compute() -> Check:
         "Nsight Compute",
         False,
         "ncu was not found (the cupti collector does not need it)",
-        "Install Nsight Compute, or name it by --gpuperf-ncu PROGRAM",
+        "Install Nsight Compute, or pass --gpuperf-ncu PROGRAM to pytest",
         optional=True,
     )
 
@@ -127,10 +127,10 @@ def _to_ourselves() -> Check:
     others = guard.read().other_processes
     pids = ", ".join(map(str, others))
     return Check(
-        "device to ourselves",
+        "GPU not shared",
         not others,
         f"other compute processes: {pids}" if others else "no other compute process",
-        "End them, or measure when they are done: shared numbers are not gated on",
+        "End them, or measure later: a test on a shared GPU is skipped, not compared",
     )
 
 
@@ -167,4 +167,4 @@ def _read(cuda: driver.Driver) -> Check:
             # CUPTI may leave out a range in which nothing ran. It was allowed to look, which is
             # what was asked.
             pass
-        return Check(_READ, True, f"may be read on this {session.chip}")
+        return Check(_READ, True, f"can be read on this {session.chip}")

@@ -12,7 +12,7 @@ from typing import Any
 from pytest_gpuperf.errors import CountersUnavailable, MeasurementError
 
 _NAME = "libcuda.so.1"
-_REMEDY = "Install NVIDIA's driver; in a container, start it with the GPUs (docker run --gpus all)"
+_REMEDY = "Install NVIDIA's driver. In a container, start it with the GPUs: docker run --gpus all"
 _CUDA_ERROR_NO_DEVICE = 100
 
 SM_COUNT, L2_BYTES, SHARED_BYTES_OF_A_BLOCK = 16, 38, 97
@@ -198,7 +198,7 @@ class Driver:
             try:
                 function = getattr(self._library, name)
             except AttributeError:
-                raise MeasurementError(f"this CUDA driver has no {name}: install a newer") from None
+                raise MeasurementError(f"the CUDA driver lacks {name}. Update it") from None
             function.argtypes, function.restype = _SIGNATURES[name], ctypes.c_int
             self._functions[name] = function
         return self._functions[name]

@@ -109,8 +109,8 @@ def _shortage(message: str) -> str:
 
 
 _REMEDY = (
-    "Measure a smaller input, or give the device to this test alone (`gpuperf doctor` lists other "
-    "processes on it); if much memory is reserved but unused, set "
+    "Measure a smaller input, or end other processes on the device (`gpuperf doctor` lists them). "
+    "If torch reserved much memory that it does not use, set "
     "PYTORCH_ALLOC_CONF=expandable_segments:True"
 )
 

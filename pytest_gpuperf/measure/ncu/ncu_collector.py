@@ -188,7 +188,7 @@ class NcuCollector:
         measured = finished.measurement(work.test, work.name)
         if task.kind == replica.PROFILED and measured is None:
             raise MeasurementError(
-                f"the test {work.test} failed under ncu before it was measured:\n"
+                f"the test {work.test} failed under ncu before gpuperf measured it:\n"
                 f"{finished.last_lines()}"
             )
         try:

@@ -53,8 +53,8 @@ def program(named: Path | None) -> Path:
     executable = named or find()
     if executable is None:
         raise CountersUnavailable(
-            "ncu (Nsight Compute) was not found on the PATH or where NVIDIA installs it",
-            "Install it, or name it: --gpuperf-ncu PROGRAM. The collector cupti does not need it",
+            "ncu (Nsight Compute) is neither on the PATH nor where NVIDIA installs it",
+            "Install ncu, pass --gpuperf-ncu PROGRAM, or use --gpuperf-collector cupti instead",
         )
     return executable
 

@@ -60,7 +60,7 @@ def step_of(report: Report, executions: int = 1) -> ProfiledStep:
         core = catalogue().hardware_set("core")
         wanted = ",".join(filter(None, (metric.hardware_name(report.arch) for metric in core)))
         raise UsageFailure(
-            f"{report.file}: has no metric that gpuperf knows for a whole step. Profile with "
+            f"{report.file} has no metric that gpuperf knows for a whole step. Profile again with "
             f"ncu --metrics {wanted}"
         )
     return ProfiledStep(tuple(samples), tuple(unsupported), table(report, parts[-1]), share)
@@ -82,23 +82,23 @@ def _check(report: Report, executions: int) -> None:
     rows = report.rows
     if executions < 1 or len(rows) % executions:
         raise UsageFailure(
-            f"{report.file}: {len(rows)} kernels or ranges cannot be divided into {executions} "
-            "equal executions of one step"
+            f"{report.file}: its {len(rows)} kernels or ranges cannot be divided into {executions} "
+            "equal executions of one step. Pass the number of executions: --steps N"
         )
     share = len(rows) // executions
     ranges = [row for row in rows if row.kind == "range"]
     if ranges and (len(ranges) < len(rows) or share > 1):
         raise UsageFailure(
-            f"{report.file}: has {len(ranges)} ranges and {len(rows) - len(ranges)} kernels, but "
-            "one range must be the whole step. If each range is one execution of it: --steps "
-            f"{len(ranges)}"
+            f"{report.file} has {len(ranges)} ranges and {len(rows) - len(ranges)} kernels, but "
+            "gpuperf needs one range around the whole step. If each range is one execution, pass "
+            f"--steps {len(ranges)}"
         )
     for index, row in enumerate(rows):
         if row.name != rows[index % share].name:
             raise UsageFailure(
-                f"{report.file}: not {executions} executions of one step of {share} kernels: "
-                f"kernel {index % share + 1} is {rows[index % share].name} in execution 1 and "
-                f"{row.name} in execution {index // share + 1}"
+                f"{report.file} does not have {executions} executions of one step of {share} "
+                f"kernels: kernel {index % share + 1} is {rows[index % share].name} in execution "
+                f"1, but {row.name} in execution {index // share + 1}"
             )
 
 
@@ -178,7 +178,7 @@ def _only(file: Path, rows: Sequence[ProfiledRow], said: Sequence[str], what: st
     known = ""
     for row, here in zip(rows, said, strict=True):
         if here and known and here != known:
-            problem = f"kernels of several {what}: {known} before, {here} here"
+            problem = f"the report has kernels of several {what}: {known} before, {here} here"
             remedy = "Profile one GPU at a time: ncu --devices 0 ..."
             raise BadFile(file, row.where, problem, remedy)
         known = known or here
@@ -195,5 +195,5 @@ def _arch(file: Path, row: ProfiledRow) -> str:
     if name not in architectures.ARCHITECTURES:
         known = ", ".join(architectures.ARCHITECTURES)
         problem = f"{name} (compute capability {row.capability}) is not an architecture"
-        raise BadFile(file, row.where, f"{problem} that is known here", f"Known are {known}")
+        raise BadFile(file, row.where, f"{problem} that gpuperf knows", f"It knows {known}")
     return name

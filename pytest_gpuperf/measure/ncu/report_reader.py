@@ -30,8 +30,8 @@ MODULE = "ncu_report"
 NATIVE = ".ncu-rep"
 """The suffix of ncu's own format."""
 REMEDY = (
-    "See that the file is complete, and that ncu-report or Nsight Compute is not older than the "
-    "version that wrote it"
+    "Check that the file is complete. ncu-report or Nsight Compute must not be older than the "
+    "version that wrote the file"
 )
 """Ends the messages about reports that cannot be read."""
 _TIME_LIMIT_SECONDS = 600
@@ -80,7 +80,7 @@ def load(file: Path, ncu: Path | None, counters: Collection[str]) -> tuple[Profi
     """
     if file.suffix != NATIVE:
         raise UsageFailure(
-            f"{file}: is not a {NATIVE} file. Name the report that ncu wrote (--export)"
+            f"{file} is not a {NATIVE} file. Name the report that ncu --export wrote"
         )
     if not file.is_file():
         raise UsageFailure(f"{file}: no such file")
@@ -95,13 +95,13 @@ def load(file: Path, ncu: Path | None, counters: Collection[str]) -> tuple[Profi
                 PYTHONPATH=os.pathsep.join(places),
             )
         except subprocess.TimeoutExpired:
-            problem = f"{MODULE} did not read this within {_TIME_LIMIT_SECONDS} s"
+            problem = f"{MODULE} did not read the report within {_TIME_LIMIT_SECONDS} s"
             raise BadFile(file, "", problem, REMEDY) from None
         if done.returncode:
             raise BadFile(file, "", _ended(done), REMEDY)
         read = files.adapter(_Rows).validate_json(out.read_bytes())
     if not read.rows:  # nor has a file that is no report
-        raise BadFile(file, "", "has no kernel: nothing was profiled", REMEDY)
+        raise BadFile(file, "", "the report has no kernel", REMEDY)
     return read.rows
 
 
@@ -114,9 +114,8 @@ def _module(file: Path, ncu: Path | None) -> list[str]:
     beside = beside or (ncu_command.module_of(found) if found else None)
     if beside is None:
         raise UsageFailure(
-            f"{file}: to open it takes NVIDIA's package ncu-report (pip install "
-            "'ncu-report>=2026.2') or Nsight Compute (ncu on the PATH, or --ncu FILE), and neither "
-            "is here"
+            f"cannot open {file} without NVIDIA's package ncu-report or Nsight Compute. Type pip "
+            "install 'ncu-report>=2026.2', or name ncu by --ncu FILE"
         )
     return [str(beside)]
 
@@ -124,7 +123,7 @@ def _module(file: Path, ncu: Path | None) -> list[str]:
 def _ended(done: subprocess.CompletedProcess[bytes]) -> str:
     how = f"signal {-done.returncode}" if done.returncode < 0 else f"exit code {done.returncode}"
     said = done.stderr.decode("utf-8", "replace").strip().splitlines()[-1:]
-    return f"{MODULE} ended the process that read this ({': '.join([how, *said])})"
+    return f"{MODULE} crashed while it read the report ({': '.join([how, *said])})"
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -46,8 +46,8 @@ ENOUGH_NS, ENOUGH_WALL_MS, MOST = 20e6, 200.0, 5
 traces, an odd number. The first traced execution takes 0.2 % longer than most. Processes agree to
 0.08 % on the median of five, to 0.11 % on the first (tests/data/h100-traces), no better on nine."""
 NOTHING = (
-    "the trace of the step has no kernel, copy or fill: torch.profiler sees nothing while another "
-    "profiler (nsys, ncu) watches the process, or the step uses no GPU"
+    "torch.profiler recorded no kernel, copy or fill of the step. Either the step does not use "
+    "the GPU, or another profiler (nsys, ncu) watches this process"
 )
 _OF_GLOO = "gloo:"
 """The prefix of ranges that torch's process group gloo opens from a collective's start to its end,
@@ -267,8 +267,7 @@ def checked(heard: Sequence[Collection[str]], phases: Collection[str]) -> tuple[
     for name in names:
         if name in phases:
             raise MeasurementError(
-                f'"{name}" is both a phase and a component of the step: give one of them another '
-                "name"
+                f'"{name}" is both a phase and a component of the step. Rename one of them'
             )
     return names
 

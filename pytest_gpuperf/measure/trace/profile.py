@@ -262,21 +262,21 @@ class Ranges:
 def check_gpu(traced: Trace) -> None:
     """Raises UnsoundStep where some of the step ran on another GPU, or in another context."""
     ran = Counter(one.gpu for one in traced.activities)
-    others = [f"{ran[gpu]:,} on cuda:{gpu}" for gpu in sorted(ran) if gpu != MEASURED]
+    others = [f"{ran[gpu]:,} ran on cuda:{gpu}" for gpu in sorted(ran) if gpu != MEASURED]
     if others:
         raise UnsoundStep(
-            f"of {ran.total():,} kernels, copies and fills the step ran {' and '.join(others)}, "
-            f"but gpuperf measures only cuda:{MEASURED}: counters would cover one GPU, times all. "
-            f"Keep the step on cuda:{MEASURED} (CUDA_VISIBLE_DEVICES chooses the GPU), "
-            "or give each GPU a process: gpuperf.measure_ranks, or the marker gpus(n)"
+            f"{' and '.join(others)}, of {ran.total():,} kernels, copies and fills of the step, "
+            f"but gpuperf reads counters of cuda:{MEASURED} only. Keep the step on cuda:{MEASURED} "
+            "(CUDA_VISIBLE_DEVICES chooses the GPU). Or give each GPU a process by "
+            "gpuperf.measure_ranks or the marker gpus(n)"
         )
     contexts = Counter(one.context for one in traced.activities if one.kind == KERNEL)
     if len(contexts) > 1:
         apart = contexts.total() - max(contexts.values())
         raise UnsoundStep(
-            f"of {contexts.total():,} kernels of the step {apart:,} ran in another CUDA context "
-            "than the others, but counters cover one context: let the library that creates its own "
-            "(cuCtxCreate) use the primary context, as torch, CuPy and Numba do"
+            f"{apart:,} of {contexts.total():,} kernels of the step ran in a second CUDA context, "
+            "but counters cover one context. Let the library that calls cuCtxCreate use the "
+            "primary context, as torch, CuPy and Numba do"
         )
 
 
@@ -427,7 +427,7 @@ def _started(*, host: bool) -> Any:
 
 def _refused(why: object) -> CountersUnavailable:
     return CountersUnavailable(
-        f"torch.profiler cannot record: {why}", "End what else profiles this process"
+        f"torch.profiler cannot record: {why}", "End other profilers of this process"
     )
 
 

@@ -40,7 +40,7 @@ _TONES = table.TONES | {
 }
 _MAIN = ("step_time", "cycles", "flops", "operators")
 """The metric of a row in which nothing changed: the first that was judged."""
-_NOT_JUDGED = "not judged"
+_NOT_JUDGED = "not compared"
 _INCOMPLETE = "incomplete"
 _FEW = 3
 """The most values of a fact, and metrics in a sentence, that are named."""
@@ -187,7 +187,7 @@ def overview(
         tone="bad" if run.unfinished else tone if rows else "doubtful",
         about=tuple(_about(run, ranked)),
         totals=tuple(_totals(rows, run)),
-        judged=judged if "not judged" in judged else "",
+        judged=judged if _NOT_JUDGED in judged else "",
         rows=tuple(rows),
         expected=tuple(
             (expectation_lines.row(one), _TONES.get(one.outcome, ""), one.outcome in _CALM)
@@ -317,4 +317,4 @@ def _steps(
         yield f"{what[0].upper()}{what[1:]}", commands
     if run.measurements and not run.verdicts and file:
         command = f"gpuperf report {shlex.quote(file)} --baselines baselines"
-        yield "Judge this run with a folder of baselines:", (command,)
+        yield "Compare this run with a folder of baselines:", (command,)

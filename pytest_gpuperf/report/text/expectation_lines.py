@@ -58,11 +58,11 @@ def failing(expectation: Expectation, *, told: bool) -> list[str]:
         lines.append(f"99.5 % interval, {counted(expectation.processes, 'process')}")
     if expectation.reason == "too-few-processes" and expectation.outcome is Outcome.INCONCLUSIVE:
         lines.append(
-            "It is beyond the bound, but one process in fifty is slow by chance: a verdict needs "
-            f"{LEAST_TO_ALARM} processes"
+            "The value is beyond the bound, but one process in fifty is slow by chance. A verdict "
+            f"needs {LEAST_TO_ALARM} processes"
         )
     elif expectation.outcome is Outcome.INCONCLUSIVE:
-        lines.append("The bound is inside the interval, so the noise hides whether it holds")
+        lines.append("The bound is inside the interval, so noise hides whether the bound holds")
     return [f"  {text}" for text in lines]
 
 
@@ -81,8 +81,8 @@ def failure(expectation: Expectation, device: Device) -> str:
     ]
     if expectation.outcome is Outcome.INCONCLUSIVE:
         parts.append(
-            "Allow more processes with --gpuperf-processes, or record them: gpuperf record "
-            "--processes 3. Or let the test pass with --gpuperf-inconclusive warn"
+            "Pass a larger --gpuperf-processes, let the test pass by --gpuperf-inconclusive warn, "
+            "or type gpuperf record --processes 3 -- ..."
         )
     return "\n".join(parts)
 

@@ -181,18 +181,18 @@ def _undecided(failing: Sequence[Verdict | Expectation]) -> str:
     """The next action after an inconclusive verdict."""
     if any(v.reason == NOT_AGAIN for v in failing):
         return (
-            "A fresh process had to confirm it and failed, see above: correct that and run it "
-            "again. --gpuperf-inconclusive warn does not apply here"
+            "A fresh process had to confirm this change, but failed, as shown above. Correct that "
+            "failure and run the test again. --gpuperf-inconclusive warn does not help here"
         )
     if all(v.reason == "too-few-processes" for v in failing if v.outcome is Outcome.INCONCLUSIVE):
         return (
             f"One process in fifty is slow by chance: a verdict needs {LEAST_TO_ALARM} processes. "
-            "Allow more with --gpuperf-processes, or record them: gpuperf record --processes 3"
+            "Pass a larger --gpuperf-processes, or type gpuperf record --processes 3 -- ..."
         )
     if any(v.reason == OTHER_ALGORITHM for v in failing):
         return (
-            "Fix the choice of the kernel (torch.backends.cudnn.benchmark = False, or one "
-            "configuration of a Triton kernel), or record a baseline of more processes"
+            "Fix the choice of kernels (torch.backends.cudnn.benchmark = False, or one "
+            "configuration of a Triton kernel), or record a baseline with more processes"
         )
     return (
         "The noise hides whether the change is within tolerance. Measure again, or let the test "
@@ -225,14 +225,13 @@ def machine(result: Result) -> str:
     """The metrics left to the machine, their changes, and the canary's readings."""
     left = [verdict for verdict in result.verdicts if verdict.outcome is Outcome.MACHINE]
     changes = ", ".join(f"{v.metric} {units.change(v)}" for v in left)
-    return f"not judged, the machine changed: {changes}; {left[0].detail}"
+    return f"not compared, as the machine changed: {changes}; {left[0].detail}"
 
 
 def unjudged(result: Result, lack: Unjudged, context: CommandContext) -> str:
     """Why a test fails under --gpuperf-require-judged: the reasons, and the remedy."""
-    parts = [
-        f"gpuperf: {view.standing(result, Outcome.UNFIT)}, which is required: {view.WORDS[lack]}"
-    ]
+    said = f"{view.standing(result, Outcome.UNFIT)}: {view.WORDS[lack]}"
+    parts = [f"gpuperf: {said}. --gpuperf-require-judged fails such tests"]
     outcomes = (Outcome.UNFIT, Outcome.MACHINE, Outcome.NO_BASELINE)
     details: dict[str, list[str]] = {}
     for verdict in (v for v in result.verdicts if v.outcome in outcomes or v in unread(result)):

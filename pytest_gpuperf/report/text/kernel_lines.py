@@ -44,7 +44,7 @@ _FAR = 2.0
 """The traced time is shown too if it differs from the step's change by more than this factor."""
 _CHANGED = 5e-4
 """A module whose time changed by less of the step has not changed, if it launches as much."""
-VERSIONS = "other versions: "
+VERSIONS = "versions changed: "
 """The start of the text on software versions that differ from the baseline's."""
 CALLED = "called at "
 """The start of the text on a line that does more because changed software does."""
@@ -128,7 +128,7 @@ def sentence(attribution: Attribution) -> str:
 
 
 def versions(attribution: Attribution) -> str:
-    """Software of another version than before, as "other versions: torch 2.12 -> 2.13"; or ""."""
+    """Software of another version, as "versions changed: torch 2.12 -> 2.13"; or ""."""
     said = ", ".join(_upgraded(one, attribution) for one in attribution.upgrades)
     return printable(f"{VERSIONS}{said}") if said else ""
 
@@ -436,7 +436,7 @@ def _together(attribution: Attribution) -> str:
     if attribution.shift is None or abs(attribution.shift) < MOVED:
         return ""
     moved = units.moved(attribution.shift)
-    return f"most kernels moved by about {moved}: clocks, power or another GPU?"
+    return f"most kernels changed by about {moved}: check clocks, power and GPU"
 
 
 def notes(attribution: Attribution) -> list[str]:
@@ -446,9 +446,7 @@ def notes(attribution: Attribution) -> list[str]:
         texts.append(together)
     if attribution.odd_tables:
         tables = attribution.measured_tables + attribution.baseline_tables
-        texts.append(
-            f"{attribution.odd_tables} of {tables} executions launched other kernels than the rest"
-        )
+        texts.append(f"{attribution.odd_tables} of {tables} executions launched different kernels")
     return texts
 
 
@@ -468,14 +466,14 @@ def waiting(attribution: Attribution) -> list[tuple[str, str]]:
     gaps = [e for e in attribution.entries if e.kind is ChangeKind.GAP and e.significant]
     least = _SMALL * abs(fsum(entry.change for entry in gaps))
     return [
-        (f"{one.line} {one.function}".strip() or "no line of yours", f"{duration(one.change)} idle")
+        (f"{one.line} {one.function}".strip() or "not your code", f"{duration(one.change)} idle")
         for one in (attribution.idle if gaps else ())
         if abs(one.change) > least
     ]
 
 
 def _place(change: LineChange) -> str:
-    where = f"{change.line} {change.function}".strip() or "no line outside of libraries"
+    where = f"{change.line} {change.function}".strip() or "not your code"
     modules = _modules(change.modules)
     return f"{where} ({modules})" if modules else where
 
@@ -516,12 +514,12 @@ def heading(attribution: Attribution) -> str:
         after = sum(family.launches_after for family in attribution.families)
         return f"operators{of}: {before:,} -> {after:,} in a step"
     anything = any(entry.significant for entry in attribution.entries)
-    follows = "what moved:" if anything else "no kernel stands out from the noise"
+    follows = "largest changes:" if anything else "no kernel stands out from the noise"
     change = f"{duration(attribution.change)}{_relative(attribution.relative)}"
     step = attribution.step
     if step and not attribution.reliable:
         alone = f"{duration(step.change)}{_relative(step.relative)}"
-        return f"kernels{of}: {change} in the trace, but {alone} without it; {follows}"
+        return f"kernels{of}: {change} in the trace, but {alone} untraced; {follows}"
     # Where faster and slower ones cancel, or the rest went the other way, a share says nothing.
     explained = attribution.explained
     if not anything or explained is None or not 0 <= explained <= _SENSIBLE:

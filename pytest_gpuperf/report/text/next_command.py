@@ -252,11 +252,11 @@ def wanted(
     elif worse:
         yield _again(results, context)
         if Outcome.REGRESSED in outcomes:
-            yield _accepting("accept what is intended", results, context)
+            yield _accepting("accept an intended change", results, context)
     elif Outcome.INCONCLUSIVE in outcomes:
         yield _undecided(context)
     elif Outcome.UNFIT in outcomes or Outcome.MACHINE in outcomes:
-        yield "see the state of the device, and what else uses it:", ["gpuperf doctor"]
+        yield "see the state of the GPU, and its other processes:", ["gpuperf doctor"]
     elif Outcome.IMPROVED in outcomes:
         yield _accepting("accept the gain, so that a later slowdown shows", results, context)
 
@@ -286,7 +286,7 @@ def _accepting(
         tests = [*dict.fromkeys(result.test for result in asked)]
     records = tests is not None and not context.replayed
     against = dict.fromkeys(one.short for one in found if not (records and one.more_processes))
-    title = f"{what} (--force: {', '.join(against)}):" if against else f"{what}:"
+    title = f"{what} (--force overrides: {', '.join(against)}):" if against else f"{what}:"
     if records:
         return title, context.record(tests or (), reason, force=bool(against))
     return title, [context.accept(reason, force=bool(against))]
@@ -296,10 +296,10 @@ def _undecided(context: CommandContext) -> tuple[str, Sequence[str]]:
     most = LOOKS[-1]
     if context.replayed:
         again = f"gpuperf record --processes {most} -- {context.command}"
-        return "decide it with more processes than this run has:", [again.rstrip()]
+        return "get a verdict with more processes than this run has:", [again.rstrip()]
     fewer = context.processes < most
     more = f"--gpuperf-processes {most} " if fewer else ""
-    what = "decide it with more processes:" if fewer else "measure again when nothing else runs:"
+    what = "get a verdict with more processes:" if fewer else "measure again on an idle machine:"
     return what, [context.started(f"pytest {more}{context.command}".rstrip())]
 
 

@@ -235,11 +235,11 @@ def _creeping(past: History, keys: Collection[SeriesKey]) -> Iterator[tuple[str,
             continue
         points = creep.drift.points
         change = units.from_zero_or(creep.drift.change, points=points)
-        origin = "the baseline's origin of" if creep.of_baseline else "the first nights,"
+        origin = "the first accepted samples," if creep.of_baseline else "the first nights,"
         span = "" if creep.of_baseline else f" in {counted(len(one.seen.days), 'night')}"
         said = f"{one.metric.name} {change}{span} since {origin} {creep.since}"
         if creep.steps and math.isfinite(creep.steps):
-            said += f", of which {units.moved(creep.steps, points=points)} in steps"
+            said += f", of which {units.moved(creep.steps, points=points)} came suddenly"
         yield title(past, one), said
 
 
@@ -377,7 +377,7 @@ def _last_night(past: History, devices: Collection[DeviceKey]) -> Iterator[str]:
     apart = [one for one in past.series if one.trend.pending is not None and one.metric.gated]
     if apart:
         what = counted(len(apart), "metric")
-        yield f"{what} differed in the last night; the next night shows whether that stays"
+        yield f"{what} differed in the last night; the next night shows whether the change lasts"
 
 
 def bounds(one: MetricHistory, values: Collection[float]) -> tuple[float, float]:

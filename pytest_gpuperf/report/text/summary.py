@@ -39,9 +39,9 @@ _CAUSE_LINES = 3
 """Most lines that name the tests of one cause."""
 _NOTED = {
     OTHER_GPU: OTHER_GPU,
-    TOLERATED: "not judged: {}; any change is tolerated",
-    TOO_NOISY: "not judged: {}; the noise allows no tolerance below 10 %",
-    NEW_METRIC: "{} has no baseline yet: accept a run",
+    TOLERATED: 'no test fails for {}: the tolerance is "any"',
+    TOO_NOISY: "no test fails for {}: the noise allows no tolerance below 10 %",
+    NEW_METRIC: "the baseline has no {} yet. Accept a run: gpuperf update-baseline",
 }
 """Notes that several tests share, with metrics, by the detail or reason of their verdicts."""
 _DOUBTED = (Outcome.MACHINE, Outcome.NO_BASELINE)
@@ -184,7 +184,7 @@ def _causes(results: Sequence[Result], names: Names, width: int) -> Iterator[Lin
     for those in groups.values():
         if len(those) > 1:
             _, why = failure.cause(those[0])
-            yield from wrapped_lines(f"{len(those)} tests, one cause: {why}", width, "bad")
+            yield from wrapped_lines(f"{len(those)} tests have one cause: {why}", width, "bad")
             tests = table.wrapped([", ".join(_named(r, names) for r in those)], width, "  ")
             if len(tests) > _CAUSE_LINES:
                 tests[_CAUSE_LINES - 1 :] = [f"{tests[_CAUSE_LINES - 1][: width - 4]} ..."]

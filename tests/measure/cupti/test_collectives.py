@@ -169,6 +169,6 @@ def test_where_a_step_begins_other_collectives_than_before_it_has_no_own_instruc
     (lacking,) = made.unsupported
     assert lacking.metric == "own_instructions"
     assert lacking.reason == (
-        "the step began 1 collectives and 2 in an earlier execution: its work differs between "
+        "the step began 1 collectives, but 2 in an earlier execution, so its work differs between "
         "executions"
     )

@@ -57,7 +57,7 @@ def test_another_number_of_launches_is_reported_and_not_shifted() -> None:
     for number in (2, 4):
         trace = ran("kkk", 1000, 5000, 3000)
         table = kernel_table(trace, CORE, "sm90", counted(*[1000.0] * number))
-        assert table.mismatch.startswith(f"the trace has 3 kernels and the counters {number}: ")
+        assert table.mismatch.startswith(f"the trace has 3 kernels, the counters have {number}: ")
         assert table.metrics == ()
         assert not any(launch.values for launch in table.launches)
         assert [launch.duration for launch in table.launches] == [1000, 5000, 3000]
@@ -76,7 +76,7 @@ def test_launches_that_all_take_as_long_go_together_and_a_pair_of_kinds_is_not_m
     assert (table.mismatch, len(table.metrics)) == ("", len(CORE))
     turns = [1000.0, 4000.0] * 5
     shifted = kernel_table(ran("k" * 10, *turns), CORE, "sm90", counted(*turns[::-1]))
-    assert "do not go together (correlation -1.000)" in shifted.mismatch
+    assert "do not match (correlation -1.000)" in shifted.mismatch
 
 
 def test_what_is_no_number_is_none_and_a_name_is_kept_once() -> None:
@@ -125,7 +125,7 @@ def test_trace_and_counters_of_real_steps_go_together_and_a_shift_is_noticed() -
         logs = [[math.log(each) for each in side if each] for side in zip(*pairs, strict=True)]
         assert correlation(*logs) > (1 + LEAST_CORRELATION) / 2
         for shift in (1, -1, 7):
-            assert "do not go together" in again(table, shift).mismatch, (name, shift)
+            assert "do not match" in again(table, shift).mismatch, (name, shift)
 
 
 def test_times_are_medians_over_traces_that_launch_the_same() -> None:

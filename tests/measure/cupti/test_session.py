@@ -201,7 +201,7 @@ def test_launches_without_room_are_an_error_and_a_ratio_without_a_value_is_no_nu
     fake: Fake,
 ) -> None:
     with opened(automatic=True) as session:
-        with pytest.raises(MeasurementError, match=r"dropped 1 of the launches: .* opened for 2"):
+        with pytest.raises(MeasurementError, match=r"dropped 1 of the launches: .* room for 2"):
             session.launches(fake.launching(1, 2, 3))
     fake.reset()
     with opened(IPC, automatic=True) as session:

@@ -85,6 +85,6 @@ def test_what_cannot_be_counted_so_is_said_at_the_beginning(fake: Fake) -> None:
         fake.reset()
 
     fake.set("passes", 2)
-    begins(MeasurementError, "2 passes are needed")
+    begins(MeasurementError, "CUPTI needs 2 passes")
     fake.fail("cuptiRangeProfilerEnable", 35)
     begins(CountersUnavailable, "cuptiRangeProfilerEnable")

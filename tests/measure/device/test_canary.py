@@ -121,12 +121,16 @@ def test_what_moves_a_reading_and_what_does_not(gpu: FakeGpu) -> None:
 def test_what_cannot_be_read_is_left_out_with_the_reason(gpu: FakeGpu) -> None:
     cases: tuple[tuple[Callable[[], object], Sequence[str], str], ...] = (
         (lambda: gpu.room(2**29 - 1), READINGS[4:7], "memory: cuMemAlloc_v2 failed with CUDA_E"),
-        (lambda: gpu.l2(1000), READINGS[4:7], "memory: 550 bytes of L2 are less than 262,144"),
-        (lambda: gpu.takes("l2", 0), READINGS[4:7], "memory: it took 0 by the GPU's clock"),
+        (
+            lambda: gpu.l2(1000),
+            READINGS[4:7],
+            "memory: this GPU has 550 bytes of L2, and the canary needs 262,144",
+        ),
+        (lambda: gpu.takes("l2", 0), READINGS[4:7], "memory: the GPU's clock measured 0"),
         (
             lambda: gpu.takes("arithmetic", 0),
             (*READINGS[:2], "time_share"),
-            "arithmetic: it took 0",
+            "arithmetic: the GPU's clock measured 0",
         ),
         (lambda: gpu.fail("cuLaunchKernelEx", 700), READINGS[:9], "arithmetic: launching arithme"),
         (lambda: gpu.fail("cuModuleLoadData", 200), READINGS, "cuModuleLoadData failed with CUDA"),
@@ -151,7 +155,7 @@ def test_without_a_driver_or_machine_code_nothing_is_read(
         without.setattr(driver, "load", no_driver)
         read = canary.read("sm90")
     assert (read.readings, read.obstacle) == ({}, "no CUDA driver: not there")
-    assert canary.read("sm121").obstacle == "there is no canary for sm121"
+    assert canary.read("sm121").obstacle == "gpuperf has no reference kernels (canary) for sm121"
     assert gpu.log == []
     # One without clusters has a canary.
     assert set(canary.read("sm75").readings) == set(READINGS)

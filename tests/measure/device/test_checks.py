@@ -36,7 +36,7 @@ def test_a_machine_that_can_be_measured_but_for_others(
     assert answers["driver"] == (True, "580.159")
     assert answers["GPU"] == (True, "NVIDIA H200 (sm90)")
     assert answers["Nsight Compute"] == (True, "/opt/ncu, 2025.3")
-    assert answers["device to ourselves"] == (False, f"other compute processes: {FAR}")
+    assert answers["GPU not shared"] == (False, f"other compute processes: {FAR}")
 
 
 def test_a_machine_without_torch_driver_gpu_or_ncu(
@@ -55,4 +55,4 @@ def test_a_gpu_that_is_not_known_here_and_alone(install: Install) -> None:
     install(Library([Gpu(capability=(99, 0))]))
     answers = examined()
     assert answers["GPU"] == (False, "NVIDIA H200 (sm990)")
-    assert answers["device to ourselves"] == (True, "no other compute process")
+    assert answers["GPU not shared"] == (True, "no other compute process")

@@ -73,7 +73,7 @@ def test_the_headline_says_how_the_run_went() -> None:
         assert (said.headline, said.tone) == (headline, tone)
     # One that was compared with nothing says so.
     said = of(run([measurement()]))
-    assert [row.outcome for row in said.rows] == ["not judged"]
+    assert [row.outcome for row in said.rows] == ["not compared"]
     assert commands(said) == ["gpuperf report run.json --baselines baselines"]
 
 
@@ -144,7 +144,7 @@ def test_the_totals_have_the_skipped_and_the_unjudged_too() -> None:
         (2, "incomplete"),
     ]
     assert said.headline == "1 no-baseline, 1 unchanged, 2 incomplete"
-    assert said.judged == "1 unchanged, 1 not judged (no baseline)"
+    assert said.judged == "1 unchanged, 1 not compared (no baseline)"
     said = of(replace(run_of(Outcome.UNCHANGED), skipped=skipped))
     assert said.headline == "1 unchanged, 2 incomplete"
 
@@ -313,7 +313,7 @@ def test_metrics_that_do_not_exist_are_named_once_with_their_reason() -> None:
         for metric in ("ipc", "cycles")
     ]
     said = of(run([measurement(test="a.py::t"), measurement(test="a.py::u")], lacking))
-    assert said.notes == ("unsupported: ipc, cycles: no permission",)
+    assert said.notes == ("gpuperf cannot measure ipc, cycles: no permission",)
 
 
 def test_all_reports_rank_tests_alike() -> None:
