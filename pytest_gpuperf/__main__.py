@@ -29,6 +29,7 @@ COMMANDS = {
     "compare": "compare two runs, or two configurations of one run; needs no GPU",
     "report": "write a saved run as HTML, Markdown or JSON; needs no GPU",
     "history": "show trends over many nights and the nights on which a level changed; needs no GPU",
+    "prove": "put known slowdowns into tests, and check that they fail",
     "calibrate": "estimate noise and false alarms from runs of identical code; needs no GPU",
     "import": "convert a report of ncu (Nsight Compute) to a run; needs no GPU",
     "export": "convert a saved run to the format of another program; needs no GPU",
@@ -36,7 +37,7 @@ COMMANDS = {
 """The purpose of each command, in the order of `gpuperf --help`."""
 _MODULES = {"import": "import_ncu"}
 """Names of modules that are not those of their commands."""
-_WITH_PYTEST_ARGS = ("ab", "bisect")
+_WITH_PYTEST_ARGS = ("ab", "bisect", "prove")
 
 
 class Command(Protocol):

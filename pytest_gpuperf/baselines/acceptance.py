@@ -25,7 +25,7 @@ from pytest_gpuperf.judge.drift import Drift
 from pytest_gpuperf.judge.interval import centre
 from pytest_gpuperf.judge.verdict import NEW_METRIC
 from pytest_gpuperf.model.entry import Acceptance, Accepted, BaselineFile, Entry
-from pytest_gpuperf.model.measurement import Device, KernelTable, Measurement
+from pytest_gpuperf.model.measurement import SLOWDOWN, Device, KernelTable, Measurement
 from pytest_gpuperf.model.result import Outcome, Run
 from pytest_gpuperf.storage import baseline_files, data_files, entry_values, files, schema_1
 
@@ -139,6 +139,10 @@ def proposals(measurements: Iterable[Measurement], request: AcceptanceRequest) -
         groups.setdefault((measurement.test, measurement.name, device), []).append(measurement)
     proposed = []
     for first, *others in groups.values():
+        if slowdown := first.fingerprint.settings.get(SLOWDOWN):
+            raise UsageFailure(
+                f"{first.test} was measured with a slowdown in it ({slowdown}): it is no baseline"
+            )
         if any(dict(other.workload) != dict(first.workload) for other in others):
             raise UsageFailure(
                 f'the measurements "{first.name}" of {first.test} have different workloads, so '

@@ -46,13 +46,16 @@ class Blame:
                     self._executions[path] = former.get(one.function, one.executions)
                 if not (change.cost or change.retyped):
                     self._unchanged[_line(change.launch)].add(places_of(change.launch))
-        for launch in frame.old.launches:
-            self._executions |= {path: one.executions for path, one in _nodes(launch)}
+        before = {path: one.executions for old in frame.old.launches for path, one in _nodes(old)}
+        self._executions |= before
+        self._has_executions = any(before.values())
+        """Whether the old side's tables have them: those of older baselines do not."""
 
     def of(self, change: LaunchChange) -> tuple[Place, Repeat | None]:
         """The line and its function, with the repeated function if a repeat is the reason."""
         launch = change.launch
-        if change.kind is ChangeKind.ADDED and (found := self._repeating(launch)):
+        is_new = change.kind is ChangeKind.ADDED and self._has_executions
+        if is_new and (found := self._repeating(launch)):
             return found
         places, others = places_of(launch), self._unchanged.get(_line(launch), set())
         if change.cost > 0 and others and places not in others:

@@ -182,16 +182,18 @@ class Replicas:
         nothing, or exceeds the time limit; earlier measurements are kept.
         """
         known = self._measured.setdefault(test, [])
-        missing = count - len(known)
-        if missing > 0:
+
+        def named() -> list[Measurement]:
+            return [m for process in known for m in process if m.name == name][:count]
+
+        if missing := count - len(named()):
             self._measure(test, missing, known, meanwhile)
-        named = tuple(m for process in known[:count] for m in process if m.name == name)
-        if len(named) < count:
+        if len(named()) < count:
             raise MeasurementError(
                 f'a fresh process of {test} did not measure "{name}", but the first process did. '
                 "Let the test make the same measurements in every process"
             )
-        return named
+        return tuple(named())
 
     def run(
         self,

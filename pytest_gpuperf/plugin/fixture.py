@@ -37,8 +37,18 @@ from pytest_gpuperf.judge import expectation, stopping
 from pytest_gpuperf.measure.collector import Components, Phases, Plan, Work, never, no_reset
 from pytest_gpuperf.measure.instrument import Measurer, RecordedRun, Subject
 from pytest_gpuperf.measure.ranks import Rank, RankLauncher
+from pytest_gpuperf.measure.slowdown import Dose
+from pytest_gpuperf.measure.slowed_step import (
+    Place,
+    SlowedStep,
+    choose,
+    chosen,
+    is_proving,
+    without_slowdown,
+)
 from pytest_gpuperf.model.measurement import (
     PAPER_WINDOW,
+    SLOWDOWN,
     STEP,
     Device,
     Measurement,
@@ -304,9 +314,43 @@ class GpuPerf:
         self._measuring = name
         try:
             with self._agreed():
-                return self._judged(measurer, subject, work, plan)
+                doses = chosen(traits.nodeid, name)
+                if is_proving() and self._instrument.torch_device == "cpu":
+                    plan = replace(plan, rounds=1, repetitions=1)  # one execution tells counts
+                if not doses:
+                    measured = self._judged(measurer, subject, work, plan)
+                    doses = choose(measured, self._instrument.torch_device)
+                if doses:  # `gpuperf prove` runs
+                    measured = self._slowed(measurer, doses, subject, work, plan)
+                return measured
         finally:
             self._measuring = ""
+
+    def _slowed(
+        self, measurer: Measurer, doses: Sequence[Dose], subject: Subject, work: Work, plan: Plan
+    ) -> Measurement:
+        """The last of the measurements of the step with each of these slowdowns.
+
+        Fails the test if any of them would fail it.
+        """
+        device, failed = self._instrument.torch_device, []
+        places: list[Place] = []
+        for dose in doses:
+            step = SlowedStep(dose, work, device, self._settings.root, places)
+            name = f"{subject.name} [{dose}]"
+            reset = work.reset if work.reset is no_reset else step.reset
+            its_work = replace(work, step=step.step, reset=reset, name=name)
+            settings = partial(_joined, subject.settings, step.settings)
+            its_subject = replace(subject, name=name, settings=settings)
+            try:
+                self._judged(measurer, its_subject, its_work, plan)
+            except pytest.fail.Exception:
+                failed.append(str(dose))
+            except pytest.skip.Exception:
+                continue
+        if failed:
+            _fail(f"gpuperf prove: this test fails with {', '.join(failed)}")
+        return self.results[-1].first
 
     @contextmanager
     def _agreed(self) -> Iterator[None]:
@@ -353,7 +397,7 @@ class GpuPerf:
         unfit = [verdict for verdict in result.verdicts if verdict.outcome is Outcome.UNFIT]
         if unfit and not self._settings.require_judged:
             _skip(f"gpuperf: not compared, as the device was {unfit[0].detail}")
-        if not unfit:
+        if not unfit and SLOWDOWN not in result.first.fingerprint.settings:
             self._session.judging.keep(result.measurements)
         said: list[Verdict | Expectation] = [*result.verdicts, *result.expectations]
         failing = [entry for entry in said if fails(entry, self._settings)]
@@ -479,7 +523,7 @@ class GpuPerf:
         `gpuperf ab` judges by that tolerance. Raises UsageFailure for an unreadable baseline.
         """
         try:
-            return self._session.judging.baseline(measured), ()
+            return self._session.judging.baseline(without_slowdown(measured)), ()
         except UsageFailure as error:
             if self._settings.judge:
                 raise
@@ -494,6 +538,10 @@ class GpuPerf:
             verdict.outcome is Outcome.REGRESSED or (recording and verdict.reason in RECORDABLE)
             for verdict in result.verdicts
         )
+
+
+def _joined(*settings: Callable[[], Mapping[str, Scalar]]) -> dict[str, Scalar]:
+    return {key: value for own in settings for key, value in own().items()}
 
 
 def _fail(why: str) -> NoReturn:

@@ -182,9 +182,13 @@ def pytest_timeout_cancel_timer(item: pytest.Item) -> None:
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtestloop(session: pytest.Session) -> Generator[None, object, object]:
     """Has a fresh process wait for its turn after importing all tests; xdist's workers, too."""
-    turn = session.config.stash[_SESSION].origin.turn
-    if turn is not None:
-        turn()
+    own = session.config.stash[_SESSION]
+    if own.origin.is_fresh:
+        from pytest_gpuperf.measure import fresh_process
+
+        own.at_last.callback(lambda: fresh_process.end(int(session.exitstatus)))
+    if own.origin.turn is not None:
+        own.origin.turn()
     return (yield)
 
 
