@@ -29,7 +29,7 @@ from pytest_gpuperf.report import view
 from pytest_gpuperf.report.text import proof_lines
 from pytest_gpuperf.report.text.progress import Display, on_stdout
 from pytest_gpuperf.report.text.step_tables import step_values
-from pytest_gpuperf.storage import files, run_files
+from pytest_gpuperf.storage import files, proof_files, run_files
 
 USAGE = "gpuperf prove [--all] [--output FILE] -- PYTEST-ARGS"
 EXAMPLES = ("gpuperf prove -- tests/perf", "gpuperf prove --all --output proof.json -- tests/perf")
@@ -112,6 +112,7 @@ def _proof(
             failing[result.test] = "; ".join(view.reasons(result)) or "it has no baseline"
     first = results[0].first.fingerprint
     return Proof(
+        schema=proof_files.SCHEMA,
         created=first.measured,
         command=run_files.command_line(["gpuperf", "prove", "--", *options.pytest_args]),
         device=first.device,

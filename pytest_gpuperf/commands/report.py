@@ -22,7 +22,7 @@ from pytest_gpuperf.commands.history import looked_back
 from pytest_gpuperf.errors import UsageFailure
 from pytest_gpuperf.model.result import Run
 from pytest_gpuperf.report.interchange import SUFFIXES, report_text
-from pytest_gpuperf.storage import run_files
+from pytest_gpuperf.storage import proof_files, run_files
 
 USAGE: str | None = None
 EXAMPLES = (
@@ -46,6 +46,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FOLDER|GLOB|FILE",
         help="runs of earlier nights; may be repeated; with them, HTML and Markdown show when each "
         "regression began, its likely causes and the next commands",
+    )
+    parser.add_argument(
+        "--prove",
+        type=Path,
+        metavar="FILE",
+        help="result of `gpuperf prove`, shown in HTML reports",
     )
     add_outputs(
         parser,
@@ -71,7 +77,10 @@ def act(options: argparse.Namespace) -> int:
         check_baselines(options.baselines)
         run = judged(run, options.baselines)
     past = looked_back(options.history, options.baselines) if options.history else None
-    write_reports(outputs, lambda output: report_text(run, output, str(file), past=past))
+    proof = proof_files.load(options.prove) if options.prove else None
+    write_reports(
+        outputs, lambda output: report_text(run, output, str(file), past=past, proof=proof)
+    )
     return 0
 
 

@@ -52,6 +52,7 @@ class Proof:
 
     __pydantic_config__ = CHECKED
 
+    schema: int
     created: str
     """UTC, ISO 8601."""
     command: str

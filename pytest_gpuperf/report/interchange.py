@@ -25,6 +25,7 @@ from pytest_gpuperf.storage import files
 
 if TYPE_CHECKING:
     from pytest_gpuperf.history.nights import History
+    from pytest_gpuperf.model.proof import Proof
 
 SUFFIXES = (".html", ".md", ".json")
 """The suffixes of reports."""
@@ -42,17 +43,18 @@ def report_text(
     file: str = "",
     context: CommandContext | None = None,
     past: History | None = None,
+    proof: Proof | None = None,
 ) -> str:
     """The report of `run` in the format that the suffix of `report` names, one of SUFFIXES.
 
     `file` is the saved run, "" if it is not saved; commands in the report name it. `context` says
     how the run was started; None derives it from the run. `past` is the history of other runs,
-    which JSON leaves out.
+    which JSON leaves out. `proof` is the result of `gpuperf prove`, for HTML only.
     """
     if report.suffix == ".html":
         from pytest_gpuperf.report.html.page import page
 
-        return page(run, file, context, past)
+        return page(run, file, context, past, proof)
     if report.suffix == ".md":
         from pytest_gpuperf.report.markdown import markdown, nights
 

@@ -27,13 +27,14 @@ from pytest_gpuperf.report.html.figure import Figure, cell_text, csv_text
 from pytest_gpuperf.report.html.figures import all_figures
 from pytest_gpuperf.report.html.overview import overview
 from pytest_gpuperf.report.html.subject import FigureSubject, subjects
-from pytest_gpuperf.report.text import kernel_lines
+from pytest_gpuperf.report.text import kernel_lines, proof_lines
 from pytest_gpuperf.report.text.next_command import CommandContext, typed
 
 if TYPE_CHECKING:
     from jinja2 import Template
 
     from pytest_gpuperf.history.nights import History
+    from pytest_gpuperf.model.proof import Proof
 
 _FOLDER = Path(__file__).parent
 _MOST_ROWS = 400
@@ -49,11 +50,12 @@ def page(
     file: str = "",
     context: CommandContext | None = None,
     past: History | None = None,
+    proof: Proof | None = None,
 ) -> str:
     """The report of `run` as HTML. `file` is the saved run, for the commands.
 
     `context` says how the run was started; None derives it from the run. `past` is the history of
-    its tests, if there is one.
+    its tests, and `proof` the result of `gpuperf prove`, if there is one.
     """
     from pytest_gpuperf.report.html import night_drawings
     from pytest_gpuperf.report.text.night_lines import night_view
@@ -71,6 +73,8 @@ def page(
         data=in_script(_neutral(list(charts.values()))),
         overview=overview(run, measured, file, context),
         nights=nights,
+        proof=proof,
+        gates=proof_lines,
         sparks={one.main.key: night_drawings.spark(nights, one.main) for one in nights.rows}
         if nights
         else {},

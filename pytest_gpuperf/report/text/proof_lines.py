@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from pytest_gpuperf.catalogue.units import counted
 from pytest_gpuperf.model.measurement import STEP, title_of
@@ -10,7 +10,7 @@ from pytest_gpuperf.model.proof import Firing, Proof, Trial
 from pytest_gpuperf.report.text.table import Line, column_lines, wrapped_lines
 
 HEADINGS = ("slowdown", "test is", "line", "")
-_TONES = {Firing.RED: "good", Firing.PASSED: "bad", Firing.UNJUDGED: "doubtful"}
+TONES = {Firing.RED: "good", Firing.PASSED: "bad", Firing.UNJUDGED: "doubtful"}
 
 
 def lines(proof: Proof, width: int) -> list[Line]:
@@ -55,12 +55,14 @@ def blind(proof: Proof) -> Iterator[str]:
 
 def total(proof: Proof) -> str:
     """The last line: how many slowdowns turned their test red, and which gates are dead."""
-    tried = [trial for trial in proof.trials if trial.firing is not Firing.ABSENT]
-    red = [trial for trial in tried if trial.firing is Firing.RED]
-    placed = [trial for trial in red if trial.at]
+    placed = [trial for trial in proof.trials if trial.firing is Firing.RED and trial.at]
     dead = counted(len(proof.dead), "dead gate")
     named = sum(trial.is_named for trial in placed)
-    return (
-        f"{len(red)} of {counted(len(tried), 'slowdown')} red, the right line in {named} of "
-        f"{len(placed)}; {dead}"
-    )
+    return f"{red(proof.trials)}, the right line in {named} of {len(placed)}; {dead}"
+
+
+def red(trials: Sequence[Trial]) -> str:
+    """How many of the slowdowns that were put in turned their test red."""
+    tried = [trial for trial in trials if trial.firing is not Firing.ABSENT]
+    count = sum(trial.firing is Firing.RED for trial in tried)
+    return f"{count} of {counted(len(tried), 'slowdown')} red"
