@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
@@ -58,9 +59,9 @@ class Proof:
     command: str
     device: Device
     trials: tuple[Trial, ...]
-    failing: dict[str, str]
+    failing: Mapping[str, str]
     """The reason for each test that did not pass without a slowdown: nothing is proven of it."""
-    blind: dict[str, tuple[str, ...]]
+    blind: Mapping[str, tuple[str, ...]]
     """By test, as sentences, what none of its gates sees."""
 
     @property

@@ -18,6 +18,6 @@ def load(file: Path) -> Proof:
         data = files.read_json(file, _REMEDY)
     except FileNotFoundError:
         raise UsageFailure(
-            f"{file}: no such proof file. `gpuperf prove --output {file}` writes it"
+            f"{file}: no such proof file. `gpuperf prove --output {file} -- PYTEST-ARGS` writes it"
         ) from None
     return files.validate(data, Proof, file, SCHEMA, _REMEDY)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import yaml
 
 from pytest_gpuperf.errors import GpuperfError
-from tests import fuzzing
+from tests import ROOT, fuzzing
 
 INPUTS = sorted(file for file in fuzzing.CORPUS.rglob("*") if file.is_file())
 MOST_BYTES = 100_000
@@ -23,6 +24,12 @@ def test_what_fuzzing_begins_with_and_what_it_found_is_read_or_refused(
 @pytest.mark.parametrize("loader", fuzzing.LOADERS)
 def test_each_loader_begins_with_something_that_it_reads(loader: str, tmp_path: Path) -> None:
     assert any(reads(loader, file, tmp_path) for file in (fuzzing.CORPUS / loader).iterdir())
+
+
+def test_each_loader_is_fuzzed_at_night() -> None:
+    night = (ROOT / ".github" / "workflows" / "nightly.yml").read_text(encoding="utf-8")
+    fuzzed = yaml.safe_load(night)["jobs"]["fuzz"]["strategy"]["matrix"]["loader"]
+    assert fuzzed == [*fuzzing.LOADERS]
 
 
 def reads(loader: str, file: Path, folder: Path) -> bool:
