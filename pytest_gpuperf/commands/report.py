@@ -70,6 +70,8 @@ def act(options: argparse.Namespace) -> int:
     file = run_of(options)
     if any(output.resolve() == file.resolve() for output in outputs):
         raise UsageFailure(f"--output {file} is the run itself. Name another file")
+    if options.prove and not any(output.suffix == ".html" for output in outputs):
+        raise UsageFailure("--prove is only for HTML. Name an --output that ends in .html")
     run = run_files.load(file)
     if run.unfinished:
         complain(f"{file}: {run.unfinished}")
@@ -77,10 +79,8 @@ def act(options: argparse.Namespace) -> int:
         check_baselines(options.baselines)
         run = judged(run, options.baselines)
     past = looked_back(options.history, options.baselines) if options.history else None
-    proof = proof_files.load(options.prove) if options.prove else None
-    write_reports(
-        outputs, lambda output: report_text(run, output, str(file), past=past, proof=proof)
-    )
+    proof = options.prove and proof_files.load(options.prove)
+    write_reports(outputs, lambda output: report_text(run, output, str(file), None, past, proof))
     return 0
 
 

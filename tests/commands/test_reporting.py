@@ -12,7 +12,8 @@ from pytest_gpuperf import __main__, errors
 from pytest_gpuperf.commands import report
 from pytest_gpuperf.model.result import Outcome
 from pytest_gpuperf.report import interchange
-from pytest_gpuperf.storage import run_files
+from pytest_gpuperf.report.text import proof_lines
+from pytest_gpuperf.storage import proof_files, run_files
 from tests.report.html.pages import DOCS
 
 ROOT = DOCS.parents[1]
@@ -65,6 +66,28 @@ def test_a_run_is_judged_anew_by_a_folder_of_baselines(
         entry.test for entry in before.attributions
     ]
     assert said.measurements == before.measurements
+
+
+def test_an_html_report_shows_what_prove_found(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    proven = DOCS / "prove-first-test.json"
+    outputs = [tmp_path / "report.html", tmp_path / "report.md"]
+    words = [word for output in outputs for word in ("--output", str(output))]
+    assert __main__.main(["report", str(MEASURED), "--prove", str(proven), *words]) == errors.OK
+    page, markdown = (output.read_text(encoding="utf-8") for output in outputs)
+    total = proof_lines.total(proof_files.load(proven))
+    assert (total in page, "slowdown" in markdown) == (True, False)
+    outputs[0].unlink()
+    for place, output, says in (
+        (proven, outputs[1], "--prove is only for HTML"),
+        (MEASURED, outputs[0], f"{MEASURED}: device: Field required"),
+        (tmp_path / "no.json", outputs[0], "no.json: no such proof file"),
+    ):
+        command = ["report", str(MEASURED), "--prove", str(place), "--output", str(output)]
+        assert __main__.main(command) == errors.BAD_CONFIGURATION
+        assert says in capsys.readouterr().err
+        assert not outputs[0].exists()
 
 
 def test_a_folder_without_this_baseline_says_so(tmp_path: Path) -> None:

@@ -19,11 +19,12 @@ import pytest
 
 from pytest_gpuperf.commands.history import looked_back
 from pytest_gpuperf.history.nights import History
+from pytest_gpuperf.model.proof import Firing, Proof
 from pytest_gpuperf.model.result import Outcome, Run
 from pytest_gpuperf.report.html.figures import all_figures
 from pytest_gpuperf.report.html.page import history_page, page
 from pytest_gpuperf.report.html.subject import subjects
-from tests.examples import measurement, run, verdict
+from tests.examples import measurement, proof, run, trial, verdict
 from tests.report.html.pages import full, rendered, with_modules
 from tests.report.html.test_figures import KEYS
 from tests.report.html.test_page import ATTACK, hostile
@@ -41,9 +42,9 @@ INKS = ("#16191d", "#545c66")
 BROKEN = "h200-tf32-broken.json.xz"
 REPORTS = ("full", "hostile", BROKEN, "many", "modules")
 """All that there is; the worst names and hardly any figure; a regression with its kernels; a table
-of many tests; a regression with its modules."""
+of many tests, some gates of which cannot fire; a regression with its modules."""
 CLIPPED = (
-    "[...document.querySelectorAll('.tests td, .judged td, .expected td')]"
+    "[...document.querySelectorAll('.tests td, .judged td, .expected td, .proof td')]"
     ".filter(cell => cell.scrollWidth > cell.clientWidth + 1).map(cell => cell.innerText)"
 )
 """The cells of tables whose text is wider than they are."""
@@ -96,6 +97,14 @@ def many() -> Run:
         ],
     )
     return replace(made, skipped={"a.py::test_other": "needs a GPU"})
+
+
+def proven() -> Proof:
+    """A proof with a gate that is dead, one whose verdict stayed open, and long names."""
+    passed = trial("wait", Firing.PASSED, why="step_time +0.31 % (tolerance 2.4 %)")
+    unjudged = trial("copies", Firing.UNJUDGED, test="a.py::test_noisy", why="too noisy")
+    name = f"a.py::test_step[{'long_' * 30}]"
+    return proof(trial(), passed, unjudged, trial(test=name), failing={name: "the test fails"})
 
 
 class Opened:
@@ -168,7 +177,7 @@ def reports(
         "full": page(full(3), "run.json"),
         "hostile": hostile(ATTACK),
         BROKEN: rendered(BROKEN),
-        "many": page(many(), "run.json", past=past),
+        "many": page(many(), "run.json", past=past, proof=proven()),
         "modules": page(with_modules(), "run.json"),
     }
     opened = {}

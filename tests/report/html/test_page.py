@@ -22,6 +22,7 @@ from pytest_gpuperf.model.measurement import (
     KernelTable,
     Launch,
 )
+from pytest_gpuperf.model.proof import Firing
 from pytest_gpuperf.model.result import (
     Attributed,
     Cause,
@@ -31,7 +32,7 @@ from pytest_gpuperf.model.result import (
     Outcome,
 )
 from pytest_gpuperf.report.html.page import in_script, page
-from tests.examples import kernels_changed, measurement, run, verdict
+from tests.examples import TEST, kernels_changed, measurement, proof, run, trial, verdict
 from tests.kernel_steps import NAMING, table
 from tests.report.html.pages import COMMITTED, full, rendered
 from tests.report.html.test_figures import KEYS
@@ -167,7 +168,15 @@ def hostile(text: str) -> str:
         ],
         [Attributed(text, text, replace(said, entries=entries, **places))],
     )
-    return page(replace(made, command=text, created=text), text)
+    proven = proof(
+        trial(text, test=text, name=text, why=text),
+        trial(text, Firing.PASSED, test=text, name=text, why=text, at=text, named=text),
+        created=text,
+        device=Device(text, text, text, text),
+        failing={text: text},
+        blind={text: (text,)},
+    )
+    return page(replace(made, command=text, created=text), text, proof=proven)
 
 
 def shape(text: str) -> list[str]:
@@ -262,6 +271,39 @@ def test_rows_that_hold_are_one_line_and_those_that_failed_are_open() -> None:
     assert folded.strip().startswith("<summary>12 unchanged</summary>")
     assert text.count("<tr data-status") == 13
     assert folded.count("<tr data-status") == 12
+
+
+def test_dead_gates_are_open_and_those_that_fired_are_folded() -> None:
+    passed = replace(trial("wait", Firing.PASSED), why="step_time +0.31 % (tolerance 2.4 %)")
+    absent = trial("float32", Firing.ABSENT, why="no place", at="")
+    unjudged = trial("copies", Firing.UNJUDGED, test="a.py::test_noisy", why="too noisy")
+    proven = proof(
+        *(trial(), passed, absent, trial(test="a.py::test_good"), unjudged),
+        failing={"a.py::test_bad": "the test fails"},
+        blind={TEST: ("the baseline lacks copies: accept a run that has it",)},
+    )
+    text = page(run([measurement()]), proof=proven)
+    said = text.partition(">Can these gates fire?</h2>")[2].partition("</section>")[0]
+    assert "<dd>2026-03-01T12:00:00Z</dd>" in said
+    assert "<dd>NVIDIA H200 (sm90)</dd>" in said
+    assert "2 of 4 slowdowns red, the right line in 2 of 2; 1 dead gate</p>" in said
+    assert re.findall('<p class="bad">(.*?)</p>', said) == [
+        "test_bad does not pass without a slowdown: the test fails",
+        "test_training_step[tf32] does not see all: the baseline lacks copies: accept a run that "
+        "has it",
+    ]
+    dead, good, noisy = said.split("<details ")[1:]
+    assert dead.startswith('class="verdict bad" open>')
+    assert '<span class="badge bad">1 dead gate</span> test_training_step[tf32]</h3>' in dead
+    assert "1 of 2 slowdowns red" in dead
+    assert (
+        '<tr><th scope="row">wait 1 %</th><td class="bad">passed</td><td data-label="line">-</td>'
+        '<td class="why">step_time +0.31 % (tolerance 2.4 %)</td></tr>'
+    ) in dead
+    assert '<td class="">not put in</td>' in dead
+    assert good.startswith('class="verdict good">')
+    assert noisy.startswith('class="verdict doubtful">')
+    assert "Can these gates fire?" not in page(run([measurement()]))
 
 
 def test_the_commands_name_the_run() -> None:
