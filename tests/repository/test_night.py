@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import lzma
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,11 @@ import pytest
 import yaml
 
 from pytest_gpuperf import __main__
+from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.measure.device import checks
 from pytest_gpuperf.measure.device.checks import Check
+from pytest_gpuperf.report.text import proof_lines
+from pytest_gpuperf.storage import proof_files
 from tests import ROOT
 from tests.plugin.projects import STEP, Project
 from tests.repository.conftest import GitHub, ran
@@ -165,6 +169,95 @@ def test_a_night_whose_pytest_was_killed_says_so_first(
     assert len(job.kept) == nights
 
 
+ON_CPU = """
+    import pytest
+    import torch
+
+    @pytest.mark.gpuperf(tolerance=dict.fromkeys({tolerated}, "any"))
+    def test_step(gpuperf):
+        model = torch.nn.Linear(64, 64)
+        batch = torch.ones(64, 64)
+        gpuperf.measure(lambda: model(batch).sum().backward(), reset=gpuperf.reset_of(model))
+"""
+PROVING = ("--into", "night", "--prove", "--", "--gpu-arch", "auto")
+GATED = [metric.name for metric in catalogue().metrics.values() if metric.gated]
+
+
+def test_a_night_whose_gates_cannot_fire_is_red(job: Job, project: Project) -> None:
+    """Really: a CPU's step with three slowdowns, which its tolerances allow."""
+    (job.root / "conftest.py").unlink()
+    project.tests(ON_CPU.format(tolerated=[name for name in GATED if name != "graph_breaks"]))
+    project.run("--gpuperf-missing=record").assert_outcomes(passed=1)
+    job.summary()
+    job.capture.readouterr()
+    assert ran("night", "--nights", "nights", *PROVING) == 1
+    assert job.left == {*LEFT, "proof.json"}
+    proof = proof_files.load(job.root / "night" / "proof.json")
+    assert (len(proof.trials), len(proof.dead)) == (3, 3)
+    total = proof_lines.total(proof)
+    assert total in job.capture.readouterr().out
+    report = (job.root / "night" / "report.html").read_text(encoding="utf-8")
+    assert f"{total}</p>" in report
+    summary = job.summary()
+    assert summary.startswith("# gpuperf: 1 unchanged\n")
+    assert "`gpuperf prove` ended with exit code 1" in summary
+    # Slowdowns are in no history, and were no runs of their own.
+    assert len(job.kept) == len(project.run_files()) == 1
+
+
+def test_a_night_whose_gates_fire_is_green(
+    job: Job, project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project.accept()
+    job.summary()
+    proven = ROOT / "docs" / "runs" / "prove-first-test.json"
+    real = __main__.main
+
+    def main(words: list[str]) -> int:
+        if words[0] != "prove":
+            return real(words)
+        assert words[2:] == ["--", "--gpu-arch", "auto"]
+        shutil.copyfile(proven, words[1].removeprefix("--output="))
+        return 0
+
+    monkeypatch.setattr(__main__, "main", main)
+    for nights in ([], ["--nights", "nights"]):
+        assert ran("night", *nights, *PROVING) == 0
+        report = (job.root / "night" / "report.html").read_text(encoding="utf-8")
+        assert f"{proof_lines.total(proof_files.load(proven))}</p>" in report
+        assert "prove" not in job.summary()
+    # The proof of another night is not this one's.
+    assert job.night() == 0
+    assert job.left == LEFT
+
+
+def test_a_night_that_could_prove_nothing_is_red(
+    job: Job, project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though pytest was content; where pytest was not, its exit code stays."""
+    project.accept()
+    job.summary()
+    real = __main__.main
+
+    def main(words: list[str]) -> int:
+        if words[0] != "prove":
+            return real(words)
+        raise RuntimeError("a defect")
+
+    monkeypatch.setattr(__main__, "main", main)
+    assert ran("night", *PROVING) == 1
+    assert job.left == LEFT
+    assert "a defect" in job.capture.readouterr().err
+    summary = job.summary()
+    assert summary.startswith("# gpuperf: 1 unchanged\n")
+    assert "`gpuperf prove` ended with exit code 1" in summary
+
+    monkeypatch.setattr(__main__, "main", lambda words: 4 if words[0] == "prove" else real(words))
+    assert ran("night", *PROVING) == 4
+    project.device(factors={"": {"cycles": 1.05, "step_time": 1.05}})
+    assert ran("night", *PROVING) == 1
+
+
 def test_where_the_doctor_says_no_nothing_is_measured(
     job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -199,3 +292,15 @@ def test_another_project_has_it_in_ten_lines() -> None:
         if one["uses"] == "./"
     )
     assert {*ours["with"]} <= {*loaded("action.yml")["inputs"]}
+
+
+def test_gates_are_proven_once_a_week() -> None:
+    workflow = loaded(".github/workflows/gpu-nightly.yml")
+    # YAML takes the key "on" for true.
+    nights = {entry["cron"].split()[-1]: entry["cron"] for entry in workflow[True]["schedule"]}
+    assert [*nights] == ["1-6", "0"]
+    (ours,) = (one for one in workflow["jobs"]["measure"]["steps"] if one["uses"] == "./")
+    asked = f"github.event.schedule == '{nights['0']}'"
+    assert asked in ours["with"]["prove"]
+    assert asked in workflow["jobs"]["measure"]["timeout-minutes"]
+    assert "--prove" in loaded("action.yml")["runs"]["steps"][0]["run"]
