@@ -28,6 +28,7 @@ USAGE: str | None = None
 EXAMPLES = (
     "gpuperf report run.json --output report.html",
     "gpuperf report run.json --history . --output report.html",
+    "gpuperf report run.json --prove proof.json --output report.html",
 )
 
 
@@ -48,10 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "regression began, its likely causes and the next commands",
     )
     parser.add_argument(
-        "--prove",
-        type=Path,
-        metavar="FILE",
-        help="result of `gpuperf prove`, shown in HTML reports",
+        "--prove", type=Path, metavar="FILE", help="result of `gpuperf prove`, for HTML reports"
     )
     add_outputs(
         parser,

@@ -141,10 +141,11 @@ def test_every_example_works_as_it_is_typed(
         one = measurement(configuration=configuration, process=f"p{number}")
         run_files.save(run([one]), project.root / f"{name}.json")
     shutil.copy(RANGES[1], project.root / "step.ncu-rep")
+    shutil.copy(ROOT / "docs/runs/prove-first-test.json", project.root / "proof.json")
     module(project.root / "extras" / "python")
     for example in examples():
-        if {"metrics", "doctor", "ab", "bisect"} & {*example.split()}:
-            continue  # tests of their own: they ask the machine, or git
+        if {"metrics", "doctor", "ab", "bisect", "prove"} & {*example.split()}:
+            continue  # tests of their own: they ask the machine, git, or torch
         words = shlex.split(example)[1:]
         if words[0] == "update-baseline":
             words += ["--yes", "--force"]
@@ -164,6 +165,8 @@ def test_every_example_works_as_it_is_typed(
     [
         ("gpuperf record --pro", {"--processes"}),
         ("gpuperf export --format op", {"openmetrics"}),
+        ("gpuperf prov", {"prove"}),
+        ("gpuperf report --prove docs/runs/prove", {"docs/runs/prove-first-test.json"}),
         ("gpuperf report docs/runs/cpu", {"docs/runs/cpu-meddpm.json"}),
         ("pytest --gpuperf-missing ", {"fail", "warn", "record"}),
     ],
