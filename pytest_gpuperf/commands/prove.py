@@ -14,7 +14,7 @@ from pytest_gpuperf.errors import FAILED, OK, UsageFailure
 from pytest_gpuperf.judge.verdict import NEW_METRIC
 from pytest_gpuperf.measure.fresh_process import Finished, FreshProcess, Start, with_flags
 from pytest_gpuperf.measure.replica import Invocation
-from pytest_gpuperf.measure.slowed_step import VARIABLE, without_slowdown
+from pytest_gpuperf.measure.slowed_step import VARIABLE
 from pytest_gpuperf.model.measurement import (
     SLOWDOWN,
     SLOWDOWN_ABSENT,
@@ -22,6 +22,7 @@ from pytest_gpuperf.model.measurement import (
     SLOWDOWN_SHARE,
     STEP,
     UNSEEN,
+    plain_name,
 )
 from pytest_gpuperf.model.proof import Firing, Proof, Trial
 from pytest_gpuperf.model.result import DOUBTS, FAULTS, TEST_FAILED, Result, Run, Verdict
@@ -87,10 +88,11 @@ def _session(options: argparse.Namespace) -> Finished:
     with tempfile.TemporaryDirectory(prefix="gpuperf-") as own:
         chosen = Path(own) / "doses"
         chosen.mkdir()
-        invocation = Invocation(tuple(options.pytest_args), Path.cwd())
-        arguments, added = invocation.apart(Path(own))
+        arguments = tuple(options.pytest_args)
+        invocation = Invocation(arguments, Path.cwd(), written=("cache_dir",))
+        words, added = invocation.apart(Path(own))
         added[VARIABLE] = f"{0 if options.is_complete else _SAMPLE} {chosen}"
-        start = Start(with_flags(arguments, _FLAGS), Path.cwd(), added, judges=True)
+        start = Start(with_flags(words, _FLAGS), Path.cwd(), added, judges=True)
         with display.of("prove"), FreshProcess(start) as process:
             display.begins("measuring")
             return process.finished(None, lambda _: display.goes_on())
@@ -103,7 +105,7 @@ def _proof(
     failed = {r.test for r in results if any(x.startswith(f"FAILED {r.test}") for x in lines)}
     plain = [r for r in results if SLOWDOWN not in r.first.fingerprint.settings]
     slowed = [r for r in results if SLOWDOWN in r.first.fingerprint.settings]
-    tried = {(r.test, without_slowdown(r.first).name) for r in slowed}
+    tried = {(r.test, plain_name(r.first)) for r in slowed}
     begun = {result.test for result in slowed}
     unjudged = {t: why for t, why in run.skipped.items() if t not in begun}
     failing = {t: "the test fails" for t, why in unjudged.items() if why == TEST_FAILED}
@@ -130,7 +132,7 @@ def _trial(result: Result, *, is_failed: bool) -> Trial:
         firing, why, red = Firing.ABSENT, str(absent), ()
     return Trial(
         result.test,
-        without_slowdown(result.first).name,
+        plain_name(result.first),
         str(settings[SLOWDOWN]),
         float(settings[SLOWDOWN_SHARE]),
         firing,

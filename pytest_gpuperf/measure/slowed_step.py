@@ -14,7 +14,7 @@ import sys
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -34,12 +34,12 @@ from pytest_gpuperf.model.measurement import (
 )
 
 VARIABLE = "GPUPERF_SLOWDOWNS"
-"""The environment variable with the number of slowdowns per measurement (0 is all), and the folder
-where the session says which they are: its fresh processes put in the same."""
+"""The environment variable of `gpuperf prove`, with the number of slowdowns per measurement (0 is
+all), and the folder where the session says which they are: its fresh processes put in the same."""
 
 
 @dataclass(frozen=True)
-class Place:
+class SlowdownPlace:
     """A call of a module or an operator in a step, where a slowdown can be put in."""
 
     of: Any
@@ -50,7 +50,7 @@ class Place:
     """Multiplications, by the shapes of weight and result; 0 without a weight."""
 
 
-FITTING: Mapping[str, Callable[[Place], bool]] = {
+FITTING: Mapping[str, Callable[[SlowdownPlace], bool]] = {
     "any": lambda _: True,
     "first": lambda _: True,
     "product": lambda place: place.products > 0,
@@ -64,25 +64,18 @@ FITTING: Mapping[str, Callable[[Place], bool]] = {
 """Whether a slowdown of this kind of place can be put in there."""
 
 
-def is_proving() -> bool:
-    """Whether `gpuperf prove` has started this process."""
-    return VARIABLE in os.environ
-
-
 def chosen(test: str, name: str) -> list[Dose]:
     """The slowdowns that the session has chosen for a measurement; none before that."""
-    if not is_proving() or not (file := _file(test, name)).exists():
+    if not (file := _file(test, name)).exists():
         return []
     return [Dose(**entry) for entry in json.loads(file.read_text(encoding="utf-8"))]
 
 
 def choose(measured: Measurement, device: str) -> list[Dose]:
-    """Chooses the slowdowns for a measurement without one; none without `gpuperf prove`.
+    """Chooses the slowdowns for a measurement without one.
 
     A sample begins where that of the measurement before ended.
     """
-    if not is_proving():
-        return []
     most, file = int(os.environ[VARIABLE].partition(" ")[0]), _file(measured.test, measured.name)
     doses = _doses(measured, device)
     begin = len(list(file.parent.iterdir())) * most % len(doses)
@@ -112,18 +105,11 @@ def _doses(measured: Measurement, device: str) -> list[Dose]:
     return [Dose(kind.name, s, *amounts) for _, kind, s in sorted(sizes, key=lambda size: size[0])]
 
 
-def without_slowdown(measured: Measurement) -> Measurement:
-    """The measurement under the name that it has without a slowdown: that of its baseline."""
-    if SLOWDOWN not in measured.fingerprint.settings:
-        return measured
-    return replace(measured, name=measured.name.rpartition(" [")[0])
-
-
 class SlowedStep:
     """A step with one slowdown in it."""
 
     def __init__(
-        self, dose: Dose, work: Work, device: str, root: Path, places: list[Place]
+        self, dose: Dose, work: Work, device: str, root: Path, places: list[SlowdownPlace]
     ) -> None:
         """`device` is that of the step's tensors; lines of code are relative to `root`.
 
@@ -136,7 +122,7 @@ class SlowedStep:
             places,
         )
         self._kind = SLOWDOWNS[dose.slowdown]
-        self._place: Place | None = None
+        self._place: SlowdownPlace | None = None
         self._share = 1.0
         self._is_found = False
         self._at = self._absent = ""
@@ -247,7 +233,7 @@ class SlowedStep:
         return ""
 
 
-def modules_of(step: Callable[[], object]) -> list[Place]:
+def modules_of(step: Callable[[], object]) -> list[SlowdownPlace]:
     """The innermost modules that the step calls outside of compiled code, by one execution.
 
     The interpreter is watched, since hooks on all modules would have compiled code compiled again.
@@ -256,7 +242,7 @@ def modules_of(step: Callable[[], object]) -> list[Place]:
 
     calls: Any = torch.nn.Module._call_impl
     under_way: list[list[Any]] = []
-    places: list[Place] = []
+    places: list[SlowdownPlace] = []
 
     def watch(frame: FrameType, event: str, returned: object) -> None:
         if frame.f_code is not calls.__code__:
@@ -272,7 +258,7 @@ def modules_of(step: Callable[[], object]) -> list[Place]:
                 weight: Any = getattr(module, "weight", None)
                 is_product = isinstance(weight, torch.Tensor) and weight.ndim > 1
                 times = weight.numel() / weight.shape[0] if is_product else 0.0
-                places.append(Place(module, _shape(tensor), times * tensor.numel()))
+                places.append(SlowdownPlace(module, _shape(tensor), times * tensor.numel()))
 
     before = sys.getprofile()
     sys.setprofile(watch)
@@ -283,14 +269,14 @@ def modules_of(step: Callable[[], object]) -> list[Place]:
     return places
 
 
-def operators_of(step: Callable[[], object]) -> list[Place]:
+def operators_of(step: Callable[[], object]) -> list[SlowdownPlace]:
     """The operators of the forward pass that can be repeated, by one execution of the step."""
-    places: list[Place] = []
+    places: list[SlowdownPlace] = []
 
     def note(number: int, operator: Any, call: Call) -> None:
         is_product = any(word in str(operator) for word in ("mm", "conv", "dot"))
         size = float(call.result.numel()) if is_product else 0.0
-        places.append(Place(number, _shape(call.result), size))
+        places.append(SlowdownPlace(number, _shape(call.result), size))
 
     with _operators(note):
         step()

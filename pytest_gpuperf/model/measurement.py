@@ -407,6 +407,13 @@ class Measurement:
         return title_of(self.test, self.name)
 
 
+def plain_name(measured: Measurement) -> str:
+    """The measurement's name, without the slowdown that `gpuperf prove` put in."""
+    if SLOWDOWN not in measured.fingerprint.settings:
+        return measured.name
+    return measured.name.rpartition(" [")[0]
+
+
 def title_of(test: str, name: str = STEP) -> str:
     """The last part of a node id, and the measurement's name unless it is the default.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import reprlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -37,15 +38,6 @@ from pytest_gpuperf.judge import expectation, stopping
 from pytest_gpuperf.measure.collector import Components, Phases, Plan, Work, never, no_reset
 from pytest_gpuperf.measure.instrument import Measurer, RecordedRun, Subject
 from pytest_gpuperf.measure.ranks import Rank, RankLauncher
-from pytest_gpuperf.measure.slowdown import Dose
-from pytest_gpuperf.measure.slowed_step import (
-    Place,
-    SlowedStep,
-    choose,
-    chosen,
-    is_proving,
-    without_slowdown,
-)
 from pytest_gpuperf.model.measurement import (
     PAPER_WINDOW,
     SLOWDOWN,
@@ -53,6 +45,7 @@ from pytest_gpuperf.model.measurement import (
     Device,
     Measurement,
     Scalar,
+    plain_name,
     title_of,
 )
 from pytest_gpuperf.model.result import Expectation, Outcome, Result, Verdict
@@ -67,6 +60,8 @@ if TYPE_CHECKING:
 
     from pytest_gpuperf.measure.reset import Stateful
 
+PROVING = "GPUPERF_SLOWDOWNS"
+"""The environment variable of `gpuperf prove`: see `slowed_step.VARIABLE`."""
 _NOT_HERE = no_reset
 """The reset of a step that other processes execute."""
 
@@ -314,27 +309,26 @@ class GpuPerf:
         self._measuring = name
         try:
             with self._agreed():
-                doses = chosen(traits.nodeid, name)
-                if is_proving() and self._instrument.torch_device == "cpu":
-                    plan = replace(plan, rounds=1, repetitions=1)  # one execution tells counts
-                if not doses:
-                    measured = self._judged(measurer, subject, work, plan)
-                    doses = choose(measured, self._instrument.torch_device)
-                if doses:  # `gpuperf prove` runs
-                    measured = self._slowed(measurer, doses, subject, work, plan)
-                return measured
+                if PROVING in os.environ and self._session.role is None:
+                    return self._proven(measurer, subject, work, plan)
+                return self._judged(measurer, subject, work, plan)
         finally:
             self._measuring = ""
 
-    def _slowed(
-        self, measurer: Measurer, doses: Sequence[Dose], subject: Subject, work: Work, plan: Plan
-    ) -> Measurement:
-        """The last of the measurements of the step with each of these slowdowns.
+    def _proven(self, measurer: Measurer, subject: Subject, work: Work, plan: Plan) -> Measurement:
+        """Measures the step as it is, and with each slowdown of `gpuperf prove`.
 
-        Fails the test if any of them would fail it.
+        Fails the test if any of these measurements would fail it.
         """
+        from pytest_gpuperf.measure.slowed_step import SlowdownPlace, SlowedStep, choose, chosen
+
         device, failed = self._instrument.torch_device, []
-        places: list[Place] = []
+        if device == "cpu":  # one execution tells counts
+            plan = replace(plan, rounds=1, repetitions=1)
+        doses = chosen(subject.test, subject.name)  # in a process that only repeats
+        if not doses:
+            doses = choose(self._judged(measurer, subject, work, plan), device)
+        places: list[SlowdownPlace] = []
         for dose in doses:
             step = SlowedStep(dose, work, device, self._settings.root, places)
             name = f"{subject.name} [{dose}]"
@@ -523,7 +517,7 @@ class GpuPerf:
         `gpuperf ab` judges by that tolerance. Raises UsageFailure for an unreadable baseline.
         """
         try:
-            return self._session.judging.baseline(without_slowdown(measured)), ()
+            return self._session.judging.baseline(replace(measured, name=plain_name(measured))), ()
         except UsageFailure as error:
             if self._settings.judge:
                 raise

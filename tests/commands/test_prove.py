@@ -1,0 +1,110 @@
+"""`gpuperf prove` on a CPU: every gate that can fire does, and dead gates are found."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from pytest_gpuperf.__main__ import main
+from pytest_gpuperf.catalogue.metric_catalogue import catalogue
+from pytest_gpuperf.errors import FAILED, OK
+from pytest_gpuperf.measure.fresh_process import FreshProcess, Start
+from pytest_gpuperf.model.proof import Firing, Proof
+from pytest_gpuperf.storage import proof_files
+from tests import ALONE, EVERY, ROOT
+
+_STEP = """
+import pytest
+import torch
+
+
+def measured(gpuperf, wrap=lambda model: model, **options):
+    model = wrap(torch.nn.Sequential(
+        torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 8)
+    ))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    batch = torch.ones(4, 64)
+
+    def step():
+        optimizer.zero_grad()
+        loss = model(batch).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    gpuperf.measure(step, reset=gpuperf.reset_of(model, optimizer))
+"""
+_ALIVE = """
+def test_eager(gpuperf):
+    measured(gpuperf)
+
+
+def test_compiled(gpuperf):
+    measured(gpuperf, lambda model: torch.compile(model, backend="eager"))
+"""
+_DEAD = """
+TOLERATED = "operators flops copies saved_bytes kept_memory peak_memory"
+TOLERATED += " layout_copies layout_copy_bytes"
+
+
+@pytest.mark.gpuperf(tolerance=dict.fromkeys(TOLERATED.split(), "300%"))
+def test_tolerates(gpuperf):
+    measured(gpuperf)
+
+
+@pytest.mark.xfail
+def test_is_expected_to_fail(gpuperf):
+    measured(gpuperf)
+
+
+def test_never_runs(gpuperf):
+    gpuperf.measure(lambda: None)
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty project in a folder of its own, and the current folder."""
+    (tmp_path / "pytest.ini").write_text(f"[pytest]\naddopts = {ALONE}\n", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))
+    return tmp_path
+
+
+def _proof(project: Path, tests: str, *flags: str) -> tuple[int, Proof]:
+    (project / "test_it.py").write_text(_STEP + tests, encoding="utf-8")
+    recorded = ["--gpu-arch=cpu", "--gpuperf-missing=record", "-q", "-p", "no:cacheprovider"]
+    with FreshProcess(Start([*recorded, "test_it.py"], project, {}, judges=True)) as process:
+        assert process.finished(None).code == OK
+    before = {*project.rglob("*")}
+    code = main(["prove", *flags, "--output", "proof.json", "--", "--gpu-arch=cpu", "test_it.py"])
+    made = {path.name for path in {*project.rglob("*.json*"), *project.rglob("*.yaml")} - before}
+    assert made == {"proof.json"}  # no run, no baseline
+    return code, proof_files.load(project / "proof.json")
+
+
+@pytest.mark.skipif(EVERY not in os.environ, reason=f"takes 30 s: {EVERY}")
+def test_each_count_of_a_cpu_has_a_slowdown_that_makes_it_red(project: Path) -> None:
+    """All slowdowns are red, with their lines; a step without one passes."""
+    code, proof = _proof(project, _ALIVE, "--all")
+    assert (code, proof.dead, proof.failing, proof.blind) == (OK, [], {}, {})
+    assert {trial.firing for trial in proof.trials} <= {Firing.RED, Firing.ABSENT}
+    assert all(trial.is_named for trial in proof.trials if trial.at and "eager" in trial.test)
+    red = {metric for trial in proof.trials for metric in trial.metrics}
+    counted = ("flops", "operators", "layout_copies", "layout_copy_bytes", "saved_bytes")
+    portable = {m.name for m in catalogue().metrics.values() if m.gated and m.portable}
+    assert red >= {*counted, *portable, "kept_memory", "peak_memory"}
+
+
+def test_dead_gates_are_found(project: Path) -> None:
+    """A tolerance of 300 %, an expected failure, and a step that does nothing."""
+    code, proof = _proof(project, _DEAD)
+    assert code == FAILED
+    assert {trial.test.partition("::")[2] for trial in proof.dead} == {
+        "test_tolerates",
+        "test_is_expected_to_fail",
+    }
+    assert [*proof.blind] == ["test_it.py::test_never_runs"]
