@@ -13,8 +13,8 @@ from pytest_gpuperf.commands import here, print_failure, say, say_lines, termina
 from pytest_gpuperf.errors import FAILED, OK, UsageFailure
 from pytest_gpuperf.judge.verdict import NEW_METRIC
 from pytest_gpuperf.measure.fresh_process import Finished, FreshProcess, Start, with_flags
+from pytest_gpuperf.measure.instrument import PROVEN, PROVING
 from pytest_gpuperf.measure.replica import Invocation
-from pytest_gpuperf.measure.slowed_step import VARIABLE
 from pytest_gpuperf.model.measurement import (
     SLOWDOWN,
     SLOWDOWN_ABSENT,
@@ -25,7 +25,7 @@ from pytest_gpuperf.model.measurement import (
     plain_name,
 )
 from pytest_gpuperf.model.proof import Firing, Proof, Trial
-from pytest_gpuperf.model.result import DOUBTS, FAULTS, TEST_FAILED, Result, Run, Verdict
+from pytest_gpuperf.model.result import DOUBTS, FAULTS, Result, Run, Verdict
 from pytest_gpuperf.report import view
 from pytest_gpuperf.report.text import proof_lines
 from pytest_gpuperf.report.text.progress import Display, on_stdout
@@ -37,8 +37,10 @@ EXAMPLES = ("gpuperf prove -- tests/perf", "gpuperf prove --all --output proof.j
 _FOLDER = Path(".gpuperf") / "prove"
 _SAMPLE = 3
 """Slowdowns per measurement without --all."""
-_FLAGS = ("-q", "-rf", "--maxfail=0", "--gpuperf-missing=fail", "--gpuperf-kernels=on-regression")
+_FLAGS = ("-q", "-rfE", "--maxfail=0", "--gpuperf-missing=fail", "--gpuperf-kernels=on-regression")
 _SHOWN = 2
+_WIDE = 400
+_RANKS = "no slowdown can be put into a step of several ranks"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -91,7 +93,8 @@ def _session(options: argparse.Namespace) -> Finished:
         arguments = tuple(options.pytest_args)
         invocation = Invocation(arguments, Path.cwd(), written=("cache_dir",))
         words, added = invocation.apart(Path(own))
-        added[VARIABLE] = f"{0 if options.is_complete else _SAMPLE} {chosen}"
+        added["COLUMNS"] = str(_WIDE)  # pytest shortens the reasons of failures
+        added[PROVING] = f"{0 if options.is_complete else _SAMPLE} {chosen}"
         start = Start(with_flags(words, _FLAGS), Path.cwd(), added, judges=True)
         with display.of("prove"), FreshProcess(start) as process:
             display.begins("measuring")
@@ -101,27 +104,40 @@ def _session(options: argparse.Namespace) -> Finished:
 def _proof(
     finished: Finished, run: Run, results: list[Result], options: argparse.Namespace
 ) -> Proof:
-    lines = finished.output.splitlines()
-    failed = {r.test for r in results if any(x.startswith(f"FAILED {r.test}") for x in lines)}
     plain = [r for r in results if SLOWDOWN not in r.first.fingerprint.settings]
     slowed = [r for r in results if SLOWDOWN in r.first.fingerprint.settings]
     tried = {(r.test, plain_name(r.first)) for r in slowed}
-    begun = {result.test for result in slowed}
-    unjudged = {t: why for t, why in run.skipped.items() if t not in begun}
-    failing = {t: "the test fails" for t, why in unjudged.items() if why == TEST_FAILED}
+    tests = {*run.skipped, *(result.test for result in results)}
+    failed = {test: why for test in tests if (why := _failure(test, finished.output)) is not None}
+    # A test may fail for another reason than its slowdowns, and before all were tried.
+    failing = {test: why for test, why in failed.items() if PROVEN not in why}
+    trials = [_trial(result, is_failed=result.test in failed) for result in slowed]
     for result in plain:
-        if (result.test, result.name) not in tried:
-            failing[result.test] = "; ".join(view.reasons(result)) or "it has no baseline"
+        if (result.test, result.name) in tried:
+            continue
+        if result.test in failed or result.outcome in (*DOUBTS, None):
+            failing[result.test] = "; ".join(view.reasons(result)) or "it has no verdict"
+        else:
+            trials.append(Trial(result.test, result.name, "any", 0.0, Firing.ABSENT, _RANKS))
     first = results[0].first.fingerprint
     return Proof(
         schema=proof_files.SCHEMA,
         created=first.measured,
         command=run_files.command_line(["gpuperf", "prove", "--", *options.pytest_args]),
         device=first.device,
-        trials=tuple(_trial(result, is_failed=result.test in failed) for result in slowed),
+        trials=tuple(trials),
         failing=failing,
         blind={r.test: said for r in plain if (said := tuple(_unseen(r)))},
     )
+
+
+def _failure(test: str, output: str) -> str | None:
+    """The reason for which pytest counts the test as failed; None where it does not."""
+    for line in output.splitlines():
+        outcome, _, why = line.partition(f" {test}")
+        if outcome in ("FAILED", "ERROR") and (not why or why.startswith(" - ")):
+            return why.removeprefix(" - ") or "it fails"
+    return None
 
 
 def _trial(result: Result, *, is_failed: bool) -> Trial:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from types import FunctionType
 from typing import Any
 
@@ -113,16 +114,22 @@ class Slowdown:
     """A metric that must not be zero."""
 
 
+@cache
+def _library() -> Any:
+    """The library of the operator `spin`, which exists as long as this: operators have lines."""
+    import torch
+
+    untyped: Any = torch.library
+    library = untyped.Library("gpuperf", "FRAGMENT")
+    library.define("spin(int cycles) -> ()")
+    library.impl("spin", torch.cuda._sleep, "CompositeExplicitAutograd")
+    return library
+
+
 def _spin(put: Injection, _: Call) -> None:
     import torch
 
-    if not hasattr(torch.ops.gpuperf, "spin"):
-        # As an operator, so that its kernel has a line of code as others have.
-        untyped: Any = torch.library
-        library = untyped.Library("gpuperf", "FRAGMENT")
-        library.define("spin(int cycles) -> ()")
-        library.impl("spin", torch.cuda._sleep, "CompositeExplicitAutograd")
-        put.buffers["library"] = library
+    _library()
     torch.ops.gpuperf.spin(int(put.dose.share * put.dose.cycles))
 
 
@@ -231,12 +238,6 @@ def _recompile(put: Injection, _: Call) -> None:
     _compiled(put, FunctionType(_adds.__code__.replace(), _adds.__globals__))
 
 
-def _sum_up(put: Injection, _: Call) -> None:
-    import torch
-
-    torch.distributed.all_reduce(put.buffer("small", 1))
-
-
 def _precision_of(module: Any) -> tuple[Any, str, Any]:
     """The setting for the precision of this module's products: owner, name, value for float32."""
     import torch
@@ -295,7 +296,6 @@ SLOWDOWNS = {
         Slowdown("graph break", "compiled code is left", _break, **_COMPILED),
         Slowdown("recompilation", "each step compiles", _recompile, **_COMPILED),
         Slowdown("uncompiled", "compiled code runs eagerly", None, _uncompiled, **_COMPILED),
-        Slowdown("collective", "the ranks sum a tensor", _sum_up, None, _BOTH, needs="collectives"),
     )
 }
 """All kinds by name, the most telling first: a sample begins with these."""

@@ -22,6 +22,7 @@ from types import FrameType
 from typing import Any
 
 from pytest_gpuperf.measure.collector import PhaseNames, Work
+from pytest_gpuperf.measure.instrument import PROVING
 from pytest_gpuperf.measure.slowdown import CPU, SLOWDOWNS, Call, Dose, Injection, in_tf32
 from pytest_gpuperf.model.measurement import (
     SLOWDOWN,
@@ -32,10 +33,6 @@ from pytest_gpuperf.model.measurement import (
     Measurement,
     Scalar,
 )
-
-VARIABLE = "GPUPERF_SLOWDOWNS"
-"""The environment variable of `gpuperf prove`, with the number of slowdowns per measurement (0 is
-all), and the folder where the session says which they are: its fresh processes put in the same."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +73,7 @@ def choose(measured: Measurement, device: str) -> list[Dose]:
 
     A sample begins where that of the measurement before ended.
     """
-    most, file = int(os.environ[VARIABLE].partition(" ")[0]), _file(measured.test, measured.name)
+    most, file = int(os.environ[PROVING].partition(" ")[0]), _file(measured.test, measured.name)
     doses = _doses(measured, device)
     begin = len(list(file.parent.iterdir())) * most % len(doses)
     doses = [*doses[begin:], *doses[:begin]][: most or None]
@@ -85,7 +82,7 @@ def choose(measured: Measurement, device: str) -> list[Dose]:
 
 
 def _file(test: str, name: str) -> Path:
-    folder = Path(os.environ[VARIABLE].partition(" ")[2])
+    folder = Path(os.environ[PROVING].partition(" ")[2])
     return folder / f"{hashlib.sha256(f'{test} {name}'.encode()).hexdigest()}.json"
 
 
@@ -115,12 +112,8 @@ class SlowedStep:
 
         `places` are shared by all slowdowns of one step: the first that is executed finds them.
         """
-        self._put, self._work, self._root, self._places = (
-            Injection(dose, device),
-            work,
-            root,
-            places,
-        )
+        self._put, self._places = Injection(dose, device), places
+        self._work, self._root = work, root
         self._kind = SLOWDOWNS[dose.slowdown]
         self._place: SlowdownPlace | None = None
         self._share = 1.0
@@ -164,7 +157,7 @@ class SlowedStep:
         fitting = [place for place in self._places if FITTING[self._kind.place](place)]
         if not fitting:
             if self._kind.place not in ("any", "first"):
-                self._absent = f'the step calls no module of the kind "{self._kind.place}"'
+                self._absent = "no module that the step calls outside of compiled code fits"
             return
         number = zlib.crc32(f"{self._work.test} {self._work.name} {self._kind.name}".encode())
         self._place = fitting[0 if self._kind.place == "first" else number % len(fitting)]

@@ -60,7 +60,7 @@ class Proof:
     device: Device
     trials: tuple[Trial, ...]
     failing: Mapping[str, str]
-    """The reason for each test that did not pass without a slowdown: nothing is proven of it."""
+    """The reason for each test that fails without a slowdown, or before all were tried."""
     blind: Mapping[str, tuple[str, ...]]
     """By test, as sentences, what none of its gates sees."""
 

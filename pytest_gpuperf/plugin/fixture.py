@@ -36,7 +36,7 @@ from pytest_gpuperf.errors import (
 )
 from pytest_gpuperf.judge import expectation, stopping
 from pytest_gpuperf.measure.collector import Components, Phases, Plan, Work, never, no_reset
-from pytest_gpuperf.measure.instrument import Measurer, RecordedRun, Subject
+from pytest_gpuperf.measure.instrument import PROVEN, PROVING, Measurer, RecordedRun, Subject
 from pytest_gpuperf.measure.ranks import Rank, RankLauncher
 from pytest_gpuperf.model.measurement import (
     PAPER_WINDOW,
@@ -60,8 +60,6 @@ if TYPE_CHECKING:
 
     from pytest_gpuperf.measure.reset import Stateful
 
-PROVING = "GPUPERF_SLOWDOWNS"
-"""The environment variable of `gpuperf prove`: see `slowed_step.VARIABLE`."""
 _NOT_HERE = no_reset
 """The reset of a step that other processes execute."""
 
@@ -309,7 +307,9 @@ class GpuPerf:
         self._measuring = name
         try:
             with self._agreed():
-                if PROVING in os.environ and self._session.role is None:
+                # Several ranks would have to put in the same at once.
+                is_here = step is not _NOT_HERE and self._session.role is None
+                if PROVING in os.environ and is_here:
                     return self._proven(measurer, subject, work, plan)
                 return self._judged(measurer, subject, work, plan)
         finally:
@@ -343,7 +343,7 @@ class GpuPerf:
             except pytest.skip.Exception:
                 continue
         if failed:
-            _fail(f"gpuperf prove: this test fails with {', '.join(failed)}")
+            _fail(f"{PROVEN} {', '.join(failed)}")
         return self.results[-1].first
 
     @contextmanager

@@ -58,6 +58,11 @@ def test_never_runs(gpuperf):
     gpuperf.measure(lambda: None)
 """
 
+_FAILS_LATER = """
+def test_asserts(gpuperf):
+    measured(gpuperf)
+    assert not "enough"
+"""
 _EXPECTED_TO_FAIL = """
 @pytest.mark.xfail
 def test_is_expected_to_fail(gpuperf):
@@ -79,7 +84,7 @@ def _proof(project: Path, tests: str, *flags: str) -> tuple[int, Proof]:
     (project / "test_it.py").write_text(_STEP + tests, encoding="utf-8")
     recorded = ["--gpu-arch=cpu", "--gpuperf-missing=record", "-q", "-p", "no:cacheprovider"]
     with FreshProcess(Start([*recorded, "test_it.py"], project, {}, judges=True)) as process:
-        assert process.finished(None).code == OK
+        process.finished(None)
     before = {*project.rglob("*")}
     code = main(["prove", *flags, "--output", "proof.json", "--", "--gpu-arch=cpu", "test_it.py"])
     made = {path.name for path in {*project.rglob("*.json*"), *project.rglob("*.yaml")} - before}
@@ -115,6 +120,13 @@ def test_a_gate_that_tolerates_all_is_dead(project: Path) -> None:
     code, proof = _proof(project, _DEAD)
     assert code == FAILED
     assert {trial.test for trial in proof.dead} == {"test_it.py::test_tolerates"}
+
+
+@at_night
+def test_a_test_that_fails_by_itself_is_not_proven(project: Path) -> None:
+    """It has no baseline, as it never passed; the reason is its own."""
+    code, proof = _proof(project, _FAILS_LATER)
+    assert (code, [*proof.failing]) == (FAILED, ["test_it.py::test_asserts"])
 
 
 @at_night

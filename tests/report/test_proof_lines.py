@@ -34,7 +34,7 @@ def test_a_row_per_slowdown_then_what_is_not_proven() -> None:
         "test_training_step[tf32], sampling",
         "  slowdown    test is     line",
         "  copies 1 %  not judged  -     too noisy",
-        "test_bad does not pass without a slowdown: the test fails",
+        "test_bad is not proven: the test fails",
         "test_training_step[tf32] does not see all: the step does nothing that is counted",
         "(launches 0)",
     ]

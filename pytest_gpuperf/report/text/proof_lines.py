@@ -43,7 +43,7 @@ def cells(trial: Trial) -> tuple[str, str, str, str]:
 def failing(proof: Proof) -> Iterator[str]:
     """The tests of which nothing is proven, as sentences."""
     for test, why in proof.failing.items():
-        yield f"{title_of(test, STEP)} does not pass without a slowdown: {why}"
+        yield f"{title_of(test, STEP)} is not proven: {why}"
 
 
 def blind(proof: Proof) -> Iterator[str]:

@@ -288,7 +288,7 @@ def test_dead_gates_are_open_and_those_that_fired_are_folded() -> None:
     assert "<dd>NVIDIA H200 (sm90)</dd>" in said
     assert "2 of 4 slowdowns red, the right line in 2 of 2; 1 dead gate</p>" in said
     assert re.findall('<p class="bad">(.*?)</p>', said) == [
-        "test_bad does not pass without a slowdown: the test fails",
+        "test_bad is not proven: the test fails",
         "test_training_step[tf32] does not see all: the baseline lacks copies: accept a run that "
         "has it",
     ]
