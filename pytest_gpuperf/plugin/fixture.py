@@ -307,9 +307,7 @@ class GpuPerf:
         self._measuring = name
         try:
             with self._agreed():
-                # Several ranks would have to put in the same at once.
-                is_here = step is not _NOT_HERE and self._session.role is None
-                if PROVING in os.environ and is_here:
+                if PROVING in os.environ and step is not _NOT_HERE and not self._session.role:
                     return self._proven(measurer, subject, work, plan)
                 return self._judged(measurer, subject, work, plan)
         finally:
