@@ -19,10 +19,10 @@ from pytest_gpuperf.model.measurement import (
     Scalar,
     Unsupported,
 )
-from pytest_gpuperf.model.proof import Firing, Proof, Trial
 from pytest_gpuperf.model.result import Attributed, Outcome, Result, Run, Verdict
 from pytest_gpuperf.model.settings import Settings
-from pytest_gpuperf.storage import proof_files, run_files
+from pytest_gpuperf.report.proof import Firing, Proof, Trial
+from pytest_gpuperf.storage import run_files
 
 H200 = Device("sm90", "NVIDIA H200", "nvidia-h200", "aaaa00000001")
 OTHER_H200 = Device("sm90", "NVIDIA H200", "nvidia-h200", "bbbb00000002")
@@ -123,15 +123,13 @@ def run(
 
 def trial(slowdown: str = "spin", firing: Firing = Firing.RED, **changes: Any) -> Trial:
     """A slowdown whose line the verdict names, and the answer to it."""
-    made = Trial(
-        TEST, STEP, slowdown, 0.01, firing, "cycles +1.02 %", ("cycles",), "a.py:7", "a.py:7"
-    )
+    made = Trial(TEST, STEP, slowdown, 0.01, firing, "cycles +1.02 %", "a.py:7", "a.py:7")
     return replace(made, **changes)
 
 
 def proof(*trials: Trial, **changes: Any) -> Proof:
     """The result of `gpuperf prove` with these trials; no test failed or is blind."""
-    made = Proof(proof_files.SCHEMA, "2026-03-01T12:00:00Z", "gpuperf prove", H200, trials, {}, {})
+    made = Proof("2026-03-01T12:00:00Z", H200, trials, {}, {})
     return replace(made, **changes)
 
 

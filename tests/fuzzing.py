@@ -19,7 +19,7 @@ from typing import Any
 import yaml
 
 from pytest_gpuperf.errors import GpuperfError
-from pytest_gpuperf.storage import baseline_files, data_files, proof_files, run_files
+from pytest_gpuperf.storage import baseline_files, data_files, run_files
 from suites.meddpm import data
 from tests import ROOT
 
@@ -65,10 +65,6 @@ def _data(content: bytes, folder: Path) -> object:
     return data_files.load(baseline, name, "")
 
 
-def _proof(content: bytes, folder: Path) -> object:
-    return proof_files.load(_written(folder / "proof.json", content))
-
-
 def _image(content: bytes, folder: Path) -> object:
     return _pair(folder, content, (CORPUS / "mask" / "small.nii").read_bytes())
 
@@ -102,14 +98,13 @@ LOADERS: dict[str, Load] = {
     "baseline": _baseline,
     "comments": _comments,
     "data": _data,
-    "proof": _proof,
     "image": _image,
     "mask": _mask,
     "cache": _cache,
 }
 
 
-STRUCTURED = ("run", "baseline", "data", "proof")
+STRUCTURED = ("run", "baseline", "data")
 """Loaders of JSON, which YAML has too: here one value in another's place tells more than a byte."""
 VALUES: tuple[Any, ...] = (
     *(None, True, 0, -1, 1, 2, 2**63, -(10**30), 1e308, -0.0, 5e-324, float("nan"), float("inf")),

@@ -26,9 +26,8 @@ from pytest_gpuperf.model.measurement import (
     Unsupported,
 )
 from pytest_gpuperf.model.metric import MetricClass
-from pytest_gpuperf.model.proof import Proof
 from pytest_gpuperf.model.result import Attribution, Run, Verdict
-from pytest_gpuperf.storage import baseline_files, files, proof_files
+from pytest_gpuperf.storage import baseline_files, files
 from pytest_gpuperf.storage.run_files import SCHEMA
 from tests import EVERY
 
@@ -178,7 +177,6 @@ run_files = built(
     verdicts=several(verdicts),
     metric_units=st.just({}),
 )
-proofs = built(Proof, schema=st.just(proof_files.SCHEMA))
 
 
 # Baselines

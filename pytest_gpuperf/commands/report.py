@@ -22,13 +22,14 @@ from pytest_gpuperf.commands.history import looked_back
 from pytest_gpuperf.errors import UsageFailure
 from pytest_gpuperf.model.result import Run
 from pytest_gpuperf.report.interchange import SUFFIXES, report_text
-from pytest_gpuperf.storage import proof_files, run_files
+from pytest_gpuperf.report.proof import proof_of
+from pytest_gpuperf.storage import run_files
 
 USAGE: str | None = None
 EXAMPLES = (
     "gpuperf report run.json --output report.html",
     "gpuperf report run.json --history . --output report.html",
-    "gpuperf report run.json --prove proof.json --output report.html",
+    "gpuperf report run.json --prove proof.json.xz --output report.html",
 )
 
 
@@ -49,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "regression began, its likely causes and the next commands",
     )
     parser.add_argument(
-        "--prove", type=Path, metavar="FILE", help="result of `gpuperf prove`, for HTML reports"
+        "--prove", type=Path, metavar="FILE", help="run of `gpuperf prove`, for HTML reports"
     )
     add_outputs(
         parser,
@@ -77,7 +78,10 @@ def act(options: argparse.Namespace) -> int:
         check_baselines(options.baselines)
         run = judged(run, options.baselines)
     past = looked_back(options.history, options.baselines) if options.history else None
-    proof = options.prove and proof_files.load(options.prove)
+    proven = run_files.load(options.prove) if options.prove else None
+    if proven and not proven.command.startswith("gpuperf prove "):
+        raise UsageFailure(f"{options.prove}: `gpuperf prove` did not write this run file")
+    proof = proof_of(proven) if proven else None
     write_reports(outputs, lambda output: report_text(run, output, str(file), None, past, proof))
     return 0
 

@@ -67,9 +67,6 @@ device itself for all of them."""
 PROVING = "GPUPERF_SLOWDOWNS"
 """The environment variable of `gpuperf prove`: the number of slowdowns per measurement (0 is all),
 and the folder where a session says which they are. Its fresh processes put in the same."""
-
-PROVEN = "gpuperf prove: this test fails with"
-"""How a test begins to say for which slowdowns it fails."""
 _WALL_TIME = "wall_time"
 _MOMENT_S = 5.0
 """A reading of the canary takes 0.07 s on an H200, and a session has a hundred measurements."""

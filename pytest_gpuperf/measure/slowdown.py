@@ -79,7 +79,7 @@ class Injection:
 
 @dataclass
 class Call:
-    """A call of a module or an operator that has just returned."""
+    """A call of a module that has just returned."""
 
     result: Any
     """The first tensor of its result; an empty one where the step begins."""

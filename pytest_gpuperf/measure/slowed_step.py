@@ -1,8 +1,7 @@
 """A measured step with a known slowdown in it, put in from outside for `gpuperf prove`.
 
-The slowdown acts after one call of a module. Where the step calls no module that fits, it acts
-after an ATen operator on a CPU, and at the beginning of the step on a GPU. The first execution runs
-the step once without the slowdown, to find that place.
+The slowdown acts after one call of a module; in a step that calls none, at its beginning. The first
+execution runs the step once without the slowdown, to find that place.
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ from statistics import median
 from types import FrameType
 from typing import Any
 
-from pytest_gpuperf.measure.collector import PhaseNames, Work
+from pytest_gpuperf.measure.collector import Work
 from pytest_gpuperf.measure.instrument import PROVING
-from pytest_gpuperf.measure.slowdown import CPU, SLOWDOWNS, Call, Dose, Injection, in_tf32
+from pytest_gpuperf.measure.slowdown import SLOWDOWNS, Call, Dose, Injection, in_tf32
 from pytest_gpuperf.model.measurement import (
     SLOWDOWN,
     SLOWDOWN_ABSENT,
@@ -37,10 +36,10 @@ from pytest_gpuperf.model.measurement import (
 
 @dataclass(frozen=True)
 class SlowdownPlace:
-    """A call of a module or an operator in a step, where a slowdown can be put in."""
+    """A call of a module in a step, where a slowdown can be put in."""
 
     of: Any
-    """The module; an operator's number."""
+    """The module."""
     result: Any
     """The first tensor of its result, without memory: only shape and type."""
     products: float = 0.0
@@ -136,8 +135,7 @@ class SlowedStep:
         """Executes the step with the slowdown."""
         if not self._is_found:
             self._is_found = True
-            with self._work.phases.heard_by(PhaseNames()):  # not by who counts this execution's
-                self._find()
+            self._find()
         with self._put_in():
             return self._work.step()
 
@@ -145,14 +143,8 @@ class SlowedStep:
         """Chooses the place, the same in every process."""
         if self._kind.place == "step":
             return
-        from pytest_gpuperf.measure.trace.host_calls import Compilations
-
         if not self._places:
             self._places += modules_of(self._work.step)
-            self._work.reset()
-        # Under a dispatch mode compiled code would run eagerly.
-        if not self._places and self._put.device == CPU and not Compilations().any:
-            self._places += operators_of(self._work.step)
             self._work.reset()
         fitting = [place for place in self._places if FITTING[self._kind.place](place)]
         if not fitting:
@@ -171,8 +163,6 @@ class SlowedStep:
         if self._place is None:
             self._act(Call(self._put.buffer("empty", 0)))
             return self._kind.around(None) if self._kind.around else nullcontext()
-        if isinstance(self._place.of, int):
-            return _operator(self._place.of, self._act)
         return self._hooked(self._place.of)
 
     def _around(self, module: Any) -> AbstractContextManager[object]:
@@ -260,51 +250,6 @@ def modules_of(step: Callable[[], object]) -> list[SlowdownPlace]:
     finally:
         sys.setprofile(before if callable(before) else None)  # cProfile is not
     return places
-
-
-def operators_of(step: Callable[[], object]) -> list[SlowdownPlace]:
-    """The operators of the forward pass that can be repeated, by one execution of the step."""
-    places: list[SlowdownPlace] = []
-
-    def note(number: int, operator: Any, call: Call) -> None:
-        is_product = any(word in str(operator) for word in ("mm", "conv", "dot"))
-        size = float(call.result.numel()) if is_product else 0.0
-        places.append(SlowdownPlace(number, _shape(call.result), size))
-
-    with _operators(note):
-        step()
-    return places
-
-
-def _operator(wanted: int, act: Callable[[Call], object]) -> AbstractContextManager[object]:
-    return _operators(lambda number, _, call: act(call) if number == wanted else None)
-
-
-def _operators(seen: Callable[[int, Any, Call], object]) -> AbstractContextManager[object]:
-    """Calls `seen` after each operator that changes nothing, with its number in the step."""
-    import torch
-    from torch.utils._python_dispatch import TorchDispatchMode
-
-    class Watching(TorchDispatchMode):  # type: ignore[no-untyped-call]
-        number = 0
-
-        def __torch_dispatch__(
-            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-        ) -> Any:
-            run = partial(func, *args, **(kwargs or {}))
-            result = run()
-            schema = func._schema
-            if (
-                isinstance(result, torch.Tensor)
-                and torch._C._current_autograd_node() is None
-                and not any(argument.alias_info for argument in schema.arguments)
-                and torch.Tag.nondeterministic_seeded not in func.tags
-            ):
-                self.number += 1
-                seen(self.number, func, Call(result, run))
-            return result
-
-    return Watching()  # type: ignore[no-untyped-call]
 
 
 def tensor_of(result: object) -> Any:

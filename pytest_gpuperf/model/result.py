@@ -43,6 +43,9 @@ DOUBTS = (Outcome.UNFIT, Outcome.MACHINE, Outcome.NO_BASELINE, Outcome.INCONCLUS
 """Outcomes that need a person to look; the settings say whether they fail the test."""
 TEST_FAILED = "failed"
 """A value for the reason of a skipped test: it failed, and not by a verdict."""
+TEST_NOT_FAILED = "not failed"
+"""The same under `gpuperf prove` for a test that regressed, and that pytest counts as no failure.
+"""
 WORST_FIRST = (
     *(*FAULTS, *DOUBTS, Outcome.IMPROVED, Outcome.OUTWEIGHED, Outcome.KERNELS_CHANGED),
     *(Outcome.UNCHANGED, Outcome.HOLDS, Outcome.UNSUPPORTED, Outcome.REPORTED),

@@ -16,8 +16,17 @@ from pytest_gpuperf.baselines import acceptance, judgement
 from pytest_gpuperf.baselines.judgement import RECORDABLE
 from pytest_gpuperf.baselines.reference import forerunner
 from pytest_gpuperf.errors import GpuperfError
+from pytest_gpuperf.measure.instrument import PROVING
 from pytest_gpuperf.model.measurement import title_of
-from pytest_gpuperf.model.result import FAULTS, TEST_FAILED, Outcome, Result, Run, Unfinished
+from pytest_gpuperf.model.result import (
+    FAULTS,
+    TEST_FAILED,
+    TEST_NOT_FAILED,
+    Outcome,
+    Result,
+    Run,
+    Unfinished,
+)
 from pytest_gpuperf.report import github, interchange, view
 from pytest_gpuperf.report.text import failure
 from pytest_gpuperf.report.text.next_command import CommandContext
@@ -245,6 +254,10 @@ class Ledger:
             for test, why in self.skipped.items()
             if test not in measured or why == TEST_FAILED
         }
+        if PROVING in os.environ:
+            red = {result.test for result in results if result.outcome in FAULTS}
+            spared = red - {kept.test for kept in self._kept if kept.failed}
+            skipped |= dict.fromkeys(spared, TEST_NOT_FAILED)
         run = Run(run_files.SCHEMA, utc_now(), self._command, (), skipped=skipped)
         return run.with_results(results)
 

@@ -25,7 +25,7 @@ from pytest_gpuperf.storage import files
 
 if TYPE_CHECKING:
     from pytest_gpuperf.history.nights import History
-    from pytest_gpuperf.model.proof import Proof
+    from pytest_gpuperf.report.proof import Proof
 
 SUFFIXES = (".html", ".md", ".json")
 """The suffixes of reports."""

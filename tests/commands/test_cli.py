@@ -141,7 +141,7 @@ def test_every_example_works_as_it_is_typed(
         one = measurement(configuration=configuration, process=f"p{number}")
         run_files.save(run([one]), project.root / f"{name}.json")
     shutil.copy(RANGES[1], project.root / "step.ncu-rep")
-    shutil.copy(ROOT / "docs/runs/prove-first-test.json", project.root / "proof.json")
+    shutil.copy(ROOT / "docs/runs/prove-first-test.json.xz", project.root / "proof.json.xz")
     module(project.root / "extras" / "python")
     for example in examples():
         if {"metrics", "doctor", "ab", "bisect", "prove"} & {*example.split()}:
@@ -166,7 +166,7 @@ def test_every_example_works_as_it_is_typed(
         ("gpuperf record --pro", {"--processes"}),
         ("gpuperf export --format op", {"openmetrics"}),
         ("gpuperf prov", {"prove"}),
-        ("gpuperf report --prove docs/runs/prove", {"docs/runs/prove-first-test.json"}),
+        ("gpuperf report --prove docs/runs/prove", {"docs/runs/prove-first-test.json.xz"}),
         ("gpuperf report docs/runs/cpu", {"docs/runs/cpu-meddpm.json"}),
         ("pytest --gpuperf-missing ", {"fail", "warn", "record"}),
     ],

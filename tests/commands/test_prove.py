@@ -11,8 +11,9 @@ from pytest_gpuperf.__main__ import main
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import FAILED, OK
 from pytest_gpuperf.measure.fresh_process import FreshProcess, Start
-from pytest_gpuperf.model.proof import Firing, Proof
-from pytest_gpuperf.storage import proof_files
+from pytest_gpuperf.model.result import FAULTS, Run
+from pytest_gpuperf.report.proof import Firing, Proof, proof_of
+from pytest_gpuperf.storage import run_files
 from tests import ALONE, EVERY, ROOT
 
 _STEP = """
@@ -80,7 +81,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def _proof(project: Path, tests: str, *flags: str) -> tuple[int, Proof]:
+def _proof(project: Path, tests: str, *flags: str) -> tuple[int, Proof, Run]:
     (project / "test_it.py").write_text(_STEP + tests, encoding="utf-8")
     recorded = ["--gpu-arch=cpu", "--gpuperf-missing=record", "-q", "-p", "no:cacheprovider"]
     with FreshProcess(Start([*recorded, "test_it.py"], project, {}, judges=True)) as process:
@@ -89,7 +90,10 @@ def _proof(project: Path, tests: str, *flags: str) -> tuple[int, Proof]:
     code = main(["prove", *flags, "--output", "proof.json", "--", "--gpu-arch=cpu", "test_it.py"])
     made = {path.name for path in {*project.rglob("*.json*"), *project.rglob("*.yaml")} - before}
     assert made == {"proof.json"}  # no run, no baseline
-    return code, proof_files.load(project / "proof.json")
+    run = run_files.load(project / "proof.json")
+    proof = proof_of(run)
+    assert proof
+    return code, proof, run
 
 
 at_night = pytest.mark.skipif(EVERY not in os.environ, reason=f"takes 30 s: {EVERY}")
@@ -98,11 +102,11 @@ at_night = pytest.mark.skipif(EVERY not in os.environ, reason=f"takes 30 s: {EVE
 @at_night
 def test_each_count_of_a_cpu_has_a_slowdown_that_makes_it_red(project: Path) -> None:
     """All slowdowns are red, with their lines; a step without one passes."""
-    code, proof = _proof(project, _ALIVE, "--all")
+    code, proof, run = _proof(project, _ALIVE, "--all")
     assert (code, proof.dead, proof.failing, proof.blind) == (OK, [], {}, {})
     assert {trial.firing for trial in proof.trials} <= {Firing.RED, Firing.ABSENT}
     assert all(trial.is_named for trial in proof.trials if trial.at and "eager" in trial.test)
-    red = {metric for trial in proof.trials for metric in trial.metrics}
+    red = {verdict.metric for verdict in run.verdicts if verdict.outcome in FAULTS}
     counted = ("flops", "operators", "layout_copies", "layout_copy_bytes", "saved_bytes")
     portable = {m.name for m in catalogue().metrics.values() if m.gated and m.portable}
     assert red >= {*counted, *portable, "kept_memory", "peak_memory"}
@@ -110,14 +114,14 @@ def test_each_count_of_a_cpu_has_a_slowdown_that_makes_it_red(project: Path) -> 
 
 def test_a_step_that_does_nothing_is_named(project: Path) -> None:
     """Its gates fire, and see nothing of the step."""
-    code, proof = _proof(project, _NEVER_RUNS)
+    code, proof, _ = _proof(project, _NEVER_RUNS)
     assert (code, [*proof.blind]) == (FAILED, ["test_it.py::test_never_runs"])
 
 
 @at_night
 def test_a_gate_that_tolerates_all_is_dead(project: Path) -> None:
     """A tolerance of 300 % of every count."""
-    code, proof = _proof(project, _DEAD)
+    code, proof, _ = _proof(project, _DEAD)
     assert code == FAILED
     assert {trial.test for trial in proof.dead} == {"test_it.py::test_tolerates"}
 
@@ -125,13 +129,13 @@ def test_a_gate_that_tolerates_all_is_dead(project: Path) -> None:
 @at_night
 def test_a_test_that_fails_by_itself_is_not_proven(project: Path) -> None:
     """It has no baseline, as it never passed; the reason is its own."""
-    code, proof = _proof(project, _FAILS_LATER)
+    code, proof, _ = _proof(project, _FAILS_LATER)
     assert (code, [*proof.failing]) == (FAILED, ["test_it.py::test_asserts"])
 
 
 @at_night
 def test_a_failure_that_pytest_expects_is_no_alarm(project: Path) -> None:
     """A regression in a test that is marked xfail turns no session red."""
-    code, proof = _proof(project, _EXPECTED_TO_FAIL)
+    code, proof, _ = _proof(project, _EXPECTED_TO_FAIL)
     assert (code, {trial.firing for trial in proof.trials}) == (FAILED, {Firing.PASSED})
     assert proof.dead

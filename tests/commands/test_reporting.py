@@ -12,8 +12,9 @@ from pytest_gpuperf import __main__, errors
 from pytest_gpuperf.commands import report
 from pytest_gpuperf.model.result import Outcome
 from pytest_gpuperf.report import interchange
+from pytest_gpuperf.report.proof import proof_of
 from pytest_gpuperf.report.text import proof_lines
-from pytest_gpuperf.storage import proof_files, run_files
+from pytest_gpuperf.storage import run_files
 from tests.report.html.pages import DOCS
 
 ROOT = DOCS.parents[1]
@@ -71,18 +72,20 @@ def test_a_run_is_judged_anew_by_a_folder_of_baselines(
 def test_an_html_report_shows_what_prove_found(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    proven = DOCS / "prove-first-test.json"
+    proven = DOCS / "prove-first-test.json.xz"
     outputs = [tmp_path / "report.html", tmp_path / "report.md"]
     words = [word for output in outputs for word in ("--output", str(output))]
     assert __main__.main(["report", str(MEASURED), "--prove", str(proven), *words]) == errors.OK
     page, markdown = (output.read_text(encoding="utf-8") for output in outputs)
-    total = proof_lines.total(proof_files.load(proven))
+    proof = proof_of(run_files.load(proven))
+    assert proof
+    total = proof_lines.total(proof)
     assert (total in page, "slowdown" in markdown) == (True, False)
     outputs[0].unlink()
     for place, output, says in (
         (proven, outputs[1], "--prove is only for HTML"),
-        (MEASURED, outputs[0], f"{MEASURED}: device: Field required"),
-        (tmp_path / "no.json", outputs[0], "no.json: no such proof file"),
+        (MEASURED, outputs[0], f"{MEASURED}: `gpuperf prove` did not write"),
+        (tmp_path / "no.json", outputs[0], "no.json: no such run file"),
     ):
         command = ["report", str(MEASURED), "--prove", str(place), "--output", str(output)]
         assert __main__.main(command) == errors.BAD_CONFIGURATION

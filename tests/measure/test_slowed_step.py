@@ -67,19 +67,6 @@ def test_a_layer_is_computed_again_at_its_line() -> None:
     assert not model.large._forward_pre_hooks
 
 
-def test_without_modules_an_operator_is_the_place() -> None:
-    """On a CPU, at the line that calls it; its result stays the same."""
-    x = torch.ones(4, 4)
-
-    def step() -> Tensor:
-        return (x @ x).relu()
-
-    slowed = _slowed(step, "again")
-    line = next(n for n, text in enumerate(_source(), 1) if "(x @ x)" in text)
-    assert torch.equal(slowed.step(), step())  # type: ignore[arg-type]
-    assert _executed(slowed) == f"tests/measure/test_slowed_step.py:{line}"
-
-
 def test_a_step_without_a_place_says_so() -> None:
     """Nothing of the step can be computed again, and it runs as it is."""
     slowed = _slowed(lambda: 5.0, "again")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_gpuperf.model.proof import Firing, Trial
+from pytest_gpuperf.report.proof import Firing, Trial
 from pytest_gpuperf.report.text import proof_lines
 from tests.examples import HOSTILE, TEST, proof, trial
 

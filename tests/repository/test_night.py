@@ -19,8 +19,9 @@ from pytest_gpuperf import __main__
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.measure.device import checks
 from pytest_gpuperf.measure.device.checks import Check
+from pytest_gpuperf.report.proof import proof_of
 from pytest_gpuperf.report.text import proof_lines
-from pytest_gpuperf.storage import proof_files
+from pytest_gpuperf.storage import run_files
 from tests import ROOT
 from tests.plugin.projects import STEP, Project
 from tests.repository.conftest import GitHub, ran
@@ -191,8 +192,9 @@ def test_a_night_whose_gates_cannot_fire_is_red(job: Job, project: Project) -> N
     job.summary()
     job.capture.readouterr()
     assert ran("night", "--nights", "nights", *PROVING) == 1
-    assert job.left == {*LEFT, "proof.json"}
-    proof = proof_files.load(job.root / "night" / "proof.json")
+    assert job.left == {*LEFT, "proof.json.xz"}
+    proof = proof_of(run_files.load(job.root / "night" / "proof.json.xz"))
+    assert proof
     assert (len(proof.trials), len(proof.dead)) == (3, 3)
     total = proof_lines.total(proof)
     assert total in job.capture.readouterr().out
@@ -210,7 +212,9 @@ def test_a_night_whose_gates_fire_is_green(
 ) -> None:
     project.accept()
     job.summary()
-    proven = ROOT / "docs" / "runs" / "prove-first-test.json"
+    proven = ROOT / "docs" / "runs" / "prove-first-test.json.xz"
+    proof = proof_of(run_files.load(proven))
+    assert proof
     real = __main__.main
 
     def main(words: list[str]) -> int:
@@ -224,7 +228,7 @@ def test_a_night_whose_gates_fire_is_green(
     for nights in ([], ["--nights", "nights"]):
         assert ran("night", *nights, *PROVING) == 0
         report = (job.root / "night" / "report.html").read_text(encoding="utf-8")
-        assert f"{proof_lines.total(proof_files.load(proven))}</p>" in report
+        assert f"{proof_lines.total(proof)}</p>" in report
         assert "prove" not in job.summary()
     # The proof of another night is not this one's.
     assert job.night() == 0

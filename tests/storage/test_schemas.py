@@ -29,7 +29,6 @@ COMMITTED = {
     ),
     "baseline": ("baselines/**/*.yaml",),
     "data": ("baselines/*/*/*/*.json.xz",),
-    "proof": ("docs/runs/prove-*.json",),
 }
 PLAIN: Any = files.to_plain(run([measurement(phases={"forward": {"cycles": [1.0]}})], [verdict()]))
 PUBLISHED: dict[str, Any] = {

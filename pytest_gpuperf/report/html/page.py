@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from jinja2 import Template
 
     from pytest_gpuperf.history.nights import History
-    from pytest_gpuperf.model.proof import Proof
+    from pytest_gpuperf.report.proof import Proof
 
 _FOLDER = Path(__file__).parent
 _MOST_ROWS = 400

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from pytest_gpuperf.catalogue.units import counted
 from pytest_gpuperf.model.measurement import STEP, title_of
-from pytest_gpuperf.model.proof import Firing, Proof, Trial
+from pytest_gpuperf.report.proof import Firing, Proof, Trial
 from pytest_gpuperf.report.text.table import Line, column_lines, wrapped_lines
 
 HEADINGS = ("slowdown", "test is", "line", "")

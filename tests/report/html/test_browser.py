@@ -19,11 +19,11 @@ import pytest
 
 from pytest_gpuperf.commands.history import looked_back
 from pytest_gpuperf.history.nights import History
-from pytest_gpuperf.model.proof import Firing, Proof
 from pytest_gpuperf.model.result import Outcome, Run
 from pytest_gpuperf.report.html.figures import all_figures
 from pytest_gpuperf.report.html.page import history_page, page
 from pytest_gpuperf.report.html.subject import subjects
+from pytest_gpuperf.report.proof import Firing, Proof
 from tests.examples import measurement, proof, run, trial, verdict
 from tests.report.html.pages import full, rendered, with_modules
 from tests.report.html.test_figures import KEYS

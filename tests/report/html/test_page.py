@@ -22,7 +22,6 @@ from pytest_gpuperf.model.measurement import (
     KernelTable,
     Launch,
 )
-from pytest_gpuperf.model.proof import Firing
 from pytest_gpuperf.model.result import (
     Attributed,
     Cause,
@@ -32,6 +31,7 @@ from pytest_gpuperf.model.result import (
     Outcome,
 )
 from pytest_gpuperf.report.html.page import in_script, page
+from pytest_gpuperf.report.proof import Firing
 from tests.examples import TEST, kernels_changed, measurement, proof, run, trial, verdict
 from tests.kernel_steps import NAMING, table
 from tests.report.html.pages import COMMITTED, full, rendered
