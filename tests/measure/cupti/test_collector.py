@@ -18,7 +18,6 @@ from pytest_gpuperf.model.metric import Metric
 from tests.heard_progress import Heard
 from tests.measure.cupti.fake import Fake, FakeTimer
 from tests.measure.stand_ins import values
-from tests.measure.traces import named, shows
 
 METRICS = catalogue().metrics
 CYCLES, IPC = METRICS["cycles"], METRICS["ipc"]
@@ -219,18 +218,3 @@ def test_every_execution_is_announced_before_it_is_prepared(
         *(f"counting phases, pass {done} of 2 ({3 - done})" for done in (1, 2)),
     ]
     assert diary == [entry for text in announced for entry in (text, "reset", "step")]
-
-
-def test_of_several_ranks_the_instructions_of_collectives_are_left_out(fake: Fake) -> None:
-    trace = named("conv", "ncclDevKernel_AllReduce_Sum_f32_RING_LL", "add")
-    arrived = []
-    work = Work(
-        fake.launching(3, 500, 4), Phases(), barrier=lambda: arrived.append(1), together=True
-    )
-    collector = fake.collector(traced=shows(trace))
-    of = values(collector.collect(work, plan(METRICS["instructions"], rounds=1)))
-    own = of["step", "own_instructions"]
-    (whole,) = of["step", "instructions"]
-    assert [count / whole for count in own] == [pytest.approx(7 / 507)] * 2
-    # Warming up, one round, a trace to name the launches, and twice the launches one by one.
-    assert len(arrived) == 5

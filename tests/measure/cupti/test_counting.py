@@ -9,7 +9,7 @@ import pytest
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import MeasurementError
 from pytest_gpuperf.measure.collector import Phases, Plan, Rounds, Work
-from pytest_gpuperf.measure.cupti.counting import CountedStep, Counting, covering, phase_ranges
+from pytest_gpuperf.measure.cupti.counting import CountedStep, Counting, ranges_of
 from pytest_gpuperf.measure.execution import Executions
 from pytest_gpuperf.model.metric import Metric
 from tests.measure.cupti.fake import Fake, FakeTimer
@@ -19,9 +19,11 @@ METRICS = catalogue().metrics
 CYCLES, THREADS, ADDITIONS = (METRICS[n] for n in ("cycles", "thread_instructions", "sass_fadd"))
 
 
-def counting(fake: Fake, work: Work) -> Counting:
-    """Counts executions of this work on a scripted H200."""
-    return Counting("sm90", Executions(work, FakeTimer(fake), Memory()))
+def counted(fake: Fake, work: Work, plan: Plan, *phases: str) -> CountedStep:
+    """What is counted of this work, in whose warm-up these phases were, on a scripted H200."""
+    executions = Executions(work, FakeTimer(fake), Memory())
+    executions.phases = phases
+    return Counting("sm90", executions).of(plan)
 
 
 class Step:
@@ -47,8 +49,8 @@ class Step:
 
     def counted(self, *metrics: Metric, rounds: int = 3) -> CountedStep:
         """What is counted of this step on a scripted H200."""
-        ranges = phase_ranges([name for name, _ in self.parts])
-        return counting(self.fake, self.work).of(Plan(metrics, rounds), ranges)
+        phases = (name for name, _ in self.parts)
+        return counted(self.fake, self.work, Plan(metrics, rounds), *phases)
 
 
 def test_what_is_instrumented_is_counted_once_and_the_rest_in_rounds(fake: Fake) -> None:
@@ -78,8 +80,8 @@ def test_rounds_end_when_they_are_enough(fake: Fake) -> None:
         return len(asked) == 2
 
     step = Step(fake, ("forward", 2))
-    counted = counting(fake, step.work).of(Plan((CYCLES,), 5, enough), phase_ranges(["forward"]))
-    assert counted.settings["rounds"] == 2
+    of = counted(fake, step.work, Plan((CYCLES,), 5, enough), "forward")
+    assert of.settings["rounds"] == 2
     assert step.executed == 2 + 1
     one = {"cycles": [3.0], "step_time": [5.0], "wall_time": [7.0], "peak_memory": [5e9]}
     assert asked == [one, {name: values * 2 for name, values in one.items()}]
@@ -102,9 +104,9 @@ def test_a_metric_that_does_not_add_is_counted_over_the_step_itself(fake: Fake) 
 
 def test_what_does_not_exist_on_the_architecture_opens_nothing(fake: Fake) -> None:
     elsewhere = replace(CYCLES, hardware={"sm80": "sm__cycles_elapsed.max"})
-    counted = Step(fake).counted(elsewhere)
-    assert (counted.series, counted.settings) == ({}, {"passes": 0})
-    assert [entry.reason for entry in counted.unsupported] == ["does not exist on sm90"]
+    of = Step(fake).counted(elsewhere)
+    assert (of.series, of.settings) == ({}, {"passes": 0})
+    assert [entry.reason for entry in of.unsupported] == ["does not exist on sm90"]
     assert fake.log == []
 
 
@@ -117,9 +119,8 @@ def test_nothing_between_phases_is_no_instruction(fake: Fake) -> None:
         with step.phases.mark("forward"):
             fake.work(2)
 
-    work = Work(only_forward, step.phases)
-    collected = counting(fake, work).of(Plan((ratio,)), phase_ranges(["forward"]))
-    assert collected.series["step", "thread_instructions"] == [2.0]
+    of = counted(fake, Work(only_forward, step.phases), Plan((ratio,)), "forward")
+    assert of.series["step", "thread_instructions"] == [2.0]
 
 
 @pytest.mark.parametrize("metric", [CYCLES, THREADS], ids=["rounds", "instrumented"])
@@ -129,18 +130,19 @@ def test_phases_that_change_are_an_error(
 ) -> None:
     step = Step(fake, *later)
     with pytest.raises(MeasurementError, match="phases of the step change"):
-        counting(fake, step.work).of(Plan((metric,), rounds=1), phase_ranges(["a"]))
+        counted(fake, step.work, Plan((metric,), rounds=1), "a")
     assert fake.alive == 0
 
 
-def test_phases_have_the_same_ranges_in_those_that_cover_the_step() -> None:
-    names = [entry.name for entry in phase_ranges(["b", "b", "b#2", "b"])]
-    assert names == ["b", "b#3", "b#2", "b#4"]
+def test_the_ranges_of_a_step_have_different_names_and_every_second_is_a_phase() -> None:
+    assert [entry.name for entry in ranges_of(["b", "b", "b#2", "b"])[1::2]] == [
+        *("b", "b#3", "b#2", "b#4")
+    ]
     for phases in ([], ["a"], ["a", "b", "a"], ["step#2", "a"]):
-        covered = covering(phase_ranges(phases))
-        assert len({entry.name for entry in covered}) == len(covered) == 2 * len(phases) + 1
-        assert [entry for entry in covered if entry.phase != "step"] == list(phase_ranges(phases))
-        assert [entry.phase == "step" for entry in covered[::2]] == [True] * (len(phases) + 1)
+        ranges = ranges_of(phases)
+        assert len({entry.name for entry in ranges}) == len(ranges) == 2 * len(phases) + 1
+        assert [entry.phase for entry in ranges[1::2]] == phases
+        assert {entry.phase for entry in ranges[::2]} == {"step"}
 
 
 def test_nvidias_name_says_whether_kernels_are_instrumented() -> None:
