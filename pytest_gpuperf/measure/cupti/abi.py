@@ -51,13 +51,8 @@ def release(version: int) -> str:
     return _RELEASES.get(version, "11 or older" if version < 19 else f"12 (API {version})")
 
 
-class ProfilerRange(IntEnum):
-    """`CUpti_ProfilerRange`: who says where a range begins and ends."""
-
-    AUTO = 1
-    USER = 2
-
-
+AUTO_RANGE, USER_RANGE = 1, 2
+"""`CUpti_ProfilerRange`: who says where a range begins and ends, CUPTI or the caller."""
 USER_REPLAY = 3
 """A `CUpti_ProfilerReplayMode`: the caller repeats the work if one pass is not enough."""
 RANGE_PROFILER = 0

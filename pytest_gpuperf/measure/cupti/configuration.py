@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 
 from pytest_gpuperf.errors import GpuperfError, UsageFailure
@@ -52,17 +52,18 @@ class Configuration:
             return ()
         try:
             self._schedule(metrics)
-        except library.CuptiError as refusal:
+            return ()
+        except library.CuptiError:
             # One bad name makes CUPTI refuse the whole list without saying which one it was.
-            unsupported = self._refused(metrics)
-            names = {entry.metric for entry in unsupported}
-            supported = [name for name in metrics if name not in names]
-            if not unsupported:
-                raise refusal from None
-            if supported:
-                self._schedule(supported)
-            return unsupported
-        return ()
+            reasons = {name: self._refusal(name) for name in metrics}
+            if not any(reasons.values()):
+                raise
+        self.close()
+        self.metrics, self.passes = (), 0
+        supported = [name for name, reason in reasons.items() if not reason]
+        if supported:
+            self._schedule(supported)
+        return tuple(Unsupported(name, reason) for name, reason in reasons.items() if reason)
 
     def evaluate(self, data: dict[str, int], index: int) -> dict[str, float]:
         """The metrics of range `index` of a decoded counter data image.
@@ -90,11 +91,8 @@ class Configuration:
 
     def _ask_availability(self, context: int) -> ctypes.Array[ctypes.c_char]:
         """Once for each context of a process, since it takes 0.1 s on an H200."""
-        if context not in self._cupti.available:
-            self._cupti.available[context] = self._asked(context)
-        return self._cupti.available[context]
-
-    def _asked(self, context: int) -> ctypes.Array[ctypes.c_char]:
+        if known := self._cupti.available.get(context):
+            return known
         call = self._cupti.call
         size = call(abi.GetCounterAvailability, ctx=context).counterAvailabilityImageSize
         image = ctypes.create_string_buffer(size)
@@ -104,6 +102,7 @@ class Configuration:
             counterAvailabilityImageSize=size,
             pCounterAvailabilityImage=ctypes.addressof(image),
         )
+        self._cupti.available[context] = image
         return image
 
     def _schedule(self, metrics: Sequence[str]) -> None:
@@ -129,13 +128,6 @@ class Configuration:
         call(abi.HostGetConfigImage, pHostObject=self._host, **where)
         self.passes = call(abi.HostGetNumOfPasses, **where).numOfPasses
         self.image, self.metrics = image, tuple(metrics)
-
-    def _refused(self, metrics: Sequence[str]) -> tuple[Unsupported, ...]:
-        refusals = ((name, self._refusal(name)) for name in metrics)
-        refused = tuple(Unsupported(name, reason) for name, reason in refusals if reason)
-        self.close()
-        self.metrics, self.passes = (), 0
-        return refused
 
     def _refusal(self, metric: str) -> str:
         """Why `metric` alone cannot be collected, or ""."""
@@ -165,12 +157,9 @@ def schedule(cupti: library.Cupti, chip: str, metrics: Sequence[str]) -> Schedul
             f"CUPTI of CUDA {cupti.release} does not know the chip {chip}. "
             f"It knows {', '.join(known(cupti))}"
         )
-    configuration = Configuration(cupti, chip.encode())
-    try:
+    with closing(Configuration(cupti, chip.encode())) as configuration:
         refused = configuration.add(metrics)
         return Schedule(configuration.passes, refused)
-    finally:
-        configuration.close()
 
 
 def strings(names: Sequence[str]) -> ctypes.Array[ctypes.c_char_p]:

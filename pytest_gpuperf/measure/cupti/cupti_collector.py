@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -164,15 +163,13 @@ class CuptiCollector:
         Under a dispatch mode torch runs compiled code operator by operator. That may take too much
         memory, and a step may refuse the mode: neither is an error of the step.
         """
-        if "torch" not in sys.modules:
-            return table
-        from pytest_gpuperf.measure.trace.call_sites import (
-            FrameFinder,
-            with_call_sites,
-            with_idle_sites,
-        )
-
         try:
+            from pytest_gpuperf.measure.trace.call_sites import (
+                FrameFinder,
+                with_call_sites,
+                with_idle_sites,
+            )
+
             for add in (with_call_sites, with_idle_sites):
                 work.progress.begins("looking for call sites")
                 prepare(work, self._timer)

@@ -44,8 +44,8 @@ typedef struct CUfunc_st* CUfunction;
 """
 
 ENUMERATORS: dict[str, int] = {
-    "CUPTI_AutoRange": abi.ProfilerRange.AUTO,
-    "CUPTI_UserRange": abi.ProfilerRange.USER,
+    "CUPTI_AutoRange": abi.AUTO_RANGE,
+    "CUPTI_UserRange": abi.USER_RANGE,
     "CUPTI_UserReplay": abi.USER_REPLAY,
     "CUPTI_PROFILER_TYPE_RANGE_PROFILER": abi.RANGE_PROFILER,
     **{f"CUPTI_{code.name}": code for code in abi.ResultCode},

@@ -132,14 +132,11 @@ def test_a_library_newer_than_all_that_are_known_is_used_where_its_structs_still
         library.Cupti(fake_library).call(abi.HostInitialize)
 
 
-@pytest.mark.parametrize("version", [abi.NEWEST, 140000])
-def test_one_without_our_functions_is_refused_by_what_it_lacks(
-    tmp_path: Path, version: int
-) -> None:
-    other = built(tmp_path, f"int cuptiGetVersion(unsigned *v) {{ *v = {version}; return 0; }}")
+def test_one_without_our_functions_is_refused_by_what_it_lacks(tmp_path: Path) -> None:
+    other = built(tmp_path, "int cuptiGetVersion(unsigned *v) { *v = 140000; return 0; }")
     with pytest.raises(CountersUnavailable, match="cuptiProfilerInitialize") as caught:
         library.Cupti(other)
-    assert ("Update pytest-gpuperf" in caught.value.remedy) == (version > abi.NEWEST)
+    assert "Update pytest-gpuperf" in caught.value.remedy
 
 
 def _file(folder: Path, name: str) -> Path:
