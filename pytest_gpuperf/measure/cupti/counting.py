@@ -26,7 +26,6 @@ from pytest_gpuperf.measure.execution import (
     CudaTimer,
     Executions,
     Series,
-    Stopwatch,
     prepare,
 )
 from pytest_gpuperf.model.measurement import STEP, Scalar, Unsupported
@@ -83,19 +82,14 @@ class Counting:
         if not existing:
             return CountedStep({}, self._unsupported(plan), {"passes": 0})
         instrumented = [m for m in existing if m.additive and m.instrumented(self.arch)]
-        watch = Stopwatch()
-        self._rounds(plan, [m for m in existing if m not in instrumented], watch)
-        if instrumented:
-            self._instrumented(instrumented)
-            watch.lap("instrumented_s")
+        self._rounds(plan, [m for m in existing if m not in instrumented])
+        self._instrumented(instrumented)
         settings: dict[str, Scalar] = {
             "chip": self.chip,
             "passes": self.passes,
             "rounds": self.rounds,
             "counter_passes": self.counted,
             "ranges": 1 + len(self.executions.phases),
-            "phases_s": 0.0,
-            **watch.laps,
         }
         series, problems = self._series([m for m in existing if m.name in self.step])
         return CountedStep(series, self._unsupported(plan) + problems, settings)
@@ -104,7 +98,7 @@ class Counting:
     def _ranges(self) -> tuple[PhaseRange, ...]:
         return ranges_of(self.executions.phases)
 
-    def _rounds(self, plan: Plan, metrics: Sequence[Metric], watch: Stopwatch) -> None:
+    def _rounds(self, plan: Plan, metrics: Sequence[Metric]) -> None:
         """All passes over the step until the plan is satisfied, then all over its phases once."""
         phases = self._ranges[1::2]
         with self._session(metrics, max(1, len(phases))) as (session, named):
@@ -114,12 +108,11 @@ class Counting:
                 for name, hardware in named.items():
                     self.step.setdefault(name, []).append(values[hardware])
                 timed = {metric: v for (_, metric), v in self.executions.series.items()}
-                if plan.enough({**self.step, **timed}):
+                defined = {n: v for n, v in self.step.items() if all(map(math.isfinite, v))}
+                if plan.enough({**defined, **timed}):
                     break
-            watch.lap()
             if named and phases:
                 self._in_ranges(session, named, phases, "counting phases")
-                watch.lap("phases_s")
 
     def _instrumented(self, metrics: Sequence[Metric]) -> None:
         """Runs one execution (if one pass is enough) in ranges that cover the step."""
@@ -177,23 +170,30 @@ class Counting:
 
     def _series(self, metrics: Sequence[Metric]) -> tuple[Series, tuple[Unsupported, ...]]:
         """The values per phase and metric, and what has no value in some phase."""
-        series: Series = {(STEP, metric.name): self.step[metric.name] for metric in metrics}
+        series: Series = {}
         problems: dict[str, list[str]] = {}
-        for phase in dict.fromkeys(self.executions.phases):
-            members = [entry.name for entry in self._ranges if entry.phase == phase]
+        for phase in dict.fromkeys((STEP, *self.executions.phases)):
             for metric in metrics:
-                value = math.fsum(self.parts[name, metric.name] for name in members)
-                if len(members) > 1 and not metric.additive:
-                    problem = (
-                        f'phase "{phase}" occurs {len(members)} times, and this metric has no sum'
-                    )
-                    problems.setdefault(metric.name, []).append(problem)
-                elif math.isfinite(value):
-                    series[phase, metric.name] = [value]
+                values = self._values(metric, phase)
+                if isinstance(values, str):
+                    problems.setdefault(metric.name, []).append(values)
                 else:
-                    problem = f'nothing that the metric counts ran in phase "{phase}"'
-                    problems.setdefault(metric.name, []).append(problem)
+                    series[phase, metric.name] = values
         return series, tuple(Unsupported(name, "; ".join(told)) for name, told in problems.items())
+
+    def _values(self, metric: Metric, phase: str) -> list[float] | str:
+        """A value of the step per round, or one of a phase; or why there is none."""
+        members = [entry.name for entry in self._ranges if entry.phase == phase]
+        where = "the step" if phase == STEP else f'phase "{phase}"'
+        if phase == STEP:
+            values = self.step[metric.name]
+        elif len(members) > 1 and not metric.additive:
+            return f"{where} occurs {len(members)} times, and this metric has no sum"
+        else:
+            values = [math.fsum(self.parts[name, metric.name] for name in members)]
+        if all(map(math.isfinite, values)):
+            return values
+        return f"nothing that the metric counts ran in {where}"
 
     def _unsupported(self, plan: Plan) -> tuple[Unsupported, ...]:
         named = (metric.name for metric in plan.metrics)
@@ -322,7 +322,7 @@ def counted_in(
 
     prepared = announced(work, timer, each(work.progress, f"{stage}, pass", session.passes))
     names = [*filter(None, marker().names)]
-    return session.round(names, run, prepare=prepared, undefined=True)
+    return session.round(names, run, prepare=prepared)
 
 
 def _passes(progress: Progress, done: int, rounds: int, passes: int) -> Iterator[None]:

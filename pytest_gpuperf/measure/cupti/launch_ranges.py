@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from operator import sub
 
-from pytest_gpuperf.measure.trace.profile import COUNTED, Trace
+from pytest_gpuperf.measure.trace.profile import Trace
 from pytest_gpuperf.model.measurement import KernelTable, Launch
 from pytest_gpuperf.model.metric import Metric
 
@@ -45,14 +45,32 @@ def kernel_table(
     than none.
     """
     mismatch = _mismatch(trace, metrics, arch, counted)
+    table = uncounted(trace, mismatch)
     if mismatch:
-        return uncounted(trace, mismatch)
-    return _assembled(trace, metrics, arch, dict(zip(trace.counted, counted, strict=True)))
+        return table
+    launches = list(table.launches)
+    for position, values in zip(trace.counted, counted, strict=True):
+        launches[position] = replace(launches[position], values=_values(metrics, arch, values))
+    named = tuple(metric.name for metric in metrics)
+    return replace(table, metrics=named, launches=tuple(launches))
 
 
 def uncounted(trace: Trace, mismatch: str = "") -> KernelTable:
     """The table of a step whose kernels were not counted; `mismatch` is why not, if they can be."""
-    return replace(_assembled(trace, (), "", {}), mismatch=mismatch)
+    names = tuple(dict.fromkeys(entry.name for entry in trace.entries))
+    index = {name: number for number, name in enumerate(names)}
+    launches = (
+        Launch(
+            name=index[entry.name],
+            kind=entry.kind,
+            grid=entry.grid,
+            block=entry.block,
+            duration=entry.duration,
+            values=(),
+        )
+        for entry in trace.entries
+    )
+    return KernelTable(names, (), tuple(launches), trace.idle, mismatch=mismatch)
 
 
 def with_times(table: KernelTable, traces: Sequence[Trace]) -> KernelTable:
@@ -73,35 +91,6 @@ def with_times(table: KernelTable, traces: Sequence[Trace]) -> KernelTable:
         idle=statistics.median(trace.idle for trace in alike),
         busy=tuple(math.fsum(entry.duration for entry in trace.entries) for trace in alike),
         idles=tuple(trace.idle for trace in alike),
-    )
-
-
-def _assembled(
-    trace: Trace,
-    metrics: Sequence[Metric],
-    arch: str,
-    counted: Mapping[int, Mapping[str, float]],
-) -> KernelTable:
-    """The table of a trace, whose entries at some positions were counted; others have no values."""
-    names = tuple(dict.fromkeys(entry.name for entry in trace.entries))
-    index = {name: number for number, name in enumerate(names)}
-    return KernelTable(
-        names=names,
-        metrics=tuple(metric.name for metric in metrics),
-        launches=tuple(
-            Launch(
-                name=index[entry.name],
-                kind=entry.kind,
-                grid=entry.grid,
-                block=entry.block,
-                duration=entry.duration,
-                values=_values(metrics, arch, counted.get(position, {}))
-                if entry.kind in COUNTED
-                else (),
-            )
-            for position, entry in enumerate(trace.entries)
-        ),
-        idle=trace.idle,
     )
 
 

@@ -8,21 +8,16 @@ image, which also resets the pass count.
 from __future__ import annotations
 
 import ctypes
-import math
 import mmap
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pytest_gpuperf.errors import CountersUnavailable, GpuperfError, MeasurementError
 from pytest_gpuperf.measure.cupti import abi, library
 from pytest_gpuperf.measure.cupti.configuration import Configuration, strings
 from pytest_gpuperf.measure.device import driver
 from pytest_gpuperf.model.measurement import Unsupported
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
-
 
 Values = dict[str, dict[str, float]]
 """Range name -> hardware metric name -> value, in the unit of the metric."""
@@ -66,7 +61,7 @@ class RangeSession:
         self.passes = 0
         """Executions that one round takes, once open."""
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> RangeSession:
         with ExitStack() as opened:
             try:
                 self._open(opened)
@@ -103,23 +98,20 @@ class RangeSession:
         run: Callable[[], object],
         *,
         prepare: Callable[[], object] | None = None,
-        undefined: bool = False,
     ) -> Values:
         """Runs all passes once: the values of `metrics` over each of `ranges`.
 
         Per pass, `prepare` is called outside of counting, then `run`, which must push and pop
         exactly `ranges`. Their exceptions pass unchanged, after the profiler has stopped.
 
-        Raises MeasurementError for dropped or missing ranges and for values that are not finite.
-        With `undefined` these values are NaN: a ratio over a range without work has no value.
+        A value that is not defined is NaN: a ratio over a range without work. Raises
+        MeasurementError for dropped or missing ranges.
         """
         self._all_passes(run, prepare)
         values = dict(self._decoded(f"the ranges {_quoted(ranges)}"))
         missing = [name for name in ranges if name not in values]
         if missing:
             raise MeasurementError(f"CUPTI returned no values for the ranges {_quoted(missing)}")
-        if not undefined:
-            _require_finite(values)
         return {name: values[name] for name in ranges}
 
     def launches(
@@ -290,17 +282,6 @@ class RangeSession:
 def zeroes(size: int) -> ctypes.Array[ctypes.c_char]:
     """A buffer whose memory is only there once it is written to: an image may have gigabytes."""
     return (ctypes.c_char * size).from_buffer(mmap.mmap(-1, size))
-
-
-def _require_finite(values: Values) -> None:
-    wrong = [
-        f"{metric} of {name}"
-        for name, metrics in values.items()
-        for metric, value in metrics.items()
-        if not math.isfinite(value)
-    ]
-    if wrong:
-        raise MeasurementError(f"CUPTI returned no number for {', '.join(wrong)}")
 
 
 def _quoted(names: Sequence[str]) -> str:

@@ -74,10 +74,10 @@ def expected(version: int, there: Layout) -> Layout:
     """What our structs and numbers are for that version; `there` says which enumerators it has."""
     layout: dict[str, tuple[int, ...]] = {}
     for params in STRUCTS:
-        layout[f"{params.C_NAME}_STRUCT_SIZE"] = (params.size(version),)
+        layout[f"{params.__name__}_STRUCT_SIZE"] = (params.size(version),)
         for name in params.field_names(version):
             field = getattr(params, name)
-            layout[f"{params.C_NAME}.{name}"] = (field.offset, field.size)
+            layout[f"{params.__name__}.{name}"] = (field.offset, field.size)
     known = {name: n for name, n in ENUMERATORS.items() if name not in NEWER_NAMES or name in there}
     return layout | {name: (int(number),) for name, number in known.items()}
 
@@ -87,7 +87,7 @@ def _program(release: Release) -> str:
     lines += [f"#include <cupti_{header}.h>" for header in HEADERS]
     lines += ["int main() {"]
     for params in STRUCTS:
-        struct = params.C_NAME
+        struct = params.__name__
         lines.append(f'printf("{struct}_STRUCT_SIZE %zu\\n", (size_t){struct}_STRUCT_SIZE);')
         lines += [
             f'printf("{struct}.{name} %zu %zu\\n", '

@@ -140,15 +140,6 @@ def test_ranges_that_are_dropped_or_missing_are_named(fake: Fake) -> None:
                 session.round([*expected], marked(session, fake, a=1, b=1))
 
 
-def test_values_that_are_no_numbers_are_named(fake: Fake) -> None:
-    fake.set("undefined", INSTRUCTIONS)
-    with opened(CYCLES, INSTRUCTIONS) as session:
-        run = marked(session, fake, step=1)
-        with pytest.raises(MeasurementError, match=f"no number for {INSTRUCTIONS} of step"):
-            session.round(["step"], run)
-        assert session.round(["step"], run, undefined=True)["step"][CYCLES] == 1
-
-
 def test_passes_have_an_end(fake: Fake) -> None:
     fake.set("passes", 2)
     fake.set("never_done", 1)
