@@ -33,8 +33,6 @@ class ProfiledStep:
     kernels: KernelTable | None
     """The launches of the last execution. None for range replay, which does not see them, and
     without `duration`."""
-    launches: int
-    """Rows of the report per execution."""
 
 
 def step_of(report: Report, executions: int = 1) -> ProfiledStep:
@@ -63,19 +61,7 @@ def step_of(report: Report, executions: int = 1) -> ProfiledStep:
             f"{report.file} has no metric that gpuperf knows for a whole step. Profile again with "
             f"ncu --metrics {wanted}"
         )
-    return ProfiledStep(tuple(samples), tuple(unsupported), table(report, parts[-1]), share)
-
-
-def repeats(table: KernelTable) -> int:
-    """The number of times that the launches repeat one series; 1 if they do not.
-
-    A guess at the number of executions. One repeated kernel does not count as many steps.
-    """
-    kernels = [(launch.name, launch.grid, launch.block) for launch in table.launches]
-    for length in range(2, len(kernels) // 2 + 1):
-        if len(kernels) % length == 0 and kernels == kernels[:length] * (len(kernels) // length):
-            return len(kernels) // length
-    return 1
+    return ProfiledStep(tuple(samples), tuple(unsupported), table(report, parts[-1]))
 
 
 def _check(report: Report, executions: int) -> None:
