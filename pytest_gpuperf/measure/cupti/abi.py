@@ -31,8 +31,7 @@ OLDEST = 24
 NEWEST = 130500
 """The newest release whose headers this was compared with (`script/cupti-headers`)."""
 
-_RELEASES = {19: "12.0", 20: "12.2", 21: "12.3", 22: "12.4", 23: "12.5", 24: "12.6"}
-_RELEASES |= {25: "12.7", 26: "12.8", 27: "12.9", 28: "12.9.1"}
+_RELEASES = {23: "12.5", 24: "12.6", 25: "12.7", 26: "12.8", 27: "12.9", 28: "12.9.1"}
 
 
 def release(version: int) -> str:
@@ -44,7 +43,7 @@ def release(version: int) -> str:
     if version >= 130000:
         major, minor, update = version // 10000, version // 100 % 100, version % 100
         return f"{major}.{minor}.{update}" if update else f"{major}.{minor}"
-    return _RELEASES.get(version, "11 or older" if version < 19 else f"12 (API {version})")
+    return _RELEASES.get(version, "12 or older")
 
 
 AUTO_RANGE, USER_RANGE = 1, 2

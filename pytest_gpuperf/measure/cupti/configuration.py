@@ -9,21 +9,11 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass
 
 from pytest_gpuperf.errors import GpuperfError, UsageFailure
 from pytest_gpuperf.measure.cupti import abi, library
 from pytest_gpuperf.measure.cupti.abi import ResultCode
 from pytest_gpuperf.model.measurement import Unsupported
-
-
-@dataclass(frozen=True)
-class Schedule:
-    """The passes with which a chip collects a list of metrics."""
-
-    passes: int
-    refused: tuple[Unsupported, ...]
-    """The metrics that the chip lacks, by NVIDIA's names; the passes are for the others."""
 
 
 class Configuration:
@@ -41,18 +31,20 @@ class Configuration:
         self._host: int | None = None
         self.metrics: tuple[str, ...] = ()
         """The metrics that were added."""
+        self.refused: tuple[Unsupported, ...] = ()
+        """The metrics that the chip lacks, by NVIDIA's names."""
         self.passes = 0
         """Passes that one round takes (cuptiProfilerHostGetNumOfPasses)."""
         self.image: ctypes.Array[ctypes.c_char] = ctypes.create_string_buffer(0)
         """The configuration image for the profiler's SetConfig."""
 
-    def add(self, metrics: Sequence[str]) -> tuple[Unsupported, ...]:
-        """Schedules those of `metrics` that the chip has, and returns the others."""
+    def add(self, metrics: Sequence[str]) -> None:
+        """Schedules those of `metrics` that the chip has; the others are `refused`."""
         if not metrics:
-            return ()
+            return
         try:
             self._schedule(metrics)
-            return ()
+            return
         except library.CuptiError:
             # One bad name makes CUPTI refuse the whole list without saying which one it was.
             reasons = {name: self._refusal(name) for name in metrics}
@@ -63,7 +55,7 @@ class Configuration:
         supported = [name for name, reason in reasons.items() if not reason]
         if supported:
             self._schedule(supported)
-        return tuple(Unsupported(name, reason) for name, reason in reasons.items() if reason)
+        self.refused = tuple(Unsupported(name, why) for name, why in reasons.items() if why)
 
     def evaluate(self, data: dict[str, int], index: int) -> dict[str, float]:
         """The metrics of range `index` of a decoded counter data image.
@@ -147,8 +139,8 @@ def known(cupti: library.Cupti) -> tuple[str, ...]:
     return tuple(chips.ppChipNames[number].decode() for number in range(chips.numChips))
 
 
-def schedule(cupti: library.Cupti, chip: str, metrics: Sequence[str]) -> Schedule:
-    """The schedule of `chip` for these NVIDIA metrics while all its counters are free.
+def schedule(cupti: library.Cupti, chip: str, metrics: Sequence[str]) -> Configuration:
+    """The closed configuration of `chip` for these NVIDIA metrics while its counters are free.
 
     Raises UsageFailure for a chip that this release does not know, and CuptiError.
     """
@@ -158,8 +150,8 @@ def schedule(cupti: library.Cupti, chip: str, metrics: Sequence[str]) -> Schedul
             f"It knows {', '.join(known(cupti))}"
         )
     with closing(Configuration(cupti, chip.encode())) as configuration:
-        refused = configuration.add(metrics)
-        return Schedule(configuration.passes, refused)
+        configuration.add(metrics)
+        return configuration
 
 
 def strings(names: Sequence[str]) -> ctypes.Array[ctypes.c_char_p]:

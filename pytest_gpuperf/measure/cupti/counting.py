@@ -17,19 +17,17 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 
 from pytest_gpuperf.errors import MeasurementError
 from pytest_gpuperf.measure.collector import PhaseListener, Plan, Progress, Work, each
 from pytest_gpuperf.measure.cupti.range_session import RangeSession, Values
-from pytest_gpuperf.measure.execution import (
-    CudaTimer,
-    Executions,
-    Series,
-    prepare,
-)
+from pytest_gpuperf.measure.execution import CudaTimer, Executions, Series, prepare
 from pytest_gpuperf.model.measurement import STEP, Scalar, Unsupported
 from pytest_gpuperf.model.metric import Metric
+
+Hearing = Callable[[PhaseListener], AbstractContextManager[None]]
+"""What reports the borders of a step's parts to a listener, for a block."""
 
 
 @dataclass(frozen=True)
@@ -79,8 +77,6 @@ class Counting:
         self.absent = {
             m.name: f"does not exist on {self.arch}" for m in plan.metrics if m not in existing
         }
-        if not existing:
-            return CountedStep({}, self._unsupported(plan), {"passes": 0})
         instrumented = [m for m in existing if m.additive and m.instrumented(self.arch)]
         self._rounds(plan, [m for m in existing if m not in instrumented])
         self._instrumented(instrumented)
@@ -91,10 +87,12 @@ class Counting:
             "counter_passes": self.counted,
             "ranges": 1 + len(self.executions.phases),
         }
-        series, problems = self._series([m for m in existing if m.name in self.step])
-        return CountedStep(series, self._unsupported(plan) + problems, settings)
+        series = self._series([m for m in existing if m.name in self.step])
+        named = (metric.name for metric in plan.metrics)
+        absent = [Unsupported(name, self.absent[name]) for name in named if name in self.absent]
+        return CountedStep(series, tuple(absent), settings)
 
-    @property
+    @cached_property
     def _ranges(self) -> tuple[PhaseRange, ...]:
         return ranges_of(self.executions.phases)
 
@@ -121,8 +119,10 @@ class Counting:
             if named:
                 self._in_ranges(session, named, self._ranges, stage)
         for name in named:
-            parts = (_or_nothing(entry, self.parts[entry.name, name]) for entry in self._ranges)
-            self.step[name] = [math.fsum(parts)]
+            parts = ((entry, self.parts[entry.name, name]) for entry in self._ranges)
+            # Between phases where no kernel ran CUPTI may have no number.
+            ran = (v for entry, v in parts if entry.phase != STEP or math.isfinite(v))
+            self.step[name] = [math.fsum(ran)]
 
     @contextmanager
     def _session(
@@ -168,8 +168,8 @@ class Counting:
         for entry, of in values.items():
             self.parts |= {(entry, name): of[hardware] for name, hardware in named.items()}
 
-    def _series(self, metrics: Sequence[Metric]) -> tuple[Series, tuple[Unsupported, ...]]:
-        """The values per phase and metric, and what has no value in some phase."""
+    def _series(self, metrics: Sequence[Metric]) -> Series:
+        """The values per phase and metric; what has no value in some phase is `absent` there."""
         series: Series = {}
         problems: dict[str, list[str]] = {}
         for phase in dict.fromkeys((STEP, *self.executions.phases)):
@@ -179,7 +179,8 @@ class Counting:
                     problems.setdefault(metric.name, []).append(values)
                 else:
                     series[phase, metric.name] = values
-        return series, tuple(Unsupported(name, "; ".join(told)) for name, told in problems.items())
+        self.absent |= {name: "; ".join(told) for name, told in problems.items()}
+        return series
 
     def _values(self, metric: Metric, phase: str) -> list[float] | str:
         """A value of the step per round, or one of a phase; or why there is none."""
@@ -194,10 +195,6 @@ class Counting:
         if all(map(math.isfinite, values)):
             return values
         return f"nothing that the metric counts ran in {where}"
-
-    def _unsupported(self, plan: Plan) -> tuple[Unsupported, ...]:
-        named = (metric.name for metric in plan.metrics)
-        return tuple(Unsupported(name, self.absent[name]) for name in named if name in self.absent)
 
 
 def ranges_of(phases: Sequence[str]) -> tuple[PhaseRange, ...]:
@@ -250,24 +247,14 @@ class Marker:
         self._borders = 0
         self._problem: Exception | None = None
 
-    def begin(self) -> None:
-        """The execution begins."""
-        self._mark("", self.names[0])
-
-    def enter(self, phase: str) -> None:
-        """Begins the range of this occurrence."""
-        self._heard.append(phase)
-        self._border()
-
-    def leave(self, phase: str) -> None:  # noqa: ARG002
-        """Ends the range."""
-        self._border()
-
-    def finish(self) -> None:
-        """The execution has ended. Raises the problem that came up.
+    def divide(self, step: Callable[[], object], heard_by: Hearing) -> None:
+        """Executes the step. Raises the problem that came up.
 
         Other phases than `ranges` has are a MeasurementError that calls them `what`.
         """
+        self._mark("", self.names[0])
+        with heard_by(self):
+            step()
         last = self.names[min(self._borders, len(self.names) - 1)]
         if last:
             self._mark(last, "")
@@ -280,6 +267,15 @@ class Marker:
                 f"the {self._what} of the step change from one execution to the next: expected "
                 f"{self._expected}, got {self._heard}"
             )
+
+    def enter(self, phase: str) -> None:
+        """Begins the range of this occurrence."""
+        self._heard.append(phase)
+        self._border()
+
+    def leave(self, phase: str) -> None:  # noqa: ARG002
+        """Ends the range."""
+        self._border()
 
     def _border(self) -> None:
         """A range ends, and the next one begins."""
@@ -303,22 +299,15 @@ class Marker:
 def counted_in(
     session: RangeSession,
     marker: Callable[[], Marker],
-    heard_by: Callable[[PhaseListener], AbstractContextManager[None]],
+    heard_by: Hearing,
     work: Work,
     timer: CudaTimer,
     stage: str,
 ) -> Values:
-    """All passes over a step in ranges, each divided by a new `marker`: the values of its ranges.
-
-    `heard_by` reports the borders to a marker, for a block.
-    """
+    """All passes over a step, each divided by a new `marker`: the values of its ranges."""
 
     def run() -> None:
-        dividing = marker()
-        dividing.begin()
-        with heard_by(dividing):
-            work.step()
-        dividing.finish()
+        marker().divide(work.step, heard_by)
 
     prepared = announced(work, timer, each(work.progress, f"{stage}, pass", session.passes))
     names = [*filter(None, marker().names)]
@@ -333,8 +322,3 @@ def _passes(progress: Progress, done: int, rounds: int, passes: int) -> Iterator
         place = f"round {done + 1} of at most {rounds}, pass {number} of {passes}"
         progress.begins("counting", place, left)
         yield
-
-
-def _or_nothing(entry: PhaseRange, value: float) -> float:
-    """0 between phases where no kernel ran: there CUPTI may have no number."""
-    return value if math.isfinite(value) or entry.phase != STEP else 0.0

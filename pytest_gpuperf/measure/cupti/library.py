@@ -133,10 +133,8 @@ class Cupti:
         return function
 
     def _get_version(self) -> int:
-        function = self._library.cuptiGetVersion
-        function.argtypes, function.restype = (ctypes.POINTER(ctypes.c_uint32),), ctypes.c_int
         version = ctypes.c_uint32()
-        check(function(ctypes.byref(version)), "cuptiGetVersion")
+        check(self._bind("cuptiGetVersion")(ctypes.byref(version)), "cuptiGetVersion")
         return version.value
 
 
@@ -171,7 +169,7 @@ def candidates() -> Iterator[Path]:
     if loaded:
         yield from loaded
         return
-    for folder in (*_wheel_folders(), *_toolkit_folders()):
+    for folder in _folders():
         yield from sorted(folder.glob("libcupti.so.1[0-9]"), reverse=True)
     yield from map(Path, _SONAMES)
 
@@ -237,15 +235,12 @@ def _loaded(maps: Path) -> list[Path]:
     return [Path(path) for path in dict.fromkeys(paths)]
 
 
-def _wheel_folders() -> Iterator[Path]:
+def _folders() -> Iterator[Path]:
+    """Folders that may have a libcupti: of wheels, then of toolkits."""
     spec = find_spec("nvidia")
     for location in (spec.submodule_search_locations or ()) if spec else ():
         for pattern in _WHEEL_FOLDERS:
             yield from sorted(Path(location).glob(pattern), reverse=True)
-
-
-def _toolkit_folders() -> Iterator[Path]:
     named = [Path(os.environ[name]) for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
     for toolkit in (*named, _TOOLKIT):
-        for folder in _TOOLKIT_FOLDERS:
-            yield toolkit / folder
+        yield from (toolkit / folder for folder in _TOOLKIT_FOLDERS)

@@ -35,11 +35,7 @@ class RangeSession:
     """
 
     def __init__(
-        self,
-        metrics: Sequence[str],
-        max_ranges: int = 1,
-        *,
-        automatic: bool = False,
+        self, metrics: Sequence[str], max_ranges: int = 1, *, automatic: bool = False
     ) -> None:
         self._cupti = library.load()
         self._cuda = driver.load()
@@ -172,7 +168,8 @@ class RangeSession:
         self._configuration = Configuration(self._cupti, chip, context)
         # After the profiler: CUPTI refers to the configuration image as long as it counts.
         opened.callback(self._configuration.close)
-        self.unsupported = self._configuration.add(self._wanted)
+        self._configuration.add(self._wanted)
+        self.unsupported = self._configuration.refused
         self.metrics, self.passes = self._configuration.metrics, self._configuration.passes
         if not self.metrics:
             return
@@ -259,10 +256,7 @@ class RangeSession:
                 f"CUPTI dropped {dropped} of {what}: its session has room for {self._max_ranges}"
             )
         configuration, image = self._parts()
-        data = {
-            "pCounterDataImage": ctypes.addressof(image),
-            "counterDataImageSize": len(image),
-        }
+        data = {"pCounterDataImage": ctypes.addressof(image), "counterDataImageSize": len(image)}
         total = self._cupti.call(abi.RangeGetCounterDataInfo, **data).numTotalRanges
         ranges = []
         for index in range(total):

@@ -28,12 +28,7 @@ from pytest_gpuperf.measure.ncu import ncu_command, profiled_step
 from pytest_gpuperf.measure.ncu.profiled_step import ProfiledStep, Report
 from pytest_gpuperf.measure.replica import Replicas, Task
 from pytest_gpuperf.measure.trace import activity
-from pytest_gpuperf.model.measurement import (
-    Device,
-    KernelTable,
-    Scalar,
-    Unsupported,
-)
+from pytest_gpuperf.model.measurement import Device, KernelTable, Scalar, Unsupported
 from pytest_gpuperf.model.metric import Metric
 
 

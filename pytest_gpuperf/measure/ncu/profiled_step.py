@@ -145,9 +145,13 @@ def read(file: Path, ncu: Path | None = None) -> Report:
     known = catalogue().metrics
     anywhere = {name for one in known.values() for name in one.hardware.values() if name}
     rows = report_reader.load(file, ncu, sorted(anywhere | {WARPS_ACTIVE}))
-    arch = _only(file, rows, [_arch(file, row) for row in rows], "architectures")
-    device = _only(file, rows, [row.device for row in rows], "devices")
-    _only(file, rows, [row.gpu for row in rows], "GPUs")
+    first = rows[0]
+    for row in rows:
+        if (row.gpu, row.device, row.capability) != (first.gpu, first.device, first.capability):
+            problem = f"the report has kernels of several GPUs, {_gpu(first)} and {_gpu(row)}"
+            remedy = "Profile one GPU at a time: ncu --devices 0 ..."
+            raise BadFile(file, row.where, problem, remedy)
+    arch = _arch(file, first)
     there = {name for row in rows for name in row.values}
     names = {metric.hardware_name(arch): name for name, metric in known.items()}
     named = {name: names.get(name, name) for name in there if name in {*names, WARPS_ACTIVE}}
@@ -156,19 +160,11 @@ def read(file: Path, ncu: Path | None = None) -> Report:
         for row in rows
     )
     metrics = tuple(name for name in known if name in named.values())
-    return Report(file, arch, device, metrics, renamed)
+    return Report(file, arch, first.device, metrics, renamed)
 
 
-def _only(file: Path, rows: Sequence[ProfiledRow], said: Sequence[str], what: str) -> str:
-    """The common value of all rows, ignoring empty values. Raises BadFile if they differ."""
-    known = ""
-    for row, here in zip(rows, said, strict=True):
-        if here and known and here != known:
-            problem = f"the report has kernels of several {what}: {known} before, {here} here"
-            remedy = "Profile one GPU at a time: ncu --devices 0 ..."
-            raise BadFile(file, row.where, problem, remedy)
-        known = known or here
-    return known
+def _gpu(row: ProfiledRow) -> str:
+    return f"{row.device} ({row.gpu}, compute capability {row.capability})"
 
 
 def _arch(file: Path, row: ProfiledRow) -> str:
