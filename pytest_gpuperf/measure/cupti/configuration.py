@@ -10,7 +10,7 @@ import ctypes
 from collections.abc import Sequence
 from contextlib import closing, suppress
 
-from pytest_gpuperf.errors import GpuperfError, UsageFailure
+from pytest_gpuperf.errors import GpuperfError
 from pytest_gpuperf.measure.cupti import abi, library
 from pytest_gpuperf.measure.cupti.abi import ResultCode
 from pytest_gpuperf.model.measurement import Unsupported
@@ -142,13 +142,8 @@ def known(cupti: library.Cupti) -> tuple[str, ...]:
 def schedule(cupti: library.Cupti, chip: str, metrics: Sequence[str]) -> Configuration:
     """The closed configuration of `chip` for these NVIDIA metrics while its counters are free.
 
-    Raises UsageFailure for a chip that this release does not know, and CuptiError.
+    The chip is one that this release knows. Raises CuptiError.
     """
-    if chip not in known(cupti):
-        raise UsageFailure(
-            f"CUPTI of CUDA {cupti.release} does not know the chip {chip}. "
-            f"It knows {', '.join(known(cupti))}"
-        )
     with closing(Configuration(cupti, chip.encode())) as configuration:
         configuration.add(metrics)
         return configuration

@@ -79,8 +79,8 @@ def with_times(table: KernelTable, traces: Sequence[Trace]) -> KernelTable:
     Only traces with the same launches as the first count. A single execution says little about the
     time between kernels, which the host decides.
     """
-    first, *others = ([entry.name for entry in trace.entries] for trace in traces)
-    alike = [traces[0], *(t for t, names in zip(traces[1:], others, strict=True) if names == first)]
+    first = [entry.name for entry in traces[0].entries]
+    alike = [trace for trace in traces if [entry.name for entry in trace.entries] == first]
     every = zip(*([entry.duration for entry in trace.entries] for trace in alike), strict=True)
     return replace(
         table,

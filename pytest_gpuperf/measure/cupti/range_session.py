@@ -120,7 +120,7 @@ class RangeSession:
         for dropped launches.
         """
         self._all_passes(run, prepare)
-        return self._by_number(self._decoded("the launches"))
+        return self._by_number()
 
     def begin(self) -> None:
         """Begins the only pass over all that is launched from now on, with automatic ranges.
@@ -137,7 +137,7 @@ class RangeSession:
         """Ends it: the values of the first `max_ranges` launches since `begin`, in order."""
         self._started = False
         self._call(abi.RangeStop)
-        return self._by_number(self._decoded("the launches", dropping=True))
+        return self._by_number(dropping=True)
 
     def _all_passes(self, run: Callable[[], object], prepare: Callable[[], object] | None) -> None:
         self._configure()
@@ -243,10 +243,10 @@ class RangeSession:
         with suppress(GpuperfError):
             self._cupti.call(params, **values)
 
-    @staticmethod
-    def _by_number(ranges: list[tuple[str, dict[str, float]]]) -> list[dict[str, float]]:
+    def _by_number(self, *, dropping: bool = False) -> list[dict[str, float]]:
         # CUPTI names automatic ranges by their number, and does not promise an order.
-        return [values for _, values in sorted(ranges, key=lambda entry: int(entry[0]))]
+        ranges = {int(name): of for name, of in self._decoded("the launches", dropping=dropping)}
+        return [ranges[number] for number in sorted(ranges)]
 
     def _decoded(self, what: str, *, dropping: bool = False) -> list[tuple[str, dict[str, float]]]:
         """The name and the values of every range of the round; `dropping` allows for more."""

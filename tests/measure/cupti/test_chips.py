@@ -15,7 +15,6 @@ import pytest
 
 from pytest_gpuperf.catalogue import architectures
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
-from pytest_gpuperf.errors import UsageFailure
 from pytest_gpuperf.measure.cupti import abi, configuration
 from tests.measure.cupti.fake import Fake
 from tests.measure.cupti.headers import ABSENT, Release, releases
@@ -171,10 +170,3 @@ def test_a_schedule_asks_no_device_and_leaves_nothing_behind(fake: Fake) -> None
     ]
     assert not any("Availability" in call or "Range" in call for call in fake.log)
     assert configuration.schedule(fake.cupti, "GA100", []).passes == 0
-
-
-def test_a_chip_that_is_not_known_is_an_error_and_no_list_of_lost_metrics(fake: Fake) -> None:
-    with pytest.raises(
-        UsageFailure, match=r"CUDA 13\.0\.1 does not .* GV100\. It knows GA100, GH100"
-    ):
-        configuration.schedule(fake.cupti, "GV100", ["sm__cycles_elapsed.max"])
