@@ -42,14 +42,14 @@ class Release:
         return int(defined[1])
 
 
-LISTED: dict[str, bool] = {
-    version: library
-    for _, version, library in runpy.run_path(str(ROOT / "script" / "cupti-headers"))["RELEASES"]
-}
-"""All releases on PyPI from 12.6 on, oldest first, and whether they are fetched without --all."""
-
 WITHOUT_RANGES = ("12.6.37", "12.6.68")
 """CUDA 12.6 has the range profiler from its second update on."""
+LISTED = [
+    version
+    for _, version, _ in runpy.run_path(str(ROOT / "script" / "cupti-headers"))["RELEASES"]
+    if version not in WITHOUT_RANGES
+]
+"""All releases on PyPI with the range profiler, oldest first."""
 
 
 def releases() -> list[Release]:

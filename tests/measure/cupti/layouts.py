@@ -20,7 +20,7 @@ import pytest
 
 from pytest_gpuperf.measure.cupti import abi
 from tests import ROOT
-from tests.measure.cupti.headers import LISTED, MISSING, WITHOUT_RANGES, Release, releases
+from tests.measure.cupti.headers import LISTED, MISSING, Release, releases
 
 RECORDED = ROOT / "tests" / "data" / "cupti-layouts.json"
 """Of each release its API version, and what is laid out otherwise than in the release before it:
@@ -28,7 +28,10 @@ sizes of structs, offset and size of each field, numbers of enumerators; null wh
 
 Layout = Mapping[str, tuple[int, ...]]
 
-HEADERS = ("version", "target", "profiler_target", "profiler_host", "range_profiler")
+HEADERS = tuple(
+    f"cupti_{name}.h"
+    for name in ("version", "target", "profiler_target", "profiler_host", "range_profiler")
+)
 STRUCTS = tuple(abi.FUNCTIONS)
 
 # The wheels do not carry cuda.h. The headers need names from it; of these types only the size
@@ -50,13 +53,7 @@ ENUMERATORS: dict[str, int] = {
     "CUPTI_PROFILER_TYPE_RANGE_PROFILER": abi.RANGE_PROFILER,
     **{f"CUPTI_{code.name}": code for code in abi.ResultCode},
 }
-NEWER_NAMES = {
-    "CUPTI_ERROR_MIG_DEVICE_NOT_SUPPORTED",
-    "CUPTI_ERROR_SLI_DEVICE_NOT_SUPPORTED",
-    "CUPTI_ERROR_WSL_DEVICE_NOT_SUPPORTED",
-    "CUPTI_ERROR_INVALID_CHIP_NAME",
-}
-"""Enumerators that not every release has."""
+"""Not every release has each of them."""
 
 
 def recorded() -> dict[str, tuple[int, Layout]]:
@@ -78,13 +75,12 @@ def expected(version: int, there: Layout) -> Layout:
         for name in params.field_names(version):
             field = getattr(params, name)
             layout[f"{params.__name__}.{name}"] = (field.offset, field.size)
-    known = {name: n for name, n in ENUMERATORS.items() if name not in NEWER_NAMES or name in there}
-    return layout | {name: (int(number),) for name, number in known.items()}
+    return layout | {name: (int(n),) for name, n in ENUMERATORS.items() if name in there}
 
 
 def _program(release: Release) -> str:
     lines = ["#include <cstddef>", "#include <cstdio>"]
-    lines += [f"#include <cupti_{header}.h>" for header in HEADERS]
+    lines += [f"#include <{header}>" for header in HEADERS]
     lines += ["int main() {"]
     for params in STRUCTS:
         struct = params.__name__
@@ -94,16 +90,10 @@ def _program(release: Release) -> str:
             f"offsetof({struct}, {name}), sizeof((({struct}*)0)->{name}));"
             for name in params.field_names(release.version)
         ]
-    known = [name for name in ENUMERATORS if _has(release, name)]
+    words = set(re.findall(r"\w+", "".join(map(release.text, (*HEADERS, "cupti_result.h")))))
+    known = [name for name in ENUMERATORS if name in words]
     lines += [f'printf("{name} %d\\n", (int){name});' for name in known]
     return "\n".join([*lines, "}", ""])
-
-
-def _has(release: Release, enumerator: str) -> bool:
-    return enumerator not in NEWER_NAMES or any(
-        re.search(rf"\b{enumerator}\b", release.text(header))
-        for header in ("cupti_profiler_target.h", "cupti_result.h")
-    )
 
 
 def compiled(release: Release, folder: Path) -> Layout:
@@ -131,13 +121,12 @@ def _on_one_line(numbers: re.Match[str]) -> str:
 def main() -> int:
     """Writes RECORDED; 2 where a release is missing."""
     found = {release.name: release for release in releases()}
-    used = [name for name in LISTED if name not in WITHOUT_RANGES]
-    if missing := [name for name in used if name not in found]:
+    if missing := [name for name in LISTED if name not in found]:
         print(f"missing: {', '.join(missing)}; {MISSING}", file=sys.stderr)
         return 2
     before: Layout = {}
     written = {}
-    for name in used:
+    for name in LISTED:
         with tempfile.TemporaryDirectory() as folder:
             layout = compiled(found[name], Path(folder))
         changed = {k: list(v) for k, v in layout.items() if before.get(k) != v}

@@ -7,19 +7,21 @@ from pathlib import Path
 import pytest
 
 from pytest_gpuperf.measure.cupti import abi
-from tests.measure.cupti.headers import ABSENT, LISTED, WITHOUT_RANGES, Release, releases
-from tests.measure.cupti.layouts import compiled, expected, recorded
+from tests.measure.cupti.headers import ABSENT, LISTED, Release, releases
+from tests.measure.cupti.layouts import ENUMERATORS, compiled, expected, recorded
 
 RELEASES = releases()
 LAYOUTS = recorded()
 
 
 def test_every_release_that_is_listed_is_recorded_and_the_newest_is_the_newest_known() -> None:
-    assert list(LAYOUTS) == [name for name in LISTED if name not in WITHOUT_RANGES]
+    assert list(LAYOUTS) == LISTED
     # In the order of their release, which is that of their API versions.
     versions = [version for version, _ in LAYOUTS.values()]
     assert versions == sorted(versions)
     assert (versions[0], versions[-1]) == (abi.OLDEST, abi.NEWEST)
+    _, newest = [*LAYOUTS.values()][-1]
+    assert {*ENUMERATORS} <= {*newest}
 
 
 @pytest.mark.parametrize("name", LAYOUTS)

@@ -58,7 +58,7 @@ for name, architecture in arch.ARCHITECTURES.items():
     if first not in chips_known:
         continue
     for metric in (m for m in metrics if not m.hardware_name(name)):
-        elsewhere = [other for other in metric.hardware.values() if other]
+        elsewhere = list({*metric.hardware.values()} - {None})
         if len(chips.schedule(cupti, first, elsewhere).refused) < len(elsewhere):
             nulls.setdefault(name, []).append(metric.name)
 said |= {"nulls": nulls}
