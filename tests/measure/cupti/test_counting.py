@@ -8,11 +8,11 @@ import pytest
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import MeasurementError
-from pytest_gpuperf.measure.collector import Phases, Plan, Rounds, Work
+from pytest_gpuperf.measure.collector import Plan, Rounds, Work
 from pytest_gpuperf.measure.cupti.counting import CountedStep, Counting, ranges_of
 from pytest_gpuperf.measure.execution import Executions
 from pytest_gpuperf.model.metric import Metric
-from tests.measure.cupti.fake import Fake, FakeTimer
+from tests.measure.cupti.fake import Fake, FakeTimer, Step
 from tests.measure.stand_ins import Memory
 
 METRICS = catalogue().metrics
@@ -26,36 +26,14 @@ def counted(fake: Fake, work: Work, plan: Plan, *phases: str) -> CountedStep:
     return Counting("sm90", executions).of(plan)
 
 
-class Step:
-    """Does the work of its phases in phases, and 0.5 before, between and after them."""
-
-    def __init__(self, fake: Fake, *parts: tuple[str, float]) -> None:
-        self.fake = fake
-        self.parts = parts
-        self.phases = Phases()
-        self.executed = 0
-
-    def __call__(self) -> None:
-        self.executed += 1
-        self.fake.work(0.5)
-        for name, amount in self.parts:
-            with self.phases.mark(name):
-                self.fake.work(amount)
-            self.fake.work(0.5)
-
-    @property
-    def work(self) -> Work:
-        return Work(self, self.phases, lambda: self.fake.work(1e6))
-
-    def counted(self, *metrics: Metric, rounds: int = 3) -> CountedStep:
-        """What is counted of this step on a scripted H200."""
-        phases = (name for name, _ in self.parts)
-        return counted(self.fake, self.work, Plan(metrics, rounds), *phases)
+def of_step(step: Step, *metrics: Metric, rounds: int = 3) -> CountedStep:
+    """What is counted of this step on a scripted H200."""
+    phases = (name for name, _ in step.parts)
+    return counted(step.fake, step.work, Plan(metrics, rounds), *phases)
 
 
 def test_what_is_instrumented_is_counted_once_and_the_rest_in_rounds(fake: Fake) -> None:
-    step = Step(fake, ("forward", 2), ("backward", 4))
-    collected = step.counted(CYCLES, THREADS)
+    collected = of_step(Step(fake, ("forward", 2), ("backward", 4), between=0.5), CYCLES, THREADS)
     assert collected.series == {
         ("step", "cycles"): [7.5] * 3,
         ("forward", "cycles"): [2.0],
@@ -64,7 +42,7 @@ def test_what_is_instrumented_is_counted_once_and_the_rest_in_rounds(fake: Fake)
         ("forward", "thread_instructions"): [2.0],
         ("backward", "thread_instructions"): [4.0],
     }
-    assert step.executed == 3 + 1 + 1
+    assert fake.log.count("step") == 3 + 1 + 1
     settings = {name: collected.settings[name] for name in ("passes", "rounds", "counter_passes")}
     assert settings == {"passes": 2, "rounds": 3, "counter_passes": 5}
     assert collected.settings["chip"] == "GH100"
@@ -78,24 +56,23 @@ def test_rounds_end_when_they_are_enough(fake: Fake) -> None:
         asked.append({name: list(values) for name, values in rounds.items()})
         return len(asked) == 2
 
-    step = Step(fake, ("forward", 2))
+    step = Step(fake, ("forward", 3))
     of = counted(fake, step.work, Plan((CYCLES,), 5, enough), "forward")
     assert of.settings["rounds"] == 2
-    assert step.executed == 2 + 1
+    assert fake.log.count("step") == 2 + 1
     one = {"cycles": [3.0], "step_time": [5.0], "wall_time": [7.0], "peak_memory": [5e9]}
     assert asked == [one, {name: values * 2 for name, values in one.items()}]
 
 
 def test_with_nothing_left_to_instrument_the_step_is_not_executed(fake: Fake) -> None:
     fake.set("unknown", THREADS.hardware_name("sm90") or "")
-    step = Step(fake, ("forward", 2))
-    assert step.counted(THREADS).series == {}
-    assert step.executed == 0
+    assert of_step(Step(fake, ("forward", 2)), THREADS).series == {}
+    assert "step" not in fake.log
 
 
 def test_a_metric_that_does_not_add_is_counted_over_the_step_itself(fake: Fake) -> None:
-    step = Step(fake, ("forward", 2))
-    assert step.counted(replace(THREADS, additive=False), rounds=2).series == {
+    step = Step(fake, ("forward", 2), between=0.5)
+    assert of_step(step, replace(THREADS, additive=False), rounds=2).series == {
         ("step", "thread_instructions"): [3.0] * 2,
         ("forward", "thread_instructions"): [2.0],
     }
@@ -103,7 +80,7 @@ def test_a_metric_that_does_not_add_is_counted_over_the_step_itself(fake: Fake) 
 
 def test_what_does_not_exist_on_the_architecture_opens_nothing(fake: Fake) -> None:
     elsewhere = replace(CYCLES, hardware={"sm80": "sm__cycles_elapsed.max"})
-    of = Step(fake).counted(elsewhere)
+    of = of_step(Step(fake), elsewhere)
     assert (of.series, of.settings["passes"]) == ({}, 0)
     assert [entry.reason for entry in of.unsupported] == ["does not exist on sm90"]
     assert fake.log == []
@@ -112,13 +89,7 @@ def test_what_does_not_exist_on_the_architecture_opens_nothing(fake: Fake) -> No
 def test_nothing_between_phases_is_no_instruction(fake: Fake) -> None:
     # The fake has no number for a ratio over a range without work, as CUPTI for some of its sums.
     ratio = replace(THREADS, hardware={"default": "smsp__sass_inst_executed.per_second"})
-    step = Step(fake, ("forward", 2))
-
-    def only_forward() -> None:
-        with step.phases.mark("forward"):
-            fake.work(2)
-
-    of = counted(fake, Work(only_forward, step.phases), Plan((ratio,)), "forward")
+    of = of_step(Step(fake, ("forward", 2)), ratio)
     assert of.series["step", "thread_instructions"] == [2.0]
 
 
