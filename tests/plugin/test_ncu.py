@@ -8,20 +8,23 @@ from pathlib import Path
 import pytest
 
 from pytest_gpuperf.storage import run_files
+from tests import ROOT
 from tests.measure import stand_in_ncu
 from tests.measure.ncu_reports import RANGE, module, page, written
 from tests.plugin.projects import Project, refused
 
-CONFTEST = """
+CONFTEST = f"""
 import sys
 from contextlib import contextmanager
 from pathlib import Path
 
+sys.path.append({str(ROOT)!r})
 sys.modules["torch"] = None  # it takes seconds to load, and would tell its version alone
 
 from pytest_gpuperf.measure.device import nvml
 from pytest_gpuperf.measure.ncu import profiled_step as marks, ncu_collector as ncu
 from pytest_gpuperf.model.measurement import Device
+from tests.measure.stand_ins import Timer
 
 H200 = Device("sm90", "NVIDIA H200", "nvidia-h200", "scripted")
 LOG = Path(__file__).parent / "log"
@@ -30,19 +33,6 @@ LOG = Path(__file__).parent / "log"
 def note(text):
     with LOG.open("a") as log:
         log.write(text + "\\n")
-
-
-class Timer:
-    late = False
-
-    def synchronize(self):
-        pass
-
-    synchronize_all = synchronize
-
-    def timed(self, run):
-        run()
-        return 5.0, 7.0
 
 
 @contextmanager
