@@ -15,7 +15,7 @@ from pytest_gpuperf.measure.cupti.abi import ResultCode
 from pytest_gpuperf.measure.cupti.cupti_collector import CuptiCollector
 from pytest_gpuperf.model.metric import Metric
 from tests.heard_progress import Heard
-from tests.measure.cupti.fake import Fake, FakeTimer, Step
+from tests.measure.cupti.fake import Fake, Step
 from tests.measure.stand_ins import values
 
 METRICS = catalogue().metrics
@@ -24,8 +24,8 @@ TRAINING = {"forward": 2.0, "backward": 4.0, "optimizer": 1.0}
 
 
 @pytest.fixture
-def collector(fake: Fake, timer: FakeTimer) -> CuptiCollector:
-    return fake.collector(timer=timer)
+def collector(fake: Fake) -> CuptiCollector:
+    return fake.collector()
 
 
 def plan(

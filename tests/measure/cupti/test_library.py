@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from pytest_gpuperf.catalogue import yaml_table
 from pytest_gpuperf.errors import CountersUnavailable, MeasurementError
 from pytest_gpuperf.measure.cupti import abi, configuration, library
 from pytest_gpuperf.measure.cupti.abi import ResultCode
@@ -50,12 +51,8 @@ def test_a_library_that_crashes_ends_another_process_and_is_refused(
     if devices is not None:
         monkeypatch.setattr(driver, "load", lambda: SimpleNamespace(device_count=lambda: devices))
     path = built(tmp_path, NO_VERSION)
-    with pytest.raises(
-        CountersUnavailable, match=r"crashes the process that loads it \(SIGSEGV\)"
-    ) as caught:
+    with pytest.raises(CountersUnavailable, match=rf"{path} crashes .* \(SIGSEGV\).*driver"):
         library.Cupti(path)
-    assert str(path) in caught.value.reason
-    assert "driver" in caught.value.remedy
 
 
 def test_a_library_newer_than_all_that_are_known_is_used_where_its_structs_still_fit(
@@ -128,18 +125,11 @@ def test_without_cupti_the_remedy_is_how_to_get_it_and_a_broken_one_is_named(bar
 
 
 def test_what_forbids_counters_has_a_remedy_and_other_failures_have_call_and_code() -> None:
-    for result, remedy in (
-        (ResultCode.ERROR_INSUFFICIENT_PRIVILEGES, "NVreg_RestrictProfilingToAdminUsers=0"),
-        (ResultCode.ERROR_HARDWARE_BUSY, "dcgmi profile --pause"),
-        (ResultCode.ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED, "torch.profiler"),
-        (ResultCode.ERROR_MIG_DEVICE_NOT_SUPPORTED, "nvidia-smi -mig 0"),
-        (ResultCode.ERROR_VIRTUALIZED_DEVICE_INSUFFICIENT_PRIVILEGES, "administrator of the host"),
-        (ResultCode.ERROR_NOT_INITIALIZED, "libcupti"),
-        (ResultCode.ERROR_INVALID_CHIP_NAME, "newer CUPTI"),
-    ):
-        with pytest.raises(CountersUnavailable, match=f"someCall: CUPTI_{result.name}") as caught:
-            library.check(result, "someCall")
-        assert remedy in caught.value.remedy
+    for name, known in yaml_table(library._REMEDIES).items():
+        with pytest.raises(CountersUnavailable, match=f"someCall: CUPTI_{name}") as caught:
+            library.check(ResultCode[name], "someCall")
+        assert caught.value.reason.startswith(known["reason"])
+        assert caught.value.remedy == known["remedy"].replace("INSTALL", library.INSTALL)
     for code in (ResultCode.ERROR_INVALID_METRIC_NAME, ResultCode.ERROR_UNKNOWN, 4711):
         with pytest.raises(library.CuptiError, match=abi.result_name(code)) as failed:
             library.check(code, "someCall")
