@@ -128,11 +128,7 @@ def _measurement(report: Report, test: str, executions: int) -> Measurement:
         workload={},
         samples=step.samples,
         unsupported=step.unsupported,
-        fingerprint=Fingerprint(
-            device=_device(report),
-            software={},
-            settings=_settings(report, executions),
-        ),
+        fingerprint=Fingerprint(_device(report), {}, _settings(report, executions)),
         kernels=step.kernels,
     )
 

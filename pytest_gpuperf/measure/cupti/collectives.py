@@ -17,12 +17,12 @@ from typing import Any
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import CountersUnavailable, MeasurementError
 from pytest_gpuperf.judge.stopping import LEAST_ROUNDS
-from pytest_gpuperf.measure.collector import PhaseListener, PhaseNames, Work
+from pytest_gpuperf.measure.collector import Collected, PhaseListener, PhaseNames, Work
 from pytest_gpuperf.measure.cupti.counting import Marker, counted_in, ranges_of
 from pytest_gpuperf.measure.cupti.range_session import RangeSession
-from pytest_gpuperf.measure.execution import CudaTimer, Series, prepare
+from pytest_gpuperf.measure.execution import CudaTimer, prepare
 from pytest_gpuperf.measure.trace import profile
-from pytest_gpuperf.model.measurement import STEP, Unsupported
+from pytest_gpuperf.model.measurement import STEP, Sample, Unsupported
 
 _OPERATORS = (
     *("_allgather_base_", "allgather_", "allgather_coalesced_", "allgather_into_tensor_coalesced_"),
@@ -34,32 +34,37 @@ left out: they would wait for a peer that may be about to send first."""
 _NAME = "own_instructions"
 
 
-def own_instructions(
-    work: Work, timer: CudaTimer, arch: str
-) -> tuple[Series, tuple[Unsupported, ...]]:
-    """A value per execution of a rank's step, or why there is none.
+def own_instructions(work: Work, timer: CudaTimer, arch: str) -> Collected:
+    """A value per execution of a rank's step, or why there is none; empty for a step of no rank.
 
     All ranks execute equally often, and no kernel is replayed.
     """
+    if not work.together:
+        return Collected(())
     begun = PhaseNames()
     work.progress.begins("tracing kernels")
     prepare(work, timer)
     with heard_by(begun):
         traced = profile.trace(work.step, timer.synchronize)
     if traced.has_graphs:
-        return {}, (Unsupported(_NAME, "counters cannot separate collectives in a CUDA graph"),)
+        return _lacking("counters cannot separate collectives in a CUDA graph")
     # Continue after a failure too: the other ranks execute the step once more.
     own = [_once(work, timer, arch, begun.names) for _ in range(LEAST_ROUNDS)]
-    lacking = [one for one in own if isinstance(one, str)]
     launched = sum(entry.collective for entry in traced.entries)
     if launched != len(begun.names):
-        lacking = [
+        return _lacking(
             f"the GPU ran {launched} collectives, but torch.distributed began {len(begun.names)}, "
             "so the counters cannot separate them"
-        ]
-    if lacking:
-        return {}, (Unsupported(_NAME, lacking[0]),)
-    return {(STEP, _NAME): [one for one in own if isinstance(one, float)]}, ()
+        )
+    for one in own:
+        if isinstance(one, str):
+            return _lacking(one)
+    counts = tuple(one for one in own if isinstance(one, float))
+    return Collected((Sample(STEP, _NAME, counts),))
+
+
+def _lacking(reason: str) -> Collected:
+    return Collected((), (Unsupported(_NAME, reason),))
 
 
 def _once(work: Work, timer: CudaTimer, arch: str, begun: Sequence[str]) -> float | str:

@@ -20,7 +20,15 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 
 from pytest_gpuperf.errors import MeasurementError
-from pytest_gpuperf.measure.collector import PhaseListener, Plan, Progress, Work, each
+from pytest_gpuperf.measure.collector import (
+    Collected,
+    PhaseListener,
+    Plan,
+    Progress,
+    Work,
+    each,
+    samples_of,
+)
 from pytest_gpuperf.measure.cupti.range_session import RangeSession, Values
 from pytest_gpuperf.measure.execution import CudaTimer, Executions, Series, prepare
 from pytest_gpuperf.model.measurement import STEP, Scalar, Unsupported
@@ -28,15 +36,6 @@ from pytest_gpuperf.model.metric import Metric
 
 Hearing = Callable[[PhaseListener], AbstractContextManager[None]]
 """What reports the borders of a step's parts to a listener, for a block."""
-
-
-@dataclass(frozen=True)
-class CountedStep:
-    """The values per phase and metric, what has none, and how it was counted."""
-
-    series: Series
-    unsupported: tuple[Unsupported, ...]
-    settings: dict[str, Scalar]
 
 
 @dataclass(frozen=True)
@@ -67,7 +66,7 @@ class Counting:
     """Executions in all passes."""
     chip: str = ""
 
-    def of(self, plan: Plan) -> CountedStep:
+    def of(self, plan: Plan) -> Collected:
         """The counters of `plan.metrics` over the step and over its phases.
 
         No more rounds than are enough. Raises CountersUnavailable and MeasurementError, and what
@@ -90,7 +89,7 @@ class Counting:
         series = self._series([m for m in existing if m.name in self.step])
         named = (metric.name for metric in plan.metrics)
         absent = [Unsupported(name, self.absent[name]) for name in named if name in self.absent]
-        return CountedStep(series, tuple(absent), settings)
+        return Collected(samples_of(series), tuple(absent), settings)
 
     @cached_property
     def _ranges(self) -> tuple[PhaseRange, ...]:

@@ -11,17 +11,10 @@ from pytest_gpuperf.judge.stopping import LEAST_ROUNDS
 from pytest_gpuperf.measure.collector import Collected, Plan, Work, each, samples_of
 from pytest_gpuperf.measure.cupti import launch_ranges, library
 from pytest_gpuperf.measure.cupti.collectives import own_instructions
-from pytest_gpuperf.measure.cupti.counting import CountedStep, Counting, announced
+from pytest_gpuperf.measure.cupti.counting import Counting, announced
 from pytest_gpuperf.measure.cupti.range_session import RangeSession
 from pytest_gpuperf.measure.device.memory import CudaMemory
-from pytest_gpuperf.measure.execution import (
-    CudaTimer,
-    Executions,
-    Series,
-    Stopwatch,
-    garbage_kept,
-    prepare,
-)
+from pytest_gpuperf.measure.execution import CudaTimer, Executions, Stopwatch, garbage_kept, prepare
 from pytest_gpuperf.measure.trace import activity, compiled_kernels, profile
 from pytest_gpuperf.measure.trace.profile import Trace
 from pytest_gpuperf.model.measurement import STEP, Device, KernelTable, Unsupported
@@ -86,24 +79,23 @@ class CuptiCollector:
                 executions.repeat(plan.repetitions)
                 watch.lap("times_s")
             executions.end_with_all_streams()
-            active = activity.measured(executions, plan, alone=not counted.series)
+            active = activity.measured(executions, plan, alone=not counted.samples)
             watch.lap("activity_s" if active.settings else "")
-            own: Series = {}
-            lacking: tuple[Unsupported, ...] = ()
-            if work.together:
-                own, lacking = own_instructions(work, self._timer, self._device.arch)
-                watch.lap("own_instructions_s")
-        passes = int(counted.settings.get("passes", 0))
+            own = own_instructions(work, self._timer, self._device.arch)
+            watch.lap("own_instructions_s" if work.together else "")
+        how = counted.settings or {}
+        passes = int(how.get("passes", 0))
         least = executions.warm_ups + (LEAST_ROUNDS + bool(executions.phases)) * passes
+        timed = samples_of({**executions.series, **active.series})
         return Collected(
-            samples=samples_of({**executions.series, **counted.series, **active.series, **own}),
-            unsupported=(*counted.unsupported, *active.unsupported, *lacking),
+            samples=(*timed, *counted.samples, *own.samples),
+            unsupported=(*counted.unsupported, *active.unsupported, *own.unsupported),
             components=active.components,
             collectives=active.collectives,
             launched=active.launched,
             settings={
                 **executions.settings(),
-                **counted.settings,
+                **how,
                 **active.settings,
                 **watch.laps,
                 "repetitions": len(executions.series[STEP, "wall_time"]),
@@ -179,14 +171,14 @@ class CuptiCollector:
             return table
         return table
 
-    def _count(self, executions: Executions, plan: Plan) -> CountedStep:
+    def _count(self, executions: Executions, plan: Plan) -> Collected:
         if not plan.metrics or plan.rounds < 1:
-            return CountedStep({}, (), {})
+            return Collected(())
         try:
             return Counting(self._device.arch, executions).of(plan)
         except CountersUnavailable as error:
             unsupported = tuple(Unsupported(metric.name, str(error)) for metric in plan.metrics)
-            return CountedStep({}, unsupported, {"passes": 0, "counter_passes": 0})
+            return Collected((), unsupported, {"passes": 0, "counter_passes": 0})
 
 
 def _traced_as_launched(*step: Any, **more: Any) -> Trace:

@@ -183,7 +183,8 @@ class RangeSession:
             maxNumOfRanges=self._max_ranges,
             maxNumRangeTreeNodes=self._max_ranges,
         ).counterDataSize
-        self._image = zeroes(size)
+        # Memory that is only there once it is written to: an image may have gigabytes.
+        self._image = (ctypes.c_char * size).from_buffer(mmap.mmap(-1, size))
 
     def _configure(self) -> None:
         """A fresh counter data image, and pass 0."""
@@ -271,11 +272,6 @@ class RangeSession:
         if self._configuration is None or self._image is None:
             raise MeasurementError("the range session is not open, or has no metric to collect")
         return self._configuration, self._image
-
-
-def zeroes(size: int) -> ctypes.Array[ctypes.c_char]:
-    """A buffer whose memory is only there once it is written to: an image may have gigabytes."""
-    return (ctypes.c_char * size).from_buffer(mmap.mmap(-1, size))
 
 
 def _quoted(names: Sequence[str]) -> str:
