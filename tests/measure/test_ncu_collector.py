@@ -27,7 +27,7 @@ from tests.examples import H200, measurement, run
 from tests.heard_progress import Heard
 from tests.measure.ncu_reports import DATA, KERNEL, KERNELS, LONGER, RANGE, RANGES, page, read_here
 from tests.measure.stand_ins import Timer, values
-from tests.measure.traces import launched
+from tests.measure.traces import launched, shows
 
 CORE = catalogue().hardware_set("core")
 TEST = "tests/test_a.py::test_step"
@@ -178,12 +178,9 @@ def test_without_permission_or_ncu_times_are_left(
 
 
 def test_traces_are_taken_here_beside_the_times(ncu: Ncu, monkeypatch: pytest.MonkeyPatch) -> None:
-    def traced(step: Callable[[], object], *_: object, **__: object) -> Trace:
-        step()
-        return Trace([*launched(10, ENOUGH_NS / 1e3, 1), *launched(20, 6, 2)])
-
     ncu.page = RANGES[0].read_text()
-    monkeypatch.setattr(profile, "trace", traced)
+    trace = Trace([*launched(10, ENOUGH_NS / 1e3, 1), *launched(20, 6, 2)])
+    monkeypatch.setattr(profile, "trace", shows(trace))
     plan = Plan(CORE, activity=(catalogue().metrics["launches"],))
     assert values(collector(ncu).collect(work(), plan))[STEP, "launches"] == (2.0,)
 

@@ -92,10 +92,8 @@ class ResultCode(IntEnum):
 
 def result_name(code: int) -> str:
     """CUPTI's name of a result code, or the number where this file does not know it."""
-    try:
-        return f"CUPTI_{ResultCode(code).name}"
-    except ValueError:
-        return f"CUptiResult {code}"
+    known = {int(result): f"CUPTI_{result.name}" for result in ResultCode}
+    return known.get(code, f"CUptiResult {code}")
 
 
 class Params(ctypes.Structure):

@@ -111,28 +111,29 @@ def test_what_the_step_raises_comes_out_unchanged(collector: CuptiCollector, fak
         assert gc.isenabled()
 
 
-def test_without_permission_the_times_remain(collector: CuptiCollector, fake: Fake) -> None:
-    for call in ("cuptiRangeProfilerEnable", "cuptiRangeProfilerStart"):
-        fake.reset()
-        fake.fail(call, ResultCode.ERROR_INSUFFICIENT_PRIVILEGES)
-        collected = collector.collect(Step(fake, ("a", 1)).work, plan())
-        assert set(values(collected)) == {("step", "step_time"), ("step", "wall_time")}
-        assert [entry.metric for entry in collected.unsupported] == ["cycles", "ipc"]
-        assert "NVreg_RestrictProfilingToAdminUsers=0" in collected.unsupported[0].reason
-        assert fake.alive == 0
-
-
-def test_without_cupti_the_times_remain(
+def test_where_counters_cannot_be_read_the_times_remain(
     collector: CuptiCollector, fake: Fake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def missing() -> None:
         raise CountersUnavailable("CUPTI was not found", "Install it")
 
-    monkeypatch.setattr(library, "load", missing)
-    collected = collector.collect(Step(fake).work, plan())
-    assert values(collected)["step", "step_time"] == (5.0, 5.0, 5.0)
-    assert collected.unsupported[0].reason == "CUPTI was not found. Install it"
-    assert "cupti" not in collector.software()
+    denied = "NVreg_RestrictProfilingToAdminUsers=0"
+    for forbid, reason in (
+        (lambda: fake.fail("cuptiRangeProfilerEnable", 35), denied),
+        (lambda: fake.fail("cuptiRangeProfilerStart", 35), denied),
+        (lambda: monkeypatch.setattr(library, "load", missing), "CUPTI was not found. Install it"),
+    ):
+        fake.reset()
+        forbid()
+        collected = collector.collect(Step(fake, ("a", 1)).work, plan())
+        assert values(collected) == {
+            ("step", "step_time"): (5.0,) * 3,
+            ("step", "wall_time"): (7.0,) * 3,
+        }
+        assert [entry.metric for entry in collected.unsupported] == ["cycles", "ipc"]
+        assert reason in collected.unsupported[0].reason
+        assert fake.alive == 0
+    assert collector.software() == {}
 
 
 def test_without_metrics_no_session_is_opened(collector: CuptiCollector, fake: Fake) -> None:
