@@ -21,6 +21,7 @@ from tests.measure.traces import named, shows
 
 IN_A_COLLECTIVE = 100.0
 """The work of one on the scripted device."""
+TWO = (torch.empty(2), torch.ones(2))
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -65,24 +66,16 @@ def summing(fake: Fake, *amounts: float) -> Callable[[], None]:
     return step
 
 
-def gathered() -> None:
-    distributed.all_gather_into_tensor(torch.empty(2), torch.ones(2))
-
-
-def scattered() -> None:
-    distributed.reduce_scatter_tensor(torch.empty(2), torch.ones(2))
-
-
 @pytest.mark.filterwarnings("ignore:.*is deprecated:FutureWarning")  # names that torch had
 @pytest.mark.parametrize(
     ("step", "begun"),
     [
         (lambda: None, []),
-        (lambda: distributed.all_reduce(torch.ones(2)), ["allreduce_"]),
-        (lambda: distributed.broadcast(torch.ones(2), 0), ["broadcast_"]),
+        (partial(distributed.all_reduce, torch.ones(2)), ["allreduce_"]),
+        (partial(distributed.broadcast, torch.ones(2), 0), ["broadcast_"]),
         (distributed.barrier, ["barrier"]),
-        (gathered, ["_allgather_base_"]),
-        (scattered, ["_reduce_scatter_base_"]),
+        (partial(distributed.all_gather_into_tensor, *TWO), ["_allgather_base_"]),
+        (partial(distributed.reduce_scatter_tensor, *TWO), ["_reduce_scatter_base_"]),
     ],
 )
 def test_collectives_are_heard_of_once_each(step: Callable[[], object], begun: list[str]) -> None:
