@@ -23,10 +23,9 @@ sys.modules["torch"] = None  # it takes seconds to load, and would tell its vers
 
 from pytest_gpuperf.measure.device import nvml
 from pytest_gpuperf.measure.ncu import profiled_step as marks, ncu_collector as ncu
-from pytest_gpuperf.model.measurement import Device
+from tests.examples import H200
 from tests.measure.stand_ins import Timer
 
-H200 = Device("sm90", "NVIDIA H200", "nvidia-h200", "scripted")
 LOG = Path(__file__).parent / "log"
 
 

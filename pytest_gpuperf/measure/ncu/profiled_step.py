@@ -147,8 +147,9 @@ def read(file: Path, ncu: Path | None = None) -> Report:
     rows = report_reader.load(file, ncu, sorted(anywhere | {WARPS_ACTIVE}))
     first = rows[0]
     for row in rows:
-        if (row.gpu, row.device, row.capability) != (first.gpu, first.device, first.capability):
-            problem = f"the report has kernels of several GPUs, {_gpu(first)} and {_gpu(row)}"
+        if (row.gpu, row.device) != (first.gpu, first.device):
+            gpus = f"{first.device} ({first.gpu}) and {row.device} ({row.gpu})"
+            problem = f"the report has kernels of several GPUs, {gpus}"
             remedy = "Profile one GPU at a time: ncu --devices 0 ..."
             raise BadFile(file, row.where, problem, remedy)
     arch = _arch(file, first)
@@ -161,10 +162,6 @@ def read(file: Path, ncu: Path | None = None) -> Report:
     )
     metrics = tuple(name for name in known if name in named.values())
     return Report(file, arch, first.device, metrics, renamed)
-
-
-def _gpu(row: ProfiledRow) -> str:
-    return f"{row.device} ({row.gpu}, compute capability {row.capability})"
 
 
 def _arch(file: Path, row: ProfiledRow) -> str:

@@ -14,9 +14,8 @@ import pytest
 from tests import ROOT
 
 VARIABLE = "GPUPERF_CUPTI_HEADERS"
-MISSING = f"needs CUPTI's headers: run script/cupti-headers FOLDER and set {VARIABLE}=FOLDER"
-
-ABSENT = pytest.param(None, marks=pytest.mark.skip(reason=MISSING), id="absent")
+_MISSING = f"needs CUPTI's headers: run script/cupti-headers FOLDER and set {VARIABLE}=FOLDER"
+ABSENT = pytest.param(None, marks=pytest.mark.skip(reason=_MISSING), id="absent")
 """Stands in for the releases where there are none, so that the skip has its reason."""
 
 

@@ -26,13 +26,11 @@ def test_a_library_that_cannot_be_used_is_refused_with_a_remedy(
     fake: Fake, fake_library: Path, tmp_path: Path
 ) -> None:
     fake.set("version", 23)
-    with pytest.raises(CountersUnavailable, match=r"CUPTI of CUDA 12\.5") as caught:
+    with pytest.raises(CountersUnavailable, match=r"CUPTI of CUDA 12\.5.* CUDA 12.6.2 or newer"):
         library.Cupti(fake_library)
-    assert "CUDA 12.6.2 or newer" in caught.value.remedy
     fake.fail("cuptiGetVersion", ResultCode.ERROR_UNKNOWN)
-    with pytest.raises(CountersUnavailable, match="cuptiGetVersion failed") as caught:
+    with pytest.raises(CountersUnavailable, match=r"cuptiGetVersion failed.*driver"):
         library.Cupti(fake_library)
-    assert "driver" in caught.value.remedy
     with pytest.raises(CountersUnavailable, match="cannot be loaded"):
         library.Cupti(_file(tmp_path, "libcupti.so.13"))
 
@@ -67,8 +65,7 @@ def test_a_library_newer_than_all_that_are_known_is_used_where_its_structs_still
         newer.call(abi.HostInitialize)
     assert "CUPTI 14.0" in caught.value.reason
     assert "knows CUPTI up to 13.5" in caught.value.reason
-    assert "Update pytest-gpuperf" in caught.value.remedy
-    assert "nvidia-cuda-cupti==13.5.*" in caught.value.remedy
+    assert "Update pytest-gpuperf, or use CUPTI of CUDA 13.5" in caught.value.remedy
     fake.set("version", abi.NEWEST)
     with pytest.raises(library.CuptiError):  # ours
         library.Cupti(fake_library).call(abi.HostInitialize)
