@@ -56,10 +56,7 @@ def test_a_report_is_a_measurement_of_a_test(tmp_path: Path) -> None:
             imported(NVTX, executions=4),
             {"imported": "nvtx-include.ncu-rep", "replay": "kernel", "kernels": 4, "rounds": 4},
         ),
-        (
-            imported(written(tmp_path, page(RANGE))),
-            {"imported": "step.ncu-rep", "replay": "range"},
-        ),
+        (imported(written(tmp_path, page(RANGE))), {"imported": "step.ncu-rep", "replay": "range"}),
     ):
         assert made.fingerprint.settings == {"collector": "ncu", **settings}
 

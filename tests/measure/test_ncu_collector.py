@@ -46,11 +46,7 @@ class Ncu(Replicas):
         self.options: list[dict[str, str]] = []
 
     def run(
-        self,
-        task: Task,
-        *,
-        under: Sequence[str] = (),
-        environment: Mapping[str, str] | None = None,
+        self, task: Task, *, under: Sequence[str] = (), environment: Mapping[str, str] | None = None
     ) -> Finished:
         self.tasks.append(task)
         self.options.append(dict(pairwise(under[1:])))

@@ -76,8 +76,6 @@ def _once(work: Work, timer: CudaTimer, arch: str, begun: Sequence[str]) -> floa
     ranges, stage = ranges_of(begun), "counting between collectives"
     try:
         with RangeSession((hardware,), len(begun) + 1) as session:
-            if session.unsupported:
-                return session.unsupported[0].reason
             marker = partial(Marker, session, timer, ranges, ranges[::2], "collectives")
             stretches = counted_in(session, marker, heard_by, work, timer, stage)
     except (CountersUnavailable, MeasurementError) as error:
@@ -93,10 +91,7 @@ def heard_by(listener: PhaseListener) -> Iterator[None]:
     DistributedDataParallel begins them in C++, in a thread of autograd. All pass torch's
     dispatcher, where the slot for gradients, before that of the device, is free.
     """
-    torch: Any = sys.modules.get("torch")
-    if torch is None or not torch.distributed.is_available():
-        yield
-        return
+    torch: Any = sys.modules["torch"]
     registered = torch.library.Library("c10d", "IMPL", "Autograd")
 
     def through(name: str, operator: Callable[..., object]) -> Callable[..., object]:

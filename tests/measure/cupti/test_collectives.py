@@ -14,10 +14,11 @@ from torch import distributed
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.measure.collector import Collected, PhaseNames, Phases, Plan, Work
 from pytest_gpuperf.measure.cupti import collectives
+from pytest_gpuperf.measure.trace.profile import Trace
 from pytest_gpuperf.model.measurement import STEP
 from tests.measure.cupti.fake import Fake
 from tests.measure.stand_ins import values
-from tests.measure.traces import named, shows
+from tests.measure.traces import named, ran, shows
 
 IN_A_COLLECTIVE = 100.0
 """The work of one on the scripted device."""
@@ -107,9 +108,13 @@ def test_after_the_block_and_after_a_step_that_raises_nothing_is_heard() -> None
     assert begun.names == ["barrier"]
 
 
-def collected(fake: Fake, steps: Callable[[], object], arrives: Callable[[], object]) -> Collected:
+TRACE = named("conv", "ncclDevKernel_AllReduce", "add", "ncclDevKernel_AllReduce", "adam")
+
+
+def collected(
+    fake: Fake, steps: Callable[[], object], arrives: Callable[[], object], trace: Trace = TRACE
+) -> Collected:
     """Collects a rank's step whose trace has two collectives, with what comes before each."""
-    trace = named("conv", "ncclDevKernel_AllReduce", "add", "ncclDevKernel_AllReduce", "adam")
     work = Work(steps, Phases(), barrier=arrives, together=True)
     plan = Plan((catalogue().metrics["instructions"],), 1, warmup=1)
     return fake.collector(traced=shows(trace)).collect(work, plan)
@@ -133,13 +138,14 @@ def test_where_collectives_cannot_be_told_apart_there_is_a_reason(fake: Fake) ->
     twice, once = summing(fake, 3, 4, 5), summing(fake, 3, 9)
     # The trace is the third execution, and one that is counted the fourth.
     steps = ((once if number == 4 else twice)() for number in count(1))
-    for step, reason in (
-        (lambda: next(steps), "expected ['allreduce_', 'allreduce_'], got ['allreduce_']"),
-        (once, "the GPU ran 2 collectives, but torch.distributed began 1"),
+    for step, trace, executions, reason in (
+        (lambda: next(steps), TRACE, 5, "expected ['allreduce_', 'allreduce_'], got ['allreduce_"),
+        (once, TRACE, 5, "the GPU ran 2 collectives, but torch.distributed began 1"),
+        (twice, ran("kGk"), 3, "counters cannot separate collectives in a CUDA graph"),
     ):
         arrived: list[None] = []
-        made = collected(fake, step, partial(arrived.append, None))
-        assert len(arrived) == 5  # other ranks, of which it is not true, execute as often
+        made = collected(fake, step, partial(arrived.append, None), trace)
+        assert len(arrived) == executions  # other ranks, of which it is not true, do the same
         assert (STEP, "own_instructions") not in values(made)
         (lacking,) = made.unsupported
         assert lacking.metric == "own_instructions"

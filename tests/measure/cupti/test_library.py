@@ -16,10 +16,10 @@ from tests.measure.cupti.fake import Fake
 from tests.measure.stand_ins import compiled
 
 
-def built(folder: Path, source: str, name: str = "libcupti.so.13") -> Path:
+def built(folder: Path, source: str) -> Path:
     """A library of this C."""
     (folder / "source.c").write_text(source, encoding="utf-8")
-    return compiled(folder / "source.c", folder / name)
+    return compiled(folder / "source.c", folder / "libcupti.so.13")
 
 
 def test_a_library_that_cannot_be_used_is_refused_with_a_remedy(
