@@ -102,10 +102,10 @@ def compiled(release: Release, folder: Path) -> Layout:
         pytest.skip("needs a C++ compiler (c++ or g++)")
     (folder / "cuda.h").write_text(CUDA_STUB)
     (folder / "layout.cpp").write_text(_program(release))
-    folders = (f"-I{folder}", f"-I{release.include}")
-    command = [compiler, "-w", *folders, "-o", folder / "layout", folder / "layout.cpp"]
+    folders, binary = (f"-I{folder}", f"-I{release.include}"), folder / "layout"
+    command: list[str | Path] = [compiler, "-w", *folders, "-o", binary, f"{binary}.cpp"]
     subprocess.run(command, check=True)
-    output = subprocess.run([folder / "layout"], check=True, capture_output=True, text=True).stdout
+    output = subprocess.run([binary], check=True, capture_output=True, text=True).stdout
     rows = (line.split() for line in output.splitlines())
     return {name: tuple(map(int, numbers)) for name, *numbers in rows}
 
