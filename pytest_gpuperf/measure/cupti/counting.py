@@ -14,6 +14,7 @@ cover everything, and the step's value is the sum of the ranges.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -203,11 +204,12 @@ def ranges_of(phases: Sequence[str]) -> tuple[PhaseRange, ...]:
     called "backward#2".
     """
     ranges: list[PhaseRange] = []
+    taken, numbers = {*phases}, Counter[str]()
     for phase in [STEP, *(name for occurrence in phases for name in (occurrence, STEP))]:
-        name, number = phase, 1
-        while any(entry.name == name for entry in ranges) or (number > 1 and name in phases):
-            number += 1
-            name = f"{phase}#{number}"
+        numbers[phase] += 1
+        while numbers[phase] > 1 and f"{phase}#{numbers[phase]}" in taken:
+            numbers[phase] += 1
+        name = f"{phase}#{numbers[phase]}" if numbers[phase] > 1 else phase
         ranges.append(PhaseRange(phase, name))
     return tuple(ranges)
 
@@ -239,7 +241,8 @@ class Marker:
         what: str,
     ) -> None:
         self._session, self._timer, self._what = session, timer, what
-        self.names = [entry.name if entry in counted else "" for entry in ranges]
+        marked = {*counted}
+        self.names = [entry.name if entry in marked else "" for entry in ranges]
         """The names of the ranges, in order; "" for a range that is not counted."""
         self._expected = [entry.phase for entry in ranges[1::2]]
         self._heard: list[str] = []
