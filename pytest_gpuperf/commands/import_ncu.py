@@ -10,7 +10,6 @@ import argparse
 import hashlib
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from pytest_gpuperf.catalogue import architectures
@@ -19,7 +18,7 @@ from pytest_gpuperf.commands import say
 from pytest_gpuperf.commands.flags import add_new_run, check_new, new_run
 from pytest_gpuperf.errors import UsageFailure
 from pytest_gpuperf.measure.ncu import profiled_step
-from pytest_gpuperf.measure.ncu.profiled_step import ProfiledStep, Report
+from pytest_gpuperf.measure.ncu.profiled_step import Report
 from pytest_gpuperf.model.measurement import STEP, Device, Fingerprint, Measurement, Scalar
 from pytest_gpuperf.model.result import Run
 from pytest_gpuperf.storage import files, run_files
@@ -27,24 +26,6 @@ from pytest_gpuperf.storage.baseline_files import suite_of
 
 USAGE: str | None = None
 EXAMPLES = ("gpuperf import step.ncu-rep --test tests/perf/test_step.py::test_step",)
-
-_COLLECTOR = "ncu"
-_CHUNK = 2**20
-"""Bytes that are read at a time."""
-
-
-@dataclass(frozen=True, slots=True)
-class ImportRequest:
-    """The options for an import of reports."""
-
-    test: str = ""
-    """The node id; "" for a node id made of the file's name."""
-    device_name: str = ""
-    """The device's name where the report has no name: "NVIDIA H200"."""
-    executions: int = 1
-    """The number of executions of the step in each report, one after the other."""
-    ncu: Path | None = None
-    """The program ncu; the module that opens reports lies beside it."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -62,12 +43,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="",
         metavar="NODEID",
         help="node id of the measured test; default: imported/<file>::step",
-    )
-    parser.add_argument(
-        "--device-name",
-        default="",
-        metavar="NAME",
-        help='name of the GPU ("NVIDIA H200"), if the report lacks it',
     )
     parser.add_argument(
         "--steps",
@@ -91,8 +66,7 @@ def act(options: argparse.Namespace) -> int:
     Raises UsageFailure, and writes nothing, for reports that cannot be imported.
     """
     check_new(out := new_run(options))
-    request = ImportRequest(options.test, options.device_name, options.steps, options.ncu)
-    imported = imported_run(options.files, request)
+    imported = imported_run(options.files, options.test, options.steps, options.ncu)
     run_files.save(imported, out)
     for measurement in imported.measurements:
         say(*_summary(measurement))
@@ -101,26 +75,31 @@ def act(options: argparse.Namespace) -> int:
     return 0
 
 
-def imported_run(reports: Sequence[Path], request: ImportRequest) -> Run:
+def imported_run(
+    reports: Sequence[Path], test: str = "", executions: int = 1, ncu: Path | None = None
+) -> Run:
     """The reports as one run: a measurement of one test per file, each a process of its own.
 
-    A process's id is a digest of its file, so that what is imported twice does not count twice.
-    Raises BadFile and UsageFailure for reports that cannot be read, are the same, or are not of one
-    device.
+    `test` is its node id; without one it is made of the file's name. Each report has so many
+    `executions` of the step, one after the other. The module that opens reports lies beside the
+    program `ncu`. A process's id is a digest of its file, so that what is imported twice does not
+    count twice. Raises BadFile and UsageFailure for reports that cannot be read, are the same, or
+    are not of one device.
     """
-    if len(reports) > 1 and not request.test:
+    if len(reports) > 1 and not test:
         raise UsageFailure(
             "several reports become processes of one test, which needs a name: --test "
             "tests/perf/test_step.py::test_step. If the tests differ, import the reports one by "
             "one"
         )
-    if request.test and not (suite_of(request.test) and request.test.partition("::")[2]):
+    if test and not (suite_of(test) and test.partition("::")[2]):
         raise UsageFailure(
-            f"--test {request.test} is not the id of a test, such as tests/perf/test_a.py::test_b"
+            f"--test {test} is not the id of a test, such as tests/perf/test_a.py::test_b"
         )
     by_process: dict[str, Measurement] = {}
     for file in reports:
-        measurement = _measurement(file, request)
+        report = profiled_step.read(file, ncu)
+        measurement = _measurement(report, test or f"imported/{file.stem}::{STEP}", executions)
         known = by_process.setdefault(measurement.process, measurement)
         if known is not measurement:
             raise UsageFailure(
@@ -138,67 +117,43 @@ def imported_run(reports: Sequence[Path], request: ImportRequest) -> Run:
     return Run(run_files.SCHEMA, files.utc_now(), command, measurements)
 
 
-def _measurement(file: Path, request: ImportRequest) -> Measurement:
-    report = profiled_step.read(file, request.ncu)
-    step = profiled_step.step_of(report, request.executions)
-    test = request.test or f"imported/{file.stem}::{STEP}"
+def _measurement(report: Report, test: str, executions: int) -> Measurement:
+    step = profiled_step.step_of(report, executions)
     return Measurement(
         test=test,
         name=STEP,
         suite=suite_of(test),
-        process=_digest(file),
+        process=hashlib.sha256(report.file.read_bytes()).hexdigest()[:12],
         configuration="",
         workload={},
         samples=step.samples,
         unsupported=step.unsupported,
-        fingerprint=Fingerprint(
-            device=_device(report, request.device_name),
-            software={},
-            settings=_settings(report, step, request.executions),
-        ),
+        fingerprint=Fingerprint(_device(report), {}, _settings(report, executions)),
         kernels=step.kernels,
     )
 
 
-def _settings(report: Report, step: ProfiledStep, executions: int) -> dict[str, Scalar]:
+def _settings(report: Report, executions: int) -> dict[str, Scalar]:
     """The settings of the measurement, as far as the report has them."""
-    settings: dict[str, Scalar] = {"collector": _COLLECTOR, "imported": report.file.name}
+    settings: dict[str, Scalar] = {"collector": "ncu", "imported": report.file.name}
     if report.rows[0].kind == "range":
         settings["replay"] = "range"
     else:
-        settings |= {"replay": "kernel", "kernels": step.launches}
+        settings |= {"replay": "kernel", "kernels": len(report.rows) // executions}
     if executions > 1:
         settings["rounds"] = executions
     return settings
 
 
-def _digest(file: Path) -> str:
-    """Twelve hexadecimal digits that stand for the file's content. Raises UsageFailure."""
-    digest = hashlib.sha256()
-    try:
-        with file.open("rb") as stream:
-            # A report in ncu's own format may be larger than memory.
-            while chunk := stream.read(_CHUNK):
-                digest.update(chunk)
-    except OSError as error:
-        raise UsageFailure(f"{file}: cannot be read ({error.strerror})") from None
-    return digest.hexdigest()[:12]
-
-
-def _device(report: Report, given: str) -> Device:
-    """The device of a report. Raises UsageFailure where no name is known, or two names differ."""
-    if given and report.device and given != report.device:
+def _device(report: Report) -> Device:
+    """The device of a report. Raises UsageFailure where it has no name."""
+    slug = architectures.slug(report.device)
+    if not slug:
         raise UsageFailure(
-            f"{report.file} was made on {report.device}, not on --device-name {given}. Leave this "
-            "flag out"
+            f"{report.file} does not name its GPU, and baselines are kept per GPU. Profile the "
+            "step again with a newer ncu"
         )
-    name = report.device or given
-    if not architectures.slug(name):
-        raise UsageFailure(
-            f"{report.file} does not name its GPU, and baselines are kept per GPU. Name it as "
-            '`nvidia-smi -L` does: --device-name "NVIDIA H200"'
-        )
-    return Device(report.arch, name, architectures.slug(name))
+    return Device(report.arch, report.device, slug)
 
 
 def _summary(measurement: Measurement) -> list[str]:
@@ -207,16 +162,9 @@ def _summary(measurement: Measurement) -> list[str]:
     executions, launches = settings.get("rounds", 1), settings.get("kernels")
     what = "a range" if launches is None else counted(int(launches), "kernel")
     rounds = f", {executions} executions," if executions != 1 else ""
-    lines = [
+    return [
         f"{settings['imported']}: {what}{rounds} on {device.name} ({device.arch}), "
         f"as {measurement.test}",
         f"  has {', '.join(sample.metric for sample in measurement.samples)}",
+        *(f"  without {entry.metric}: {entry.reason}" for entry in measurement.unsupported),
     ]
-    lines += [f"  without {entry.metric}: {entry.reason}" for entry in measurement.unsupported]
-    likely = profiled_step.repeats(measurement.kernels) if measurement.kernels else 1
-    if likely > 1:
-        lines.append(
-            f"  note: the step repeats the same kernels {likely} times. If those are separate "
-            f"executions, pass --steps {likely * int(executions)}"
-        )
-    return lines

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 COLLECTORS = ("auto", "cupti", "ncu", "cpu", "replay")
-NCU_REPLAYS = ("kernel", "range", "app-range")  # measure/ncu/ncu_command.py, imported where it runs
+NCU_REPLAYS = ("kernel", "range", "app-range")
 METRIC_SETS = ("host", "core", "reference", "paper", "full", "activity")
 PROCESSES = ("1", "3", "5", "9")  # judge/interval.py, which is not imported until it judges
 

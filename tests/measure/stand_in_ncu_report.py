@@ -13,11 +13,6 @@ from types import SimpleNamespace
 from typing import Any
 
 
-def having(**answers: object) -> SimpleNamespace:
-    """An object whose methods give these answers, whatever they are called with."""
-    return SimpleNamespace(**{name: lambda *_, a=answer: a for name, answer in answers.items()})
-
-
 class Action:
     """A kernel or range, as `ncu_report.IAction` gives it."""
 
@@ -45,14 +40,10 @@ class Action:
 def load_report(file: str) -> SimpleNamespace:
     """The results in `file` as one range."""
     script = json.loads(Path(file).read_text(encoding="utf-8"))
-    fails = script.get("fails", "")
-    print("what a native library prints", flush=True)
-    if fails in ("KILL", "STOP"):
-        os.kill(os.getpid(), getattr(signal, f"SIG{fails}"))
-    if fails:
+    if fails := script.get("fails"):
+        if fails == "KILL":
+            os.kill(os.getpid(), signal.SIGKILL)
         raise RuntimeError(f"{fails}: {Path(file).name}")
     actions = [Action(result) for result in script["results"]]
-    results = SimpleNamespace(
-        num_actions=lambda: len(actions), action_by_idx=lambda index: actions[index]
-    )
-    return having(num_ranges=1, range_by_idx=results)
+    results = SimpleNamespace(num_actions=lambda: len(actions), action_by_idx=actions.__getitem__)
+    return SimpleNamespace(num_ranges=lambda: 1, range_by_idx=lambda _: results)

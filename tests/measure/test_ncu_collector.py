@@ -7,19 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import CountersUnavailable, MeasurementError
-from pytest_gpuperf.measure.collector import (
-    Collected,
-    KernelCollector,
-    Phases,
-    Plan,
-    Work,
-)
+from pytest_gpuperf.measure.collector import Collected, KernelCollector, Phases, Plan, Work
 from pytest_gpuperf.measure.fresh_process import Finished
 from pytest_gpuperf.measure.ncu import ncu_collector, ncu_command
 from pytest_gpuperf.measure.ncu.ncu_collector import NcuCollector
@@ -27,12 +22,12 @@ from pytest_gpuperf.measure.replica import PROFILED, Replicas, Task
 from pytest_gpuperf.measure.trace import profile
 from pytest_gpuperf.measure.trace.activity import ENOUGH_NS
 from pytest_gpuperf.measure.trace.profile import Trace
-from pytest_gpuperf.model.measurement import STEP, Sample
+from pytest_gpuperf.model.measurement import STEP
 from tests.examples import H200, measurement, run
 from tests.heard_progress import Heard
 from tests.measure.ncu_reports import DATA, KERNEL, KERNELS, LONGER, RANGE, RANGES, page, read_here
-from tests.measure.stand_ins import Timer
-from tests.measure.traces import launched
+from tests.measure.stand_ins import Timer, values
+from tests.measure.traces import launched, shows
 
 CORE = catalogue().hardware_set("core")
 TEST = "tests/test_a.py::test_step"
@@ -51,18 +46,10 @@ class Ncu(Replicas):
         self.options: list[dict[str, str]] = []
 
     def run(
-        self,
-        task: Task,
-        *,
-        under: Sequence[str] = (),
-        environment: Mapping[str, str] | None = None,
+        self, task: Task, *, under: Sequence[str] = (), environment: Mapping[str, str] | None = None
     ) -> Finished:
         self.tasks.append(task)
-        words = under[1:]
-        self.options.append({})
-        for name, value in zip(words, [*words[1:], "--"], strict=True):
-            if name.startswith("--"):
-                self.options[-1][name] = "" if value.startswith("--") else value
+        self.options.append(dict(pairwise(under[1:])))
         report = Path(self.options[-1]["--export"])
         # Its lock file lies in a folder that nobody else has.
         assert environment == {"TMPDIR": str(report.parent)}
@@ -90,10 +77,6 @@ def work(step: Callable[[], object] = lambda: None) -> Work:
     return Work(step, Phases(), test=TEST)
 
 
-def values(samples: Sequence[Sample]) -> dict[str, tuple[float, ...]]:
-    return {sample.metric: sample.values for sample in samples}
-
-
 def collected(ncu: Ncu, replay: str = "range") -> Collected:
     return collector(ncu, replay).collect(work(), Plan(CORE))
 
@@ -104,32 +87,27 @@ def collected(ncu: Ncu, replay: str = "range") -> Collected:
 def test_a_range_is_the_step_and_times_are_taken_without_ncu(ncu: Ncu) -> None:
     ncu.page = RANGES[0].read_text()
     executed: list[str] = []
-    step = replace(work(lambda: executed.append(".")), progress=Heard())
+    heard = Heard()
+    step = replace(work(lambda: executed.append(".")), progress=heard)
     brought = collector(ncu).collect(step, Plan(CORE, repetitions=2))
-    assert values(brought.samples)["step_time"] == (5.0,) * 2
-    assert values(brought.samples)["instructions"] == (44_626_337.0,)
-    assert all(sample.phase == STEP for sample in brought.samples)
+    of = values(brought)
+    assert (of[STEP, "step_time"], of[STEP, "instructions"]) == ((5.0,) * 2, (44_626_337.0,))
     assert len(executed) == 1 + 2  # the counters are of another process
     assert [entry.metric for entry in brought.unsupported] == ["active_cycles", "ipc"]
     assert "ncu has no sm__cycles_active.sum" in brought.unsupported[0].reason
-    settings = brought.settings or {}
-    assert {k: v for k, v in settings.items() if not k.endswith("_s")} == {
-        "replay": "range",
-        "rounds": 1,
-        "repetitions": 2,
-        "warmup": 1,
-    }
+    settings = {k: v for k, v in (brought.settings or {}).items() if not k.endswith("_s")}
+    assert settings == {"replay": "range", "rounds": 1, "repetitions": 2, "warmup": 1}
     # Nobody knows how long ncu will take.
-    assert isinstance(step.progress, Heard)
-    assert step.progress.said == ["warming up 1 of 1", "timing 1 of 2", "timing 2 of 2"]
+    assert heard.said == ["warming up 1 of 1", "timing 1 of 2", "timing 2 of 2"]
 
 
 def test_kernels_add_up_and_are_kept(ncu: Ncu) -> None:
     ncu.page = page(KERNEL, LONGER)
     measuring = collector(ncu, replay="kernel")
     assert isinstance(measuring, KernelCollector)
-    brought = values(measuring.collect(work(), Plan(CORE)).samples)
-    assert (brought["instructions"], brought["ipc"]) == ((9_200_000,), (9_200_000 / 5_000_000,))
+    of = values(measuring.collect(work(), Plan(CORE)))
+    assert of[STEP, "instructions"] == (9_200_000,)
+    assert of[STEP, "ipc"] == (9_200_000 / 5_000_000,)
     table = measuring.kernels(work(), CORE)
     assert [table.names[launch.name] for launch in table.launches] == ["add(int, float)", "mul"]
     assert len(ncu.tasks) == 1  # they were counted already
@@ -170,11 +148,10 @@ def test_the_version_is_part_of_the_software(ncu: Ncu, monkeypatch: pytest.Monke
 
 
 def test_what_ncu_says_becomes_our_error(ncu: Ncu) -> None:
-    for name in ("bad-none.txt", "bad-option.txt", "bad-child.txt"):
+    for name, says in (("bad-child.txt", "exit code 1: "), ("bad-none.txt", "no kernel was prof")):
         ncu.says, ncu.code = (DATA / name).read_text(), 1
-        with pytest.raises(MeasurementError, match=r"\. [A-Z]"):  # what happened, and what to do
+        with pytest.raises(MeasurementError, match=says):
             collected(ncu)
-    ncu.says = (DATA / "bad-none.txt").read_text()
     table = collector(ncu).kernels(work(), CORE)
     assert table.launches == ()
     assert "no kernel was profiled" in table.mismatch
@@ -185,7 +162,7 @@ def test_without_permission_or_ncu_times_are_left(
 ) -> None:
     ncu.says = "==ERROR== ERR_NVGPUCTRPERM - The user does not have permission"
     brought = collected(ncu)
-    assert [sample.metric for sample in brought.samples] == ["step_time", "wall_time"]
+    assert set(values(brought)) == {(STEP, "step_time"), (STEP, "wall_time")}
     assert [entry.metric for entry in brought.unsupported] == [metric.name for metric in CORE]
     assert "NVreg_RestrictProfilingToAdminUsers=0" in brought.unsupported[0].reason
     monkeypatch.setattr(ncu_command, "find", lambda: None)
@@ -197,16 +174,11 @@ def test_without_permission_or_ncu_times_are_left(
 
 
 def test_traces_are_taken_here_beside_the_times(ncu: Ncu, monkeypatch: pytest.MonkeyPatch) -> None:
-    def traced(step: Callable[[], object], *_: object, **__: object) -> Trace:
-        step()
-        return Trace([*launched(10, ENOUGH_NS / 1e3, 1), *launched(20, 6, 2)])
-
     ncu.page = RANGES[0].read_text()
-    monkeypatch.setattr(profile, "trace", traced)
-    launches = catalogue().metrics["launches"]
-    brought = collector(ncu).collect(work(), Plan(CORE, activity=(launches,)))
-    (sample,) = (sample for sample in brought.samples if sample.metric == "launches")
-    assert (sample.phase, sample.values) == (STEP, (2.0,))
+    trace = Trace([*launched(10, ENOUGH_NS / 1e3, 1), *launched(20, 6, 2)])
+    monkeypatch.setattr(profile, "trace", shows(trace))
+    plan = Plan(CORE, activity=(catalogue().metrics["launches"],))
+    assert values(collector(ncu).collect(work(), plan))[STEP, "launches"] == (2.0,)
 
 
 def test_what_came_of_it_is_an_error_where_it_is_not_the_step(ncu: Ncu) -> None:

@@ -81,16 +81,11 @@ def test_without_a_module_or_a_report_it_says_what_is_needed(tmp_path: Path) -> 
             profiled_step.read(file)
 
 
-def test_a_module_that_fails_or_finds_nothing(
-    tmp_path: Path, ncu: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_module_that_fails_or_finds_nothing(tmp_path: Path, ncu: Path) -> None:
     for text, says in (
-        (page(fails="KILL"), r"ncu_report crashed while it read the report \(signal 9\)"),
-        (page(fails="bad magic"), r"\(exit code 1: RuntimeError: bad magic: step.ncu-rep\)"),
+        (page(fails="KILL"), "ncu_report failed while it read .* process pool was terminated"),
+        (page(fails="bad magic"), r"\(bad magic: step.ncu-rep\)"),
         (page(), "has no kernel"),
     ):
         with pytest.raises(BadFile, match=says):
             profiled_step.read(written(tmp_path, text), ncu)
-    monkeypatch.setattr(report_reader, "_TIME_LIMIT_SECONDS", 0)
-    with pytest.raises(BadFile, match="did not read the report within 0 s"):
-        profiled_step.read(written(tmp_path, page(fails="STOP")), ncu)

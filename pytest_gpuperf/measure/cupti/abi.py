@@ -24,19 +24,14 @@ from ctypes import (
     c_void_p,
 )
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, ClassVar
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
-
+from typing import Any, ClassVar
 
 OLDEST = 24
 """The API version of CUDA 12.6, the first release with the range profiler: since its update 2."""
 NEWEST = 130500
 """The newest release whose headers this was compared with (`script/cupti-headers`)."""
 
-_RELEASES = {19: "12.0", 20: "12.2", 21: "12.3", 22: "12.4", 23: "12.5", 24: "12.6"}
-_RELEASES |= {25: "12.7", 26: "12.8", 27: "12.9", 28: "12.9.1"}
+_RELEASES = {23: "12.5", 24: "12.6", 25: "12.7", 26: "12.8", 27: "12.9", 28: "12.9.1"}
 
 
 def release(version: int) -> str:
@@ -48,16 +43,11 @@ def release(version: int) -> str:
     if version >= 130000:
         major, minor, update = version // 10000, version // 100 % 100, version % 100
         return f"{major}.{minor}.{update}" if update else f"{major}.{minor}"
-    return _RELEASES.get(version, "11 or older" if version < 19 else f"12 (API {version})")
+    return _RELEASES.get(version, "12 or older")
 
 
-class ProfilerRange(IntEnum):
-    """`CUpti_ProfilerRange`: who says where a range begins and ends."""
-
-    AUTO = 1
-    USER = 2
-
-
+AUTO_RANGE, USER_RANGE = 1, 2
+"""`CUpti_ProfilerRange`: who says where a range begins and ends, CUPTI or the caller."""
 USER_REPLAY = 3
 """A `CUpti_ProfilerReplayMode`: the caller repeats the work if one pass is not enough."""
 RANGE_PROFILER = 0
@@ -102,17 +92,13 @@ class ResultCode(IntEnum):
 
 def result_name(code: int) -> str:
     """CUPTI's name of a result code, or the number where this file does not know it."""
-    try:
-        return f"CUPTI_{ResultCode(code).name}"
-    except ValueError:
-        return f"CUptiResult {code}"
+    known = {int(result): f"CUPTI_{result.name}" for result in ResultCode}
+    return known.get(code, f"CUptiResult {code}")
 
 
 class Params(ctypes.Structure):
     """The beginning of every parameter struct; `_params` makes those with fields of their own."""
 
-    C_NAME: ClassVar[str] = ""
-    """The struct's name in the headers."""
     SINCE: ClassVar[dict[str, int]] = {}
     """Fields added after the struct's first version -> the first API version whose structSize has
     them.
@@ -123,8 +109,7 @@ class Params(ctypes.Structure):
     @classmethod
     def field_names(cls, version: int) -> tuple[str, ...]:
         """The fields that `version` knows, in order."""
-        own: list[str] = [] if cls is Params else [field[0] for field in cls._fields_]
-        names = ["structSize", "pPriv", *own]
+        names = ["structSize", "pPriv", *(field[0] for field in cls._fields_)]
         return tuple(name for name in names if cls.SINCE.get(name, 0) <= version)
 
     @classmethod
@@ -134,7 +119,7 @@ class Params(ctypes.Structure):
         return int(last.offset) + int(last.size)
 
     @classmethod
-    def of(cls, version: int, **values: Any) -> Self:
+    def of(cls, version: int, **values: Any) -> Params:
         """A struct for a library of API `version`; fields that are not named are zero."""
         return cls(structSize=cls.size(version), **values)
 
@@ -144,21 +129,15 @@ FUNCTIONS: dict[type[Params], str] = {}
 
 
 def _params(name: str, /, **fields: Any) -> type[Params]:
-    """CUpti_`name`_Params with these fields: a type each, or `_since` a version that type."""
+    """CUpti_`name`_Params with fields of these types; a late one has its first version as well."""
     late = {field: kind for field, kind in fields.items() if isinstance(kind, tuple)}
     members = {
-        "C_NAME": f"CUpti_{name}_Params",
         "SINCE": {field: version for field, (version, _) in late.items()},
         "_fields_": [*(fields | {field: kind for field, (_, kind) in late.items()}).items()],
     }
-    struct = type(name, (Params,), members)
+    struct = type(f"CUpti_{name}_Params", (Params,), members)
     FUNCTIONS[struct] = f"cupti{name.replace('_', '')}"
     return struct
-
-
-def _since(version: int, kind: Any) -> tuple[int, Any]:
-    """The type of a field that `version` of the interface is the first to have."""
-    return version, kind
 
 
 # Named as the headers do, without CUpti_ and _Params. Those of the range profiler, and those of the
@@ -172,7 +151,7 @@ GetCounterAvailability = _params(
     counterAvailabilityImageSize=c_size_t,
     pCounterAvailabilityImage=c_void_p,
     # 13.1 has the field, but its first STRUCT_SIZE macro does not count it.
-    bAllowDeviceLevelCounters=_since(130101, c_uint8),
+    bAllowDeviceLevelCounters=(130101, c_uint8),
 )
 HostGetSupportedChips = _params(
     "Profiler_Host_GetSupportedChips", numChips=c_size_t, ppChipNames=POINTER(c_char_p)
@@ -183,7 +162,7 @@ HostInitialize = _params(
     pChipName=c_char_p,
     pCounterAvailabilityImage=c_void_p,
     pHostObject=c_void_p,
-    pSinglePassMetricSetName=_since(130200, c_char_p),
+    pSinglePassMetricSetName=(130200, c_char_p),
 )
 HostDeinitialize = _params("Profiler_Host_Deinitialize", pHostObject=c_void_p)
 HostConfigAddMetrics = _params(
@@ -221,7 +200,7 @@ RangeEnable = _params(
     "RangeProfiler_Enable",
     ctx=c_void_p,
     pRangeProfilerObject=c_void_p,
-    cacheControlMode=_since(130400, c_int),
+    cacheControlMode=(130400, c_int),
 )
 RangeDisable = _params("RangeProfiler_Disable", pRangeProfilerObject=c_void_p)
 RangeGetCounterDataSize = _params(

@@ -8,22 +8,12 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from contextlib import closing, suppress
 
-from pytest_gpuperf.errors import GpuperfError, UsageFailure
+from pytest_gpuperf.errors import GpuperfError
 from pytest_gpuperf.measure.cupti import abi, library
 from pytest_gpuperf.measure.cupti.abi import ResultCode
 from pytest_gpuperf.model.measurement import Unsupported
-
-
-@dataclass(frozen=True)
-class Schedule:
-    """The passes with which a chip collects a list of metrics."""
-
-    passes: int
-    refused: tuple[Unsupported, ...]
-    """The metrics that the chip lacks, by NVIDIA's names; the passes are for the others."""
 
 
 class Configuration:
@@ -41,28 +31,31 @@ class Configuration:
         self._host: int | None = None
         self.metrics: tuple[str, ...] = ()
         """The metrics that were added."""
+        self.refused: tuple[Unsupported, ...] = ()
+        """The metrics that the chip lacks, by NVIDIA's names."""
         self.passes = 0
         """Passes that one round takes (cuptiProfilerHostGetNumOfPasses)."""
         self.image: ctypes.Array[ctypes.c_char] = ctypes.create_string_buffer(0)
         """The configuration image for the profiler's SetConfig."""
 
-    def add(self, metrics: Sequence[str]) -> tuple[Unsupported, ...]:
-        """Schedules those of `metrics` that the chip has, and returns the others."""
+    def add(self, metrics: Sequence[str]) -> None:
+        """Schedules those of `metrics` that the chip has; the others are `refused`."""
         if not metrics:
-            return ()
+            return
         try:
             self._schedule(metrics)
-        except library.CuptiError as refusal:
+            return
+        except library.CuptiError:
             # One bad name makes CUPTI refuse the whole list without saying which one it was.
-            unsupported = self._refused(metrics)
-            names = {entry.metric for entry in unsupported}
-            supported = [name for name in metrics if name not in names]
-            if not unsupported:
-                raise refusal from None
-            if supported:
-                self._schedule(supported)
-            return unsupported
-        return ()
+            reasons = {name: self._refusal(name) for name in metrics}
+            if not any(reasons.values()):
+                raise
+        self.close()
+        self.metrics, self.passes = (), 0
+        supported = [name for name, reason in reasons.items() if not reason]
+        if supported:
+            self._schedule(supported)
+        self.refused = tuple(Unsupported(name, why) for name, why in reasons.items() if why)
 
     def evaluate(self, data: dict[str, int], index: int) -> dict[str, float]:
         """The metrics of range `index` of a decoded counter data image.
@@ -90,11 +83,8 @@ class Configuration:
 
     def _ask_availability(self, context: int) -> ctypes.Array[ctypes.c_char]:
         """Once for each context of a process, since it takes 0.1 s on an H200."""
-        if context not in self._cupti.available:
-            self._cupti.available[context] = self._asked(context)
-        return self._cupti.available[context]
-
-    def _asked(self, context: int) -> ctypes.Array[ctypes.c_char]:
+        if known := self._cupti.available.get(context):
+            return known
         call = self._cupti.call
         size = call(abi.GetCounterAvailability, ctx=context).counterAvailabilityImageSize
         image = ctypes.create_string_buffer(size)
@@ -104,6 +94,7 @@ class Configuration:
             counterAvailabilityImageSize=size,
             pCounterAvailabilityImage=ctypes.addressof(image),
         )
+        self._cupti.available[context] = image
         return image
 
     def _schedule(self, metrics: Sequence[str]) -> None:
@@ -130,13 +121,6 @@ class Configuration:
         self.passes = call(abi.HostGetNumOfPasses, **where).numOfPasses
         self.image, self.metrics = image, tuple(metrics)
 
-    def _refused(self, metrics: Sequence[str]) -> tuple[Unsupported, ...]:
-        refusals = ((name, self._refusal(name)) for name in metrics)
-        refused = tuple(Unsupported(name, reason) for name, reason in refusals if reason)
-        self.close()
-        self.metrics, self.passes = (), 0
-        return refused
-
     def _refusal(self, metric: str) -> str:
         """Why `metric` alone cannot be collected, or ""."""
         chip = self._chip.decode()
@@ -155,22 +139,14 @@ def known(cupti: library.Cupti) -> tuple[str, ...]:
     return tuple(chips.ppChipNames[number].decode() for number in range(chips.numChips))
 
 
-def schedule(cupti: library.Cupti, chip: str, metrics: Sequence[str]) -> Schedule:
-    """The schedule of `chip` for these NVIDIA metrics while all its counters are free.
+def schedule(cupti: library.Cupti, chip: str, metrics: Sequence[str]) -> Configuration:
+    """The closed configuration of `chip` for these NVIDIA metrics while its counters are free.
 
-    Raises UsageFailure for a chip that this release does not know, and CuptiError.
+    The chip is one that this release knows. Raises CuptiError.
     """
-    if chip not in known(cupti):
-        raise UsageFailure(
-            f"CUPTI of CUDA {cupti.release} does not know the chip {chip}. "
-            f"It knows {', '.join(known(cupti))}"
-        )
-    configuration = Configuration(cupti, chip.encode())
-    try:
-        refused = configuration.add(metrics)
-        return Schedule(configuration.passes, refused)
-    finally:
-        configuration.close()
+    with closing(Configuration(cupti, chip.encode())) as configuration:
+        configuration.add(metrics)
+        return configuration
 
 
 def strings(names: Sequence[str]) -> ctypes.Array[ctypes.c_char_p]:

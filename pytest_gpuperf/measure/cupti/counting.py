@@ -14,134 +14,119 @@ cover everything, and the step's value is the sum of the ranges.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any
+from functools import cached_property, partial
 
 from pytest_gpuperf.errors import MeasurementError
-from pytest_gpuperf.measure.collector import Plan, Progress, Work, each
-from pytest_gpuperf.measure.cupti.range_session import RangeSession, Values
-from pytest_gpuperf.measure.execution import (
-    CudaTimer,
-    Executions,
-    Series,
-    Stopwatch,
-    prepare,
+from pytest_gpuperf.measure.collector import (
+    Collected,
+    PhaseListener,
+    Plan,
+    Progress,
+    Work,
+    each,
+    samples_of,
 )
+from pytest_gpuperf.measure.cupti.range_session import RangeSession, Values
+from pytest_gpuperf.measure.execution import CudaTimer, Executions, Series, prepare
 from pytest_gpuperf.model.measurement import STEP, Scalar, Unsupported
 from pytest_gpuperf.model.metric import Metric
 
-
-@dataclass(frozen=True)
-class CountedStep:
-    """The values per phase and metric, what has none, and how it was counted."""
-
-    series: Series
-    unsupported: tuple[Unsupported, ...]
-    settings: dict[str, Scalar]
+Hearing = Callable[[PhaseListener], AbstractContextManager[None]]
+"""What reports the borders of a step's parts to a listener, for a block."""
 
 
 @dataclass(frozen=True)
 class PhaseRange:
-    """One occurrence of a phase, and the name of its range."""
+    """One occurrence of a phase, or a part of the step between two, and the name of its range."""
 
     phase: str
+    """STEP, a name that phases cannot have, for what is between them."""
     name: str
 
 
 @dataclass
-class _Counts:
-    """The counts of a step so far."""
+class Counting:
+    """Counts executions of one step, once, on the current device of architecture `arch`."""
 
+    arch: str
+    executions: Executions
     step: dict[str, list[float]] = field(default_factory=dict)
     """The values of the step as one range, by metric and per round."""
-    phases: dict[tuple[str, str], float] = field(default_factory=dict)
-    """The values of the ranges of its phases, by range name and metric, each counted once."""
+    parts: dict[tuple[str, str], float] = field(default_factory=dict)
+    """The values of its ranges, by range name and metric, each counted once."""
     absent: dict[str, str] = field(default_factory=dict)
     """Why a metric is not among them."""
     rounds: int = 0
     passes: int = 0
     """The passes of one round over the step."""
-    executions: int = 0
+    counted: int = 0
+    """Executions in all passes."""
     chip: str = ""
-    phases_s: float = 0.0
-    """Seconds of the executions in phases."""
 
-
-@dataclass(frozen=True)
-class Counting:
-    """Counts executions of one step on the current device of architecture `arch`."""
-
-    arch: str
-    executions: Executions
-
-    def of(self, plan: Plan, ranges: Sequence[PhaseRange]) -> CountedStep:
-        """The counters of `plan.metrics` over the step and over `ranges`, its phases.
+    def of(self, plan: Plan) -> Collected:
+        """The counters of `plan.metrics` over the step and over its phases.
 
         No more rounds than are enough. Raises CountersUnavailable and MeasurementError, and what
         the step raises.
         """
         existing = [m for m in plan.metrics if m.hardware_name(self.arch)]
-        counts = _Counts()
-        counts.absent = {
+        self.absent = {
             m.name: f"does not exist on {self.arch}" for m in plan.metrics if m not in existing
         }
-        if not existing:
-            return CountedStep({}, _unsupported(plan.metrics, counts.absent), {"passes": 0})
         instrumented = [m for m in existing if m.additive and m.instrumented(self.arch)]
-        watch = Stopwatch()
-        self._rounds(plan, [m for m in existing if m not in instrumented], ranges, counts)
-        watch.lap()
-        self._instrumented(instrumented, ranges, counts)
+        self._rounds(plan, [m for m in existing if m not in instrumented])
+        self._instrumented(instrumented)
         settings: dict[str, Scalar] = {
-            "chip": counts.chip,
-            "passes": counts.passes,
-            "rounds": counts.rounds,
-            "counter_passes": counts.executions,
-            "ranges": 1 + len(ranges),
-            "phases_s": counts.phases_s,
+            "chip": self.chip,
+            "passes": self.passes,
+            "rounds": self.rounds,
+            "counter_passes": self.counted,
+            "ranges": 1 + len(self.executions.phases),
         }
-        if instrumented:
-            settings["instrumented_s"] = watch.lap()
-        series, problems = _series([m for m in existing if m.name in counts.step], counts, ranges)
-        return CountedStep(series, _unsupported(plan.metrics, counts.absent) + problems, settings)
+        series = self._series([m for m in existing if m.name in self.step])
+        named = (metric.name for metric in plan.metrics)
+        absent = [Unsupported(name, self.absent[name]) for name in named if name in self.absent]
+        return Collected(samples_of(series), tuple(absent), settings)
 
-    def _rounds(
-        self, plan: Plan, metrics: Sequence[Metric], ranges: Sequence[PhaseRange], counts: _Counts
-    ) -> None:
+    @cached_property
+    def _ranges(self) -> tuple[PhaseRange, ...]:
+        return ranges_of(self.executions.phases)
+
+    def _rounds(self, plan: Plan, metrics: Sequence[Metric]) -> None:
         """All passes over the step until the plan is satisfied, then all over its phases once."""
-        with self._session(metrics, max(1, len(ranges)), counts) as (session, named):
+        phases = self._ranges[1::2]
+        with self._session(metrics, max(1, len(phases))) as (session, named):
             for number in range(plan.rounds if named else 0):
                 values = self._step_round(session, number, plan)
-                counts.rounds, counts.executions = number + 1, counts.executions + session.passes
+                self.rounds, self.counted = number + 1, self.counted + session.passes
                 for name, hardware in named.items():
-                    counts.step.setdefault(name, []).append(values[hardware])
+                    self.step.setdefault(name, []).append(values[hardware])
                 timed = {metric: v for (_, metric), v in self.executions.series.items()}
-                if plan.enough({**counts.step, **timed}):
+                defined = {n: v for n, v in self.step.items() if all(map(math.isfinite, v))}
+                if plan.enough({**defined, **timed}):
                     break
-            watch = Stopwatch()
-            if named and ranges:
-                self._in_phases(session, named, covering(ranges), "counting phases", counts)
-                counts.phases_s = watch.lap()
+            if named and phases:
+                self._in_ranges(session, named, phases, "counting phases")
 
-    def _instrumented(
-        self, metrics: Sequence[Metric], ranges: Sequence[PhaseRange], counts: _Counts
-    ) -> None:
+    def _instrumented(self, metrics: Sequence[Metric]) -> None:
         """Runs one execution (if one pass is enough) in ranges that cover the step."""
-        covered = covering(ranges)
         stage = "counting in instrumented kernels"
-        with self._session(metrics, len(covered), counts) as (session, named):
+        with self._session(metrics, len(self._ranges)) as (session, named):
             if named:
-                self._in_phases(session, named, covered, stage, counts, covered=True)
+                self._in_ranges(session, named, self._ranges, stage)
         for name in named:
-            parts = (_or_nothing(entry, counts.phases[entry.name, name]) for entry in covered)
-            counts.step[name] = [math.fsum(parts)]
+            parts = ((entry, self.parts[entry.name, name]) for entry in self._ranges)
+            # Between phases where no kernel ran CUPTI may have no number.
+            ran = (v for entry, v in parts if entry.phase != STEP or math.isfinite(v))
+            self.step[name] = [math.fsum(ran)]
 
     @contextmanager
     def _session(
-        self, metrics: Sequence[Metric], most: int, counts: _Counts
+        self, metrics: Sequence[Metric], most: int
     ) -> Iterator[tuple[RangeSession, dict[str, str]]]:
         """Opens a session for `most` ranges; yields it with NVIDIA's names of its metrics.
 
@@ -151,8 +136,8 @@ class Counting:
         session = RangeSession([*named.values()], most)
         with session if named else nullcontext():
             refused = {entry.metric: entry.reason for entry in session.unsupported}
-            counts.absent |= {n: refused[hw] for n, hw in named.items() if hw in refused}
-            counts.chip, counts.passes = session.chip or counts.chip, counts.passes + session.passes
+            self.absent |= {n: refused[hw] for n, hw in named.items() if hw in refused}
+            self.chip, self.passes = session.chip or self.chip, self.passes + session.passes
             yield session, {name: hw for name, hw in named.items() if hw in session.metrics}
 
     def _step_round(self, session: RangeSession, number: int, plan: Plan) -> dict[str, float]:
@@ -168,48 +153,65 @@ class Counting:
         prepared = announced(work, self.executions.timer, passes)
         return session.round([STEP], whole, prepare=prepared)[STEP]
 
-    def _in_phases(
+    def _in_ranges(
         self,
         session: RangeSession,
         named: Mapping[str, str],
-        ranges: Sequence[PhaseRange],
+        counted: Sequence[PhaseRange],
         stage: str,
-        counts: _Counts,
-        *,
-        covered: bool = False,
     ) -> None:
-        """The values of the phases, or of all ranges if the step is to be `covered`."""
+        """The values of those ranges of the step that are to be `counted`."""
         work, timer = self.executions.work, self.executions.timer
-        marker = partial(PhaseMarker, session, timer, ranges, covered=covered)
+        marker = partial(Marker, session, timer, self._ranges, counted, "phases")
         values = counted_in(session, marker, work.phases.heard_by, work, timer, stage)
-        counts.executions += session.passes
+        self.counted += session.passes
         for entry, of in values.items():
-            counts.phases |= {(entry, name): of[hardware] for name, hardware in named.items()}
+            self.parts |= {(entry, name): of[hardware] for name, hardware in named.items()}
+
+    def _series(self, metrics: Sequence[Metric]) -> Series:
+        """The values per phase and metric; what has no value in some phase is `absent` there."""
+        series: Series = {}
+        problems: dict[str, list[str]] = {}
+        for phase in dict.fromkeys((STEP, *self.executions.phases)):
+            for metric in metrics:
+                values = self._values(metric, phase)
+                if isinstance(values, str):
+                    problems.setdefault(metric.name, []).append(values)
+                else:
+                    series[phase, metric.name] = values
+        self.absent |= {name: "; ".join(told) for name, told in problems.items()}
+        return series
+
+    def _values(self, metric: Metric, phase: str) -> list[float] | str:
+        """A value of the step per round, or one of a phase; or why there is none."""
+        members = [entry.name for entry in self._ranges if entry.phase == phase]
+        where = "the step" if phase == STEP else f'phase "{phase}"'
+        if phase == STEP:
+            values = self.step[metric.name]
+        elif len(members) > 1 and not metric.additive:
+            return f"{where} occurs {len(members)} times, and this metric has no sum"
+        else:
+            values = [math.fsum(self.parts[name, metric.name] for name in members)]
+        if all(map(math.isfinite, values)):
+            return values
+        return f"nothing that the metric counts ran in {where}"
 
 
-def phase_ranges(phases: Sequence[str]) -> tuple[PhaseRange, ...]:
-    """A range for each phase of a step, in order.
+def ranges_of(phases: Sequence[str]) -> tuple[PhaseRange, ...]:
+    """The ranges of a step in order: the parts before, between and after its phases, and these.
 
-    CUPTI would merge ranges of one name, so the second "backward" is called "backward#2".
+    Every second one is a phase. CUPTI would merge ranges of one name, so the second "backward" is
+    called "backward#2".
     """
     ranges: list[PhaseRange] = []
-    taken = set(phases)
-    for phase in phases:
-        name, number = phase, 1
-        while any(entry.name == name for entry in ranges) or (number > 1 and name in taken):
-            number += 1
-            name = f"{phase}#{number}"
+    taken, numbers = {*phases}, Counter[str]()
+    for phase in [STEP, *(name for occurrence in phases for name in (occurrence, STEP))]:
+        numbers[phase] += 1
+        while numbers[phase] > 1 and f"{phase}#{numbers[phase]}" in taken:
+            numbers[phase] += 1
+        name = f"{phase}#{numbers[phase]}" if numbers[phase] > 1 else phase
         ranges.append(PhaseRange(phase, name))
     return tuple(ranges)
-
-
-def covering(phases: Sequence[PhaseRange]) -> tuple[PhaseRange, ...]:
-    """The ranges of a step: its phases, and the parts before, between and after them.
-
-    The other parts belong to the phase STEP, a name that phases cannot have.
-    """
-    names = [STEP, *(name for entry in phases for name in (entry.phase, STEP))]
-    return phase_ranges(names)
 
 
 def announced(work: Work, timer: CudaTimer, passes: Iterator[object]) -> Callable[[], None]:
@@ -223,45 +225,65 @@ def announced(work: Work, timer: CudaTimer, passes: Iterator[object]) -> Callabl
 
 
 class Marker:
-    """Divides one execution of a step into ranges, each from one border to the next.
+    """A listener that divides one execution of a step into `ranges`, as `ranges_of` lists them.
 
-    It waits for the device at a border, because a range ends where the host is. The first problem
-    stops the marking and is reported at the end. Raising inside the step could hide the step's own
-    exception, or be swallowed by the step. A wrong number of borders is also a problem: a
-    MeasurementError with the message `otherwise`.
+    It marks those that are to be `counted`. It waits for the device at a border, because a range
+    ends where the host is. The first problem stops the marking and is reported at the end. Raising
+    inside the step could hide the step's own exception, or be swallowed by the step.
     """
 
     def __init__(
-        self, session: RangeSession, timer: CudaTimer, names: Sequence[str], otherwise: str
+        self,
+        session: RangeSession,
+        timer: CudaTimer,
+        ranges: Sequence[PhaseRange],
+        counted: Sequence[PhaseRange],
+        what: str,
     ) -> None:
-        self._session, self._timer = session, timer
-        self.names = names
+        self._session, self._timer, self._what = session, timer, what
+        marked = {*counted}
+        self.names = [entry.name if entry in marked else "" for entry in ranges]
         """The names of the ranges, in order; "" for a range that is not counted."""
-        self._otherwise = otherwise
+        self._expected = [entry.phase for entry in ranges[1::2]]
+        self._heard: list[str] = []
         self._borders = 0
         self._problem: Exception | None = None
 
-    def begin(self) -> None:
-        """The execution begins."""
+    def divide(self, step: Callable[[], object], heard_by: Hearing) -> None:
+        """Executes the step. Raises the problem that came up.
+
+        Other phases than `ranges` has are a MeasurementError that calls them `what`.
+        """
         self._mark("", self.names[0])
-
-    def border(self) -> None:
-        """A range ends, and the next one begins."""
-        self._borders += 1
-        if self._borders < len(self.names):
-            self._mark(*self.names[self._borders - 1 : self._borders + 1])
-
-    def finish(self) -> None:
-        """The execution has ended. Raises the problem that came up."""
+        with heard_by(self):
+            step()
         last = self.names[min(self._borders, len(self.names) - 1)]
         if last:
             self._mark(last, "")
         else:
             self._timer.synchronize()
-        if self._borders != len(self.names) - 1:
-            self._changed()
         if self._problem is not None:
             raise self._problem
+        if self._heard != self._expected:
+            raise MeasurementError(
+                f"the {self._what} of the step change from one execution to the next: expected "
+                f"{self._expected}, got {self._heard}"
+            )
+
+    def enter(self, phase: str) -> None:
+        """Begins the range of this occurrence."""
+        self._heard.append(phase)
+        self._border()
+
+    def leave(self, phase: str) -> None:  # noqa: ARG002
+        """Ends the range."""
+        self._border()
+
+    def _border(self) -> None:
+        """A range ends, and the next one begins."""
+        self._borders += 1
+        if self._borders < len(self.names):
+            self._mark(*self.names[self._borders - 1 : self._borders + 1])
 
     def _mark(self, ended: str, begun: str) -> None:
         if self._problem is not None or not (ended or begun):
@@ -275,77 +297,23 @@ class Marker:
         except Exception as problem:
             self._problem = problem
 
-    def _changed(self) -> None:
-        said = self._otherwise.format(self._found())
-        self._problem = self._problem or MeasurementError(said)
-
-    def _found(self) -> object:
-        """The number of calls found between the ranges."""
-        return self._borders // 2
-
 
 def counted_in(
     session: RangeSession,
     marker: Callable[[], Marker],
-    heard: Callable[[Any], AbstractContextManager[None]],
+    heard_by: Hearing,
     work: Work,
     timer: CudaTimer,
     stage: str,
 ) -> Values:
-    """All passes over a step in ranges, each divided by a new `marker`: the values of its ranges.
-
-    `heard` reports the borders to a marker, for a block.
-    """
+    """All passes over a step, each divided by a new `marker`: the values of its ranges."""
 
     def run() -> None:
-        dividing = marker()
-        dividing.begin()
-        with heard(dividing):
-            work.step()
-        dividing.finish()
+        marker().divide(work.step, heard_by)
 
     prepared = announced(work, timer, each(work.progress, f"{stage}, pass", session.passes))
     names = [*filter(None, marker().names)]
-    return session.round(names, run, prepare=prepared, undefined=True)
-
-
-class PhaseMarker(Marker):
-    """A phase listener that marks the ranges that are `expected`, as `covering` lists them.
-
-    It marks only those of phases, or all of them if the step is to be `covered`.
-    """
-
-    def __init__(
-        self,
-        session: RangeSession,
-        timer: CudaTimer,
-        expected: Sequence[PhaseRange],
-        *,
-        covered: bool = False,
-    ) -> None:
-        self._expected = [entry.phase for entry in expected[1::2]]
-        self._seen: list[str] = []
-        super().__init__(
-            session,
-            timer,
-            [entry.name if covered or entry.phase != STEP else "" for entry in expected],
-            "the phases of the step change from one execution to the next: "
-            f"expected {self._expected}, got {{}}",
-        )
-
-    def enter(self, phase: str) -> None:
-        """Begins the range of this occurrence."""
-        self._seen.append(phase)
-        if self._seen != self._expected[: len(self._seen)]:
-            self._changed()
-        self.border()
-
-    def leave(self, phase: str) -> None:  # noqa: ARG002
-        """Ends the range."""
-        self.border()
-
-    def _found(self) -> object:
-        return self._seen
+    return session.round(names, run, prepare=prepared)
 
 
 def _passes(progress: Progress, done: int, rounds: int, passes: int) -> Iterator[None]:
@@ -356,33 +324,3 @@ def _passes(progress: Progress, done: int, rounds: int, passes: int) -> Iterator
         place = f"round {done + 1} of at most {rounds}, pass {number} of {passes}"
         progress.begins("counting", place, left)
         yield
-
-
-def _or_nothing(entry: PhaseRange, value: float) -> float:
-    """0 between phases where no kernel ran: there CUPTI may have no number."""
-    return value if math.isfinite(value) or entry.phase != STEP else 0.0
-
-
-def _series(
-    metrics: Sequence[Metric], counts: _Counts, ranges: Sequence[PhaseRange]
-) -> tuple[Series, tuple[Unsupported, ...]]:
-    """The values per phase and metric, and what has no value in some phase."""
-    series: Series = {(STEP, metric.name): counts.step[metric.name] for metric in metrics}
-    problems: dict[str, list[str]] = {}
-    for phase in dict.fromkeys(entry.phase for entry in ranges):
-        members = [entry.name for entry in ranges if entry.phase == phase]
-        for metric in metrics:
-            value = math.fsum(counts.phases[name, metric.name] for name in members)
-            if len(members) > 1 and not metric.additive:
-                problem = f'phase "{phase}" occurs {len(members)} times, and this metric has no sum'
-                problems.setdefault(metric.name, []).append(problem)
-            elif math.isfinite(value):
-                series[phase, metric.name] = [value]
-            else:
-                problem = f'nothing that the metric counts ran in phase "{phase}"'
-                problems.setdefault(metric.name, []).append(problem)
-    return series, tuple(Unsupported(name, "; ".join(told)) for name, told in problems.items())
-
-
-def _unsupported(metrics: Sequence[Metric], absent: dict[str, str]) -> tuple[Unsupported, ...]:
-    return tuple(Unsupported(m.name, absent[m.name]) for m in metrics if m.name in absent)

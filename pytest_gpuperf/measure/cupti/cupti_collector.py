@@ -2,43 +2,22 @@
 
 from __future__ import annotations
 
-import math
-import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import CountersUnavailable, MeasurementError
 from pytest_gpuperf.judge.stopping import LEAST_ROUNDS
 from pytest_gpuperf.measure.collector import Collected, Plan, Work, each, samples_of
 from pytest_gpuperf.measure.cupti import launch_ranges, library
-from pytest_gpuperf.measure.cupti.counting import (
-    CountedStep,
-    Counting,
-    PhaseRange,
-    announced,
-    phase_ranges,
-)
+from pytest_gpuperf.measure.cupti.collectives import own_instructions
+from pytest_gpuperf.measure.cupti.counting import Counting, announced
 from pytest_gpuperf.measure.cupti.range_session import RangeSession
 from pytest_gpuperf.measure.device.memory import CudaMemory
-from pytest_gpuperf.measure.execution import (
-    CudaTimer,
-    Executions,
-    Series,
-    Stopwatch,
-    garbage_kept,
-    prepare,
-)
+from pytest_gpuperf.measure.execution import CudaTimer, Executions, Stopwatch, garbage_kept, prepare
 from pytest_gpuperf.measure.trace import activity, compiled_kernels, profile
-from pytest_gpuperf.measure.trace.profile import Trace, is_collective
-from pytest_gpuperf.model.measurement import (
-    STEP,
-    Device,
-    KernelTable,
-    Unsupported,
-)
+from pytest_gpuperf.measure.trace.profile import Trace
+from pytest_gpuperf.model.measurement import STEP, Device, KernelTable, Unsupported
 from pytest_gpuperf.model.metric import Metric
 
 _MORE_LAUNCHES = 64
@@ -90,35 +69,33 @@ class CuptiCollector:
         executions = Executions(work, self._timer, self._memory)
         executions.warm_up(plan)
         watch.lap("warmup_s")
-        ranges = phase_ranges(executions.phases)
         with garbage_kept():
             if plan.repetitions:
                 executions.repeat(plan.repetitions)
             watch.lap("times_s")
-            counted = self._count(executions, plan, ranges)
+            counted = self._count(executions, plan)
             watch.lap("counters_s")
             if not executions.series:
                 executions.repeat(plan.repetitions)
                 watch.lap("times_s")
             executions.end_with_all_streams()
-            active = activity.measured(executions, plan, alone=not counted.series)
+            active = activity.measured(executions, plan, alone=not counted.samples)
             watch.lap("activity_s" if active.settings else "")
-            own: Series = {}
-            lacking: tuple[Unsupported, ...] = ()
-            if work.together:
-                own, lacking = OwnInstructions(self._kernels).of(work)
-                watch.lap("own_instructions_s")
-        passes = int(counted.settings.get("passes", 0))
-        least = executions.warm_ups + (LEAST_ROUNDS + bool(ranges)) * passes
+            own = own_instructions(work, self._timer, self._device.arch)
+            watch.lap("own_instructions_s" if work.together else "")
+        how = counted.settings or {}
+        passes = int(how.get("passes", 0))
+        least = executions.warm_ups + (LEAST_ROUNDS + bool(executions.phases)) * passes
+        timed = samples_of({**executions.series, **active.series})
         return Collected(
-            samples=samples_of({**executions.series, **counted.series, **active.series, **own}),
-            unsupported=(*counted.unsupported, *active.unsupported, *lacking),
+            samples=(*timed, *counted.samples, *own.samples),
+            unsupported=(*counted.unsupported, *active.unsupported, *own.unsupported),
             components=active.components,
             collectives=active.collectives,
             launched=active.launched,
             settings={
                 **executions.settings(),
-                **counted.settings,
+                **how,
                 **active.settings,
                 **watch.laps,
                 "repetitions": len(executions.series[STEP, "wall_time"]),
@@ -141,18 +118,36 @@ class CuptiCollector:
             for _ in each(work.progress, "tracing kernels", activity.TRACES, after=None):
                 prepare(work, self._timer)
                 traces.append(traced(work.step, self._timer.synchronize))
-            try:
-                # One that is counted ends before the next begins: collectives of several groups
-                # might wait for each other on two ranks.
-                if work.together:
-                    table = launch_ranges.uncounted(traces[0])
-                else:
-                    table = self._kernels.of(work, metrics, traces[0])
-            except CountersUnavailable:
-                table = launch_ranges.uncounted(traces[0])
-            except MeasurementError as error:
-                table = launch_ranges.uncounted(traces[0], str(error))
-            return self._located(launch_ranges.with_times(table, traces), work, traced)
+            table = launch_ranges.with_times(self._counted(work, metrics, traces[0]), traces)
+            return self._located(table, work, traced)
+
+    def _counted(self, work: Work, metrics: Sequence[Metric], traced: Trace) -> KernelTable:
+        """The kernels of a traced step, with counters where they can be had."""
+        arch = self._device.arch
+        named = {m.name: hardware for m in metrics if (hardware := m.hardware_name(arch))}
+        # A kernel that is counted ends before the next begins: collectives of several groups might
+        # wait for each other on two ranks.
+        if traced.has_graphs or work.together:
+            return launch_ranges.uncounted(traced)
+
+        def whole() -> None:
+            work.step()
+            self._timer.synchronize()
+
+        try:
+            most = len(traced.counted) + _MORE_LAUNCHES
+            with RangeSession(tuple(named.values()), most, automatic=True) as session:
+                chosen = [m for m in metrics if named.get(m.name) in session.metrics]
+                if not chosen:
+                    return launch_ranges.uncounted(traced)
+                passes = each(work.progress, "counting kernels, pass", session.passes)
+                prepared = announced(work, self._timer, passes)
+                launches = session.launches(whole, prepare=prepared)
+            return launch_ranges.kernel_table(traced, chosen, arch, launches)
+        except CountersUnavailable:
+            return launch_ranges.uncounted(traced)
+        except MeasurementError as error:
+            return launch_ranges.uncounted(traced, str(error))
 
     def _located(self, table: KernelTable, work: Work, traced: activity.Tracing) -> KernelTable:
         """The table with the lines of code; unchanged if they cannot be found.
@@ -160,15 +155,13 @@ class CuptiCollector:
         Under a dispatch mode torch runs compiled code operator by operator. That may take too much
         memory, and a step may refuse the mode: neither is an error of the step.
         """
-        if "torch" not in sys.modules:
-            return table
-        from pytest_gpuperf.measure.trace.call_sites import (
-            FrameFinder,
-            with_call_sites,
-            with_idle_sites,
-        )
-
         try:
+            from pytest_gpuperf.measure.trace.call_sites import (
+                FrameFinder,
+                with_call_sites,
+                with_idle_sites,
+            )
+
             for add in (with_call_sites, with_idle_sites):
                 work.progress.begins("looking for call sites")
                 prepare(work, self._timer)
@@ -178,117 +171,15 @@ class CuptiCollector:
             return table
         return table
 
-    def _count(
-        self, executions: Executions, plan: Plan, ranges: Sequence[PhaseRange]
-    ) -> CountedStep:
+    def _count(self, executions: Executions, plan: Plan) -> Collected:
         if not plan.metrics or plan.rounds < 1:
-            return CountedStep({}, (), {})
+            return Collected(())
         try:
-            return Counting(self.device().arch, executions).of(plan, ranges)
+            return Counting(self._device.arch, executions).of(plan)
         except CountersUnavailable as error:
             unsupported = tuple(Unsupported(metric.name, str(error)) for metric in plan.metrics)
-            return CountedStep({}, unsupported, {"passes": 0, "counter_passes": 0})
-
-    @property
-    def _kernels(self) -> KernelCounting:
-        return KernelCounting(self.device().arch, self._timer)
-
-
-@dataclass(frozen=True)
-class KernelCounting:
-    """Counts every kernel of a step by itself, on the current device of architecture `arch`."""
-
-    arch: str
-    timer: CudaTimer
-
-    def of(self, work: Work, metrics: Sequence[Metric], traced: Trace) -> KernelTable:
-        """The kernels of a traced step; without counters if it has graphs.
-
-        Raises CountersUnavailable and MeasurementError.
-        """
-        if traced.has_graphs:
-            return launch_ranges.uncounted(traced)
-        named = {m.name: hardware for m in metrics if (hardware := m.hardware_name(self.arch))}
-        most = len(traced.counted) + _MORE_LAUNCHES
-        with RangeSession(tuple(named.values()), most, automatic=True) as session:
-            if not session.metrics:
-                return launch_ranges.uncounted(traced)
-            chosen = [m for m in metrics if named.get(m.name) in session.metrics]
-
-            def whole() -> None:
-                work.step()
-                self.timer.synchronize()
-
-            passes = each(work.progress, "counting kernels, pass", session.passes)
-            prepared = announced(work, self.timer, passes)
-            launches = session.launches(whole, prepare=prepared)
-            return launch_ranges.kernel_table(traced, chosen, self.arch, launches)
-
-
-@dataclass(frozen=True)
-class OwnInstructions:
-    """Counts the instructions that a rank executes by itself, in kernels other than collectives.
-
-    Collectives wait for other ranks in a loop, and the instructions for that vary by chance. The
-    code between collectives is counted. If torch.distributed does not begin them one by one, every
-    kernel is counted separately, which takes seconds. Both ways execute equally often on all ranks,
-    and replay no kernel.
-    """
-
-    kernels: KernelCounting
-
-    def of(self, work: Work) -> tuple[Series, tuple[Unsupported, ...]]:
-        """A value per execution, or why there is none."""
-        name = "own_instructions"
-        work.progress.begins("tracing kernels")
-        prepare(work, self.kernels.timer)
-        with launch_ranges.collectives_begun() as begun:
-            traced = profile.trace(work.step, self.kernels.timer.synchronize)
-        if traced.has_graphs:
-            return {}, (Unsupported(name, "counters cannot separate collectives in a CUDA graph"),)
-        # Continue after a failure too: the other ranks execute the step once more.
-        own = [self._once(work, traced, begun()) for _ in range(LEAST_ROUNDS)]
-        lacking = [Unsupported(name, one) for one in own if isinstance(one, str)]
-        counts = [one for one in own if isinstance(one, float)]
-        return ({}, (lacking[0],)) if lacking else ({(STEP, name): counts}, ())
-
-    def _once(self, work: Work, traced: Trace, begun: int) -> float | str:
-        """The instructions of one execution, or why they are unknown. `begun` is torch's count."""
-        collectives = sum(entry.collective for entry in traced.entries)
-        try:
-            if begun == collectives:
-                return self._between(work, collectives)
-            return self._one_by_one(work, traced)
-        except (CountersUnavailable, MeasurementError) as error:
-            return str(error)
-
-    def _between(self, work: Work, collectives: int) -> float:
-        """The instructions of all that a step does between so many collectives."""
-        hardware = _instructions().hardware_name(self.kernels.arch) or ""
-        with RangeSession((hardware,), collectives + 1) as session:
-            if session.unsupported:
-                raise MeasurementError(session.unsupported[0].reason)
-            timer = self.kernels.timer
-            stretches = launch_ranges.counted_beside_collectives(session, work, timer, collectives)
-        # Where nothing ran there may be no number.
-        counts = [values[hardware] for values in stretches.values()]
-        return math.fsum(filter(math.isfinite, counts))
-
-    def _one_by_one(self, work: Work, traced: Trace) -> float:
-        """The instructions of the kernels of a step that are no collectives by their names."""
-        table = self.kernels.of(work, [_instructions()], traced)
-        if table.mismatch or not table.metrics:
-            raise MeasurementError(table.mismatch or "CUPTI does not collect this counter here")
-        return math.fsum(
-            launch.values[0] or 0.0
-            for launch in table.launches
-            if launch.values and not is_collective(table.names[launch.name])
-        )
+            return Collected((), unsupported, {"passes": 0, "counter_passes": 0})
 
 
 def _traced_as_launched(*step: Any, **more: Any) -> Trace:
     return profile.trace(*step, **more).as_launched()
-
-
-def _instructions() -> Metric:
-    return catalogue().metrics["instructions"]

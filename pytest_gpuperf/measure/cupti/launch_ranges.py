@@ -8,26 +8,18 @@ Automatic ranges fail for steps that launch CUDA graphs: on an H200 with CUPTI 1
 cuptiRangeProfilerStop returns CUPTI_ERROR_UNKNOWN. Their kernels have only names and times.
 
 A range for every launch is also slow: 1 ms for each when a pass begins, and 1 ms more at its launch
-(H100, CUPTI 13.0; 1550 launches take 5 s instead of 0.1 s). If only collectives are left out, the
-stretches between them are ranges, which hardly takes longer than the step.
+(H100, CUPTI 13.0; 1550 launches take 5 s instead of 0.1 s).
 """
 
 from __future__ import annotations
 
 import math
 import statistics
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from operator import sub
 
-from pytest_gpuperf.measure.collector import Work
-from pytest_gpuperf.measure.cupti.counting import Marker, counted_in
-from pytest_gpuperf.measure.cupti.range_session import RangeSession, Values
-from pytest_gpuperf.measure.execution import CudaTimer
-from pytest_gpuperf.measure.trace.profile import COUNTED, Trace
+from pytest_gpuperf.measure.trace.profile import Trace
 from pytest_gpuperf.model.measurement import KernelTable, Launch
 from pytest_gpuperf.model.metric import Metric
 
@@ -41,13 +33,6 @@ ALIKE = 0.3
 correlation is noise (0.2 to 0.3 for the same steps, 1.8 to 2.9 shifted)."""
 _FEW = 8
 """Launches below which a correlation says nothing."""
-_COLLECTIVES = (
-    *("_allgather_base_", "allgather_", "allgather_coalesced_", "allgather_into_tensor_coalesced_"),
-    *("allreduce_", "allreduce_coalesced_", "alltoall_", "alltoall_base_", "barrier", "broadcast_"),
-    *("_reduce_scatter_base_", "reduce_", "reduce_scatter_", "reduce_scatter_tensor_coalesced_"),
-)
-"""The names of torch's c10d operators, as far as this torch has them. Sends between two ranks are
-left out: they would wait for a peer that may be about to send first."""
 
 
 def kernel_table(
@@ -60,14 +45,32 @@ def kernel_table(
     than none.
     """
     mismatch = _mismatch(trace, metrics, arch, counted)
+    table = uncounted(trace, mismatch)
     if mismatch:
-        return uncounted(trace, mismatch)
-    return _assembled(trace, metrics, arch, dict(zip(trace.counted, counted, strict=True)))
+        return table
+    launches = list(table.launches)
+    for position, values in zip(trace.counted, counted, strict=True):
+        launches[position] = replace(launches[position], values=_values(metrics, arch, values))
+    named = tuple(metric.name for metric in metrics)
+    return replace(table, metrics=named, launches=tuple(launches))
 
 
 def uncounted(trace: Trace, mismatch: str = "") -> KernelTable:
     """The table of a step whose kernels were not counted; `mismatch` is why not, if they can be."""
-    return replace(_assembled(trace, (), "", {}), mismatch=mismatch)
+    names = tuple(dict.fromkeys(entry.name for entry in trace.entries))
+    index = {name: number for number, name in enumerate(names)}
+    launches = (
+        Launch(
+            name=index[entry.name],
+            kind=entry.kind,
+            grid=entry.grid,
+            block=entry.block,
+            duration=entry.duration,
+            values=(),
+        )
+        for entry in trace.entries
+    )
+    return KernelTable(names, (), tuple(launches), trace.idle, mismatch=mismatch)
 
 
 def with_times(table: KernelTable, traces: Sequence[Trace]) -> KernelTable:
@@ -76,8 +79,8 @@ def with_times(table: KernelTable, traces: Sequence[Trace]) -> KernelTable:
     Only traces with the same launches as the first count. A single execution says little about the
     time between kernels, which the host decides.
     """
-    first, *others = ([entry.name for entry in trace.entries] for trace in traces)
-    alike = [traces[0], *(t for t, names in zip(traces[1:], others, strict=True) if names == first)]
+    first = [entry.name for entry in traces[0].entries]
+    alike = [trace for trace in traces if [entry.name for entry in trace.entries] == first]
     every = zip(*([entry.duration for entry in trace.entries] for trace in alike), strict=True)
     return replace(
         table,
@@ -88,96 +91,6 @@ def with_times(table: KernelTable, traces: Sequence[Trace]) -> KernelTable:
         idle=statistics.median(trace.idle for trace in alike),
         busy=tuple(math.fsum(entry.duration for entry in trace.entries) for trace in alike),
         idles=tuple(trace.idle for trace in alike),
-    )
-
-
-def counted_beside_collectives(
-    session: RangeSession, work: Work, timer: CudaTimer, collectives: int
-) -> Values:
-    """The values of a step's stretches between `collectives`; see `RangeSession.round`.
-
-    Collectives, and work that overlaps them, run separately: the device is waited for before and
-    after each. Raises MeasurementError if torch.distributed begins a different number of them.
-    """
-    marker = partial(
-        Marker,
-        session,
-        timer,
-        _stretches(collectives),
-        f"the step began {{}} collectives, but {collectives} in an earlier execution, so its work "
-        "differs between executions",
-    )
-    stage = "counting between collectives"
-    return counted_in(
-        session, marker, lambda m: _beginning_collectives(m.border), work, timer, stage
-    )
-
-
-@contextmanager
-def collectives_begun() -> Iterator[Callable[[], int]]:
-    """Counts the collectives that torch.distributed begins in the block; see there."""
-    borders: list[None] = []
-    with _beginning_collectives(lambda: borders.append(None)):
-        yield lambda: len(borders) // 2
-
-
-@contextmanager
-def _beginning_collectives(border: Callable[[], object]) -> Iterator[None]:
-    """In the block, puts a border before and after each start of a collective in torch.distributed.
-
-    DistributedDataParallel starts them in C++, in a thread of autograd. All starts pass torch's
-    dispatcher, where the slot for gradients, before that of the device, is free.
-    """
-    torch = sys.modules.get("torch")
-    if torch is None or not torch.distributed.is_available():
-        yield
-        return
-    registered = torch.library.Library("c10d", "IMPL", "Autograd")
-
-    def through(operator: Callable[..., object]) -> Callable[..., object]:
-        def collective(*arguments: object, **named: object) -> object:
-            border()
-            with torch._C._AutoDispatchBelowAutograd():
-                result = operator(*arguments, **named)
-            border()
-            return result
-
-        return collective
-
-    try:
-        for name in filter(partial(hasattr, torch.ops.c10d), _COLLECTIVES):
-            registered.impl(name, through(getattr(torch.ops.c10d, name).default))
-        yield
-    finally:
-        registered._destroy()
-
-
-def _assembled(
-    trace: Trace,
-    metrics: Sequence[Metric],
-    arch: str,
-    counted: Mapping[int, Mapping[str, float]],
-) -> KernelTable:
-    """The table of a trace, whose entries at some positions were counted; others have no values."""
-    names = tuple(dict.fromkeys(entry.name for entry in trace.entries))
-    index = {name: number for number, name in enumerate(names)}
-    return KernelTable(
-        names=names,
-        metrics=tuple(metric.name for metric in metrics),
-        launches=tuple(
-            Launch(
-                name=index[entry.name],
-                kind=entry.kind,
-                grid=entry.grid,
-                block=entry.block,
-                duration=entry.duration,
-                values=_values(metrics, arch, counted.get(position, {}))
-                if entry.kind in COUNTED
-                else (),
-            )
-            for position, entry in enumerate(trace.entries)
-        ),
-        idle=trace.idle,
     )
 
 
@@ -217,9 +130,3 @@ def _correlation(one: Sequence[float], other: Sequence[float]) -> float:
         return statistics.correlation(one, other)
     except statistics.StatisticsError:
         return 1.0
-
-
-def _stretches(collectives: int) -> list[str]:
-    """The ranges of a step with so many collectives, "" for each of these."""
-    between = [name for number in range(collectives) for name in (f"stretch {number}", "")]
-    return [*between, f"stretch {collectives}"]

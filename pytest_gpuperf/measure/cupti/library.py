@@ -17,7 +17,7 @@ from contextlib import suppress
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from pytest_gpuperf.catalogue import yaml_table
 from pytest_gpuperf.errors import CountersUnavailable, MeasurementError
@@ -25,7 +25,6 @@ from pytest_gpuperf.measure.cupti import abi
 from pytest_gpuperf.measure.cupti.abi import ResultCode
 from pytest_gpuperf.measure.device import driver
 
-_P = TypeVar("_P", bound=abi.Params)
 _MAPS = Path("/proc/self/maps")
 _TOOLKIT = Path("/usr/local/cuda")
 _WHEEL_FOLDERS = ("cu1[0-9]/lib", "cuda_cupti/lib")
@@ -74,8 +73,7 @@ class Cupti:
     def __init__(self, path: Path | str) -> None:
         """Loads the library.
 
-        Raises CountersUnavailable if it cannot be loaded, crashes, is too old, or newer than all
-        that is known and not complete.
+        Raises CountersUnavailable if it cannot be loaded, crashes, is too old, or incomplete.
         """
         self.path = Path(path)
         self.available: dict[int, ctypes.Array[ctypes.c_char]] = {}
@@ -99,16 +97,14 @@ class Cupti:
         try:
             self._functions = {params: self._bind(name) for params, name in abi.FUNCTIONS.items()}
         except AttributeError as error:
-            if self.version > abi.NEWEST:
-                raise self._too_new(f"lacks a function that gpuperf calls ({error})") from error
-            raise CountersUnavailable(f"{path} is incomplete: {error}", INSTALL) from error
+            raise self._unfit(f"lacks a function that gpuperf calls ({error})") from error
 
     @property
     def release(self) -> str:
         """The CUDA release this CUPTI belongs to, like "13.0.1"; the last part is CUPTI's own."""
         return abi.release(self.version)
 
-    def call(self, params: type[_P], **values: Any) -> _P:
+    def call(self, params: type[abi.Params], **values: Any) -> abi.Params:
         """Calls the function that takes `params`, and returns the struct as CUPTI filled it.
 
         Raises as `check` does, and CountersUnavailable for a function whose parameters are others
@@ -118,11 +114,11 @@ class Cupti:
         struct = params.of(self.version, **values)
         result = self._functions[params](ctypes.byref(struct))
         if result in _OTHER_PARAMETERS and self.version > abi.NEWEST:
-            raise self._too_new(f"answers {name} with {abi.result_name(result)}")
+            raise self._unfit(f"answers {name} with {abi.result_name(result)}")
         check(result, name)
         return struct
 
-    def _too_new(self, said: str) -> CountersUnavailable:
+    def _unfit(self, said: str) -> CountersUnavailable:
         newest = abi.release(abi.NEWEST)
         return CountersUnavailable(
             f"CUPTI {self.release} ({self.path}) {said}. This version of pytest-gpuperf knows "
@@ -137,10 +133,8 @@ class Cupti:
         return function
 
     def _get_version(self) -> int:
-        function = self._library.cuptiGetVersion
-        function.argtypes, function.restype = (ctypes.POINTER(ctypes.c_uint32),), ctypes.c_int
         version = ctypes.c_uint32()
-        check(function(ctypes.byref(version)), "cuptiGetVersion")
+        check(self._bind("cuptiGetVersion")(ctypes.byref(version)), "cuptiGetVersion")
         return version.value
 
 
@@ -175,7 +169,7 @@ def candidates() -> Iterator[Path]:
     if loaded:
         yield from loaded
         return
-    for folder in (*_wheel_folders(), *_toolkit_folders()):
+    for folder in _folders():
         yield from sorted(folder.glob("libcupti.so.1[0-9]"), reverse=True)
     yield from map(Path, _SONAMES)
 
@@ -241,18 +235,12 @@ def _loaded(maps: Path) -> list[Path]:
     return [Path(path) for path in dict.fromkeys(paths)]
 
 
-def _wheel_folders() -> Iterator[Path]:
-    try:
-        spec = find_spec("nvidia")
-    except (ImportError, ValueError):
-        return
+def _folders() -> Iterator[Path]:
+    """Folders that may have a libcupti: of wheels, then of toolkits."""
+    spec = find_spec("nvidia")
     for location in (spec.submodule_search_locations or ()) if spec else ():
         for pattern in _WHEEL_FOLDERS:
             yield from sorted(Path(location).glob(pattern), reverse=True)
-
-
-def _toolkit_folders() -> Iterator[Path]:
     named = [Path(os.environ[name]) for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
     for toolkit in (*named, _TOOLKIT):
-        for folder in _TOOLKIT_FOLDERS:
-            yield toolkit / folder
+        yield from (toolkit / folder for folder in _TOOLKIT_FOLDERS)

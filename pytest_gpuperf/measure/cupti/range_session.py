@@ -8,22 +8,16 @@ image, which also resets the pass count.
 from __future__ import annotations
 
 import ctypes
-import math
 import mmap
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from typing import TYPE_CHECKING
+from contextlib import ExitStack, suppress
+from typing import Any
 
 from pytest_gpuperf.errors import CountersUnavailable, GpuperfError, MeasurementError
 from pytest_gpuperf.measure.cupti import abi, library
-from pytest_gpuperf.measure.cupti.abi import ProfilerRange
 from pytest_gpuperf.measure.cupti.configuration import Configuration, strings
 from pytest_gpuperf.measure.device import driver
 from pytest_gpuperf.model.measurement import Unsupported
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
-
 
 Values = dict[str, dict[str, float]]
 """Range name -> hardware metric name -> value, in the unit of the metric."""
@@ -41,20 +35,15 @@ class RangeSession:
     """
 
     def __init__(
-        self,
-        metrics: Sequence[str],
-        max_ranges: int = 1,
-        *,
-        automatic: bool = False,
+        self, metrics: Sequence[str], max_ranges: int = 1, *, automatic: bool = False
     ) -> None:
         self._cupti = library.load()
         self._cuda = driver.load()
-        self._context = 0
+        self._opened = ExitStack()
         self._configuration: Configuration | None = None
-        self._initialized = False
         self._wanted = tuple(dict.fromkeys(metrics))
         self._max_ranges = max_ranges
-        self._range = ProfilerRange.AUTO if automatic else ProfilerRange.USER
+        self._range = abi.AUTO_RANGE if automatic else abi.USER_RANGE
         self._profiler: int | None = None
         self._image: ctypes.Array[ctypes.c_char] | None = None
         self._started = False
@@ -68,20 +57,17 @@ class RangeSession:
         self.passes = 0
         """Executions that one round takes, once open."""
 
-    def __enter__(self) -> Self:
-        try:
-            self._initialize()
-            self._open()
-        except library.CuptiError as error:
-            self.close()
-            # A set-up that CUPTI has no name for is no reason to lose the times as well.
-            raise CountersUnavailable(
-                f"the range profiler cannot be opened: {error}",
-                "Run `gpuperf doctor`: it opens one outside of a test and shows the versions",
-            ) from error
-        except BaseException:
-            self.close()
-            raise
+    def __enter__(self) -> RangeSession:
+        with ExitStack() as opened:
+            try:
+                self._open(opened)
+            except library.CuptiError as error:
+                # A set-up that CUPTI has no name for is no reason to lose the times as well.
+                raise CountersUnavailable(
+                    f"the range profiler cannot be opened: {error}",
+                    "Run `gpuperf doctor`: it opens one outside of a test and shows the versions",
+                ) from error
+            self._opened = opened.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -89,32 +75,18 @@ class RangeSession:
 
     def close(self) -> None:
         """Stops, disables and releases whatever is open. Never raises; may be called again."""
-        with suppress(GpuperfError):
-            self._abandon_pass()
-        if self._profiler is not None:
-            profiler, self._profiler = self._profiler, None
-            with suppress(GpuperfError):
-                self._cupti.call(abi.RangeDisable, pRangeProfilerObject=profiler)
-        # Afterwards: CUPTI refers to the configuration image as long as it counts.
-        if self._configuration:
-            self._configuration.close()
-            self._configuration = None
-        if self._initialized:
-            self._initialized = False
-            with suppress(GpuperfError):
-                self._cupti.call(abi.ProfilerDeInitialize)
+        self._opened.close()
+        self._image = None
 
     def push(self, name: str) -> None:
         """Begins the range `name` (cuptiRangeProfilerPushRange). Only inside a round's `run`."""
-        self._cupti.call(
-            abi.RangePushRange, pRangeProfilerObject=self._profiler, pRangeName=name.encode()
-        )
+        self._call(abi.RangePushRange, pRangeName=name.encode())
         self._open_ranges += 1
 
     def pop(self) -> None:
         """Ends the range that was pushed last (cuptiRangeProfilerPopRange)."""
         self._open_ranges -= 1
-        self._cupti.call(abi.RangePopRange, pRangeProfilerObject=self._profiler)
+        self._call(abi.RangePopRange)
 
     def round(
         self,
@@ -122,23 +94,20 @@ class RangeSession:
         run: Callable[[], object],
         *,
         prepare: Callable[[], object] | None = None,
-        undefined: bool = False,
     ) -> Values:
         """Runs all passes once: the values of `metrics` over each of `ranges`.
 
         Per pass, `prepare` is called outside of counting, then `run`, which must push and pop
         exactly `ranges`. Their exceptions pass unchanged, after the profiler has stopped.
 
-        Raises MeasurementError for dropped or missing ranges and for values that are not finite.
-        With `undefined` these values are NaN: a ratio over a range without work has no value.
+        A value that is not defined is NaN: a ratio over a range without work. Raises
+        MeasurementError for dropped or missing ranges.
         """
         self._all_passes(run, prepare)
         values = dict(self._decoded(f"the ranges {_quoted(ranges)}"))
         missing = [name for name in ranges if name not in values]
         if missing:
             raise MeasurementError(f"CUPTI returned no values for the ranges {_quoted(missing)}")
-        if not undefined:
-            _require_finite(values)
         return {name: values[name] for name in ranges}
 
     def launches(
@@ -151,7 +120,7 @@ class RangeSession:
         for dropped launches.
         """
         self._all_passes(run, prepare)
-        return self._by_number(self._decoded("the launches"))
+        return self._by_number()
 
     def begin(self) -> None:
         """Begins the only pass over all that is launched from now on, with automatic ranges.
@@ -161,14 +130,14 @@ class RangeSession:
         if self.passes != 1:
             raise MeasurementError(f"CUPTI needs {self.passes} passes, but only one is possible")
         self._configure()
-        self._cupti.call(abi.RangeStart, pRangeProfilerObject=self._profiler)
+        self._call(abi.RangeStart)
         self._started = True
 
     def end(self) -> list[dict[str, float]]:
         """Ends it: the values of the first `max_ranges` launches since `begin`, in order."""
         self._started = False
-        self._cupti.call(abi.RangeStop, pRangeProfilerObject=self._profiler)
-        return self._by_number(self._decoded("the launches", dropping=True))
+        self._call(abi.RangeStop)
+        return self._by_number(dropping=True)
 
     def _all_passes(self, run: Callable[[], object], prepare: Callable[[], object] | None) -> None:
         self._configure()
@@ -179,41 +148,43 @@ class RangeSession:
                 return
         raise MeasurementError(f"CUPTI announced {self.passes} passes, but needs more")
 
-    def _initialize(self) -> None:
-        """Finds context, device and chip, and initializes CUPTI's profilers."""
+    def _open(self, opened: ExitStack) -> None:
+        """Enables the profiler for the chip of the current context; `opened` undoes each step."""
         context = self._cuda.current_context()
         if context is None:
             raise CountersUnavailable(
                 "no CUDA context is current in this thread",
                 "Run something on the GPU before the measurement",
             )
-        self._context, device = context, self._cuda.current_device()
+        device = self._cuda.current_device()
         self._cupti.call(abi.ProfilerInitialize)
-        self._initialized = True
+        opened.callback(self._release, abi.ProfilerDeInitialize)
         chip = self._cupti.call(abi.DeviceGetChipName, deviceIndex=device).pChipName
         if not chip:
             raise CountersUnavailable(
                 f"CUPTI {self._cupti.release} does not know the chip of this GPU", library.INSTALL
             )
         self.chip = chip.decode()
-
-    def _open(self) -> None:
-        self._configuration = Configuration(self._cupti, self.chip.encode(), self._context)
-        self.unsupported = self._configuration.add(self._wanted)
+        self._configuration = Configuration(self._cupti, chip, context)
+        # After the profiler: CUPTI refers to the configuration image as long as it counts.
+        opened.callback(self._configuration.close)
+        self._configuration.add(self._wanted)
+        self.unsupported = self._configuration.refused
         self.metrics, self.passes = self._configuration.metrics, self._configuration.passes
         if not self.metrics:
             return
-        enabled = self._cupti.call(abi.RangeEnable, ctx=self._context)
-        self._profiler = enabled.pRangeProfilerObject
-        size = self._cupti.call(
+        self._profiler = self._cupti.call(abi.RangeEnable, ctx=context).pRangeProfilerObject
+        opened.callback(self._release, abi.RangeDisable, pRangeProfilerObject=self._profiler)
+        opened.callback(self._abandon_pass)
+        size = self._call(
             abi.RangeGetCounterDataSize,
-            pRangeProfilerObject=self._profiler,
             pMetricNames=strings(self.metrics),
             numMetrics=len(self.metrics),
             maxNumOfRanges=self._max_ranges,
             maxNumRangeTreeNodes=self._max_ranges,
         ).counterDataSize
-        self._image = zeroes(size)
+        # Memory that is only there once it is written to: an image may have gigabytes.
+        self._image = (ctypes.c_char * size).from_buffer(mmap.mmap(-1, size))
 
     def _configure(self) -> None:
         """A fresh counter data image, and pass 0."""
@@ -222,15 +193,13 @@ class RangeSession:
             # A clean image, so values that CUPTI leaves untouched are not from an earlier round.
             ctypes.memset(image, 0, len(image))
         self._fresh = False
-        self._cupti.call(
+        self._call(
             abi.RangeCounterDataImageInitialize,
-            pRangeProfilerObject=self._profiler,
             counterDataSize=len(image),
             pCounterData=ctypes.addressof(image),
         )
-        self._cupti.call(
+        self._call(
             abi.RangeSetConfig,
-            pRangeProfilerObject=self._profiler,
             configSize=len(configuration.image),
             pConfig=ctypes.addressof(configuration.image),
             counterDataImageSize=len(image),
@@ -247,46 +216,48 @@ class RangeSession:
 
     def _one_pass(self, run: Callable[[], object]) -> bool:
         """Whether this was the last pass that CUPTI needs."""
-        self._cupti.call(abi.RangeStart, pRangeProfilerObject=self._profiler)
+        self._call(abi.RangeStart)
         self._started = True
         try:
             run()
         except BaseException:
-            with suppress(GpuperfError):
-                self._abandon_pass()
+            self._abandon_pass()
             raise
         self._started = False
-        stopped = self._cupti.call(abi.RangeStop, pRangeProfilerObject=self._profiler)
-        return bool(stopped.isAllPassSubmitted)
+        return bool(self._call(abi.RangeStop).isAllPassSubmitted)
 
     def _abandon_pass(self) -> None:
-        """Closes the ranges and the pass that an exception left open."""
+        """Closes the ranges and the pass that an exception left open. Never raises."""
         while self._open_ranges > 0:
             with suppress(GpuperfError):
                 self.pop()
         if self._started:
             self._started = False
-            self._cupti.call(abi.RangeStop, pRangeProfilerObject=self._profiler)
+            self._release(abi.RangeStop, pRangeProfilerObject=self._profiler)
 
-    @staticmethod
-    def _by_number(ranges: list[tuple[str, dict[str, float]]]) -> list[dict[str, float]]:
+    def _call(self, params: type[abi.Params], **values: Any) -> abi.Params:
+        """Calls a function of the open profiler. Raises as `Cupti.call` does."""
+        return self._cupti.call(params, pRangeProfilerObject=self._profiler, **values)
+
+    def _release(self, params: type[abi.Params], **values: Any) -> None:
+        """Calls a function that undoes another. Never raises."""
+        with suppress(GpuperfError):
+            self._cupti.call(params, **values)
+
+    def _by_number(self, *, dropping: bool = False) -> list[dict[str, float]]:
         # CUPTI names automatic ranges by their number, and does not promise an order.
-        return [values for _, values in sorted(ranges, key=lambda entry: int(entry[0]))]
+        ranges = {int(name): of for name, of in self._decoded("the launches", dropping=dropping)}
+        return [ranges[number] for number in sorted(ranges)]
 
     def _decoded(self, what: str, *, dropping: bool = False) -> list[tuple[str, dict[str, float]]]:
         """The name and the values of every range of the round; `dropping` allows for more."""
-        dropped = self._cupti.call(
-            abi.RangeDecodeData, pRangeProfilerObject=self._profiler
-        ).numOfRangeDropped
+        dropped = self._call(abi.RangeDecodeData).numOfRangeDropped
         if dropped and not dropping:
             raise MeasurementError(
                 f"CUPTI dropped {dropped} of {what}: its session has room for {self._max_ranges}"
             )
         configuration, image = self._parts()
-        data = {
-            "pCounterDataImage": ctypes.addressof(image),
-            "counterDataImageSize": len(image),
-        }
+        data = {"pCounterDataImage": ctypes.addressof(image), "counterDataImageSize": len(image)}
         total = self._cupti.call(abi.RangeGetCounterDataInfo, **data).numTotalRanges
         ranges = []
         for index in range(total):
@@ -298,25 +269,9 @@ class RangeSession:
         return ranges
 
     def _parts(self) -> tuple[Configuration, ctypes.Array[ctypes.c_char]]:
-        if self._configuration is None or self._image is None or self._profiler is None:
+        if self._configuration is None or self._image is None:
             raise MeasurementError("the range session is not open, or has no metric to collect")
         return self._configuration, self._image
-
-
-def zeroes(size: int) -> ctypes.Array[ctypes.c_char]:
-    """A buffer whose memory is only there once it is written to: an image may have gigabytes."""
-    return (ctypes.c_char * size).from_buffer(mmap.mmap(-1, size))
-
-
-def _require_finite(values: Values) -> None:
-    wrong = [
-        f"{metric} of {name}"
-        for name, metrics in values.items()
-        for metric, value in metrics.items()
-        if not math.isfinite(value)
-    ]
-    if wrong:
-        raise MeasurementError(f"CUPTI returned no number for {', '.join(wrong)}")
 
 
 def _quoted(names: Sequence[str]) -> str:

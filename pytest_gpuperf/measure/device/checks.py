@@ -160,7 +160,7 @@ def _read(cuda: driver.Driver) -> Check:
             session.pop()
 
         try:
-            session.round([STEP], empty_range, undefined=True)
+            session.round([STEP], empty_range)
         except library.CuptiError:
             raise
         except MeasurementError:

@@ -8,8 +8,8 @@ cudaProfilerStop.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from pytest_gpuperf.catalogue.metric_catalogue import WARPS_ACTIVE, catalogue
@@ -25,26 +25,11 @@ from pytest_gpuperf.measure.execution import (
     garbage_kept,
 )
 from pytest_gpuperf.measure.ncu import ncu_command, profiled_step
-from pytest_gpuperf.measure.ncu.profiled_step import Report
+from pytest_gpuperf.measure.ncu.profiled_step import ProfiledStep, Report
 from pytest_gpuperf.measure.replica import Replicas, Task
 from pytest_gpuperf.measure.trace import activity
-from pytest_gpuperf.model.measurement import (
-    Device,
-    KernelTable,
-    Sample,
-    Scalar,
-    Unsupported,
-)
+from pytest_gpuperf.model.measurement import Device, KernelTable, Scalar, Unsupported
 from pytest_gpuperf.model.metric import Metric
-
-
-@dataclass(frozen=True)
-class _Profiled:
-    samples: tuple[Sample, ...]
-    unsupported: tuple[Unsupported, ...]
-    kernels: KernelTable | None = None
-    settings: Mapping[str, Scalar] = field(default_factory=dict)
-    """The time that ncu took, in the process that it profiled."""
 
 
 class NcuCollector:
@@ -104,7 +89,7 @@ class NcuCollector:
         except CountersUnavailable as error:
             reason = str(error)
             unsupported = tuple(Unsupported(metric.name, reason) for metric in plan.metrics)
-            profiled = _Profiled((), unsupported)
+            profiled = ProfiledStep((), unsupported, None)
         watch.lap("counters_s")
         settings: dict[str, Scalar] = {
             **executions.settings(),
@@ -115,7 +100,6 @@ class NcuCollector:
             "warmup": executions.warm_ups,
             **watch.laps,
             "cost_s": watch.total(),
-            **profiled.settings,
         }
         return Collected(
             (*samples_of({**executions.series, **active.series}), *profiled.samples),
@@ -138,61 +122,51 @@ class NcuCollector:
                 return KernelTable((), (), (), 0.0, mismatch=str(error))
         return known or KernelTable((), (), (), 0.0, mismatch="ncu's report has no durations")
 
-    def _profile(self, work: Work, metrics: Sequence[Metric], replay: str) -> _Profiled:
-        """The counts of one execution under ncu."""
-        arch = self._device.arch
+    def _profile(self, work: Work, metrics: Sequence[Metric], replay: str) -> ProfiledStep:
+        """The counts of one execution under ncu. Raises CountersUnavailable or MeasurementError."""
         executable = ncu_command.program(self._program)
         with tempfile.TemporaryDirectory(prefix="gpuperf-ncu-") as folder:
             file = Path(folder) / "step.ncu-rep"
             command = ncu_command.of_step(executable, replay, self._hardware(metrics), file)
             task = Task(work.test, replica.PROFILED, work.name)
-            report, child = self._report(work, task, command, file)
-        try:
-            step = profiled_step.step_of(report)
-        except UsageFailure as error:
-            raise MeasurementError(str(error)) from error
+            # ncu keeps a lock file in the temporary folder, which another user may own.
+            finished = self._replicas.run(task, under=command, environment={"TMPDIR": folder})
+            if not file.exists():
+                raise ncu_command.failure(finished.output, finished.code)
+            if finished.measurement(work.test, work.name) is None:
+                raise MeasurementError(
+                    f"the test {work.test} failed under ncu before gpuperf measured it:\n"
+                    f"{finished.last_lines()}"
+                )
+            try:
+                report = profiled_step.read(file, executable)
+                step = profiled_step.step_of(report)
+            except UsageFailure as error:
+                said = ncu_command.recognized(finished.output)
+                raise said or MeasurementError(str(error)) from error
         if step.kernels is not None:
             self._kernels[work.test, work.name] = step.kernels
-        wanted = {metric.name for metric in metrics}
+        return replace(
+            step,
+            samples=tuple(s for s in step.samples if s.metric in {m.name for m in metrics}),
+            unsupported=self._unsupported(metrics, report, step),
+        )
+
+    def _unsupported(
+        self, metrics: Sequence[Metric], report: Report, step: ProfiledStep
+    ) -> tuple[Unsupported, ...]:
+        """Those of the metrics that the step has no value of."""
         refused = {entry.metric: entry.reason for entry in step.unsupported}
+        arch = self._device.arch
         for metric in metrics:
             if metric.hardware_name(arch) is None:
                 refused[metric.name] = f"does not exist on {arch}"
             elif metric.name not in report.metrics:
                 refused[metric.name] = f"ncu has no {metric.hardware_name(arch)} on this GPU"
-        return _Profiled(
-            tuple(sample for sample in step.samples if sample.metric in wanted),
-            tuple(Unsupported(m.name, refused[m.name]) for m in metrics if m.name in refused),
-            step.kernels,
-            {key: value for key, value in child.items() if key == replica.PROFILED_S},
-        )
+        return tuple(Unsupported(m.name, refused[m.name]) for m in metrics if m.name in refused)
 
     def _hardware(self, metrics: Sequence[Metric]) -> list[str]:
         """NVIDIA's names of the metrics, and of what rates over several kernels are made of."""
         wanted = [*metrics, *catalogue().hardware_set("core")]
         names = [metric.hardware_name(self._device.arch) for metric in wanted]
         return list(dict.fromkeys([*filter(None, names), WARPS_ACTIVE]))
-
-    def _report(
-        self, work: Work, task: Task, command: Sequence[str], file: Path
-    ) -> tuple[Report, Mapping[str, Scalar]]:
-        """The report that ncu wrote into `file`, and the settings of the child's measurement.
-
-        Raises CountersUnavailable or MeasurementError.
-        """
-        # ncu keeps a lock file in the temporary folder, which another user may own.
-        environment = {"TMPDIR": str(file.parent)}
-        finished = self._replicas.run(task, under=command, environment=environment)
-        if not file.exists():
-            raise ncu_command.failure(finished.output, finished.code)
-        measured = finished.measurement(work.test, work.name)
-        if task.kind == replica.PROFILED and measured is None:
-            raise MeasurementError(
-                f"the test {work.test} failed under ncu before gpuperf measured it:\n"
-                f"{finished.last_lines()}"
-            )
-        try:
-            settings = measured.fingerprint.settings if measured else {}
-            return profiled_step.read(file, Path(command[0])), settings
-        except UsageFailure as error:
-            raise ncu_command.recognized(finished.output) or MeasurementError(str(error)) from error

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import subprocess
@@ -12,8 +11,8 @@ from pathlib import Path
 from pytest_gpuperf.catalogue import yaml_table
 from pytest_gpuperf.errors import CountersUnavailable, GpuperfError, MeasurementError
 
-KERNEL, RANGE, APP_RANGE = REPLAYS = ("kernel", "range", "app-range")
-"""The ways in which ncu repeats: each kernel, all calls of the step, or the whole program."""
+KERNEL, RANGE = "kernel", "range"
+"""Ways in which ncu repeats: each kernel, or all calls of the step."""
 
 _PLACES = ("/usr/local/cuda/bin/ncu", "/opt/nvidia/nsight-compute/*/ncu")
 _INSTALLED = "opt/nvidia/nsight-compute/*"
@@ -59,24 +58,16 @@ def program(named: Path | None) -> Path:
     return executable
 
 
-def captured(
-    command: Sequence[str], seconds: float, **environment: str
-) -> subprocess.CompletedProcess[bytes]:
-    """A command that has ended, and what it printed. Raises OSError and TimeoutExpired."""
-    return subprocess.run(
-        command,
-        capture_output=True,
-        stdin=subprocess.DEVNULL,
-        timeout=seconds,
-        check=False,
-        env={**os.environ, **environment},
-    )
-
-
 def version(executable: Path) -> str:
     """The version in `ncu --version`: "2025.3.1.0"; "" if it cannot be run."""
     try:
-        done = captured([str(executable), "--version"], _TIME_LIMIT_SECONDS)
+        done = subprocess.run(
+            [executable, "--version"],
+            capture_output=True,
+            stdin=subprocess.DEVNULL,
+            timeout=_TIME_LIMIT_SECONDS,
+            check=False,
+        )
     except (OSError, subprocess.TimeoutExpired):
         return ""
     match = re.search(r"Version ([\d.]+)", done.stdout.decode("utf-8", "replace"))

@@ -33,8 +33,6 @@ class ProfiledStep:
     kernels: KernelTable | None
     """The launches of the last execution. None for range replay, which does not see them, and
     without `duration`."""
-    launches: int
-    """Rows of the report per execution."""
 
 
 def step_of(report: Report, executions: int = 1) -> ProfiledStep:
@@ -63,19 +61,7 @@ def step_of(report: Report, executions: int = 1) -> ProfiledStep:
             f"{report.file} has no metric that gpuperf knows for a whole step. Profile again with "
             f"ncu --metrics {wanted}"
         )
-    return ProfiledStep(tuple(samples), tuple(unsupported), table(report, parts[-1]), share)
-
-
-def repeats(table: KernelTable) -> int:
-    """The number of times that the launches repeat one series; 1 if they do not.
-
-    A guess at the number of executions. One repeated kernel does not count as many steps.
-    """
-    kernels = [(launch.name, launch.grid, launch.block) for launch in table.launches]
-    for length in range(2, len(kernels) // 2 + 1):
-        if len(kernels) % length == 0 and kernels == kernels[:length] * (len(kernels) // length):
-            return len(kernels) // length
-    return 1
+    return ProfiledStep(tuple(samples), tuple(unsupported), table(report, parts[-1]))
 
 
 def _check(report: Report, executions: int) -> None:
@@ -159,9 +145,14 @@ def read(file: Path, ncu: Path | None = None) -> Report:
     known = catalogue().metrics
     anywhere = {name for one in known.values() for name in one.hardware.values() if name}
     rows = report_reader.load(file, ncu, sorted(anywhere | {WARPS_ACTIVE}))
-    arch = _only(file, rows, [_arch(file, row) for row in rows], "architectures")
-    device = _only(file, rows, [row.device for row in rows], "devices")
-    _only(file, rows, [row.gpu for row in rows], "GPUs")
+    first = rows[0]
+    for row in rows:
+        if (row.gpu, row.device) != (first.gpu, first.device):
+            gpus = f"{first.device} ({first.gpu}) and {row.device} ({row.gpu})"
+            problem = f"the report has kernels of several GPUs, {gpus}"
+            remedy = "Profile one GPU at a time: ncu --devices 0 ..."
+            raise BadFile(file, row.where, problem, remedy)
+    arch = _arch(file, first)
     there = {name for row in rows for name in row.values}
     names = {metric.hardware_name(arch): name for name, metric in known.items()}
     named = {name: names.get(name, name) for name in there if name in {*names, WARPS_ACTIVE}}
@@ -170,19 +161,7 @@ def read(file: Path, ncu: Path | None = None) -> Report:
         for row in rows
     )
     metrics = tuple(name for name in known if name in named.values())
-    return Report(file, arch, device, metrics, renamed)
-
-
-def _only(file: Path, rows: Sequence[ProfiledRow], said: Sequence[str], what: str) -> str:
-    """The common value of all rows, ignoring empty values. Raises BadFile if they differ."""
-    known = ""
-    for row, here in zip(rows, said, strict=True):
-        if here and known and here != known:
-            problem = f"the report has kernels of several {what}: {known} before, {here} here"
-            remedy = "Profile one GPU at a time: ncu --devices 0 ..."
-            raise BadFile(file, row.where, problem, remedy)
-        known = known or here
-    return known
+    return Report(file, arch, first.device, metrics, renamed)
 
 
 def _arch(file: Path, row: ProfiledRow) -> str:

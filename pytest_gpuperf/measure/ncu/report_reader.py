@@ -1,11 +1,7 @@
 """Reports of ncu (.ncu-rep) as rows, by NVIDIA's Python module ncu_report. Needs no GPU.
 
 The module is the package ncu-report, or comes with Nsight Compute. Its native code has ended its
-process before (a segmentation fault of 2025.3.1 beside torch), so it reads in a process of its own:
-
-    python -m pytest_gpuperf.measure.ncu.report_reader REPORT OUT COUNTER[,COUNTER ...]
-
-writes the rows into OUT as JSON.
+process before (a segmentation fault of 2025.3.1 beside torch), so it reads in a process of its own.
 """
 
 from __future__ import annotations
@@ -13,18 +9,16 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import math
-import os
-import subprocess
 import sys
-import tempfile
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 from pytest_gpuperf.errors import BadFile, UsageFailure
 from pytest_gpuperf.measure.ncu import ncu_command
-from pytest_gpuperf.storage import files
 
 MODULE = "ncu_report"
 NATIVE = ".ncu-rep"
@@ -34,7 +28,6 @@ REMEDY = (
     "version that wrote the file"
 )
 """Ends the messages about reports that cannot be read."""
-_TIME_LIMIT_SECONDS = 600
 _DEVICE = "device__attribute_display_name"
 _CAPABILITY = "device__attribute_compute_capability_"
 
@@ -64,13 +57,6 @@ class ProfiledRow:
     """Values by NVIDIA's names, in base units. Values that ncu could not collect are missing."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Rows:
-    """The content of OUT."""
-
-    rows: tuple[ProfiledRow, ...]
-
-
 def load(file: Path, ncu: Path | None, counters: Collection[str]) -> tuple[ProfiledRow, ...]:
     """The launches of the report in `file`, in order, with the metrics in `counters`.
 
@@ -84,25 +70,16 @@ def load(file: Path, ncu: Path | None, counters: Collection[str]) -> tuple[Profi
         )
     if not file.is_file():
         raise UsageFailure(f"{file}: no such file")
-    places = [*_module(file, ncu), *sys.path]
-    with tempfile.TemporaryDirectory(prefix="gpuperf-") as scratch:
-        out = Path(scratch) / "rows.json"
-        command = [sys.executable, "-m", __name__, str(file.resolve()), str(out)]
+    places = _module(file, ncu)
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as reader:
         try:
-            done = ncu_command.captured(
-                [*command, ",".join(counters)],
-                _TIME_LIMIT_SECONDS,
-                PYTHONPATH=os.pathsep.join(places),
-            )
-        except subprocess.TimeoutExpired:
-            problem = f"{MODULE} did not read the report within {_TIME_LIMIT_SECONDS} s"
+            rows = reader.submit(_read, places, str(file.resolve()), counters).result()
+        except Exception as error:
+            problem = f"{MODULE} failed while it read the report ({error})"
             raise BadFile(file, "", problem, REMEDY) from None
-        if done.returncode:
-            raise BadFile(file, "", _ended(done), REMEDY)
-        read = files.adapter(_Rows).validate_json(out.read_bytes())
-    if not read.rows:  # nor has a file that is no report
+    if not rows:  # nor has a file that is no report
         raise BadFile(file, "", "the report has no kernel", REMEDY)
-    return read.rows
+    return rows
 
 
 def _module(file: Path, ncu: Path | None) -> list[str]:
@@ -120,18 +97,10 @@ def _module(file: Path, ncu: Path | None) -> list[str]:
     return [str(beside)]
 
 
-def _ended(done: subprocess.CompletedProcess[bytes]) -> str:
-    how = f"signal {-done.returncode}" if done.returncode < 0 else f"exit code {done.returncode}"
-    said = done.stderr.decode("utf-8", "replace").strip().splitlines()[-1:]
-    return f"{MODULE} crashed while it read the report ({': '.join([how, *said])})"
-
-
-def main(arguments: Sequence[str]) -> int:
-    """Reads what the arguments name; see the module."""
-    report, out, counters = arguments
-    rows = rows_of(importlib.import_module(MODULE), report, counters.split(","))
-    Path(out).write_text(files.to_json(_Rows(rows)), encoding="utf-8")
-    return 0
+def _read(places: list[str], report: str, counters: Collection[str]) -> tuple[ProfiledRow, ...]:
+    """The rows of a report, by the module in one of these folders or the installed one."""
+    sys.path[:0] = places
+    return rows_of(importlib.import_module(MODULE), report, counters)
 
 
 def rows_of(module: Any, report: str, counters: Collection[str]) -> tuple[ProfiledRow, ...]:
@@ -173,7 +142,3 @@ def _size(result: Any, there: Collection[str], of: str) -> Size | None:
         return None
     x, y, z = (int(result[f"launch__{of}_dim_{axis}"].as_double()) for axis in "xyz")
     return x, y, z
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

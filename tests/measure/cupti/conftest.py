@@ -39,11 +39,6 @@ def fake(loaded: Fake, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fake]:
 
 
 @pytest.fixture
-def timer(fake: Fake) -> FakeTimer:
-    return FakeTimer(fake)
-
-
-@pytest.fixture
 def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
     """A machine without any CUPTI; gives the place of its toolkit."""
     monkeypatch.setattr(library_module, "_MAPS", tmp_path / "maps")

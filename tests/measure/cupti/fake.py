@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from pytest_gpuperf.measure.collector import Phases, Work
 from pytest_gpuperf.measure.cupti import cupti_collector
 from pytest_gpuperf.measure.cupti.cupti_collector import CuptiCollector
 from pytest_gpuperf.measure.cupti.library import Cupti
@@ -81,6 +82,33 @@ class Fake:
     def alive(self) -> int:
         """Objects that were not released."""
         return int(self._library.fake_alive())
+
+
+class Step:
+    """Does as much work as its phases say, in phases; notes each execution and reset.
+
+    It does so much work `between` phases, before them and after.
+    """
+
+    def __init__(self, fake: Fake, *parts: tuple[str, float], between: float = 0.0) -> None:
+        self.fake, self.parts, self.between = fake, parts, between
+        self.marks = Phases()
+
+    def __call__(self) -> None:
+        self.fake.note("step")
+        self.fake.work(self.between)
+        for name, amount in self.parts:
+            with self.marks.mark(name):
+                self.fake.work(amount)
+            self.fake.work(self.between)
+
+    def reset(self) -> None:
+        self.fake.note("reset")
+        self.fake.work(1e6)
+
+    @property
+    def work(self) -> Work:
+        return Work(self, self.marks, self.reset)
 
 
 class FakeTimer(CudaTimer):

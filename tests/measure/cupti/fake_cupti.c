@@ -19,9 +19,9 @@
 enum { OK = 0, INVALID_PARAMETER = 1, INVALID_OPERATION = 7, INVALID_METRIC_NAME = 17 };
 enum { MAX_RANGES = 16, MAX_METRICS = 128, IMAGE = 4096 };
 
-static char the_log[1 << 20], fail_call[128], lost[64], undefined[128], unknown[128], names[MAX_METRICS][128];
+static char the_log[1 << 20], fail_call[128], lost[64], unknown[128], names[MAX_METRICS][128];
 static size_t log_length;
-static int fail_result, fail_after, version, passes, dropped, never_done, renew, has_context;
+static int fail_result, fail_after, version, passes, dropped, never_done, has_context;
 static int enabled, configured, started, open_range, done_passes, range_count, range_limit, n_names;
 static int host_alive, initialized;
 static int automatic;
@@ -50,9 +50,9 @@ static int enter(const char *name, size_t size, size_t expected) {
 API void fake_reset(void) {
   memset(the_log, 0, log_length);
   log_length = 0;
-  fail_call[0] = lost[0] = undefined[0] = unknown[0] = 0;
+  fail_call[0] = lost[0] = unknown[0] = 0;
   version = 130001; passes = 1; has_context = 1;
-  dropped = never_done = renew = enabled = configured = started = open_range = 0;
+  dropped = never_done = enabled = configured = started = open_range = 0;
   done_passes = range_count = range_limit = n_names = host_alive = initialized = 0;
   strcpy(chip, "GH100");
 }
@@ -64,14 +64,10 @@ API void fake_fail(const char *call, int result, int after) {
 API void fake_passes(int count) { passes = count; }
 API void fake_version(int number) { version = number; }
 API void fake_context(int present) { has_context = present; }
-API void fake_drop(int count) { dropped = count; }
 API void fake_lose(const char *range) { strcpy(lost, range); }
-API void fake_undefined(const char *metric) { strcpy(undefined, metric); }
 API void fake_unknown(const char *metric) { strcpy(unknown, metric); }
 /* Stop never says that all passes were submitted. */
 API void fake_never_done(int yes) { never_done = yes; }
-/* A profiler object can be configured once only. */
-API void fake_renew(int yes) { renew = yes; }
 API void fake_work(double amount) {
   if (open_range && started) open_work += amount;
   if (!automatic || !started) return;
@@ -168,8 +164,7 @@ API int cuptiProfilerHostEvaluateToGpuValues(Evaluate *p) {
   ENTER(Evaluate, values);
   if (p->image != data_image || p->size != IMAGE) return INVALID_PARAMETER;
   for (size_t i = 0; i < p->count; i++) {
-    int ratio = strstr(p->metrics[i], ".per_") != 0, idle = work[p->index] == 0;
-    int none = !strcmp(p->metrics[i], undefined) || (ratio && idle);
+    int none = strstr(p->metrics[i], ".per_") && work[p->index] == 0;
     p->values[i] = none ? NAN : work[p->index] * (double)(i + 1);
   }
   return OK;
@@ -221,7 +216,6 @@ API int cuptiRangeProfilerSetConfig(SetConfig *p) {
   if ((p->range != 2 && p->range != 1) || p->replay != 3 || p->levels != 1 || p->minLevel != 1) return INVALID_PARAMETER;
   if (p->pass != 0 || p->targetLevel != 1 || p->config[0] != 9) return INVALID_PARAMETER;
   if (p->data != data_image || p->configSize != 32 || p->dataSize != IMAGE) return INVALID_PARAMETER;
-  REQUIRE(!(renew && configured));
   configured = 1; done_passes = 0; range_limit = (int)p->maxRanges;
   return OK;
 }

@@ -14,9 +14,8 @@ import pytest
 from tests import ROOT
 
 VARIABLE = "GPUPERF_CUPTI_HEADERS"
-MISSING = f"needs CUPTI's headers: run script/cupti-headers FOLDER and set {VARIABLE}=FOLDER"
-
-ABSENT = pytest.param(None, marks=pytest.mark.skip(reason=MISSING), id="absent")
+_MISSING = f"needs CUPTI's headers: run script/cupti-headers FOLDER and set {VARIABLE}=FOLDER"
+ABSENT = pytest.param(None, marks=pytest.mark.skip(reason=_MISSING), id="absent")
 """Stands in for the releases where there are none, so that the skip has its reason."""
 
 
@@ -42,14 +41,14 @@ class Release:
         return int(defined[1])
 
 
-LISTED: dict[str, bool] = {
-    version: library
-    for _, version, library in runpy.run_path(str(ROOT / "script" / "cupti-headers"))["RELEASES"]
-}
-"""All releases on PyPI from 12.6 on, oldest first, and whether they are fetched without --all."""
-
 WITHOUT_RANGES = ("12.6.37", "12.6.68")
 """CUDA 12.6 has the range profiler from its second update on."""
+LISTED = [
+    version
+    for _, version, _ in runpy.run_path(str(ROOT / "script" / "cupti-headers"))["RELEASES"]
+    if version not in WITHOUT_RANGES
+]
+"""All releases on PyPI with the range profiler, oldest first."""
 
 
 def releases() -> list[Release]:

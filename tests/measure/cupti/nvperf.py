@@ -11,16 +11,7 @@ from __future__ import annotations
 
 import json
 import sys
-from ctypes import (
-    CDLL,
-    POINTER,
-    addressof,
-    c_char_p,
-    c_size_t,
-    cast,
-    create_string_buffer,
-    sizeof,
-)
+from ctypes import CDLL, POINTER, addressof, c_char_p, c_size_t, cast, create_string_buffer, sizeof
 from typing import Any
 
 REQUEST_SIZE, REQUEST_ROOM = 12, 16

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -11,15 +12,17 @@ import torch
 from torch import distributed
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
-from pytest_gpuperf.measure.collector import Collected, Phases, Plan, Work
-from pytest_gpuperf.measure.cupti import launch_ranges
-from pytest_gpuperf.measure.cupti.range_session import RangeSession, Values
-from tests.measure.cupti.fake import Fake, FakeTimer
-from tests.measure.traces import named, shows
+from pytest_gpuperf.measure.collector import Collected, PhaseNames, Phases, Plan, Work
+from pytest_gpuperf.measure.cupti import collectives
+from pytest_gpuperf.measure.trace.profile import Trace
+from pytest_gpuperf.model.measurement import STEP
+from tests.measure.cupti.fake import Fake
+from tests.measure.stand_ins import values
+from tests.measure.traces import named, ran, shows
 
-INSTRUCTIONS = "smsp__inst_executed.sum"
 IN_A_COLLECTIVE = 100.0
 """The work of one on the scripted device."""
+TWO = (torch.empty(2), torch.ones(2))
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -44,18 +47,12 @@ def on_the_device(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packet, "default", allreduce)
 
 
-def begun_by(step: Callable[[], object]) -> int:
-    """How many collectives are heard of while the step runs."""
-    with launch_ranges.collectives_begun() as begun:
+def begun_by(step: Callable[[], object]) -> list[str]:
+    """The collectives that are heard of while the step runs."""
+    begun = PhaseNames()
+    with collectives.heard_by(begun):
         step()
-    return begun()
-
-
-def between_collectives(fake: Fake, step: Callable[[], object], collectives: int) -> Values:
-    """The values of the stretches of `step`, in a session that has room for just these."""
-    with RangeSession((INSTRUCTIONS,), collectives + 1) as session:
-        work, timer = Work(step, Phases()), FakeTimer(fake)
-        return launch_ranges.counted_beside_collectives(session, work, timer, collectives)
+    return begun.names
 
 
 def summing(fake: Fake, *amounts: float) -> Callable[[], None]:
@@ -70,28 +67,20 @@ def summing(fake: Fake, *amounts: float) -> Callable[[], None]:
     return step
 
 
-def gathered() -> None:
-    distributed.all_gather_into_tensor(torch.empty(2), torch.ones(2))
-
-
-def scattered() -> None:
-    distributed.reduce_scatter_tensor(torch.empty(2), torch.ones(2))
-
-
 @pytest.mark.filterwarnings("ignore:.*is deprecated:FutureWarning")  # names that torch had
 @pytest.mark.parametrize(
-    ("step", "collectives"),
+    ("step", "begun"),
     [
-        pytest.param(lambda: None, 0, id="none"),
-        pytest.param(lambda: distributed.all_reduce(torch.ones(2)), 1, id="sum"),
-        pytest.param(lambda: distributed.broadcast(torch.ones(2), 0), 1, id="broadcast"),
-        pytest.param(distributed.barrier, 1, id="barrier"),
-        pytest.param(gathered, 1, id="gather"),
-        pytest.param(scattered, 1, id="scatter"),
+        (lambda: None, []),
+        (partial(distributed.all_reduce, torch.ones(2)), ["allreduce_"]),
+        (partial(distributed.broadcast, torch.ones(2), 0), ["broadcast_"]),
+        (distributed.barrier, ["barrier"]),
+        (partial(distributed.all_gather_into_tensor, *TWO), ["_allgather_base_"]),
+        (partial(distributed.reduce_scatter_tensor, *TWO), ["_reduce_scatter_base_"]),
     ],
 )
-def test_collectives_are_heard_of_once_each(step: Callable[[], object], collectives: int) -> None:
-    assert begun_by(step) == collectives
+def test_collectives_are_heard_of_once_each(step: Callable[[], object], begun: list[str]) -> None:
+    assert begun_by(step) == begun
 
 
 def test_gradients_are_what_they_are_unheard() -> None:
@@ -102,7 +91,7 @@ def test_gradients_are_what_they_are_unheard() -> None:
         distributed.all_reduce(summed.detach())
         summed.sum().backward()  # type: ignore[no-untyped-call]
 
-    assert begun_by(step) == 1
+    assert begun_by(step) == ["allreduce_"]
     assert weight.grad is not None
     assert weight.grad.tolist() == [3, 3]
 
@@ -112,63 +101,53 @@ def test_after_the_block_and_after_a_step_that_raises_nothing_is_heard() -> None
         distributed.barrier()
         raise ArithmeticError("the step's own")
 
-    with (
-        pytest.raises(ArithmeticError, match="the step's own"),
-        launch_ranges.collectives_begun() as begun,
-    ):
+    begun = PhaseNames()
+    with pytest.raises(ArithmeticError, match="the step's own"), collectives.heard_by(begun):
         raises()
     distributed.barrier()
-    assert begun() == 1
+    assert begun.names == ["barrier"]
 
 
-@pytest.mark.usefixtures("on_the_device")
-def test_what_a_collective_does_is_in_no_stretch(fake: Fake) -> None:
-    """The device is waited for before each collective and after it."""
-    whole = between_collectives(fake, lambda: fake.work(13), 0)["stretch 0"][INSTRUCTIONS]
-    fake.reset()
-    values = between_collectives(fake, summing(fake, 1, 5, 7), 2)
-    of = {name: by_metric[INSTRUCTIONS] for name, by_metric in values.items()}
-    assert of == {f"stretch {number}": whole * n / 13 for number, n in enumerate((1, 5, 7))}
-    begun, ended = fake.log.index("push stretch 0"), fake.log.index("push stretch 1")
-    marks = [line for line in fake.log[begun:ended] if line != "RangeProfilerPushRange"]
-    assert marks == ["push stretch 0", "synchronize", "RangeProfilerPopRange", "synchronize"]
+TRACE = named("conv", "ncclDevKernel_AllReduce", "add", "ncclDevKernel_AllReduce", "adam")
 
 
-def collected(fake: Fake, steps: Callable[[], object], arrives: Callable[[], object]) -> Collected:
+def collected(
+    fake: Fake, steps: Callable[[], object], arrives: Callable[[], object], trace: Trace = TRACE
+) -> Collected:
     """Collects a rank's step whose trace has two collectives, with what comes before each."""
-    trace = named("conv", "ncclDevKernel_AllReduce", "add", "ncclDevKernel_AllReduce", "adam")
     work = Work(steps, Phases(), barrier=arrives, together=True)
     plan = Plan((catalogue().metrics["instructions"],), 1, warmup=1)
     return fake.collector(traced=shows(trace)).collect(work, plan)
 
 
 @pytest.mark.usefixtures("on_the_device")
-def test_a_rank_s_own_instructions_are_those_between_collectives(
-    fake: Fake,
-) -> None:
+def test_a_rank_s_own_instructions_are_those_between_collectives(fake: Fake) -> None:
+    """The device is waited for before each collective and after it."""
     arrived: list[None] = []
-    made = collected(fake, summing(fake, 3, 4, 5), lambda: arrived.append(None))
-    of = {sample.metric: sample.values for sample in made.samples}
-    (whole,) = of["instructions"]
-    assert of["own_instructions"] == (whole, whole)
-    # Warming up, one round, a trace, and two executions more: as many as where launches are counted
-    # one by one, which another rank may have to do.
+    of = values(collected(fake, summing(fake, 3, 4, 5), partial(arrived.append, None)))
+    (whole,) = of[STEP, "instructions"]
+    assert of[STEP, "own_instructions"] == (whole, whole)
+    # Warming up, one round, a trace, and two executions more.
     assert len(arrived) == 5
+    begun, ended = (fake.log.index(f"push {name}") for name in ("step#2", "step#3"))
+    marks = [line for line in fake.log[begun:ended] if line != "RangeProfilerPushRange"]
+    assert marks == ["push step#2", "synchronize", "RangeProfilerPopRange", "synchronize"]
 
 
-def test_where_a_step_begins_other_collectives_than_before_it_has_no_own_instructions(
-    fake: Fake,
-) -> None:
+def test_where_collectives_cannot_be_told_apart_there_is_a_reason(fake: Fake) -> None:
     twice, once = summing(fake, 3, 4, 5), summing(fake, 3, 9)
-    arrived: list[None] = []
     # The trace is the third execution, and one that is counted the fourth.
     steps = ((once if number == 4 else twice)() for number in count(1))
-    made = collected(fake, lambda: next(steps), lambda: arrived.append(None))
-    assert len(arrived) == 5  # other ranks, of which it is not true, execute the step once more
-    assert "own_instructions" not in {sample.metric for sample in made.samples}
-    (lacking,) = made.unsupported
-    assert lacking.metric == "own_instructions"
-    assert lacking.reason == (
-        "the step began 1 collectives, but 2 in an earlier execution, so its work differs between "
-        "executions"
-    )
+    for step, trace, executions, reason in (
+        (lambda: next(steps), TRACE, 5, "expected ['allreduce_', 'allreduce_'], got ['allreduce_"),
+        (once, TRACE, 5, "the GPU ran 2 collectives, but torch.distributed began 1"),
+        (twice, ran("kGk"), 3, "counters cannot separate collectives in a CUDA graph"),
+    ):
+        arrived: list[None] = []
+        made = collected(fake, step, partial(arrived.append, None), trace)
+        assert len(arrived) == executions  # other ranks, of which it is not true, do the same
+        assert (STEP, "own_instructions") not in values(made)
+        (lacking,) = made.unsupported
+        assert lacking.metric == "own_instructions"
+        assert reason in lacking.reason
+        fake.reset()

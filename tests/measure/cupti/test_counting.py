@@ -8,65 +8,42 @@ import pytest
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import MeasurementError
-from pytest_gpuperf.measure.collector import Phases, Plan, Rounds, Work
-from pytest_gpuperf.measure.cupti.counting import CountedStep, Counting, covering, phase_ranges
+from pytest_gpuperf.measure.collector import Collected, Plan, Rounds, Work
+from pytest_gpuperf.measure.cupti.abi import ResultCode
+from pytest_gpuperf.measure.cupti.counting import Counting, ranges_of
 from pytest_gpuperf.measure.execution import Executions
 from pytest_gpuperf.model.metric import Metric
-from tests.measure.cupti.fake import Fake, FakeTimer
-from tests.measure.stand_ins import Memory
+from tests.measure.cupti.fake import Fake, FakeTimer, Step
+from tests.measure.stand_ins import Memory, values
 
 METRICS = catalogue().metrics
 CYCLES, THREADS, ADDITIONS = (METRICS[n] for n in ("cycles", "thread_instructions", "sass_fadd"))
 
 
-def counting(fake: Fake, work: Work) -> Counting:
-    """Counts executions of this work on a scripted H200."""
-    return Counting("sm90", Executions(work, FakeTimer(fake), Memory()))
+def counted(fake: Fake, work: Work, plan: Plan, *phases: str) -> Collected:
+    """What is counted of this work, in whose warm-up these phases were, on a scripted H200."""
+    executions = Executions(work, FakeTimer(fake), Memory())
+    executions.phases = phases
+    return Counting("sm90", executions).of(plan)
 
 
-class Step:
-    """Does the work of its phases in phases, and 0.5 before, between and after them."""
-
-    def __init__(self, fake: Fake, *parts: tuple[str, float]) -> None:
-        self.fake = fake
-        self.parts = parts
-        self.phases = Phases()
-        self.executed = 0
-
-    def __call__(self) -> None:
-        self.executed += 1
-        self.fake.work(0.5)
-        for name, amount in self.parts:
-            with self.phases.mark(name):
-                self.fake.work(amount)
-            self.fake.work(0.5)
-
-    @property
-    def work(self) -> Work:
-        return Work(self, self.phases, lambda: self.fake.work(1e6))
-
-    def counted(self, *metrics: Metric, rounds: int = 3) -> CountedStep:
-        """What is counted of this step on a scripted H200."""
-        ranges = phase_ranges([name for name, _ in self.parts])
-        return counting(self.fake, self.work).of(Plan(metrics, rounds), ranges)
+def of_step(step: Step, *metrics: Metric, rounds: int = 3) -> Collected:
+    """What is counted of this step on a scripted H200."""
+    phases = (name for name, _ in step.parts)
+    return counted(step.fake, step.work, Plan(metrics, rounds), *phases)
 
 
 def test_what_is_instrumented_is_counted_once_and_the_rest_in_rounds(fake: Fake) -> None:
-    step = Step(fake, ("forward", 2), ("backward", 4))
-    collected = step.counted(CYCLES, THREADS)
-    assert collected.series == {
-        ("step", "cycles"): [7.5] * 3,
-        ("forward", "cycles"): [2.0],
-        ("backward", "cycles"): [4.0],
-        ("step", "thread_instructions"): [7.5],
-        ("forward", "thread_instructions"): [2.0],
-        ("backward", "thread_instructions"): [4.0],
+    collected = of_step(Step(fake, ("forward", 2), ("backward", 4), between=0.5), CYCLES, THREADS)
+    assert values(collected) == {
+        ("step", "cycles"): (7.5,) * 3,
+        ("step", "thread_instructions"): (7.5,),
+        **{("forward", metric): (2.0,) for metric in ("cycles", "thread_instructions")},
+        **{("backward", metric): (4.0,) for metric in ("cycles", "thread_instructions")},
     }
-    assert step.executed == 3 + 1 + 1
-    settings = {name: collected.settings[name] for name in ("passes", "rounds", "counter_passes")}
-    assert settings == {"passes": 2, "rounds": 3, "counter_passes": 5}
-    assert collected.settings["chip"] == "GH100"
-    assert "instrumented_s" in collected.settings
+    assert fake.log.count("step") == 3 + 1 + 1
+    made = {"chip": "GH100", "passes": 2, "rounds": 3, "counter_passes": 5, "ranges": 3}
+    assert collected.settings == made
     assert fake.alive == 0
 
 
@@ -74,52 +51,45 @@ def test_rounds_end_when_they_are_enough(fake: Fake) -> None:
     asked: list[Rounds] = []
 
     def enough(rounds: Rounds) -> bool:
-        asked.append({name: list(values) for name, values in rounds.items()})
+        asked.append({name: list(of) for name, of in rounds.items()})
         return len(asked) == 2
 
-    step = Step(fake, ("forward", 2))
-    counted = counting(fake, step.work).of(Plan((CYCLES,), 5, enough), phase_ranges(["forward"]))
-    assert counted.settings["rounds"] == 2
-    assert step.executed == 2 + 1
+    step = Step(fake, ("forward", 3))
+    of = counted(fake, step.work, Plan((CYCLES,), 5, enough), "forward")
+    assert of.settings is not None
+    assert of.settings["rounds"] == 2
+    assert fake.log.count("step") == 2 + 1
     one = {"cycles": [3.0], "step_time": [5.0], "wall_time": [7.0], "peak_memory": [5e9]}
     assert asked == [one, {name: values * 2 for name, values in one.items()}]
 
 
 def test_with_nothing_left_to_instrument_the_step_is_not_executed(fake: Fake) -> None:
     fake.set("unknown", THREADS.hardware_name("sm90") or "")
-    step = Step(fake, ("forward", 2))
-    assert step.counted(THREADS).series == {}
-    assert step.executed == 0
+    assert of_step(Step(fake, ("forward", 2)), THREADS).samples == ()
+    assert "step" not in fake.log
 
 
 def test_a_metric_that_does_not_add_is_counted_over_the_step_itself(fake: Fake) -> None:
-    step = Step(fake, ("forward", 2))
-    assert step.counted(replace(THREADS, additive=False), rounds=2).series == {
-        ("step", "thread_instructions"): [3.0] * 2,
-        ("forward", "thread_instructions"): [2.0],
+    step = Step(fake, ("forward", 2), between=0.5)
+    assert values(of_step(step, replace(THREADS, additive=False), rounds=2)) == {
+        ("step", "thread_instructions"): (3.0,) * 2,
+        ("forward", "thread_instructions"): (2.0,),
     }
 
 
 def test_what_does_not_exist_on_the_architecture_opens_nothing(fake: Fake) -> None:
     elsewhere = replace(CYCLES, hardware={"sm80": "sm__cycles_elapsed.max"})
-    counted = Step(fake).counted(elsewhere)
-    assert (counted.series, counted.settings) == ({}, {"passes": 0})
-    assert [entry.reason for entry in counted.unsupported] == ["does not exist on sm90"]
+    of = of_step(Step(fake), elsewhere)
+    assert of.samples == ()
+    assert [entry.reason for entry in of.unsupported] == ["does not exist on sm90"]
     assert fake.log == []
 
 
 def test_nothing_between_phases_is_no_instruction(fake: Fake) -> None:
     # The fake has no number for a ratio over a range without work, as CUPTI for some of its sums.
     ratio = replace(THREADS, hardware={"default": "smsp__sass_inst_executed.per_second"})
-    step = Step(fake, ("forward", 2))
-
-    def only_forward() -> None:
-        with step.phases.mark("forward"):
-            fake.work(2)
-
-    work = Work(only_forward, step.phases)
-    collected = counting(fake, work).of(Plan((ratio,)), phase_ranges(["forward"]))
-    assert collected.series["step", "thread_instructions"] == [2.0]
+    of = of_step(Step(fake, ("forward", 2)), ratio)
+    assert values(of)["step", "thread_instructions"] == (2.0,)
 
 
 @pytest.mark.parametrize("metric", [CYCLES, THREADS], ids=["rounds", "instrumented"])
@@ -129,18 +99,27 @@ def test_phases_that_change_are_an_error(
 ) -> None:
     step = Step(fake, *later)
     with pytest.raises(MeasurementError, match="phases of the step change"):
-        counting(fake, step.work).of(Plan((metric,), rounds=1), phase_ranges(["a"]))
+        counted(fake, step.work, Plan((metric,), rounds=1), "a")
     assert fake.alive == 0
 
 
-def test_phases_have_the_same_ranges_in_those_that_cover_the_step() -> None:
-    names = [entry.name for entry in phase_ranges(["b", "b", "b#2", "b"])]
-    assert names == ["b", "b#3", "b#2", "b#4"]
+def test_a_border_that_cupti_refuses_ends_the_measurement_and_not_the_step(fake: Fake) -> None:
+    fake.fail("cuptiRangeProfilerPushRange", ResultCode.ERROR_UNKNOWN, after=1)
+    step = Step(fake, ("a", 1), ("b", 1))
+    with pytest.raises(MeasurementError, match="cuptiRangeProfilerPushRange failed"):
+        counted(fake, step.work, Plan((CYCLES,), rounds=1), "a", "b")
+    assert fake.log.count("step") == 2
+
+
+def test_the_ranges_of_a_step_have_different_names_and_every_second_is_a_phase() -> None:
+    assert [entry.name for entry in ranges_of(["b", "b", "b#2", "b"])[1::2]] == [
+        *("b", "b#3", "b#2", "b#4")
+    ]
     for phases in ([], ["a"], ["a", "b", "a"], ["step#2", "a"]):
-        covered = covering(phase_ranges(phases))
-        assert len({entry.name for entry in covered}) == len(covered) == 2 * len(phases) + 1
-        assert [entry for entry in covered if entry.phase != "step"] == list(phase_ranges(phases))
-        assert [entry.phase == "step" for entry in covered[::2]] == [True] * (len(phases) + 1)
+        ranges = ranges_of(phases)
+        assert len({entry.name for entry in ranges}) == len(ranges) == 2 * len(phases) + 1
+        assert [entry.phase for entry in ranges[1::2]] == phases
+        assert {entry.phase for entry in ranges[::2]} == {"step"}
 
 
 def test_nvidias_name_says_whether_kernels_are_instrumented() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from statistics import correlation
 
 import pytest
@@ -14,11 +13,7 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.measure.collector import SILENT, Phases, Progress, Work
 from pytest_gpuperf.measure.cupti import launch_ranges
-from pytest_gpuperf.measure.cupti.launch_ranges import (
-    LEAST_CORRELATION,
-    kernel_table,
-    with_times,
-)
+from pytest_gpuperf.measure.cupti.launch_ranges import LEAST_CORRELATION, kernel_table, with_times
 from pytest_gpuperf.measure.trace.activity import TRACES
 from pytest_gpuperf.measure.trace.profile import Trace
 from pytest_gpuperf.model.measurement import KernelTable
@@ -46,17 +41,20 @@ def counted(*durations: float) -> list[dict[str, float]]:
     return [{CYCLES: 2 * d, INSTRUCTIONS: 10 * d, "gpu__time_duration.sum": d} for d in durations]
 
 
+def joined(trace: Trace, *durations: float) -> KernelTable:
+    """The table of a trace and of counters of launches that took so long."""
+    return kernel_table(trace, CORE, "sm90", counted(*durations))
+
+
 def test_copies_have_no_counters_and_shift_nothing() -> None:
-    trace = ran("kckk", 1000, 700, 5000, 3000)
-    table = kernel_table(trace, CORE, "sm90", counted(1000, 5000, 3000))
+    table = joined(ran("kckk", 1000, 700, 5000, 3000), 1000, 5000, 3000)
     assert table.mismatch == ""
     assert column(table) == [2000, None, 10_000, 6000]
 
 
 def test_another_number_of_launches_is_reported_and_not_shifted() -> None:
     for number in (2, 4):
-        trace = ran("kkk", 1000, 5000, 3000)
-        table = kernel_table(trace, CORE, "sm90", counted(*[1000.0] * number))
+        table = joined(ran("kkk", 1000, 5000, 3000), *[1000.0] * number)
         assert table.mismatch.startswith(f"the trace has 3 kernels, the counters have {number}: ")
         assert table.metrics == ()
         assert not any(launch.values for launch in table.launches)
@@ -65,17 +63,12 @@ def test_another_number_of_launches_is_reported_and_not_shifted() -> None:
 
 def test_launches_that_all_take_as_long_go_together_and_a_pair_of_kinds_is_not_mixed_up() -> None:
     """Of ten equal products the noise alone differs, which correlates with nothing."""
-    noise = [1 + 0.02 * ((7 * number) % 5 - 2) for number in range(10)]
-    again = [1 + 0.02 * ((3 * number) % 5 - 2) for number in range(10)]
-    table = kernel_table(
-        ran("k" * 10, *(1e6 * n for n in noise)),
-        CORE,
-        "sm90",
-        counted(*(1e6 * n for n in again)),
-    )
+    noise = [1e6 + 2e4 * ((7 * number) % 5 - 2) for number in range(10)]
+    again = [1e6 + 2e4 * ((3 * number) % 5 - 2) for number in range(10)]
+    table = joined(ran("k" * 10, *noise), *again)
     assert (table.mismatch, len(table.metrics)) == ("", len(CORE))
     turns = [1000.0, 4000.0] * 5
-    shifted = kernel_table(ran("k" * 10, *turns), CORE, "sm90", counted(*turns[::-1]))
+    shifted = joined(ran("k" * 10, *turns), *turns[::-1])
     assert "do not match (correlation -1.000)" in shifted.mismatch
 
 
@@ -156,13 +149,11 @@ def test_every_launch_is_counted_unless_graphs_are_among_them(fake: Fake) -> Non
         "counting kernels, pass 1 of 1 (1)",
         *["looking for call sites"] * 2,
     ]
-    assert table.mismatch == ""
-    assert column(table) == [3, None, 4]
+    assert (table.mismatch, column(table)) == ("", [3, None, 4])
     assert not any(line.startswith("push ") for line in fake.log)
     table = kernels(fake, "kGG", fake.launching(3, 4))
     assert (table.mismatch, table.metrics) == ("", ())
-    launches = [(one.kind, one.values) for one in table.launches]
-    assert launches == [("kernel", ()), ("graph", ()), ("graph", ())]
+    assert [one.kind for one in table.launches] == ["kernel", "graph", "graph"]
     assert not any("Profiler" in line for line in fake.log)
 
 
@@ -170,21 +161,28 @@ def test_of_a_rank_kernels_are_as_the_host_launched_them_and_none_is_counted(fak
     """Which stream is ahead, chance decides; and one that is counted lets no peer's begin."""
     executed: list[int] = []
     trace = ran("kkk", 10.0, 20.0, 30.0, order="021")
-    idle = trace.idle
     work = Work(lambda: executed.append(0), Phases(), together=True)
     table = fake.collector(traced=shows(trace)).kernels(work, METRICS)
     assert [launch.duration for launch in table.launches] == [10.0, 30.0, 20.0]
     assert [table.names[launch.name] for launch in table.launches] == ["k0", "k2", "k1"]
-    assert (table.metrics, table.mismatch, table.idle) == ((), "", idle)
+    assert (table.metrics, table.mismatch, table.idle) == ((), "", trace.idle)
     assert len(executed) == TRACES + 2  # and two for the lines of code
 
 
-def test_where_no_metric_can_be_counted_there_are_names_and_times(fake: Fake) -> None:
-    missing = replace(METRICS[0], hardware={"default": "nothing"})
-    fake.set("unknown", "nothing")
-    collector = fake.collector(traced=shows(ran("kk")))
-    table = collector.kernels(Work(fake.launching(5), Phases()), (missing,))
-    assert (len(table.launches), table.metrics, table.mismatch) == (2, (), "")
+def test_where_nothing_can_be_counted_there_are_names_and_times(fake: Fake) -> None:
+    def counted(mismatch: str) -> None:
+        collector = fake.collector(traced=shows(ran("kk")))
+        table = collector.kernels(Work(fake.launching(5, 6), Phases()), METRICS[:1])
+        assert (len(table.launches), table.metrics) == (2, ())
+        assert table.mismatch.partition(" ")[0] == mismatch
+        fake.reset()
+
+    fake.set("unknown", CYCLES)
+    counted("")
+    fake.fail("cuptiRangeProfilerEnable", 35)
+    counted("")
+    fake.fail("cuptiRangeProfilerDecodeData", 999)
+    counted("cuptiRangeProfilerDecodeData")
 
 
 def test_a_step_that_fails_under_a_dispatch_mode_has_its_table_without_call_sites(

@@ -2,39 +2,35 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from pytest_gpuperf.catalogue import yaml_table
 from pytest_gpuperf.errors import CountersUnavailable, MeasurementError
 from pytest_gpuperf.measure.cupti import abi, configuration, library
 from pytest_gpuperf.measure.cupti.abi import ResultCode
-from tests import EVERY, ROOT
+from pytest_gpuperf.measure.device import driver
 from tests.measure.cupti.fake import Fake
-from tests.measure.cupti.headers import ABSENT, LISTED, Release, releases
 from tests.measure.stand_ins import compiled
 
 
-def built(folder: Path, source: str, name: str = "libcupti.so.13") -> Path:
+def built(folder: Path, source: str) -> Path:
     """A library of this C."""
     (folder / "source.c").write_text(source, encoding="utf-8")
-    return compiled(folder / "source.c", folder / name)
+    return compiled(folder / "source.c", folder / "libcupti.so.13")
 
 
 def test_a_library_that_cannot_be_used_is_refused_with_a_remedy(
     fake: Fake, fake_library: Path, tmp_path: Path
 ) -> None:
     fake.set("version", 23)
-    with pytest.raises(CountersUnavailable, match=r"CUPTI of CUDA 12\.5") as caught:
+    with pytest.raises(CountersUnavailable, match=r"CUPTI of CUDA 12\.5.* CUDA 12.6.2 or newer"):
         library.Cupti(fake_library)
-    assert "CUDA 12.6.2 or newer" in caught.value.remedy
     fake.fail("cuptiGetVersion", ResultCode.ERROR_UNKNOWN)
-    with pytest.raises(CountersUnavailable, match="cuptiGetVersion failed") as caught:
+    with pytest.raises(CountersUnavailable, match=r"cuptiGetVersion failed.*driver"):
         library.Cupti(fake_library)
-    assert "driver" in caught.value.remedy
     with pytest.raises(CountersUnavailable, match="cannot be loaded"):
         library.Cupti(_file(tmp_path, "libcupti.so.13"))
 
@@ -45,72 +41,16 @@ int cuptiGetVersion(unsigned *version) { return raise(SIGSEGV); }
 """
 
 
-def test_a_library_that_crashes_ends_another_process_and_is_refused(tmp_path: Path) -> None:
-    """CUPTI of CUDA 13.2 does so where there is no driver."""
-    path = built(tmp_path, NO_VERSION)
-    with pytest.raises(
-        CountersUnavailable, match=r"crashes the process that loads it \(SIGSEGV\)"
-    ) as caught:
-        library.Cupti(path)
-    assert str(path) in caught.value.reason
-    assert "driver" in caught.value.remedy
-
-
-NO_DEVICE = """
-int cuInit(unsigned flags) { return 100; }
-int cuDriverGetVersion(int *version) { *version = 13000; return 0; }
-int cuDeviceGetCount(int *count) { *count = 0; return 100; }
-int cuGetExportTable(const void **table, const void *id) { *table = 0; return 500; }
-int cuGetProcAddress_v2(void) { return 500; }
-"""
-"""A libcuda without a GPU, as an image has it that was started without one."""
-
-COMMANDS = (
-    "doctor",
-    "metrics",
-    "metrics --gpu-arch sm80 --set paper",
-    "record --processes 1 --run run.json -- test_step.py",
-    "record --processes 1 --run cupti.json -- --gpuperf-collector cupti test_step.py",
-    "update-baseline run.json --reason first --yes --force",
-    "baseline list",
-    "report run.json",
-    "compare run.json run.json",
-    "calibrate run.json run.json",
-    "export run.json --output exported.json",
-    "import run.json",
-)
-STEP = "def test_step(gpuperf): gpuperf.measure(lambda: None)\n"
-
-
-@pytest.mark.skipif(EVERY not in os.environ, reason=f"takes half a minute each; with {EVERY}=1")
-@pytest.mark.parametrize("driver", ["", NO_DEVICE], ids=["without-libcuda", "without-a-GPU"])
-@pytest.mark.parametrize(
-    "release", [r for r in releases() if LISTED.get(r.name)] or [ABSENT], ids=str
-)
-def test_no_command_is_ended_by_a_release_where_no_gpu_answers(
-    release: Release, driver: str, tmp_path: Path
+@pytest.mark.parametrize("devices", [None, 0])
+def test_a_library_that_crashes_ends_another_process_and_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, devices: int | None
 ) -> None:
-    assert release.library is not None
-    toolkit = tmp_path / "cuda" / "extras" / "CUPTI"
-    toolkit.mkdir(parents=True)
-    (toolkit / "lib64").symlink_to(release.library.parent)
-    (tmp_path / "test_step.py").write_text(STEP, encoding="utf-8")
-    environment = {**os.environ, "CUDA_HOME": str(tmp_path / "cuda"), "CUDA_VISIBLE_DEVICES": ""}
-    environment["PYTHONPATH"] = str(ROOT)
-    if driver:
-        built(tmp_path, driver, "libcuda.so.1")
-        environment["LD_LIBRARY_PATH"] = str(tmp_path)
-    for command in COMMANDS:
-        done = subprocess.run(
-            [sys.executable, "-m", "pytest_gpuperf", *command.split()],
-            cwd=tmp_path,
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode in (0, 1, 4), (command, done.stdout, done.stderr)
-        assert "Traceback" not in done.stderr, (command, done.stderr)
+    """CUPTI of CUDA 13.2 does so where there is no driver, or a driver without a GPU."""
+    if devices is not None:
+        monkeypatch.setattr(driver, "load", lambda: SimpleNamespace(device_count=lambda: devices))
+    path = built(tmp_path, NO_VERSION)
+    with pytest.raises(CountersUnavailable, match=rf"{path} crashes .* \(SIGSEGV\).*driver"):
+        library.Cupti(path)
 
 
 def test_a_library_newer_than_all_that_are_known_is_used_where_its_structs_still_fit(
@@ -125,21 +65,17 @@ def test_a_library_newer_than_all_that_are_known_is_used_where_its_structs_still
         newer.call(abi.HostInitialize)
     assert "CUPTI 14.0" in caught.value.reason
     assert "knows CUPTI up to 13.5" in caught.value.reason
-    assert "Update pytest-gpuperf" in caught.value.remedy
-    assert "nvidia-cuda-cupti==13.5.*" in caught.value.remedy
+    assert "Update pytest-gpuperf, or use CUPTI of CUDA 13.5" in caught.value.remedy
     fake.set("version", abi.NEWEST)
     with pytest.raises(library.CuptiError):  # ours
         library.Cupti(fake_library).call(abi.HostInitialize)
 
 
-@pytest.mark.parametrize("version", [abi.NEWEST, 140000])
-def test_one_without_our_functions_is_refused_by_what_it_lacks(
-    tmp_path: Path, version: int
-) -> None:
-    other = built(tmp_path, f"int cuptiGetVersion(unsigned *v) {{ *v = {version}; return 0; }}")
+def test_one_without_our_functions_is_refused_by_what_it_lacks(tmp_path: Path) -> None:
+    other = built(tmp_path, "int cuptiGetVersion(unsigned *v) { *v = 140000; return 0; }")
     with pytest.raises(CountersUnavailable, match="cuptiProfilerInitialize") as caught:
         library.Cupti(other)
-    assert ("Update pytest-gpuperf" in caught.value.remedy) == (version > abi.NEWEST)
+    assert "Update pytest-gpuperf" in caught.value.remedy
 
 
 def _file(folder: Path, name: str) -> Path:
@@ -186,18 +122,11 @@ def test_without_cupti_the_remedy_is_how_to_get_it_and_a_broken_one_is_named(bar
 
 
 def test_what_forbids_counters_has_a_remedy_and_other_failures_have_call_and_code() -> None:
-    for result, remedy in (
-        (ResultCode.ERROR_INSUFFICIENT_PRIVILEGES, "NVreg_RestrictProfilingToAdminUsers=0"),
-        (ResultCode.ERROR_HARDWARE_BUSY, "dcgmi profile --pause"),
-        (ResultCode.ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED, "torch.profiler"),
-        (ResultCode.ERROR_MIG_DEVICE_NOT_SUPPORTED, "nvidia-smi -mig 0"),
-        (ResultCode.ERROR_VIRTUALIZED_DEVICE_INSUFFICIENT_PRIVILEGES, "administrator of the host"),
-        (ResultCode.ERROR_NOT_INITIALIZED, "libcupti"),
-        (ResultCode.ERROR_INVALID_CHIP_NAME, "newer CUPTI"),
-    ):
-        with pytest.raises(CountersUnavailable, match=f"someCall: CUPTI_{result.name}") as caught:
-            library.check(result, "someCall")
-        assert remedy in caught.value.remedy
+    for name, known in yaml_table(library._REMEDIES).items():
+        with pytest.raises(CountersUnavailable, match=f"someCall: CUPTI_{name}") as caught:
+            library.check(ResultCode[name], "someCall")
+        assert caught.value.reason.startswith(known["reason"])
+        assert caught.value.remedy == known["remedy"].replace("INSTALL", library.INSTALL)
     for code in (ResultCode.ERROR_INVALID_METRIC_NAME, ResultCode.ERROR_UNKNOWN, 4711):
         with pytest.raises(library.CuptiError, match=abi.result_name(code)) as failed:
             library.check(code, "someCall")
