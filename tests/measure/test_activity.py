@@ -14,14 +14,12 @@ from pytest_gpuperf.measure.trace import host_calls
 from pytest_gpuperf.measure.trace.activity import (
     COMPONENT,
     checked,
-    common,
     launched_in,
-    length,
-    union,
     values_of_part,
     values_of_step,
 )
 from pytest_gpuperf.measure.trace.profile import (
+    COPY,
     KERNEL,
     Activity,
     Event,
@@ -79,7 +77,7 @@ def test_a_graph_is_one_launch_and_its_kernels_are_there_by_themselves() -> None
 # Components
 
 
-def in_components(traced: Sequence[Event]) -> list[str]:
+def in_components(traced: Sequence[Event]) -> list[str | None]:
     made = Trace(traced)
     ranges = Ranges(made.ranges(COMPONENT))
     found = [ranges.at(one.launched) for one in made.activities]
@@ -95,8 +93,8 @@ def test_what_is_launched_belongs_to_the_innermost_open_component() -> None:
         component(60, 70, "reduction"),
         component(10, 40, "conv"),
     ]
-    moments = {-1: "", 5: "block", 10: "conv", 39: "conv", 45: "block", 55: "norm"}
-    moments |= {65: "reduction", 75: "norm", 95: "block", 101: ""}
+    moments = {-1: None, 5: "block", 10: "conv", 39: "conv", 45: "block", 55: "norm"}
+    moments |= {65: "reduction", 75: "norm", 95: "block", 101: None}
     traced = list(marks)
     for number, moment in enumerate(moments):
         # It runs much later, when other components are open or none is.
@@ -111,8 +109,8 @@ def test_what_a_graph_or_backward_s_own_thread_launches_is_the_open_component_s(
         ([component(0, 50, "backward"), call(20, 1, thread=99), kernel(70, 5, 1)], ["backward"]),
         ([component(0, 9, "sampling"), *graph], ["sampling", "sampling"]),
         # No component is known without the call that launched, nor of other ranges.
-        ([component(0, 50, "conv"), kernel(20, 5, 1)], [""]),
-        ([other, *launched(20, 5, 1, at=10)], [""]),
+        ([component(0, 50, "conv"), kernel(20, 5, 1)], [None]),
+        ([other, *launched(20, 5, 1, at=10)], [None]),
     ):
         assert in_components(traced) == found
 
@@ -138,8 +136,7 @@ def test_what_torch_exports_on_a_cpu_can_be_read_whatever_a_component_is_called(
     made = [*traced]
     for number, name in enumerate(("aten::relu_", "aten::neg_")):
         made += launched(after + 10 * number, 1, number, at=beginnings[name])
-    assert in_components(made) == [listener.numbers[outer], listener.numbers[inner]]
-    assert listener.names == [outer, inner]
+    assert in_components(made) == listener.names == [outer, inner]
 
 
 def test_components_are_named_once_in_the_order_of_their_appearance_or_refused() -> None:
@@ -221,25 +218,25 @@ def test_where_there_is_nothing_to_divide_there_is_no_share() -> None:
     assert not {"gpu_idle", "copy_overlap"} & set(of())
 
 
-SPANS = st.lists(
-    st.tuples(st.integers(0, 60), st.integers(0, 20)).map(
-        lambda entry: Activity(KERNEL, "k", float(entry[0]), float(entry[1]))
-    ),
-    max_size=12,
-)
+SPANS = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 20)), max_size=12)
 
 
 @settings(deadline=None, max_examples=50)  # of a machine that others use
 @given(SPANS, SPANS)
-def test_unions_are_what_counting_every_moment_finds(
-    some: list[Activity], others: list[Activity]
+def test_times_are_what_counting_every_moment_finds(
+    kernels: list[tuple[int, int]], copies: list[tuple[int, int]]
 ) -> None:
-    def covered(spans: list[Activity]) -> set[int]:
-        return {moment for entry in spans for moment in range(int(entry.begin), int(entry.end))}
+    def covered(spans: list[tuple[int, int]]) -> set[int]:
+        return {moment for begin, lasts in spans for moment in range(begin, begin + lasts)}
 
-    assert length(union(some)) == len(covered(some))
-    assert length(common(union(some), union(others))) == len(covered(some) & covered(others))
-    assert length(union([*some, *others])) == len(covered(some) | covered(others))
-    if some:
-        span = set(range(int(min(e.begin for e in some)), int(max(e.end for e in some))))
-        assert values_of_step(some).get("launch_gaps", 0) == len(span - covered(some))
+    ran = [Activity(KERNEL, "k", *map(float, one)) for one in kernels]
+    copied = [Activity(COPY, f"Memcpy {TO_HOST}", *map(float, one)) for one in copies]
+    values, moments, copying = values_of_step([*ran, *copied]), covered(kernels), covered(copies)
+    assert values["kernel_time"] == len(moments)
+    assert values["copy_time_d2h"] == len(copying)
+    if kernels:
+        span = range(min(b for b, _ in kernels), max(b + lasts for b, lasts in kernels))
+        assert values.get("launch_gaps", 0) == len({*span} - moments)
+    if copying:
+        overlap = 100 * len(copying & moments) / len(copying)
+        assert values["copy_overlap"] == pytest.approx(overlap)

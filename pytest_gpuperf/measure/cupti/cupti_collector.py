@@ -111,7 +111,11 @@ class CuptiCollector:
         passes = int(counted.settings.get("passes", 0))
         least = executions.warm_ups + (LEAST_ROUNDS + bool(ranges)) * passes
         return Collected(
-            samples=samples_of({**executions.series, **counted.series, **active.series, **own}),
+            samples=(
+                *samples_of({**executions.series, **counted.series}),
+                *active.samples,
+                *samples_of(own),
+            ),
             unsupported=(*counted.unsupported, *active.unsupported, *lacking),
             components=active.components,
             collectives=active.collectives,
@@ -119,7 +123,7 @@ class CuptiCollector:
             settings={
                 **executions.settings(),
                 **counted.settings,
-                **active.settings,
+                **(active.settings or {}),
                 **watch.laps,
                 "repetitions": len(executions.series[STEP, "wall_time"]),
                 "warmup": executions.warm_ups,
