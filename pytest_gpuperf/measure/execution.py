@@ -16,8 +16,8 @@ from numbers import Integral, Real
 from statistics import median
 from typing import Any
 
-from pytest_gpuperf.errors import MeasurementError, UnsoundStep
-from pytest_gpuperf.measure.collector import PhaseNames, Plan, Work, each, no_reset
+from pytest_gpuperf.errors import UnsoundStep
+from pytest_gpuperf.measure.collector import PhaseNames, Plan, Work, check_alike, each, no_reset
 from pytest_gpuperf.measure.device.memory import CudaMemory
 from pytest_gpuperf.measure.trace.host_calls import Compilations
 from pytest_gpuperf.model.measurement import COMPILING, STEP, Scalar
@@ -154,13 +154,9 @@ class Executions:
             self.timer.synchronize()
             self._losses.add(returned)
             del returned  # a loss may hold all that the step kept for its backward pass
-            phases = tuple(listener.names)
-            if number > 1 and phases != self.phases:
-                raise MeasurementError(
-                    "the phases of the step change from one execution to the next: "
-                    f"first {list(self.phases)}, then {list(phases)}"
-                )
-            self.phases = phases
+            if number > 1:
+                check_alike("phases", self.phases, tuple(listener.names))
+            self.phases = tuple(listener.names)
 
     def prepare(self) -> None:
         """Puts the step's state back, and waits until the device has done so."""

@@ -229,8 +229,8 @@ def test_times_are_what_counting_every_moment_finds(
     def covered(spans: list[tuple[int, int]]) -> set[int]:
         return {moment for begin, lasts in spans for moment in range(begin, begin + lasts)}
 
-    ran = [Activity(KERNEL, "k", *map(float, one)) for one in kernels]
-    copied = [Activity(COPY, f"Memcpy {TO_HOST}", *map(float, one)) for one in copies]
+    ran = [Activity(KERNEL, "k", *one) for one in kernels]
+    copied = [Activity(COPY, f"Memcpy {TO_HOST}", *one) for one in copies]
     values, moments, copying = values_of_step([*ran, *copied]), covered(kernels), covered(copies)
     assert values["kernel_time"] == len(moments)
     assert values["copy_time_d2h"] == len(copying)

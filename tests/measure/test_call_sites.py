@@ -190,12 +190,6 @@ def test_time_without_work_is_that_of_the_line_at_which_the_host_is_seen(
     functions = [made.sites[part.site].function for part in made.idle_at]
     assert any(function.endswith("busy") for function in functions)
     assert sum(part.idle for part in made.idle_at) >= 0.1e9
-    # What an operator has told of a line, with the class in Python 3.10 too, a look need not.
-    first = busy.__code__.co_firstlineno
-    lines = [f"{Path(__file__).relative_to(ROOT).as_posix()}:{first + n}" for n in range(4)]
-    known = replace(made, sites=tuple(CallSite(line, "Net.busy") for line in lines), idle_at=())
-    made = with_idle_sites(known, ROOT, busy, lambda: None, idle)
-    assert "Net.busy" in {made.sites[part.site].function for part in made.idle_at}
 
 
 def test_a_file_outside_of_all_projects_is_named_by_its_folder(

@@ -9,16 +9,13 @@ from __future__ import annotations
 
 import gc
 import os
-import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from pytest_gpuperf.errors import MeasurementError
-from pytest_gpuperf.measure.collector import Collected, Plan, Work, each, samples_of
+from pytest_gpuperf.measure.collector import Collected, Plan, Work, check_alike, each, samples_of
 from pytest_gpuperf.measure.device.fingerprint import cpu_model
 from pytest_gpuperf.measure.device.nvml import portable_device
 from pytest_gpuperf.measure.execution import Losses, Series, garbage_kept, warm_ups
@@ -101,10 +98,8 @@ class CpuCollector:
         for _ in warm_ups(work, plan, compiling, rounds + repetitions):
             work.begin()
             losses.add(work.step())
-        series: Series = {}
-        unsupported, differing = _count(work, rounds, series, losses, repetitions)
-        timed = each(work.progress, "timing", repetitions)
-        times = [_times(work) for _ in timed]
+        series, unsupported, differing = _count(work, rounds, losses, repetitions)
+        times = [_times(work) for _ in each(work.progress, "timing", repetitions)]
         series[STEP, "wall_time"] = [wall for wall, _ in times]
         collectives: tuple[Collectives, ...] = ()
         if work.together:
@@ -175,43 +170,32 @@ def _times(work: Work) -> tuple[float, float]:
 
 
 def _count(
-    work: Work, rounds: int, series: Series, losses: Losses, after: int
-) -> tuple[tuple[Unsupported, ...], dict[str, Scalar]]:
-    """Appends the portable counts of `rounds` executions to `series`, whole step first.
+    work: Work, rounds: int, losses: Losses, after: int
+) -> tuple[Series, tuple[Unsupported, ...], dict[str, Scalar]]:
+    """The portable counts of `rounds` executions, and the metrics that could not be counted.
 
-    `after` executions follow. Returns the metrics that could not be counted. The settings returned
-    name differences between executions and uncounted parts.
+    `after` executions follow. The settings returned name differences between executions and
+    uncounted parts.
     """
-    from pytest_gpuperf.measure.cpu.dispatch import PEAK, part_unseen
+    from pytest_gpuperf.measure.cpu.dispatch import part_unseen
 
-    phases: list[str] | None = None
-    watched: list[Unseen] = []
-    for _ in each(work.progress, "counting, round", rounds, after):
-        unseen, kept = _counted(work, losses)
-        watched.append(unseen)
-        counter = unseen.counter
-        names = list(counter.phases)
-        if phases is not None and names != phases:
-            raise MeasurementError(
-                f"the phases of the step change between executions: first {phases}, then {names}. "
-                "Give `measure` a `reset` after which the step does the same work again"
-            )
-        phases = names
-        for phase, counts in {STEP: counter.step, **counter.phases}.items():
-            for metric, value in asdict(counts).items():
-                series.setdefault((phase, metric), []).append(float(value))
-        series.setdefault((STEP, "kept_memory"), []).append(float(kept))
-        series.setdefault((STEP, PEAK), []).append(float(counter.memory.peak))
-    lost = {metric: why for one in watched for metric, why in one.counter.uncounted.items()}
-    for metric in lost:
-        for phase in (STEP, *(phases or ())):
-            series.pop((phase, metric), None)
+    announced = each(work.progress, "counting, round", rounds, after)
+    watched = [_counted(work, losses) for _ in announced]
+    counters = [unseen.counter for unseen in watched]
+    lost = {metric: why for counter in counters for metric, why in counter.uncounted.items()}
+    series: Series = {}
+    for counter in counters:
+        check_alike("phases", [*counters[0].phases], [*counter.phases])
+        for phase, counts in counter.counts():
+            for metric, value in counts.items():
+                if metric not in lost:
+                    series.setdefault((phase, metric), []).append(float(value))
     said = {
-        UNEQUAL: _unequal(watched[0].counter.work, watched[-1].counter.work),
+        UNEQUAL: _unequal(counters[0].work, counters[-1].work),
         UNSEEN: part_unseen(watched),
     }
     settings: dict[str, Scalar] = {name: words for name, words in said.items() if words}
-    return tuple(Unsupported(*one) for one in sorted(lost.items(), reverse=True)), settings
+    return series, tuple(Unsupported(*one) for one in sorted(lost.items(), reverse=True)), settings
 
 
 def _unequal(first: Counter[tuple[object, str]], last: Counter[tuple[object, str]]) -> str:
@@ -225,8 +209,10 @@ def _unequal(first: Counter[tuple[object, str]], last: Counter[tuple[object, str
     return ", ".join([*said.values()][:_NAMED]) + (f", and {more} others" if more > 0 else "")
 
 
-def _counted(work: Work, losses: Losses, operators: Operators | None = None) -> tuple[Unseen, int]:
-    """One counted execution of the step, and the bytes it made that outlive it."""
+def _counted(work: Work, losses: Losses, operators: Operators | None = None) -> Unseen:
+    """One counted execution of the step."""
+    from torch import distributed
+
     from pytest_gpuperf.measure.cpu.dispatch import PEAK, StepCounter, Unseen
 
     work.reset()
@@ -242,11 +228,7 @@ def _counted(work: Work, losses: Losses, operators: Operators | None = None) -> 
             # Cycles are garbage, which the next collection would free anyway.
             gc.collect(0)
         finally:
-            others = PEAK in counter.uncounted or _has_process_group()
-            kept = counter.memory.end(_LETTING_GO_S if others else 0.0)
-    return unseen, kept
-
-
-def _has_process_group() -> bool:
-    distributed: Any = sys.modules.get("torch.distributed")
-    return bool(distributed and distributed.is_available() and distributed.is_initialized())
+            grouped = distributed.is_available() and distributed.is_initialized()
+            others = PEAK in counter.uncounted or grouped
+            counter.memory.end(_LETTING_GO_S if others else 0.0)
+    return unseen

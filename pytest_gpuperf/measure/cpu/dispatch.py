@@ -9,7 +9,6 @@ that converts its input's layout).
 from __future__ import annotations
 
 import math
-import sys
 import threading
 import time
 import weakref
@@ -17,12 +16,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent import futures
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import partial, wraps
 from multiprocessing import active_children, pool
 from pathlib import Path
 from threading import get_ident
 from typing import Any
+from unittest import mock
 
 import torch
 import torch._dynamo  # at the first operator under a mode torch would, in the step's time
@@ -32,12 +32,12 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 from torch.utils.flop_counter import flop_registry
 
 from pytest_gpuperf.errors import UnsoundStep
-from pytest_gpuperf.measure.collector import replaced
 from pytest_gpuperf.measure.trace.call_sites import CallSiteRegistry, uncompiled
 from pytest_gpuperf.model.measurement import (
     GRAPH_BREAK,
     MADE_BYTES,
     OPERATOR,
+    STEP,
     HostCall,
     KernelTable,
     Launch,
@@ -210,6 +210,13 @@ class StepCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Counts for the step only, from now on."""
         self._count_for(self.step)
 
+    def counts(self) -> Iterator[tuple[str, dict[str, int]]]:
+        """The counts of the whole step, with those of memory after its end, then of each phase."""
+        memory = {"kept_memory": self.memory.kept, PEAK: self.memory.peak}
+        yield STEP, asdict(self.step) | memory
+        for phase, counts in self.phases.items():
+            yield phase, asdict(counts)
+
     def _count_for(self, *counts: Counts) -> None:
         if here := self._threads.get(get_ident()):
             here.counted_now = counts
@@ -311,10 +318,10 @@ def _hand_overs_heard_by(counter: StepCounter) -> Iterator[None]:
         return handed
 
     with ExitStack() as stack:
-        stack.enter_context(replaced(threading.Thread, "start", started))
+        stack.enter_context(mock.patch.object(threading.Thread, "start", started))
         for owner, name, position in _HANDING_OVER:
             method = handing(getattr(owner, name), position)
-            stack.enter_context(replaced(owner, name, method))
+            stack.enter_context(mock.patch.object(owner, name, method))
         yield
 
 
@@ -330,7 +337,7 @@ def _refusals_heard_by(counter: StepCounter) -> Iterator[None]:
             counter.go_without_hooks()
         _disable_hooks(message, fail_if_non_empty)
 
-    with replaced(_AUTOGRAD, "_saved_tensors_hooks_disable", refuse):
+    with mock.patch.object(_AUTOGRAD, "_saved_tensors_hooks_disable", refuse):
         yield
 
 
@@ -446,13 +453,17 @@ class Memory:
         allocation.saved = True
         return allocation.nbytes
 
-    def end(self, patience_s: float = 0.0) -> int:
-        """Stops following, and returns the bytes that are alive, after so many seconds still."""
+    @property
+    def kept(self) -> int:
+        """The bytes that are alive."""
+        return self._current
+
+    def end(self, patience_s: float = 0.0) -> None:
+        """Stops following, once nothing is alive any more or so many seconds later."""
         end = time.monotonic() + patience_s
         while self._living and time.monotonic() < end:
             time.sleep(_LOOKING_S)
         self._living.clear()
-        return self._current
 
     def by_operator(self) -> Iterator[tuple[int, list[int]]]:
         """The operator of each of `history`, with its bytes saved, kept, and alive at the peak."""
@@ -552,9 +563,6 @@ class Unseen:
     @contextmanager
     def watching(self) -> Iterator[None]:
         """Attributes all use of the processor in the block to the step."""
-        if sys.platform != "linux":
-            yield
-            return
         take = _BaseDataLoaderIter.__next__
 
         def taken(loader: Any) -> Any:
@@ -562,7 +570,7 @@ class Unseen:
             return take(loader)
 
         before, threads = _used(), _threads()
-        with replaced(_BaseDataLoaderIter, "__next__", taken):
+        with mock.patch.object(_BaseDataLoaderIter, "__next__", taken):
             yield
         after = _used()
         own = self.counter.own_ns

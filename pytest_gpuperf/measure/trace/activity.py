@@ -15,7 +15,14 @@ from statistics import median
 
 from pytest_gpuperf.catalogue import kernel_families
 from pytest_gpuperf.errors import CountersUnavailable, MeasurementError
-from pytest_gpuperf.measure.collector import Collected, PhaseNames, Plan, each, samples_of
+from pytest_gpuperf.measure.collector import (
+    Collected,
+    PhaseNames,
+    Plan,
+    check_alike,
+    each,
+    samples_of,
+)
 from pytest_gpuperf.measure.execution import Executions, Series, prepare
 from pytest_gpuperf.measure.trace import host_calls, profile
 from pytest_gpuperf.measure.trace.profile import (
@@ -233,12 +240,8 @@ def checked(heard: Sequence[Collection[str]], phases: Collection[str]) -> tuple[
     """
     names = tuple(dict.fromkeys(heard[0])) if heard else ()
     for others in heard[1:]:
-        if set(others) != set(names):
-            raise MeasurementError(
-                "the components of the step change from one execution to the next: first "
-                f"{list(names)}, then {list(dict.fromkeys(others))}. Give `measure` a `reset` "
-                "after which the step does the same work again"
-            )
+        if {*others} != {*names}:
+            check_alike("components", names, tuple(dict.fromkeys(others)))
     for name in names:
         if name in phases:
             raise MeasurementError(
