@@ -37,7 +37,7 @@ def measures(settings: Settings, kind: type, **more: Any) -> DeviceInstrument:
     """What measures so, with a collector of this kind."""
     source = target.instrument_for(settings, REPLICAS, **more)
     assert isinstance(source, DeviceInstrument)
-    assert isinstance(source._collector, kind), settings
+    assert isinstance(source.collector, kind), settings
     return source
 
 
@@ -89,13 +89,13 @@ def test_a_gpu_is_measured_through_cupti_unless_something_else_is_asked_for() ->
     for settings in (wanted(), wanted("sm90"), wanted(collector="cupti"), wanted("sm90", "cupti")):
         source = measures(settings, CuptiCollector)
         assert (source.device.arch, source.device.name) == ("sm90", "NVIDIA H200")
-        assert source._has_canary
-    assert measures(wanted(collector="ncu"), NcuCollector)._has_canary
+        assert source.has_canary
+    assert measures(wanted(collector="ncu"), NcuCollector).has_canary
     # A GPU keeps nobody from the portable counts.
     for settings in PORTABLE:
-        assert not measures(settings, CpuCollector)._has_canary
+        assert not measures(settings, CpuCollector).has_canary
     offered = ScriptedCollector()
-    assert not measures(wanted(), ScriptedCollector, offered=offered)._has_canary
+    assert not measures(wanted(), ScriptedCollector, offered=offered).has_canary
 
 
 @pytest.mark.usefixtures("h200")
@@ -119,7 +119,7 @@ def test_a_task_stands_in_the_collectors_place() -> None:
         (Task("a.py::test", WINDOW, "step"), WindowCounter),
     ):
         source = measures(wanted(), kind, task=task)
-        assert source._guarded is source._has_canary is (kind is CuptiCollector)
+        assert source.guarded is source.has_canary is (kind is CuptiCollector)
 
 
 # Without one
@@ -128,7 +128,7 @@ def test_a_task_stands_in_the_collectors_place() -> None:
 @pytest.mark.usefixtures("no_gpu")
 def test_without_a_gpu_the_portable_counts_are_taken() -> None:
     for settings in (wanted(), *PORTABLE):
-        collector = measures(settings, CpuCollector)._collector
+        collector = measures(settings, CpuCollector).collector
         assert collector.device().arch == "cpu"
         assert collector.software()["cpu"]
 
@@ -188,7 +188,7 @@ def test_an_offered_collector_goes_first_if_it_is_of_the_architecture() -> None:
     offered = ScriptedCollector(device=A100)
     for arch in ("auto", "sm80"):
         instrument = measures(wanted(arch), ScriptedCollector, offered=offered)
-        assert instrument._collector is offered
+        assert instrument.collector is offered
         assert (instrument.device, instrument.torch_device) == (A100, "cuda")
     refuses(wanted("sm90"), "asks for sm90 baselines, but", "A100", "(sm80)", offered=offered)
     portable = ScriptedCollector(device=nvml.portable_device())
