@@ -253,7 +253,7 @@ class StepCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
             with self._lock:
                 number = self._operators.note(str(operator))
         result = func(*args, **kwargs)
-        copied = list(_copied(operator, args, result))
+        copied = _copied(operator, args, result)
         copies = [
             target.numel() * target.element_size()
             for source, target in copied
@@ -425,12 +425,10 @@ class Memory:
         Returns their bytes. `operator` is its number.
         """
         before = self._current
-        for tensor in _tensors(results):
-            storage = tensor.untyped_storage()
+        given = {argument.untyped_storage()._cdata for argument in _tensors(arguments)}
+        for storage in (tensor.untyped_storage() for tensor in _tensors(results)):
             key = storage._cdata
-            if key in self._living or any(
-                argument.untyped_storage()._cdata == key for argument in _tensors(arguments)
-            ):
+            if key in given or key in self._living:
                 continue
             ended = partial(self._ended, key)
             made = _Allocation(storage.nbytes(), operator, self._made)
@@ -498,15 +496,12 @@ def changes_stride_order(source: torch.Tensor, target: torch.Tensor) -> bool:
 
 def _copied(
     operator: object, arguments: tuple[Any, ...], result: Any
-) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+) -> list[tuple[torch.Tensor, torch.Tensor]]:
     """Source and target of each tensor that `operator` copied; nothing if it is not a copy."""
     find = _COPIES.get(operator)
-    if find is None:
-        return
-    for source, target in find(arguments, result):
-        # A number may be copied into a tensor.
-        if isinstance(source, torch.Tensor):
-            yield source, target
+    pairs = find(arguments, result) if find else ()
+    # A number may be copied into a tensor.
+    return [(source, target) for source, target in pairs if isinstance(source, torch.Tensor)]
 
 
 _Pairs = Callable[[tuple[Any, ...], Any], Any]
@@ -526,11 +521,8 @@ def _tensors(value: object) -> Iterator[torch.Tensor]:
     if isinstance(value, torch.Tensor):
         if value.layout is torch.strided:
             yield value
-    elif isinstance(value, (tuple, list)):
-        for element in value:
-            yield from _tensors(element)
-    elif isinstance(value, dict):
-        for element in value.values():
+    elif isinstance(value, (tuple, list, dict)):
+        for element in value.values() if isinstance(value, dict) else value:
             yield from _tensors(element)
 
 
