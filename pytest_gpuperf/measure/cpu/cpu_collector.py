@@ -20,7 +20,6 @@ from pytest_gpuperf.measure.device.fingerprint import cpu_model
 from pytest_gpuperf.measure.device.nvml import portable_device
 from pytest_gpuperf.measure.execution import Losses, Series, garbage_kept, warm_ups
 from pytest_gpuperf.measure.trace import profile
-from pytest_gpuperf.measure.trace.activity import Collectives, host_collectives
 from pytest_gpuperf.measure.trace.host_calls import Compilations, graph_breaks
 from pytest_gpuperf.model.measurement import (
     STEP,
@@ -99,14 +98,8 @@ class CpuCollector:
             work.begin()
             losses.add(work.step())
         series, unsupported, differing = _count(work, rounds, losses, repetitions)
-        times = [_times(work) for _ in each(work.progress, "timing", repetitions)]
-        series[STEP, "wall_time"] = [wall for wall, _ in times]
-        collectives: tuple[Collectives, ...] = ()
-        if work.together:
-            series[STEP, "own_time"] = [own for _, own in times]
-            traced = [_collectives(work) for _ in each(work.progress, "tracing", repetitions)]
-            series[STEP, "collective_time"] = [taken for taken, _ in traced]
-            collectives = tuple(durations for _, durations in traced)
+        timed = each(work.progress, "timing", repetitions)
+        series[STEP, "wall_time"] = [_wall_ms(work) for _ in timed]
         if plan.activity:
             for metric, value in _compiled(work).items():
                 series[STEP, metric] = [value]
@@ -128,7 +121,6 @@ class CpuCollector:
                 **differing,
                 "cost_s": round(time.perf_counter() - started, 3),
             },
-            collectives=collectives,
         )
 
     def kernels(self, work: Work, metrics: Sequence[Metric]) -> KernelTable:  # noqa: ARG002
@@ -150,23 +142,18 @@ def _compiled(work: Work) -> dict[str, float]:
     return compilations.counted(_traced(work))
 
 
-def _collectives(work: Work) -> tuple[float, Collectives]:
-    """Nanoseconds of one execution with a collective under way; and those of each collective."""
-    return host_collectives(_traced(work))
-
-
 def _traced(work: Work) -> profile.Trace:
     """The trace of one execution, with torch's operators and annotations."""
     work.begin()
     return profile.trace(work.step, lambda: None, host=True)
 
 
-def _times(work: Work) -> tuple[float, float]:
-    """Milliseconds of one execution, and nanoseconds of this thread's processor time."""
+def _wall_ms(work: Work) -> float:
+    """Milliseconds of one execution."""
     work.begin()
-    own, started = time.thread_time_ns(), time.perf_counter_ns()
+    started = time.perf_counter()
     work.step()
-    return (time.perf_counter_ns() - started) / 1e6, float(time.thread_time_ns() - own)
+    return 1e3 * (time.perf_counter() - started)
 
 
 def _count(

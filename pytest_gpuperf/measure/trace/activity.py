@@ -58,9 +58,6 @@ NOTHING = (
     "torch.profiler recorded no kernel, copy or fill of the step. Either the step does not use "
     "the GPU, or another profiler (nsys, ncu) watches this process"
 )
-_OF_GLOO = "gloo:"
-"""The prefix of ranges that torch's process group gloo opens from a collective's start to its end,
-in threads of its own."""
 Collectives = dict[str, tuple[float, ...]]
 """Nanoseconds of the collectives of one execution by their names, in order."""
 Tracing = Callable[..., Trace]
@@ -305,12 +302,6 @@ def _gaps(ran: Iterable[Activity]) -> list[float]:
         reached = max(reached, end)
         gaps.append(max(0.0, begin - reached))
     return gaps
-
-
-def host_collectives(trace: Trace) -> tuple[float, Collectives]:
-    """Nanoseconds with a gloo collective under way, and those of each collective."""
-    ran = [one for one in trace.ranges("") if one.name.startswith(_OF_GLOO)]
-    return length(union(ran)), _by_name(ran)
 
 
 def _by_name(collectives: Iterable[Activity]) -> Collectives:
