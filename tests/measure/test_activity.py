@@ -200,18 +200,6 @@ def test_a_copy_or_a_fill_in_a_gap_of_the_kernels_is_no_idleness() -> None:
     shows([*kernels, fill(10, 10)], gpu_idle=0, kernel_time=20, copies=0, launches=2)
 
 
-def test_overlap_is_the_share_of_the_copies_time_in_which_a_kernel_runs() -> None:
-    # Copies run in [0, 10) and, two at once, in [20, 40); kernels in [5, 25) and [35, 36).
-    copies = [copy(0, 10, TO_DEVICE, 1), copy(20, 20, TO_DEVICE, 1), copy(20, 10, TO_HOST, 1)]
-    shows(
-        [*copies, kernel(5, 20), kernel(35, 1)],
-        copy_overlap=100 * (5 + 5 + 1) / 30,
-        copy_time_h2d=30,
-        copy_time_d2h=10,
-        copy_time_d2d=0,
-    )
-
-
 def test_where_there_is_nothing_to_divide_there_is_no_share() -> None:
     assert not {"copy_overlap", "launch_gaps", "launch_gap_median"} & set(of(kernel(0, 5)))
     shows([], kernel_time=0, launches=0, gpu_span=0)

@@ -158,18 +158,13 @@ VOLUME = torch.zeros(2, 4, 4, 4, 2)
 def test_copies_that_change_the_order_of_strides() -> None:
     for name, step, copies in (
         ("contiguous of contiguous", lambda: VOLUME.contiguous(), 0),
-        ("clone", lambda: VOLUME.clone(), 0),
         ("another type", lambda: VOLUME.double(), 0),
         ("transposed clone keeps its strides", lambda: VOLUME.transpose(1, 4).clone(), 0),
-        ("arithmetic", lambda: VOLUME + 1, 0),
         ("broadcast", lambda: VOLUME.copy_(torch.zeros(2)), 0),
-        ("fill", lambda: VOLUME.copy_(torch.tensor(1.0)), 0),
         ("expanded", lambda: torch.zeros(1, 8).expand(8, 8).contiguous(), 0),
         ("dimensions of size one", lambda: _channels_last(torch.zeros(1, 1, 5, 5, 5)), 0),
         ("to channels-last", lambda: _channels_last(VOLUME), 1),
-        ("there and back", lambda: _channels_last(VOLUME).contiguous(), 2),
         ("to", lambda: VOLUME.to(memory_format=torch.channels_last_3d), 1),
-        ("transposed and contiguous", lambda: VOLUME.transpose(1, 2).contiguous(), 1),
         ("reshape that has to copy", lambda: VOLUME.transpose(1, 2).reshape(-1), 1),
         ("copy_", lambda: VOLUME.copy_(VOLUME.clone().transpose(1, 2)), 1),
         ("foreach", lambda: torch._foreach_copy_([torch.zeros(3, 3)], [torch.zeros(3, 3).t()]), 1),
@@ -185,32 +180,22 @@ def test_copies_that_change_the_order_of_strides() -> None:
 
 
 def test_saved_storages_count_once_and_only_those_of_the_step() -> None:
-    inputs = torch.ones(FLOATS)
+    inputs = torch.ones(FLOATS, requires_grad=True)
     weight = nn.Parameter(torch.ones(FLOATS))
 
     def step() -> None:
-        scaled = weight * inputs  # saves the inputs, which live anyway
+        scaled = weight * inputs.detach()  # saves the inputs, which live anyway
         grown = scaled.exp()  # saves its result
         _ = (grown * weight, grown[:10].sin())  # grown again, a parameter, and a view of grown
-
-    assert counted(step).step.saved_bytes == BYTES
-
-
-def test_what_a_checkpoint_recomputes_is_not_saved() -> None:
-    inputs = torch.ones(FLOATS, requires_grad=True)
 
     def block(values: Tensor) -> Tensor:
         return values.exp().exp().exp()  # each saves its result
 
-    def plain() -> None:
-        backward(block(inputs * 2))
-
-    def recomputed() -> None:
-        backward(checkpoint(block, inputs * 2, use_reentrant=False))
-
-    assert counted(plain).step.saved_bytes == 3 * BYTES
+    assert counted(step).step.saved_bytes == BYTES
+    assert counted(lambda: backward(block(inputs * 2))).step.saved_bytes == 3 * BYTES
     # A checkpoint saves its input only.
-    assert counted(recomputed).step.saved_bytes == BYTES
+    again = counted(lambda: backward(checkpoint(block, inputs * 2, use_reentrant=False)))
+    assert again.step.saved_bytes == BYTES
 
 
 LOOP: Any = while_loop  # untyped
@@ -228,7 +213,6 @@ def _hooks_off() -> None:
     [
         (lambda: torch.func.grad(lambda w: (w @ w).sum())(WEIGHT), 9, 3),
         (lambda: torch.func.vmap(torch.func.grad(lambda w: (w * w).sum()))(WEIGHT), 8, 0),
-        (lambda: torch.func.jacrev(lambda w: (w * w).sum(0))(WEIGHT), 14, 0),
         (_hooks_off, 7, 2),
     ],
 )
@@ -299,23 +283,18 @@ def test_peak_memory_of_a_chain() -> None:
 
 
 class Training:
-    """A small training step with every kind of count in it, and a reset."""
+    """A small training step with every kind of count in it, and a reset with some."""
 
     def __init__(self) -> None:
-        generator = torch.Generator().manual_seed(0)
         self.phases = Phases()
-        self.first = nn.Conv3d(1, 8, 3, padding=1)
-        self.last = nn.Conv3d(8, 1, 1)
-        parameters = [*self.first.parameters(), *self.last.parameters()]
-        self.optimizer = torch.optim.Adam(parameters)
-        self.volume = torch.randn(1, 1, 8, 8, 8, generator=generator)
-        self.resets = self.steps = 0
+        self.first, self.last = nn.Conv3d(1, 8, 3, padding=1), nn.Conv3d(8, 1, 1)
+        self.optimizer = torch.optim.Adam([*self.first.parameters(), *self.last.parameters()])
+        self.volume = torch.rand(1, 1, 8, 8, 8)
 
     def block(self, hidden: Tensor) -> Tensor:
         return functional.group_norm(hidden.transpose(2, 3).contiguous(), 4).sigmoid()
 
     def step(self) -> None:
-        self.steps += 1
         with self.phases.mark("forward"):
             hidden = checkpoint(self.block, self.first(self.volume), use_reentrant=False)
             assert isinstance(hidden, Tensor)
@@ -326,13 +305,8 @@ class Training:
             self.optimizer.step()
             self.optimizer.zero_grad()
 
-    def reset(self) -> None:
-        self.resets += 1
-        with torch.no_grad():
-            self.volume.clone().transpose(2, 3).contiguous()
-
     def work(self) -> Work:
-        return Work(self.step, self.phases, self.reset)
+        return Work(self.step, self.phases, lambda: self.volume.transpose(2, 3).contiguous())
 
 
 PORTABLE = ("flops", "operators", "layout_copies", "layout_copy_bytes", "saved_bytes")
@@ -386,27 +360,26 @@ def test_phases_that_change_are_refused() -> None:
 
 
 @pytest.mark.parametrize("collecting", [True, False])
-def test_a_step_that_raises_leaves_nothing_behind(collecting: bool) -> None:
+def test_a_step_that_raises_leaves_nothing_behind(
+    collecting: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     phases = Phases()
+    switched: list[bool] = []
+    monkeypatch.setattr(gc, "isenabled", lambda: collecting)
+    monkeypatch.setattr(gc, "disable", lambda: switched.append(False))
+    monkeypatch.setattr(gc, "enable", lambda: switched.append(True))
 
     def step() -> None:
         with phases.mark("forward"):
             if _get_current_dispatch_mode() is not None:
                 raise ZeroDivisionError
 
-    enabled = gc.isenabled()
-    try:
-        gc.enable() if collecting else gc.disable()
-        with pytest.raises(ZeroDivisionError):
-            CpuCollector().collect(Work(step, phases), PLAN)
-        assert gc.isenabled() is collecting
-    finally:
-        gc.enable() if enabled else gc.disable()
+    with pytest.raises(ZeroDivisionError):
+        CpuCollector().collect(Work(step, phases), PLAN)
+    assert switched == [False, True][: 1 + collecting]
     assert _get_current_dispatch_mode() is None
     assert torch._C._autograd._top_saved_tensors_default_hooks(True) is None
     assert counted(lambda: torch.ones(1)).phases == {}
-    measured = values(CpuCollector().collect(Training().work(), PLAN))
-    assert measured[STEP, "flops"][0] > 0
 
 
 # Progress
@@ -605,8 +578,7 @@ def test_files_are_named_without_a_folder_of_this_machine(
 
     assert shown("project/own/code.py") == "own/code.py:2"
     assert shown("elsewhere/package/code.py") == "package/code.py:2"
-    # Of what is installed, is in no file, or was written for this process alone, as PyTorch
-    # Geometric does, it is the line that called it.
+    # Of what is installed, in no file, or written for this process alone it is the calling line.
     for file in ("lib/site-packages/library/code.py", "nowhere/code.py", "alone/code.py"):
         assert "test_cpu.py:" in shown(file), file
 
