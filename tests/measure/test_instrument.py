@@ -30,6 +30,7 @@ from pytest_gpuperf.measure.replica import Replicas, Task
 from pytest_gpuperf.model.measurement import (
     PAPER_WINDOW,
     Canary,
+    Device,
     KernelTable,
     Measurement,
     Sample,
@@ -260,13 +261,20 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
+def held(root: Path, *places: Path, device: Device = H200, **more: Any) -> list[bool]:
+    """Which of these places are held while it is measured. Afterwards none is."""
+    during: list[bool] = []
+    collector = ScriptedCollector(device=device, during=lambda: during.extend(map(is_held, places)))
+    made = once(DeviceInstrument(collector, root, **more))
+    assert (made.fingerprint.conditions is not None) is during[0]
+    assert not any(map(is_held, places))
+    return during
+
+
 def test_a_gpu_is_held_while_it_is_measured_and_free_after_an_error(
     tmp_path: Path, node: Path
 ) -> None:
-    during: list[bool] = []
-    measured(ScriptedCollector(CYCLES, during=lambda: during.append(is_held(node))), tmp_path)
-    assert during == [True]
-    assert not is_held(node)
+    assert held(tmp_path, node) == [True]
     with pytest.raises(ZeroDivisionError):
         measured(ScriptedCollector(CYCLES), tmp_path, step=lambda: 1 / 0)
     assert not is_held(node)
@@ -287,11 +295,9 @@ def test_with_a_tests_first_gpu_all_others_of_it_are_held_in_one_order(
         return locked(at, **of)
 
     monkeypatch.setattr(files, "locked", noted)
-    during: list[bool] = []
-    collector = ScriptedCollector(during=lambda: during.extend(map(is_held, nodes.values())))
-    once(DeviceInstrument(collector, tmp_path, gpus=lambda: ("GPU-0", "GPU-2", "GPU-1")))
-    assert (during, opened[:3]) == ([True] * 3, sorted(nodes.values()))
-    assert not any(map(is_held, nodes.values()))
+    gpus = ("GPU-0", "GPU-2", "GPU-1")
+    assert held(tmp_path, *nodes.values(), gpus=lambda: gpus) == [True] * 3
+    assert opened[:3] == sorted(nodes.values())
 
 
 def test_where_who_started_it_holds_the_device_another_place_is_held(
@@ -301,21 +307,13 @@ def test_where_who_started_it_holds_the_device_another_place_is_held(
     instead = tmp_path / "instead"
     instead.mkdir()
     monkeypatch.setenv(STAND_IN, str(instead))
-    during: list[bool] = []
     with files.locked(node):
-        measured(ScriptedCollector(during=lambda: during.append(is_held(instead))), tmp_path)
-    assert during == [True]
-    assert not is_held(instead)
+        assert held(tmp_path, instead) == [True]
 
 
 def test_neither_a_cpu_nor_for_who_waits_a_gpu_is_held(tmp_path: Path, node: Path) -> None:
-    for device, guarded in ((nvml.portable_device(), True), (H200, False)):
-        during: list[bool] = []
-        collector = ScriptedCollector(device=device, during=lambda: during.append(is_held(node)))  # noqa: B023
-        made = once(DeviceInstrument(collector, tmp_path, guarded=guarded))
-        assert during == [False]
-        assert made.fingerprint.conditions is None
-        assert made.fingerprint.machine is None
+    assert held(tmp_path, node, device=nvml.portable_device()) == [False]
+    assert held(tmp_path, node, guarded=False) == [False]
 
 
 def test_who_waits_for_the_device_says_for_whom(
