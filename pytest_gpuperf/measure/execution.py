@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from numbers import Integral, Real
 from statistics import median
 from typing import Any
@@ -118,6 +119,7 @@ def prepare(work: Work, timer: CudaTimer) -> None:
     work.barrier()
 
 
+@dataclass(eq=False)
 class Executions:
     """Whole executions of one step in order, each after a reset.
 
@@ -125,18 +127,19 @@ class Executions:
     peak is the allocator's own count: reading it takes no device time.
     """
 
-    def __init__(self, work: Work, timer: CudaTimer, memory: CudaMemory) -> None:
-        self.work = work
-        self.timer = timer
-        self.series: Series = {}
-        """Times in ms, and peaks in bytes, of those that count."""
-        self.phases: tuple[str, ...] = ()
-        """The phases in order of occurrence, with repetitions."""
-        self.warm_ups = 0
-        """Executions that were discarded."""
+    work: Work
+    timer: CudaTimer
+    memory: CudaMemory
+    series: Series = field(default_factory=dict)
+    """Times in ms, and peaks in bytes, of those that count."""
+    phases: tuple[str, ...] = ()
+    """The phases in order of occurrence, with repetitions."""
+    warm_ups: int = 0
+    """Executions that were discarded."""
+
+    def __post_init__(self) -> None:
+        self._losses = Losses(self.work)
         self._compiling: dict[str, Scalar] = {}
-        self._memory = memory
-        self._losses = Losses(work)
 
     def warm_up(self, plan: Plan) -> None:
         """Executes the step as `warm_ups` has it, on a device that was cleared.
@@ -144,10 +147,10 @@ class Executions:
         Raises MeasurementError for phases that change from one execution to the next, and
         UnsoundStep for a loss that is no number or does.
         """
-        self._memory.clear()
+        self.memory.clear()
         for number in warm_ups(self.work, plan, self._compiling, after=None):
             self.warm_ups = number
-            self.prepare()
+            prepare(self.work, self.timer)
             listener = PhaseNames()
             with self.work.phases.heard_by(listener):
                 returned = self.work.step()
@@ -158,10 +161,6 @@ class Executions:
                 check_alike("phases", self.phases, tuple(listener.names))
             self.phases = tuple(listener.names)
 
-    def prepare(self) -> None:
-        """Puts the step's state back, and waits until the device has done so."""
-        prepare(self.work, self.timer)
-
     def execute(self, *, timed: bool = True, ended: Callable[[], object] | None = None) -> None:
         """Runs the step and waits for the device; then calls `ended`.
 
@@ -169,11 +168,11 @@ class Executions:
         or not that of the executions before.
         """
         returned: list[object] = []
-        self._memory.begin()
+        self.memory.begin()
         device_ms, wall_ms = self.timer.timed(lambda: returned.append(self.work.step()))
         if ended:
             ended()
-        peak = self._memory.peak()
+        peak = self.memory.peak()
         self._losses.add(returned.pop())
         if timed:
             self.series.setdefault((STEP, "step_time"), []).append(device_ms)
@@ -184,7 +183,7 @@ class Executions:
     def repeat(self, count: int | None) -> None:
         """Runs `count` executions for their times alone, by default REPETITIONS."""
         for _ in each(self.work.progress, "timing", count or REPETITIONS, after=None):
-            self.prepare()
+            prepare(self.work, self.timer)
             self.execute()
 
     def end_with_all_streams(self) -> None:
@@ -195,7 +194,7 @@ class Executions:
         """
         beside = 0.0
         for _ in range(0 if self.work.together or not self.timer.late else 2):
-            self.prepare()
+            prepare(self.work, self.timer)
             device, wall = self.timer.timed(self.work.step, apart=True)
             if self.timer.unjoined_ms < _IDLE_MS:
                 return

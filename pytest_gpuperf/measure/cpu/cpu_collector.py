@@ -48,8 +48,6 @@ _NAMED = 4
 _LETTING_GO_S = 0.05
 """Other threads, as gloo's are, let go of a result a moment after the step has it."""
 
-_NO_TRACE = "there is no GPU to trace"
-
 
 class CpuCollector:
     """Measures a step on the CPU. Implements `Collector` and `KernelCollector`, for operators.
@@ -104,11 +102,8 @@ class CpuCollector:
             for metric, value in _compiled(work).items():
                 series[STEP, metric] = [value]
         if plan.components:
-            unsupported += tuple(
-                Unsupported(metric.name, _NO_TRACE)
-                for metric in plan.activity
-                if not metric.portable
-            )
+            untraced = (metric.name for metric in plan.activity if not metric.portable)
+            unsupported += tuple(Unsupported(name, "there is no GPU to trace") for name in untraced)
         return Collected(
             samples_of(series),
             unsupported,
@@ -129,17 +124,13 @@ class CpuCollector:
 
         operators = Operators(self._root)
         _counted(work, Losses(work), operators)
-        if not Compilations().any:
-            return operators.table()
-        return operators.table(graph_breaks(_traced(work)))
+        return operators.table(graph_breaks(_traced(work)) if Compilations().any else ())
 
 
 def _compiled(work: Work) -> dict[str, float]:
     """The work of torch.compile in the step, from one more execution if anything was compiled."""
     compilations = Compilations()
-    if not compilations.any:
-        return compilations.counted(None)
-    return compilations.counted(_traced(work))
+    return compilations.counted(_traced(work) if compilations.any else None)
 
 
 def _traced(work: Work) -> profile.Trace:

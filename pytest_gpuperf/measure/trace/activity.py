@@ -268,12 +268,12 @@ def values_of_step(ran: Sequence[Activity]) -> dict[str, float]:
 
 def values_of_part(ran: Sequence[Activity]) -> dict[str, float]:
     """The metrics that a part of a step has too, by name."""
-    copies = [(one, *one.way) for one in ran if one.way[0]]
+    copies = [one for one in ran if one.way[0]]
     kernels = [one for one in ran if one.kind == KERNEL]
     graphs = {one.graph for one in ran} - {None}
 
-    def size(way: str, memory: str) -> float:
-        return math.fsum(one.size for one, *said in copies if said == [way, memory])
+    def size(*way: str) -> float:
+        return math.fsum(one.size for one in copies if one.way == way)
 
     return {
         "kernel_time": length(union(one for one in kernels if not one.collective)),
@@ -288,7 +288,7 @@ def values_of_part(ran: Sequence[Activity]) -> dict[str, float]:
         },
         "copy_bytes_d2d": size(D2D, ""),
         **{
-            f"copy_time_{way}": length(union(one for one, said, _ in copies if said == way))
+            f"copy_time_{way}": length(union(one for one in copies if one.way[0] == way))
             for way in DIRECTIONS
         },
     }

@@ -319,11 +319,8 @@ def _graph(parts: Sequence[Activity]) -> Activity:
     return Activity(GRAPH, name, begin, end - begin, parts[0].launched)
 
 
-def _three(numbers: object) -> Size | None:
-    if not isinstance(numbers, list) or len(numbers) != 3:
-        return None
-    x, y, z = numbers
-    return int(x), int(y), int(z)
+def _three(numbers: list[int] | None) -> Size | None:
+    return (numbers[0], numbers[1], numbers[2]) if numbers else None
 
 
 def trace(
