@@ -38,10 +38,6 @@ def test_by_default_those_of_a_regression_are_counted_and_named(a100: Project) -
     slow = [("slow", True), ("slow", False), ("slow", False)]
     assert counted(a100) == [("fast", False), *slow]
     run = a100.saved()
-    table = run.measurements[1].kernels
-    assert table is not None
-    assert table.names == ("ampere_sgemm_128x64_tn",)
-    assert table.metrics == ("cycles", "active_cycles", "instructions", "ipc", "duration")
     assert [entry.test for entry in run.attributions] == ["test_steps.py::test_slow"]
     result.stdout.fnmatch_lines(
         [
