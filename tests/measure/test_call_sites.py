@@ -176,11 +176,25 @@ def test_time_without_work_is_that_of_the_line_at_which_the_host_is_seen(
     assert sum(part.idle for part in made.idle_at) >= 0.1e9
 
 
-def test_a_file_outside_of_all_projects_is_named_by_its_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("file", "temporary", "name"),
+    [
+        ("project/own/code.py", "", "own/code.py"),
+        ("elsewhere/package/code.py", "", "package/code.py"),
+        ("alone/code.py", "/nowhere", "code.py"),
+        # Written for this process alone, as PyTorch Geometric does, installed, or in no file.
+        ("alone/code.py", "", ""),
+        ("lib/site-packages/library/code.py", "", ""),
+        ("nowhere/code.py", "", ""),
+    ],
+)
+def test_files_are_named_without_a_folder_of_this_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, temporary: str, name: str
 ) -> None:
-    alone = tmp_path / "alone.py"
-    alone.write_text("", encoding="utf-8")
-    assert FrameFinder(ROOT).named(alone) == ""
-    monkeypatch.setattr(call_sites, "_TEMPORARY", "/nowhere")
-    assert FrameFinder(ROOT).named(alone) == alone.name
+    code = tmp_path / file
+    if "nowhere" not in file:
+        code.parent.mkdir(parents=True)
+        code.write_text("", encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path / "elsewhere"))
+    monkeypatch.setattr(call_sites, "_TEMPORARY", temporary or str(tmp_path))
+    assert FrameFinder(tmp_path / "project").named(code) == name

@@ -62,25 +62,6 @@ def test_they_are_counted_always_or_never_where_that_is_asked_for(a100: Project)
     assert not a100.saved().attributions
 
 
-def test_a_collector_that_cannot_is_not_asked(project: Project) -> None:
-    project.tests("def test_fast(gpuperf): gpuperf.measure(lambda: None)")
-    (project.root / "conftest.py").write_text(
-        """
-from pytest_gpuperf.measure.cpu.cpu_collector import CpuCollector
-
-class OfSteps(CpuCollector):
-    kernels = None
-
-def pytest_gpuperf_collector():
-    return OfSteps()
-""",
-        encoding="utf-8",
-    )
-    result = project.run("--gpu-arch=cpu", "--gpuperf-kernels=always", "--gpuperf-missing=warn")
-    assert result.ret == 0
-    assert counted(project) == [("fast", False)]
-
-
 # Which are named
 
 
