@@ -19,6 +19,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from dataclasses import dataclass, field, replace
 from functools import wraps
 from pathlib import Path
+from traceback import walk_stack
 from types import CodeType, FrameType
 from typing import Any
 from unittest import mock
@@ -144,16 +145,15 @@ class FrameFinder:
         than autograd's engine with `up_to_engine`. Each function has its number until it is
         `counted`.
         """
-        frame: FrameType | None = sys._getframe(1)
         libraries: dict[str, None] = {}
-        while frame is not None:
+        for frame, line in walk_stack(sys._getframe(1)):
             code = frame.f_code
             if up_to_engine and code.co_filename.endswith(_ENGINES):
                 return CallSite("", "", callers=self._called_by(frame))
             if file := self._file(code):
                 execution, function = self._execution(frame), function_of(frame)
                 return CallSite(
-                    f"{file}:{frame.f_lineno}",
+                    f"{file}:{line}",
                     function,
                     self._module(execution.modules),
                     libraries=tuple(filter(None, libraries)),
@@ -161,7 +161,6 @@ class FrameFinder:
                     callers=execution.callers,
                 )
             libraries[self._distributions[code]] = None
-            frame = frame.f_back
         return _NOWHERE
 
     def counted(self, site: CallSite) -> CallSite:
@@ -185,8 +184,9 @@ class FrameFinder:
                 return kept
             kept = kept.tracing
         made, file = _Activation(self, kept), self._file(frame.f_code)
-        outer: FrameType | None = frame
-        while outer is not None and not outer.f_code.co_filename.startswith(str(_OURS)):
+        for outer, _ in walk_stack(frame):
+            if outer.f_code.co_filename.startswith(str(_OURS)):
+                break
             code, of_user = outer.f_code, self._file(outer.f_code)
             if outer is not frame and (of_user or (file and code.co_filename.endswith(_ENGINES))):
                 made.callers = self._called_by(outer)
@@ -195,25 +195,22 @@ class FrameFinder:
             if code.co_argcount and code.co_varnames[0] == "self":
                 owner = outer.f_locals.get("self")
                 made.modules += [owner] if isinstance(owner, torch.nn.Module) else []
-            outer = outer.f_back
         path = (function_of(frame) if file else BACKWARD, *(one.function for one in made.callers))
         made.number = self._numbers.setdefault(path, len(self._numbers) + 1)
         self._executions[made.number] += 1
         frame.f_trace = made
         return made
 
-    def of_another_thread(self, frame: FrameType | None) -> CallSite:
+    def of_another_thread(self, frame: FrameType) -> CallSite:
         """The call site without a module, from a frame that another thread executes.
 
         Its variables are not read, since that thread may free them meanwhile. Under CPython 3.12 a
         process that read those of a compiled step ended with a segmentation fault.
         """
-        while frame is not None:
-            file = self._file(frame.f_code)
-            if file:
-                return CallSite(f"{file}:{frame.f_lineno}", function_named(frame.f_code))
-            frame = frame.f_back
-        return CallSite("", "")
+        for outer, line in walk_stack(frame):
+            if file := self._file(outer.f_code):
+                return CallSite(f"{file}:{line}", function_named(outer.f_code))
+        return _NOWHERE
 
     def _module(self, modules: Sequence[torch.nn.Module]) -> str:
         """The name of the first (innermost) module in the outermost module that contains it.
