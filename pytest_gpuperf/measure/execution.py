@@ -69,7 +69,8 @@ class CudaTimer:
         """
         import torch
 
-        start, end = _event(), _event()
+        event: Any = torch.cuda.Event  # untyped in some releases
+        start, end = event(enable_timing=True), event(enable_timing=True)
         before = time.perf_counter()
         start.record()
         run()
@@ -326,13 +327,6 @@ def _check_executed(returned: object) -> None:
         f"the step returns an object of type {type(returned).__name__}, and did no work: its work "
         f"runs when the caller {what} it. Give measure a step that does its work, for example {how}"
     )
-
-
-def _event() -> Any:
-    import torch
-
-    make: Any = torch.cuda.Event  # untyped in some releases
-    return make(enable_timing=True)
 
 
 def _number(returned: object) -> float | None:

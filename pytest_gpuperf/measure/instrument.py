@@ -303,9 +303,10 @@ class DeviceInstrument(Instrument):
 
         It also holds the test's other GPUs, in an order that all processes share.
         """
+        others = () if STAND_IN in os.environ else self.gpus()[1:]
         with ExitStack() as held:
             try:
-                for node in self._nodes():
+                for node in sorted({self._node, *map(nvml.node, others)}):
                     self._hold(held, node, progress)
             except (UsageFailure, FileNotFoundError) as error:
                 raise MeasurementError(f"the device cannot be locked: {error}") from error
@@ -320,10 +321,6 @@ class DeviceInstrument(Instrument):
             waiting = files.locked(node, patience=PATIENCE, tick=progress.goes_on)
             with progress.aside():
                 held.enter_context(waiting)
-
-    def _nodes(self) -> list[Path]:
-        others = () if STAND_IN in os.environ else self.gpus()[1:]
-        return sorted({self._node, *map(nvml.node, others)})
 
     @cached_property
     def _node(self) -> Path:
