@@ -319,19 +319,6 @@ def test_phases_add_up_to_the_step() -> None:
         assert counts[STEP, metric][0] > 0
 
 
-@pytest.mark.parametrize(("rounds", "counted_rounds"), [(1, 1), (2, 2), (30, 2)])
-def test_times_come_from_executions_of_their_own(rounds: int, counted_rounds: int) -> None:
-    plan = Plan((), rounds=rounds, repetitions=4, warmup=3)
-    modes = []
-    work = Work(lambda: modes.append(_get_current_dispatch_mode()), Phases())
-    collected = CpuCollector().collect(work, plan)
-    assert collected.settings is not None
-    assert collected.settings["counted_rounds"] == counted_rounds
-    assert collected.settings["threads"] == torch.get_num_threads()
-    assert len(values(collected)[STEP, "wall_time"]) == 4
-    assert sum(mode is not None for mode in modes) == counted_rounds
-
-
 def test_the_operators_are_named_of_which_two_rounds_differ() -> None:
     sizes = iter((1, 2, 3, 3, 3, 3, 3))
 
@@ -381,24 +368,32 @@ def test_a_step_that_raises_leaves_nothing_behind(
     assert counted(lambda: torch.ones(1)).phases == {}
 
 
-# Progress
-
-
-def test_every_execution_is_announced_before_it_is_prepared() -> None:
+@pytest.mark.parametrize(("rounds", "counted_rounds"), [(1, 1), (30, 2)])
+def test_every_execution_is_announced_and_times_come_from_some_of_their_own(
+    rounds: int, counted_rounds: int
+) -> None:
     diary: list[str] = []
-    work = Work(
-        lambda: diary.append("step"),
-        Phases(),
-        lambda: diary.append("reset"),
-        progress=Heard(diary),
+
+    def step() -> None:
+        diary.append("step" if _get_current_dispatch_mode() is None else "counted step")
+
+    work = Work(step, Phases(), lambda: diary.append("reset"), progress=Heard(diary))
+    collected = CpuCollector().collect(work, Plan((), rounds=rounds, repetitions=2, warmup=2))
+    settings = collected.settings or {}
+    assert (settings["counted_rounds"], settings["threads"]) == (
+        counted_rounds,
+        torch.get_num_threads(),
     )
-    CpuCollector().collect(work, Plan((), rounds=5, repetitions=2, warmup=2))
-    announced = [
-        *("warming up 1 of 2 (6)", "warming up 2 of 2 (5)"),
-        *("counting, round 1 of 2 (4)", "counting, round 2 of 2 (3)"),
-        *("timing 1 of 2 (2)", "timing 2 of 2 (1)"),
+    assert len(values(collected)[STEP, "wall_time"]) == 2
+    left = 4 + counted_rounds
+    announced = ["warming up 1 of 2", "warming up 2 of 2"]
+    announced += [f"counting, round {n} of {counted_rounds}" for n in range(1, counted_rounds + 1)]
+    announced += ["timing 1 of 2", "timing 2 of 2"]
+    assert diary == [
+        entry
+        for n, text in enumerate(announced)
+        for entry in (f"{text} ({left - n})", "reset", "counted " * ("round" in text) + "step")
     ]
-    assert diary == [entry for text in announced for entry in (text, "reset", "step")]
 
 
 # Where operators come from

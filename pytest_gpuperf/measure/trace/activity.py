@@ -10,7 +10,7 @@ import math
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate
 from statistics import median
 
 from pytest_gpuperf.catalogue import kernel_families
@@ -297,11 +297,8 @@ def values_of_part(ran: Sequence[Activity]) -> dict[str, float]:
 def _gaps(ran: Iterable[Activity]) -> list[float]:
     """The time before each kernel but the first in which no kernel ran."""
     kernels = sorted((e.begin, e.end) for e in ran if e.kind == KERNEL)
-    gaps, reached = [], -math.inf
-    for (_, end), (begin, _) in pairwise(kernels):
-        reached = max(reached, end)
-        gaps.append(max(0.0, begin - reached))
-    return gaps
+    reached = accumulate((end for _, end in kernels), max)
+    return [max(0.0, begin - end) for end, (begin, _) in zip(reached, kernels[1:], strict=False)]
 
 
 def _by_name(collectives: Iterable[Activity]) -> Collectives:

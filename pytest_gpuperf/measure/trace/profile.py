@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import pairwise
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -109,10 +110,8 @@ class Trace:
     def activities(self) -> tuple[Activity, ...]:
         """Kernels, copies and fills one by one, in order of their start."""
         made = [e for e in self.events if "correlation" in e.get("args", {})]
-        calls: dict[int, float] = {}
-        for event in made:
-            if event.get("cat") in LAUNCHING:
-                calls.setdefault(event["args"]["correlation"], self._at(event))
+        launching = [event for event in made if event.get("cat") in LAUNCHING]
+        calls = {e["args"]["correlation"]: self._at(e) for e in reversed(launching)}
         # A trace may lack the launch of a graph, but several kernels of one launch are a graph.
         kernels = Counter(e["args"]["correlation"] for e in made if e.get("cat") == KERNEL)
         graphs = {number for number, count in kernels.items() if number and count > 1}
@@ -181,9 +180,8 @@ class Trace:
     @property
     def step(self) -> tuple[float, float]:
         """The beginning and end of the step; infinite if the trace has no such range."""
-        for one in self.ranges(STEP_RANGE):
-            return one.begin, one.end
-        return float("-inf"), float("inf")
+        found = ((one.begin, one.end) for one in self.ranges(STEP_RANGE))
+        return next(found, (-math.inf, math.inf))
 
     def ranges(self, prefix: str, category: str = ANNOTATION) -> list[Activity]:
         """The host's ranges whose names begin so, without that, the outer before the inner."""
@@ -234,28 +232,21 @@ class Ranges:
     """The innermost open range over time, by its name."""
 
     def __init__(self, ranges: Sequence[Activity]) -> None:
-        self._moments: list[float] = []
-        self._names: list[str | None] = []
+        self._borders: list[tuple[float, str | None]] = []
         open_ranges: list[Activity] = []
-        for one in ranges:
-            self._close(open_ranges, one.begin)
+        for one in (*ranges, Activity(RANGE, "", math.inf, 0.0)):
+            while open_ranges and open_ranges[-1].end <= one.begin:
+                end = open_ranges.pop().end
+                self._borders.append((end, open_ranges[-1].name if open_ranges else None))
             open_ranges.append(one)
-            self._from(one.begin, one.name)
-        self._close(open_ranges, float("inf"))
+            self._borders.append((one.begin, one.name))
 
     def at(self, moment: float | None) -> str | None:
         """The innermost range at `moment`; None without a range or a moment."""
-        position = 0 if moment is None else bisect_right(self._moments, moment)
-        return self._names[position - 1] if position else None
-
-    def _close(self, open_ranges: list[Activity], moment: float) -> None:
-        while open_ranges and open_ranges[-1].end <= moment:
-            end = open_ranges.pop().end
-            self._from(end, open_ranges[-1].name if open_ranges else None)
-
-    def _from(self, moment: float, name: str | None) -> None:
-        self._moments.append(moment)
-        self._names.append(name)
+        if moment is None:
+            return None
+        position = bisect_right(self._borders, moment, key=itemgetter(0))
+        return self._borders[position - 1][1] if position else None
 
 
 def union(ran: Iterable[Activity]) -> list[Interval]:
