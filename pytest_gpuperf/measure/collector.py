@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from pytest_gpuperf.errors import MeasurementError
 from pytest_gpuperf.model.measurement import (
@@ -41,9 +41,11 @@ class Components:
     """
 
     _what = "component"
+    _nested = True
 
     def __init__(self) -> None:
         self._listener: PhaseListener | None = None
+        self._open: list[str] = []
 
     def mark(self, name: str) -> AbstractContextManager[None]:
         """A context manager around one part of the step."""
@@ -53,6 +55,21 @@ class Components:
 
     @contextmanager
     def _marked(self, listener: PhaseListener, name: str) -> Iterator[None]:
+        self._check(name)
+        listener.enter(name)
+        self._open.append(name)
+        try:
+            yield
+        finally:
+            self._open.pop()
+            listener.leave(name)
+
+    def _check(self, name: str) -> None:
+        if self._open and not self._nested:
+            raise MeasurementError(
+                f'phase "{name}" begins inside phase "{self._open[-1]}", and phases cannot be '
+                "nested. End one phase before the next begins"
+            )
         if name == STEP:
             raise MeasurementError(
                 f'a {self._what} cannot be named "{STEP}": this name means the whole step'
@@ -62,11 +79,6 @@ class Components:
                 f'the name of the {self._what} "{writable(name)}" has half of a surrogate pair, '
                 "which UTF-8 cannot encode. Choose another name"
             )
-        listener.enter(name)
-        try:
-            yield
-        finally:
-            listener.leave(name)
 
     @contextmanager
     def heard_by(self, listener: PhaseListener) -> Iterator[None]:
@@ -85,32 +97,15 @@ class Phases(Components):
     """
 
     _what = "phase"
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._current: str | None = None
-        self.entered: Callable[[str], object] | None = None
-        """Called with the name of each phase, independent of the listener."""
+    _nested = False
+    entered: Callable[[str], object] | None = None
+    """Called with the name of each phase, independent of the listener."""
 
     def mark(self, name: str) -> AbstractContextManager[None]:
         """Marks a phase, and reports it to the process that waits for this one."""
         if self.entered is not None:
             self.entered(name)
         return super().mark(name)
-
-    @contextmanager
-    def _marked(self, listener: PhaseListener, name: str) -> Iterator[None]:
-        if self._current is not None:
-            raise MeasurementError(
-                f'phase "{name}" begins inside phase "{self._current}", and phases cannot be '
-                "nested. End one phase before the next begins"
-            )
-        with super()._marked(listener, name):
-            self._current = name
-            try:
-                yield
-            finally:
-                self._current = None
 
 
 _UNHEARD: AbstractContextManager[None] = nullcontext()
@@ -288,18 +283,14 @@ class KernelCollector(Protocol):
         ...
 
 
-@contextmanager
-def replaced(owner: Any, name: str, value: object) -> Iterator[None]:
-    """`owner` has `value` by this name in the block, and afterwards what it had."""
-    before = vars(owner).get(name)
-    setattr(owner, name, value)
-    try:
-        yield
-    finally:
-        if before is None:
-            delattr(owner, name)
-        else:
-            setattr(owner, name, before)
+def check_alike(parts: str, first: Sequence[str], then: Sequence[str]) -> None:
+    """Raises MeasurementError if two executions of a step have other phases or components."""
+    if first != then:
+        raise MeasurementError(
+            f"the {parts} of the step change from one execution to the next: first {list(first)}, "
+            f"then {list(then)}. Give `measure` a `reset` after which the step does the same work "
+            "again"
+        )
 
 
 def samples_of(series: dict[tuple[str, str], list[float]]) -> tuple[Sample, ...]:

@@ -12,12 +12,13 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from numbers import Integral, Real
 from statistics import median
 from typing import Any
 
-from pytest_gpuperf.errors import MeasurementError, UnsoundStep
-from pytest_gpuperf.measure.collector import PhaseNames, Plan, Work, each, no_reset
+from pytest_gpuperf.errors import UnsoundStep
+from pytest_gpuperf.measure.collector import PhaseNames, Plan, Work, check_alike, each, no_reset
 from pytest_gpuperf.measure.device.memory import CudaMemory
 from pytest_gpuperf.measure.trace.host_calls import Compilations
 from pytest_gpuperf.model.measurement import COMPILING, STEP, Scalar
@@ -68,7 +69,8 @@ class CudaTimer:
         """
         import torch
 
-        start, end = _event(), _event()
+        event: Any = torch.cuda.Event  # untyped in some releases
+        start, end = event(enable_timing=True), event(enable_timing=True)
         before = time.perf_counter()
         start.record()
         run()
@@ -118,6 +120,7 @@ def prepare(work: Work, timer: CudaTimer) -> None:
     work.barrier()
 
 
+@dataclass(eq=False)
 class Executions:
     """Whole executions of one step in order, each after a reset.
 
@@ -125,18 +128,19 @@ class Executions:
     peak is the allocator's own count: reading it takes no device time.
     """
 
-    def __init__(self, work: Work, timer: CudaTimer, memory: CudaMemory) -> None:
-        self.work = work
-        self.timer = timer
-        self.series: Series = {}
-        """Times in ms, and peaks in bytes, of those that count."""
-        self.phases: tuple[str, ...] = ()
-        """The phases in order of occurrence, with repetitions."""
-        self.warm_ups = 0
-        """Executions that were discarded."""
+    work: Work
+    timer: CudaTimer
+    memory: CudaMemory
+    series: Series = field(default_factory=dict)
+    """Times in ms, and peaks in bytes, of those that count."""
+    phases: tuple[str, ...] = ()
+    """The phases in order of occurrence, with repetitions."""
+    warm_ups: int = 0
+    """Executions that were discarded."""
+
+    def __post_init__(self) -> None:
+        self._losses = Losses(self.work)
         self._compiling: dict[str, Scalar] = {}
-        self._memory = memory
-        self._losses = Losses(work)
 
     def warm_up(self, plan: Plan) -> None:
         """Executes the step as `warm_ups` has it, on a device that was cleared.
@@ -144,27 +148,19 @@ class Executions:
         Raises MeasurementError for phases that change from one execution to the next, and
         UnsoundStep for a loss that is no number or does.
         """
-        self._memory.clear()
+        self.memory.clear()
         for number in warm_ups(self.work, plan, self._compiling, after=None):
             self.warm_ups = number
-            self.prepare()
+            prepare(self.work, self.timer)
             listener = PhaseNames()
             with self.work.phases.heard_by(listener):
                 returned = self.work.step()
             self.timer.synchronize()
             self._losses.add(returned)
             del returned  # a loss may hold all that the step kept for its backward pass
-            phases = tuple(listener.names)
-            if number > 1 and phases != self.phases:
-                raise MeasurementError(
-                    "the phases of the step change from one execution to the next: "
-                    f"first {list(self.phases)}, then {list(phases)}"
-                )
-            self.phases = phases
-
-    def prepare(self) -> None:
-        """Puts the step's state back, and waits until the device has done so."""
-        prepare(self.work, self.timer)
+            if number > 1:
+                check_alike("phases", self.phases, tuple(listener.names))
+            self.phases = tuple(listener.names)
 
     def execute(self, *, timed: bool = True, ended: Callable[[], object] | None = None) -> None:
         """Runs the step and waits for the device; then calls `ended`.
@@ -173,11 +169,11 @@ class Executions:
         or not that of the executions before.
         """
         returned: list[object] = []
-        self._memory.begin()
+        self.memory.begin()
         device_ms, wall_ms = self.timer.timed(lambda: returned.append(self.work.step()))
         if ended:
             ended()
-        peak = self._memory.peak()
+        peak = self.memory.peak()
         self._losses.add(returned.pop())
         if timed:
             self.series.setdefault((STEP, "step_time"), []).append(device_ms)
@@ -188,7 +184,7 @@ class Executions:
     def repeat(self, count: int | None) -> None:
         """Runs `count` executions for their times alone, by default REPETITIONS."""
         for _ in each(self.work.progress, "timing", count or REPETITIONS, after=None):
-            self.prepare()
+            prepare(self.work, self.timer)
             self.execute()
 
     def end_with_all_streams(self) -> None:
@@ -199,7 +195,7 @@ class Executions:
         """
         beside = 0.0
         for _ in range(0 if self.work.together or not self.timer.late else 2):
-            self.prepare()
+            prepare(self.work, self.timer)
             device, wall = self.timer.timed(self.work.step, apart=True)
             if self.timer.unjoined_ms < _IDLE_MS:
                 return
@@ -331,13 +327,6 @@ def _check_executed(returned: object) -> None:
         f"the step returns an object of type {type(returned).__name__}, and did no work: its work "
         f"runs when the caller {what} it. Give measure a step that does its work, for example {how}"
     )
-
-
-def _event() -> Any:
-    import torch
-
-    make: Any = torch.cuda.Event  # untyped in some releases
-    return make(enable_timing=True)
 
 
 def _number(returned: object) -> float | None:

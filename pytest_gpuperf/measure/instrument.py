@@ -15,8 +15,9 @@ import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -96,8 +97,8 @@ class Subject:
     tolerance: Mapping[str, str] = field(default_factory=dict)
     """The tolerances of its marker, by metric."""
 
-    def passed_over(self, device: Device) -> Measurement:
-        """An empty measurement, if the process was started for another one of the test."""
+    def unmeasured(self, device: Device) -> Measurement:
+        """A measurement without samples: before there are any, or if another one is to be made."""
         return Measurement(
             test=self.test,
             name=self.name,
@@ -146,40 +147,31 @@ class Instrument(Measurer):
         """A test begins: for what counts from there on. Raises CountersUnavailable."""
 
 
+@dataclass(eq=False)
 class DeviceInstrument(Instrument):
-    """Measures with a collector.
+    """Measures with a collector."""
 
-    `parent` is the process that waits for this one, and may hold the device too. A process that is
-    not `guarded` works for another, which guards the device. With `has_canary`, a GPU's canary is
-    read with each reading of its guard, but not under a profiler. The folder of the `baselines` is
-    not part of the code's revision. `siblings` are the other workers of a session, and `gpus` the
-    UUIDs that the running test holds. `windows` run a test again for the paper's window.
-    """
+    collector: Collector
+    root: Path
+    parent: int | None = None
+    """The process that waits for this one, and may hold the device too."""
+    _: KW_ONLY
+    guarded: bool = True
+    """False in a process that works for another, which guards the device."""
+    has_canary: bool = False
+    """A GPU's canary is read with each reading of its guard, but not under a profiler."""
+    baselines: Path | None = None
+    """Their folder, which is not part of the code's revision."""
+    siblings: guard.Siblings | None = None
+    """The other workers of a session."""
+    gpus: Callable[[], Sequence[str]] = tuple
+    """The UUIDs that the running test holds."""
+    windows: Replicas | None = None
+    """They run a test again for the paper's window."""
 
-    def __init__(
-        self,
-        collector: Collector,
-        root: Path,
-        parent: int | None = None,
-        *,
-        guarded: bool = True,
-        has_canary: bool = False,
-        baselines: Path | None = None,
-        siblings: guard.Siblings | None = None,
-        gpus: Callable[[], Sequence[str]] = tuple,
-        windows: Replicas | None = None,
-    ) -> None:
-        self._siblings = siblings
-        self._windows = windows
-        self._gpus = gpus
-        self._collector = collector
-        self.device = collector.device()
-        self.torch_device = collector.torch_device
-        self._root = root
-        self._baselines = baselines
-        self._parent = parent
-        self._guarded = guarded
-        self._has_canary = has_canary
+    def __post_init__(self) -> None:
+        self.device = self.collector.device()
+        self.torch_device = self.collector.torch_device
         self._machine: Machine | None = None
         self._canary: Canary | None = None
         self._canary_at = -math.inf
@@ -193,25 +185,21 @@ class DeviceInstrument(Instrument):
         _check_unprofiled()
         begun = files.utc_now()
         collected, conditions = self._collected(work, plan)
-        _check(collected, self._collector.name)
-        samples = collected.samples
-        if plan.extremes:
-            samples = (*samples, *_extremes(samples))
-        measurement = Measurement(
-            test=subject.test,
-            name=subject.name,
-            suite=subject.suite,
+        _check(collected, self.collector.name)
+        extremes = _extremes(collected.samples) if plan.extremes else ()
+        samples = ordered((*collected.samples, *extremes))
+        rank = Peer("rank", self.device, samples, conditions, collected.collectives)
+        measurement = replace(
+            subject.unmeasured(self.device),
             process=PROCESS,
-            configuration=subject.configuration,
-            workload=subject.workload,
-            samples=ordered(samples),
+            samples=samples,
             unsupported=collected.unsupported,
             fingerprint=Fingerprint(
                 device=self.device,
                 # More may have been imported since the measurement before.
                 software={**fingerprint.libraries(), **self._software},
                 settings={
-                    "collector": self._collector.name,
+                    "collector": self.collector.name,
                     "metrics": subject.metric_set,
                     **(collected.settings or {}),
                     **subject.settings(),
@@ -225,11 +213,7 @@ class DeviceInstrument(Instrument):
             components=collected.components,
             launched=collected.launched,
             tolerance=subject.tolerance,
-            peers=(
-                (Peer("rank", self.device, ordered(samples), conditions, collected.collectives),)
-                if work.together
-                else ()
-            ),
+            peers=(rank,) if work.together else (),
         )
         return (measurement,)
 
@@ -238,26 +222,28 @@ class DeviceInstrument(Instrument):
 
         Unchanged if the collector cannot separate kernels.
         """
-        if not isinstance(self._collector, KernelCollector):
+        if not isinstance(self.collector, KernelCollector):
             return measurement
         with self._held(work), memory.suffices():
             watch = Stopwatch()
-            kernels = self._collector.kernels(work, plan.metrics)
-            took = {"kernels_s": watch.lap()}
+            kernels = self.collector.kernels(work, plan.metrics)
+            watch.lap("kernels_s")
         for where, problem in data_files.problems(kernels):
-            brought = f"the collector {self._collector.name} returned an invalid kernel table"
+            brought = f"the collector {self.collector.name} returned an invalid kernel table"
             raise MeasurementError(f"{brought} ({where}: {problem}). Measure again")
-        return replace(measurement, kernels=kernels, fingerprint=_added(measurement, took))
+        known = measurement.fingerprint
+        known = replace(known, settings={**known.settings, **watch.laps})
+        return replace(measurement, kernels=kernels, fingerprint=known)
 
     def with_window(self, measurement: Measurement, work: Work) -> Measurement:
         """The measurement with the paper's window, which a fresh process counts itself.
 
         Raises MeasurementError if that process fails.
         """
-        if self._windows is None:
+        if self.windows is None:
             return measurement
         with self._alone(work.progress):
-            finished = self._windows.run(Task(work.test, WINDOW, work.name))
+            finished = self.windows.run(Task(work.test, WINDOW, work.name))
         counted = finished.measurement(work.test, work.name)
         if counted is None or counted.window is None:
             raise MeasurementError(
@@ -268,14 +254,14 @@ class DeviceInstrument(Instrument):
 
     def begin(self) -> None:
         """A test begins: for what counts from there on."""
-        if isinstance(self._collector, TaskRunner):
-            self._collector.begin()
+        if isinstance(self.collector, TaskRunner):
+            self.collector.begin()
 
     def _collected(self, work: Work, plan: Plan) -> tuple[Collected, Conditions | None]:
         """The data of the collector, and the state of a GPU before and after."""
-        if self.device.arch == architectures.CPU or not self._guarded:
+        if self.device.arch == architectures.CPU or not self.guarded:
             with memory.suffices():
-                return self._collector.collect(work, plan), None
+                return self.collector.collect(work, plan), None
         with self._held(work):
             if self._machine is None:
                 self._machine = fingerprint.machine()
@@ -283,7 +269,7 @@ class DeviceInstrument(Instrument):
             for attempt in range(1 if work.together else _ATTEMPTS):
                 before = self._reading(anew=attempt > 0)
                 with memory.suffices():
-                    collected = self._collector.collect(work, plan)
+                    collected = self.collector.collect(work, plan)
                 conditions = Conditions(before, self._reading())
                 if not (guard.unfit(conditions) or machine.between(conditions)):
                     break
@@ -294,8 +280,8 @@ class DeviceInstrument(Instrument):
 
         Unless `anew`, a canary read a moment ago, after the previous measurement, is used.
         """
-        state = guard.read(parent=self._parent, siblings=self._siblings)
-        if not self._has_canary:
+        state = guard.read(parent=self.parent, siblings=self.siblings)
+        if not self.has_canary:
             return state
         if anew or time.monotonic() - self._canary_at > _MOMENT_S:
             self._canary = canary.read(self.device.arch)
@@ -314,9 +300,10 @@ class DeviceInstrument(Instrument):
 
         It also holds the test's other GPUs, in an order that all processes share.
         """
+        others = () if STAND_IN in os.environ else self.gpus()[1:]
         with ExitStack() as held:
             try:
-                for node in self._nodes():
+                for node in sorted({self._node, *map(nvml.node, others)}):
                     self._hold(held, node, progress)
             except (UsageFailure, FileNotFoundError) as error:
                 raise MeasurementError(f"the device cannot be locked: {error}") from error
@@ -332,10 +319,6 @@ class DeviceInstrument(Instrument):
             with progress.aside():
                 held.enter_context(waiting)
 
-    def _nodes(self) -> list[Path]:
-        others = () if STAND_IN in os.environ else self._gpus()[1:]
-        return sorted({self._node, *map(nvml.node, others)})
-
     @cached_property
     def _node(self) -> Path:
         held = os.environ.get(STAND_IN)
@@ -343,12 +326,12 @@ class DeviceInstrument(Instrument):
 
     @cached_property
     def _software(self) -> dict[str, str]:
-        of_gpu = self._collector.torch_device != "cpu"
-        return {**fingerprint.software(of_gpu=of_gpu), **self._collector.software()}
+        of_gpu = self.collector.torch_device != "cpu"
+        return {**fingerprint.software(of_gpu=of_gpu), **self.collector.software()}
 
     @cached_property
     def _revision(self) -> str:
-        return fingerprint.revision(self._root, self._baselines)
+        return fingerprint.revision(self.root, self.baselines)
 
 
 def _check_unprofiled() -> None:
@@ -401,28 +384,22 @@ class RecordedRun(Instrument):
         return recorded
 
 
-def _added(measurement: Measurement, settings: Mapping[str, Scalar]) -> Fingerprint:
-    """The fingerprint with more settings."""
-    known = measurement.fingerprint
-    return replace(known, settings={**known.settings, **settings})
-
-
 def _check(collected: Collected, collector: str) -> None:
-    """Raises MeasurementError for what cannot be judged or kept; a hook may bring any collector."""
-    for where, problem in _problems(collected):
+    """Raises MeasurementError for what cannot be judged or kept; a hook may bring any collector.
+
+    That is what a run file would be refused for.
+    """
+    unreadable = [
+        (f"samples/{index}/values", f"{list(sample.values)} for {sample.metric} of {sample.phase}")
+        for index, sample in enumerate(collected.samples)
+        if not all(map(math.isfinite, sample.values))
+    ]
+    refused = run_files.sample_problems(collected.samples, collected.unsupported)
+    for where, problem in chain(unreadable, refused):
         raise MeasurementError(
             f"the collector {collector} returned an invalid value ({where}: {problem}), so the "
             "test cannot be compared with its baseline. Run `gpuperf doctor`, and measure again"
         )
-
-
-def _problems(collected: Collected) -> Iterator[files.Problem]:
-    """The problems for which a run file with these samples would be refused."""
-    for index, sample in enumerate(collected.samples):
-        if not all(map(math.isfinite, sample.values)):
-            series = f"{sample.metric} of {sample.phase}"
-            yield f"samples/{index}/values", f"{list(sample.values)} for {series}"
-    yield from run_files.sample_problems(collected.samples, collected.unsupported)
 
 
 def _extremes(samples: tuple[Sample, ...]) -> Iterator[Sample]:
@@ -510,13 +487,11 @@ def collector_for(
     gpu = None if on_cpu else nvml.detect_device()
     if gpu is None:
         if settings.arch not in ("auto", architectures.CPU):
-            raise UsageFailure(
-                f"--gpu-arch {settings.arch} asks for an {settings.arch} GPU, {_INSTEAD_OF_A_GPU}"
-            )
+            asked = f"--gpu-arch {settings.arch} asks for an {settings.arch} GPU"
+            raise UsageFailure(f"{asked}, {_INSTEAD_OF_A_GPU}")
         if settings.collector in _ON_A_GPU:
-            raise UsageFailure(
-                f"--gpuperf-collector {settings.collector} asks for a GPU, {_INSTEAD_OF_A_GPU}"
-            )
+            asked = f"--gpuperf-collector {settings.collector} asks for a GPU"
+            raise UsageFailure(f"{asked}, {_INSTEAD_OF_A_GPU}")
         address = "" if on_cpu else nvml.silent_gpu()
         if address:
             raise UsageFailure(

@@ -216,7 +216,7 @@ class RankInstrument(Instrument):
         """
         rank, client, shown = self.others.rank, self.others.client, work.progress
         if rank.only not in ("", subject.name):
-            return (subject.passed_over(self.device),)
+            return (subject.unmeasured(self.device),)
         what = f"{subject.name} of {subject.test}"
         progress = _Announced(shown, client, what)
         work = replace(work, barrier=progress.arrive, progress=progress, together=True)

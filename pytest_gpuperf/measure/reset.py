@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import copy
 import random
-import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -139,6 +138,7 @@ def _put_back(state: Any, values: Mapping[str, Any]) -> None:
 
 def _generators(*parts: Any) -> Restore:
     """Restores the states of Python's, NumPy's and torch's generators, of the parts' GPUs too."""
+    import numpy as np
     import torch
 
     ours, torchs = random.getstate(), torch.get_rng_state()
@@ -150,15 +150,13 @@ def _generators(*parts: Any) -> Restore:
         if tensor.device.type == "cuda"
     }
     on_gpus = {gpu: torch.cuda.get_rng_state(gpu) for gpu in gpus}
-    numpy: Any = getattr(sys.modules.get("numpy"), "random", None)
-    of_numpy = numpy.get_state() if numpy else None
+    numpys = np.random.get_state()
 
     def restore() -> None:
         random.setstate(ours)
         torch.set_rng_state(torchs)
         for gpu, state in on_gpus.items():
             torch.cuda.set_rng_state(state, gpu)
-        if of_numpy is not None:
-            numpy.set_state(of_numpy)
+        np.random.set_state(numpys)
 
     return restore

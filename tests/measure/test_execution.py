@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,11 +14,7 @@ import torch
 
 from pytest_gpuperf.errors import MeasurementError, UnsoundStep
 from pytest_gpuperf.measure.collector import REPRODUCIBLE, Phases, Plan, Work
-from pytest_gpuperf.measure.execution import (
-    CudaTimer,
-    Executions,
-    Losses,
-)
+from pytest_gpuperf.measure.execution import CudaTimer, Executions, Losses
 from pytest_gpuperf.model.measurement import STEP
 from tests.heard_progress import Heard
 from tests.measure.stand_ins import Memory, Timer
@@ -64,32 +60,35 @@ async def asynchronous() -> AsyncIterator[float]:
     yield 0.25
 
 
-def test_what_has_not_run_when_the_step_returns_stops_the_measurement() -> None:
-    """A warning that a coroutine was never awaited would be an error here."""
+class Promise:
+    def __await__(self) -> Iterator[None]:
+        yield
 
-    class Promise:
-        def __await__(self) -> Iterator[None]:
-            yield
 
-    for step, kind in (
+@pytest.mark.parametrize(
+    ("step", "kind"),
+    [
         (coroutine, "coroutine"),
         (lambda: (number for number in (0.25,)), "generator"),
         (asynchronous, "async_generator"),
         (Promise, "Promise"),
-    ):
-        with pytest.raises(UnsoundStep, match=f"of type {kind}, .* did no work"):
-            losses(step())
+    ],
+)
+def test_what_has_not_run_when_the_step_returns_stops_the_measurement(
+    step: Callable[[], object], kind: str
+) -> None:
+    """A warning that a coroutine was never awaited would be an error here."""
+    with pytest.raises(UnsoundStep, match=f"of type {kind}, .* did no work"):
+        losses(step())
 
 
-def test_a_loss_that_is_no_number_stops_the_measurement() -> None:
-    for value in (nan, inf, -inf):
-        for returned in (value, torch.tensor(value), torch.tensor([1.0, value])):
-            with pytest.raises(
-                UnsoundStep, match=r"^the loss is (nan|-?inf) after reset, .* Check"
-            ):
-                losses(returned)
-    with pytest.raises(UnsoundStep, match=r"^the loss is nan, so "):
-        losses(0.5, nan, reset=False)
+@pytest.mark.parametrize("value", [nan, inf, -inf])
+def test_a_loss_that_is_no_number_stops_the_measurement(value: float) -> None:
+    for returned in (value, torch.tensor(value), torch.tensor([1.0, value])):
+        with pytest.raises(UnsoundStep, match=r"^the loss is (nan|-?inf) after reset, .* Check"):
+            losses(returned)
+    with pytest.raises(UnsoundStep, match=r"^the loss is (nan|-?inf), so "):
+        losses(0.5, value, reset=False)
 
 
 @pytest.mark.parametrize(
@@ -121,16 +120,15 @@ def test_two_losses_may_be_as_far_apart_as_is_allowed(
 
 
 def test_executions_have_phases_times_a_peak_of_memory_and_a_loss() -> None:
-    phases, heard = Phases(), Heard()
+    phases, heard, returned = Phases(), Heard(), [0.5]
 
     def step() -> float:
         for name in ("forward", "backward"):
             with phases.mark(name):
                 pass
-        return 0.5
+        return returned[0]
 
-    work = Work(step, phases, lambda: None, progress=heard)
-    executions = Executions(work, Timer(), Memory())
+    executions = Executions(Work(step, phases, lambda: None, progress=heard), Timer(), Memory())
     executions.warm_up(Plan(()))
     assert executions.phases == ("forward", "backward")
     assert executions.settings() == {"loss": 0.5}
@@ -145,6 +143,9 @@ def test_executions_have_phases_times_a_peak_of_memory_and_a_loss() -> None:
         ("step", "wall_time"): [7.0, 7.0],
         ("step", "peak_memory"): [5e9, 5e9],
     }
+    returned[0] = 0.6
+    with pytest.raises(UnsoundStep, match=r"the losses 0\.5 and 0\.6"):
+        executions.repeat(None)
 
 
 def test_phases_that_change_are_refused() -> None:
@@ -156,14 +157,6 @@ def test_phases_that_change_are_refused() -> None:
 
     with pytest.raises(MeasurementError, match=r"change from .* first \['a'\], then \['b'\]"):
         Executions(Work(step, phases), Timer(), Memory()).warm_up(Plan((), warmup=2))
-
-
-def test_a_loss_that_changes_after_the_warm_up_stops_the_measurement() -> None:
-    returned = iter([0.5, 0.5, 0.6])
-    executions = Executions(Work(lambda: next(returned), Phases(), lambda: None), Timer(), Memory())
-    executions.warm_up(Plan(()))
-    with pytest.raises(UnsoundStep, match=r"the losses 0\.5 and 0\.6"):
-        executions.repeat(None)
 
 
 class Gpu:
@@ -206,8 +199,7 @@ class Gpu:
     ("ms", "together", "step_time", "executions"),
     [
         ((1.0, 10.0, 0.0), False, 11.0, 3),
-        ((1.0, 10.0, 9.9), False, 11.0, 3),
-        # One more tells; where the device is done when its stream is, the wait takes nothing.
+        # Where the device is done when its stream is, the wait takes nothing.
         ((1.0, 0.0, 0.0), False, 1.0, 3),
         ((0.1, 0.1, 0.0), False, 0.2, 4),
         # The step ends when its kernels do.

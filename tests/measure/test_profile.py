@@ -17,15 +17,8 @@ def entries(made: Trace) -> list[tuple[str, str, float, float, float | None]]:
 def test_kernels_copies_and_fills_are_in_the_order_of_their_start() -> None:
     """Times are in nanoseconds since the first of them, when the host launched it as well."""
     operator = {**call(0, 9), "cat": "cpu_op"}
-    made = Trace(
-        [
-            kernel(20, 5, 2, name="k2"),
-            call(1, 1),
-            kernel(10, 5, 1, name="k1"),
-            fill(16, 1),
-            operator,
-        ]
-    )
+    kernels = [kernel(20, 5, 2, name="k2"), kernel(10, 5, 1, name="k1")]
+    made = Trace([call(1, 1), *kernels, fill(16, 1), operator])
     assert entries(made) == [
         ("k1", "kernel", 0, 5000, -9000),
         ("Memset (Device)", "fill", 6000, 1000, None),
@@ -60,10 +53,8 @@ def test_a_trace_begins_without_torchs_compiler(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.delattr(torch, "_inductor", raising=False)
     monkeypatch.setitem(sys.modules, "torch._inductor", None)  # to import it fails
-    names = {
-        one.name for one in trace(torch.rand(3).relu, lambda: None, host=True).ranges("", OPERATOR)
-    }
-    assert "aten::relu" in names
+    made = trace(torch.rand(3).relu, lambda: None, host=True)
+    assert "aten::relu" in {one.name for one in made.ranges("", OPERATOR)}
 
 
 def test_counters_follow_the_launches_where_another_stream_begins_later() -> None:

@@ -26,12 +26,9 @@ from pytest_gpuperf.measure.ranks import (
     peer_waits,
     take_gpu,
 )
-from pytest_gpuperf.measure.trace.activity import host_collectives
-from pytest_gpuperf.measure.trace.profile import Trace
 from pytest_gpuperf.model.measurement import STEP, Measurement, Peer
 from tests.examples import H200, default_settings, measurement
 from tests.kernel_steps import table
-from tests.measure.traces import annotated
 from tests.scripted_collector import ScriptedCollector
 
 PLAN = Plan(metrics=(), rounds=1)
@@ -227,16 +224,3 @@ def test_a_collective_takes_on_each_rank_what_it_takes_on_the_one_that_comes_las
 def test_ranks_have_a_table_only_where_each_has() -> None:
     one = rank({"launches": [1.0]})
     assert joined([replace(one, kernels=table(("gemm", 1.0))), one]).kernels is None
-
-
-def test_gloos_collectives_are_those_that_it_annotates() -> None:
-    events = [
-        annotated(0.0, 30.0, "gloo:all_reduce"),
-        annotated(20.0, 45.0, "gloo:all_gather"),
-        annotated(60.0, 70.0, "gloo:all_reduce"),
-        annotated(0.0, 90.0, "gpuperf step"),
-    ]
-    taken, durations = host_collectives(Trace(events))
-    assert taken == 55_000.0
-    reduced, gathered = (30_000.0, 10_000.0), (25_000.0,)
-    assert durations == {"gloo:all_reduce": reduced, "gloo:all_gather": gathered}

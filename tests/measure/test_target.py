@@ -37,7 +37,7 @@ def measures(settings: Settings, kind: type, **more: Any) -> DeviceInstrument:
     """What measures so, with a collector of this kind."""
     source = target.instrument_for(settings, REPLICAS, **more)
     assert isinstance(source, DeviceInstrument)
-    assert isinstance(source._collector, kind), settings
+    assert isinstance(source.collector, kind), settings
     return source
 
 
@@ -61,22 +61,17 @@ def h200(install: Install) -> None:
     install(Library([Gpu()]))
 
 
-@pytest.fixture
-def recorded(tmp_path: Path) -> Path:
-    """A run that was recorded on an H200."""
-    run_files.save(run([measurement(device=H200)]), tmp_path / "run.json")
-    return tmp_path / "run.json"
-
-
-def pci(folder: Path, vendor: str, kind: str) -> None:
-    """What Linux says of a device there, and of one that it says nothing of."""
+def pci(folder: Path, monkeypatch: pytest.MonkeyPatch, vendor: str, kind: str) -> None:
+    """What Linux says of a device, and of one that it says nothing of."""
     device = folder / "0000:41:00.0"
     device.mkdir()
     (device / "vendor").write_text(vendor, encoding="utf-8")
     (device / "class").write_text(kind, encoding="utf-8")
     (folder / "0000:00:00.0").mkdir()
+    monkeypatch.setattr(nvml, "_PCI", folder)
 
 
+ASKED = "--gpu-arch sm80 asks for sm80 baselines"
 PORTABLE = (wanted(collector="cpu"), wanted("cpu"), wanted("cpu", "cpu"))
 
 
@@ -89,37 +84,29 @@ def test_a_gpu_is_measured_through_cupti_unless_something_else_is_asked_for() ->
     for settings in (wanted(), wanted("sm90"), wanted(collector="cupti"), wanted("sm90", "cupti")):
         source = measures(settings, CuptiCollector)
         assert (source.device.arch, source.device.name) == ("sm90", "NVIDIA H200")
-        assert source._has_canary
-    assert measures(wanted(collector="ncu"), NcuCollector)._has_canary
+        assert source.has_canary
+    assert measures(wanted(collector="ncu"), NcuCollector).has_canary
     # A GPU keeps nobody from the portable counts.
     for settings in PORTABLE:
-        assert not measures(settings, CpuCollector)._has_canary
+        assert not measures(settings, CpuCollector).has_canary
     offered = ScriptedCollector()
-    assert not measures(wanted(), ScriptedCollector, offered=offered)._has_canary
+    assert not measures(wanted(), ScriptedCollector, offered=offered).has_canary
 
 
 @pytest.mark.usefixtures("h200")
 def test_another_architecture_is_refused_and_both_are_named() -> None:
-    refuses(
-        wanted("sm80", "cupti"),
-        "--gpu-arch sm80 asks for sm80 baselines",
-        "this device is NVIDIA H200 (sm90)",
-        "--gpu-arch sm90",
-        "--gpuperf-replay RUN",
-    )
+    instead = ("--gpu-arch sm90", "--gpuperf-replay RUN")
+    refuses(wanted("sm80", "cupti"), ASKED, "this device is NVIDIA H200 (sm90)", *instead)
     refuses(wanted("sm90", "cpu"), "sm90")  # the cpu does not stand in for a GPU
 
 
 @pytest.mark.usefixtures("h200")
 def test_a_task_stands_in_the_collectors_place() -> None:
-    for task, kind in (
-        (None, CuptiCollector),
-        (Task("a.py::test"), CuptiCollector),
-        (Task("a.py::test", PROFILED, "step"), TaskRunner),
-        (Task("a.py::test", WINDOW, "step"), WindowCounter),
-    ):
-        source = measures(wanted(), kind, task=task)
-        assert source._guarded is source._has_canary is (kind is CuptiCollector)
+    for kind_of_task, kind in ((PROFILED, TaskRunner), (WINDOW, WindowCounter)):
+        source = measures(wanted(), kind, task=Task("a.py::test", kind_of_task, "step"))
+        assert (source.guarded, source.has_canary) == (False, False)
+    replica = measures(wanted(), CuptiCollector, task=Task("a.py::test"))
+    assert (replica.guarded, replica.has_canary) == (True, True)
 
 
 # Without one
@@ -128,7 +115,7 @@ def test_a_task_stands_in_the_collectors_place() -> None:
 @pytest.mark.usefixtures("no_gpu")
 def test_without_a_gpu_the_portable_counts_are_taken() -> None:
     for settings in (wanted(), *PORTABLE):
-        collector = measures(settings, CpuCollector)._collector
+        collector = measures(settings, CpuCollector).collector
         assert collector.device().arch == "cpu"
         assert collector.software()["cpu"]
 
@@ -160,8 +147,7 @@ def test_a_gpu_without_a_driver_is_no_cpu(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, vendor: str, kind: str, is_gpu: bool
 ) -> None:
     """Whoever asked for no architecture would get another device's verdict."""
-    pci(tmp_path, vendor, kind)
-    monkeypatch.setattr(nvml, "_PCI", tmp_path)
+    pci(tmp_path, monkeypatch, vendor, kind)
     if is_gpu:
         refuses(wanted(), "this machine has an NVIDIA GPU (PCI 0000:41:00.0)", "--gpu-arch cpu")
     else:
@@ -174,8 +160,7 @@ def test_a_gpu_without_a_driver_is_no_cpu(
 def test_where_the_driver_speaks_of_gpus_none_visible_is_meant(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pci(tmp_path, "0x10de", "0x030200")
-    monkeypatch.setattr(nvml, "_PCI", tmp_path)
+    pci(tmp_path, monkeypatch, "0x10de", "0x030200")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     measures(wanted(), CpuCollector)
 
@@ -188,7 +173,7 @@ def test_an_offered_collector_goes_first_if_it_is_of_the_architecture() -> None:
     offered = ScriptedCollector(device=A100)
     for arch in ("auto", "sm80"):
         instrument = measures(wanted(arch), ScriptedCollector, offered=offered)
-        assert instrument._collector is offered
+        assert instrument.collector is offered
         assert (instrument.device, instrument.torch_device) == (A100, "cuda")
     refuses(wanted("sm90"), "asks for sm90 baselines, but", "A100", "(sm80)", offered=offered)
     portable = ScriptedCollector(device=nvml.portable_device())
@@ -199,16 +184,14 @@ def test_an_offered_collector_goes_first_if_it_is_of_the_architecture() -> None:
 
 
 @pytest.mark.usefixtures("no_gpu")
-def test_a_recorded_run_needs_no_device_but_its_own_architecture(recorded: Path) -> None:
+def test_a_recorded_run_needs_no_device_but_its_own_architecture(tmp_path: Path) -> None:
+    recorded = tmp_path / "run.json"
+    run_files.save(run([measurement(device=H200)]), recorded)
     for arch in ("auto", "sm90"):
         instrument = target.instrument_for(wanted(arch, replay=recorded), REPLICAS)
         assert (instrument.device, instrument.torch_device) == (H200, "cpu")
-    refuses(
-        wanted("sm80", replay=recorded),
-        "--gpu-arch sm80 asks for sm80 baselines",
-        f"the run {recorded} was measured on NVIDIA H200 (sm90)",
-        "--gpu-arch sm90",
-    )
+    measured = f"the run {recorded} was measured on NVIDIA H200 (sm90)"
+    refuses(wanted("sm80", replay=recorded), ASKED, measured, "--gpu-arch sm90")
 
 
 # Names

@@ -471,12 +471,3 @@ def test_gradients_are_shared_over_gloo_with_the_same_counts_on_every_rank(
     }
     assert flops == {(2 * 2 * 8 * 8 * 2.0,) * 2}  # no gradient of what is given
     assert len(measured.peers) == ranks
-    assert all(len(once) == 1 for peer in measured.peers for once in peer.collectives)
-    waits = [
-        sample.values
-        for peer in measured.peers
-        for sample in peer.samples
-        if sample.metric == "peer_wait"
-    ]
-    assert len(waits) == ranks
-    assert all(min(of_ranks) == 0 for of_ranks in zip(*waits, strict=True))

@@ -13,21 +13,14 @@ from tests.workflow_commands import harmless
 
 @pytest.fixture
 def recorded(project: Project) -> Project:
-    """A project with a baseline of an A100 and a run of it, run.json, but without the device."""
+    """A project with a baseline of an A100 and runs of it, but without the device."""
     project.device()
     project.tests(STEP)
     project.accept()
     project.measure_processes("run.json", 1.0)
+    project.measure_processes("slower.json", *[2.0] * 3)
     (project.root / "device.json").unlink()
     return project
-
-
-def slower(project: Project, processes: int = 3) -> None:
-    """Makes the recorded run one of twice the cycles."""
-    (project.root / "run.json").unlink()
-    project.device()
-    project.measure_processes("run.json", *[2.0] * processes)
-    (project.root / "device.json").unlink()
 
 
 def test_what_the_run_has_is_judged_and_the_step_is_not_run(recorded: Project) -> None:
@@ -60,14 +53,14 @@ def test_a_test_that_the_run_has_not_is_refused(recorded: Project) -> None:
 
 def test_names_are_shown_and_never_obeyed(recorded: Project) -> None:
     """Whether they are the run's, the baseline's or the test's own, and on GitHub too."""
-    slower(recorded)
-    data = json.loads((recorded.root / "run.json").read_text(encoding="utf-8"))
+    file = recorded.root / "slower.json"
+    data = json.loads(file.read_text(encoding="utf-8"))
     for measured in data["measurements"]:
         measured["configuration"] = HOSTILE
         measured["fingerprint"]["software"] = {"torch": HOSTILE, HOSTILE: "1"}
         measured["unsupported"] = [{"metric": "instructions", "reason": HOSTILE}]
-    (recorded.root / "run.json").write_text(json.dumps(data), encoding="utf-8")
-    replay = ("--gpuperf-replay=run.json", "-p", "no:pastebin")
+    file.write_text(json.dumps(data), encoding="utf-8")
+    replay = ("--gpuperf-replay=slower.json", "-p", "no:pastebin")
     for flags, said in (
         ((), "regressed"),
         (("--gpuperf-missing=warn", "--gpuperf-baselines=none", "-rA"), "no baseline"),

@@ -9,21 +9,15 @@ from tests.plugin.projects import Project
 
 CPU = ("--gpu-arch=cpu", "--gpuperf-missing=warn")
 
-DRIFTING = """
-    import pytest
-
-    losses = iter([0.1234, 0.1236, *[0.1235] * 30])
-
-    {marker}
-    def test_step(gpuperf):
-        gpuperf.measure(lambda: next(losses), reset=lambda: None{argument})
-"""
-
 
 def test_an_unsound_step_fails_and_the_next_test_is_measured(project: Project) -> None:
     project.tests(
-        DRIFTING.format(marker="", argument="")
-        + """
+        """
+    losses = iter([0.1234, 0.1236])
+
+    def test_step(gpuperf):
+        gpuperf.measure(lambda: next(losses), reset=lambda: None)
+
     def test_settings(gpuperf):
         gpuperf.measure(lambda: None, settings=lambda: {"first_call_s": float("nan")})
 
@@ -35,8 +29,7 @@ def test_an_unsound_step_fails_and_the_next_test_is_measured(project: Project) -
     result.assert_outcomes(failed=2, passed=1)
     result.stdout.fnmatch_lines(
         [
-            "gpuperf: two executions after reset gave the losses 0.1234 and 0.1236, 0.16 % apart "
-            "(allowed: 0.1 %). The step does different work each time. *",
+            "gpuperf: two executions after reset gave the losses 0.1234 and 0.1236, 0.16 % apart *",
             'gpuperf: settings?"first_call_s"? is nan, but must be *',
         ]
     )
@@ -141,24 +134,15 @@ def test_what_a_step_does_elsewhere_is_refused_or_said(project: Project) -> None
 
         def test_elsewhere(gpuperf): gpuperf.measure(busy)
         def test_beside(gpuperf): gpuperf.measure(lambda: (WEIGHT @ WEIGHT, busy()))
-        def test_nothing(gpuperf): gpuperf.measure(lambda: None)
         def test_here(gpuperf): gpuperf.measure(lambda: WEIGHT @ WEIGHT)
         """
     )
     result = project.run(*CPU)
-    result.assert_outcomes(failed=1, passed=3)
+    result.assert_outcomes(failed=1, passed=2)
     result.stdout.fnmatch_lines(
         [
-            "gpuperf: most of this step cannot be counted: of * ms of CPU time it spends * ms in "
-            "code "
-            "outside of PyTorch, where gpuperf counts no operator. *",
+            "gpuperf: most of this step cannot be counted: of * ms of CPU time it spends * ms *",
             "note: test_beside: gpuperf does not count this part of the step: code outside *",
-            "note: test_nothing: gpuperf does not count this part of the step: all of it, *",
         ]
     )
-    parts = {m.test[15:]: m.fingerprint.settings for m in project.saved().measurements}
-    assert {test: "unseen" in settings for test, settings in parts.items()} == {
-        "test_beside": True,
-        "test_nothing": True,
-        "test_here": False,
-    }
+    result.stdout.no_fnmatch_line("note: test_here: *")

@@ -9,21 +9,17 @@ from __future__ import annotations
 
 import gc
 import os
-import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from pytest_gpuperf.errors import MeasurementError
-from pytest_gpuperf.measure.collector import Collected, Plan, Work, each, samples_of
+from pytest_gpuperf.measure.collector import Collected, Plan, Work, check_alike, each, samples_of
 from pytest_gpuperf.measure.device.fingerprint import cpu_model
 from pytest_gpuperf.measure.device.nvml import portable_device
 from pytest_gpuperf.measure.execution import Losses, Series, garbage_kept, warm_ups
 from pytest_gpuperf.measure.trace import profile
-from pytest_gpuperf.measure.trace.activity import Collectives, checked, host_collectives
 from pytest_gpuperf.measure.trace.host_calls import Compilations, graph_breaks
 from pytest_gpuperf.model.measurement import (
     STEP,
@@ -52,8 +48,6 @@ _NAMED = 4
 _LETTING_GO_S = 0.05
 """Other threads, as gloo's are, let go of a result a moment after the step has it."""
 
-_NO_TRACE = "there is no GPU to trace"
-
 
 class CpuCollector:
     """Measures a step on the CPU. Implements `Collector` and `KernelCollector`, for operators.
@@ -66,7 +60,7 @@ class CpuCollector:
 
     Hardware metrics in the plan belong to GPUs and are skipped. Of the metrics from traces, those
     that exist on a CPU are collected. If others beyond the set core are requested, they are
-    unsupported, and components have their wall time.
+    unsupported.
     """
 
     name = "cpu"
@@ -87,9 +81,8 @@ class CpuCollector:
     def collect(self, work: Work, plan: Plan) -> Collected:
         """Warms up, counts and times, each in executions of its own.
 
-        Raises MeasurementError if the step's phases or components differ from one execution to the
-        next, UnsoundStep for a loss that is no number or not reproduced, and whatever the step
-        raises.
+        Raises MeasurementError if the step's phases differ from one execution to the next,
+        UnsoundStep for a loss that is no number or not reproduced, and whatever the step raises.
         """
         import torch
 
@@ -102,32 +95,15 @@ class CpuCollector:
         for _ in warm_ups(work, plan, compiling, rounds + repetitions):
             work.begin()
             losses.add(work.step())
-        series: Series = {}
-        unsupported, differing = _count(work, rounds, series, losses, repetitions)
+        series, unsupported, differing = _count(work, rounds, losses, repetitions)
         timed = each(work.progress, "timing", repetitions)
-        times = [_times(work) for _ in timed]
-        series[STEP, "wall_time"] = [wall for wall, _ in times]
-        components: tuple[str, ...] = ()
-        collectives: tuple[Collectives, ...] = ()
-        if work.together:
-            series[STEP, "own_time"] = [own for _, own in times]
-            traced = [_collectives(work) for _ in each(work.progress, "tracing", repetitions)]
-            series[STEP, "collective_time"] = [taken for taken, _ in traced]
-            collectives = tuple(durations for _, durations in traced)
+        series[STEP, "wall_time"] = [_wall_ms(work) for _ in timed]
         if plan.activity:
             for metric, value in _compiled(work).items():
                 series[STEP, metric] = [value]
         if plan.components:
-            unsupported += tuple(
-                Unsupported(metric.name, _NO_TRACE)
-                for metric in plan.activity
-                if not metric.portable
-            )
-            phases = {phase for phase, _ in series}
-            parts = _component_times(work, repetitions)
-            components = checked([list(once) for once in parts], phases)
-            for name in components:
-                series[name, "wall_time"] = [once[name] for once in parts]
+            untraced = (metric.name for metric in plan.activity if not metric.portable)
+            unsupported += tuple(Unsupported(name, "there is no GPU to trace") for name in untraced)
         return Collected(
             samples_of(series),
             unsupported,
@@ -140,8 +116,6 @@ class CpuCollector:
                 **differing,
                 "cost_s": round(time.perf_counter() - started, 3),
             },
-            components=components,
-            collectives=collectives,
         )
 
     def kernels(self, work: Work, metrics: Sequence[Metric]) -> KernelTable:  # noqa: ARG002
@@ -150,49 +124,13 @@ class CpuCollector:
 
         operators = Operators(self._root)
         _counted(work, Losses(work), operators)
-        if not Compilations().any:
-            return operators.table()
-        return operators.table(graph_breaks(_traced(work)))
-
-
-class HostTimes:
-    """Wall-clock time of each component, that of components inside it left out."""
-
-    def __init__(self) -> None:
-        self.times: dict[str, float] = {}
-        """Milliseconds, by component, in order of their first appearance."""
-        self._open: list[str] = []
-        self._since = 0.0
-
-    def enter(self, phase: str) -> None:
-        """The time of what it is inside of stands still."""
-        self._settle()
-        self.times.setdefault(phase, 0.0)
-        self._open.append(phase)
-
-    def leave(self, phase: str) -> None:  # noqa: ARG002 -- the innermost is left first
-        """The time of the outer phase continues."""
-        self._settle()
-        self._open.pop()
-
-    def _settle(self) -> None:
-        now = time.perf_counter_ns() / 1e6
-        if self._open:
-            self.times[self._open[-1]] += now - self._since
-        self._since = now
+        return operators.table(graph_breaks(_traced(work)) if Compilations().any else ())
 
 
 def _compiled(work: Work) -> dict[str, float]:
     """The work of torch.compile in the step, from one more execution if anything was compiled."""
     compilations = Compilations()
-    if not compilations.any:
-        return compilations.counted(None)
-    return compilations.counted(_traced(work))
-
-
-def _collectives(work: Work) -> tuple[float, Collectives]:
-    """Nanoseconds of one execution with a collective under way; and those of each collective."""
-    return host_collectives(_traced(work))
+    return compilations.counted(_traced(work) if compilations.any else None)
 
 
 def _traced(work: Work) -> profile.Trace:
@@ -201,66 +139,41 @@ def _traced(work: Work) -> profile.Trace:
     return profile.trace(work.step, lambda: None, host=True)
 
 
-def _times(work: Work) -> tuple[float, float]:
-    """Milliseconds of one execution, and nanoseconds of this thread's processor time."""
+def _wall_ms(work: Work) -> float:
+    """Milliseconds of one execution."""
     work.begin()
-    own, started = time.thread_time_ns(), time.perf_counter_ns()
+    started = time.perf_counter()
     work.step()
-    return (time.perf_counter_ns() - started) / 1e6, float(time.thread_time_ns() - own)
-
-
-def _component_times(work: Work, repetitions: int) -> list[dict[str, float]]:
-    """Milliseconds of each component per execution; one execution if there are no components."""
-    times: list[dict[str, float]] = []
-    for _ in each(work.progress, "timing components", repetitions, after=None):
-        listener = HostTimes()
-        work.begin()
-        with work.components.heard_by(listener):
-            work.step()
-        times.append(listener.times)
-        if not any(times):
-            break
-    return times
+    return 1e3 * (time.perf_counter() - started)
 
 
 def _count(
-    work: Work, rounds: int, series: Series, losses: Losses, after: int
-) -> tuple[tuple[Unsupported, ...], dict[str, Scalar]]:
-    """Appends the portable counts of `rounds` executions to `series`, whole step first.
+    work: Work, rounds: int, losses: Losses, after: int
+) -> tuple[Series, tuple[Unsupported, ...], dict[str, Scalar]]:
+    """The portable counts of `rounds` executions, and the metrics that could not be counted.
 
-    `after` executions follow. Returns the metrics that could not be counted. The settings returned
-    name differences between executions and uncounted parts.
+    `after` executions follow. The settings returned name differences between executions and
+    uncounted parts.
     """
-    from pytest_gpuperf.measure.cpu.dispatch import PEAK, part_unseen
+    from pytest_gpuperf.measure.cpu.dispatch import part_unseen
 
-    phases: list[str] | None = None
-    watched: list[Unseen] = []
-    for _ in each(work.progress, "counting, round", rounds, after):
-        unseen, kept = _counted(work, losses)
-        watched.append(unseen)
-        counter = unseen.counter
-        names = list(counter.phases)
-        if phases is not None and names != phases:
-            raise MeasurementError(
-                f"the phases of the step change between executions: first {phases}, then {names}. "
-                "Give `measure` a `reset` after which the step does the same work again"
-            )
-        phases = names
-        for phase, counts in {STEP: counter.step, **counter.phases}.items():
-            for metric, value in asdict(counts).items():
-                series.setdefault((phase, metric), []).append(float(value))
-        series.setdefault((STEP, "kept_memory"), []).append(float(kept))
-        series.setdefault((STEP, PEAK), []).append(float(counter.memory.peak))
-    lost = {metric: why for one in watched for metric, why in one.counter.uncounted.items()}
-    for metric in lost:
-        for phase in (STEP, *(phases or ())):
-            series.pop((phase, metric), None)
+    announced = each(work.progress, "counting, round", rounds, after)
+    watched = [_counted(work, losses) for _ in announced]
+    counters = [unseen.counter for unseen in watched]
+    lost = {metric: why for counter in counters for metric, why in counter.uncounted.items()}
+    series: Series = {}
+    for counter in counters:
+        check_alike("phases", [*counters[0].phases], [*counter.phases])
+        for phase, counts in counter.counts():
+            for metric, value in counts.items():
+                if metric not in lost:
+                    series.setdefault((phase, metric), []).append(float(value))
     said = {
-        UNEQUAL: _unequal(watched[0].counter.work, watched[-1].counter.work),
+        UNEQUAL: _unequal(counters[0].work, counters[-1].work),
         UNSEEN: part_unseen(watched),
     }
     settings: dict[str, Scalar] = {name: words for name, words in said.items() if words}
-    return tuple(Unsupported(*one) for one in sorted(lost.items(), reverse=True)), settings
+    return series, tuple(Unsupported(*one) for one in sorted(lost.items(), reverse=True)), settings
 
 
 def _unequal(first: Counter[tuple[object, str]], last: Counter[tuple[object, str]]) -> str:
@@ -274,8 +187,10 @@ def _unequal(first: Counter[tuple[object, str]], last: Counter[tuple[object, str
     return ", ".join([*said.values()][:_NAMED]) + (f", and {more} others" if more > 0 else "")
 
 
-def _counted(work: Work, losses: Losses, operators: Operators | None = None) -> tuple[Unseen, int]:
-    """One counted execution of the step, and the bytes it made that outlive it."""
+def _counted(work: Work, losses: Losses, operators: Operators | None = None) -> Unseen:
+    """One counted execution of the step."""
+    from torch import distributed
+
     from pytest_gpuperf.measure.cpu.dispatch import PEAK, StepCounter, Unseen
 
     work.reset()
@@ -291,11 +206,7 @@ def _counted(work: Work, losses: Losses, operators: Operators | None = None) -> 
             # Cycles are garbage, which the next collection would free anyway.
             gc.collect(0)
         finally:
-            others = PEAK in counter.uncounted or _has_process_group()
-            kept = counter.memory.end(_LETTING_GO_S if others else 0.0)
-    return unseen, kept
-
-
-def _has_process_group() -> bool:
-    distributed: Any = sys.modules.get("torch.distributed")
-    return bool(distributed and distributed.is_available() and distributed.is_initialized())
+            grouped = distributed.is_available() and distributed.is_initialized()
+            others = PEAK in counter.uncounted or grouped
+            counter.memory.end(_LETTING_GO_S if others else 0.0)
+    return unseen

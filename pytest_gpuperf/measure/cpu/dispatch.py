@@ -9,7 +9,6 @@ that converts its input's layout).
 from __future__ import annotations
 
 import math
-import sys
 import threading
 import time
 import weakref
@@ -17,12 +16,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent import futures
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import partial, wraps
 from multiprocessing import active_children, pool
 from pathlib import Path
 from threading import get_ident
 from typing import Any
+from unittest import mock
 
 import torch
 import torch._dynamo  # at the first operator under a mode torch would, in the step's time
@@ -32,12 +32,12 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 from torch.utils.flop_counter import flop_registry
 
 from pytest_gpuperf.errors import UnsoundStep
-from pytest_gpuperf.measure.collector import replaced
 from pytest_gpuperf.measure.trace.call_sites import CallSiteRegistry, uncompiled
 from pytest_gpuperf.model.measurement import (
     GRAPH_BREAK,
     MADE_BYTES,
     OPERATOR,
+    STEP,
     HostCall,
     KernelTable,
     Launch,
@@ -210,6 +210,13 @@ class StepCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Counts for the step only, from now on."""
         self._count_for(self.step)
 
+    def counts(self) -> Iterator[tuple[str, dict[str, int]]]:
+        """The counts of the whole step, with those of memory after its end, then of each phase."""
+        memory = {"kept_memory": self.memory.kept, PEAK: self.memory.peak}
+        yield STEP, asdict(self.step) | memory
+        for phase, counts in self.phases.items():
+            yield phase, asdict(counts)
+
     def _count_for(self, *counts: Counts) -> None:
         if here := self._threads.get(get_ident()):
             here.counted_now = counts
@@ -246,7 +253,7 @@ class StepCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
             with self._lock:
                 number = self._operators.note(str(operator))
         result = func(*args, **kwargs)
-        copied = list(_copied(operator, args, result))
+        copied = _copied(operator, args, result)
         copies = [
             target.numel() * target.element_size()
             for source, target in copied
@@ -311,10 +318,10 @@ def _hand_overs_heard_by(counter: StepCounter) -> Iterator[None]:
         return handed
 
     with ExitStack() as stack:
-        stack.enter_context(replaced(threading.Thread, "start", started))
+        stack.enter_context(mock.patch.object(threading.Thread, "start", started))
         for owner, name, position in _HANDING_OVER:
             method = handing(getattr(owner, name), position)
-            stack.enter_context(replaced(owner, name, method))
+            stack.enter_context(mock.patch.object(owner, name, method))
         yield
 
 
@@ -330,7 +337,7 @@ def _refusals_heard_by(counter: StepCounter) -> Iterator[None]:
             counter.go_without_hooks()
         _disable_hooks(message, fail_if_non_empty)
 
-    with replaced(_AUTOGRAD, "_saved_tensors_hooks_disable", refuse):
+    with mock.patch.object(_AUTOGRAD, "_saved_tensors_hooks_disable", refuse):
         yield
 
 
@@ -418,12 +425,10 @@ class Memory:
         Returns their bytes. `operator` is its number.
         """
         before = self._current
-        for tensor in _tensors(results):
-            storage = tensor.untyped_storage()
+        given = {argument.untyped_storage()._cdata for argument in _tensors(arguments)}
+        for storage in (tensor.untyped_storage() for tensor in _tensors(results)):
             key = storage._cdata
-            if key in self._living or any(
-                argument.untyped_storage()._cdata == key for argument in _tensors(arguments)
-            ):
+            if key in given or key in self._living:
                 continue
             ended = partial(self._ended, key)
             made = _Allocation(storage.nbytes(), operator, self._made)
@@ -446,13 +451,17 @@ class Memory:
         allocation.saved = True
         return allocation.nbytes
 
-    def end(self, patience_s: float = 0.0) -> int:
-        """Stops following, and returns the bytes that are alive, after so many seconds still."""
+    @property
+    def kept(self) -> int:
+        """The bytes that are alive."""
+        return self._current
+
+    def end(self, patience_s: float = 0.0) -> None:
+        """Stops following, once nothing is alive any more or so many seconds later."""
         end = time.monotonic() + patience_s
         while self._living and time.monotonic() < end:
             time.sleep(_LOOKING_S)
         self._living.clear()
-        return self._current
 
     def by_operator(self) -> Iterator[tuple[int, list[int]]]:
         """The operator of each of `history`, with its bytes saved, kept, and alive at the peak."""
@@ -487,15 +496,12 @@ def changes_stride_order(source: torch.Tensor, target: torch.Tensor) -> bool:
 
 def _copied(
     operator: object, arguments: tuple[Any, ...], result: Any
-) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+) -> list[tuple[torch.Tensor, torch.Tensor]]:
     """Source and target of each tensor that `operator` copied; nothing if it is not a copy."""
     find = _COPIES.get(operator)
-    if find is None:
-        return
-    for source, target in find(arguments, result):
-        # A number may be copied into a tensor.
-        if isinstance(source, torch.Tensor):
-            yield source, target
+    pairs = find(arguments, result) if find else ()
+    # A number may be copied into a tensor.
+    return [(source, target) for source, target in pairs if isinstance(source, torch.Tensor)]
 
 
 _Pairs = Callable[[tuple[Any, ...], Any], Any]
@@ -515,11 +521,8 @@ def _tensors(value: object) -> Iterator[torch.Tensor]:
     if isinstance(value, torch.Tensor):
         if value.layout is torch.strided:
             yield value
-    elif isinstance(value, (tuple, list)):
-        for element in value:
-            yield from _tensors(element)
-    elif isinstance(value, dict):
-        for element in value.values():
+    elif isinstance(value, (tuple, list, dict)):
+        for element in value.values() if isinstance(value, dict) else value:
             yield from _tensors(element)
 
 
@@ -552,9 +555,6 @@ class Unseen:
     @contextmanager
     def watching(self) -> Iterator[None]:
         """Attributes all use of the processor in the block to the step."""
-        if sys.platform != "linux":
-            yield
-            return
         take = _BaseDataLoaderIter.__next__
 
         def taken(loader: Any) -> Any:
@@ -562,7 +562,7 @@ class Unseen:
             return take(loader)
 
         before, threads = _used(), _threads()
-        with replaced(_BaseDataLoaderIter, "__next__", taken):
+        with mock.patch.object(_BaseDataLoaderIter, "__next__", taken):
             yield
         after = _used()
         own = self.counter.own_ns

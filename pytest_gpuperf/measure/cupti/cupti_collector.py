@@ -86,9 +86,9 @@ class CuptiCollector:
         how = counted.settings or {}
         passes = int(how.get("passes", 0))
         least = executions.warm_ups + (LEAST_ROUNDS + bool(executions.phases)) * passes
-        timed = samples_of({**executions.series, **active.series})
+        timed = samples_of(executions.series)
         return Collected(
-            samples=(*timed, *counted.samples, *own.samples),
+            samples=(*timed, *counted.samples, *active.samples, *own.samples),
             unsupported=(*counted.unsupported, *active.unsupported, *own.unsupported),
             components=active.components,
             collectives=active.collectives,
@@ -96,7 +96,7 @@ class CuptiCollector:
             settings={
                 **executions.settings(),
                 **how,
-                **active.settings,
+                **(active.settings or {}),
                 **watch.laps,
                 "repetitions": len(executions.series[STEP, "wall_time"]),
                 "warmup": executions.warm_ups,

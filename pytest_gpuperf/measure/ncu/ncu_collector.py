@@ -93,7 +93,7 @@ class NcuCollector:
         watch.lap("counters_s")
         settings: dict[str, Scalar] = {
             **executions.settings(),
-            **active.settings,
+            **(active.settings or {}),
             "replay": self._replay,
             "rounds": 1,
             "repetitions": plan.repetitions or REPETITIONS,
@@ -102,7 +102,7 @@ class NcuCollector:
             "cost_s": watch.total(),
         }
         return Collected(
-            (*samples_of({**executions.series, **active.series}), *profiled.samples),
+            (*samples_of(executions.series), *active.samples, *profiled.samples),
             (*profiled.unsupported, *active.unsupported),
             settings,
             components=active.components,

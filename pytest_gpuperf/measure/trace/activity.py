@@ -8,14 +8,21 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import pairwise
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
 from statistics import median
 
 from pytest_gpuperf.catalogue import kernel_families
 from pytest_gpuperf.errors import CountersUnavailable, MeasurementError
-from pytest_gpuperf.measure.collector import PhaseNames, Plan, each
+from pytest_gpuperf.measure.collector import (
+    Collected,
+    PhaseNames,
+    Plan,
+    check_alike,
+    each,
+    samples_of,
+)
 from pytest_gpuperf.measure.execution import Executions, Series, prepare
 from pytest_gpuperf.measure.trace import host_calls, profile
 from pytest_gpuperf.measure.trace.profile import (
@@ -30,8 +37,10 @@ from pytest_gpuperf.measure.trace.profile import (
     Ranges,
     Spans,
     Trace,
+    length,
+    union,
 )
-from pytest_gpuperf.model.measurement import STEP, Scalar, Unsupported
+from pytest_gpuperf.model.measurement import STEP, Unsupported
 
 COMPONENT, PHASE = "gpuperf component: ", "gpuperf phase: "
 """The prefixes of their ranges in the trace."""
@@ -49,11 +58,6 @@ NOTHING = (
     "torch.profiler recorded no kernel, copy or fill of the step. Either the step does not use "
     "the GPU, or another profiler (nsys, ncu) watches this process"
 )
-_OF_GLOO = "gloo:"
-"""The prefix of ranges that torch's process group gloo opens from a collective's start to its end,
-in threads of its own."""
-Interval = tuple[float, float]
-"""Begin and end."""
 Collectives = dict[str, tuple[float, ...]]
 """Nanoseconds of the collectives of one execution by their names, in order."""
 Tracing = Callable[..., Trace]
@@ -62,43 +66,7 @@ Values = dict[str, dict[str, float]]
 """The metrics of one execution, of each part by its name."""
 
 
-@dataclass(frozen=True)
-class Active:
-    """The results of the traces."""
-
-    series: Series = field(default_factory=dict)
-    unsupported: tuple[Unsupported, ...] = ()
-    components: tuple[str, ...] = ()
-    settings: dict[str, Scalar] = field(default_factory=dict)
-    collectives: tuple[Collectives, ...] = ()
-    """Per trace, the collectives in a step of several ranks."""
-    launched: Mapping[str, str] = field(default_factory=dict)
-    """As `Measurement` has it."""
-
-
-@dataclass(frozen=True)
-class TracePlan:
-    """The numbers of traced executions of a step, in order: see `measured`."""
-
-    components: int
-    """Traces for the components, after a first one that finds them."""
-    warmup: int
-    """Discarded traces of the whole step: the first includes a profiler's one-time work."""
-    count: int
-    """Traces of the whole step, each with a value of every metric."""
-    extended: bool
-    """Whether more of the whole step follow where it is short."""
-
-    @classmethod
-    def of(cls, plan: Plan, *, together: bool, alone: bool) -> TracePlan:
-        """The plan for a step, of several ranks `together` or not."""
-        components = min(TRACES, plan.rounds) if plan.components else 0
-        count = TRACES_OF_RANKS if together else components or (TRACES if alone else 1)
-        warmup = int(count > 1 and not plan.components)
-        return cls(components, warmup, count, extended=not (together or plan.components))
-
-
-def measured(executions: Executions, plan: Plan, *, alone: bool = False) -> Active:
+def measured(executions: Executions, plan: Plan, *, alone: bool = False) -> Collected:
     """The metrics of `plan.activity`: one value per trace. Empty if none is requested.
 
     Of `executions`, one more is traced. Several are traced of a short step, if components are
@@ -107,16 +75,14 @@ def measured(executions: Executions, plan: Plan, *, alone: bool = False) -> Acti
     MeasurementError for components that cannot be separated, and what the step raises.
     """
     if not plan.activity:
-        return Active()
-    together = executions.work.together
-    planned = TracePlan.of(plan, together=together, alone=alone)
-    tracer = _Tracer(executions)
+        return Collected(())
+    tracer = _Tracer(executions, plan, alone)
     names: tuple[str, ...] = ()
     parts: list[Values] = []
     try:
         if plan.components:
-            names, parts = tracer.components(planned.components)
-        wholes = tracer.wholes(planned)
+            names, parts = tracer.components()
+        wholes = tracer.wholes()
     except CountersUnavailable as error:
         return _untraced(plan, str(error))
     if not all(values for values, _ in wholes):
@@ -127,10 +93,12 @@ def measured(executions: Executions, plan: Plan, *, alone: bool = False) -> Acti
     ]
     shared = [_by_name(one for one in ran if one.collective) for _, ran in wholes]
     wanted = {metric.name for metric in plan.activity}
+    together = executions.work.together
     if together:
         wanted |= {"own_time", "collective_time"}
-    return Active(
-        {**_series([values for values, _ in wholes], wanted), **_series(parts, wanted)},
+    series = _series([values for values, _ in wholes], wanted) | _series(parts, wanted)
+    return Collected(
+        samples_of(series),
         components=names,
         settings={"traces": len(wholes)},
         collectives=tuple(shared) if together else (),
@@ -151,19 +119,26 @@ def _series(executions: Sequence[Values], wanted: set[str]) -> Series:
     return {key: values for key, values in series.items() if len(values) == len(executions)}
 
 
-def _untraced(plan: Plan, reason: str) -> Active:
+def _untraced(plan: Plan, reason: str) -> Collected:
     missing = tuple(Unsupported(metric.name, reason) for metric in plan.activity)
-    return Active(unsupported=missing, settings={"traces": 0})
+    return Collected((), missing, {"traces": 0})
 
 
 @dataclass(frozen=True)
 class _Tracer:
-    """Traces executions of one step."""
+    """Traces executions of one step as planned; `alone` are traces without counters."""
 
     executions: Executions
+    plan: Plan
+    alone: bool
 
-    def components(self, count: int) -> tuple[tuple[str, ...], list[Values]]:
-        """The step's components and their metrics in `count` executions, after a first one.
+    @property
+    def _of_parts(self) -> int:
+        """Traces for the components, after a first one that finds them."""
+        return min(TRACES, self.plan.rounds) if self.plan.components else 0
+
+    def components(self) -> tuple[tuple[str, ...], list[Values]]:
+        """The step's components and their metrics in several executions, after a first one.
 
         A step without components is executed only once.
         """
@@ -174,24 +149,29 @@ class _Tracer:
                 profile.trace(work.step, timer.synchronize)
         heard: list[list[str]] = [first.names]
         parts: list[Values] = []
-        for _ in self._each("tracing components", count if first.names else 0):
+        for _ in self._each("tracing components", self._of_parts if first.names else 0):
             spans = Spans(COMPONENT)
             with work.components.heard_by(spans):
                 trace = profile.trace(work.step, timer.synchronize, spans=spans)
             heard.append(spans.names)
             of = launched_in(trace, COMPONENT)
-            numbers = spans.numbers.items()
-            parts.append({name: values_of_part(of.get(number, ())) for name, number in numbers})
+            parts.append({name: values_of_part(of.get(name, ())) for name in spans.names})
         return checked(heard, self.executions.phases), parts
 
-    def wholes(self, plan: TracePlan) -> list[tuple[Values, Sequence[Activity]]]:
-        """The whole step in each execution that is traced for it, without the discarded one."""
-        stage, count = "tracing", plan.warmup + plan.count
-        traced = [(reset_ms, self._whole()) for reset_ms in self._each(stage, count)]
-        wholes = [whole for _, whole in traced[plan.warmup :]]
-        wall_ms = traced[-1][0] + self.executions.wall_ms
-        again = max(0, _enough(wholes[0][0], wall_ms) - plan.count) if plan.extended else 0
-        wholes += [self._whole() for _ in self._each("tracing a short step again", again)]
+    def wholes(self) -> list[tuple[Values, Sequence[Activity]]]:
+        """The whole step in each execution that is traced for it, with a value of every metric.
+
+        Where there are several, another comes before them for a profiler's one-time work.
+        """
+        together = self.executions.work.together
+        count = TRACES_OF_RANKS if together else self._of_parts or (TRACES if self.alone else 1)
+        discarded = int(count > 1 and not self.plan.components)
+        traced = [(reset, self._whole()) for reset in self._each("tracing", discarded + count)]
+        wholes = [whole for _, whole in traced[discarded:]]
+        if not (together or self.plan.components):
+            wall_ms = traced[-1][0] + self.executions.wall_ms
+            again = max(0, _enough(wholes[0][0], wall_ms) - count)
+            wholes += [self._whole() for _ in self._each("tracing a short step again", again)]
         return wholes
 
     def _each(self, stage: str, count: int) -> Iterator[float]:
@@ -220,12 +200,11 @@ class _Tracer:
         values[STEP] |= compilations.counted(trace)
         marked = trace.ranges(PHASE)
         ranges, launched = Ranges(marked), launched_in(trace, PHASE)
-        for phase, number in spans.numbers.items():
-            if any(one.name == number for one in marked):
-                values[phase] = {
-                    **values_of_part(launched.get(number, ())),
-                    **host_calls.counted(name for at, name in calls if ranges.at(at) == number),
-                }
+        for phase in dict.fromkeys(one.name for one in marked):
+            values[phase] = {
+                **values_of_part(launched.get(phase, ())),
+                **host_calls.counted(name for at, name in calls if ranges.at(at) == phase),
+            }
         shared = [one for one in ran if one.collective]
         values[STEP]["own_time"] = length(union(one for one in ran if not one.collective))
         values[STEP]["collective_time"] = length(union(shared))
@@ -241,10 +220,10 @@ def _enough(whole: Values, wall_ms: float) -> int:
     return count if count % 2 else count - 1
 
 
-def launched_in(trace: Trace, prefix: str) -> dict[str, list[Activity]]:
-    """Activities by the innermost range that was open at their launch; "" for none."""
+def launched_in(trace: Trace, prefix: str) -> dict[str | None, list[Activity]]:
+    """Activities by the innermost range that was open at their launch; None for none."""
     ranges = Ranges(trace.ranges(prefix))
-    launched: dict[str, list[Activity]] = {}
+    launched: dict[str | None, list[Activity]] = {}
     for one in trace.activities:
         launched.setdefault(ranges.at(one.launched), []).append(one)
     return launched
@@ -258,12 +237,8 @@ def checked(heard: Sequence[Collection[str]], phases: Collection[str]) -> tuple[
     """
     names = tuple(dict.fromkeys(heard[0])) if heard else ()
     for others in heard[1:]:
-        if set(others) != set(names):
-            raise MeasurementError(
-                "the components of the step change from one execution to the next: first "
-                f"{list(names)}, then {list(dict.fromkeys(others))}. Give `measure` a `reset` "
-                "after which the step does the same work again"
-            )
+        if {*others} != {*names}:
+            check_alike("components", names, tuple(dict.fromkeys(others)))
     for name in names:
         if name in phases:
             raise MeasurementError(
@@ -275,8 +250,6 @@ def checked(heard: Sequence[Collection[str]], phases: Collection[str]) -> tuple[
 def values_of_step(ran: Sequence[Activity]) -> dict[str, float]:
     """The metrics of a step, by name. Shares and gaps only where there is something to divide."""
     values = values_of_part(ran)
-    kernels = union(one for one in ran if one.kind == KERNEL)
-    copies = union(one for one in ran if one.way[0])
     span = max(one.end for one in ran) - min(one.begin for one in ran) if ran else 0.0
     values["gpu_span"] = span
     if span:
@@ -285,19 +258,22 @@ def values_of_step(ran: Sequence[Activity]) -> dict[str, float]:
     if gaps:
         values["launch_gaps"] = math.fsum(gaps)
         values["launch_gap_median"] = median(gaps)
-    if length(copies):
-        values["copy_overlap"] = 100 * length(common(copies, kernels)) / length(copies)
+    kernels = [one for one in ran if one.kind == KERNEL]
+    copies = [one for one in ran if one.way[0]]
+    if copying := length(union(copies)):
+        beside = length(union([*kernels, *copies])) - length(union(kernels))
+        values["copy_overlap"] = round(100 * max(0.0, 1 - beside / copying), 9)
     return values
 
 
 def values_of_part(ran: Sequence[Activity]) -> dict[str, float]:
     """The metrics that a part of a step has too, by name."""
-    copies = [(one, *one.way) for one in ran if one.way[0]]
+    copies = [one for one in ran if one.way[0]]
     kernels = [one for one in ran if one.kind == KERNEL]
     graphs = {one.graph for one in ran} - {None}
 
-    def size(way: str, memory: str) -> float:
-        return math.fsum(one.size for one, *said in copies if said == [way, memory])
+    def size(*way: str) -> float:
+        return math.fsum(one.size for one in copies if one.way == way)
 
     return {
         "kernel_time": length(union(one for one in kernels if not one.collective)),
@@ -312,58 +288,17 @@ def values_of_part(ran: Sequence[Activity]) -> dict[str, float]:
         },
         "copy_bytes_d2d": size(D2D, ""),
         **{
-            f"copy_time_{way}": length(union(one for one, said, _ in copies if said == way))
+            f"copy_time_{way}": length(union(one for one in copies if one.way[0] == way))
             for way in DIRECTIONS
         },
     }
 
 
-def union(ran: Iterable[Activity]) -> list[Interval]:
-    """The times at which any of them ran: intervals in order that neither overlap nor touch."""
-    merged: list[Interval] = []
-    for begin, end in sorted((entry.begin, entry.end) for entry in ran):
-        if merged and begin <= merged[-1][1]:
-            merged[-1] = (merged[-1][0], max(merged[-1][1], end))
-        else:
-            merged.append((begin, end))
-    return merged
-
-
-def common(some: Sequence[Interval], others: Sequence[Interval]) -> list[Interval]:
-    """The common part of two unions."""
-    shared: list[Interval] = []
-    left, right = 0, 0
-    while left < len(some) and right < len(others):
-        begin = max(some[left][0], others[right][0])
-        end = min(some[left][1], others[right][1])
-        if begin < end:
-            shared.append((begin, end))
-        if some[left][1] <= others[right][1]:
-            left += 1
-        else:
-            right += 1
-    return shared
-
-
-def length(intervals: Iterable[Interval]) -> float:
-    """The total length of intervals that do not overlap."""
-    return math.fsum(end - begin for begin, end in intervals)
-
-
 def _gaps(ran: Iterable[Activity]) -> list[float]:
     """The time before each kernel but the first in which no kernel ran."""
     kernels = sorted((e.begin, e.end) for e in ran if e.kind == KERNEL)
-    gaps, reached = [], -math.inf
-    for (_, end), (begin, _) in pairwise(kernels):
-        reached = max(reached, end)
-        gaps.append(max(0.0, begin - reached))
-    return gaps
-
-
-def host_collectives(trace: Trace) -> tuple[float, Collectives]:
-    """Nanoseconds with a gloo collective under way, and those of each collective."""
-    ran = [one for one in trace.ranges("") if one.name.startswith(_OF_GLOO)]
-    return length(union(ran)), _by_name(ran)
+    reached = accumulate((end for _, end in kernels), max)
+    return [max(0.0, begin - end) for end, (begin, _) in zip(reached, kernels[1:], strict=False)]
 
 
 def _by_name(collectives: Iterable[Activity]) -> Collectives:

@@ -14,19 +14,20 @@ import tempfile
 import threading
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import wraps
 from pathlib import Path
+from traceback import walk_stack
 from types import CodeType, FrameType
 from typing import Any
+from unittest import mock
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from pytest_gpuperf.judge.alignment import common
-from pytest_gpuperf.measure.collector import replaced
 from pytest_gpuperf.measure.device.fingerprint import INSTALLED, of_file
 from pytest_gpuperf.measure.trace import activity, host_calls, profile
 from pytest_gpuperf.measure.trace.profile import Spans
@@ -144,16 +145,15 @@ class FrameFinder:
         than autograd's engine with `up_to_engine`. Each function has its number until it is
         `counted`.
         """
-        frame: FrameType | None = sys._getframe(1)
         libraries: dict[str, None] = {}
-        while frame is not None:
+        for frame, line in walk_stack(sys._getframe(1)):
             code = frame.f_code
             if up_to_engine and code.co_filename.endswith(_ENGINES):
                 return CallSite("", "", callers=self._called_by(frame))
             if file := self._file(code):
                 execution, function = self._execution(frame), function_of(frame)
                 return CallSite(
-                    f"{file}:{frame.f_lineno}",
+                    f"{file}:{line}",
                     function,
                     self._module(execution.modules),
                     libraries=tuple(filter(None, libraries)),
@@ -161,7 +161,6 @@ class FrameFinder:
                     callers=execution.callers,
                 )
             libraries[self._distributions[code]] = None
-            frame = frame.f_back
         return _NOWHERE
 
     def counted(self, site: CallSite) -> CallSite:
@@ -185,8 +184,9 @@ class FrameFinder:
                 return kept
             kept = kept.tracing
         made, file = _Activation(self, kept), self._file(frame.f_code)
-        outer: FrameType | None = frame
-        while outer is not None and not outer.f_code.co_filename.startswith(str(_OURS)):
+        for outer, _ in walk_stack(frame):
+            if outer.f_code.co_filename.startswith(str(_OURS)):
+                break
             code, of_user = outer.f_code, self._file(outer.f_code)
             if outer is not frame and (of_user or (file and code.co_filename.endswith(_ENGINES))):
                 made.callers = self._called_by(outer)
@@ -195,25 +195,22 @@ class FrameFinder:
             if code.co_argcount and code.co_varnames[0] == "self":
                 owner = outer.f_locals.get("self")
                 made.modules += [owner] if isinstance(owner, torch.nn.Module) else []
-            outer = outer.f_back
         path = (function_of(frame) if file else BACKWARD, *(one.function for one in made.callers))
         made.number = self._numbers.setdefault(path, len(self._numbers) + 1)
         self._executions[made.number] += 1
         frame.f_trace = made
         return made
 
-    def of_another_thread(self, frame: FrameType | None) -> CallSite:
+    def of_another_thread(self, frame: FrameType) -> CallSite:
         """The call site without a module, from a frame that another thread executes.
 
         Its variables are not read, since that thread may free them meanwhile. Under CPython 3.12 a
         process that read those of a compiled step ended with a segmentation fault.
         """
-        while frame is not None:
-            file = self._file(frame.f_code)
-            if file:
-                return CallSite(f"{file}:{frame.f_lineno}", function_named(frame.f_code))
-            frame = frame.f_back
-        return CallSite("", "")
+        for outer, line in walk_stack(frame):
+            if file := self._file(outer.f_code):
+                return CallSite(f"{file}:{line}", function_named(outer.f_code))
+        return _NOWHERE
 
     def _module(self, modules: Sequence[torch.nn.Module]) -> str:
         """The name of the first (innermost) module in the outermost module that contains it.
@@ -268,9 +265,8 @@ def uncompiled() -> AbstractContextManager[None]:
     Under a dispatch mode it does so anyway. But dynamo (torch 2.13) then takes the mode's code for
     something that it cannot compile, and never executes the compiled code again.
     """
-    compiler: Any = sys.modules.get("torch.compiler")
-    loaded = "torch._dynamo" in sys.modules and hasattr(compiler, "set_stance")
-    return compiler.set_stance("force_eager") if loaded else nullcontext()
+    set_stance: Any = torch.compiler.set_stance  # untyped
+    return set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()
 
 
 class Annotating(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -346,11 +342,10 @@ def with_idle_sites(
     once, when it ends. A gap without a sample has no line. Raises what the step raises.
     """
     spans, known = Spans(_SEEN), {site: number for number, site in enumerate(table.sites)}
-    functions = {site.line: site.function for site in table.sites}
-    seen = _Watch(FrameFinder(root), known, spans, functions)
+    frames = FrameFinder(root)
 
     def watched() -> None:
-        with seen:
+        with _looked_at(frames, known, spans):
             step()
 
     trace = traced(watched, synchronize, spans=spans)
@@ -369,44 +364,31 @@ def with_idle_sites(
     )
 
 
-class _Watch:
-    """Looks where the thread that made it is, again and again, from another thread.
+@contextmanager
+def _looked_at(frames: FrameFinder, known: dict[CallSite, int], spans: Spans) -> Iterator[None]:
+    """Looks where this thread is, again and again, from another thread.
 
-    `functions` are known by their lines: before Python 3.11 a look does not tell the class.
+    `known` gets a number for each place, and `spans` a moment with that number for each look.
     """
+    watched, ended, switches = threading.get_ident(), threading.Event(), sys.getswitchinterval()
 
-    def __init__(
-        self,
-        frames: FrameFinder,
-        known: dict[CallSite, int],
-        spans: Spans,
-        functions: Mapping[str, str],
-    ) -> None:
-        self._frames, self._known, self._spans = frames, known, spans
-        self._functions = functions
-        self._watched = threading.get_ident()
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._look, daemon=True)
-
-    def __enter__(self) -> None:
-        self._switches = sys.getswitchinterval()
-        sys.setswitchinterval(_LOOK_SECONDS)
-        self._thread.start()
-
-    def __exit__(self, *_: object) -> None:
-        self._ended.set()
-        self._thread.join()
-        sys.setswitchinterval(self._switches)
-
-    def _look(self) -> None:
-        while not self._ended.wait(_LOOK_SECONDS):
-            frame = sys._current_frames().get(self._watched)
+    def look() -> None:
+        while not ended.wait(_LOOK_SECONDS):
+            frame = sys._current_frames().get(watched)
             if frame is not None:
-                site = self._frames.of_another_thread(frame)
-                site = replace(site, function=self._functions.get(site.line, site.function))
-                number = self._known.setdefault(site, len(self._known))
-                self._spans.moment(f"{_SEEN}{number}")
+                number = known.setdefault(frames.of_another_thread(frame), len(known))
+                spans.moment(f"{_SEEN}{number}")
             del frame
+
+    looking = threading.Thread(target=look, daemon=True)
+    sys.setswitchinterval(_LOOK_SECONDS)
+    looking.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        looking.join()
+        sys.setswitchinterval(switches)
 
 
 _SEEN = "gpuperf seen: "
@@ -433,7 +415,7 @@ def _waits_annotated(call_sites: CallSiteRegistry) -> Iterator[None]:
     with ExitStack() as stack:
         for place in places:
             wait = annotated(place.synchronize)
-            stack.enter_context(replaced(place, "synchronize", wait))
+            stack.enter_context(mock.patch.object(place, "synchronize", wait))
         yield
 
 

@@ -101,13 +101,9 @@ def graph_breaks(trace: Trace) -> list[tuple[str, list[tuple[str, int, str]]]]:
     frames = [[(f.filename, f.lineno, f.name) for f in one.user_stack] for one in breaks]
     at = {stack[0][:2]: number for number, stack in enumerate(frames)}
     known = [at[place] for one in graphs if (place := resumed.get(one)) in at]
-    return [(_told(str(breaks[number].reason)), frames[number]) for number in known]
-
-
-def _told(reason: str) -> str:
-    """Dynamo's explanation, or the first line of its message."""
-    explained = reason.partition(_EXPLAINED)[2] or reason
-    return explained.partition("\n")[0][:_REASON]
+    # Dynamo's explanation, or the first line of its message.
+    told = [str(one.reason).split(_EXPLAINED, 1)[-1].partition("\n")[0] for one in breaks]
+    return [(told[number][:_REASON], frames[number]) for number in known]
 
 
 def _graphs(trace: Trace) -> list[str]:

@@ -7,15 +7,18 @@ also as one entry of kind `graph`, as counters count them.
 from __future__ import annotations
 
 import json
+import math
 import re
 import tempfile
 import time
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from itertools import pairwise
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +55,8 @@ _BORDER_NS = 20_000
 Event = Mapping[str, Any]
 """One event of an exported trace (Chrome's format: `ts` and `dur` in microseconds)."""
 Size = tuple[int, int, int]
+Interval = tuple[float, float]
+"""Begin and end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,10 +110,8 @@ class Trace:
     def activities(self) -> tuple[Activity, ...]:
         """Kernels, copies and fills one by one, in order of their start."""
         made = [e for e in self.events if "correlation" in e.get("args", {})]
-        calls: dict[int, float] = {}
-        for event in made:
-            if event.get("cat") in LAUNCHING:
-                calls.setdefault(event["args"]["correlation"], self._at(event))
+        launching = [event for event in made if event.get("cat") in LAUNCHING]
+        calls = {e["args"]["correlation"]: self._at(e) for e in reversed(launching)}
         # A trace may lack the launch of a graph, but several kernels of one launch are a graph.
         kernels = Counter(e["args"]["correlation"] for e in made if e.get("cat") == KERNEL)
         graphs = {number for number, count in kernels.items() if number and count > 1}
@@ -156,22 +159,17 @@ class Trace:
         return any(entry.kind == GRAPH for entry in self.entries)
 
     @property
-    def gaps(self) -> list[tuple[float, float]]:
+    def gaps(self) -> list[Interval]:
         """The idle intervals between the first start and the last end: begin and end.
 
         A graph runs from its first start to its last end.
         """
-        gaps, reached = [], 0.0
-        for one in sorted(self.entries, key=lambda one: one.begin):
-            if one.begin > reached:
-                gaps.append((reached, one.begin))
-            reached = max(reached, one.end)
-        return gaps
+        return [(end, begin) for (_, end), (begin, _) in pairwise(union(self.entries))]
 
     @property
     def idle(self) -> float:
         """Nanoseconds between the first start and the last end in which nothing ran."""
-        return sum(end - begin for begin, end in self.gaps)
+        return length(self.gaps)
 
     @cached_property
     def calls(self) -> list[tuple[float, str]]:
@@ -182,9 +180,8 @@ class Trace:
     @property
     def step(self) -> tuple[float, float]:
         """The beginning and end of the step; infinite if the trace has no such range."""
-        for one in self.ranges(STEP_RANGE):
-            return one.begin, one.end
-        return float("-inf"), float("inf")
+        found = ((one.begin, one.end) for one in self.ranges(STEP_RANGE))
+        return next(found, (-math.inf, math.inf))
 
     def ranges(self, prefix: str, category: str = ANNOTATION) -> list[Activity]:
         """The host's ranges whose names begin so, without that, the outer before the inner."""
@@ -235,28 +232,37 @@ class Ranges:
     """The innermost open range over time, by its name."""
 
     def __init__(self, ranges: Sequence[Activity]) -> None:
-        self._moments: list[float] = []
-        self._names: list[str] = []
+        self._borders: list[tuple[float, str | None]] = []
         open_ranges: list[Activity] = []
-        for one in ranges:
-            self._close(open_ranges, one.begin)
+        for one in (*ranges, Activity(RANGE, "", math.inf, 0.0)):
+            while open_ranges and open_ranges[-1].end <= one.begin:
+                end = open_ranges.pop().end
+                self._borders.append((end, open_ranges[-1].name if open_ranges else None))
             open_ranges.append(one)
-            self._from(one.begin, one.name)
-        self._close(open_ranges, float("inf"))
+            self._borders.append((one.begin, one.name))
 
-    def at(self, moment: float | None) -> str:
-        """The innermost range at `moment`; "" without a range or a moment."""
-        position = 0 if moment is None else bisect_right(self._moments, moment)
-        return self._names[position - 1] if position else ""
+    def at(self, moment: float | None) -> str | None:
+        """The innermost range at `moment`; None without a range or a moment."""
+        if moment is None:
+            return None
+        position = bisect_right(self._borders, moment, key=itemgetter(0))
+        return self._borders[position - 1][1] if position else None
 
-    def _close(self, open_ranges: list[Activity], moment: float) -> None:
-        while open_ranges and open_ranges[-1].end <= moment:
-            end = open_ranges.pop().end
-            self._from(end, open_ranges[-1].name if open_ranges else "")
 
-    def _from(self, moment: float, name: str) -> None:
-        self._moments.append(moment)
-        self._names.append(name)
+def union(ran: Iterable[Activity]) -> list[Interval]:
+    """The times at which any of them ran: intervals in order that neither overlap nor touch."""
+    merged: list[Interval] = []
+    for begin, end in sorted((entry.begin, entry.end) for entry in ran):
+        if merged and begin <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], end))
+        else:
+            merged.append((begin, end))
+    return merged
+
+
+def length(intervals: Iterable[Interval]) -> float:
+    """The total length of intervals that do not overlap."""
+    return math.fsum(end - begin for begin, end in intervals)
 
 
 def check_gpu(traced: Trace) -> None:
@@ -304,11 +310,8 @@ def _graph(parts: Sequence[Activity]) -> Activity:
     return Activity(GRAPH, name, begin, end - begin, parts[0].launched)
 
 
-def _three(numbers: object) -> Size | None:
-    if not isinstance(numbers, list) or len(numbers) != 3:
-        return None
-    x, y, z = numbers
-    return int(x), int(y), int(z)
+def _three(numbers: list[int] | None) -> Size | None:
+    return (numbers[0], numbers[1], numbers[2]) if numbers else None
 
 
 def trace(
@@ -342,14 +345,11 @@ class Spans(PhaseNames):
     """Notes the open times of phases or components, for the trace of the same execution.
 
     It uses the host's own clock, which costs less than ranges of torch.profiler: those include all
-    of torch's operators. A range has a number in place of the name, after `prefix`, because a trace
-    does not keep every character.
+    of torch's operators. The name of a range begins with `prefix`.
     """
 
     def __init__(self, prefix: str) -> None:
         super().__init__()
-        self.numbers: dict[str, str] = {}
-        """The text in the trace for each name."""
         self._prefix = prefix
         self._open: list[tuple[str, int]] = []
         self._closed: list[tuple[str, int, int]] = []
@@ -357,8 +357,7 @@ class Spans(PhaseNames):
     def enter(self, phase: str) -> None:
         """The phase is open from now on."""
         super().enter(phase)
-        number = self.numbers.setdefault(phase, str(len(self.numbers)))
-        self._open.append((self._prefix + number, _border()))
+        self._open.append((self._prefix + phase, _border()))
 
     def leave(self, phase: str) -> None:  # noqa: ARG002 -- the innermost is left first
         """The phase ends now."""
@@ -406,11 +405,9 @@ def _wait() -> None:
 
 def _started(*, host: bool) -> Any:
     """A profiler of torch's that records from now on. Raises CountersUnavailable."""
-    try:
-        from torch.autograd import profiler
-        from torch.profiler import ProfilerActivity, supported_activities
-    except ImportError as error:
-        raise _refused(error) from error
+    from torch.autograd import profiler
+    from torch.profiler import ProfilerActivity, supported_activities
+
     supported: Any = supported_activities  # untyped
     device = ProfilerActivity.CUDA in supported()
     if not (device or host):

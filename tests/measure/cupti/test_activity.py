@@ -33,8 +33,8 @@ STEP_EVENTS = (
     copy(40, 5, "HtoD (Pinned -> Device)", 4096, 3),
 )
 """Kernels in [10, 14) and [20, 26), a copy in [40, 45)."""
-MARKS = [component(0, 8, "0"), component(12, 40, "1")]
-"""Those of the first component and of the second.
+MARKS = [component(0, 8, "conv2d"), component(12, 40, "gelu")]
+"""Those of two components.
 
 The first kernel was launched at 5, the second at 15, the copy at 30.
 """
@@ -71,7 +71,7 @@ class Step:
         assert not host
         step()
         synchronize()
-        self.of_parts.append(bool(spans and self.names and {*self.names} == {*spans.numbers}))
+        self.of_parts.append(bool(spans and self.names and {*self.names} == {*spans.names}))
         return Trace([*self.events, *(MARKS if self.of_parts[-1] else ())])
 
     def collected(
@@ -208,7 +208,7 @@ def test_what_the_host_does_is_counted_by_call_and_by_phase(fake: Fake) -> None:
         (101, "DeviceSynchronize"),  # after the step: ours
     )
     waits = [call(at, 20 + at, f"cuda{name}") for at, name in calls]
-    ranges = [annotated(0, 100, STEP_RANGE), annotated(10, 60, f"{PHASE}0")]
+    ranges = [annotated(0, 100, STEP_RANGE), annotated(10, 60, f"{PHASE}forward")]
     nccl = [call(20, 9), kernel(70, 5, 9, name="ncclDevKernel_AllReduce_Sum_f32_RING_LL")]
     events = (*waits, *ranges, *nccl, *launched(80, 2, 10, at=70))
     of = values(Step(events=events).collected(fake, asked=HOST_ONLY))
