@@ -54,7 +54,7 @@ _TICK = 1.0
 _LEAST_DELAY, _MOST_DELAY = 0.0005, 0.05
 """Seconds between two looks at whether a process has ended; as Popen's own."""
 _SIGNALLED = 128
-"""Added to the number of the signal that ended a child: the exit code of its reaper, as of shells."""
+"""Added to a signal's number: the exit code of a reaper whose child it ended, as of shells."""
 _AT_ONCE = signal.SIGUSR1
 """Tells a reaper to end everything without a grace; to end it, SIGTERM."""
 _PARENT_DEATH_SIGNAL, _CHILD_SUBREAPER = 1, 36
