@@ -154,9 +154,9 @@ def fitting(arch: str) -> tuple[str, ...]:
     """UUIDs of the GPUs that this process sees, of the architecture `arch` and of one kind."""
     from pytest_gpuperf.measure.device import nvml
 
-    found = [gpu for gpu in nvml.visible_gpus() if arch in ("auto", gpu.device.arch)]
-    kind = {(gpu.device.arch, gpu.device.slug) for gpu in found[:1]}
-    return tuple(gpu.uuid for gpu in found if (gpu.device.arch, gpu.device.slug) in kind)
+    visible = nvml.visible_gpus().items()
+    found = {uuid: (of.arch, of.slug) for uuid, of in visible if arch in ("auto", of.arch)}
+    return tuple(uuid for uuid, kind in found.items() if kind == next(iter(found.values())))
 
 
 def deal(config: pytest.Config, specs: Sequence[Any]) -> None:

@@ -31,15 +31,9 @@ class CudaMemory:
 
         A step and its graph are often a cycle, so the previous test's graph would stay until
         garbage is collected. A pool stays while any part of it is in use, and cuBLAS keeps a
-        workspace in the pool of its first capture. Objects that the plugin has frozen are searched
-        only if a pool still exists.
+        workspace in the pool of its first capture.
         """
         _give_back()
-        torch: Any = sys.modules.get("torch")
-        used = torch is not None and torch.cuda.is_initialized()
-        if used and _of_graphs(torch.cuda.memory_snapshot()):
-            with _nothing_kept_out():
-                _give_back()
 
     def begin(self) -> None:
         """Forgets the peak so far."""
@@ -92,8 +86,7 @@ def suffices() -> Iterator[None]:
         problem = _shortage(str(error))
         # The tensors of the step live in the frames that the exception holds.
         traceback.clear_frames(error.__traceback__)
-        with _nothing_kept_out():
-            _give_back()
+        _give_back()
         raise UnsoundStep(problem) from None
 
 
@@ -113,16 +106,6 @@ _REMEDY = (
     "If torch reserved much memory that it does not use, set "
     "PYTORCH_ALLOC_CONF=expandable_segments:True"
 )
-
-
-@contextmanager
-def _nothing_kept_out() -> Iterator[None]:
-    """In the block, collections search all objects, also those that the plugin has frozen."""
-    kept = gc.get_freeze_count()
-    gc.unfreeze()
-    yield
-    if kept:
-        gc.freeze()
 
 
 def _give_back() -> None:

@@ -49,18 +49,10 @@ def detect_device() -> Device | None:
         return _device(session, gpu) if gpu else None
 
 
-@dataclass(frozen=True)
-class VisibleGpu:
-    """A GPU, or an instance of MIG, that CUDA_VISIBLE_DEVICES leaves to this process."""
-
-    uuid: str
-    """The UUID as CUDA_VISIBLE_DEVICES takes it: "GPU-...", "MIG-..."."""
-    device: Device
-
-
-def visible_gpus() -> tuple[VisibleGpu, ...]:
+def visible_gpus() -> dict[str, Device]:
     """All GPUs that CUDA_VISIBLE_DEVICES leaves to this process, as CUDA numbers them.
 
+    By their UUIDs as CUDA_VISIBLE_DEVICES takes them: "GPU-...", and "MIG-..." for an instance.
     A GPU partitioned by MIG stands for all its instances, each for a process of its own, although
     CUDA would show one. As with CUDA, the list ends before its first invalid entry, and is empty if
     a GPU is named twice. Empty without NVML; devices without a UUID are left out. Creates no CUDA
@@ -69,13 +61,13 @@ def visible_gpus() -> tuple[VisibleGpu, ...]:
     with open_session() as session:
         entries = visible_entries(os.environ.get("CUDA_VISIBLE_DEVICES"))
         found = [
-            VisibleGpu(uuid, device)
+            (uuid, device)
             for gpu in session.every(entries)
             if (uuid := session.text("nvmlDeviceGetUUID", gpu.visible))
             and (device := _device(session, gpu))
         ]
-    named_twice = entries is not None and len({gpu.uuid for gpu in found}) < len(found)
-    return () if named_twice else tuple(found)
+    visible = dict(found)
+    return visible if entries is None or len(visible) == len(found) else {}  # one named twice
 
 
 def _device(session: NvmlSession, gpu: Gpu) -> Device | None:
