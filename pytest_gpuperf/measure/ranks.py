@@ -324,36 +324,27 @@ class RankLauncher(Measurer):
             "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),  # as torchrun does
             VARIABLE: json.dumps(told),
         }
-        environments = [
-            {
-                **shared,
-                "RANK": str(number),
-                "LOCAL_RANK": "0" if self._gpus else str(number),
-                **({"CUDA_VISIBLE_DEVICES": self._gpus[number]} if self._gpus else {}),
-            }
-            for number in range(self._count)
-        ]
-        started: list[FreshProcess] = []
+        environments = []
+        for number in range(self._count):
+            own = {**shared, "RANK": str(number), "LOCAL_RANK": str(number)}
+            take_gpu(Rank(number, self._count, name), self._gpus, own)
+            environments.append(own)
 
         def tick() -> None:
             self._waits()
             progress.goes_on()
 
         def ended(number: int) -> str:
-            return started[number].ended() if started else ""
+            return processes[number].ended()
 
-        held = Rendezvous(name, self._count, self._replicas.time_limit, ended)
-        task = Task(test, RANKS, only)
-        try:
-            with self._replicas.together(task, environments) as processes:
-                started += processes
-                try:
-                    brought = held.brought(tick)
-                except UnsoundStep as problem:
-                    raise UnsoundStep(f"{problem}{_written(processes, held.known)}") from None
-        finally:
-            held.close()
-        return joined(read(brought))
+        with self._replicas.together(Task(test, RANKS, only), environments) as processes:
+            held = Rendezvous(name, self._count, self._replicas.time_limit, ended)
+            try:
+                return joined(read(held.brought(tick)))
+            except UnsoundStep as problem:
+                raise UnsoundStep(f"{problem}{_written(processes, held.known)}") from None
+            finally:
+                held.close()
 
 
 def _written(processes: Sequence[FreshProcess], known: RankGroup) -> str:
@@ -421,14 +412,11 @@ def joined(ranks: Sequence[Measurement]) -> Measurement:
     """
     first = ranks[0]
     waits = peer_waits([peer for one in ranks for peer in one.peers])
-    peers = tuple(
-        replace(
-            one.peers[0],
-            name=f"rank {number}",
-            samples=(*one.peers[0].samples, *_waits(waits, number)),
-        )
-        for number, one in enumerate(ranks)
-    )
+    peers = []
+    for number, one in enumerate(ranks):
+        waited = [Sample(STEP, "peer_wait", tuple(waits[number]))] if waits else []
+        samples_of = (*one.peers[0].samples, *waited)
+        peers.append(replace(one.peers[0], name=f"rank {number}", samples=samples_of))
     by_rank = [{(s.phase, s.metric): s.values for s in peer.samples} for peer in peers]
     known = catalogue().metrics
     samples: list[Sample] = []
@@ -442,7 +430,9 @@ def joined(ranks: Sequence[Measurement]) -> Measurement:
     workload = {**first.workload, RANK_COUNT: len(ranks)}
     tables = [one.kernels for one in ranks if one.kernels is not None]
     kernels = joined_tables(tables) if len(tables) == len(ranks) else None
-    return replace(first, samples=ordered(samples), peers=peers, workload=workload, kernels=kernels)
+    return replace(
+        first, samples=ordered(samples), peers=tuple(peers), workload=workload, kernels=kernels
+    )
 
 
 def joined_tables(tables: Sequence[KernelTable]) -> KernelTable:
@@ -483,10 +473,6 @@ def _waited(collectives: Sequence[Sequence[tuple[str, float]]]) -> list[list[flo
         [took - least for (_, took), least in zip(of_rank, own, strict=True)]
         for of_rank in collectives
     ]
-
-
-def _waits(waits: Sequence[Sequence[float]], number: int) -> tuple[Sample, ...]:
-    return (Sample(STEP, "peer_wait", tuple(waits[number])),) if waits else ()
 
 
 def peer_waits(peers: Sequence[Peer]) -> list[list[float]]:
