@@ -38,7 +38,7 @@ GRACE = 3.0
 """Seconds between asking the processes to end (SIGTERM) and ending them (SIGKILL)."""
 
 PARENT = "GPUPERF_PARENT"
-"""The environment variable that tells the child the process id of who started it."""
+"""The environment variable that tells the child the process id of who started it, and waits."""
 
 TURN = "GPUPERF_TURN"
 """The environment variable of a process that waits for its turn: its socket, and its imports."""
@@ -327,15 +327,6 @@ def end(code: int) -> NoReturn:
         with suppress(OSError, ValueError):
             stream.flush()
     os._exit(code)
-
-
-def own_parent() -> int | None:
-    """The process that waits for this one; None if this package did not start the process.
-
-    Removes the variable from the environment, so that a test's own processes do not see it.
-    """
-    text = os.environ.pop(PARENT, None)
-    return None if text is None else int(text)
 
 
 def beside() -> set[int]:

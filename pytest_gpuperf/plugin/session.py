@@ -64,7 +64,8 @@ def origin_of(config: pytest.Config) -> ProcessOrigin:
         return origin
     from pytest_gpuperf.measure import fresh_process, replica
 
-    parent, task = fresh_process.own_parent(), replica.own_task()
+    # A test's own processes must not see it.
+    parent, task = int(os.environ.pop(fresh_process.PARENT)), replica.own_task()
     origin = replace(origin, is_fresh=True, task=task, turn=fresh_process.own_turn())
     if task is None:
         return origin

@@ -27,7 +27,6 @@ from pytest_gpuperf.measure.fresh_process import (
     PARENT,
     Finished,
     Start,
-    own_parent,
     run_in_turn,
     run_pytest,
     with_flags,
@@ -470,8 +469,3 @@ def test_those_that_wait_are_ended_with_who_waits_for_them(folder: Path) -> None
         loaded = [int(file.name.removeprefix("loaded-")) for file in folder.glob("loaded-*")]
         (waiting,) = filter(lives, loaded)
     assert not lives(waiting)
-
-
-def test_a_process_learns_once_who_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(PARENT, "7")
-    assert (own_parent(), own_parent(), PARENT in os.environ) == (7, None, False)
