@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from statistics import fmean
@@ -158,45 +157,6 @@ def test_alike_ranks_are_called_stragglers_as_seldom_as_is_allowed(
             times.append([math.exp(gpu + noise * one) for one in drawn])
         named += bool(stragglers(times, kinds))
     assert_seldom(named)
-
-
-def who_wait_for_the_slowest(
-    chance: random.Random, works: Sequence[float], collective: float
-) -> tuple[list[list[float]], list[list[float]]]:
-    """Each execution ends with the slowest rank, and each 100 us of waiting take 3.5 of work.
-
-    A collective by itself takes 5 % of the step, give or take so much of that.
-    """
-    times: list[list[float]] = [[] for _ in works]
-    waits: list[list[float]] = [[] for _ in works]
-    for _ in range(TRACES):
-        worked = [work * math.exp(chance.gauss(0, NOISE)) for work in works]
-        for rank, own in enumerate(worked):
-            waited = max(worked) - own
-            times[rank].append(own + 0.035 * waited)
-            waits[rank].append(waited + 0.05 * (1 + chance.gauss(0, collective)))
-    return times, waits
-
-
-@AT_NIGHT
-@pytest.mark.parametrize("collective", [0.0, 0.05])
-@pytest.mark.parametrize(
-    "works",
-    [(1, 1.02), (1, 1.1), (1, 3), (1, 1, 1, 1.1), (1, 1, 1.1, 1.1), (*[1] * 6, 1.1, 1.1)],
-)
-def test_whoever_the_others_wait_for_in_each_execution_is_named(
-    works: Sequence[float], collective: float
-) -> None:
-    """Their waiting differs by all that they are slower, and hardly from execution to execution."""
-    chance = random.Random(5)
-    slow = {rank for rank, work in enumerate(works) if work > 1}
-    right = 0
-    for _ in range(DRAWS // 4):
-        times, waits = who_wait_for_the_slowest(chance, works, collective)
-        found = {one.rank for one in stragglers(times, [KIND] * len(works), waits)}
-        assert found <= slow
-        right += found == slow
-    assert right >= 0.95 * (DRAWS // 4)
 
 
 @AT_NIGHT
