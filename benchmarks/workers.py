@@ -78,7 +78,7 @@ def hold(uuids):
         Path(uuid).touch(exist_ok=False)  # two that hold one GPU see each other's
     with driver.load().primary_context():
         (seen,) = nvml.visible_gpus()
-        assert seen.uuid == os.environ["CUDA_VISIBLE_DEVICES"] == uuids[0]
+        assert seen == os.environ["CUDA_VISIBLE_DEVICES"] == uuids[0]
     for uuid in uuids:
         Path(uuid).unlink()
 
@@ -414,7 +414,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--limit", type=float, default=math.inf, metavar="SECONDS")
     parser.add_argument("arguments", nargs="*", metavar="PYTEST-ARGS")
     options = parser.parse_args(arguments)
-    gpus = () if options.folder else tuple(gpu.uuid for gpu in nvml.visible_gpus())
+    gpus = () if options.folder else tuple(nvml.visible_gpus())
     if not (gpus or options.folder):
         print("there is no GPU here", file=sys.stderr)
         return _NOTHING

@@ -1,14 +1,13 @@
 """Ends commands at random moments, and looks at what they leave.
 
-    python -m tests.killing COUNT [SEED] [ab | bisect]
+    python -m tests.killing COUNT [SEED] [ab]
 
 Each time one of the commands runs in a project of its own: a session with a second look by fresh
-processes, `gpuperf record`, `update-baseline`, a report; with the last word `gpuperf ab` alone, or
-`gpuperf bisect`, which is begun again where it was ended until it has named the commit. It is ended
-by SIGINT, once or twice, by SIGTERM or by SIGKILL. Afterwards every file is whole, a baseline is
-the old or the new one, nothing that was started runs any more, and the next who accepts neither
-waits nor finds anything left. After `gpuperf ab` and `gpuperf bisect` the checkout and git's index
-are as they were, and the next leaves no worktree.
+processes, `gpuperf record`, `update-baseline`, a report; with the last word `gpuperf ab` alone. It
+is ended by SIGINT, once or twice, by SIGTERM or by SIGKILL. Afterwards every file is whole, a
+baseline is the old or the new one, nothing that was started runs any more, and the next who accepts
+neither waits nor finds anything left. After `gpuperf ab` the checkout and git's index are as they
+were, and the next leaves no worktree.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -38,28 +36,15 @@ from scipy import special
 
 from pytest_gpuperf import __main__
 from pytest_gpuperf.baselines import acceptance
-from pytest_gpuperf.commands import ab, bisect, record, report, update_baseline, worktrees
-from pytest_gpuperf.errors import FAILED
+from pytest_gpuperf.commands import ab, record, report, update_baseline, worktrees
 from pytest_gpuperf.plugin import fixture, ledger
 from pytest_gpuperf.report.html import page
 from pytest_gpuperf.storage import baseline_files, run_files
 from tests import ALONE, ROOT
 
 LOADED = (
-    *(
-        pydantic,
-        yaml,
-        special,
-        acceptance,
-        ab,
-        bisect,
-        record,
-        report,
-        update_baseline,
-        fixture,
-        ledger,
-        page,
-    ),
+    *(pydantic, yaml, special, acceptance, ab, record, report, update_baseline),
+    *(fixture, ledger, page),
 )
 """Loaded before the first command is forked: what takes time to import is not what is to be hit."""
 MARK = "GPUPERF_KILLING"
@@ -96,8 +81,6 @@ class Command:
 
     name: str
     run: Callable[[], object]
-    code: int = 0
-    """With which it ends where nobody ends it."""
 
 
 _SESSION = Command(
@@ -110,18 +93,16 @@ _REPORT = Command(
 )
 
 
-def _of_revisions(*words: str) -> int:
-    """A command of gpuperf whose temporary files are beside the project."""
+def _compare() -> int:
+    """`gpuperf ab`, whose temporary files are beside the project."""
     temporary = temporary_of(Path.cwd())
     temporary.mkdir()
     os.environ["TMPDIR"] = str(temporary)
     tempfile.tempdir = None
-    return __main__.main([*words, "--", *_PLAIN])
+    return __main__.main(["ab", "HEAD", "--", *_PLAIN])
 
 
-_AB = Command("ab", partial(_of_revisions, "ab", "HEAD"))
-_BISECT = Command("bisect", partial(_of_revisions, "bisect", "HEAD~2", "HEAD"), FAILED)
-_UNDER_GIT = (_AB, _BISECT)
+_AB = Command("ab", _compare)
 COMMANDS = (
     *(_ACCEPTANCE, _REPORT, _SESSION, _ACCEPTANCE, _REPORT),
     *(_RECORD, _ACCEPTANCE, _REPORT, _REPORT, _ACCEPTANCE),
@@ -140,33 +121,26 @@ def main(count: int, seed: int = 0, commands: Sequence[Command] = COMMANDS) -> i
         os.environ["TMPDIR"] = tempfile.tempdir = str(own)
         template = Path(made) / "template"
         prepare(template)
-        if {*_UNDER_GIT} & {*commands}:
+        if _AB in commands:
             put_under_git(template)
         # What looks at the files is imported here, and then no more by those that are forked.
         shutil.copytree(template, looked_at := Path(made) / "looked-at")
         assert not list(faults_in(looked_at))
         lasts = {command.name: duration(command, template) for command in {*commands}}
-        folder: Path | None = None
         with suppress(KeyboardInterrupt):  # which says what came of those until then
             for number in range(count):
                 command, signals = commands[number % len(commands)], random.choice(ENDS)
                 delay = random.uniform(0, 0.95 * lasts[command.name])
-                if folder is None:
-                    folder = Path(made) / str(number)
-                    shutil.copytree(template, folder)
+                folder = Path(made) / str(number)
+                shutil.copytree(template, folder)
                 what = f"{command.name}, {'+'.join(s.name for s in signals)} after {delay:.3f} s"
                 was_ended = end(command, folder, signals, delay)
                 ended[f"{command.name}{'' if was_ended else ' (had ended)'}"] += 1
-                if command is _BISECT and not was_ended:
-                    faults += (f"{number}: {what}: {fault}" for fault in named_wrong(folder))
-                faults += (f"{number}: {what}: {fault}" for fault in faults_in(folder))
-                if command in _UNDER_GIT:
-                    faults += (
-                        f"{number}: {what}: {fault}" for fault in left_of_ab(folder, template)
-                    )
-                if command is not _BISECT or not was_ended:
-                    shutil.rmtree(folder)
-                    folder = None
+                found = [*faults_in(folder)]
+                if command is _AB:
+                    found += left_of_ab(folder, template)
+                faults += (f"{number}: {what}: {fault}" for fault in found)
+                shutil.rmtree(folder)
     print(
         f"{sum(ended.values())} ended: "
         + ", ".join(f"{n} {what}" for what, n in sorted(ended.items()))
@@ -192,14 +166,10 @@ def prepare(folder: Path) -> None:
 
 
 def put_under_git(folder: Path) -> None:
-    """Makes three commits, the last of which is slower, and a change that is in none."""
+    """Makes a commit, and a change that is in none."""
     git(folder, "init", "-q")
-    slower = (folder / "device.json").read_text(encoding="utf-8")
-    for number, script in enumerate(("{}", "{} ", slower)):
-        (folder / "device.json").write_text(script, encoding="utf-8")
-        git(folder, "add", "-A")
-        name = ("-c", "user.name=a", "-c", "user.email=a@b")
-        git(folder, *name, "commit", "-q", "-m", f"commit {number}")
+    git(folder, "add", "-A")
+    git(folder, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "-m", "first")
     (folder / "changed").write_text("in no commit", encoding="utf-8")
 
 
@@ -230,13 +200,6 @@ def left_of_ab(folder: Path, template: Path) -> Iterator[str]:
         if left.name.startswith(worktrees.PREFIX):
             yield f"{left.name} is left"
     shutil.rmtree(temporary, ignore_errors=True)
-
-
-def named_wrong(folder: Path) -> Iterator[str]:
-    """Where a search that has ended did not name the commit."""
-    said = (folder / "output.txt").read_text(encoding="utf-8")
-    if not re.search(r"^the first that is slower: \w+ commit 2$", said, re.MULTILINE):
-        yield f"it did not name the commit: {said[-500:]}"
 
 
 def duration(command: Command, template: Path) -> float:
@@ -286,10 +249,8 @@ def end(command: Command, folder: Path, signals: tuple[signal.Signals, ...], del
         with suppress(ProcessLookupError):
             os.kill(child, number)
         time.sleep(TWICE_S if len(signals) > 1 else 0)
-    return (
-        os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) != command.code
-        or command.name == "session"
-    )
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    return code != 0 or command.name == "session"
 
 
 def faults_in(folder: Path) -> Iterator[str]:
@@ -358,7 +319,6 @@ def running(folder: Path) -> list[int]:
 
 
 if __name__ == "__main__":
-    by_name = {command.name: command for command in _UNDER_GIT}
-    count, *seed = (int(word) for word in sys.argv[1:] if word not in by_name)
-    chosen = tuple(by_name[word] for word in sys.argv if word in by_name) or COMMANDS
+    count, *seed = (int(word) for word in sys.argv[1:] if word != _AB.name)
+    chosen = (_AB,) if _AB.name in sys.argv else COMMANDS
     sys.exit(main(count, seed[0] if seed else 0, chosen))

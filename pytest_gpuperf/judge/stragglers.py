@@ -2,23 +2,14 @@
 
 Ranks that wait for each other have the same step time; what differs is their own work. Waiting
 makes that longer, too: a collective that waits for a peer takes processors and memory from the
-kernels beside it, on recorded H100s 3 to 4 us in each 100 of waiting. Which rank waits is chance,
-or else it is the faster one. So ranks are compared in two ways:
-
-- by the times that they would have, had all waited as long as the one that waited least: an
-  analysis of covariance, of one slope for all ranks, never below 0. It knows little of ranks whose
-  waiting differs by more than it does from execution to execution, as that of a rank which is
-  always the last does.
-- as measured, with those peers that waited as long or longer: these may have worked less than it
-  seems, but not more.
+kernels beside it. So a share of its collectives' time (WAITING) is taken off each rank's own time.
 
 Two GPUs of one name differ by themselves, and how far is known of those whose canary reads the same
 (`noise.py`). A rank is compared with those peers whose GPUs are most like its own. It is named
-where it is in one of the ways slower than at least half of these, than each by more than chance
-allows. Chance names any rank of a step in ALPHA of all measurements at most: each of the n (n - 1)
-comparisons of either way is allowed ALPHA / (2 n (n - 1)), by Student's t (`Variance.reach`). The
-noise of a comparison is that of all ranks, or of the two where theirs is larger. Less than LEAST is
-nobody's concern.
+where it is slower than at least half of these, than each by more than chance allows. Chance names
+any rank of a step in ALPHA of all measurements at most: each of the n (n - 1) comparisons is
+allowed ALPHA / n (n - 1), by Student's t (`Variance.reach`). The noise of a comparison is that of
+all ranks, or of the two where theirs is larger. Less than LEAST is nobody's concern.
 
 Against a baseline each rank is compared with itself (`changed_rank`): GPUs that differ by
 themselves did so before.
@@ -45,6 +36,9 @@ LEAST = 0.01
 FREEDOM = 7
 """The fewest degrees of freedom of what is left: with fewer, as three executions of two ranks have,
 ALPHA is not kept (tests/judge/test_stragglers.py)."""
+WAITING = 0.04
+"""By how much waiting in collectives lengthens a rank's own time, as a share of the wait: on
+recorded H100s 3 to 4 us in each 100."""
 NOISE = 0.001
 """The least noise of a rank's own time, relative: a process's mean on one GPU. The largest of five
 configurations on 17 H200s (tests/data/h200-kinds): TF32's, 0.0010."""
@@ -127,7 +121,7 @@ class Straggler:
     slower: float
     """The additional work time over the median of the compared peers, as a share."""
     own: float
-    """The geometric mean of the rank's times in their unit, adjusted if the adjusted times tell."""
+    """The geometric mean of the rank's times in their unit, without what waiting added."""
     peers: float
     """The median of the compared peers."""
 
@@ -145,107 +139,67 @@ def stragglers(
     no straggler can be told.
     """
     count = len(times)
-    freedom = sum(map(len, times)) - count - 1
-    if count < 2 or freedom < FREEDOM or min(map(len, times)) < 2 or min(map(min, times)) <= 0:
+    freedom = sum(map(len, times)) - count
+    if count < 2 or freedom < FREEDOM or min(map(len, times)) < 2:
+        return ()
+    if [*map(len, collectives)] == [*map(len, times)]:
+        times = [
+            [own - WAITING * waited for own, waited in zip(*of_rank, strict=True)]
+            for of_rank in zip(times, collectives, strict=True)
+        ]
+    if min(map(min, times)) <= 0:
         return ()
     known = kinds if len(kinds) == count else (None,) * count
-    if [*map(len, collectives)] != [*map(len, times)]:
-        collectives = [[0.0] * len(values) for values in times]
-    ranks = _adjusted(times, collectives, freedom)
-    found = []
-    for rank in range(count):
-        between = {p: _between(known[rank], known[p]) for p in range(count) if p != rank}
-        spreads = {
-            peer: math.hypot(of, ranks.noise(rank, peer).root) for peer, of in between.items()
-        }
-        alike = [p for p, spread in spreads.items() if spread <= _ALIKE * min(spreads.values())]
-        for measured in (False, True):
-            means = ranks.measured if measured else ranks.adjusted
-            beyond = [
-                means[rank] - means[peer] > ranks.allowed(rank, peer, between[peer], measured)
-                for peer in alike
-            ]
-            usual = median(means[peer] for peer in alike)
-            slower = math.expm1(means[rank] - usual)
-            if 2 * sum(beyond) >= len(alike) and slower >= LEAST:
-                found.append(Straggler(rank, slower, math.exp(means[rank]), math.exp(usual)))
-                break
-    return tuple(sorted(found, key=lambda one: -one.slower))
+    ranks = [_own_time(values, kind) for values, kind in zip(times, known, strict=True)]
+    pooled = Variance(math.fsum(rank.squares for rank in ranks) / freedom, freedom)
+    found = (_compared(number, ranks, pooled) for number in range(count))
+    return tuple(sorted(filter(None, found), key=lambda one: -one.slower))
 
 
 @dataclass(frozen=True)
-class _RankSeries:
-    """The ranks' own times as logarithms, and the variation in them."""
+class _OwnTime:
+    """The logarithms of one rank's own times."""
 
-    measured: list[float]
-    """The mean of each rank's times."""
-    adjusted: list[float]
-    """The mean of each rank, had all waited as long as in the execution that waited least."""
-    left: list[float]
-    """The sum of squares of each rank that waiting does not explain."""
-    freedom: int
-    """The degrees of freedom of all ranks together."""
-    executions: list[int]
-    waited: list[float]
-    """The mean time of each rank's collectives."""
-    scatter: float
-    """The sum of squares of those times around each rank's mean."""
-
-    @property
-    def deviation(self) -> Variance:
-        """The variance of one execution, by the unexplained squares of all ranks."""
-        return Variance(math.fsum(self.left) / self.freedom, self.freedom)
-
-    def noise(self, one: int, other: int) -> Variance:
-        """The variance of the difference of two ranks' means, if GPUs and waiting are alike."""
-        pair = [(self.left[rank], self.executions[rank]) for rank in (one, other)]
-        own = total(Variance(left / (n - 1) / n, n - 1) for left, n in pair)
-        pooled = self.deviation.times(sum(1 / n for _, n in pair))
-        square = max(2 * NOISE**2, pooled.square, own.square)
-        return Variance(square, min(pooled.degrees, own.degrees) if own.square else pooled.degrees)
-
-    def allowed(self, rank: int, peer: int, between: float, measured: bool) -> float:
-        """The logarithm by which chance alone makes `rank` slower than `peer`.
-
-        `between` is the standard deviation of the difference of their GPUs. Infinite where the
-        times as `measured` say nothing: of a peer that waited less.
-        """
-        noise = self.noise(rank, peer)
-        apart = self.waited[rank] - self.waited[peer]
-        if measured and apart > 0:
-            return math.inf
-        if not measured and self.scatter:
-            of_slope = self.deviation.times(apart**2 / self.scatter)
-            noise = replace(noise, square=noise.square + of_slope.square)
-        count = len(self.executions)
-        both = total([noise, Variance(between**2, math.inf)])
-        return both.reach(ALPHA / (2 * count * (count - 1)))
+    mean: float
+    squares: float
+    """The sum of their squared distances from the mean."""
+    executions: int
+    kind: Kind | None
+    """Of its GPU."""
 
 
-def _adjusted(
-    times: Sequence[Sequence[float]], collectives: Sequence[Sequence[float]], freedom: int
-) -> _RankSeries:
-    logs = [[math.log(value) for value in values] for values in times]
-    means, waited = [*map(fmean, logs)], [*map(fmean, collectives)]
-    pairs = [
-        [(log - mean, wait - usual) for log, wait in zip(of_rank, waits, strict=True)]
-        for of_rank, waits, mean, usual in zip(logs, collectives, means, waited, strict=True)
-    ]
-    flat = [pair for of_rank in pairs for pair in of_rank]
-    scatter = math.fsum(wait**2 for _, wait in flat)
-    slope = max(math.fsum(log * wait for log, wait in flat) / scatter, 0.0) if scatter else 0.0
-    least = min(map(min, collectives))
-    return _RankSeries(
-        measured=means,
-        adjusted=[
-            mean - slope * (usual - least) for mean, usual in zip(means, waited, strict=True)
-        ],
-        left=[math.fsum((log - slope * wait) ** 2 for log, wait in of_rank) for of_rank in pairs],
-        freedom=freedom,
-        executions=[*map(len, times)],
-        waited=waited,
-        scatter=scatter,
-    )
+def _own_time(values: Sequence[float], kind: Kind | None) -> _OwnTime:
+    logs = [*map(math.log, values)]
+    mean = fmean(logs)
+    return _OwnTime(mean, math.fsum((log - mean) ** 2 for log in logs), len(logs), kind)
+
+
+def _compared(number: int, ranks: Sequence[_OwnTime], pooled: Variance) -> Straggler | None:
+    """The rank of this number as a straggler; None if it is none."""
+    own, peers = ranks[number], [*ranks[:number], *ranks[number + 1 :]]
+    spreads = [_spread(own, peer, pooled) for peer in peers]
+    farthest = _ALIKE * min(spread.root for spread in spreads)
+    alike = [pair for pair in zip(peers, spreads, strict=True) if pair[1].root <= farthest]
+    chance = ALPHA / (len(ranks) * len(peers))
+    beyond = [own.mean - peer.mean > spread.reach(chance) for peer, spread in alike]
+    usual = median(peer.mean for peer, _ in alike)
+    slower = math.expm1(own.mean - usual)
+    if 2 * sum(beyond) < len(alike) or slower < LEAST:
+        return None
+    return Straggler(number, slower, math.exp(own.mean), math.exp(usual))
+
+
+def _spread(one: _OwnTime, other: _OwnTime, pooled: Variance) -> Variance:
+    """The variance of the difference of two ranks' means, by noise and by their GPUs.
+
+    `pooled` is that of one execution, by all ranks.
+    """
+    pair = [(rank.squares, rank.executions) for rank in (one, other)]
+    own = total(Variance(squares / (n - 1) / n, n - 1) for squares, n in pair)
+    of_all = pooled.times(sum(1 / n for _, n in pair))
+    degrees = min(of_all.degrees, own.degrees) if own.square else of_all.degrees
+    noise = Variance(max(2 * NOISE**2, of_all.square, own.square), degrees)
+    return total([noise, Variance(_between(one.kind, other.kind) ** 2, math.inf)])
 
 
 def _between(one: Kind | None, other: Kind | None) -> float:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import atexit
 import faulthandler
 import importlib
-import math
 import os
 import select
 import shutil
@@ -39,7 +38,7 @@ GRACE = 3.0
 """Seconds between asking the processes to end (SIGTERM) and ending them (SIGKILL)."""
 
 PARENT = "GPUPERF_PARENT"
-"""The environment variable that tells the child the process id of who started it."""
+"""The environment variable that tells the child the process id of who started it, and waits."""
 
 TURN = "GPUPERF_TURN"
 """The environment variable of a process that waits for its turn: its socket, and its imports."""
@@ -54,9 +53,8 @@ _PYTESTS = ("/_pytest/", "/pluggy/")
 _TICK = 1.0
 _LEAST_DELAY, _MOST_DELAY = 0.0005, 0.05
 """Seconds between two looks at whether a process has ended; as Popen's own."""
-_POLL = 0.02
-_THREADS = 17
-"""The position of the number of threads in `_status`."""
+_SIGNALLED = 128
+"""Added to a signal's number: the exit code of a reaper whose child it ended, as of shells."""
 _AT_ONCE = signal.SIGUSR1
 """Tells a reaper to end everything without a grace; to end it, SIGTERM."""
 _PARENT_DEATH_SIGNAL, _CHILD_SUBREAPER = 1, 36
@@ -154,11 +152,13 @@ def run(command: Sequence[str], *, folder: Path) -> tuple[int, str]:
     with tempfile.TemporaryFile() as output:
         process = _started(command, folder, _environment({}), output.fileno())
         try:
-            _waited(process, None, None)
+            _waited(process)
         finally:
             _end(process)
+        code = _code(process) or 0
+        process.poll()  # nothing of it is left
         output.seek(0)
-        return process.wait(), output.read().decode(errors="replace")
+        return code, output.read().decode(errors="replace")
 
 
 def run_in_turn(
@@ -329,22 +329,6 @@ def end(code: int) -> NoReturn:
     os._exit(code)
 
 
-def follow_parent() -> int | None:
-    """Makes the kernel end this process when its parent ends for any reason.
-
-    Returns the parent's pid, or None if this package did not start the process.
-    """
-    text = os.environ.pop(PARENT, None)
-    if text is None:
-        return None
-    # A parent that was killed cannot end its children itself.
-    _prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL)
-    parent = int(text)
-    if parent not in ancestors(os.getpid()):  # it ended before the line above
-        os._exit(1)
-    return parent
-
-
 def beside() -> set[int]:
     """The reapers of processes that the same process started together with this one.
 
@@ -352,8 +336,9 @@ def beside() -> set[int]:
     """
     own = [os.getpid(), *ancestors(os.getpid())]
     starter = next(filter(None, map(_starter, own)), 0)
-    every = (int(path.name) for path in Path("/proc").glob("[0-9]*")) if starter else ()
-    children = (pid for pid in every if ancestors(pid)[:1] == [starter] and pid not in own)
+    if not starter:
+        return set()
+    children = {pid for pid in _processes() if ancestors(pid)[:1] == [starter]} - {*own}
     return {pid for pid in children if _starter(pid) == starter}
 
 
@@ -408,60 +393,52 @@ def _started(
 
 
 def _waited(
-    child: subprocess.Popen[bytes], time_limit: float | None, tick: Callable[[float], None] | None
+    child: subprocess.Popen[bytes],
+    time_limit: float | None = None,
+    tick: Callable[[float], None] | None = None,
 ) -> bool:
     """Waits until the child has ended, or the limit passed; returns whether it ended in time."""
-    begun = time.monotonic()
-    while True:
+    begun, delay, next_tick = time.monotonic(), _LEAST_DELAY, 0.0
+    while _code(child) is None:
         passed = time.monotonic() - begun
-        left = _TICK if time_limit is None else min(_TICK, time_limit - passed)
-        if left <= 0:
-            return _code(child) is not None
-        if tick:
+        if time_limit is not None and passed >= time_limit:
+            return False
+        if tick and passed >= next_tick:
             tick(passed)
-        if _ends(child, left):
-            return True
+            next_tick = passed + _TICK
+        time.sleep(delay)
+        delay = min(2 * delay, _MOST_DELAY)
+    return True
 
 
 def _code(child: subprocess.Popen[bytes]) -> int | None:
-    """The exit code as `Popen.poll` has it; None while it runs.
+    """The exit code of what the reaper ran, as `Popen.poll` has it; None while it runs.
 
     Popen's own methods hold a lock while they ask. Ctrl-C at the wrong moment leaves it locked, and
     later waits never return. Asking the kernel needs no lock.
     """
-    if child.returncode is not None:
-        return child.returncode
     try:
         ended = os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:  # another caller has already taken the status
         return child.poll() or 0
     if ended is None:
         return None
-    return ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
-
-
-def _ends(child: subprocess.Popen[bytes], seconds: float = math.inf) -> bool:
-    """Waits until it has ended, or for so long; whether it has."""
-    end, delay = time.monotonic() + seconds, _LEAST_DELAY
-    while _code(child) is None:
-        left = end - time.monotonic()
-        if left <= 0:
-            return False
-        time.sleep(min(delay, left))
-        delay = min(2 * delay, _MOST_DELAY)
-    return True
+    if ended.si_code != os.CLD_EXITED:
+        return -ended.si_status
+    signalled = ended.si_status - _SIGNALLED
+    return -signalled if signalled in signal.valid_signals() else ended.si_status
 
 
 def _end(reaper: subprocess.Popen[bytes]) -> None:
     """Makes a reaper end all its processes, and itself."""
     try:
         if _code(reaper) is None:
-            reaper.send_signal(signal.SIGTERM)
-            _ends(reaper)
+            os.kill(reaper.pid, signal.SIGTERM)
+            _waited(reaper)
     finally:
         if _code(reaper) is None:  # Ctrl-C once more
-            reaper.send_signal(_AT_ONCE)
-            _ends(reaper)
+            os.kill(reaper.pid, _AT_ONCE)
+            _waited(reaper)
 
 
 def keep(parent: int, grace: float, command: list[str]) -> NoReturn:
@@ -493,46 +470,35 @@ def keep(parent: int, grace: float, command: list[str]) -> NoReturn:
         _reap(ended)
     if told != _AT_ONCE:
         _end_descendants(signal.SIGTERM, grace, ended)
-    while _descendants():  # what is forked meanwhile is killed the next time
+    while _reap(ended):  # what is forked meanwhile is killed the next time
         _end_descendants(signal.SIGKILL, grace, ended)
-    _reap(ended)
-    if child not in ended:  # a zombie that could not be waited for a moment ago
-        ended[child] = os.waitpid(child, 0)[1]
-    _end_like(ended[child])
+    code = os.waitstatus_to_exitcode(ended[child])
+    os._exit(_SIGNALLED - code if code < 0 else code)
 
 
 def _end_descendants(number: signal.Signals, grace: float, ended: dict[int, int]) -> None:
     """Sends all that descends from this process a signal, and waits for their end, but not long."""
-    for pid in _descendants():
-        with suppress(ProcessLookupError):
-            os.kill(pid, number)
+    for pid in _processes():
+        if os.getpid() in ancestors(pid):
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
     end = time.monotonic() + grace
-    while _descendants() and time.monotonic() < end:
-        told = signal.sigtimedwait({signal.SIGCHLD, _AT_ONCE}, _POLL)
-        _reap(ended)
+    while _reap(ended) and (left := end - time.monotonic()) > 0:
+        told = signal.sigtimedwait({signal.SIGCHLD, _AT_ONCE}, left)
         if told and told.si_signo == _AT_ONCE:
             return
 
 
-def _reap(ended: dict[int, int]) -> None:
-    """Adds how children have ended, by their process ids."""
+def _reap(ended: dict[int, int]) -> bool:
+    """Adds how children have ended, by their process ids; returns whether any is left.
+
+    Without a child, this process has no descendants: orphans among them become its children.
+    """
     with suppress(ChildProcessError):
         while (reaped := os.waitpid(-1, os.WNOHANG))[0]:
             ended[reaped[0]] = reaped[1]
-
-
-def _end_like(status: int) -> NoReturn:
-    """Ends this process with another process's status, as the system reported it."""
-    if os.WIFSIGNALED(status):
-        import resource
-
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # its core dump is useless
-        number = os.WTERMSIG(status)
-        if number != signal.SIGKILL:
-            signal.signal(number, signal.SIG_DFL)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
-        os.kill(os.getpid(), number)
-    os._exit(os.waitstatus_to_exitcode(status))
+        return True
+    return False
 
 
 def _prctl(option: int, value: int) -> None:
@@ -541,42 +507,20 @@ def _prctl(option: int, value: int) -> None:
     ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
 
 
-def _descendants() -> list[int]:
-    """The living descendants of this process.
-
-    It reads /proc, because a signal would also find dead processes not yet waited for.
-    """
-    parents: dict[int, int] = {}
-    living: list[int] = []
-    for file in Path("/proc").glob("[0-9]*/stat"):
-        if fields := _status(file):
-            pid = int(file.parent.name)
-            parents[pid] = int(fields[1])
-            # After the first thread ends, others may run; the process cannot be waited for yet.
-            if fields[0] not in "ZX" or int(fields[_THREADS]) > 1:
-                living.append(pid)
-
-    def descends(pid: int) -> bool:
-        while (pid := parents.get(pid, 0)) > 0:
-            if pid == os.getpid():
-                return True
-        return False
-
-    return [pid for pid in living if descends(pid)]
+def _processes() -> list[int]:
+    """All processes that /proc lists."""
+    return [int(path.name) for path in Path("/proc").glob("[0-9]*")]
 
 
 def ancestors(pid: int) -> list[int]:
     """The processes that this one descends from, the nearest first: a profiler may be between."""
     pids: list[int] = []
-    while (fields := _status(Path(f"/proc/{pid}/stat"))) and (pid := int(fields[1])):
-        pids.append(pid)
+    with suppress(OSError):  # one of them is gone
+        while pid := _parent(pid):
+            pids.append(pid)
     return pids
 
 
-def _status(file: Path) -> list[str]:
-    """State, parent, group and so on of a process, by its file in /proc; empty once it is gone."""
-    try:
-        text = file.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return []
-    return text.rpartition(")")[2].split()  # "pid (name) state parent ...", any name
+def _parent(pid: int) -> int:
+    text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    return int(text.rpartition(")")[2].split()[1])  # "pid (name) state parent ...", any name

@@ -324,36 +324,27 @@ class RankLauncher(Measurer):
             "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),  # as torchrun does
             VARIABLE: json.dumps(told),
         }
-        environments = [
-            {
-                **shared,
-                "RANK": str(number),
-                "LOCAL_RANK": "0" if self._gpus else str(number),
-                **({"CUDA_VISIBLE_DEVICES": self._gpus[number]} if self._gpus else {}),
-            }
-            for number in range(self._count)
-        ]
-        started: list[FreshProcess] = []
+        environments = []
+        for number in range(self._count):
+            own = {**shared, "RANK": str(number), "LOCAL_RANK": str(number)}
+            take_gpu(Rank(number, self._count, name), self._gpus, own)
+            environments.append(own)
 
         def tick() -> None:
             self._waits()
             progress.goes_on()
 
         def ended(number: int) -> str:
-            return started[number].ended() if started else ""
+            return processes[number].ended()
 
-        held = Rendezvous(name, self._count, self._replicas.time_limit, ended)
-        task = Task(test, RANKS, only)
-        try:
-            with self._replicas.together(task, environments) as processes:
-                started += processes
-                try:
-                    brought = held.brought(tick)
-                except UnsoundStep as problem:
-                    raise UnsoundStep(f"{problem}{_written(processes, held.known)}") from None
-        finally:
-            held.close()
-        return joined(read(brought))
+        with self._replicas.together(Task(test, RANKS, only), environments) as processes:
+            held = Rendezvous(name, self._count, self._replicas.time_limit, ended)
+            try:
+                return joined(read(held.brought(tick)))
+            except UnsoundStep as problem:
+                raise UnsoundStep(f"{problem}{_written(processes, held.known)}") from None
+            finally:
+                held.close()
 
 
 def _written(processes: Sequence[FreshProcess], known: RankGroup) -> str:
@@ -421,14 +412,11 @@ def joined(ranks: Sequence[Measurement]) -> Measurement:
     """
     first = ranks[0]
     waits = peer_waits([peer for one in ranks for peer in one.peers])
-    peers = tuple(
-        replace(
-            one.peers[0],
-            name=f"rank {number}",
-            samples=(*one.peers[0].samples, *_waits(waits, number)),
-        )
-        for number, one in enumerate(ranks)
-    )
+    peers = []
+    for number, one in enumerate(ranks):
+        waited = [Sample(STEP, "peer_wait", tuple(waits[number]))] if waits else []
+        samples_of = (*one.peers[0].samples, *waited)
+        peers.append(replace(one.peers[0], name=f"rank {number}", samples=samples_of))
     by_rank = [{(s.phase, s.metric): s.values for s in peer.samples} for peer in peers]
     known = catalogue().metrics
     samples: list[Sample] = []
@@ -442,64 +430,63 @@ def joined(ranks: Sequence[Measurement]) -> Measurement:
     workload = {**first.workload, RANK_COUNT: len(ranks)}
     tables = [one.kernels for one in ranks if one.kernels is not None]
     kernels = joined_tables(tables) if len(tables) == len(ranks) else None
-    return replace(first, samples=ordered(samples), peers=peers, workload=workload, kernels=kernels)
+    return replace(
+        first, samples=ordered(samples), peers=tuple(peers), workload=workload, kernels=kernels
+    )
 
 
 def joined_tables(tables: Sequence[KernelTable]) -> KernelTable:
-    """Rank 0's table with those of its peers.
-
-    A collective takes its own time on the last rank to arrive. Additional time on another rank is
-    that rank's wait.
-    """
+    """Rank 0's table with those of its peers, without the waits in collectives."""
     collectives = [
         [(name, one.duration) for one in t.launches if is_collective(name := t.names[one.name])]
         for t in tables
     ]
-    if len({tuple(name for name, _ in of) for of in collectives}) == 1:
-        own = [min(took for _, took in of) for of in zip(*collectives, strict=True)]
-        tables = [_unwaited(table, iter(own)) for table in tables]
+    if waits := _waited(collectives):
+        tables = [_unwaited(table, of_rank) for table, of_rank in zip(tables, waits, strict=True)]
     return replace(tables[0], peers=tuple(tables[1:]))
 
 
-def _unwaited(table: KernelTable, own: Iterator[float]) -> KernelTable:
+def _unwaited(table: KernelTable, waits: Sequence[float]) -> KernelTable:
     """The table with the own times of its collectives."""
+    left = iter(waits)
     launches = tuple(
-        replace(one, duration=next(own)) if is_collective(table.names[one.name]) else one
+        replace(one, duration=one.duration - next(left))
+        if is_collective(table.names[one.name])
+        else one
         for one in table.launches
     )
-    pairs = zip(table.launches, launches, strict=True)
-    waited = math.fsum(before.duration - one.duration for before, one in pairs)
+    waited = math.fsum(waits)
     return replace(table, launches=launches, busy=tuple(max(0.0, b - waited) for b in table.busy))
 
 
-def _waits(waits: Sequence[Sequence[float]], number: int) -> tuple[Sample, ...]:
-    return (Sample(STEP, "peer_wait", tuple(waits[number])),) if waits else ()
-
-
-def peer_waits(peers: Sequence[Peer]) -> list[list[float]]:
-    """Nanoseconds that each rank waited for the others inside collectives, per traced execution.
+def _waited(collectives: Sequence[Sequence[tuple[str, float]]]) -> list[list[float]]:
+    """The wait of each rank in each of its collectives, which have a name and a duration.
 
     A collective ends everywhere at about the same time, and takes its own time on the last rank to
     arrive. Additional time on another rank is that rank's wait, so no clocks are compared. Empty if
     the ranks' collectives differ.
     """
+    if len({tuple(name for name, _ in of_rank) for of_rank in collectives}) != 1:
+        return []
+    own = [min(took for _, took in of) for of in zip(*collectives, strict=True)]
+    return [
+        [took - least for (_, took), least in zip(of_rank, own, strict=True)]
+        for of_rank in collectives
+    ]
+
+
+def peer_waits(peers: Sequence[Peer]) -> list[list[float]]:
+    """Nanoseconds that each rank waited for the others inside collectives, per traced execution.
+
+    Empty if the ranks' collectives differ.
+    """
     traced = [peer.collectives for peer in peers]
     if not all(traced) or len({len(traces) for traces in traced}) != 1:
         return []
-    waits: list[list[float]] = [[] for _ in peers]
-    for of_ranks in zip(*traced, strict=True):
-        if len({_shape(one) for one in of_ranks}) != 1:
+    executions = []
+    for once in zip(*traced, strict=True):
+        taken = [[(n, took) for n in sorted(of) for took in of[n]] for of in once]
+        if not (waits := _waited(taken)):
             return []
-        for number, one in enumerate(of_ranks):
-            waits[number].append(
-                sum(
-                    own - min(other[name][place] for other in of_ranks)
-                    for name, durations in one.items()
-                    for place, own in enumerate(durations)
-                )
-            )
-    return waits
-
-
-def _shape(one: Mapping[str, Sequence[float]]) -> tuple[tuple[str, int], ...]:
-    return tuple(sorted((name, len(durations)) for name, durations in one.items()))
+        executions.append([math.fsum(of_rank) for of_rank in waits])
+    return [[*of_rank] for of_rank in zip(*executions, strict=True)]

@@ -45,26 +45,27 @@ PROFILED_S = "profiled_s"
 _PASSED, _FAILED = 0, 1
 
 _EXPORTED = "PYTEST_ADDOPTS"
-_WRITING = {
+_OF_THE_SESSION = {
     # pytest
-    **dict.fromkeys(("--junitxml", "--junit-xml", "--log-file", "--basetemp", "--pastebin"), 1),
+    *("--junitxml", "--junit-xml", "--log-file", "--basetemp", "--pastebin"),
     # pytest-reportlog, -html, -json-report, -md-report, -csv, -json-ctrf, allure-pytest
-    **dict.fromkeys(("--report-log", "--html", "--json-report-file"), 1),
-    **dict.fromkeys(("--md-report-output", "--csv", "--ctrf", "--alluredir"), 1),
-    **dict.fromkeys(("--json-report", "--self-contained-html", "--clean-alluredir"), 0),
-    # pytest-benchmark, pytest-cov, pytest-split
-    **dict.fromkeys(("--benchmark-json", "--benchmark-save"), 1),
-    **dict.fromkeys(("--cov-report", "--cov-fail-under", "--durations-path"), 1),
-    **dict.fromkeys(("--benchmark-autosave", "--benchmark-save-data", "--store-durations"), 0),
-    # ours
-    **dict.fromkeys(("--gpuperf-report", "--gpuperf-run"), 1),
-    # Flags that would skip the test, or wait for input: pytest-testmon, -picked, -xdist, pytest
-    **dict.fromkeys(("--lfnf", "--last-failed-no-failures"), 1),
-    **dict.fromkeys(("-f", "--looponfail"), 0),
-    **dict.fromkeys(("--testmon", "--testmon-forceselect", "--picked", "--pdb", "--trace"), 0),
+    *("--report-log", "--html", "--json-report-file", "--md-report-output", "--csv", "--ctrf"),
+    "--alluredir",
+    # pytest-benchmark, pytest-cov, pytest-split, ours
+    *("--benchmark-json", "--benchmark-save", "--cov-report", "--cov-fail-under"),
+    *("--durations-path", "--gpuperf-report", "--gpuperf-run"),
+    # They would skip the test.
+    *("--lfnf", "--last-failed-no-failures"),
 }
-"""Flags that a fresh process must not have, and how many values follow each. Their files belong to
-the session; two processes that write one file damage it."""
+"""Flags with a value that a fresh process must not have. Their files belong to the session; two
+processes that write one file damage it."""
+_SWITCHES = {
+    *("--json-report", "--self-contained-html", "--clean-alluredir", "--benchmark-autosave"),
+    *("--benchmark-save-data", "--store-durations"),
+    # They would skip the test, or wait for input: pytest-xdist, -testmon, -picked, pytest
+    *("-f", "--looponfail", "--testmon", "--testmon-forceselect", "--picked", "--pdb", "--trace"),
+}
+"""Those without a value."""
 
 
 @dataclass(frozen=True)
@@ -134,17 +135,17 @@ class Invocation:
 
 
 def unwritten(arguments: Sequence[str]) -> list[str]:
-    """Arguments of pytest without the flags of _WRITING; what follows "--" are no flags."""
+    """Arguments of pytest without flags of the session; what follows "--" are no flags."""
     kept: list[str] = []
     words = iter(arguments)
     for word in words:
         if word == "--":
             return [*kept, word, *words]
         flag, equals, _ = word.partition("=")
-        if flag not in _WRITING:
-            kept.append(word)
-        elif _WRITING[flag] and not equals:
+        if flag in _OF_THE_SESSION and not equals:
             next(words, None)
+        elif flag not in _OF_THE_SESSION | _SWITCHES:
+            kept.append(word)
     return kept
 
 
@@ -219,7 +220,7 @@ class Replicas:
                 environment=start.environment,
                 tick=lambda _: self.progress.goes_on(),
             )
-        return self._in_time(finished, task, under)
+        return self._in_time(finished, f"{task.test} under {profiler}" if under else task.test)
 
     @contextmanager
     def _apart(self, task: Task, added: Mapping[str, str]) -> Iterator[Start]:
@@ -256,8 +257,7 @@ class Replicas:
             next(announced)
             _release_memory()
 
-        task = Task(test)
-        with self._apart(task, self._added()) as start:
+        with self._apart(Task(test), self._added()) as start:
             processes = fresh_process.run_in_turn(
                 [start] * count,
                 time_limit=lambda: self.time_limit,
@@ -267,11 +267,12 @@ class Replicas:
             )
             with closing(processes):
                 for finished in processes:
-                    measured = self._replica(task, self._in_time(finished, task))
+                    measured = self._replica(test, self._in_time(finished, test))
                     known.append(measured)
 
-    def _replica(self, task: Task, finished: Finished) -> tuple[Measurement, ...]:
-        run, test = finished.run, task.test
+    @staticmethod
+    def _replica(test: str, finished: Finished) -> tuple[Measurement, ...]:
+        run = finished.run
         # A test that fails after it measured fails in the session as well, and says why there.
         if run is None or finished.code not in (_PASSED, _FAILED):
             raise MeasurementError(
@@ -282,16 +283,15 @@ class Replicas:
         return tuple(m for m in run.measurements if m.test == test)
 
     @staticmethod
-    def _in_time(finished: Finished, task: Task, under: Sequence[str] = ()) -> Finished:
-        if finished.timed_out:
-            profiler = f" under {Path(under[0]).name}" if under else ""
-            where = finished.standing()
-            raise MeasurementError(
-                f"a fresh process of {task.test}{profiler} reached the time limit after "
-                f"{finished.seconds:.0f} s. --gpuperf-time-limit SECONDS raises the limit"
-                + (f". Its last output (innermost call first):\n{where}" if where else "")
-            )
-        return finished
+    def _in_time(finished: Finished, what: str) -> Finished:
+        if not finished.timed_out:
+            return finished
+        where = finished.standing()
+        raise MeasurementError(
+            f"a fresh process of {what} reached the time limit after {finished.seconds:.0f} s. "
+            "--gpuperf-time-limit SECONDS raises the limit"
+            + (f". Its last output (innermost call first):\n{where}" if where else "")
+        )
 
 
 def _release_memory() -> None:

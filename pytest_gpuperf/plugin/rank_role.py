@@ -53,8 +53,7 @@ class RankRole:
         if not rank.launched and "cpu" not in (settings.arch, settings.collector):
             from pytest_gpuperf.measure.device import nvml
 
-            visible = [gpu.uuid for gpu in nvml.visible_gpus()]
-            self._gpus = ranks.take_gpu(rank, visible, os.environ)
+            self._gpus = ranks.take_gpu(rank, [*nvml.visible_gpus()], os.environ)
         if not rank.leads:
             settings = replace(settings, judge=False, missing="warn", github="never")
         if self.follows:

@@ -54,7 +54,7 @@ class ProcessOrigin:
 
 
 def origin_of(config: pytest.Config) -> ProcessOrigin:
-    """Reads the origin of this process. A process that we started ends with its parent."""
+    """Reads the origin of this process."""
     origin = ProcessOrigin(is_worker=hasattr(config, "workerinput"))
     if "GPUPERF_ALLOTMENT" in os.environ:
         from pytest_gpuperf.plugin import workers
@@ -64,7 +64,8 @@ def origin_of(config: pytest.Config) -> ProcessOrigin:
         return origin
     from pytest_gpuperf.measure import fresh_process, replica
 
-    parent, task = fresh_process.follow_parent(), replica.own_task()
+    # A test's own processes must not see it.
+    parent, task = int(os.environ.pop(fresh_process.PARENT)), replica.own_task()
     origin = replace(origin, is_fresh=True, task=task, turn=fresh_process.own_turn())
     if task is None:
         return origin

@@ -154,9 +154,9 @@ def fitting(arch: str) -> tuple[str, ...]:
     """UUIDs of the GPUs that this process sees, of the architecture `arch` and of one kind."""
     from pytest_gpuperf.measure.device import nvml
 
-    found = [gpu for gpu in nvml.visible_gpus() if arch in ("auto", gpu.device.arch)]
-    kind = {(gpu.device.arch, gpu.device.slug) for gpu in found[:1]}
-    return tuple(gpu.uuid for gpu in found if (gpu.device.arch, gpu.device.slug) in kind)
+    visible = nvml.visible_gpus().items()
+    found = {uuid: (of.arch, of.slug) for uuid, of in visible if arch in ("auto", of.arch)}
+    return tuple(uuid for uuid, kind in found.items() if kind == next(iter(found.values())))
 
 
 def deal(config: pytest.Config, specs: Sequence[Any]) -> None:
@@ -215,15 +215,6 @@ def scheduler(config: pytest.Config, log: Any) -> Scheduling | None:
         def _split_scope(self, nodeid: str) -> str:
             return self._groups.get(nodeid, nodeid)
 
-        def add_node_collection(self, node: Any, collection: Sequence[str]) -> None:
-            super().add_node_collection(node, collection)
-            if node not in self.registered_collections:
-                pytest.exit(
-                    f"{node.gateway.id}, which replaced a worker that died, collected other tests "
-                    "than the workers before. If tests come from a set, sort the set",
-                    returncode=pytest.ExitCode.TESTS_FAILED,
-                )
-
         def _reschedule(self, node: Any) -> None:
             # The one in the place of a worker that died has collected nothing at first.
             while node in self.registered_collections and not node.shutting_down:
@@ -235,14 +226,13 @@ def scheduler(config: pytest.Config, log: Any) -> Scheduling | None:
         def remove_node(self, node: Any) -> str | None:
             if self.collection is None:  # the one in its place collects, too
                 self.registered_collections.pop(node, None)
-            units = self.assigned_work[node].items()
-            left = [test for _, unit in units for test, done in unit.items() if not done]
-            its = {scope: [test for test in unit if test in left[1:]] for scope, unit in units}
-            self.assigned_work[node] = {
-                scope: dict.fromkeys(tests, False) for scope, tests in its.items() if tests
-            }
+            units = self.assigned_work[node].values()
+            begun = next((test for unit in units for test, done in unit.items() if not done), None)
+            for unit in units:
+                if begun in unit:
+                    unit[begun] = True
             super().remove_node(node)
-            return left[0] if left else None
+            return begun
 
     return GpuScheduling(config, log)
 
@@ -273,10 +263,9 @@ def _mentions_us(file: Path) -> bool:
 
 def _files(config: pytest.Config) -> Iterator[Path]:
     """The conftest files that are loaded, and the Python files that tests are collected from."""
-    for plugin in config.pluginmanager.get_plugins():
-        file = Path(getattr(plugin, "__file__", None) or "")
-        if file.name == "conftest.py":
-            yield file
+    plugins = config.pluginmanager.get_plugins()
+    loaded = (Path(getattr(plugin, "__file__", None) or "") for plugin in plugins)
+    yield from (file for file in loaded if file.name == "conftest.py")
     ignored = (*config.getini("norecursedirs"), "__pycache__")
     for argument in config.args:
         path = config.invocation_params.dir / argument.partition("::")[0]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
 from statistics import fmean
@@ -16,7 +15,15 @@ from hypothesis import strategies as st
 from pytest_gpuperf.baselines.judgement import slower_ranks
 from pytest_gpuperf.judge.machine import kind_of
 from pytest_gpuperf.judge.noise import ALIKE, Kind
-from pytest_gpuperf.judge.stragglers import ALPHA, BETWEEN_GPUS, FREEDOM, LEAST, NOISE, stragglers
+from pytest_gpuperf.judge.stragglers import (
+    ALPHA,
+    BETWEEN_GPUS,
+    FREEDOM,
+    LEAST,
+    NOISE,
+    WAITING,
+    stragglers,
+)
 from pytest_gpuperf.measure.trace.activity import TRACES_OF_RANKS
 from pytest_gpuperf.model.measurement import STEP, Measurement, Peer
 from pytest_gpuperf.storage import run_files
@@ -50,26 +57,12 @@ WAITED = [6.0, 0.0, 9.0, 1.0, 4.0, 0.0, 2.0]
 
 
 def test_a_rank_that_waited_is_not_slower_for_it() -> None:
-    """A hundredth of its time for each hundredth that its collectives took longer."""
-    never = [0.0] * TRACES
-    lengthened = [10.0 * 1.01**wait for wait in WAITED]
-    assert stragglers([[10.0] * TRACES, lengthened], [KIND] * 2, [never, WAITED]) == ()
-    slow = [1.02 * time for time in lengthened]
-    (found,) = stragglers([[10.0] * TRACES, slow], [KIND] * 2, [never, WAITED])
-    assert found.rank == 1
-    assert found.own == pytest.approx(10.2)
-    # The one that waits is the faster one.
-    (found,) = stragglers([[10.2] * TRACES, lengthened], [KIND] * 2, [never, WAITED])
-    assert found.rank == 0
-    assert found.peers == pytest.approx(10.0)
-
-
-def test_waiting_shortens_nothing() -> None:
-    """By chance the executions that waited longer may be the shorter ones."""
-    shorter = [10.3 - 0.01 * wait for wait in WAITED]
-    assert stragglers([shorter, [10.0] * TRACES], [KIND] * 2, [WAITED, [0.0] * TRACES]) == (
-        stragglers([shorter, [10.0] * TRACES], [KIND] * 2)
-    )
+    waits = [[0.0] * TRACES, WAITED]
+    faster, lengthened, slow = ([at + WAITING * wait for wait in WAITED] for at in (9.8, 10, 10.2))
+    assert stragglers([[10.0] * TRACES, lengthened], [KIND] * 2, waits) == ()
+    for times, rank, own in ((slow, 1, 10.2), (faster, 0, 10.0)):
+        (found,) = stragglers([[10.0] * TRACES, times], [KIND] * 2, waits)
+        assert (found.rank, found.own) == (rank, pytest.approx(own))
 
 
 def test_a_gpu_of_another_kind_is_compared_with_its_like() -> None:
@@ -112,7 +105,7 @@ def test_less_than_a_hundredth_is_nobodys_concern() -> None:
         [],
         steady(1),
         [*steady(1), []],
-        [[1.0] * (FREEDOM - 2), [2.0] * 4],  # two means and a slope take three
+        [[1.0] * (FREEDOM - 3), [2.0] * 4],  # two means take two
         [[1.0] * 9, [2.0]],
         steady(1, 0),
     ],
@@ -134,77 +127,36 @@ def test_the_unit_of_the_times_names_nobody_else(times: list[list[float]], unit:
     assert fastest not in {one.rank for one in before}
 
 
-NOISES: dict[str, Callable[[random.Random], float]] = {
-    "normal": lambda chance: chance.gauss(0, 1),
-    "exponential": lambda chance: chance.expovariate(1),
-}
+def assert_seldom(named: int) -> None:
+    """At most as often as is allowed in ten times DRAWS, and what chance adds to that."""
+    expected = ALPHA * 10 * DRAWS
+    assert named <= expected + 3 * math.sqrt(expected)
 
 
 @AT_NIGHT
 @pytest.mark.parametrize(("ranks", "executions"), [(2, 5), (2, TRACES), (4, 3)])
 @pytest.mark.parametrize("known", [True, False])
-@pytest.mark.parametrize("shape", NOISES)
+@pytest.mark.parametrize("shape", ["normal", "exponential"])
 @pytest.mark.parametrize("noise", [NOISE, 0.02])
 def test_alike_ranks_are_called_stragglers_as_seldom_as_is_allowed(
     ranks: int, executions: int, shape: str, noise: float, *, known: bool
 ) -> None:
-    """Drawn with the spread between GPUs that the rule goes by; one rank waits longer than others.
-
-    The fewest executions have FREEDOM degrees of freedom.
-    """
+    """Drawn with the spread between GPUs that the rule goes by, and about FREEDOM executions."""
     chance = random.Random(7)
     between = ALIKE * 0.01 if known else BETWEEN_GPUS
+    kinds = [KIND] * ranks if known else []
     named = 0
     for _ in range(10 * DRAWS):
-        times, waits = [], []
-        for rank in range(ranks):
+        times = []
+        for _ in range(ranks):
             gpu = chance.gauss(0, between)
-            waited = [chance.expovariate(1 if rank else 0.2) for _ in range(executions)]
-            logs = [gpu + noise * NOISES[shape](chance) + 5e-4 * wait for wait in waited]
-            times.append([*map(math.exp, logs)])
-            waits.append(waited)
-        named += bool(stragglers(times, [KIND] * ranks if known else [], waits))
-    expected = ALPHA * 10 * DRAWS
-    assert named <= expected + 3 * math.sqrt(expected)
-
-
-def who_wait_for_the_slowest(
-    chance: random.Random, works: Sequence[float], collective: float
-) -> tuple[list[list[float]], list[list[float]]]:
-    """Each execution ends with the slowest rank, and each 100 us of waiting take 3.5 of work.
-
-    A collective by itself takes 5 % of the step, give or take so much of that.
-    """
-    times: list[list[float]] = [[] for _ in works]
-    waits: list[list[float]] = [[] for _ in works]
-    for _ in range(TRACES):
-        worked = [work * math.exp(chance.gauss(0, NOISE)) for work in works]
-        for rank, own in enumerate(worked):
-            waited = max(worked) - own
-            times[rank].append(own + 0.035 * waited)
-            waits[rank].append(waited + 0.05 * (1 + chance.gauss(0, collective)))
-    return times, waits
-
-
-@AT_NIGHT
-@pytest.mark.parametrize("collective", [0.0, 0.05])
-@pytest.mark.parametrize(
-    "works",
-    [(1, 1.02), (1, 1.1), (1, 3), (1, 1, 1, 1.1), (1, 1, 1.1, 1.1), (*[1] * 6, 1.1, 1.1)],
-)
-def test_whoever_the_others_wait_for_in_each_execution_is_named(
-    works: Sequence[float], collective: float
-) -> None:
-    """Their waiting differs by all that they are slower, and hardly from execution to execution."""
-    chance = random.Random(5)
-    slow = {rank for rank, work in enumerate(works) if work > 1}
-    right = 0
-    for _ in range(DRAWS // 4):
-        times, waits = who_wait_for_the_slowest(chance, works, collective)
-        found = {one.rank for one in stragglers(times, [KIND] * len(works), waits)}
-        assert found <= slow
-        right += found == slow
-    assert right >= 0.95 * (DRAWS // 4)
+            drawn = (
+                chance.gauss(0, 1) if shape == "normal" else chance.expovariate(1)
+                for _ in range(executions)
+            )
+            times.append([math.exp(gpu + noise * one) for one in drawn])
+        named += bool(stragglers(times, kinds))
+    assert_seldom(named)
 
 
 @AT_NIGHT
@@ -216,8 +168,7 @@ def test_a_rank_that_is_noisier_than_others_is_named_as_seldom(ranks: int, noise
     for _ in range(10 * DRAWS):
         times = [[math.exp(chance.gauss(0, of)) for _ in range(TRACES)] for of in deviations]
         named += bool(stragglers(times, [KIND] * ranks))
-    expected = ALPHA * 10 * DRAWS
-    assert named <= expected + 3 * math.sqrt(expected)
+    assert_seldom(named)
 
 
 def recorded() -> dict[str, tuple[tuple[float, ...], Kind]]:

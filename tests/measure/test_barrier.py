@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from pytest_gpuperf.errors import MeasurementError, UnsoundStep, UsageFailure
-from pytest_gpuperf.measure import barrier, rank_states
+from pytest_gpuperf.measure import barrier
 from pytest_gpuperf.measure.barrier import ENDED, RankClient, Rendezvous
 
 PATIENCE = 20.0
@@ -73,18 +73,6 @@ def test_all_go_on_when_all_have_arrived_and_rank_0_decides(table: Table) -> Non
             assert [one.result() for one in agreed] == heard
     assert held.brought() == [7, 8, 9]
     assert held.problem == ""
-
-
-def test_ranks_at_different_places_would_wait_for_each_other_forever(table: Table) -> None:
-    table.holds(2)
-    with ThreadPoolExecutor(2) as threads:
-        places = zip(table.ranks(2), ("round 2", "timing 1"), strict=True)
-        both = [threads.submit(at_once, place, rank) for rank, place in places]
-        (zero,), (one,) = (heard.result() for heard in both)
-    assert zero == one
-    head, *doing = zero.splitlines()
-    assert head.startswith("the ranks do not execute the step equally often")
-    assert [line.rpartition(" before ")[2] for line in doing] == ["round 2", "timing 1"]
 
 
 def test_a_rank_that_fails_is_named_with_its_phase_and_the_others(table: Table) -> None:
@@ -161,18 +149,6 @@ def test_a_name_is_held_once_and_no_rank_waits_forever_where_none_holds_it(table
     table.holds(2)
     with pytest.raises(UsageFailure, match="another --master-port"):
         table.holds(2)
-
-
-def test_a_rank_that_leaves_while_another_is_in_the_step_is_named(
-    table: Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(rank_states, "_GRACE", 0.05)
-    held = table.holds(2)
-    zero, one = table.ranks(2)
-    assert at_once("the first", zero, one) == [None] * 2
-    one.leaves(wait=False)
-    assert held.stops()
-    assert held.known.at_fault == [1]
 
 
 def test_a_rank_of_a_larger_job_is_sent_away_and_the_others_go_on(table: Table) -> None:

@@ -27,7 +27,6 @@ from pytest_gpuperf.measure.fresh_process import (
     PARENT,
     Finished,
     Start,
-    follow_parent,
     run_in_turn,
     run_pytest,
     with_flags,
@@ -163,6 +162,14 @@ def test_step(gpuperf, pytestconfig):
 def test_flags_come_last_where_they_are_still_read_as_flags() -> None:
     assert with_flags(["-x", "a.py"], ["-q"]) == ["-x", "a.py", "-q"]
     assert with_flags(["-x", "--", "a.py"], ["-q"]) == ["-x", "-q", "--", "a.py"]
+
+
+@pytest.mark.parametrize(("end", "code"), [("exit 3", 3), ("exit 255", 255), ("kill -9 $$", -9)])
+def test_a_command_ends_with_its_exit_code_or_its_signal(
+    tmp_path: Path, end: str, code: int
+) -> None:
+    command = ["sh", "-c", f"echo said; {end}"]
+    assert fresh_process.run(command, folder=tmp_path) == (code, "said\n")
 
 
 def test_of_a_process_that_was_killed_comes_the_signal_and_its_children_are_ended(
@@ -462,73 +469,3 @@ def test_those_that_wait_are_ended_with_who_waits_for_them(folder: Path) -> None
         loaded = [int(file.name.removeprefix("loaded-")) for file in folder.glob("loaded-*")]
         (waiting,) = filter(lives, loaded)
     assert not lives(waiting)
-
-
-# Whom a child ends with
-
-
-SAYING = """
-import os
-from pytest_gpuperf.measure import fresh_process
-print(fresh_process.follow_parent(), fresh_process.PARENT in os.environ)
-"""
-
-
-def test_a_child_learns_who_waits_for_it_and_does_not_pass_it_on(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Also where a profiler stands between them; one whose parent is gone ends without a word."""
-    profiler = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {SAYING!r}])"
-    ended = subprocess.Popen(["true"])
-    ended.wait()
-    monkeypatch.delenv(PARENT, raising=False)
-    assert follow_parent() is None  # of a process that a user started
-    for program, parent, code, says in (
-        (profiler, os.getpid(), 0, f"{os.getpid()} False\n"),
-        (SAYING, ended.pid, 1, ""),
-    ):
-        command, environment = [sys.executable, "-c", program], {**os.environ, PARENT: str(parent)}
-        child = subprocess.run(command, env=environment, capture_output=True, text=True)
-        assert (child.returncode, child.stdout, child.stderr) == (code, says, "")
-
-
-FOLLOWED = """
-import os, signal, subprocess, sys
-from pytest_gpuperf.measure.fresh_process import follow_parent
-
-if "GPUPERF_PARENT" in os.environ:
-    follow_parent()
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    print(os.getpid(), flush=True)
-else:
-    environment = {**os.environ, "GPUPERF_PARENT": str(os.getpid())}
-    subprocess.Popen([sys.executable, *sys.orig_argv[1:]], env=environment, start_new_session=True)
-signal.pause()
-"""
-
-
-def test_a_child_dies_with_a_parent_that_is_killed_hard() -> None:
-    """In a session of its own, where no signal to the parent's group reaches it."""
-    command = [sys.executable, "-c", FOLLOWED]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as parent:
-        assert parent.stdout
-        child = int(parent.stdout.readline())
-        parent.kill()
-    wait_for(lambda: not lives(child), "the child to end with its parent")
-
-
-def test_a_process_lives_whose_first_thread_has_ended() -> None:
-    """The system calls it a zombie, and nobody can wait for it before its last thread has ended."""
-    source = """
-import ctypes, threading, time
-threading.Thread(target=time.sleep, args=(600,)).start()
-ctypes.CDLL(None).pthread_exit(None)
-"""
-    with subprocess.Popen([sys.executable, "-c", source]) as process:
-        try:
-            stat = Path(f"/proc/{process.pid}/stat")
-            wait_for(lambda: ") Z " in stat.read_text(encoding="utf-8"), "its first thread to end")
-            assert process.pid in fresh_process._descendants()
-        finally:
-            process.kill()
-    assert process.pid not in fresh_process._descendants()

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from pytest_gpuperf.measure import rank_states
 from pytest_gpuperf.measure.rank_states import RankGroup
 
 JOIN, ENTER, GO, REST, LEAVE, END = "join", "arrive", "go", "rest", "leave", "end"
@@ -43,6 +44,24 @@ def test_the_rank_at_fault_is_named(
     events: list[tuple[str, ...]], *, started: bool, problem: str
 ) -> None:
     assert known(*events, started=started).problem().partition("\n")[0] == problem
+
+
+def test_one_that_has_left_is_named_where_others_stay_in_the_step(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ranks = known(IN, (*IN, LEAVE))
+    assert ranks.problem() == ""
+    monkeypatch.setattr(rank_states, "_GRACE", 0.0)
+    assert ranks.problem().startswith("rank 1 ended its test without measuring")
+
+
+def test_ranks_at_different_places_would_wait_for_each_other_forever() -> None:
+    ranks = known((JOIN, ENTER), (JOIN, ENTER))
+    assert ranks.problem() == ""
+    ranks.ranks[1].at = "timing 1"
+    head, *doing = ranks.problem().splitlines()
+    assert head.startswith("the ranks do not execute the step equally often")
+    assert [line.rpartition(" before ")[2] for line in doing] == ["round 1", "timing 1"]
 
 
 def test_one_that_was_started_is_waited_for_from_the_beginning() -> None:

@@ -231,34 +231,6 @@ def test_a_rank_says_what_keeps_it_from_its_tests(a100: Project, hook: str) -> N
 
 
 @AT_NIGHT
-def test_an_error_between_measurement_and_verdict_is_no_fault_of_the_next_test(
-    a100: Project,
-) -> None:
-    a100.tests(
-        """
-        def test_step(gpuperf):
-            gpuperf.measure(lambda: None)
-
-        def test_next(gpuperf):
-            gpuperf.measure(lambda: None)
-        """
-    )
-    a100.conftest(
-        """
-        import os
-
-        def pytest_gpuperf_judged(measurement):
-            assert os.environ["RANK"] == "1" or "test_next" in measurement.test, "in a hook"
-        """
-    )
-    first, other = torchrun(a100, "--gpuperf-missing=warn", "-p", "no:randomly")
-    assert (first.returncode, other.returncode) == (1, 1)
-    assert "AssertionError: in a hook" in first.stdout
-    assert "1 failed, 1 passed" in first.stdout
-    assert "torchrun --nproc-per-node 2 -m pytest" in first.stdout  # to make a baseline
-
-
-@AT_NIGHT
 def test_who_has_died_is_said_though_the_next_test_is_a_long_one(a100: Project) -> None:
     """They are told to end, and killed where that takes longer than 30 s."""
     a100.tests(
@@ -279,12 +251,10 @@ def test_who_has_died_is_said_though_the_next_test_is_a_long_one(a100: Project) 
     assert "1 failed in" in result.stdout
 
 
-def test_a_rank_that_skips_before_the_entry_leaves_nobody_in_it(a100: Project) -> None:
-    """Where the others open a process group, each of them waits for all."""
-    a100.tests(
+APART = {
+    # Where the others open a process group, each of them waits for all.
+    "skips before the entry": (
         """
-        import os
-        import pytest
         from threading import Event
 
         def entry(rank):
@@ -294,26 +264,14 @@ def test_a_rank_that_skips_before_the_entry_leaves_nobody_in_it(a100: Project) -
             if os.environ["RANK"] == "1":
                 pytest.skip("not here")
             gpuperf.measure_ranks(entry, 2)
-
-        @pytest.mark.parametrize("number", range(3))
-        def test_next(gpuperf, number):
-            gpuperf.measure(lambda: None)
-        """
-    )
-    first, other = torchrun(a100, "--gpuperf-missing=warn", "-p", "no:randomly")
-    assert (first.returncode, other.returncode) == (1, 1)
-    said = " ".join(first.stdout.split())
-    assert "the ranks do not execute the step equally often" in said
-    assert (
-        " waited for the other ranks before the entry of step of test_steps.py::test_step" in said
-    )
-    assert "1 failed in" in said
-    assert other.stderr == ""
-
-
-@AT_NIGHT
-def test_a_rank_that_waits_in_the_entry_for_one_that_failed_there_is_ended(a100: Project) -> None:
-    a100.tests(
+        """,
+        1,
+        (
+            "the ranks do not execute the step equally often",
+            " waited for the other ranks before the entry of step of test_steps.py::test_step",
+        ),
+    ),
+    "fails in the entry": (
         """
         from threading import Event
 
@@ -324,36 +282,67 @@ def test_a_rank_that_waits_in_the_entry_for_one_that_failed_there_is_ended(a100:
 
         def test_step(gpuperf):
             gpuperf.measure_ranks(entry, 2)
-        """
-    )
-    first, other = torchrun(a100, "--gpuperf-missing=warn")
-    assert (first.returncode, other.returncode) == (1, 1)
-    assert (
-        "gpuperf: rank 0: all ranks stopped because rank 1 failed: ValueError: entry broke"
-    ) in first.stderr
-    assert ": last in the entry of step of test_steps.py::test_step" in first.stderr
-
-
-@pytest.mark.parametrize("code", [0, pytest.param(3, marks=AT_NIGHT)])
-def test_after_a_rank_that_ends_no_test_begins(a100: Project, code: int) -> None:
-    """Of which none could be measured, whatever the code: torchrun looks at others than 0."""
-    a100.tests(
-        f"""
-        import os
-        import pytest
-
+        """,
+        1,
+        (
+            "gpuperf: rank 0: all ranks stopped because rank 1 failed: ValueError: entry broke",
+            " was last in the entry of step of test_steps.py::test_step",
+        ),
+    ),
+    # torchrun looks at other codes than 0.
+    **{
+        f"ends with {code}": (
+            f"""
         def test_step(gpuperf):
             gpuperf.measure(lambda: os.environ["RANK"] == "1" and os._exit({code}))
-
+        """,
+            code,
+            ("rank 1 ended",),
+        )
+        for code in (0, 3)
+    },
+}
+"""What rank 1 does, its exit code, and what rank 0 says."""
+LATER = """
         @pytest.mark.parametrize("number", range(3))
         def test_later(gpuperf, number):
             gpuperf.measure(lambda: None)
+"""
+ALWAYS = ("skips before the entry", "ends with 0")
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=[AT_NIGHT] * (case not in ALWAYS)) for case in APART]
+)
+def test_after_ranks_have_parted_it_is_said_and_no_test_begins(a100: Project, case: str) -> None:
+    source, code, phrases = APART[case]
+    a100.tests(f"\n        import os\n        import pytest\n{source}{LATER}")
+    first, other = torchrun(a100, "--gpuperf-missing=warn", "-p", "no:randomly")
+    assert (first.returncode, other.returncode) == (1, code)
+    said = " ".join((first.stdout + first.stderr).split())
+    assert [phrase for phrase in phrases if phrase not in said] == []
+    assert " passed" not in said
+    assert other.stderr == "" or case == "fails in the entry"
+
+
+@AT_NIGHT
+def test_an_error_between_measurement_and_verdict_is_no_fault_of_the_next_test(
+    a100: Project,
+) -> None:
+    a100.tests(f"\n        import pytest\n{LATER}")
+    a100.conftest(
+        """
+        import os
+
+        def pytest_gpuperf_judged(measurement):
+            assert os.environ["RANK"] == "1" or "[0]" not in measurement.test, "in a hook"
         """
     )
     first, other = torchrun(a100, "--gpuperf-missing=warn", "-p", "no:randomly")
-    assert (first.returncode, other.returncode) == (1, code)
-    assert "rank 1 ended" in first.stdout
-    assert "1 failed in" in first.stdout
+    assert (first.returncode, other.returncode) == (1, 1)
+    assert "AssertionError: in a hook" in first.stdout
+    assert "1 failed, 2 passed" in first.stdout
+    assert "torchrun --nproc-per-node 2 -m pytest" in first.stdout  # to make a baseline
 
 
 @pytest.mark.parametrize(
@@ -409,8 +398,7 @@ def test_a_regression_over_ranks_takes_as_many_fresh_ranks_as_one_process_would(
     result = project.run_apart("--gpu-arch=cpu", "--gpuperf-processes=3")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     said = str(result.stdout)
-    assert "flops" in said
-    assert "regressed on portable (cpu)" in said
+    assert "on portable (cpu)" in said
     assert "rank 1: test_steps.py:13 entry.step calls 2 more operators" in said
     found = run_files.load(project.run_files()[-1]).attributions[0].attribution
     assert (found.rank, found.lines[0].function) == (1, "step")

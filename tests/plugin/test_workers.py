@@ -221,38 +221,38 @@ def test_workers_with_tests_of_several_gpus_wait_for_each_other_in_one_order(
     """Each of two wants both: the first is begun while the second waits, and both end."""
     one, two = dealt(2, 2, tmp_path)
     order: list[str] = []
-
-    def several() -> None:
-        with two.holding(2) as gpus:
-            order.append("second")
-            assert gpus == ("GPU-1", "GPU-0")
-
-    thread = threading.Thread(target=several)
     with one.holding(2) as gpus:
         assert gpus == ("GPU-0", "GPU-1")
-        thread.start()
-        wait_for(lambda: is_held(tmp_path / "GPU-0.next"), "its place in the line")
+        thread = waits(two, "GPU-0", tmp_path, order)
         order.append("first")
     thread.join()
-    assert order == ["first", "second"]
+    assert order == ["first", "('GPU-1', 'GPU-0')"]
+
+
+def waits(
+    worker: workers.GpuAssignment, gpu: str, folder: Path, order: list[str]
+) -> threading.Thread:
+    """One that notes both GPUs of a worker, for which it stands in line before this one."""
+
+    def several() -> None:
+        with worker.holding(2) as gpus:
+            order.append(str(gpus))
+
+    thread = threading.Thread(target=several)
+    thread.start()
+    wait_for(lambda: is_held(folder / f"{gpu}.next"), "its place in the line")
+    return thread
 
 
 def test_a_test_of_several_gpus_has_its_turn_before_the_next_of_another_worker(
     tmp_path: Path,
 ) -> None:
     one, two = dealt(2, 2, tmp_path)
-    begins = threading.Event()
-
-    def several() -> None:
-        with one.holding(2):
-            begins.set()
-
-    thread = threading.Thread(target=several)
+    order: list[str] = []
     with two.holding():
-        thread.start()
-        wait_for(lambda: is_held(tmp_path / "GPU-1.next"), "its place in the line")
+        thread = waits(one, "GPU-1", tmp_path, order)
     with two.holding():
-        assert begins.is_set()
+        assert len(order) == 1
     thread.join()
 
 
@@ -279,41 +279,25 @@ def counted(project: Project, *arguments: str) -> int | None:
     return workers.count(project.pytester.parseconfig("-nauto", *arguments))
 
 
-def test_auto_is_a_worker_per_gpu_that_fits_where_something_is_measured(host: Project) -> None:
+def test_auto_is_a_worker_per_gpu_that_fits_where_something_is_measured(
+    host: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
     host.tests(STEP)
     assert counted(host) == 2
     assert counted(host, "--gpu-arch=sm90") == 1
     assert counted(host, "test_steps.py::test_step") == 2
     for elsewhere in ("--gpu-arch=cpu", "--gpuperf-collector=cpu", "--gpu-arch=sm70", "--co"):
         assert counted(host, elsewhere) is None, elsewhere
-
-
-def test_workers_of_one_revision_of_two_share_the_gpu_that_is_held_for_both(
-    host: Project, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    host.tests(STEP)
-    monkeypatch.setenv(STAND_IN, str(host.root))
-    assert counted(host) == 1
-    dealt = started(host, "--tx=popen", "--tx=popen")
-    assert [own["CUDA_VISIBLE_DEVICES"] for own in dealt] == ["GPU-a", "GPU-a"]
-
-
-def test_who_says_how_many_workers_there_are_is_believed(
-    host: Project, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    host.tests(STEP)
+    # Whoever says how many there are is believed.
     monkeypatch.setenv("PYTEST_XDIST_AUTO_NUM_WORKERS", "5")
     assert counted(host) is None
     monkeypatch.delenv("PYTEST_XDIST_AUTO_NUM_WORKERS")
     host.pytester.makeconftest("def pytest_xdist_auto_num_workers(config): return 7")
     assert counted(host) is None
-
-
-def test_without_a_driver_no_file_is_read(host: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    host.tests(STEP)
+    # Without a driver no file is read.
     monkeypatch.setattr(workers, "_DRIVERS", ())
     monkeypatch.setattr(workers, "_files", None)
-    assert counted(host) is None
+    assert started(host, "--tx=popen") == [{}]
 
 
 def test_who_does_not_use_us_keeps_all_gpus(host: Project) -> None:
@@ -329,12 +313,19 @@ def test_who_does_not_use_us_keeps_all_gpus(host: Project) -> None:
     assert counted(host) == 2
 
 
-def test_a_worker_that_somebody_has_placed_stays_there(host: Project) -> None:
+def test_a_worker_that_somebody_has_placed_stays_there_and_those_of_a_revision_share_one(
+    host: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two revisions that are compared: one GPU is held for both."""
     host.tests(STEP)
     mine = "--tx=popen//env:CUDA_VISIBLE_DEVICES=1"
     placed, ours = started(host, mine, "--tx=popen")
     assert placed == {"CUDA_VISIBLE_DEVICES": "1"}
     assert ours["CUDA_VISIBLE_DEVICES"] == "GPU-a"
+    monkeypatch.setenv(STAND_IN, str(host.root))
+    assert counted(host) == 1
+    dealt = started(host, "--tx=popen", "--tx=popen")
+    assert [own["CUDA_VISIBLE_DEVICES"] for own in dealt] == ["GPU-a", "GPU-a"]
 
 
 def test_without_workers_a_test_has_the_first_gpus_that_its_process_sees(host: Project) -> None:

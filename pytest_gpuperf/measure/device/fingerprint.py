@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import re
 import sys
+from contextlib import suppress
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -46,34 +47,31 @@ def machine() -> Machine | None:
     """
     with nvml.open_session() as session:
         gpu = session.gpu()
-        made = Machine(**_told(session, gpu)) if gpu else Machine()
+        made = _machine(session, gpu) if gpu else Machine()
     return None if made == Machine() else made
 
 
-def _told(session: nvml.NvmlSession, gpu: nvml.Gpu) -> dict[str, Any]:
-    """The fields that NVML answers; of a GPU without the feature the answer is None or ""."""
+def _machine(session: nvml.NvmlSession, gpu: nvml.Gpu) -> Machine:
+    """What NVML answers; of a GPU without the feature the answer is None or ""."""
     memory = session.ask("nvmlDeviceGetMemoryInfo", gpu.visible)
+    whole = gpu.physical
 
     def current(function: str) -> bool | None:
-        modes = session.ask(function, gpu.physical)  # current and pending
+        modes = session.ask(function, whole)  # current and pending
         return bool(modes[0]) if modes else None
 
-    return {
-        "vbios": session.text("nvmlDeviceGetVbiosVersion", gpu.physical),
-        "board_part": session.text("nvmlDeviceGetBoardPartNumber", gpu.physical),
-        "inforom": session.text("nvmlDeviceGetInforomImageVersion", gpu.physical),
-        "memory_bytes": None if memory is None else int(memory.total),
-        "ecc": current("nvmlDeviceGetEccMode"),
-        "mig": current("nvmlDeviceGetMigMode"),
-        "power_limit_watts": session.watts(
-            "nvmlDeviceGetPowerManagementDefaultLimit", gpu.physical
-        ),
-        "enforced_power_limit_watts": session.watts(
-            "nvmlDeviceGetEnforcedPowerLimit", gpu.physical
-        ),
-        "pcie_generation": session.integer("nvmlDeviceGetMaxPcieLinkGeneration", gpu.physical),
-        "pcie_width": session.integer("nvmlDeviceGetMaxPcieLinkWidth", gpu.physical),
-    }
+    return Machine(
+        vbios=session.text("nvmlDeviceGetVbiosVersion", whole),
+        board_part=session.text("nvmlDeviceGetBoardPartNumber", whole),
+        inforom=session.text("nvmlDeviceGetInforomImageVersion", whole),
+        memory_bytes=None if memory is None else int(memory.total),
+        ecc=current("nvmlDeviceGetEccMode"),
+        mig=current("nvmlDeviceGetMigMode"),
+        power_limit_watts=session.watts("nvmlDeviceGetPowerManagementDefaultLimit", whole),
+        enforced_power_limit_watts=session.watts("nvmlDeviceGetEnforcedPowerLimit", whole),
+        pcie_generation=session.integer("nvmlDeviceGetMaxPcieLinkGeneration", whole),
+        pcie_width=session.integer("nvmlDeviceGetMaxPcieLinkWidth", whole),
+    )
 
 
 def driver_version() -> str:
@@ -84,15 +82,11 @@ def driver_version() -> str:
 
 def cpu_model() -> str:
     """The name of the processor, as "AMD EPYC 9654"; the instruction set where it has no name."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        lines = []
-    for line in lines:
-        key, _, value = line.partition(":")
+    with suppress(OSError):
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
         # Arm kernels do not give a model name.
-        if key.strip() == "model name" and value.strip():
-            return value.strip()
+        if named := re.search(r"^model name\s*:[ \t]*(\S.*?)\s*$", text, re.MULTILINE):
+            return named[1]
     return platform.processor() or platform.machine()
 
 
@@ -131,19 +125,14 @@ def _torch_versions() -> dict[str, str]:
     except ImportError:
         return {}
     cudnn: Any = torch.backends.cudnn
+    number = cudnn.version() or 0
+    thousands = 10_000 if number >= 90_000 else 1_000  # 91900 is 9.19.0, 8907 was 8.9.7
+    written = f"{number // thousands}.{number % thousands // 100}.{number % 100}"
     return {
         "torch": str(torch.__version__),
         "cuda": torch.version.cuda or "",
-        "cudnn": _cudnn_version(cudnn.version()),
+        "cudnn": written if number else "",
     }
-
-
-def _cudnn_version(number: int | None) -> str:
-    """The version number of cuDNN as people write it: 91900 is 9.19.0, 8907 was 8.9.7."""
-    if number is None:
-        return ""
-    thousands = 10_000 if number >= 90_000 else 1_000
-    return f"{number // thousands}.{number % thousands // 100}.{number % 100}"
 
 
 def of_file(file: Path) -> str:

@@ -136,11 +136,9 @@ def _without_us(
 ) -> tuple[int, ...]:
     controller = siblings.controller if siblings else None
     started = fresh_process.beside() if pids else set()
+    above = {pid: fresh_process.ancestors(pid) for pid in pids}
     us = {os.getpid(), parent, controller, *started}
-    for pid in pids:
-        above = fresh_process.ancestors(pid)
-        if (controller and above[:1] == [controller]) or not started.isdisjoint(above):
-            us.add(pid)
+    us |= {pid for pid in pids if above[pid][:1] == [controller] or started & {*above[pid]}}
     if us & set(pids) or not pids:
         return tuple(pid for pid in pids if pid not in us)
     # Who uses the GPU and is not listed under its own pid: NVML reports the pids of another

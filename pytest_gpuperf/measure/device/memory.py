@@ -11,6 +11,12 @@ from typing import Any
 
 from pytest_gpuperf.errors import UnsoundStep
 
+_REMEDY = (
+    "Measure a smaller input, or end other processes on the device (`gpuperf doctor` lists them). "
+    "If torch reserved much memory that it does not use, set "
+    "PYTORCH_ALLOC_CONF=expandable_segments:True"
+)
+
 
 class CudaMemory:
     """Memory that an execution of the step requests from torch's allocator. Never waits.
@@ -31,15 +37,9 @@ class CudaMemory:
 
         A step and its graph are often a cycle, so the previous test's graph would stay until
         garbage is collected. A pool stays while any part of it is in use, and cuBLAS keeps a
-        workspace in the pool of its first capture. Objects that the plugin has frozen are searched
-        only if a pool still exists.
+        workspace in the pool of its first capture.
         """
         _give_back()
-        torch: Any = sys.modules.get("torch")
-        used = torch is not None and torch.cuda.is_initialized()
-        if used and _of_graphs(torch.cuda.memory_snapshot()):
-            with _nothing_kept_out():
-                _give_back()
 
     def begin(self) -> None:
         """Forgets the peak so far."""
@@ -87,42 +87,15 @@ def suffices() -> Iterator[None]:
     try:
         yield
     except (RuntimeError, MemoryError) as error:
-        if not _ran_out(error):
+        message = str(error)
+        # torch.OutOfMemoryError, or an equivalent of another library
+        if not isinstance(error, MemoryError) and "out of memory" not in message.lower():
             raise
-        problem = _shortage(str(error))
+        said = message.splitlines()[0].rstrip(".") if message else "MemoryError"
         # The tensors of the step live in the frames that the exception holds.
         traceback.clear_frames(error.__traceback__)
-        with _nothing_kept_out():
-            _give_back()
-        raise UnsoundStep(problem) from None
-
-
-def _ran_out(error: Exception) -> bool:
-    """Whether it is torch.OutOfMemoryError, or an equivalent of another library."""
-    return isinstance(error, MemoryError) or "out of memory" in str(error).lower()
-
-
-def _shortage(message: str) -> str:
-    """The message of torch or another library, and the remedy."""
-    said = message.splitlines()[0].rstrip(".") if message else "MemoryError"
-    return f"the step ran out of memory: {said}. {_REMEDY}"
-
-
-_REMEDY = (
-    "Measure a smaller input, or end other processes on the device (`gpuperf doctor` lists them). "
-    "If torch reserved much memory that it does not use, set "
-    "PYTORCH_ALLOC_CONF=expandable_segments:True"
-)
-
-
-@contextmanager
-def _nothing_kept_out() -> Iterator[None]:
-    """In the block, collections search all objects, also those that the plugin has frozen."""
-    kept = gc.get_freeze_count()
-    gc.unfreeze()
-    yield
-    if kept:
-        gc.freeze()
+        _give_back()
+        raise UnsoundStep(f"the step ran out of memory: {said}. {_REMEDY}") from None
 
 
 def _give_back() -> None:

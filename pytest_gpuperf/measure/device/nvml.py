@@ -12,7 +12,6 @@ import hmac
 import importlib
 import os
 import re
-import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -49,18 +48,10 @@ def detect_device() -> Device | None:
         return _device(session, gpu) if gpu else None
 
 
-@dataclass(frozen=True)
-class VisibleGpu:
-    """A GPU, or an instance of MIG, that CUDA_VISIBLE_DEVICES leaves to this process."""
-
-    uuid: str
-    """The UUID as CUDA_VISIBLE_DEVICES takes it: "GPU-...", "MIG-..."."""
-    device: Device
-
-
-def visible_gpus() -> tuple[VisibleGpu, ...]:
+def visible_gpus() -> dict[str, Device]:
     """All GPUs that CUDA_VISIBLE_DEVICES leaves to this process, as CUDA numbers them.
 
+    By their UUIDs as CUDA_VISIBLE_DEVICES takes them: "GPU-...", and "MIG-..." for an instance.
     A GPU partitioned by MIG stands for all its instances, each for a process of its own, although
     CUDA would show one. As with CUDA, the list ends before its first invalid entry, and is empty if
     a GPU is named twice. Empty without NVML; devices without a UUID are left out. Creates no CUDA
@@ -69,13 +60,13 @@ def visible_gpus() -> tuple[VisibleGpu, ...]:
     with open_session() as session:
         entries = visible_entries(os.environ.get("CUDA_VISIBLE_DEVICES"))
         found = [
-            VisibleGpu(uuid, device)
+            (uuid, device)
             for gpu in session.every(entries)
             if (uuid := session.text("nvmlDeviceGetUUID", gpu.visible))
             and (device := _device(session, gpu))
         ]
-    named_twice = entries is not None and len({gpu.uuid for gpu in found}) < len(found)
-    return () if named_twice else tuple(found)
+    visible = dict(found)
+    return visible if entries is None or len(visible) == len(found) else {}  # one named twice
 
 
 def _device(session: NvmlSession, gpu: Gpu) -> Device | None:
@@ -87,7 +78,9 @@ def _device(session: NvmlSession, gpu: Gpu) -> Device | None:
         name = _instance_name(session, gpu.instance, name)
     uuid = session.text("nvmlDeviceGetUUID", gpu.visible)
     major, minor = capability
-    return Device(f"sm{major}{minor}", name, slug(name), _digest(uuid) if uuid else this_machine())
+    # Twelve digits tell one GPU from another without naming it.
+    identity = hashlib.sha256(uuid.encode()).hexdigest()[:12] if uuid else this_machine()
+    return Device(f"sm{major}{minor}", name, slug(name), identity)
 
 
 def silent_gpu() -> str:
@@ -124,14 +117,7 @@ def node(uuid: str = "") -> Path:
         if gpu is None:
             return ANY_NODE
         own = Path(_NODE.format(session.integer("nvmlDeviceGetMinorNumber", gpu.physical)))
-    return own if _is_node(own) else ANY_NODE
-
-
-def _is_node(path: Path) -> bool:
-    try:
-        return stat.S_ISCHR(path.lstat().st_mode)
-    except OSError:
-        return False
+    return own if own.is_char_device() and not own.is_symlink() else ANY_NODE
 
 
 def portable_device() -> Device:
@@ -167,11 +153,6 @@ def _instance_name(session: NvmlSession, instance: object, gpu_name: str) -> str
         return f"{gpu_name} MIG"
     gigabytes = round(attributes.memorySizeMB / 1024)
     return f"{gpu_name} MIG {attributes.gpuInstanceSliceCount}g.{gigabytes}gb"
-
-
-def _digest(identifier: str) -> str:
-    """Twelve hexadecimal digits that tell one GPU from another without naming it."""
-    return hashlib.sha256(identifier.encode()).hexdigest()[:12]
 
 
 @dataclass(frozen=True)
@@ -274,12 +255,9 @@ class NvmlSession:
             return [Gpu(handle)]
         # A process can use one MIG instance only. Unless told which, CUDA takes the first, and on a
         # GPU in MIG mode without instances it finds no device.
-        return [Gpu(handle, instance) for instance in self._instances(handle)]
-
-    def _instances(self, physical: object) -> list[object]:
-        count = self.ask("nvmlDeviceGetMaxMigDeviceCount", physical) or 0
-        every = (self.ask("nvmlDeviceGetMigDeviceHandleByIndex", physical, i) for i in range(count))
-        return [instance for instance in every if instance is not None]
+        count = self.ask("nvmlDeviceGetMaxMigDeviceCount", handle) or 0
+        every = (self.ask("nvmlDeviceGetMigDeviceHandleByIndex", handle, i) for i in range(count))
+        return [Gpu(handle, instance) for instance in every if instance is not None]
 
 
 def visible_entries(value: str | None) -> tuple[str, ...] | None:
@@ -293,16 +271,11 @@ def visible_entries(value: str | None) -> tuple[str, ...] | None:
         return None
     entries: list[str] = []
     prefix = next((p for p in ("GPU-", "MIG-") if value.strip().startswith(p)), "")
+    pattern = re.compile(f"{prefix}.*" if prefix else r"\+?\d+")
     for part in value.split(","):
-        entry = part.strip()
-        if prefix:
-            if not entry.startswith(prefix):
-                break
-        else:
-            number = re.match(r"\+?(\d+)", entry)
-            if number is None:
-                break
-            entry = str(int(number[1]))
+        if not (named := pattern.match(part.strip())):
+            break
+        entry = named[0] if prefix else str(int(named[0]))
         if entry in entries:
             return ()
         entries.append(entry)

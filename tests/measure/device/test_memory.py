@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import weakref
-from collections.abc import Iterator
 
 import pytest
 import torch
@@ -49,15 +48,14 @@ def test_what_the_step_had_allocated_is_let_go() -> None:
 
 
 class ScriptedCuda:
-    """What torch.cuda says of an allocator with a graph's pool of 64 MiB, or without one.
+    """What torch.cuda says of an allocator with a graph's pool of 64 MiB.
 
     100 bytes were asked for, for which it handed out 512.
     """
 
-    def __init__(self, *, counts_requests: bool = True, pool: bool = True) -> None:
+    def __init__(self, *, counts_requests: bool) -> None:
         self.most = 100
         self.counts_requests = counts_requests
-        self.pool = pool
 
     def is_initialized(self) -> bool:
         return True
@@ -76,38 +74,9 @@ class ScriptedCuda:
     def memory_snapshot(self) -> list[dict[str, object]]:
         return [
             {"total_size": 2**30, "segment_pool_id": (0, 0)},
-            {"total_size": 2**26, "segment_pool_id": (0, int(self.pool))},
+            {"total_size": 2**26, "segment_pool_id": (0, 1)},
             {"total_size": 2**20},
         ]
-
-    def empty_cache(self) -> None:
-        """Has none."""
-
-
-class Ring:
-    """Is let go by a collection only."""
-
-    def __init__(self) -> None:
-        self.itself = self
-
-
-@pytest.fixture
-def frozen() -> Iterator[weakref.ref[Ring]]:
-    """What nobody holds, kept out of collections."""
-    gone = weakref.ref(Ring())
-    gc.freeze()
-    yield gone
-    gc.unfreeze()
-
-
-@pytest.mark.parametrize("pool", [False, True])
-def test_a_graph_s_pool_is_looked_for_in_what_was_kept_out_of_collections(
-    frozen: weakref.ref[Ring], monkeypatch: pytest.MonkeyPatch, pool: bool
-) -> None:
-    """A graph that a module's fixture had would be in the peak of each later test."""
-    monkeypatch.setattr(torch, "cuda", ScriptedCuda(pool=pool))
-    CudaMemory().clear()
-    assert (frozen() is None) == pool
 
 
 def test_the_pools_of_graphs_are_part_of_the_peak(monkeypatch: pytest.MonkeyPatch) -> None:

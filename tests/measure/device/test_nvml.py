@@ -61,12 +61,12 @@ def test_the_gpus_are_those_that_cuda_would_use(
             monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
         assert visible_entries(visible) == entries, visible
         seen = nvml.visible_gpus()
-        assert [gpu.uuid for gpu in seen] == uuids, visible
-        assert nvml.detect_device() == (seen[0].device if seen else None), visible
+        assert [*seen] == uuids, visible
+        assert nvml.detect_device() == next(iter(seen.values()), None), visible
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-aab,GPU-aabb")  # one of them twice
-    assert nvml.visible_gpus() == ()
+    assert nvml.visible_gpus() == {}
     install(None)
-    assert nvml.visible_gpus() == ()
+    assert nvml.visible_gpus() == {}
 
 
 def test_of_a_partitioned_gpu_all_instances_are_visible(
@@ -87,9 +87,9 @@ def test_of_a_partitioned_gpu_all_instances_are_visible(
         if visible is not None:
             monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
         seen = nvml.visible_gpus()
-        assert [gpu.uuid for gpu in seen] == uuids, visible
-        assert {gpu.device.arch for gpu in seen if gpu.uuid != H200.uuid} <= {"sm80"}
-        assert nvml.detect_device() == (seen[0].device if seen else None), visible
+        assert [*seen] == uuids, visible
+        assert {seen[uuid].arch for uuid in {*seen} - {H200.uuid}} <= {"sm80"}
+        assert nvml.detect_device() == next(iter(seen.values()), None), visible
 
 
 def test_a_mig_instance_is_a_device_of_its_own(install: Install) -> None:
