@@ -6,7 +6,6 @@ No gate: the exit code is 0, whatever changed. Needs no GPU.
 from __future__ import annotations
 
 import argparse
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -34,7 +33,6 @@ from pytest_gpuperf.history.nights import (
     history,
 )
 from pytest_gpuperf.history.reading import recollect, run_files_of
-from pytest_gpuperf.history.suspects import Suspect
 from pytest_gpuperf.report.text import night_lines
 from pytest_gpuperf.storage import files, run_files
 
@@ -179,12 +177,8 @@ def _plain_last_night(one: LastNight) -> dict[str, Any]:
         "device": one.device[1],
         "before": date(one.before),
         "night": date(one.day),
-        "differences": _plain_suspects(one.differences),
+        "differences": list(map(files.to_plain, one.differences)),
     }
-
-
-def _plain_suspects(suspects: Sequence[Suspect]) -> list[dict[str, str]]:
-    return [{"kind": one.kind.value, "what": one.what} for one in suspects]
 
 
 def _plain_event(past: History, event: LevelChange) -> dict[str, Any]:
@@ -196,7 +190,7 @@ def _plain_event(past: History, event: LevelChange) -> dict[str, Any]:
         "revisions": list(event.revisions),
         "compare": night_lines.comparison(past, event),
         "runs": [str(file) for file in event.files],
-        "suspects": _plain_suspects(event.suspects),
+        "suspects": list(map(files.to_plain, event.suspects)),
         "changes": [
             {
                 "test": move.series.seen.test,
@@ -244,7 +238,7 @@ def _plain_series(one: MetricHistory) -> dict[str, Any]:
             "since": creep.since,
             "of_baseline": creep.of_baseline,
             "change": creep.drift.change,
-            "steps": creep.steps if math.isfinite(creep.steps) else None,
+            "steps": creep.steps,
             "creeping": creep.creeping,
         },
     }
