@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -100,8 +99,7 @@ def looked_back(
         complain(f"and {len(source.problems) - _PROBLEMS} more files were omitted")
     place = baselines or Path("baselines")
     check_baselines(baselines)
-    past = history(source, place if place.is_dir() else None, tests)
-    return replace(past, web=files.web_address(Path.cwd()))
+    return history(source, place if place.is_dir() else None, tests)
 
 
 def _report_text(past: History, report: Path) -> str:
@@ -166,7 +164,7 @@ def plain(past: History) -> dict[str, Any]:
         "left_out": list(past.source.problems),
         "partial": list(past.source.partial),
         "last_nights": [_plain_last_night(one) for one in past.last_nights],
-        "events": [_plain_event(past, event) for event in past.events],
+        "events": list(map(_plain_event, past.events)),
         "series": [_plain_series(one) for one in past.series],
     }
 
@@ -181,14 +179,13 @@ def _plain_last_night(one: LastNight) -> dict[str, Any]:
     }
 
 
-def _plain_event(past: History, event: LevelChange) -> dict[str, Any]:
+def _plain_event(event: LevelChange) -> dict[str, Any]:
     return {
         "arch": event.device[0],
         "device": event.device[1],
         "last_before": date(event.before),
         "first_after": date(event.day),
         "revisions": list(event.revisions),
-        "compare": night_lines.comparison(past, event),
         "runs": [str(file) for file in event.files],
         "suspects": list(map(files.to_plain, event.suspects)),
         "changes": [

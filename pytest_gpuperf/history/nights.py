@@ -153,8 +153,6 @@ class History:
     source: Recollection
     last_nights: tuple[LastNight, ...]
     """The last night of each device that has two nights."""
-    web: str = ""
-    """The web address of the code; "" if unknown."""
 
     @property
     def creeping(self) -> list[tuple[MetricHistory, Crept]]:

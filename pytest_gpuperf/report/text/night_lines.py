@@ -6,7 +6,6 @@ import shlex
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from urllib.parse import quote
 
 from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.catalogue.units import counted
@@ -71,8 +70,6 @@ class NightEvent:
     """Differences between the two nights."""
     commands: tuple[str, ...]
     """The next commands for the worst test; `gpuperf bisect` if the code is the first suspect."""
-    compared: str
-    """The page that compares the revisions; "" if that is unknown."""
     series: MetricHistory
     """The first metric of the worst test."""
 
@@ -257,7 +254,6 @@ def _told(past: History, events: Sequence[LevelChange]) -> NightEvent:
         said=tuple(_moved(past, tests)),
         suspects=tuple(_suspected(event)),
         commands=tuple(_commands(past, event, worst)),
-        compared=comparison(past, event),
         series=worst.series,
     )
 
@@ -311,25 +307,11 @@ def _commands(past: History, event: LevelChange, worst: Move) -> Iterator[str]:
     test = worst.series.seen.test
     before, after = (str(past.source.files[worst.series.seen.files[at]]) for at in worst.nights)
     yield shlex.join(("gpuperf", "compare", before, after, "--test", test))
-    if revisions := _revisions(event):
-        old, new = revisions
+    old, new = (revision.removesuffix("+dirty") for revision in event.revisions)
+    if old and new and old != new:
         yield f"git log --oneline {shlex.quote(f'{old}..{new}')}"
         if event.worse and event.suspects and event.suspects[0].kind is SuspectKind.CODE:
             yield shlex.join(("gpuperf", "bisect", old, new, "--", test))
-
-
-def comparison(past: History, event: LevelChange) -> str:
-    """The page that compares the revisions of an event; "" if that is unknown."""
-    revisions = _revisions(event)
-    return (
-        f"{past.web}/compare/{'...'.join(map(quote, revisions))}" if past.web and revisions else ""
-    )
-
-
-def _revisions(event: LevelChange) -> tuple[str, str] | None:
-    """The last revision before and the first after, as git knows them; None if they agree."""
-    old, new = (revision.removesuffix("+dirty") for revision in event.revisions)
-    return (old, new) if old and new and old != new else None
 
 
 def _last_night(past: History, devices: Collection[DeviceKey]) -> Iterator[str]:
