@@ -46,29 +46,13 @@ from pytest_gpuperf.storage import baseline_files, run_files
 from tests import ALONE, ROOT
 
 LOADED = (
-    *(
-        pydantic,
-        yaml,
-        special,
-        acceptance,
-        ab,
-        bisect,
-        record,
-        report,
-        update_baseline,
-        fixture,
-        ledger,
-        page,
-    ),
+    *(pydantic, yaml, special, acceptance, ab, bisect, record, report),
+    *(update_baseline, fixture, ledger, page),
 )
 """Loaded before the first command is forked: what takes time to import is not what is to be hit."""
 MARK = "GPUPERF_KILLING"
-ENDS = (
-    (signal.SIGINT,),
-    (signal.SIGINT, signal.SIGINT),
-    (signal.SIGTERM,),
-    (signal.SIGKILL,),
-)
+TWICE = (signal.SIGINT, signal.SIGINT)
+ENDS = ((signal.SIGINT,), TWICE, (signal.SIGTERM,), (signal.SIGKILL,))
 PATIENCE_S = 20.0
 """Until everything that was started has ended: a grace of 3 s, and a slow machine."""
 TWICE_S = 0.05
@@ -157,13 +141,10 @@ def main(count: int, seed: int = 0, commands: Sequence[Command] = COMMANDS) -> i
                 what = f"{command.name}, {'+'.join(s.name for s in signals)} after {delay:.3f} s"
                 was_ended = end(command, folder, signals, delay)
                 ended[f"{command.name}{'' if was_ended else ' (had ended)'}"] += 1
-                if command is _BISECT and not was_ended:
-                    faults += (f"{number}: {what}: {fault}" for fault in named_wrong(folder))
-                faults += (f"{number}: {what}: {fault}" for fault in faults_in(folder))
-                if command in _UNDER_GIT:
-                    faults += (
-                        f"{number}: {what}: {fault}" for fault in left_of_ab(folder, template)
-                    )
+                found = list(named_wrong(folder)) if command is _BISECT and not was_ended else []
+                found += faults_in(folder)
+                found += left_of_ab(folder, template) if command in _UNDER_GIT else ()
+                faults += (f"{number}: {what}: {fault}" for fault in found)
                 if command is not _BISECT or not was_ended:
                     shutil.rmtree(folder)
                     folder = None
