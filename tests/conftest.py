@@ -47,24 +47,27 @@ _FIRST = ("test_killing.py", "test_browser.py")
 and its pages would be opened by both."""
 
 
+@pytest.fixture(scope="session")
+def patch() -> Iterator[pytest.MonkeyPatch]:
+    """Patches that stay for all tests."""
+    with pytest.MonkeyPatch.context() as made:
+        yield made
+
+
 @pytest.fixture(scope="session", autouse=True)
-def not_on_github() -> Iterator[None]:
+def not_on_github(patch: pytest.MonkeyPatch) -> None:
     """Keeps what tests run from telling GitHub, where these tests themselves are run by it."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.delenv("GITHUB_ACTIONS", raising=False)
-        yield
+    patch.delenv("GITHUB_ACTIONS", raising=False)
 
 
 @pytest.fixture(scope="session", autouse=True)
-def nothing_is_imported_ahead() -> Iterator[None]:
+def nothing_is_imported_ahead(patch: pytest.MonkeyPatch) -> None:
     """A fresh process would import all of torch that other tests' modules have loaded here."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fresh_process, "_IMPORTED_AHEAD", ())
-        yield
+    patch.setattr(fresh_process, "_IMPORTED_AHEAD", ())
 
 
 @pytest.fixture(scope="session", autouse=True)
-def torch_stays() -> Iterator[None]:
+def torch_stays(patch: pytest.MonkeyPatch) -> None:
     """Pytester forgets what is imported under it, and torch's compiler cannot be imported twice."""
     from _pytest import pytester
 
@@ -76,9 +79,7 @@ def torch_stays() -> Iterator[None]:
 
             super().__init__(kept)
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pytester, "SysModulesSnapshot", Snapshot)
-        yield
+    patch.setattr(pytester, "SysModulesSnapshot", Snapshot)
 
 
 @pytest.fixture(autouse=True)
@@ -101,7 +102,7 @@ def modules_frozen() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def set_aside_is_counted_once() -> Iterator[None]:
+def set_aside_is_counted_once(patch: pytest.MonkeyPatch) -> None:
     """Sessions ask how much is set aside, which Python counts one by one: 20 ms with torch."""
     known: list[int] = []
     count = gc.get_freeze_count
@@ -118,15 +119,13 @@ def set_aside_is_counted_once() -> Iterator[None]:
 
         return changed
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(gc, "get_freeze_count", counted)
-        patch.setattr(gc, "freeze", forgotten(gc.freeze))
-        patch.setattr(gc, "unfreeze", forgotten(gc.unfreeze))
-        yield
+    patch.setattr(gc, "get_freeze_count", counted)
+    patch.setattr(gc, "freeze", forgotten(gc.freeze))
+    patch.setattr(gc, "unfreeze", forgotten(gc.unfreeze))
 
 
 @pytest.fixture(scope="session", autouse=True)
-def what_is_installed_stays() -> Iterator[None]:
+def what_is_installed_stays(patch: pytest.MonkeyPatch) -> None:
     """Every pytest of this process looks for plugins in whatever is installed, and at their files.
 
     That is a sixth of its time. Those that have plugins are looked for once; their modules are
@@ -137,14 +136,12 @@ def what_is_installed_stays() -> Iterator[None]:
     load = pytest.PytestPluginManager.load_setuptools_entrypoints
 
     def loaded(manager: pytest.PytestPluginManager, group: str, name: str | None = None) -> int:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(metadata, "distributions", lambda: found)
+        with pytest.MonkeyPatch.context() as meanwhile:
+            meanwhile.setattr(metadata, "distributions", lambda: found)
             return load(manager, group, name)
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pytest.PytestPluginManager, "load_setuptools_entrypoints", loaded)
-        patch.setattr(pytest.Config, "_mark_plugins_for_rewrite", lambda *_: None)
-        yield
+    patch.setattr(pytest.PytestPluginManager, "load_setuptools_entrypoints", loaded)
+    patch.setattr(pytest.Config, "_mark_plugins_for_rewrite", lambda *_: None)
 
 
 @pytest.fixture(scope="session")

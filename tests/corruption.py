@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import reduce
+from operator import getitem
 from pathlib import Path
 from typing import Any
 
@@ -15,22 +17,22 @@ from pytest_gpuperf.errors import BadFile, UsageFailure
 
 def changed(data: Any, path: Sequence[str | int], value: object) -> Any:
     """A copy of plain data with another value (or a new key) at `path`."""
-    copied = copy.deepcopy(data)
-    here = copied
-    for part in path[:-1]:
-        here = here[part]
-    here[path[-1]] = value
+    copied, inside = _copied(data, path)
+    inside[path[-1]] = value
     return copied
 
 
 def without(data: Any, path: Sequence[str | int]) -> Any:
     """A copy of plain data that lacks the entry at `path`."""
-    copied = copy.deepcopy(data)
-    here = copied
-    for part in path[:-1]:
-        here = here[part]
-    del here[path[-1]]
+    copied, inside = _copied(data, path)
+    del inside[path[-1]]
     return copied
+
+
+def _copied(data: Any, path: Sequence[str | int]) -> tuple[Any, Any]:
+    """A copy of plain data, and in it what has the entry at `path`."""
+    copied = copy.deepcopy(data)
+    return copied, reduce(getitem, path[:-1], copied)
 
 
 def refusal(load: Callable[[Path], object], file: Path, kind: type[UsageFailure]) -> str:

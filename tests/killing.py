@@ -48,12 +48,8 @@ LOADED = (
 )
 """Loaded before the first command is forked: what takes time to import is not what is to be hit."""
 MARK = "GPUPERF_KILLING"
-ENDS = (
-    (signal.SIGINT,),
-    (signal.SIGINT, signal.SIGINT),
-    (signal.SIGTERM,),
-    (signal.SIGKILL,),
-)
+TWICE = (signal.SIGINT, signal.SIGINT)
+ENDS = ((signal.SIGINT,), TWICE, (signal.SIGTERM,), (signal.SIGKILL,))
 PATIENCE_S = 20.0
 """Until everything that was started has ended: a grace of 3 s, and a slow machine."""
 TWICE_S = 0.05

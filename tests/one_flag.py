@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
     import pytest
 
 
-class _Asked:
-    def __init__(self, flag: str, value: object) -> None:
-        self._flags = {flag: value}
-
-    def getoption(self, name: str, default: object = None) -> object:
-        return self._flags.get(name, default)
-
-
 def one_flag(name: str, value: object) -> pytest.Config:
     """What a hook that only asks for flags is given."""
-    return cast("pytest.Config", _Asked(name, value))
+    return cast("pytest.Config", SimpleNamespace(getoption={name: value}.get))

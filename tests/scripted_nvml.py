@@ -4,13 +4,13 @@ Handles are the scripted objects themselves. A field that is None is not support
 or GPU that does not offer it; a function that is not here does not exist, as in an older pynvml.
 """
 
-# ruff: noqa: N802  (the names are NVML's)
+# ruff: noqa: N802, N815  (the names are NVML's)
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 _T = TypeVar("_T")
 
@@ -56,6 +56,29 @@ class Gpu:
     """The number in the name of its device node."""
 
 
+def whole(handle: Gpu) -> Gpu:
+    """Refuses a MIG instance, as NVML does for what only a whole GPU has."""
+    if not isinstance(handle, Gpu):
+        raise NVMLError("Not Supported")
+    return handle
+
+
+def supported(answer: _T | None) -> _T:
+    """Refuses what is scripted as not supported."""
+    if answer is None:
+        raise NVMLError("Not Supported")
+    return answer
+
+
+def _of_gpu(field: str) -> Callable[[Library, Gpu], Any]:
+    """The function of NVML that answers with a field of a whole GPU."""
+
+    def answer(_: Library, handle: Gpu) -> Any:
+        return supported(getattr(whole(handle), field))
+
+    return answer
+
+
 @dataclass
 class Library:
     """The module. Put it into sys.modules as "pynvml"."""
@@ -65,6 +88,13 @@ class Library:
     has_driver: bool = True
     open_sessions: int = 0
     NVMLError = NVMLError
+    nvmlDeviceGetCudaComputeCapability = _of_gpu("capability")
+    nvmlDeviceGetPowerUsage = _of_gpu("milliwatts")
+    nvmlDeviceGetVbiosVersion = _of_gpu("vbios")
+    nvmlDeviceGetBoardPartNumber = _of_gpu("board_part")
+    nvmlDeviceGetInforomImageVersion = _of_gpu("inforom")
+    nvmlDeviceGetMinorNumber = _of_gpu("minor")
+    nvmlDeviceGetCurrentClocksThrottleReasons = _of_gpu("reasons")
 
     def nvmlInit(self) -> None:
         if not self.has_driver:
@@ -98,9 +128,6 @@ class Library:
     def nvmlDeviceGetName(self, handle: Gpu | Instance) -> str:
         return supported(handle.name)
 
-    def nvmlDeviceGetCudaComputeCapability(self, handle: Gpu) -> tuple[int, int]:
-        return supported(whole(handle).capability)
-
     def nvmlDeviceGetMigMode(self, handle: Gpu) -> list[int]:
         mode = int(supported(whole(handle).mig))
         return [mode, mode]
@@ -124,18 +151,6 @@ class Library:
         assert sensor == 0
         return supported(whole(handle).celsius)
 
-    def nvmlDeviceGetPowerUsage(self, handle: Gpu) -> int:
-        return supported(whole(handle).milliwatts)
-
-    def nvmlDeviceGetVbiosVersion(self, handle: Gpu) -> str:
-        return supported(whole(handle).vbios)
-
-    def nvmlDeviceGetBoardPartNumber(self, handle: Gpu) -> str:
-        return supported(whole(handle).board_part)
-
-    def nvmlDeviceGetInforomImageVersion(self, handle: Gpu) -> str:
-        return supported(whole(handle).inforom)
-
     def nvmlDeviceGetMemoryInfo(self, handle: Gpu | Instance) -> SimpleNamespace:
         return SimpleNamespace(total=supported(handle.memory_mib) << 20)
 
@@ -155,29 +170,9 @@ class Library:
     def nvmlDeviceGetMaxPcieLinkWidth(self, handle: Gpu) -> int:
         return supported(whole(handle).pcie)[1]
 
-    def nvmlDeviceGetMinorNumber(self, handle: Gpu) -> int:
-        return supported(whole(handle).minor)
-
-    def nvmlDeviceGetCurrentClocksThrottleReasons(self, handle: Gpu) -> int:
-        return supported(whole(handle).reasons)
-
     def nvmlDeviceGetComputeRunningProcesses(self, handle: Gpu | Instance) -> list[SimpleNamespace]:
         return [SimpleNamespace(pid=pid) for pid in supported(handle.processes)]
 
 
 Install = Callable[[Library | None], None]
 """Makes a library the module, or has there be none."""
-
-
-def whole(handle: Gpu) -> Gpu:
-    """Refuses a MIG instance, as NVML does for what only a whole GPU has."""
-    if not isinstance(handle, Gpu):
-        raise NVMLError("Not Supported")
-    return handle
-
-
-def supported(answer: _T | None) -> _T:
-    """Refuses what is scripted as not supported."""
-    if answer is None:
-        raise NVMLError("Not Supported")
-    return answer

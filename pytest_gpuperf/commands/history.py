@@ -6,9 +6,7 @@ No gate: the exit code is 0, whatever changed. Needs no GPU.
 from __future__ import annotations
 
 import argparse
-import math
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +32,6 @@ from pytest_gpuperf.history.nights import (
     history,
 )
 from pytest_gpuperf.history.reading import recollect, run_files_of
-from pytest_gpuperf.history.suspects import Suspect
 from pytest_gpuperf.report.text import night_lines
 from pytest_gpuperf.storage import files, run_files
 
@@ -102,8 +99,7 @@ def looked_back(
         complain(f"and {len(source.problems) - _PROBLEMS} more files were omitted")
     place = baselines or Path("baselines")
     check_baselines(baselines)
-    past = history(source, place if place.is_dir() else None, tests)
-    return replace(past, web=files.web_address(Path.cwd()))
+    return history(source, place if place.is_dir() else None, tests)
 
 
 def _report_text(past: History, report: Path) -> str:
@@ -168,7 +164,7 @@ def plain(past: History) -> dict[str, Any]:
         "left_out": list(past.source.problems),
         "partial": list(past.source.partial),
         "last_nights": [_plain_last_night(one) for one in past.last_nights],
-        "events": [_plain_event(past, event) for event in past.events],
+        "events": list(map(_plain_event, past.events)),
         "series": [_plain_series(one) for one in past.series],
     }
 
@@ -179,24 +175,19 @@ def _plain_last_night(one: LastNight) -> dict[str, Any]:
         "device": one.device[1],
         "before": date(one.before),
         "night": date(one.day),
-        "differences": _plain_suspects(one.differences),
+        "differences": list(map(files.to_plain, one.differences)),
     }
 
 
-def _plain_suspects(suspects: Sequence[Suspect]) -> list[dict[str, str]]:
-    return [{"kind": one.kind.value, "what": one.what} for one in suspects]
-
-
-def _plain_event(past: History, event: LevelChange) -> dict[str, Any]:
+def _plain_event(event: LevelChange) -> dict[str, Any]:
     return {
         "arch": event.device[0],
         "device": event.device[1],
         "last_before": date(event.before),
         "first_after": date(event.day),
         "revisions": list(event.revisions),
-        "compare": night_lines.comparison(past, event),
         "runs": [str(file) for file in event.files],
-        "suspects": _plain_suspects(event.suspects),
+        "suspects": list(map(files.to_plain, event.suspects)),
         "changes": [
             {
                 "test": move.series.seen.test,
@@ -244,7 +235,7 @@ def _plain_series(one: MetricHistory) -> dict[str, Any]:
             "since": creep.since,
             "of_baseline": creep.of_baseline,
             "change": creep.drift.change,
-            "steps": creep.steps if math.isfinite(creep.steps) else None,
+            "steps": creep.steps,
             "creeping": creep.creeping,
         },
     }

@@ -11,28 +11,27 @@ agrees. A median step of a whole class of metrics is attributed to the machine.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
 from statistics import median
-from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
 
 from pytest_gpuperf.judge.interval import shown
-from pytest_gpuperf.judge.noise import PRIOR_WEIGHT, judged_unit, on_judged_scale
+from pytest_gpuperf.judge.noise import PRIOR_WEIGHT, Variance, judged_unit, on_judged_scale
 from pytest_gpuperf.judge.tolerance import Tolerance, tolerance_for
 from pytest_gpuperf.judge.verdict import COMPILED
 from pytest_gpuperf.model.entry import Calibration
 from pytest_gpuperf.model.metric import Direction, Metric
 
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-
-    Array = npt.NDArray[np.float64]
-    Places = npt.NDArray[np.intp]
-    Flags = npt.NDArray[np.bool_]
-    Steps = Mapping[int, Array]
+Array = npt.NDArray[np.float64]
+Places = npt.NDArray[np.intp]
+Flags = npt.NDArray[np.bool_]
+Steps = Mapping[int, Array]
 
 LEAST_NIGHTS = 2
 """The fewest nights of a level."""
@@ -114,8 +113,6 @@ class _JudgedSeries:
     """A series on its way to a trend."""
 
     def __init__(self, metric: Metric, nights: NightlyValues, tolerance: Tolerance) -> None:
-        import numpy as np
-
         self.metric, self.nights, self.tolerance = metric, nights, tolerance
         self.values = _as_on_one_gpu(nights, tolerance)
         """The values in the metric's unit."""
@@ -140,8 +137,6 @@ class _JudgedSeries:
     @property
     def kept(self) -> Places:
         """The nights that do not stand apart."""
-        import numpy as np
-
         return np.flatnonzero(~self.apart)
 
     @property
@@ -197,8 +192,6 @@ def segmented(series: Sequence[Array], penalty: float) -> list[list[int]]:
     over s of F(s) + penalty - (sum of z between s and t)^2 / (t - s). The sum of squares is the
     same for all and is left out.
     """
-    import numpy as np
-
     longest = max(map(len, series), default=0)
     sums = np.zeros((len(series), longest + 1))
     for row, values in enumerate(series):
@@ -233,8 +226,6 @@ def _as_on_one_gpu(nights: NightlyValues, tolerance: Tolerance) -> Array:
     Two GPUs differ by the median of the steps between neighbouring nights on them. With too few
     such steps the values stay as they are: one step may be the change itself.
     """
-    import numpy as np
-
     values = np.array(nights.values, dtype=float)
     names = list(dict.fromkeys(nights.gpus))
     if len(names) < 2:
@@ -257,8 +248,6 @@ def _as_on_one_gpu(nights: NightlyValues, tolerance: Tolerance) -> Array:
 
 def _know_noise(members: Sequence[_JudgedSeries]) -> None:
     """Sets the noise of each of one class on the judged scale, and how it lasts."""
-    import numpy as np
-
     known = [line.deviation for line in members if len(line.values) > LEAST_NIGHTS]
     shared = median(known) if known else 0.0
     for line in members:
@@ -278,8 +267,6 @@ def _know_noise(members: Sequence[_JudgedSeries]) -> None:
 
 def _shared(variances: Array | None, nights: int) -> float:
     """The lasting share, from half the variances of differences: own + shared (1 - fades^lag)."""
-    import numpy as np
-
     if variances is None:
         return 0.0
     terms = np.array([[1.0, 1 - _FADES**lag] for lag in _LAGS])
@@ -297,8 +284,7 @@ def _most_times(seen: int) -> float:
 
 def _pooled(shared: float, deviation: float, seen: int) -> float:
     """Noise observed `seen` times, pooled with the prior; at least the observed noise."""
-    pooled = (PRIOR_WEIGHT * shared**2 + seen * deviation**2) / (PRIOR_WEIGHT + seen)
-    return math.sqrt(max(pooled, deviation**2))
+    return Variance(shared**2, PRIOR_WEIGHT).seen(seen * deviation**2, seen).root
 
 
 def _steps(values: Array) -> Steps:
@@ -310,8 +296,6 @@ def _deviations(steps: Steps, assumed: float) -> list[float]:
 
     Differences at changes and outlying nights are left out: few, and far beyond the others.
     """
-    import numpy as np
-
     spreads = []
     for lag, of_lag in steps.items():
         sizes = np.abs(of_lag) / math.sqrt(2)
@@ -326,8 +310,6 @@ def _deviations(steps: Steps, assumed: float) -> list[float]:
 
 def _apart(steps: Steps, sigma: float, nights: int) -> Flags:
     """Nights that are near to none of the two before them and of the two behind."""
-    import numpy as np
-
     reach = OUTLIER_SPREADS * sigma
     near = np.zeros(nights, dtype=bool)
     for lag in (1, 2):
@@ -342,8 +324,6 @@ def _place(lines: Sequence[_JudgedSeries]) -> int:
 
     A second value of a day counts as another night.
     """
-    import numpy as np
-
     days = [np.array(line.nights.days or range(len(line.values)), dtype=np.int64) for line in lines]
     again = [np.arange(len(of_one)) - np.searchsorted(of_one, of_one) for of_one in days]
     most = 1 + max((int(of_one.max()) for of_one in again if len(of_one)), default=0)
@@ -361,12 +341,12 @@ def _set_aside_together(members: Sequence[_JudgedSeries], nights: int) -> None:
     change of fewer than half of them does not show. Its noise is pooled with that of one series, so
     it becomes known over the nights.
     """
-    import numpy as np
-
     table = np.full((nights, len(members)), np.nan)
     for column, line in enumerate(members):
         table[line.places, column] = line.scaled
-    steps = {lag: _medians(table[lag:] - table[:-lag]) for lag in _LAGS}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # of nights without any value
+        steps = {lag: np.nanmedian(table[lag:] - table[:-lag], axis=1) for lag in _LAGS}
     shared = median(line.sigma for line in members)
     known = {lag: of_lag[~np.isnan(of_lag)] for lag, of_lag in steps.items()}
     seen = max(_deviations(known, shared)[:_NEAR], default=0.0)
@@ -376,20 +356,8 @@ def _set_aside_together(members: Sequence[_JudgedSeries], nights: int) -> None:
         line.apart = line.apart | together[line.places]
 
 
-def _medians(rows: Array) -> Array:
-    """The median of each row without missing values; NaN for an empty row."""
-    import numpy as np
-
-    there = ~np.isnan(rows).all(axis=1)
-    middle = np.full(len(rows), np.nan)
-    middle[there] = np.nanmedian(rows[there], axis=1)
-    return middle
-
-
 def _modes(scaled: Array, tolerance: Tolerance) -> Places | None:
     """The index of each night's value, to half the tolerance; None where few nights repeat."""
-    import numpy as np
-
     if not tolerance.counted:
         return None
     modes = np.unique(np.rint(scaled * 2 / tolerance.floor), return_inverse=True)[1]
@@ -402,8 +370,6 @@ def _know_counts(tests: Sequence[_JudgedSeries], penalty: float) -> None:
 
     A new value on the last night is an outlier too, if earlier values as far away have gone again.
     """
-    import numpy as np
-
     went = 0.0
     for line in tests:
         assert line.modes is not None
@@ -426,8 +392,6 @@ def split_by_values(modes: Places, penalty: float) -> list[int]:
     penalty for each level and each further value in it. So a new value is a change at once, until
     the old value returns. Only the last level, or a young first, is one night.
     """
-    import numpy as np
-
     nights = len(modes)
     edges = np.flatnonzero(np.diff(modes, prepend=-1, append=-1))
     seen = np.zeros((nights + 1, int(modes.max(initial=0)) + 1), dtype=np.intp)
@@ -466,8 +430,6 @@ def _sharp(normal: Array, stair: Sequence[int], penalty: float, shared: float) -
 
 def _step_on_slope(normal: Array, edges: Sequence[int], shared: float) -> tuple[float, float]:
     """The size and error of a step between two levels of equal slope: least squares."""
-    import numpy as np
-
     first, at, last = edges
     nights = np.arange(max(first, at - _AROUND), min(last, at + _AROUND))
     terms = np.array([np.ones(len(nights)), nights - at, nights >= at])
@@ -479,8 +441,6 @@ def _step_on_slope(normal: Array, edges: Sequence[int], shared: float) -> tuple[
 
 
 def _trend(line: _JudgedSeries, penalty: float) -> Trend:
-    import numpy as np
-
     kept, modes, cuts = line.kept, line.modes, line.stair
     if modes is None:
         cuts = _sharp(line.normal(), cuts, penalty, line.shared)

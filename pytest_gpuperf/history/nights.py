@@ -21,7 +21,6 @@ from pytest_gpuperf.history.levels import ChangePoint, NightlyValues, Trend, tre
 from pytest_gpuperf.history.reading import Observations, Recollection
 from pytest_gpuperf.history.suspects import Night, Suspect, SuspectKind, differences
 from pytest_gpuperf.judge.drift import Drift, Recorded, drifts
-from pytest_gpuperf.judge.upgrade import is_library
 from pytest_gpuperf.model.entry import BaselineFile, Calibration
 from pytest_gpuperf.model.measurement import titles
 from pytest_gpuperf.model.metric import Metric
@@ -44,17 +43,16 @@ class Crept:
     """The day of the baseline's origin, or of the first night where there is no baseline."""
     of_baseline: bool
     drift: Drift
-    steps: float
-    """The part at change points that matter, in the units of the drift; infinite from 0."""
+    steps: float | None
+    """The part at change points that matter, in the units of the drift; None for one from 0."""
 
     @property
     def creeping(self) -> bool:
-        """Worse than the tolerance, and what came in steps does not explain it."""
-        drift = self.drift
-        if drift.change is None:  # from 0: a step, otherwise creep
-            return drift.drifted and not self.steps
-        known = math.isfinite(self.steps)  # not from 0, which explains whatever came
-        return drift.drifted and known and abs(drift.change - self.steps) > drift.tolerance
+        """Worse than the tolerance, and not by steps alone, as whatever comes from 0 does."""
+        change, tolerance = self.drift.change, self.drift.tolerance
+        if change is None or self.steps is None:
+            return False
+        return self.drift.drifted and abs(change - self.steps) > tolerance
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +91,15 @@ class Move:
         return self.series.seen.days[self.change.before], self.series.seen.days[self.change.at]
 
     @property
+    def failing(self) -> bool:
+        """Whether a gated metric is worse: such changes come first."""
+        return self.change.worse is True and self.series.metric.gated
+
+    @property
     def size(self) -> float:
-        """The sort key: the size of the change, with changes for the worse first."""
+        """The size of the change; a point of a percentage counts as 1 %."""
         size = math.inf if self.change.change is None else abs(self.change.change)
-        size /= 100 if self.series.trend.points else 1
-        return size + (1e6 if self.change.worse and self.series.metric.gated else 0.0)
+        return size / (100 if self.series.trend.points else 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,8 +153,6 @@ class History:
     source: Recollection
     last_nights: tuple[LastNight, ...]
     """The last night of each device that has two nights."""
-    web: str = ""
-    """The web address of the code; "" if unknown."""
 
     @property
     def creeping(self) -> list[tuple[MetricHistory, Crept]]:
@@ -176,29 +176,26 @@ def history(
         devices.setdefault((one.arch, one.slug), one.device)
     series: list[MetricHistory] = []
     for device in devices:
-        mine = {one.test for one in source.series if (one.arch, one.slug) == device}
-        known = _baselines(baselines, device, mine)
-        series += _of_device(source, device, days, known)
+        series += _of_device(source, device, days, _baselines(baselines, device))
     events = _events(source, series)
     named = titles((one.seen.test, one.seen.name) for one in series)
     last = tuple(_last_nights(source, devices))
     past = History(days, devices, tuple(series), tuple(events), named, source, last)
-    return _matching(past, tests) if tests else past
+    return _matching(past, tests)
 
 
 def _matching(past: History, patterns: Sequence[str]) -> History:
-    """The part of the history for tests that match."""
-
-    def wanted(one: MetricHistory) -> bool:
-        return any(run_files.matches(one.seen.test, pattern) for pattern in patterns)
-
-    series = tuple(filter(wanted, past.series))
-    if not series:
+    """The part of the history for tests that match; all of it without a pattern."""
+    tests = {test for test, _ in past.titles if run_files.matches_any(test, patterns)}
+    if patterns and not tests:
         known = ", ".join(dict.fromkeys(past.titles.values()))
         raise UsageFailure(f"no test matches --test {', '.join(patterns)}. The history has {known}")
-    moves = [tuple(move for move in event.moves if wanted(move.series)) for event in past.events]
-    events = [replace(event, moves=m) for event, m in zip(past.events, moves, strict=True) if m]
-    return replace(past, series=series, events=tuple(events))
+    moves = [tuple(m for m in e.moves if m.series.seen.test in tests) for e in past.events]
+    return replace(
+        past,
+        series=tuple(one for one in past.series if one.seen.test in tests),
+        events=tuple(replace(e, moves=m) for e, m in zip(past.events, moves, strict=True) if m),
+    )
 
 
 def _rhythm(nights: Iterable[Iterable[int]]) -> tuple[int, ...]:
@@ -209,38 +206,27 @@ def _rhythm(nights: Iterable[Iterable[int]]) -> tuple[int, ...]:
     return tuple(known)
 
 
-def _baselines(folder: Path | None, device: DeviceKey, tests: set[str]) -> list[BaselineFile]:
-    """The baselines of one device, whatever their suites, that have any of these tests."""
-    place = folder.joinpath(*device) if folder else None
-    suites = sorted(place.glob("*.yaml")) if place and place.is_dir() else []
-    # YAML is slow to parse, so suites without any of these tests are skipped.
-    texts = {file: file.read_text("utf-8", errors="replace") for file in suites}
-    suites = [file for file in suites if any(test in texts[file] for test in tests)]
-    loaded = (baseline_files.load(file) for file in suites)
+def _baselines(folder: Path | None, device: DeviceKey) -> list[BaselineFile]:
+    """The baselines of one device, whatever their suites."""
+    suites = sorted(folder.joinpath(*device).glob("*.yaml")) if folder else []
+    loaded = map(baseline_files.load, suites)
     return [one for one in loaded if one is not None]
 
 
 def _of_device(
     source: Recollection, device: DeviceKey, days: Sequence[int], known: Sequence[BaselineFile]
-) -> list[MetricHistory]:
+) -> Iterator[MetricHistory]:
     mine = [one for one in source.series if (one.arch, one.slug) == device]
     metrics = [catalogue().metrics[one.metric] for one in mine]
-    gpus = [one.gpu for one in source.surroundings]
-    nights = [
-        NightlyValues(one.values, [gpus[n] for n in one.surroundings], one.days) for one in mine
-    ]
+    gpus = [[source.surroundings[at].gpu for at in one.surroundings] for one in mine]
+    nights = [NightlyValues(one.values, of, one.days) for one, of in zip(mine, gpus, strict=True)]
     calibration = next((one.calibration for one in known if one.calibration), None)
     judged = trends(list(zip(metrics, nights, strict=True)), calibration)
     unfit = (days for key, days in source.unfit.items() if key[2:] == device)
     here = frozenset[int]().union(*(one.days for one in mine), *unfit)
-    series = [
-        MetricHistory(seen, metric, trend, _gaps(source, seen, days, here))
-        for seen, metric, trend in zip(mine, metrics, judged, strict=True)
-    ]
-    return [
-        replace(one, creep=_crept(one, seen.gpus, known, calibration))
-        for one, seen in zip(series, nights, strict=True)
-    ]
+    for seen, metric, trend, of in zip(mine, metrics, judged, gpus, strict=True):
+        series = MetricHistory(seen, metric, trend, _gaps(source, seen, days, here))
+        yield replace(series, creep=_crept(series, of, known, calibration))
 
 
 def _gaps(
@@ -302,13 +288,12 @@ def _recorded(one: MetricHistory, gpus: Sequence[str], part: slice) -> Recorded:
     )
 
 
-def _steps(one: MetricHistory, since: str) -> float:
-    """The sum of the change points that matter since then, in the units of changes."""
+def _steps(one: MetricHistory, since: str) -> float | None:
+    """The sum of the change points that matter since then, in their units; None for one from 0."""
     later = [c for c in one.trend.changes if c.matters and date(one.seen.days[c.at]) > since]
-    moved = [change.change for change in later]
-    if None in moved:
-        return math.inf
-    known = [change for change in moved if change is not None]
+    known = [change.change for change in later if change.change is not None]
+    if len(known) < len(later):
+        return None
     return math.fsum(known) if one.trend.points else math.prod(1 + of for of in known) - 1
 
 
@@ -322,18 +307,16 @@ def _last_nights(source: Recollection, devices: Iterable[DeviceKey]) -> Iterator
 
     If a night has several GPUs, as with workers, each GPU is compared with itself.
     """
-    surroundings = source.surroundings
-    software = [{n: v for n, v in s.software.items() if not is_library(n)} for s in surroundings]
-    revisions = [repr((s.revision, of)) for s, of in zip(surroundings, software, strict=True)]
     for device in devices:
-        mine = (one for one in source.series if (one.arch, one.slug) == device)
         measured: dict[tuple[int, int], None] = {}
-        for one in mine:
-            measured.update(dict.fromkeys(zip(one.days, one.surroundings, strict=True)))
+        for one in source.series:
+            if (one.arch, one.slug) == device:
+                measured |= dict.fromkeys(zip(one.days, one.surroundings, strict=True))
         together: dict[tuple[int, str], dict[str, Night]] = {}
         for day, at in sorted(measured, key=lambda night: night[0]):
-            night = Night(day, source.surroundings[at], source.readings.get((day, at), {}))
-            together.setdefault((day, revisions[at]), {})[night.surroundings.gpu] = night
+            under = source.surroundings[at]
+            night = Night(day, under, source.readings.get((day, at), {}))
+            together.setdefault((day, under.revision), {})[under.gpu] = night
         if len(together) > 1:
             *_, before, now = together.values()
             of_both = [gpu for gpu in now if gpu in before]
@@ -358,7 +341,7 @@ def _events(source: Recollection, series: Sequence[MetricHistory]) -> list[Level
 
 def _event(source: Recollection, day: int, workload: str, moves: Sequence[Move]) -> LevelChange:
     """One event. Its two nights are the closest two that a change lies between."""
-    largest = sorted(moves, key=lambda move: -move.size)
+    largest = sorted(moves, key=lambda move: (not move.failing, -move.size))
     closest = min(largest, key=lambda move: move.days[1] - move.days[0])
     before, now = (_night(source, closest.series.seen, at) for at in closest.nights)
     # Another workload explains the change by itself.
@@ -384,9 +367,11 @@ def _grouped(
 ) -> dict[tuple[DeviceKey, int, str], list[Move]]:
     """The changes that matter by device, day and how the workload changed.
 
-    A test that was not measured on the night itself changed with most of those that were.
+    The times of a CPU are not judged. A test that was not measured on the night itself changed with
+    most of those that were.
     """
-    moves = [Move(one, change) for one in series for change in one.trend.changes if change.matters]
+    judged = (one for one in series if one.metric.gated or one.seen.arch != "cpu")
+    moves = [Move(one, change) for one in judged for change in one.trend.changes if change.matters]
     grouped: dict[tuple[DeviceKey, int, str], list[Move]] = {}
     late: list[tuple[Move, str]] = []
     for move in moves:

@@ -15,7 +15,6 @@ from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue, impossible
 from pytest_gpuperf.errors import BadFile, GpuperfError, UsageFailure
@@ -25,9 +24,6 @@ from pytest_gpuperf.model.measurement import STEP, Canary, Fingerprint, Machine,
 from pytest_gpuperf.model.result import Unfinished
 from pytest_gpuperf.storage import files, run_files
 from pytest_gpuperf.storage.files import COMPRESSED
-
-if TYPE_CHECKING:
-    from pydantic import ValidationError
 
 _ENDINGS = (".json", f".json{COMPRESSED}")
 _REMEDY = "The history omits this file"
@@ -236,52 +232,38 @@ def _extract_of(place: Path) -> _Extract:
         return _Extract(str(left_out).split("\n", 1)[0])
     except GpuperfError as error:
         return _Extract(str(error).split("\n", 1)[0])
-    if slim is None:
-        return _Extract(f"{place} is not a run file. {_REMEDY}")
     created = slim.created if slim.created.tzinfo else slim.created.replace(tzinfo=timezone.utc)
-    unfit = {(one.test, one.name) for one in slim.verdicts if one.outcome == _UNFIT}
     at = int(created.timestamp())
+    unfit = {(one.test, one.name) for one in slim.verdicts if one.outcome == _UNFIT}
     taken = [_taken(one, at, (one.test, one.name) not in unfit) for one in slim.measurements]
     return _Extract("", at, taken, str(slim.unfinished or ""))
 
 
-def _read(place: Path) -> _SlimRun | None:
-    """The run in this file; None where its JSON is of another kind.
-
-    Raises FileNotFoundError, BadFile and UsageFailure.
-    """
+def _read(place: Path) -> _SlimRun:
+    """The run in this file. Raises FileNotFoundError, BadFile and UsageFailure."""
     from pydantic import ValidationError
 
     text = files.decoded(files.read_bytes(place), place, _REMEDY)
     try:
         slim = files.adapter(_SlimRun).validate_json(text)
     except ValidationError as error:
-        if _is_no_run(error):
-            return None
         run_files.load(place)
         raise UsageFailure(f"{place}: {error.errors()[0]['msg']}. {_REMEDY}") from None
-    if slim.schema != run_files.SCHEMA or any(_wrong(one) for one in slim.measurements):
+    if slim.schema != run_files.SCHEMA or any(map(_wrong, slim.measurements)):
         run_files.load(place)
     return slim
-
-
-def _is_no_run(error: ValidationError) -> bool:
-    """Whether the JSON is of another kind: no mapping, or one that names no version of ours."""
-    return any(
-        (one["type"], one["loc"]) in (("dataclass_type", ()), ("missing", ("schema",)))
-        for one in error.errors(include_url=False, include_input=False)
-    )
 
 
 def _wrong(measured: _SlimMeasurement) -> bool:
     """Whether it has impossible values; `run_files.load` names them."""
     device = measured.fingerprint.device
-    if files.name_problem(device.arch) or files.name_problem(device.slug):
-        return True
-    if any(True for _ in unreadable(measured.tolerance, catalogue().metrics)):
-        return True
-    by_phase = {s.metric: s.values for s in measured.samples if s.phase == STEP}
-    return any(True for _ in impossible(STEP, by_phase)) or not all(by_phase.values())
+    of_step = {s.metric: s.values for s in measured.samples if s.phase == STEP}
+    problems = (
+        *filter(files.name_problem, (device.arch, device.slug)),
+        *unreadable(measured.tolerance, catalogue().metrics),
+        *impossible(STEP, of_step),
+    )
+    return bool(problems) or not all(of_step.values())
 
 
 def _taken(measured: _SlimMeasurement, at: int, fit: bool) -> _Taken:

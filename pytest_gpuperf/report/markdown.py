@@ -94,7 +94,6 @@ def nights(past: History) -> str:
         lines += [f"- **{cell(f'{event.day}, {event.where}')}**: {event.what}"]
         lines += [f"  - {cell(said)}" for said in (*event.said, *event.suspects)]
         lines += [f"  - `{code(command)}`" for command in event.commands]
-        lines += [f"  - [what changed in the code](<{event.compared}>)"] if event.compared else []
     if len(told.worse) > _EVENTS:
         lines += [f"- and {len(told.worse) - _EVENTS} more nights"]
     lines += [f"- {cell(said)}" for said in told.last]

@@ -359,26 +359,6 @@ def git(
     return done.stdout
 
 
-_REMOTE = re.compile(
-    r"(?:https?://|ssh://|git://)?(?:[^@/]*@)?(?P<host>[\w.-]+\.[\w-]+)(?::\d+)?[:/]"
-    r"(?P<path>[\w.~-]+(?:/[\w.~-]+)+)/?"
-)
-"""The remote of a repository, by either protocol, without the user's name."""
-
-
-def web_address(folder: Path) -> str:
-    """The web address of the repository of this folder; "" where that is not known.
-
-    Read from the remote `origin`. GitHub, GitLab and Gitea have revisions there: compare/A...B.
-    """
-    try:
-        remote = git(folder, "remote", "get-url", "origin").decode().strip()
-    except UsageFailure:
-        return ""
-    known = _REMOTE.fullmatch(remote)
-    return f"https://{known['host']}/{known['path'].removesuffix('.git')}" if known else ""
-
-
 _STAGING = ".gpuperf-writing-"
 
 

@@ -57,14 +57,15 @@ def trend(values: Sequence[float], gpus: list[str] | None = None, metric: Metric
 
 
 def test_the_segments_are_those_that_ruptures_finds_without_a_jump() -> None:
+    """Of series of all lengths together, in no order of these."""
     ruptures = pytest.importorskip("ruptures", reason='needs pip install "pytest-gpuperf[test]"')
     rng = np.random.default_rng(3)
-    for length in (*range(4, 9), 40, 120):
-        moves = (rng.random((6, length)) < 0.1) * rng.normal(size=(6, length)) * 4
-        series = [*(np.cumsum(moves, axis=1) + rng.normal(size=(6, length)))]
-        oracle = ruptures.KernelCPD(kernel="linear", min_size=2, jump=1)
-        theirs = [oracle.fit(z.reshape(-1, 1)).predict(pen=9.0)[:-1] for z in series]
-        assert segmented(series, 9.0) == theirs
+    lengths = rng.permutation([*range(4, 9), 40, 120] * 6)
+    moves = [(rng.random(n) < 0.1) * rng.normal(size=n) * 4 for n in lengths]
+    series = [np.cumsum(of) + rng.normal(size=len(of)) for of in moves]
+    oracle = ruptures.KernelCPD(kernel="linear", min_size=2, jump=1)
+    theirs = [oracle.fit(z.reshape(-1, 1)).predict(pen=9.0)[:-1] for z in series]
+    assert segmented([np.zeros(0), np.zeros(1), *series], 9.0) == [[], [], *theirs]
 
 
 @pytest.mark.parametrize(("change", "nights"), [(0.01, 2), (-0.01, 2), (0.006, 6), (0.5, 2)])
@@ -199,33 +200,6 @@ def test_fewer_compiled_graphs_are_better_and_none_is_worse() -> None:
         assert [(change.at, change.worse) for change in found.changes] == [(8, worse)]
 
 
-def test_percentages_change_in_points_and_neutral_metrics_are_neither_worse_nor_better() -> None:
-    rng = np.random.default_rng(4)
-    hits = [*(60 + rng.normal(size=40) * 0.1 - 3 * (np.arange(40) >= 20))]
-    ipc = [*(0.6 * np.exp(rng.normal(size=40) * 1e-3 + 0.05 * (np.arange(40) >= 20)))]
-    gpus = ["a"] * 40
-    first, second = trends([(HITS, NightlyValues(hits, gpus)), (IPC, NightlyValues(ipc, gpus))])
-    assert first.points
-    assert first.changes[0].change == pytest.approx(-3, abs=0.2)
-    assert first.changes[0].worse
-    assert second.changes[0].worse is None
-
-
-@pytest.mark.parametrize("values", [[], [1.0], [1.0, 2.0], [0.0] * 9, [5.0] * 9])
-def test_few_values_and_zeros_have_no_change(values: list[float]) -> None:
-    assert trend(values).changes == ()
-
-
-def test_series_of_all_lengths_are_segmented_together_as_each_of_them_alone() -> None:
-    """In no order of their lengths."""
-    rng = np.random.default_rng(6)
-    lengths = rng.permutation([*range(40)] * 4)
-    series = [rng.normal(size=n) + 6 * (np.arange(n) >= n // 2) for n in lengths]
-    alone = [segmented([one], 9.0)[0] for one in series]
-    assert segmented(series, 9.0) == alone
-    assert sum(map(bool, alone)) > 100
-
-
 @pytest.mark.parametrize(("share", "others", "found"), [(0.95, 0, 0), (1.05, 0, 1), (1.05, 1, 0)])
 def test_a_change_is_believed_beyond_what_all_nights_of_all_series_can_look_like(
     share: float, others: int, found: int
@@ -270,21 +244,26 @@ def test_changes_and_the_last_night_are_shares_of_the_level_before_or_points(
 ) -> None:
     one = trend(values, metric=metric)
     assert [step.at for step in one.changes] == [20]
-    (found,) = (step.change for step in one.changes)
-    assert found == (None if change is None else pytest.approx(change, rel=1e-9))
+    (found,) = one.changes
+    assert found.change == (None if change is None else pytest.approx(change, rel=1e-9))
+    increased = change is None or change > 0
+    of_metric = {IPC.name: None, HITS.name: not increased}
+    assert found.worse is of_metric.get(metric.name, increased)
     assert one.pending == pytest.approx(pending, rel=1e-9)
     assert one.set_aside == (39,)
     assert one.levels == pytest.approx((values[0], values[-2]))
 
 
 @pytest.mark.parametrize(
-    ("values", "levels"), [([], ()), ([3.0], (3.0,)), ([1.0, 2.0], (1.5,)), ([0.0], (0.0,))]
+    ("values", "levels"),
+    [([], ()), ([3.0], (3.0,)), ([1.0, 2.0], (1.5,)), ([0.0] * 9, (0.0,)), ([5.0] * 9, (5.0,))],
 )
-def test_of_two_nights_nobody_can_say_which_one_stands_apart(
+def test_few_values_and_zeros_have_one_level(
     values: list[float], levels: tuple[float, ...]
 ) -> None:
+    """Of two nights nobody can say which one stands apart."""
     one = trend(values)
-    assert (one.set_aside, one.pending, one.levels) == ((), None, levels)
+    assert (one.changes, one.set_aside, one.pending, one.levels) == ((), (), None, levels)
 
 
 @pytest.mark.parametrize(("between", "apart"), [(1, ()), (2, ()), (3, (30, 33)), (9, (30, 39))])
@@ -304,13 +283,6 @@ def test_the_noise_that_is_assumed_counts_for_twenty_nights(nights: int, share: 
         assert (one.points, one.tolerance) == (False, 0.005)
 
 
-def test_the_noise_and_the_tolerance_of_percentages_are_points() -> None:
-    values = [60 + math.sqrt(2) * 0.4 * (night % 2) for night in range(21)]
-    one = trend(values, metric=HITS)
-    assert (one.points, one.tolerance) == (True, 0.75)
-    assert one.noise == pytest.approx(0.4, rel=1e-9)
-
-
 def test_the_noise_is_that_of_the_nights_between_which_most_of_it_lies() -> None:
     """Here it lasts for three nights, in which the next one is mostly like the last."""
     lasting = exact(math.sqrt(2) * 0.02 * (night // 3 % 2) for night in range(60))
@@ -326,6 +298,7 @@ def test_percentages_and_ratios_share_no_noise() -> None:
     asked = [(HITS, hits), (IPC, ratios), (HITS, hits)]
     found = trends([(metric, NightlyValues(values, ["a"] * 21)) for metric, values in asked])
     assert [one.noise for one in found] == pytest.approx([0.4, 1.5e-3 / math.sqrt(2), 0.4])
+    assert [(one.points, one.tolerance) for one in found[:1]] == [(True, 0.75)]
 
 
 def test_a_class_shares_its_noise_and_none_has_less_than_it_shows() -> None:

@@ -366,26 +366,3 @@ def test_what_is_put_away_is_taken_out_as_it_was_and_is_small(leaves: int) -> No
     assert files.taken_out(Tree, put) == tree
     if leaves == 3000:
         assert len(put) < len(files.to_json(tree)) / 2
-
-
-@pytest.mark.parametrize(
-    ("remote", "address"),
-    [
-        ("https://github.com/lab/net.git", "github.com/lab/net"),
-        ("https://somebody:secret@git.lab.org:8443/group/sub/net/", "git.lab.org/group/sub/net"),
-        ("git@github.com:lab/net.git", "github.com/lab/net"),
-        ("ssh://git@git.lab.org:2222/lab/net", "git.lab.org/lab/net"),
-        ("/srv/git/net.git", ""),
-        ("file:///srv/git/net.git", ""),
-        ("https://github.com/lab/<script>", ""),
-        ("", ""),
-    ],
-)
-def test_a_repository_is_read_where_it_comes_from(
-    remote: str, address: str, tmp_path: Path
-) -> None:
-    """Without who logs in; and nowhere, where that is no place that a browser knows."""
-    files.git(tmp_path, "init", "-q")
-    if remote:
-        files.git(tmp_path, "remote", "add", "origin", remote)
-    assert files.web_address(tmp_path) == (f"https://{address}" if address else "")

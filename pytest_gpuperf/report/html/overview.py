@@ -46,18 +46,8 @@ _FEW = 3
 """The most values of a fact, and metrics in a sentence, that are named."""
 
 
-@dataclass(frozen=True, slots=True)
-class VerdictRow:
-    """One verdict as the cells of a table."""
-
-    outcome: Outcome
-    cells: Mapping[str, str]
-    """Keys are the headings of a table of verdicts, and "interval"."""
-
-    @property
-    def tone(self) -> str:
-        """bad, doubtful, good or ""."""
-        return _TONES.get(self.outcome, "")
+Cells = Mapping[str, str]
+"""A verdict in a table: by its headings, "interval", and "tone" (bad, doubtful, good or "")."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +61,14 @@ class TestRow:
     label: str
     """The test as people call it."""
     result: Result
-    decides: VerdictRow
+    decides: Cells
     """The worst verdict; what was measured, if nothing was judged."""
     why: str
     """The cause, or other metrics that got worse or better."""
-    told: tuple[VerdictRow, ...]
+    told: tuple[Cells, ...]
     """Verdicts that could fail the test, worst first."""
+    calm: bool
+    """Whether it passed and nothing changed."""
     cause: str
     """Why it got worse, in a sentence; "" if that is unknown."""
     tree: ModuleBranch | None
@@ -112,12 +104,6 @@ class TestRow:
         device, processes = self.result.first.fingerprint.device, len(self.result.measurements)
         counted = f", {processes} processes" if processes > 1 else ""
         return f"{device.name} ({device.arch}{counted})"
-
-    @property
-    def calm(self) -> bool:
-        """True if it passed and nothing changed."""
-        outcomes = (self.result.outcome, *(row.outcome for row in self.told))
-        return all(outcome in _CALM for outcome in outcomes)
 
     @property
     def opened(self) -> list[ModuleBranch]:
@@ -208,8 +194,9 @@ def _worst(results: Sequence[Result], rows: Sequence[TestRow]) -> tuple[str, str
     row = next((row for row in rows if row.result is worst), None)
     if row is None:
         return said, why
-    cells = row.decides.cells
-    if row.decides.outcome is worst.outcome and cells["change"] != table.NOTHING:
+    cells = row.decides
+    word = worst.outcome.value if worst.outcome else ""
+    if cells["verdict"] == word and cells["change"] != table.NOTHING:
         said += f": {cells['metric']} {cells['change']}"
     return said, row.cause or why
 
@@ -224,10 +211,11 @@ def _row(result: Result, place: int, unique: bool) -> TestRow:
         place,
         result.title,
         result,
-        decides=_cells(decides) if decides else _measured(result),
-        why=cause or "; ".join(_others(result, decides)),
-        told=tuple(map(_cells, told)),
-        cause=cause,
+        _cells(decides) if decides else _measured(result),
+        cause or "; ".join(_others(result, decides)),
+        tuple(map(_cells, told)),
+        all(outcome in _CALM for outcome in (result.outcome, *(v.outcome for v in told))),
+        cause,
         tree=kernel_lines.module_tree(blamed) if blamed else None,
     )
     return row if unique else replace(row, label=row.test)
@@ -244,22 +232,23 @@ def _rank(verdict: Verdict) -> tuple[int, int, float]:
     return WORST_FIRST.index(verdict.outcome), place, -size
 
 
-def _cells(verdict: Verdict) -> VerdictRow:
-    cells = dict(zip(table.HEADINGS, table.cells(verdict), strict=True)) | {"interval": ""}
+def _cells(verdict: Verdict) -> Cells:
     low, high = verdict.low, verdict.high
+    interval = ""
     if low is not None and high is not None and low < high:
-        cells["interval"] = " to ".join(units.interval(low, high, points=verdict.points))
-    return VerdictRow(verdict.outcome, cells)
+        interval = " to ".join(units.interval(low, high, points=verdict.points))
+    cells = dict(zip(table.HEADINGS, table.cells(verdict), strict=True))
+    return {**cells, "interval": interval, "tone": _TONES.get(verdict.outcome, "")}
 
 
-def _measured(result: Result) -> VerdictRow:
+def _measured(result: Result) -> Cells:
     """The cells of a measurement without a verdict: the first known of `_MAIN`."""
     values = step_tables.step_values(result.measurements)
-    cells = dict.fromkeys(table.HEADINGS, table.NOTHING) | {"metric": "", "interval": ""}
+    cells = dict.fromkeys(table.HEADINGS, table.NOTHING) | {"metric": ""}
     for name in (name for name in reversed(_MAIN) if name in values):
         unit = catalogue().metrics[name].unit
         cells |= {"metric": name, "measured": units.value(values[name], unit)}
-    return VerdictRow(Outcome.REPORTED, cells)
+    return cells
 
 
 def _others(result: Result, decides: Verdict | None) -> list[str]:

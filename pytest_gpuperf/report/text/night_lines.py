@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import shlex
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from urllib.parse import quote
+from dataclasses import dataclass
 
 from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.catalogue.units import counted
@@ -61,7 +59,7 @@ class NightEvent:
 
     day: str
     where: str
-    """The devices: "NVIDIA H100 and NVIDIA H200"."""
+    """The devices: "NVIDIA H100, NVIDIA H200"."""
     what: str
     worse: bool
     worst: str
@@ -72,8 +70,6 @@ class NightEvent:
     """Differences between the two nights."""
     commands: tuple[str, ...]
     """The next commands for the worst test; `gpuperf bisect` if the code is the first suspect."""
-    compared: str
-    """The page that compares the revisions; "" if that is unknown."""
     series: MetricHistory
     """The first metric of the worst test."""
 
@@ -110,8 +106,8 @@ def night_view(past: History, run: Run | None = None) -> NightView:
     """A view of all nights; only of the tests and devices of `run`, if it is given."""
     keys = {one.key for one in past.series} if run is None else {*_keys(run)}
     devices = {key[2:] for key in keys} if run else {*past.devices}
-    past = replace(past, events=tuple(_judged(past.events)))
-    events = _night_events(past, [one for one in past.events if one.device in devices])
+    groups = _merged(one for one in past.events if one.device in devices)
+    events = [(group[0], _told(past, group)) for group in groups]
     since = past.days[-1] - RECENT_DAYS if past.days else 0
     worse = tuple(told for event, told in events if event.worse and event.day > since)
     creeping = tuple(_creeping(past, keys))
@@ -168,10 +164,14 @@ def _row(past: History, main: MetricHistory) -> NightRow:
     )
 
 
+def _is_time(move: Move) -> bool:
+    return move.series.metric.name in view.TIMES
+
+
 def _cost(move: Move) -> float:
     """The time that a step takes longer after a change, in ns; 0 for other metrics."""
     trend, metric = move.series.trend, move.series.metric
-    if metric.name not in view.TIMES:
+    if not _is_time(move):
         return 0.0
     before, after = trend.levels[trend.changes.index(move.change) :][:2]
     return (after - before) * (1 if metric.unit == "ns" else 1e6)
@@ -182,23 +182,11 @@ def _by_test(event: LevelChange) -> list[list[Move]]:
 
     Among regressed tests the most costly in time is first; without a time, the largest change.
     """
-
-    def urgency(move: Move) -> tuple[bool, bool, float]:
-        failing = move.change.worse is True and move.series.metric.gated
-        return not failing, move.series.metric.name not in view.TIMES, -_size(move)
-
     tests: dict[SeriesKey, list[Move]] = {}
-    for move in sorted(event.moves, key=urgency):
+    # The moves of an event are sorted by their size.
+    for move in sorted(event.moves, key=lambda move: (not move.failing, not _is_time(move))):
         tests.setdefault(move.series.key, []).append(move)
-    return sorted(
-        tests.values(), key=lambda one: (urgency(one[0])[0], -_cost(one[0]), -_size(one[0]))
-    )
-
-
-def _size(move: Move) -> float:
-    """The size of a change; a point of a percentage counts as 1 %."""
-    change = math.inf if move.change.change is None else abs(move.change.change)
-    return change / (100 if move.series.trend.points else 1)
+    return sorted(tests.values(), key=lambda moves: (not moves[0].failing, -_cost(moves[0])))
 
 
 def headline(past: History) -> str:
@@ -238,56 +226,36 @@ def _creeping(past: History, keys: Collection[SeriesKey]) -> Iterator[tuple[str,
         origin = "the first accepted samples," if creep.of_baseline else "the first nights,"
         span = "" if creep.of_baseline else f" in {counted(len(one.seen.days), 'night')}"
         said = f"{one.metric.name} {change}{span} since {origin} {creep.since}"
-        if creep.steps and math.isfinite(creep.steps):
+        if creep.steps:
             said += f", of which {units.moved(creep.steps, points=points)} came suddenly"
         yield title(past, one), said
 
 
-def _judged(events: Iterable[LevelChange]) -> Iterator[LevelChange]:
-    """These events, without the times of a CPU, which are not judged."""
-    for event in events:
-        on_cpu = event.device[0] == "cpu"
-        moves = tuple(one for one in event.moves if one.series.metric.gated or not on_cpu)
-        if moves:
-            yield replace(event, moves=moves)
-
-
-def _night_events(
-    past: History, events: Iterable[LevelChange]
-) -> list[tuple[LevelChange, NightEvent]]:
-    """These events, merged if day, tests and first suspect agree."""
+def _merged(events: Iterable[LevelChange]) -> list[list[LevelChange]]:
+    """Events on several devices, together if day, tests and first suspect agree."""
     groups: dict[object, list[LevelChange]] = {}
     for number, event in enumerate(events):
         tests = frozenset(move.series.seen.test for move in event.moves)
         alike = event.suspects[0] if event.suspects else number
         groups.setdefault((event.day, event.worse, alike, tests), []).append(event)
-    return [(group[0], _told(past, *group)) for group in groups.values()]
+    return list(groups.values())
 
 
-def _told(past: History, event: LevelChange, *others: LevelChange) -> NightEvent:
+def _told(past: History, events: Sequence[LevelChange]) -> NightEvent:
+    event = events[0]
     tests = _by_test(event)
     worst = tests[0][0]
-    elsewhere = (
-        f"on {past.devices[one.device]} {title(past, move.series, device=False)}: {_in_short(move)}"
-        for one, move in ((one, _by_test(one)[0][0]) for one in others)
-    )
     return NightEvent(
         day=date(event.day),
-        where=_and([past.devices[one.device] for one in (event, *others)]),
+        where=", ".join(past.devices[one.device] for one in events),
         what=_what(event),
         worse=event.worse,
         worst=f"{title(past, worst.series)}: {_in_short(worst)}",
-        said=(*_moved(past, tests), *elsewhere),
+        said=tuple(_moved(past, tests)),
         suspects=tuple(_suspected(event)),
         commands=tuple(_commands(past, event, worst)),
-        compared=comparison(past, event),
         series=worst.series,
     )
-
-
-def _and(names: Sequence[str]) -> str:
-    *others, last = names
-    return f"{', '.join(others)} and {last}" if others else last
 
 
 def _what(event: LevelChange) -> str:
@@ -339,25 +307,11 @@ def _commands(past: History, event: LevelChange, worst: Move) -> Iterator[str]:
     test = worst.series.seen.test
     before, after = (str(past.source.files[worst.series.seen.files[at]]) for at in worst.nights)
     yield shlex.join(("gpuperf", "compare", before, after, "--test", test))
-    if revisions := _revisions(event):
-        old, new = revisions
+    old, new = (revision.removesuffix("+dirty") for revision in event.revisions)
+    if old and new and old != new:
         yield f"git log --oneline {shlex.quote(f'{old}..{new}')}"
         if event.worse and event.suspects and event.suspects[0].kind is SuspectKind.CODE:
             yield shlex.join(("gpuperf", "bisect", old, new, "--", test))
-
-
-def comparison(past: History, event: LevelChange) -> str:
-    """The page that compares the revisions of an event; "" if that is unknown."""
-    revisions = _revisions(event)
-    return (
-        f"{past.web}/compare/{'...'.join(map(quote, revisions))}" if past.web and revisions else ""
-    )
-
-
-def _revisions(event: LevelChange) -> tuple[str, str] | None:
-    """The last revision before and the first after, as git knows them; None if they agree."""
-    old, new = (revision.removesuffix("+dirty") for revision in event.revisions)
-    return (old, new) if old and new and old != new else None
 
 
 def _last_night(past: History, devices: Collection[DeviceKey]) -> Iterator[str]:
@@ -365,15 +319,12 @@ def _last_night(past: History, devices: Collection[DeviceKey]) -> Iterator[str]:
 
     As in "last night (2026-03-23), compared with 2026-03-22: code r20..r21; driver 570 -> 580".
     """
-    said: dict[str, list[str]] = {}
     for one in past.last_nights:
         if one.device in devices:
+            where = f"{past.devices[one.device]}, " if len(past.devices) > 1 else ""
+            nights = f"last night ({date(one.day)}), compared with {date(one.before)}"
             differs = "; ".join(map(str, one.differences)) or "no recorded difference"
-            told = f"last night ({date(one.day)}), compared with {date(one.before)}: {differs}"
-            said.setdefault(told, []).append(past.devices[one.device])
-    several = len(past.devices) > 1
-    for told, names in said.items():
-        yield (f"{_and(names)}, " if several else "") + told
+            yield f"{where}{nights}: {differs}"
     apart = [one for one in past.series if one.trend.pending is not None and one.metric.gated]
     if apart:
         what = counted(len(apart), "metric")
