@@ -405,9 +405,11 @@ def _wait() -> None:
 
 def _started(*, host: bool) -> Any:
     """A profiler of torch's that records from now on. Raises CountersUnavailable."""
-    from torch.autograd import profiler
-    from torch.profiler import ProfilerActivity, supported_activities
-
+    try:
+        from torch.autograd import profiler
+        from torch.profiler import ProfilerActivity, supported_activities
+    except ImportError as error:  # a step of another library
+        raise _refused(error) from error
     supported: Any = supported_activities  # untyped
     device = ProfilerActivity.CUDA in supported()
     if not (device or host):
