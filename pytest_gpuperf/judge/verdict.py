@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from pytest_gpuperf.judge.clock import KERNEL_TIME, AtOneClock, Clocks, at_one_clock
+from pytest_gpuperf.judge.clock import KERNEL_TIME, AtOneClock, at_one_clock
 from pytest_gpuperf.judge.interval import (
     Difference,
     centre,
@@ -526,11 +526,6 @@ class _PhaseSamples:
             for name, rounds in before.items()
         }
 
-    def at_clock(self, clock: AtOneClock) -> _PhaseSamples:
-        """The samples with the times of kernels at one clock."""
-        now = {**self.measured, KERNEL_TIME: clock.measured}
-        return replace(self, measured=now, baseline={**self.baseline, KERNEL_TIME: clock.baseline})
-
     def _scales(
         self, compared: Mapping[str, Sequence[float]], gpus: BaselineGpus | None
     ) -> dict[str, Scale]:
@@ -602,25 +597,30 @@ def _at_clock(
         for one in measurements
         if any(s.metric == KERNEL_TIME and s.phase == STEP for s in one.samples)
     ]
-    known = reference.canary
-    clocks = Clocks.read(timed, known, reference.places) if known else None
-    if clocks is None or KERNEL_TIME not in samples.baseline:
+    if reference.canary is None or KERNEL_TIME not in samples.baseline:
         return looks, None
-    times = samples.measured[KERNEL_TIME], samples.baseline[KERNEL_TIME]
-    clock = at_one_clock(clocks, *times, noise=samples.tolerances[KERNEL_TIME].scale)
+    clock = at_one_clock(
+        timed,
+        reference.canary,
+        reference.places,
+        samples.measured[KERNEL_TIME],
+        samples.baseline[KERNEL_TIME],
+        noise=samples.tolerances[KERNEL_TIME].scale,
+    )
     if clock is None:
         return looks, None
-    at_it = samples.at_clock(clock).differences(gpus)
-    measured = looks[KERNEL_TIME].measured
-    at_it[KERNEL_TIME] = _of_measured(at_it[KERNEL_TIME], measured, clock.error)
+    now = {**samples.measured, KERNEL_TIME: clock.measured}
+    before = {**samples.baseline, KERNEL_TIME: clock.baseline}
+    at_it = replace(samples, measured=now, baseline=before).differences(gpus)
+    # The same change, around the measured value: the baseline becomes what it would be there.
+    look, measured = at_it[KERNEL_TIME], looks[KERNEL_TIME].measured
+    at_it[KERNEL_TIME] = replace(
+        look,
+        baseline=measured / look.measured * look.baseline,
+        measured=measured,
+        shared=total([look.shared, Variance(clock.error**2, PRIOR_WEIGHT)]),
+    )
     return at_it, clock
-
-
-def _of_measured(look: Difference, measured: float, error: float) -> Difference:
-    """The same change, around the measured value: the baseline becomes what it would be there."""
-    shared = total([look.shared, Variance(error**2, PRIOR_WEIGHT)])
-    baseline = measured / look.measured * look.baseline
-    return replace(look, baseline=baseline, measured=measured, shared=shared)
 
 
 def samples_by_phase(
