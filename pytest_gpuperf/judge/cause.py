@@ -23,8 +23,7 @@ from pytest_gpuperf.judge.alignment import (
     cost_of,
     numbered,
 )
-from pytest_gpuperf.judge.callers import places_of
-from pytest_gpuperf.judge.candidates import AS_BEFORE, FREES, Candidate, candidates_of
+from pytest_gpuperf.judge.candidates import AS_BEFORE, FREES, Candidate, candidates_of, places_of
 from pytest_gpuperf.judge.verdict import NO_WORK, NOT_COMPILED
 from pytest_gpuperf.model.measurement import BACKWARD, GRAPH_BREAK
 from pytest_gpuperf.model.result import (
@@ -358,16 +357,10 @@ def _suspected(case: Case) -> Case | None:
 
 
 def _by_calls(case: Case, suspect: Candidate, counted: CauseKind | None = None) -> Case:
-    """The host waits, or asks for memory; of both the one that was `counted`, where known.
-
-    Memory is asked for where it was given back.
-    """
+    """The host waits, or asks for memory; of both the one that was `counted`, where known."""
     kinds = {_kind_of_call(call.name) for call in suspect.calls if call.after > call.before}
     order = (counted, CauseKind.SYNCHRONISATION, CauseKind.MEMORY, CauseKind.HOST)
     kind = next(one for one in order if one in kinds)
-    freeing = max(case.candidates, key=lambda one: one.freed)
-    if kind is CauseKind.MEMORY and suspect.freed <= 0 < freeing.freed:
-        return _by_calls(case, freeing, kind)
     return replace(case, suspect=suspect, calls=kind)
 
 

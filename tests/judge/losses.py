@@ -716,7 +716,6 @@ def waiting(now: int) -> Attribution:
 
 
 ASKED = more(ALLOCATES, 0, 8)
-ASKS = [(ALLOC, f"{BLOCK} blocks.{n}", 4) for n in range(2)]
 SAME_FUNCTION = "layers.py:79 ResidualBlock.forward blocks.0"
 
 CALLS: Cases = {
@@ -740,9 +739,6 @@ CALLS: Cases = {
         ],
     ),
     "host synchronisation: who waits 101 times after 100": partial(waiting, 101),
-    "memory: memory is asked for anew where it was given back": partial(
-        of, STEP_ROWS, SAME_TIME, ASKED, calls=[(FREE, ASK, 1), *ASKS]
-    ),
     "memory: who asks for memory may wait besides": partial(
         of, STEP_ROWS, SAME_TIME, ASKED, calls=[(ALLOC, ITEM, 8), (WAIT, ITEM, 1)]
     ),
