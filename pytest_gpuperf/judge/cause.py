@@ -13,7 +13,6 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from statistics import fmean
 from typing import Any, TypeVar
 
 from pytest_gpuperf.judge.alignment import (
@@ -49,8 +48,6 @@ _DISTINCT = 3
 _CAST = "aten._to_copy"
 _PRECISE = 0.2
 """The share of the change that has another data type, if precision is the cause: casts follow."""
-_SCALAR = 1e4
-"""Nanoseconds that a copy of a number takes at most: who copies one to the host waits for it."""
 _UNFUSED = 20
 """So many launches in place of one that is gone are the same work, launched piece by piece."""
 _NAMED = 3
@@ -392,13 +389,6 @@ def _sends(case: Case) -> bool:
     return case.calls is CauseKind.SYNCHRONISATION and 0 < waits <= len(sent)
 
 
-def _reads(case: Case) -> bool:
-    """Whether the suspect copies a number to the host, which waits for the copy."""
-    name = case.copies[0].name if case.copies else ""
-    number = bool(name) and 0 < fmean(copy.duration for copy in case.copies) <= _SCALAR
-    return number and "DtoH" in name and "Pinned" not in name
-
-
 def _only_copies(candidate: Candidate) -> bool:
     """Whether all additional launches are copies, and no launch is replaced."""
     copies = bool(candidate.added) and all(one.family == COPY for one in candidate.added)
@@ -565,11 +555,6 @@ _RULES: tuple[tuple[Callable[[Case], object], CauseKind | None, Callable[[Case],
     # Calls of the host, and counts.
     (_sends, CauseKind.TRANSFER, _of_copies),
     (lambda c: c.calls, None, _of_calls),
-    (
-        lambda c: c.counted is CauseKind.TRANSFER and _reads(c),
-        CauseKind.SYNCHRONISATION,
-        _of_copies,
-    ),
     (lambda c: c.counted is CauseKind.TRANSFER and c.copies, None, _of_copies),
     (lambda c: c.counted, None, lambda c: c.count),
     # What the trace has.
@@ -579,7 +564,6 @@ _RULES: tuple[tuple[Callable[[Case], object], CauseKind | None, Callable[[Case],
     (lambda c: c.repeat, CauseKind.LAUNCHES, _of_repeat),
     (lambda c: c.times, CauseKind.REPEATED, lambda c: {**_of_added(c), "times": c.times}),
     (lambda c: c.main in _MORE and c.instead, CauseKind.ALGORITHM, lambda c: c.instead),
-    (lambda c: c.main is CauseKind.TRANSFER and _reads(c), CauseKind.SYNCHRONISATION, _of_copies),
     # Kernels for tensors in another format come with it.
     (lambda c: c.main is CauseKind.ALGORITHM and _reformats(c), CauseKind.LAYOUT, _of_layout),
     (lambda c: c.main is CauseKind.LAUNCHES and c.again, CauseKind.REPEATED, _of_added),
