@@ -227,9 +227,3 @@ def test_an_outlier_is_left_out_with_its_gpu_and_day() -> None:
     rest = on_gpus((ONE, OTHER, ONE, OTHER, ONE, ONE), ONE, days="bcdefg")
     assert look == difference([[1e6]], baseline[1:], CYCLES, rest)
     assert look.change == pytest.approx(0, abs=1e-12)
-
-
-# Zeros and negative values, which have no logarithm
-
-
-# What people read

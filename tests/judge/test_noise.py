@@ -122,9 +122,6 @@ def test_logarithms_where_there_are_any() -> None:
     assert judged_unit([2.0, 4.0], CYCLES, beside=[0.0]) == 3.0
 
 
-# One metric alone
-
-
 def test_variances_add_up_and_the_least_known_says_how_well_the_sum_is() -> None:
     """By Welch and Satterthwaite; what is surely none adds no doubt."""
     one, other = Variance(4e-6, 8), Variance(1e-6, 20)
@@ -286,28 +283,6 @@ def test_where_some_have_no_kind_the_others_say_it() -> None:
     assert (said.shares[0], said.shares[2]) == (0, 0)
     assert said.degrees_of_freedom == ALIKE_WEIGHT + 2 - 1
     assert sum(said.shares) == pytest.approx(1)
-
-
-kinds = st.tuples(st.floats(15.1, 15.2), st.floats(14.4, 14.5))
-gpus_met = st.lists(st.tuples(kinds, st.floats(-0.05, 0.05)), min_size=1, max_size=8)
-
-
-@few
-@given(gpus_met, kinds, st.floats(1e-4, 1e-1), st.floats(-20, 20))
-def test_a_prediction_moves_with_all_means_and_is_never_surer_than_likeness(
-    met: list[tuple[Kind, float]], kind: Kind, scale: float, shift: float
-) -> None:
-    means = [mean for _, mean in met]
-    said = prediction(means, [where for where, _ in met], kind, scale, ALIKE)
-    moved = prediction([m + shift for m in means], [k for k, _ in met], kind, scale, ALIKE)
-    assert moved.value == pytest.approx(said.value + shift, abs=1e-8)
-    assert moved.error == pytest.approx(said.error, rel=1e-6)
-    assert sum(said.shares) == pytest.approx(1)
-    assert math.fsum(share * mean for share, mean in zip(said.shares, means, strict=True)) == (
-        pytest.approx(said.value, abs=1e-8)
-    )
-    least = math.sqrt(ALIKE_WEIGHT / (ALIKE_WEIGHT + len(met) - 1))
-    assert said.error >= ALIKE * scale * least * math.sqrt(1 + 1 / len(met)) * (1 - 1e-9)
 
 
 @pytest.mark.parametrize("kind", [15.15, 15.16, 15.18])
