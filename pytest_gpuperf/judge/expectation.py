@@ -46,11 +46,6 @@ class _Centre:
     whole: bool
     """Whether the metric is a count that only code changes: a whole number in each process."""
 
-    @property
-    def absolute_error(self) -> float:
-        """The standard error in the metric's unit."""
-        return self.error * self.size
-
 
 def limits(
     measurements: Sequence[Measurement],
@@ -213,19 +208,18 @@ def _within(
 
 
 def _linear(expectation: Expectation, over: _Centre, under: _Centre) -> Expectation:
-    t = _quantile(over, under)
-    errors = over.absolute_error, under.absolute_error
+    errors = over.error * over.size, under.error * under.size
 
     def apart(bound: float) -> tuple[float, float]:
         """The interval of num - bound den."""
         distance = over.value - bound * under.value
-        margin = t * math.hypot(errors[0], bound * errors[1])
+        margin = _quantile(over, under) * math.hypot(errors[0], bound * errors[1])
         return distance - margin, distance + margin
 
     holds, broken = True, False
     if expectation.above is not None:
         low, high = apart(expectation.above)
-        holds, broken = holds and low >= 0, broken or high < 0
+        holds, broken = low >= 0, high < 0
     if expectation.below is not None:
         low, high = apart(expectation.below)
         holds, broken = holds and high <= 0, broken or low > 0

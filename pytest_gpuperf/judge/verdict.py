@@ -22,7 +22,7 @@ from pytest_gpuperf.judge.interval import (
     pair_changes,
     paired_difference,
 )
-from pytest_gpuperf.judge.machine import MachineState, confounded, kinds, machine_state
+from pytest_gpuperf.judge.machine import confounded, kinds, machine_state
 from pytest_gpuperf.judge.noise import (
     PRIOR_WEIGHT,
     BaselineGpus,
@@ -172,11 +172,21 @@ def judge(
 
     left = _left(verdicts)
     verdicts = [_working(verdict, left) for verdict in verdicts]
-    is_unseen = gpus is not None and not gpus.known
-    machine = machine_state(measurements, reference.canary, reference.gpus, is_unseen=is_unseen)
+    machine = machine_state(
+        measurements,
+        reference.canary,
+        reference.gpus,
+        is_unseen=gpus is not None and not gpus.known,
+        clock_is_known=clock is not None,
+    )
     if machine:
         verdicts = [
-            _of_code(verdict, metrics[verdict.metric], machine, clock) for verdict in verdicts
+            # What is surely no loss passes in any case.
+            verdict
+            if verdict.outcome is Outcome.INCONCLUSIVE
+            and excludes_loss(verdict, metrics[verdict.metric])
+            else confounded(verdict, metrics[verdict.metric], machine)
+            for verdict in verdicts
         ]
     gated = [v for v in verdicts if v.phase == STEP and metrics[v.metric].gated]
     times = [v for v in gated if metrics[v.metric].metric_class is MetricClass.CYCLE]
@@ -346,16 +356,6 @@ def _working(verdict: Verdict, left: Mapping[str, float]) -> Verdict:
         detail = f"the step has no {work} any more: is that intended?"
     outcome = Outcome.REGRESSED if verdict.metric in left else Outcome.INCONCLUSIVE
     return replace(verdict, outcome=outcome, reason=NO_WORK, detail=detail)
-
-
-def _of_code(
-    verdict: Verdict, metric: Metric, machine: MachineState, clock: AtOneClock | None
-) -> Verdict:
-    """The verdict, unless the machine explains it. What is surely no loss passes in any case."""
-    if verdict.outcome is Outcome.INCONCLUSIVE and excludes_loss(verdict, metric):
-        return verdict
-    clock_is_known = clock is not None and verdict.metric == KERNEL_TIME
-    return confounded(verdict, metric, machine, clock_is_known=clock_is_known)
 
 
 def _weighed(verdict: Verdict, metric: Metric, times: Sequence[Verdict]) -> Verdict:

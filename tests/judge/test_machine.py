@@ -346,9 +346,9 @@ def left_in_doubt(change: float, canary: Mapping[str, float], *, unmet: bool = F
         high=change + 0.02,
     )
     now = measured({"step_time": 1 + change}, canary)
-    machine = machine_state(now, AS_BEFORE, (H200.identity,), is_unseen=unmet)
+    machine = machine_state(now, AS_BEFORE, (H200.identity,), is_unseen=unmet, clock_is_known=False)
     assert machine is not None
-    return confounded(doubt, catalogue().metrics["step_time"], machine, clock_is_known=False)
+    return confounded(doubt, catalogue().metrics["step_time"], machine)
 
 
 @pytest.mark.parametrize(("change", "waits"), [(-0.01, False), (0.0, False), (0.01, True)])
