@@ -200,26 +200,18 @@ def _explained(
 
 def _step(verdicts: Sequence[Verdict]) -> StepChange | None:
     """The judged change of the step's time; None if no time was judged."""
-    by_metric = {verdict.metric: verdict for verdict in verdicts}
-    for metric in _TIMES:
-        verdict = by_metric.get(metric)
-        if verdict is None or verdict.baseline is None or verdict.measured is None:
+    judged = [one for metric in _TIMES for one in verdicts if one.metric == metric]
+    for verdict in judged:
+        if verdict.baseline is None or verdict.measured is None:
             continue
         before, after = _MILLISECOND * verdict.baseline, _MILLISECOND * verdict.measured
-        change = after - before
-        known = verdict.low is not None and verdict.high is not None
-        low = before * (verdict.low or 0.0) if known else change
+        low = high = after - before
+        if verdict.low is not None and verdict.high is not None:
+            low, high = before * verdict.low, before * verdict.high
         if verdict.outcome is Outcome.MACHINE:
             low = min(low, 0.0)  # all of it may be the machine's
-        return StepChange(
-            metric=metric,
-            before=before,
-            after=after,
-            change=change,
-            relative=verdict.change,
-            low=low,
-            high=before * (verdict.high or 0.0) if known else change,
-        )
+        change, relative = after - before, verdict.change
+        return StepChange(verdict.metric, before, after, change, relative, low, high)
     return None
 
 

@@ -13,7 +13,6 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from statistics import fmean
 from typing import Any, TypeVar
 
 from pytest_gpuperf.judge.alignment import (
@@ -23,8 +22,7 @@ from pytest_gpuperf.judge.alignment import (
     cost_of,
     numbered,
 )
-from pytest_gpuperf.judge.callers import places_of
-from pytest_gpuperf.judge.candidates import AS_BEFORE, FREES, Candidate, candidates_of
+from pytest_gpuperf.judge.candidates import AS_BEFORE, FREES, Candidate, candidates_of, places_of
 from pytest_gpuperf.judge.verdict import NO_WORK, NOT_COMPILED
 from pytest_gpuperf.model.measurement import BACKWARD, GRAPH_BREAK
 from pytest_gpuperf.model.result import (
@@ -50,8 +48,6 @@ _DISTINCT = 3
 _CAST = "aten._to_copy"
 _PRECISE = 0.2
 """The share of the change that has another data type, if precision is the cause: casts follow."""
-_SCALAR = 1e4
-"""Nanoseconds that a copy of a number takes at most: who copies one to the host waits for it."""
 _UNFUSED = 20
 """So many launches in place of one that is gone are the same work, launched piece by piece."""
 _NAMED = 3
@@ -358,16 +354,10 @@ def _suspected(case: Case) -> Case | None:
 
 
 def _by_calls(case: Case, suspect: Candidate, counted: CauseKind | None = None) -> Case:
-    """The host waits, or asks for memory; of both the one that was `counted`, where known.
-
-    Memory is asked for where it was given back.
-    """
+    """The host waits, or asks for memory; of both the one that was `counted`, where known."""
     kinds = {_kind_of_call(call.name) for call in suspect.calls if call.after > call.before}
     order = (counted, CauseKind.SYNCHRONISATION, CauseKind.MEMORY, CauseKind.HOST)
     kind = next(one for one in order if one in kinds)
-    freeing = max(case.candidates, key=lambda one: one.freed)
-    if kind is CauseKind.MEMORY and suspect.freed <= 0 < freeing.freed:
-        return _by_calls(case, freeing, kind)
     return replace(case, suspect=suspect, calls=kind)
 
 
@@ -397,13 +387,6 @@ def _sends(case: Case) -> bool:
     ]
     waits = sum(call.after - call.before for call in case.called)
     return case.calls is CauseKind.SYNCHRONISATION and 0 < waits <= len(sent)
-
-
-def _reads(case: Case) -> bool:
-    """Whether the suspect copies a number to the host, which waits for the copy."""
-    name = case.copies[0].name if case.copies else ""
-    number = bool(name) and 0 < fmean(copy.duration for copy in case.copies) <= _SCALAR
-    return number and "DtoH" in name and "Pinned" not in name
 
 
 def _only_copies(candidate: Candidate) -> bool:
@@ -572,11 +555,6 @@ _RULES: tuple[tuple[Callable[[Case], object], CauseKind | None, Callable[[Case],
     # Calls of the host, and counts.
     (_sends, CauseKind.TRANSFER, _of_copies),
     (lambda c: c.calls, None, _of_calls),
-    (
-        lambda c: c.counted is CauseKind.TRANSFER and _reads(c),
-        CauseKind.SYNCHRONISATION,
-        _of_copies,
-    ),
     (lambda c: c.counted is CauseKind.TRANSFER and c.copies, None, _of_copies),
     (lambda c: c.counted, None, lambda c: c.count),
     # What the trace has.
@@ -586,7 +564,6 @@ _RULES: tuple[tuple[Callable[[Case], object], CauseKind | None, Callable[[Case],
     (lambda c: c.repeat, CauseKind.LAUNCHES, _of_repeat),
     (lambda c: c.times, CauseKind.REPEATED, lambda c: {**_of_added(c), "times": c.times}),
     (lambda c: c.main in _MORE and c.instead, CauseKind.ALGORITHM, lambda c: c.instead),
-    (lambda c: c.main is CauseKind.TRANSFER and _reads(c), CauseKind.SYNCHRONISATION, _of_copies),
     # Kernels for tensors in another format come with it.
     (lambda c: c.main is CauseKind.ALGORITHM and _reformats(c), CauseKind.LAYOUT, _of_layout),
     (lambda c: c.main is CauseKind.LAUNCHES and c.again, CauseKind.REPEATED, _of_added),

@@ -79,88 +79,65 @@ class AtOneClock:
         return f"adjusted to the clock ({clocks}): 1 % less makes kernels {longer} slower ({says})"
 
 
-@dataclass(frozen=True)
-class Clocks:
-    """The clock of each process on both sides, as a logarithm, and where the baseline's ran."""
-
-    now: Sequence[float]
-    before: Sequence[float]
-    places: Sequence[ProcessPlace]
-    here: frozenset[str]
-    """The GPUs of the new processes."""
-
-    @classmethod
-    def read(
-        cls,
-        measurements: Sequence[Measurement],
-        known: CanarySeries,
-        places: Sequence[ProcessPlace],
-    ) -> Clocks | None:
-        """The clocks that a single canary read; None if a clock is missing or of another canary.
-
-        `known` has the readings beside the baseline's processes, and `places` their places.
-        """
-        now, code = clocks_of(measurements)
-        before = []
-        for process, own in enumerate(known.codes):
-            clock = known.of(process, CLOCK)
-            if own == code and clock:
-                before.append(math.log(clock))
-        here = frozenset(one.fingerprint.device.identity for one in measurements)
-        complete = now and before and len(before) == len(known.codes) == len(places)
-        return cls(now, before, places, here) if complete else None
-
-    @property
-    def own(self) -> Sequence[float]:
-        """The clocks of the baseline on the same GPUs; on all others if it has no process there."""
-        places = zip(self.before, self.places, strict=True)
-        return [clock for clock, place in places if place.gpu in self.here] or self.before
-
-
 def at_one_clock(
-    clocks: Clocks, measured: Rounds, baseline: Rounds, *, noise: float
+    measurements: Sequence[Measurement],
+    known: CanarySeries,
+    places: Sequence[ProcessPlace],
+    measured: Rounds,
+    baseline: Rounds,
+    *,
+    noise: float,
 ) -> AtOneClock | None:
     """The times of both sides at the clock of the new ones, as far as the baseline tells.
 
-    A time becomes t (c_new / c)^elasticity, c being the mean of before and after.
+    A time becomes t (c_new / c)^elasticity, c being the mean of before and after. `measurements`
+    are those with the times `measured`; `known` has the readings beside the processes of the
+    `baseline`, and `places` where they ran.
 
-    None where a process or a time is missing, where it is not the clock that times follow
-    (`elasticity_of`), where a new clock is further than BEYOND from the baseline's on this GPU, or
-    on all others where it has none, and where no clock differs by more than it does by itself and
-    no elasticity is learnt.
+    None where a clock or a time is missing or of another canary, where it is not the clock that
+    times follow (`elasticity_of`), where a new clock is further than BEYOND from the baseline's on
+    this GPU, or on all others where it has none, and where no clock differs by more than it does by
+    itself and no elasticity is learnt.
     """
-    complete = len(clocks.now) == len(measured) and len(clocks.before) == len(baseline)
+    now, code = clocks_of(measurements)
+    read = [known.of(n, CLOCK) for n, own in enumerate(known.codes) if own == code]
+    before = [math.log(clock) for clock in read if clock]
+    complete = len(now) == len(measured) and len(before) == len(baseline) == len(places)
     if not complete or min(value for series in (*measured, *baseline) for value in series) <= 0:
         return None
     times = [math.log(median(series)) for series in baseline]
-    places = [(place.gpu, place.day) for place in clocks.places]
-    elasticity = elasticity_of(times, clocks.before, places, noise)
-    own, every = clocks.own, (*clocks.now, *clocks.own)
+    elasticity = elasticity_of(times, before, [(one.gpu, one.day) for one in places], noise)
+    here = {one.fingerprint.device.identity for one in measurements}
+    own = [clock for clock, at in zip(before, places, strict=True) if at.gpu in here] or before
+    every = (*now, *own)
     is_near = min(own) - BEYOND <= min(every) and max(every) <= max(own) + BEYOND
     if elasticity is None or not is_near:
         return None
     if not (elasticity.is_learnt or max(every) - min(every) > CLOCK_NOISE):
         return None
-    new, there = fmean(clocks.now), fmean(own)
-
-    def at_clock(rounds: Rounds, own: Sequence[float]) -> Rounds:
-        return [
-            [value * math.exp(elasticity.mean * (new - clock)) for value in series]
-            for series, clock in zip(rounds, own, strict=True)
-        ]
-
-    adjusted = at_clock(measured, clocks.now)
+    new, there = fmean(now), fmean(own)
+    adjusted = _at_clock(measured, now, new, elasticity)
     # Compared is the process in the middle: it is its clock that counts.
     order = sorted(range(len(adjusted)), key=lambda at: median(adjusted[at]))
-    middle = clocks.now[order[len(order) // 2]]
+    middle = now[order[len(order) // 2]]
     return AtOneClock(
         measured=adjusted,
-        baseline=at_clock(baseline, clocks.before),
+        baseline=_at_clock(baseline, before, new, elasticity),
         elasticity=elasticity,
         error=elasticity.error * abs(middle - there),
         clock_mhz=math.exp(new),
         before_mhz=math.exp(there),
     )
+
+
+def _at_clock(
+    rounds: Rounds, clocks: Sequence[float], clock: float, elasticity: Elasticity
+) -> Rounds:
+    """The times of processes that ran at these `clocks`, had they run at another."""
+    return [
+        [value * math.exp(elasticity.mean * (clock - own)) for value in series]
+        for series, own in zip(rounds, clocks, strict=True)
+    ]
 
 
 def elasticity_of(

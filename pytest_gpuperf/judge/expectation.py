@@ -46,11 +46,6 @@ class _Centre:
     whole: bool
     """Whether the metric is a count that only code changes: a whole number in each process."""
 
-    @property
-    def absolute_error(self) -> float:
-        """The standard error in the metric's unit."""
-        return self.error * self.size
-
 
 def limits(
     measurements: Sequence[Measurement],
@@ -95,8 +90,7 @@ def ratio(
     metric is no percentage, on the log scale: d = log r, se^2 = the sum of both sides' s^2 c_k^2/k,
     interval exp(d -+ t(0.25 %, df) se), with df the smaller of both sides'. Otherwise
     num - bound den is compared with zero, with se^2 = s_num^2 + bound^2 s_den^2 (each times
-    c_k^2/k), which needs no division; the interval is that of Fieller, all bounds that would be
-    undecided, and is left out where it has no end.
+    c_k^2/k), which needs no division; the ratio then has no interval.
 
     `unsupported` is what was not collected on either side, and a ratio of nothing but zeros.
     `processes` is the smaller number of the two. `test` and `subject` go into the expectation.
@@ -214,50 +208,25 @@ def _within(
 
 
 def _linear(expectation: Expectation, over: _Centre, under: _Centre) -> Expectation:
-    t = _quantile(over, under)
-    errors = over.absolute_error, under.absolute_error
+    errors = over.error * over.size, under.error * under.size
 
     def apart(bound: float) -> tuple[float, float]:
         """The interval of num - bound den."""
         distance = over.value - bound * under.value
-        margin = t * math.hypot(errors[0], bound * errors[1])
+        margin = _quantile(over, under) * math.hypot(errors[0], bound * errors[1])
         return distance - margin, distance + margin
 
     holds, broken = True, False
     if expectation.above is not None:
         low, high = apart(expectation.above)
-        holds, broken = holds and low >= 0, broken or high < 0
+        holds, broken = low >= 0, high < 0
     if expectation.below is not None:
         low, high = apart(expectation.below)
         holds, broken = holds and high <= 0, broken or low > 0
     if under.value:
-        ends = _fieller(over.value, under.value, t * errors[0], t * errors[1])
         measured = over.value / under.value
         expectation = replace(expectation, measured=measured if math.isfinite(measured) else None)
-        if ends is not None:
-            expectation = replace(expectation, low=ends[0], high=ends[1])
     return _decided(expectation, holds=holds, broken=broken)
-
-
-def _fieller(
-    over: float, under: float, over_margin: float, under_margin: float
-) -> tuple[float, float] | None:
-    """All ratios r with |over - r under| <= hypot(over_margin, r under_margin); None: no end.
-
-    The roots of (under^2 - under_margin^2) r^2 - 2 over under r + over^2 - over_margin^2, in parts
-    of `under`.
-    """
-    centre, a, b = over / under, over_margin / under, under_margin / under
-    if abs(b) >= 1:
-        return None
-    lead = 1 - b**2
-    # The root of centre^2 - lead (centre^2 - a^2), without the difference of large numbers.
-    root = math.hypot(a * math.sqrt(lead), b * centre)
-    low, high = (centre - root) / lead, (centre + root) / lead
-    if not all(map(math.isfinite, (low, high))):
-        return None
-    # Measured values are not negative, so their ratio is not either.
-    return (max(low, 0.0) if over >= 0 and under > 0 else low), high
 
 
 def _decided(expectation: Expectation, *, holds: bool, broken: bool) -> Expectation:

@@ -212,6 +212,8 @@ class MachineState:
     """Whether the baseline has no process on this GPU."""
     known_gpus: int
     """The number of GPUs that the baseline has processes of."""
+    clock_is_known: bool
+    """Whether times of kernels were compared at one clock: it explains no more of them."""
 
     @property
     def clock(self) -> float:
@@ -225,6 +227,7 @@ def machine_state(
     gpus: Sequence[str],
     *,
     is_unseen: bool,
+    clock_is_known: bool,
 ) -> MachineState | None:
     """The machine of these measurements, beside the `gpus` and canaries `known` of a baseline.
 
@@ -232,22 +235,19 @@ def machine_state(
     """
     if not is_unseen and not _read(measurements):
         return None
-    readings = moved(measurements, known, gpus)
-    return MachineState(readings, _waiting(measurements), is_unseen, len(set(gpus)))
+    readings, waiting = moved(measurements, known, gpus), _waiting(measurements)
+    return MachineState(readings, waiting, is_unseen, len(set(gpus)), clock_is_known)
 
 
-def confounded(
-    verdict: Verdict, metric: Metric, machine: MachineState, *, clock_is_known: bool
-) -> Verdict:
+def confounded(verdict: Verdict, metric: Metric, machine: MachineState) -> Verdict:
     """The verdict, or a verdict of MACHINE if the machine explains the change.
 
     Only cycles and times with a baseline value can be explained. Metrics that are not gated, and
-    phases, have no verdict but `reported`. For a metric that was compared at one clock, the clock
-    explains nothing more.
+    phases, have no verdict but `reported`.
     """
     if metric.metric_class is not MetricClass.CYCLE or verdict.change is None:
         return verdict
-    causes = _causes(verdict, metric, machine, clock_is_known=clock_is_known)
+    causes = _causes(verdict, metric, machine)
     if causes:
         detail = "gpuperf's reference kernels (canary) changed too: " + "; ".join(map(str, causes))
         return replace(verdict, outcome=Outcome.MACHINE, reason=REASON, detail=detail)
@@ -264,9 +264,7 @@ def confounded(
     return verdict
 
 
-def _causes(
-    verdict: Verdict, metric: Metric, machine: MachineState, *, clock_is_known: bool
-) -> Sequence[Moved]:
+def _causes(verdict: Verdict, metric: Metric, machine: MachineState) -> Sequence[Moved]:
     """The readings that explain a verdict.
 
     What is within its tolerance stays there, but on an unseen GPU of a kind that the baseline has
@@ -276,9 +274,7 @@ def _causes(
         return [one for one in machine.moved if machine.is_unseen and one.reading in KIND_READINGS]
     if not _is_doubtful(verdict):
         return ()
-    known = CLOCK if clock_is_known else ""
-    readings = [one for one in machine.moved if one.reading != known]
-    return [one for one in readings if _explains(one, verdict, metric, machine)]
+    return [one for one in machine.moved if _explains(one, verdict, metric, machine)]
 
 
 def _is_doubtful(verdict: Verdict) -> bool:
@@ -295,7 +291,8 @@ def _explains(cause: Moved, verdict: Verdict, metric: Metric, machine: MachineSt
     where the host is another.
     """
     trait, change = cause.trait, cause.change
-    if trait.clock and metric.unit == "cycles":
+    at_one_clock = machine.clock_is_known and metric.name == KERNEL_TIME
+    if (trait.clock and metric.unit == "cycles") or (cause.reading == CLOCK and at_one_clock):
         return False
     if trait.slower and (change * trait.slower > 0) is not _slower(verdict):
         return False

@@ -11,7 +11,7 @@ from statistics import median
 
 from pytest_gpuperf.judge.tolerance import Tolerance, is_judged, tolerance_for
 from pytest_gpuperf.model.metric import Metric
-from pytest_gpuperf.model.result import Expectation, Outcome, Verdict
+from pytest_gpuperf.model.result import FAULTS, Expectation, Outcome, Verdict
 
 LOOKS = (1, 3, 5, 9)
 """The number of processes at each look."""
@@ -60,11 +60,10 @@ def settled(judged: Iterable[Verdict | Expectation]) -> bool:
 
     It fails, or all is decided that they could decide.
     """
-    entries = [*judged]
-    unsure = [entry.reason == COST_UNSURE for entry in entries]
-    outcomes = {one.outcome for one, open_ in zip(entries, unsure, strict=True) if not open_}
-    failing = {Outcome.REGRESSED, Outcome.BROKEN} & outcomes
-    return bool(failing) or not (any(unsure) or Outcome.INCONCLUSIVE in outcomes)
+    entries = [(one.outcome, one.reason == COST_UNSURE) for one in judged]
+    if any(outcome in FAULTS and not unsure for outcome, unsure in entries):
+        return True
+    return not any(unsure or outcome is Outcome.INCONCLUSIVE for outcome, unsure in entries)
 
 
 def next_look(

@@ -64,18 +64,23 @@ none."""
 _WRITTEN = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*(%|pt)\s*$")
 _NUMBER = re.compile(r"^\s*(\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)\s*([^\W\d]*|%)\s*$")
 
-_TIMES = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
+_SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
 _DECIMAL_BYTES = {"B": 1.0, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
 _BINARY_BYTES = {"KiB": 2.0**10, "MiB": 2.0**20, "GiB": 2.0**30, "TiB": 2.0**40}
 _COUNTS = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
-_OPERATIONS = {**_COUNTS, **{f"{prefix}FLOP": size for prefix, size in _COUNTS.items()}}
+_TIME = 'a time in ns, us, ms or s, such as "250ms"'
 _LIMITS: Mapping[str, tuple[Mapping[str, float], str]] = {
+    "ns": ({unit: seconds / 1e-9 for unit, seconds in _SECONDS.items()}, _TIME),
+    "ms": ({unit: seconds / 1e-3 for unit, seconds in _SECONDS.items()}, _TIME),
     "bytes": (
         {**_DECIMAL_BYTES, **_BINARY_BYTES},
         'bytes in B, KiB, MiB, GiB or TiB (or kB, MB, GB), such as "6GiB"',
     ),
     "%": ({"%": 1.0}, 'a percentage, such as "30%"'),
-    "FLOP": (_OPERATIONS, 'a count, plain or with k, M, G or T, such as "260G"'),
+    "FLOP": (
+        {**_COUNTS, **{f"{prefix}FLOP": size for prefix, size in _COUNTS.items()}},
+        'a count, plain or with k, M, G or T, such as "260G"',
+    ),
 }
 """The units that limits are written in, by that of the metric, and how to write one."""
 
@@ -187,31 +192,15 @@ def parse_limit(written: object, metric: Metric) -> float:
     A string with a unit that fits the metric; where that can be none (counts and ratios), a plain
     number too. Raises UsageFailure, with an example.
     """
-    units, says = _limits(metric.unit)
-    number, unit = _parts(written)
-    if number is None or unit not in units:
+    counted = _COUNTS, f'a count of {metric.unit}, plain or with k, M, G or T, such as "450M"'
+    units, says = _LIMITS.get(metric.unit, counted)
+    if "/" in metric.unit:
+        units, says = {"": 1.0}, f'a plain number ({metric.unit}), such as "1.5"'
+    is_text = isinstance(written, (str, int, float)) and not isinstance(written, bool)
+    match = _NUMBER.match(str(written)) if is_text else None
+    if match is None or match[2] not in units:
         raise UsageFailure(f"limit {written!r} for {metric.name} is not valid. Write {says}")
-    bound = number * units[unit]
+    bound = float(match[1]) * units[match[2]]
     if not math.isfinite(bound):
         raise UsageFailure(f"limit {written!r} for {metric.name} is too large. Write {says}")
     return bound
-
-
-def _parts(written: object) -> tuple[float | None, str]:
-    if isinstance(written, str):
-        match = _NUMBER.match(written)
-        return (float(match[1]), match[2]) if match else (None, "")
-    if isinstance(written, (int, float)) and not isinstance(written, bool) and written >= 0:
-        return float(written), ""
-    return None, ""
-
-
-def _limits(of: str) -> tuple[Mapping[str, float], str]:
-    """The factor from each unit to the metric's, and how to write a limit, with an example."""
-    if of in ("ns", "ms"):
-        units = {unit: seconds / _TIMES[of] for unit, seconds in _TIMES.items()}
-        return units, 'a time in ns, us, ms or s, such as "250ms"'
-    if "/" in of:
-        return {"": 1.0}, f'a plain number ({of}), such as "1.5"'
-    counted = _COUNTS, f'a count of {of}, plain or with k, M, G or T, such as "450M"'
-    return _LIMITS.get(of, counted)

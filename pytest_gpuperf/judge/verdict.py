@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from pytest_gpuperf.judge.clock import KERNEL_TIME, AtOneClock, Clocks, at_one_clock
+from pytest_gpuperf.judge.clock import KERNEL_TIME, AtOneClock, at_one_clock
 from pytest_gpuperf.judge.interval import (
     Difference,
     centre,
@@ -22,7 +22,7 @@ from pytest_gpuperf.judge.interval import (
     pair_changes,
     paired_difference,
 )
-from pytest_gpuperf.judge.machine import MachineState, confounded, kinds, machine_state
+from pytest_gpuperf.judge.machine import confounded, kinds, machine_state
 from pytest_gpuperf.judge.noise import (
     PRIOR_WEIGHT,
     BaselineGpus,
@@ -172,11 +172,21 @@ def judge(
 
     left = _left(verdicts)
     verdicts = [_working(verdict, left) for verdict in verdicts]
-    is_unseen = gpus is not None and not gpus.known
-    machine = machine_state(measurements, reference.canary, reference.gpus, is_unseen=is_unseen)
+    machine = machine_state(
+        measurements,
+        reference.canary,
+        reference.gpus,
+        is_unseen=gpus is not None and not gpus.known,
+        clock_is_known=clock is not None,
+    )
     if machine:
         verdicts = [
-            _of_code(verdict, metrics[verdict.metric], machine, clock) for verdict in verdicts
+            # What is surely no loss passes in any case.
+            verdict
+            if verdict.outcome is Outcome.INCONCLUSIVE
+            and excludes_loss(verdict, metrics[verdict.metric])
+            else confounded(verdict, metrics[verdict.metric], machine)
+            for verdict in verdicts
         ]
     gated = [v for v in verdicts if v.phase == STEP and metrics[v.metric].gated]
     times = [v for v in gated if metrics[v.metric].metric_class is MetricClass.CYCLE]
@@ -348,16 +358,6 @@ def _working(verdict: Verdict, left: Mapping[str, float]) -> Verdict:
     return replace(verdict, outcome=outcome, reason=NO_WORK, detail=detail)
 
 
-def _of_code(
-    verdict: Verdict, metric: Metric, machine: MachineState, clock: AtOneClock | None
-) -> Verdict:
-    """The verdict, unless the machine explains it. What is surely no loss passes in any case."""
-    if verdict.outcome is Outcome.INCONCLUSIVE and excludes_loss(verdict, metric):
-        return verdict
-    clock_is_known = clock is not None and verdict.metric == KERNEL_TIME
-    return confounded(verdict, metric, machine, clock_is_known=clock_is_known)
-
-
 def _weighed(verdict: Verdict, metric: Metric, times: Sequence[Verdict]) -> Verdict:
     """The verdict; a count fails nothing if the gated `times` say that it costs nothing.
 
@@ -526,11 +526,6 @@ class _PhaseSamples:
             for name, rounds in before.items()
         }
 
-    def at_clock(self, clock: AtOneClock) -> _PhaseSamples:
-        """The samples with the times of kernels at one clock."""
-        now = {**self.measured, KERNEL_TIME: clock.measured}
-        return replace(self, measured=now, baseline={**self.baseline, KERNEL_TIME: clock.baseline})
-
     def _scales(
         self, compared: Mapping[str, Sequence[float]], gpus: BaselineGpus | None
     ) -> dict[str, Scale]:
@@ -602,25 +597,30 @@ def _at_clock(
         for one in measurements
         if any(s.metric == KERNEL_TIME and s.phase == STEP for s in one.samples)
     ]
-    known = reference.canary
-    clocks = Clocks.read(timed, known, reference.places) if known else None
-    if clocks is None or KERNEL_TIME not in samples.baseline:
+    if reference.canary is None or KERNEL_TIME not in samples.baseline:
         return looks, None
-    times = samples.measured[KERNEL_TIME], samples.baseline[KERNEL_TIME]
-    clock = at_one_clock(clocks, *times, noise=samples.tolerances[KERNEL_TIME].scale)
+    clock = at_one_clock(
+        timed,
+        reference.canary,
+        reference.places,
+        samples.measured[KERNEL_TIME],
+        samples.baseline[KERNEL_TIME],
+        noise=samples.tolerances[KERNEL_TIME].scale,
+    )
     if clock is None:
         return looks, None
-    at_it = samples.at_clock(clock).differences(gpus)
-    measured = looks[KERNEL_TIME].measured
-    at_it[KERNEL_TIME] = _of_measured(at_it[KERNEL_TIME], measured, clock.error)
+    now = {**samples.measured, KERNEL_TIME: clock.measured}
+    before = {**samples.baseline, KERNEL_TIME: clock.baseline}
+    at_it = replace(samples, measured=now, baseline=before).differences(gpus)
+    # The same change, around the measured value: the baseline becomes what it would be there.
+    look, measured = at_it[KERNEL_TIME], looks[KERNEL_TIME].measured
+    at_it[KERNEL_TIME] = replace(
+        look,
+        baseline=measured / look.measured * look.baseline,
+        measured=measured,
+        shared=total([look.shared, Variance(clock.error**2, PRIOR_WEIGHT)]),
+    )
     return at_it, clock
-
-
-def _of_measured(look: Difference, measured: float, error: float) -> Difference:
-    """The same change, around the measured value: the baseline becomes what it would be there."""
-    shared = total([look.shared, Variance(error**2, PRIOR_WEIGHT)])
-    baseline = measured / look.measured * look.baseline
-    return replace(look, baseline=baseline, measured=measured, shared=shared)
 
 
 def samples_by_phase(

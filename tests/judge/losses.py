@@ -59,9 +59,9 @@ REDUCE = (
     "func_wrapper_t<float, at::native::sum_functor<float, float, float> >, unsigned int> >(int)"
 )
 UP, DOWN = "Memcpy HtoD (Pageable -> Device)", "Memcpy DtoH (Device -> Pageable)"
-UP_PINNED, DOWN_PINNED = UP.replace("Pageable", "Pinned"), DOWN.replace("Pageable", "Pinned")
+UP_PINNED = UP.replace("Pageable", "Pinned")
 ACROSS, ZEROS = "Memcpy DtoD (Device -> Device)", "Memset (Device)"
-CONV_TILE, GEMM_TILE = CONV.replace("64x64x32", "32x32x32"), GEMM.replace("128x64x32", "64x64x32")
+CONV_TILE = CONV.replace("64x64x32", "32x32x32")
 
 NORM, ATTEND = "layers.py:45 GroupNorm32.forward", "layers.py:118 SelfAttention._attend"
 BLOCK, TRAIN = "layers.py:75 ResidualBlock.forward", "training.py:95 Training.step"
@@ -188,13 +188,6 @@ OPERATORS = verdict("operators")
 LAYOUT_COPIES = verdict("layout_copies", unit="copies", baseline=0.0, measured=3.0, change=None)
 
 
-def compiled(launches: int) -> KernelTable:
-    """Kernels of no line, in a table in which others have theirs."""
-    rows = [(CONV, 5_000.0, BLOCK), (GEMM, 900.0, ATTEND)]
-    made = sited(*rows, *[(MUL, 500.0, "x x")] * launches)
-    return replace(made, sites=(*made.sites[:2], CallSite("", "")))
-
-
 KINDS: Cases = {
     "layout: layout": lambda: of(changed((BLOCK, before_each(TO_NHWC, 300.0))), step_time(0.03)),
     "repeated work: called twice": lambda: of(changed((ATTEND, again)), step_time(0.12)),
@@ -227,18 +220,7 @@ KINDS: Cases = {
         changed((NORM, lambda row: [(row[0], 1.3 * row[1], row[2])])), step_time(0.048)
     ),
     "unknown: unknown": lambda: of(STEP_ROWS, step_time(0.019)),
-    "more launches: of no line": lambda: against(
-        compiled(3), compiled(1), step_time(0.15, before=6.4)
-    ),
 }
-
-
-def in_other_format(*converting: str) -> Attribution:
-    """Of one activation that was turned channels-last, as seen on an H200."""
-    times = {ADD_STRIDED: 800.0, ADD: 200.0, CONV: 5_000.0}
-    names = [TO_NHWC, CONV, TO_NHWC, ADD], [*converting, CONV, ADD_STRIDED]
-    before, after = ([(name, times.get(name, 30.0)) for name in side] for side in names)
-    return between(before, after, step_time(0.1))
 
 
 def half_conversions(others: int) -> Attribution:
@@ -253,8 +235,6 @@ def in_pieces(pieces: int) -> Attribution:
 
 
 WORK: Cases = {
-    "layout: formats are converted otherwise": partial(in_other_format, COPY, COPY),
-    "algorithm: formats are not converted any more": in_other_format,
     "layout: half of what changed are conversions": partial(half_conversions, 1),
     "algorithm: less than half are": partial(half_conversions, 2),
     **{
@@ -287,13 +267,6 @@ def new_in_float64(*usual: str) -> Attribution:
     return against(sited(*old, (DOUBLE_MUL, 500.0, ITEM)), sited(*old))
 
 
-def operators_of_module(usual: str, new: str) -> Attribution:
-    """An operator's name has no data type, whatever its module is called."""
-    rows = [("aten.mul", f"net.py:4 Net.norm {usual}")]
-    after = operators(*rows, (ADD_OP, f"net.py:4 Net.norm {new}"))
-    return against(after, operators(*rows), OPERATORS)
-
-
 TYPES: Cases = {
     "precision: a fifth of what changed": partial(
         between, [(CONV, 100.0)], [(CONV_F32, 1e3), (MUL, 3.9e3)]
@@ -301,7 +274,6 @@ TYPES: Cases = {
     "more launches: less than a fifth": partial(
         between, [(CONV, 100.0)], [(CONV_F32, 1e3), (MUL, 4.1e3)]
     ),
-    "more launches: a module called half": partial(operators_of_module, "half", "double"),
     **{
         f"{kind}: new float64 where {name} is usual": partial(new_in_float64, *usual)
         for kind, name, usual in (
@@ -310,10 +282,6 @@ TYPES: Cases = {
         )
     },
 }
-
-
-def called_again(*again: Launched) -> Attribution:
-    return between(ONCE, [*ONCE, *again])
 
 
 def thrice_and_other(other: int) -> Attribution:
@@ -333,15 +301,6 @@ def operators_again(count: int) -> Attribution:
     """Operators that were called twice each, and are called so often."""
     rows = [(name, NET_NORM) for name in ("aten.mean", "aten.sub", "aten.mul")]
     return against(operators(*rows * count), operators(*rows * 2), OPERATORS)
-
-
-def done_again_with_sums() -> Attribution:
-    """Of its launches two fifths are a sum of both, and of its time next to nothing."""
-    once = changed((BLOCK, lambda row: [(name, 900.0, row[2]) for name in (CONV, GEMM, SOFTMAX)]))
-    twice = [made for row in once for made in ([row, row] if BLOCK in row[2] else [row])]
-    extra = [(name, 9.0, f"{BLOCK} blocks.{n}") for n in range(2) for name in (ADD, MUL)]
-    others = [(MOMENTS, 10.0, f"{BLOCK} blocks.{n}") for n in range(2)] * 6
-    return against(sited(*twice, *extra, *others), sited(*once, *others), step_time(0.2))
 
 
 def costing(*rows: tuple[str, str], **of: float) -> KernelTable:
@@ -401,7 +360,6 @@ OPERATORS_COST: Cases = {
 BACKWARD = "layers.py:9 Scale.backward scale backward"
 
 AGAIN: Cases = {
-    "repeated work: nine tenths of the launches": partial(called_again, *ONCE[:4], (MOMENTS, 10.0)),
     "repeated work: the backward pass alone": partial(
         between, [(MUL, 500.0)], [(MUL, 500.0)] * 2, at=BACKWARD
     ),
@@ -418,7 +376,6 @@ AGAIN: Cases = {
         )
     },
     "more launches: operators that are known": partial(operators_again, 3),
-    "repeated work: with a sum of both": done_again_with_sums,
 }
 
 TEN = [(f"{CONV}@{n}", 3e3) for n in range(1, 11)]
@@ -433,19 +390,9 @@ MOST: Cases = {
                 [*((name, 3.012e3) for name, _ in TEN), (MUL, 60.0)],
                 Kind.LAUNCHES,
             ),
-            ("a product is gone", [*CONVS, (GEMM, 300.0)], [*CONVS, (TO_NHWC, 400.0)], Kind.LAYOUT),
-            (
-                "of as much the conversions, less what is gone",
-                [(MUL, 100.0), (MUL, 100.0), *CONVS],
-                [(MUL, 100.0), *CONVS, (TO_NHWC, 100.0), (REDUCE, 200.0)],
-                Kind.LAYOUT,
-            ),
             ("a fill", CONVS, [(ZEROS, 100.0), *CONVS], Kind.LAUNCHES),
         )
     },
-    "slower kernels: other kernels that take exactly as long": partial(
-        between, [(CONV, 3_000.0)], [(MUL, 1_000.0)] * 3
-    ),
     "more launches: another shape that the host launches slowly": lambda: bound(
         changed((NORM, lambda row: [(f"{row[0]}@8", row[1] / 2, row[2])])),
         5_000.0,
@@ -494,13 +441,6 @@ GAP: Cases = {
         step_time(0.2, 0.21),
         more("launches", 12, 14),
     ),
-    "host time: of Python alone": partial(
-        of,
-        STEP_ROWS,
-        step_time(0.22),
-        idle=5_500.0,
-        idle_at=[(LOAD, 5_000.0), (TRAIN, 0.0), (f"{NORM} blocks.0.norm", 500.0)],
-    ),
     "host synchronisation: a single new call": partial(
         of,
         two_blocks(20),
@@ -508,18 +448,6 @@ GAP: Cases = {
         calls=[(WAIT, ASK, 1)],
         idle=6e3,
         idle_at=[(TRAIN, 2e3)],
-    ),
-    "host time: who calls less may keep the GPU waiting": partial(
-        of,
-        STEP_ROWS,
-        step_time(0.1),
-        calls=[(ALLOC, ASK, 2)],
-        called=[(ALLOC, ASK, 5)],
-        idle=3e3,
-        idle_at=[(TRAIN, 1e3), (ASK, 2e3)],
-    ),
-    "unknown: within its own noise": partial(
-        of, STEP_ROWS, step_time(0.005, 5e-4), idle=1_100.0, idle_at=[(TRAIN, 1e3), (LOAD, 100.0)]
     ),
     "host time: at no line, with what is known of none": partial(compiled_code, 1_100.0),
 }
@@ -532,26 +460,10 @@ def copied(metric: str, before: float | None, after: float | None) -> Verdict:
     return verdict(metric, unit="bytes", baseline=before, measured=after, change=None)
 
 
-def sent(waits: int, *rows: Sited, before: int = 0) -> Attribution:
-    """Something is sent out of pageable memory where the host waits so many times."""
-    return of(
-        (*STEP_ROWS, *rows, (UP, 40.0, ITEM)),
-        SAME_TIME,
-        more(WAITS, before, before + waits),
-        called=[(WAIT, ITEM, before)] if before else [],
-        calls=[(WAIT, ITEM, before + waits)],
-    )
-
-
 def unpinned(former: str, waits: int) -> Attribution:
-    """The same, in place of another copy."""
+    """Sent out of pageable memory, in place of another copy, where the host waits so often."""
     after = sited(*STEP_ROWS, (UP, 40.0, ITEM), calls=[(WAIT, ITEM, waits)])
     return against(after, sited(*STEP_ROWS, (former, 40.0, ITEM)), SAME_TIME, more(WAITS, 0, waits))
-
-
-def copies_at(place: str, us: float, *others: Sited) -> Attribution:
-    rows = (*STEP_ROWS, *[(place, us, ITEM)] * 3, *others)
-    return of(rows, step_time(0.005), copied("copy_bytes_d2d", 0, 2**20))
 
 
 def copied_one_way(copy: str) -> Attribution:
@@ -568,25 +480,6 @@ def copied_one_way(copy: str) -> Attribution:
     return between(before, [*before, *[(copy, 300.0)] * 2], step_time(0.1, before=5.08), *verdicts)
 
 
-def one_byte(before: float) -> Attribution:
-    """As of a bool that is copied to the host."""
-    verdicts = more("copies", 1, 2), copied("copy_bytes_d2h_pageable", before, 8.0)
-    return of((*STEP_ROWS, (DOWN, 40.0, ITEM)), SAME_TIME, *verdicts)
-
-
-def outside(*new: Sited) -> Attribution:
-    """A copy outside of modules, in a function that works for modules too."""
-    place = ITEM.rpartition(" ")[0]
-    rows = [(CONV, 5e3, ITEM), (MUL, 10.0, place)]
-    after = sited(*rows, *new, (UP, 900.0, place))
-    return against(after, sited(*rows, (UP_PINNED, 300.0, place)))
-
-
-def copying_most(*others: Sited) -> Attribution:
-    copies = [*[(UP, 40.0, f"{NORM} x")] * 2, *[(DOWN, 1.5, ITEM)] * 3]
-    return of([*STEP_ROWS, *others, *copies], SAME_TIME, more("copies", 0, 5))
-
-
 def uncompiled_copies() -> Attribution:
     """Kernels of no line are not those that copy."""
     made = sited(*STEP_ROWS, (MUL, 50.0, "x x"))
@@ -597,44 +490,38 @@ def uncompiled_copies() -> Attribution:
 MANAGED = UP.replace("-> Device", "-> Managed")
 
 COPIES: Cases = {
-    "transfer: once more than before": partial(sent, 1, before=4),
-    "transfer: beside a longer copy that nobody waits for": partial(sent, 1, (ACROSS, 400.0, ITEM)),
+    "transfer: once more than before": partial(
+        of,
+        (*STEP_ROWS, (UP, 40.0, ITEM)),
+        SAME_TIME,
+        more(WAITS, 4, 5),
+        called=[(WAIT, ITEM, 4)],
+        calls=[(WAIT, ITEM, 5)],
+    ),
     "transfer: no longer pinned": partial(unpinned, UP_PINNED, 1),
     "host synchronisation: waited for before as well": partial(unpinned, MANAGED, 1),
     "transfer: bytes where others copy too": partial(
-        copies_at, ACROSS, 40.0, (ACROSS, 30.0, TRAIN)
+        of,
+        (*STEP_ROWS, *[(ACROSS, 40.0, ITEM)] * 3, (ACROSS, 30.0, TRAIN)),
+        step_time(0.005),
+        copied("copy_bytes_d2d", 0, 2**20),
     ),
-    **{
-        f"{kind.value}: {copy}, {us:g} us": partial(of, (*STEP_ROWS, *[(copy, us, ITEM)] * 2))
-        for copy, us, kind in (
-            (DOWN, 9.9, Kind.SYNCHRONISATION),
-            (DOWN, 10.1, Kind.TRANSFER),
-            (DOWN_PINNED, 1.5, Kind.TRANSFER),
-            (UP, 1.5, Kind.TRANSFER),
-        )
-    },
     **{
         f"transfer: bytes of {copy}": partial(copied_one_way, copy)
-        for copy in (
-            DOWN,
-            ACROSS,
-            "Memcpy PtoP (Device -> Device)",
-        )
+        for copy in (DOWN, ACROSS, "Memcpy PtoP (Device -> Device)")
     },
-    "transfer: one byte more": partial(one_byte, 7.0),
-    "transfer: of several those that take most, each way": partial(
-        between, [(CONV, 5e3)], [(DOWN, 100.0), (UP, 60.0), (CONV, 5e3), (UP, 60.0)]
+    "transfer: counted, of the function that copies most often": partial(
+        of,
+        [*STEP_ROWS, *[(UP, 40.0, f"{NORM} x")] * 2, *[(DOWN, 1.5, ITEM)] * 3],
+        SAME_TIME,
+        more("copies", 0, 5),
     ),
-    "transfer: in place of one out of pinned memory": partial(
-        between, [(CONV, 5e3), (UP_PINNED, 300.0)], [(CONV, 5e3), (UP, 900.0)]
-    ),
-    "host synchronisation: counted, of the function that copies most often": copying_most,
     "transfer: counted in bytes, without a count": uncompiled_copies,
 }
 
 # What the host is counted to do
 
-COMPILED, ALLOCATED = more("recompilations", 0, 2), more(ALLOCATES, 1, 8)
+COMPILED = more("recompilations", 0, 2)
 COPIED, WAITED = more("copies", 2, 5), more(WAITS, 3, 9)
 LOST = replace(more("compiled_graphs", 1, 0), reason="not-compiled")
 WAITS_AT_ITEM = [(WAIT, ITEM, 12)]
@@ -658,9 +545,6 @@ COUNTS: Cases = {
     "recompilation: a loss of which it sees nothing": partial(
         of, STEP_ROWS, step_time(0.01), COMPILED
     ),
-    "more launches: a loss that it sees, with a new call": partial(
-        of, ONE_MORE, step_time(0.01), calls=[(SYNC_ALL, ITEM, 2)]
-    ),
     "host synchronisation: a single new call at another function": partial(
         of, changed((NORM, before_each(MUL, 50.0))), step_time(0.1), calls=[(SYNC_ALL, ITEM, 1)]
     ),
@@ -673,21 +557,8 @@ COUNTS: Cases = {
             ("copies", Kind.HOST),
         )
     },
-    "recompilation: of one kind the first": partial(
-        of, STEP_ROWS, SAME_TIME, COMPILED, more("compiled_graphs", 2, 4), idle=6e3, idle_at=AT_LOAD
-    ),
-    "host synchronisation: a loss of which the trace sees a call alone": partial(
-        of, STEP_ROWS, step_time(0.1), calls=[(SYNC_ALL, ITEM, 2)]
-    ),
     "more launches: a loss of which the trace sees little": partial(of, ONE_MORE, step_time(0.1)),
     "recompilation: torch.compile is lost": partial(of, ONE_MORE, step_time(0.25), LOST, COPIED),
-    "recompilation: calls and copies come with a recompilation": partial(
-        of,
-        (*STEP_ROWS, (UP, 40.0, ITEM)),
-        SAME_TIME,
-        COMPILED,
-        calls=[("cuModuleLoadData", ITEM, 5)],
-    ),
 }
 
 # Calls
@@ -704,26 +575,11 @@ def in_blocks(turned: Callable[[Sited], Sequence[Sited]]) -> Attribution:
     return of(changed((BLOCK, turned)), step_time(0.05), calls=[(WAIT, ITEM, 3)])
 
 
-def waiting(now: int) -> Attribution:
-    """One line waits a hundred times as before, or about; another three times."""
-    return of(
-        STEP_ROWS,
-        SAME_TIME,
-        more(WAITS, 100, now + 3),
-        called=[(WAIT, ITEM, 100)],
-        calls=[(WAIT, ITEM, now), (SYNC_ALL, ASK, 3)],
-    )
-
-
 ASKED = more(ALLOCATES, 0, 8)
-ASKS = [(ALLOC, f"{BLOCK} blocks.{n}", 4) for n in range(2)]
 SAME_FUNCTION = "layers.py:79 ResidualBlock.forward blocks.0"
 
 CALLS: Cases = {
     "host synchronisation: a copy alone comes with them": partial(launching, 1, (DOWN, 900.0)),
-    "slower kernels: where kernels take longer": partial(
-        in_blocks, lambda row: [(CONV, 5_500.0, row[2])]
-    ),
     "transfer: where kernels are others": partial(
         in_blocks, lambda row: [(CONV_TILE, 5_100.0, row[2]), (UP, 400.0, row[2])]
     ),
@@ -738,10 +594,6 @@ CALLS: Cases = {
             (SYNC_ALL, "layers.py:79 ResidualBlock.forward blocks.1", 5),
             (ALLOC, f"{BLOCK} blocks.2", 3),
         ],
-    ),
-    "host synchronisation: who waits 101 times after 100": partial(waiting, 101),
-    "memory: memory is asked for anew where it was given back": partial(
-        of, STEP_ROWS, SAME_TIME, ASKED, calls=[(FREE, ASK, 1), *ASKS]
     ),
     "memory: who asks for memory may wait besides": partial(
         of, STEP_ROWS, SAME_TIME, ASKED, calls=[(ALLOC, ITEM, 8), (WAIT, ITEM, 1)]

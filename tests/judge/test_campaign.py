@@ -22,6 +22,7 @@ from pytest_gpuperf.model.measurement import STEP, Measurement
 from pytest_gpuperf.model.result import Outcome, Verdict
 from pytest_gpuperf.storage import baseline_files, run_files
 from tests import ROOT
+from tests.examples import with_factor
 from tests.plugin.test_conditions import AT_NIGHT
 
 FILES = sorted((ROOT / "tests" / "data" / "h200-campaign").glob("*.json.xz"))
@@ -79,22 +80,6 @@ def as_counted(measurement: Measurement) -> Measurement:
     return replace(measurement, samples=tuple(samples))
 
 
-def more_of(metric: str, share: float, measurements: Sequence[Measurement]) -> list[Measurement]:
-    """The same measurements with so much more of a metric."""
-    return [
-        replace(
-            measurement,
-            samples=tuple(
-                replace(s, values=tuple((1 + share) * v for v in s.values))
-                if s.metric == metric
-                else s
-                for s in measurement.samples
-            ),
-        )
-        for measurement in measurements
-    ]
-
-
 def outcome(verdicts: Sequence[Verdict], metric: str) -> Outcome:
     """The outcome of one metric of the whole step."""
     return next(v.outcome for v in verdicts if (v.phase, v.metric) == (STEP, metric))
@@ -138,7 +123,8 @@ def test_a_twentieth_of_a_percent_of_instructions_is_found_in_every_set_of_three
 ) -> None:
     for baseline, held_out in folds(measured(configuration)):
         for first in range(len(held_out) - 2):
-            three = more_of("instructions", share, held_out[first : first + 3])
+            some = held_out[first : first + 3]
+            three = [with_factor(one, "instructions", 1 + share) for one in some]
             seen = outcome(verdicts_on(three, baseline), "instructions")
             # Where no time of the step grew, half a percent of a count costs nothing.
             lost = Outcome.OUTWEIGHED if share < 0.005 else Outcome.REGRESSED
@@ -159,7 +145,8 @@ def test_a_percent_of_cycles_is_found_on_a_gpu_that_the_baseline_has(
     (five,) = (processes for processes in by_gpu.values() if len(processes) == 5)
     for left_out in range(5):
         order = five[left_out:] + five[:left_out]
-        said = verdicts_on(more_of("cycles", share, order[:3]), order[3:])
+        moved = [with_factor(one, "cycles", 1 + share) for one in order[:3]]
+        said = verdicts_on(moved, order[3:])
         (seen,) = (v for v in said if (v.phase, v.metric) == (STEP, "cycles"))
         # Or it is in doubt where two processes of a baseline were further apart than it is.
         sure, doubt = (

@@ -15,7 +15,6 @@ from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.judge.clock import (
     CLOCK,
     AtOneClock,
-    Clocks,
     at_one_clock,
     elasticity_of,
 )
@@ -26,7 +25,7 @@ from pytest_gpuperf.judge.verdict import (
     judge,
     samples_by_phase,
 )
-from pytest_gpuperf.model.entry import CanarySeries, Entry
+from pytest_gpuperf.model.entry import CanarySeries
 from pytest_gpuperf.model.measurement import STEP, Measurement
 from pytest_gpuperf.model.result import Outcome, Verdict
 from pytest_gpuperf.storage import baseline_files, run_files
@@ -61,18 +60,11 @@ def adjusted(
 ) -> AtOneClock | None:
     """The times of kernels at one clock, by what the baseline's canary, or this one, has read."""
     entry = baseline_files.entry_of(before, recorded="")
-    clocks = clocks_of(now, entry, canary)
-    if clocks is None:
-        return None
-    rounds = samples_by_phase(now)[STEP]["kernel_time"]
-    return at_one_clock(clocks, rounds, entry.step["kernel_time"], noise=0.001)
-
-
-def clocks_of(
-    now: Sequence[Measurement], entry: Entry, canary: CanarySeries | None = None
-) -> Clocks | None:
     known = canary or entry.canary
-    return Clocks.read(now, known, places_of(entry.gpus, entry.days)) if known else None
+    assert known is not None
+    rounds = samples_by_phase(now)[STEP]["kernel_time"]
+    places = places_of(entry.gpus, entry.days)
+    return at_one_clock(now, known, places, rounds, entry.step["kernel_time"], noise=0.001)
 
 
 def is_learnt(before: Sequence[Measurement], now: Sequence[Measurement]) -> bool:
@@ -201,14 +193,12 @@ def test_a_clock_that_another_canary_read_or_one_side_only_is_not_known() -> Non
     entry = baseline_files.entry_of(several, recorded="")
     canary = entry.canary
     assert canary is not None
-    clock = CLOCK
     of_another = replace(canary, code=("another", *canary.codes[1:]))
-    half = replace(canary, readings={**canary.readings, clock: (None, *canary.readings[clock][1:])})
+    half = replace(canary, readings={**canary.readings, CLOCK: (None, *canary.readings[CLOCK][1:])})
     for read, is_known in ((canary, True), (of_another, False), (half, False)):
         assert (adjusted(several, now, read) is not None) is is_known
-    clocks, times = clocks_of(now, entry), entry.step["kernel_time"]
-    assert clocks is not None
-    assert at_one_clock(clocks, times[:2], times, noise=0.001) is None
+    places, times = places_of(entry.gpus, entry.days), entry.step["kernel_time"]
+    assert at_one_clock(now, canary, places, times[:2], times, noise=0.001) is None
 
 
 def test_a_process_without_times_of_kernels_does_not_keep_those_of_others_from_one_clock() -> None:

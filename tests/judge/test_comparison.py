@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from scipy import stats
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.judge.comparison import DeviceRelation, Pair, pair
 from pytest_gpuperf.model.measurement import Device, Measurement
 from pytest_gpuperf.model.result import Verdict
 from tests.examples import A100, H200, OTHER_H200, measurement, processes
-from tests.judge.test_interval import sum_by_hand
 from tests.kernel_steps import NAMING, table
 
 SURE = ([437.8e6], [438e6], [438.2e6])
@@ -84,23 +81,6 @@ def test_between_gpus_of_one_name_it_is_wider_and_of_two_names_there_is_none() -
     for change in (only(on(A100, one), one), only(zeros, zeros)):
         assert change.change is None or change.change == pytest.approx(0, abs=1e-6)
         assert (change.low, change.high) == (None, None)
-
-
-def test_what_gpus_of_a_side_differ_by_is_no_noise_between_its_processes() -> None:
-    """Three processes on each of two GPUs, of which one takes 2 % more cycles."""
-    both = [
-        replace(one, process=f"{device.identity} {one.process}")
-        for device, value in ((H200, 400e6), (OTHER_H200, 408e6))
-        for one in on(device, processes("cycles", [[value]] * 3))
-    ]
-    change = only(both, both)
-    # Six that agree but for the GPU, beside 20 degrees of freedom at 0.1 %; a median of six costs
-    # sqrt(pi / 2).
-    spread, night = 20 / 24 * 1e-6, 8 / 12 * 20 / 24 * 1e-6
-    error, degrees = sum_by_hand((spread / 6, 24), (math.pi / 2 / 6 * night, 12))
-    margin = stats.t.isf(0.0025, degrees) * error
-    assert change.low == pytest.approx(math.expm1(-margin))
-    assert change.high == pytest.approx(math.expm1(margin))
 
 
 def test_processes_that_lack_a_metric_do_not_count_for_it() -> None:

@@ -215,15 +215,11 @@ def test_the_interval_of_a_ratio_by_hand() -> None:
 
 def test_a_ratio_of_percentages_by_hand() -> None:
     # 23.08 - 1.5 * 0.86 = 21.79 points, sure to T_20 * 0.15 * sqrt(1 + 1.5^2) = 0.85
-    expectation = quotient("tensor_utilization", [23.08], [0.86], above=1.5)
-    assert expectation.outcome is HOLDS
-    assert expectation.measured == pytest.approx(23.08 / 0.86)
-    # At the ends of the interval, the distance is what the error explains.
-    assert expectation.low is not None
-    assert expectation.high is not None
-    for end in (expectation.low, expectation.high):
-        margin = T_20 * 0.15 * math.hypot(1, end)
-        assert abs(23.08 - end * 0.86) == pytest.approx(margin)
+    for over, outcome in ((23.08, HOLDS), (2.15, HOLDS), (2.13, INCONCLUSIVE)):
+        expectation = quotient("tensor_utilization", [over], [0.86], above=1.5)
+        assert expectation.outcome is outcome, over
+        assert expectation.measured == pytest.approx(over / 0.86)
+        assert (expectation.low, expectation.high) == (None, None)
 
 
 def test_a_ratio_beyond_all_numbers_is_not_given() -> None:
@@ -242,7 +238,7 @@ def test_zeros_need_no_division() -> None:
     assert quotient("layout_copies", [39] * 3, [0] * 3, above=2.0).outcome is HOLDS
     expectation = quotient("layout_copies", [0], [39], below=0.5)
     assert expectation.outcome is HOLDS
-    assert (expectation.low, expectation.measured, expectation.high) == (0.0, 0.0, 0.0)
+    assert expectation.measured == 0.0
     for metric in ("layout_copies", "tensor_utilization"):
         expectation = quotient(metric, [0.0] * 3, [0.0] * 3, below=0.5)
         assert (expectation.outcome, expectation.reason) == (Outcome.UNSUPPORTED, "both-zero")

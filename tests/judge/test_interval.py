@@ -106,26 +106,6 @@ def test_relative_metrics_are_compared_by_their_logarithms(
     assert look.equivalence == pytest.approx(ratio * floor, rel=1e-6)
 
 
-@few
-@given(
-    st.lists(st.floats(0, 100), min_size=1, max_size=9),
-    st.lists(st.floats(0, 100), min_size=1, max_size=9),
-)
-@example([50.0], [50.0, 50.1, 49.9, 50.0, 60.0])
-def test_percentages_are_compared_in_points(new: list[float], old: list[float]) -> None:
-    look = difference(one_each(*new), one_each(*old), HIT_RATE)
-    aside = set_aside_by_hand(old, HIT_RATE.scale)
-    kept = [value for position, value in enumerate(old) if position not in aside]
-    spread, _ = spread_by_hand(kept, HIT_RATE.scale)
-    middle = sum(kept) / len(kept)
-    assert not look.logarithmic
-    assert look.spread.root == pytest.approx(spread)
-    assert look.change == pytest.approx(median(new) - middle, abs=1e-9)
-    assert look.shown(look.change) == look.change
-    # A tolerance of points is wide by shares of the whole.
-    assert look.widened == pytest.approx(look.floor / 100 if look.floor > 0.75 else 0.0)
-
-
 # Tonight
 
 
@@ -227,9 +207,3 @@ def test_an_outlier_is_left_out_with_its_gpu_and_day() -> None:
     rest = on_gpus((ONE, OTHER, ONE, OTHER, ONE, ONE), ONE, days="bcdefg")
     assert look == difference([[1e6]], baseline[1:], CYCLES, rest)
     assert look.change == pytest.approx(0, abs=1e-12)
-
-
-# Zeros and negative values, which have no logarithm
-
-
-# What people read

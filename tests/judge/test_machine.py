@@ -41,23 +41,23 @@ def known(*processes: Mapping[str, float], code: str = CODE) -> CanarySeries:
 
 
 AS_BEFORE = known({}, {}, {})
+ELSEWHERE = ("gpu-0",) * 3
+"""A GPU that is not the measured one."""
 
 
 def verdicts(
-    measurements: Sequence[Measurement],
-    canary: CanarySeries | None = AS_BEFORE,
-    tolerances: Mapping[str, str] | None = None,
+    measurements: Sequence[Measurement], gpus: Sequence[str] = (H200.identity,) * 3
 ) -> dict[str, Verdict]:
-    """By metric, against five processes of a baseline on the same GPU."""
+    """By metric, against three processes of a baseline: on the same GPU, or on these."""
     samples = {STEP: {name: [[value]] * 3 for name, value in BASELINE.items()}}
-    reference = Reference(samples, gpus=(H200.identity,) * 3, canary=canary)
-    judged = judge(measurements, reference, catalogue().metrics, tolerances or {})
+    reference = Reference(samples, gpus=tuple(gpus), canary=AS_BEFORE)
+    judged = judge(measurements, reference, catalogue().metrics, {})
     return {verdict.metric: verdict for verdict in judged}
 
 
-def outcomes(*case: object, **cases: object) -> dict[str, str]:
+def outcomes(measurements: Sequence[Measurement]) -> dict[str, str]:
     """What is not unchanged."""
-    said = verdicts(*case, **cases)  # type: ignore[arg-type]
+    said = verdicts(measurements)
     return {n: v.outcome.value for n, v in said.items() if v.outcome is not Outcome.UNCHANGED}
 
 
@@ -258,7 +258,7 @@ def test_a_host_that_the_gpu_waits_for_explains_nothing_of_its_kernels() -> None
         "step_time": "machine",
         "kernel_time": "regressed",
     }
-    said = on_another_machine(loss, {"launch_us": 1.2})
+    said = verdicts(measured(loss, {"launch_us": 1.2}), ELSEWHERE)
     assert said["step_time"].reason == "unknown-host"
     assert said["kernel_time"].outcome is Outcome.REGRESSED
 
@@ -271,24 +271,13 @@ def test_over_ranks_it_is_not_the_host_that_is_waited_for_while_no_kernel_runs()
     assert verdicts(ranks)["step_time"].outcome is Outcome.REGRESSED
 
 
-def on_another_machine(
-    changes: Mapping[str, float], canary: Mapping[str, float], *, gpus: int = 1
-) -> dict[str, Verdict]:
-    """Against three processes, of so many GPUs of one kind that are not the measured one."""
-    samples = {STEP: {name: [[value]] * 3 for name, value in BASELINE.items()}}
-    uuids = tuple(f"gpu-{number % gpus}" for number in range(3))
-    reference = Reference(samples, gpus=uuids, canary=AS_BEFORE)
-    judged = judge(measured(changes, canary), reference, catalogue().metrics, {})
-    return {verdict.metric: verdict for verdict in judged}
-
-
 WAITS = {"cycles": 1.3, "step_time": 1.3}
 """More than any GPU differs, and no more than the GPU then waits: its kernels take no longer."""
 
 
 def test_how_fast_the_host_of_another_machine_is_only_processes_of_it_can_say() -> None:
     """Seen on two H200s: a step took 15 % longer, and launch_us had moved within its noise."""
-    said = on_another_machine(WAITS, {"launch_us": 1.2})
+    said = verdicts(measured(WAITS, {"launch_us": 1.2}), ELSEWHERE)
     for metric in ("cycles", "step_time"):
         assert (said[metric].outcome, said[metric].reason) == (Outcome.MACHINE, "unknown-host")
     assert said["step_time"].detail == (
@@ -346,9 +335,9 @@ def left_in_doubt(change: float, canary: Mapping[str, float], *, unmet: bool = F
         high=change + 0.02,
     )
     now = measured({"step_time": 1 + change}, canary)
-    machine = machine_state(now, AS_BEFORE, (H200.identity,), is_unseen=unmet)
+    machine = machine_state(now, AS_BEFORE, (H200.identity,), is_unseen=unmet, clock_is_known=False)
     assert machine is not None
-    return confounded(doubt, catalogue().metrics["step_time"], machine, clock_is_known=False)
+    return confounded(doubt, catalogue().metrics["step_time"], machine)
 
 
 @pytest.mark.parametrize(("change", "waits"), [(-0.01, False), (0.0, False), (0.01, True)])

@@ -8,7 +8,6 @@ from dataclasses import replace
 from functools import cache
 from itertools import product
 from statistics import median
-from typing import Any
 
 import pytest
 from hypothesis import example, given
@@ -105,9 +104,30 @@ def verdict_of(
     return verdicts[0]
 
 
-def outcome_of(*case: Any) -> Outcome:
-    """The outcome of the same."""
-    return verdict_of(*case).outcome
+def said_of(
+    old: Mapping[str, float | Sequence[float]],
+    new: Mapping[str, float | Sequence[float]],
+    tolerances: Mapping[str, str] | None = None,
+    *,
+    known: int = 5,
+    looked: int = 3,
+    tests: int = 1,
+) -> dict[str, Verdict]:
+    """By metric, what is said of equal processes against `known` equal ones: a value or rounds."""
+    before, after = (
+        [
+            measurement(
+                {name: [one] if isinstance(one, (int, float)) else one for name, one in of.items()},
+                process=f"p{number}",
+            )
+            for number in range(count)
+        ]
+        for of, count in ((old, known), (new, looked))
+    )
+    verdicts = judge(
+        after, Reference(samples_by_phase(before), tests=tests), METRICS, tolerances or {}
+    )
+    return {verdict.metric: verdict for verdict in verdicts}
 
 
 def again(value: float, processes: int = 3) -> list[list[float]]:
@@ -163,9 +183,6 @@ def test_three_and_four_have_to_agree_and_of_five_and_more_the_median() -> None:
             assert decide(direction, look, RATE) == called, (changes, direction, sign)
 
 
-# Chance: a change beyond the floor needs to be further from zero than noise explains
-
-
 # The equivalence bound (delta1): unchanged has to be shown
 
 
@@ -219,9 +236,6 @@ def test_what_somebody_tolerates_is_judged_however_much_that_is() -> None:
     for reference, expected in ((0.05, WITHIN), (0.1, NOISY_METRIC)):
         look = look_at(tolerance, 0.0, 0.0, 0.0, reference=reference)
         assert decide(LOWER, look, RATE) == expected
-
-
-# The smallest loss that is found
 
 
 # The same from values
@@ -344,24 +358,12 @@ def test_one_process_decides_exact_counts_where_no_time_is_judged(
     now: dict[str, list[float]],
     expected: tuple[Outcome, str],
 ) -> None:
-    baseline = [measurement(counts, process=f"p{n}") for n in range(known)]
-    reference = Reference(samples_by_phase(baseline))
-    new = measurement({**counts, **now})
-    said = {v.metric: v for v in judge([new], reference, catalogue().metrics, {})}
+    said = said_of(counts, {**counts, **now}, known=known, looked=1)
     (name,) = now
     assert (said[name].outcome, said[name].reason) == expected
 
 
 # Properties
-
-
-@st.composite
-def near(draw: st.DrawFn, count: int = 9) -> tuple[float, list[list[float]]]:
-    """A value, and processes whose rounds are within 5 % of it."""
-    middle = draw(positive)
-    share = st.floats(0.95, 1.05)
-    rounds = st.lists(share.map(lambda factor: factor * middle), min_size=1, max_size=3)
-    return middle, draw(st.lists(rounds, min_size=1, max_size=count))
 
 
 @few
@@ -395,18 +397,6 @@ def test_unchanged_is_only_said_within_the_tolerance_and_where_no_loss_reaches_t
 
 RANKS = {IMPROVED: 0, UNCHANGED: 1, INCONCLUSIVE: 1, Outcome.REPORTED: 1, REGRESSED: 2}
 
-
-@few
-@given(near(), st.lists(st.floats(0.95, 1.05), min_size=1, max_size=9), st.floats(1.0, 2.0))
-def test_more_of_what_is_bad_never_gives_a_better_verdict(
-    old: tuple[float, list[list[float]]], factors: list[float], more: float
-) -> None:
-    """Of all processes: one alone that is worse makes the night noisier."""
-    less = one_each(*(factor * old[0] for factor in factors))
-    most = one_each(*(more * factor * old[0] for factor in factors))
-    assert RANKS[outcome_of(less, old[1])] <= RANKS[outcome_of(most, old[1])]
-
-
 any_counts = st.lists(
     st.lists(st.just(0.0) | st.floats(1e-100, 1e150), min_size=1, max_size=3),
     min_size=1,
@@ -423,9 +413,6 @@ def test_whatever_is_counted_gets_a_verdict_of_finite_numbers(
     verdict = verdict_of(new, old)
     numbers = (verdict.baseline, verdict.measured, verdict.change, verdict.low, verdict.high)
     assert all(math.isfinite(number) for number in numbers if number is not None)
-
-
-# The numbers that a verdict carries
 
 
 @pytest.mark.parametrize(
@@ -449,12 +436,11 @@ def test_a_step_that_lost_torch_compile_regressed(
 ) -> None:
     """And one with fewer graphs improved."""
     before, now = graphs
-    old = {"compiled_graphs": [before], "graph_breaks": [1.0], "operators": [6.0]}
-    new = {"compiled_graphs": [now], "graph_breaks": [0.0], "operators": [operators]}
-    known = [measurement(old, process=f"p{n}") for n in range(5)]
-    looked = [measurement(new, process=f"n{n}") for n in range(processes)]
-    reference = Reference(samples_by_phase(known))
-    said = {v.metric: v for v in judge(looked, reference, catalogue().metrics, {})}
+    said = said_of(
+        {"compiled_graphs": before, "graph_breaks": 1.0, "operators": 6.0},
+        {"compiled_graphs": now, "graph_breaks": 0.0, "operators": operators},
+        looked=processes,
+    )
     graph = said["compiled_graphs"]
     assert (graph.outcome.value, graph.reason) == expected
     # Its breaks are gone with it, or without it.
@@ -485,15 +471,8 @@ def test_a_step_that_does_nearly_nothing_any_more_fails_until_that_is_accepted(
     before: dict[str, float], now: dict[str, float], expected: str
 ) -> None:
     """What it does less of regressed; what is better for it is in doubt."""
-    old, new = (
-        {name: [float(n)] for name, n in {**side, "peak_memory": memory}.items()}
-        for side, memory in ((before, 5e6), (now, 1e6))
-    )
-    known = [measurement(old, process=f"p{n}") for n in range(5)]
-    looked = [measurement(new, process=f"n{n}") for n in range(3)]
-    reference = Reference(samples_by_phase(known))
-    said = judge(looked, reference, catalogue().metrics, {})
-    fell = [v for v in said if v.baseline and (v.measured or 0) < v.baseline]
+    said = said_of({**before, "peak_memory": 5e6}, {**now, "peak_memory": 1e6})
+    fell = [v for v in said.values() if v.baseline and (v.measured or 0) < v.baseline]
     work = {v.outcome for v in fell if v.metric != "peak_memory"}
     memory = {v.outcome for v in fell if v.metric == "peak_memory"}
     assert {v.reason for v in fell} == {expected}
@@ -520,17 +499,12 @@ def test_the_more_is_gated_the_surer_a_regression_has_to_be(tests: int) -> None:
     """
     gated = [name for name, metric in METRICS.items() if metric.gated]
     assert len(gated) > 5
-    known = Reference({STEP: {name: again(1_000_000.0, 5) for name in gated}}, tests=tests)
     error, degrees = quiet_error(3, 1.16)
 
     def cycles_among(names: Sequence[str], worse: float) -> Outcome:
-        values = dict.fromkeys(names, 1e6) | {"cycles": 1e6 * math.exp(worse)}
-        new = [
-            measurement({name: [value] for name, value in values.items()}, process=f"p{number}")
-            for number in range(3)
-        ]
-        verdicts = judge(new, known, METRICS, {"cycles": "0.2%"})
-        return next(verdict.outcome for verdict in verdicts if verdict.metric == "cycles")
+        new = dict.fromkeys(names, 1e6) | {"cycles": 1e6 * math.exp(worse)}
+        said = said_of(dict.fromkeys(gated, 1e6), new, {"cycles": "0.2%"}, tests=tests)
+        return said["cycles"].outcome
 
     for names in (["cycles"], gated[:3], gated):
         exact = [METRICS[n].metric_class is MetricClass.DETERMINISTIC for n in {*names, "cycles"}]
@@ -594,25 +568,13 @@ def test_nothing_else_blunts_it() -> None:
         assert noisy > quiet
 
 
-# GPUs: one's own kind is compared with, and others widen the tolerance
-
-ONE, OTHER, THIRD = "gpu-1", "gpu-2", "gpu-3"
-
-
 # Weighing what got worse against the time that was gained
 
 
-def weighed(
-    *changed: tuple[str, float], tolerances: Mapping[str, str] | None = None
-) -> dict[str, Verdict]:
-    """The verdict on each metric that changed by this share, in three processes."""
-    known = {STEP: {metric: one_each(*[1e6] * 5) for metric, _ in changed}}
-    taken = [
-        measurement({metric: [1e6 * (1 + by)] for metric, by in changed}, process=f"p{number}")
-        for number in range(3)
-    ]
-    verdicts = judge(taken, Reference(known), METRICS, tolerances or {})
-    return {verdict.metric: verdict for verdict in verdicts}
+def weighed(changed: Mapping[str, float], tolerances: Mapping[str, str] | None = None) -> Verdict:
+    """The verdict on the last of these metrics, which changed by these shares."""
+    new = {metric: 1e6 * (1 + by) for metric, by in changed.items()}
+    return [*said_of(dict.fromkeys(changed, 1e6), new, tolerances).values()][-1]
 
 
 @pytest.mark.parametrize(
@@ -649,30 +611,28 @@ def weighed(
 def test_what_grew_is_weighed_against_the_time_of_the_step(
     metric: str, change: float, cycles: float, step_time: float, expected: str
 ) -> None:
-    said = weighed(("cycles", cycles), ("step_time", step_time), (metric, change))[metric]
+    said = weighed({"cycles": cycles, "step_time": step_time, metric: change})
     assert said.reason == expected
     assert (said.outcome is OUTWEIGHED) is (expected in ("faster", "costs-nothing"))
     assert (said.outcome is REGRESSED) is (expected in ("beyond-floor", "cost-unsure"))
 
 
 def test_where_no_time_is_judged_nobody_knows_what_a_count_costs() -> None:
-    grew, calm = ("instructions", 0.004), ("cycles", 0.0)
     for others, tolerances, expected in (
-        ([calm], {}, OUTWEIGHED),
-        ([], {}, REGRESSED),
-        ([calm], {"cycles": "any"}, REGRESSED),
-        ([calm, ("step_time", 0.0)], {"step_time": "any"}, REGRESSED),
+        ({"cycles": 0.0}, {}, OUTWEIGHED),
+        ({}, {}, REGRESSED),
+        ({"cycles": 0.0}, {"cycles": "any"}, REGRESSED),
+        ({"cycles": 0.0, "step_time": 0.0}, {"step_time": "any"}, REGRESSED),
     ):
-        said = weighed(*others, grew, tolerances=tolerances)["instructions"]
+        said = weighed({**others, "instructions": 0.004}, tolerances)
         assert said.outcome is expected, (others, tolerances)
     # From nothing it grew by no share: then only a faster step says that it costs nothing.
     for change, expected in ((0.0, REGRESSED), (-0.06, OUTWEIGHED)):
-        known = Reference({STEP: {"cycles": again(1e6, 5), "layout_copies": again(0.0, 5)}})
-        taken = [
-            measurement({"cycles": [1e6 * (1 + change)], "layout_copies": [2.0]}, process=name)
-            for name in ("a", "b", "c")
-        ]
-        assert judge(taken, known, METRICS, {})[1].outcome is expected
+        copies = said_of(
+            {"cycles": 1e6, "layout_copies": 0.0},
+            {"cycles": 1e6 * (1 + change), "layout_copies": 2.0},
+        )["layout_copies"]
+        assert copies.outcome is expected
 
 
 def test_where_the_device_was_unfit_nothing_is_said_but_what_needs_no_device() -> None:
@@ -704,22 +664,14 @@ def judged(
 
 def test_of_which_any_change_is_tolerated_is_reported_and_has_no_share_in_the_error() -> None:
     """Neither where it moved nor where the baseline has none."""
-    steps = [
-        measurement({"cycles": [2e9], "step_time": [1.0], "launches": [9.0]}, process=process)
-        for process in ("a", "b", "c")
-    ]
-    known = Reference({STEP: {"cycles": again(1e9, 5), "step_time": again(1.0, 5)}})
-    said = {v.metric: v for v in judge(steps, known, METRICS, {"cycles": "any", "launches": "any"})}
+    known = {"cycles": 1e9, "step_time": 1.0}
+    tolerated = {"cycles": "any", "launches": "any"}
+    said = said_of(known, {"cycles": 2e9, "step_time": 1.0, "launches": 9.0}, tolerated)
     for metric in ("cycles", "launches"):
         assert (said[metric].outcome, said[metric].reason) == (Outcome.REPORTED, "any-tolerated")
     assert said["cycles"].change == pytest.approx(1.0)
-    alone = judge(
-        [measurement({"step_time": [1.0]}, process=process) for process in ("a", "b", "c")],
-        Reference({STEP: {"step_time": again(1.0, 5)}}),
-        METRICS,
-        {},
-    )
-    assert said["step_time"] == alone[0]
+    alone = {"step_time": 1.0}
+    assert said["step_time"] == said_of(alone, alone)["step_time"]
 
 
 def test_phases_are_reported_and_never_gated() -> None:
