@@ -1,5 +1,5 @@
-"""A run in other forms: reports by their files' suffix, the properties of JUnit, the extra_info of
-pytest-benchmark, and the records that services collect.
+"""A run in other forms: reports by their files' suffix, the properties of JUnit, and the records
+that services collect.
 
 Other programs get a handful of short texts per test. Samples and kernels are for the run file.
 """
@@ -7,7 +7,7 @@ Other programs get a handful of short texts per test. Samples and kernels are fo
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from sys import intern
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,8 @@ from pytest_gpuperf.baselines import judgement
 from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import printable
+from pytest_gpuperf.judge.interval import centre
+from pytest_gpuperf.judge.verdict import samples_by_phase
 from pytest_gpuperf.model.measurement import STEP
 from pytest_gpuperf.model.metric import Direction, Metric
 from pytest_gpuperf.model.result import Outcome, Result, Run, Verdict
@@ -31,10 +33,8 @@ SUFFIXES = (".html", ".md", ".json")
 """The suffixes of reports."""
 PREFIX = "gpuperf."
 """The prefix of all JUnit properties."""
-KEY = "gpuperf"
-"""Our key in pytest-benchmark's `extra_info`."""
-_BENCHMARK = "benchmark"
-"""The fixture of pytest-benchmark."""
+_NAMESPACE = "gpuperf"
+"""The first word of our families of OpenMetrics."""
 
 
 def report_text(
@@ -63,15 +63,10 @@ def report_text(
     return json.dumps(files.to_plain(run), indent=1, ensure_ascii=False) + "\n"
 
 
-def share(
-    results: Sequence[Result],
-    user_properties: list[tuple[str, object]],
-    fixtures: Mapping[str, object],
-) -> None:
-    """Adds a test's measurements so far to its properties and to its benchmark's extra_info.
+def share(results: Sequence[Result], user_properties: list[tuple[str, object]]) -> None:
+    """Adds a test's measurements so far to its JUnit properties.
 
-    `fixtures` are the values of the test's fixtures, by name. Entries of an earlier execution of
-    the test are replaced.
+    Entries of an earlier execution of the test are replaced.
     """
     others = [entry for entry in user_properties if not entry[0].startswith(PREFIX)]
     mine = (entry for result in results for entry in properties(result))
@@ -79,9 +74,6 @@ def share(
     # pytest keeps the list of each of a test's three reports in memory.
     if entries != user_properties:
         user_properties[:] = entries
-    extra = getattr(fixtures.get(_BENCHMARK), "extra_info", None)
-    if isinstance(extra, dict) and results:
-        extra[KEY] = {result.name: extra_info(result) for result in results if result.measurements}
 
 
 def properties(result: Result) -> Iterator[tuple[str, str]]:
@@ -101,8 +93,7 @@ def properties(result: Result) -> Iterator[tuple[str, str]]:
 def _of_measurement(result: Result) -> Iterator[tuple[str, str]]:
     first = result.first
     place = PREFIX if result.name == STEP else f"{PREFIX}{printable(result.name)}."
-    device = first.fingerprint.device
-    yield f"{place}device", f"{device.name} ({device.arch})"
+    yield f"{place}device", str(first.fingerprint.device)
     if first.configuration:
         yield f"{place}configuration", first.configuration
     yield f"{place}processes", str(len(result.measurements))
@@ -125,60 +116,20 @@ def _of_measurement(result: Result) -> Iterator[tuple[str, str]]:
             yield f"{place}{metric}.change", units.change(said)
 
 
-def extra_info(result: Result) -> dict[str, Any]:
-    """The counters of one measurement and their verdicts, as plain data.
-
-    `metrics` has, per metric of the whole step, `value` (the median over processes) and `unit`. A
-    judged metric also has `outcome`, and `change` (a share, or points for a percentage).
-    """
-    first, verdicts = result.first, _on_step(result)
-    metrics: dict[str, dict[str, Any]] = {}
-    for name, value in step_tables.step_values(result.measurements).items():
-        metrics[name] = {"value": value, "unit": catalogue().metrics[name].unit}
-        said = verdicts.get(name)
-        if said and said.outcome is not Outcome.REPORTED:
-            metrics[name]["outcome"] = said.outcome.value
-        if said and said.change is not None:
-            metrics[name]["change"] = said.change
-    device = first.fingerprint.device
-    return {
-        "device": device.name,
-        "arch": device.arch,
-        "gpus": sorted({m.fingerprint.device.identity for m in result.measurements}),
-        "configuration": first.configuration,
-        "workload": dict(first.workload),
-        "revision": first.fingerprint.revision,
-        "processes": len({m.process for m in result.measurements}),
-        "metrics": metrics,
-    }
-
-
 def _on_step(result: Result) -> dict[str, Verdict]:
     """The verdicts on the whole step, by metric."""
     return {verdict.metric: verdict for verdict in result.verdicts if verdict.phase == STEP}
 
 
-def _values(metric: str, result: Result) -> Iterator[float]:
-    for measurement in result.measurements:
-        for sample in measurement.samples:
-            if (sample.phase, sample.metric) == (STEP, metric):
-                yield from sample.values
-
-
-def _named(test: str, name: str) -> str:
-    """A test's name for a table, with its measurement's name unless that is the default."""
-    return printable(test if name == STEP else f"{test}/{name}")
-
-
-# Records that services collect: of each metric of the whole step the median over processes
+# Records that services collect
 
 
 def _series(run: Run) -> Iterator[tuple[Result, Metric, float, list[float]]]:
-    """Each metric of each measurement: the median over processes, and all rounds of each."""
+    """Each metric of each measured step: the median over processes, and all rounds of each."""
     for result in run.results():
-        if result.measurements:
-            for name, value in step_tables.step_values(result.measurements).items():
-                yield result, catalogue().metrics[name], value, [*_values(name, result)]
+        for name, processes in samples_by_phase(result.measurements).get(STEP, {}).items():
+            rounds = [value for process in processes for value in process]
+            yield result, catalogue().metrics[name], centre(processes), rounds
 
 
 def action_benchmarks(run: Run, direction: Direction) -> list[dict[str, Any]]:
@@ -189,7 +140,7 @@ def action_benchmarks(run: Run, direction: Direction) -> list[dict[str, Any]]:
     """
     return [
         {
-            "name": f"{_named(result.test, result.name)} / {metric.name}",
+            "name": f"{_named(result)} / {metric.name}",
             "unit": metric.unit,
             "value": value,
             "range": f"{max(rounds) - min(rounds):.6g}",
@@ -198,6 +149,11 @@ def action_benchmarks(run: Run, direction: Direction) -> list[dict[str, Any]]:
         for result, metric, value, rounds in _series(run)
         if metric.direction is direction
     ]
+
+
+def _named(result: Result) -> str:
+    """A test's name, with its measurement's name unless that is the default."""
+    return printable(result.test if result.name == STEP else f"{result.test}/{result.name}")
 
 
 _BASE = {"ms": ("seconds", 1e-3), "ns": ("seconds", 1e-9), "%": ("ratio", 0.01)}
@@ -216,7 +172,7 @@ def open_metrics(run: Run) -> str:
         unit, scale = _BASE.get(metric.unit, (metric.unit, 1.0))
         unit = unit if unit.isascii() and unit.isalpha() else ""
         ends = not unit or metric.name.endswith(f"_{unit}") or metric.name == unit
-        name = f"{KEY}_{metric.name}" if ends else f"{KEY}_{metric.name}_{unit}"
+        name = f"{_NAMESPACE}_{metric.name}" if ends else f"{_NAMESPACE}_{metric.name}_{unit}"
         first = result.first
         device = first.fingerprint.device
         made = datetime.fromisoformat(
