@@ -78,12 +78,11 @@ def markdown(comparison: Comparison, *, kernels: int = 10) -> str:
 def source(side: Chosen) -> dict[str, Any]:
     """The run, devices and code that one side comes from."""
     fingerprints = [measurement.fingerprint for measurement in side.measurements]
-    devices = (f"{f.device.name} ({f.device.arch})" for f in fingerprints)
     return {
         "run": str(side.run),
         "created": side.created,
         "configuration": side.configuration,
-        "devices": [*dict.fromkeys(devices)],
+        "devices": [*dict.fromkeys(str(f.device) for f in fingerprints)],
         "revisions": [*dict.fromkeys(f.revision for f in fingerprints if f.revision)],
         "measured": min((f.measured for f in fingerprints if f.measured), default=""),
     }
@@ -195,7 +194,7 @@ def _shared_notes(comparison: Comparison, kernels: int) -> list[str]:
 def _on_devices(pair: Pair) -> str:
     devices = [side[0].fingerprint.device for side in pair.sides]
     if pair.devices is DeviceRelation.KINDS:
-        a, b = (f"{device.name} ({device.arch})" for device in devices)
+        a, b = devices
         return f"a ran on {a}, b on {b}, so the device may be the cause, not the code"
     if devices[0].arch == _CPU:
         return "measured on two machines: times may differ by machine, counts do not"

@@ -146,10 +146,9 @@ def _head(results: Sequence[Result], run: Run, context: CommandContext) -> Itera
 
 def _section(result: Result) -> Iterator[str]:
     """The table of one measurement, its cause and its kernels."""
-    device = result.first.fingerprint.device
     name = "" if result.name == STEP else f", {cell(result.name)}"
     yield from (f"### {cell(result.test)}{name}", "")
-    yield from (f"On {cell(device.name)} ({cell(device.arch)})", "")
+    yield from (f"On {cell(str(result.first.fingerprint.device))}", "")
     yield "| " + " | ".join(table.HEADINGS) + " |"
     yield "| --- | ---: | ---: | ---: | ---: | ---: | --- |"
     judged = _judged(result)

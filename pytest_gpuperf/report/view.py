@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from pytest_gpuperf.baselines.judgement import Unjudged, lacking
 from pytest_gpuperf.catalogue import units
+from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.catalogue.units import counted
 from pytest_gpuperf.errors import printable
 from pytest_gpuperf.judge.verdict import NO_WORK, NOT_COMPILED
@@ -24,7 +25,7 @@ from pytest_gpuperf.model.result import (
     Run,
     Verdict,
 )
-from pytest_gpuperf.report.text import expectation_lines
+from pytest_gpuperf.report.text import expectation_lines, step_tables
 
 SAYS = {
     Outcome.REGRESSED: "regressed",
@@ -100,6 +101,16 @@ def _urgency(result: Result) -> tuple[int, float, float]:
     return rank, -(cost(result) or 0.0), -max(sizes, default=0.0)
 
 
+def measured(result: Result) -> list[Verdict]:
+    """What was measured of the whole step, as verdicts that compare nothing."""
+    units_of = {name: metric.unit for name, metric in catalogue().metrics.items()}
+    about = (result.test, result.name, STEP)
+    return [
+        Verdict(*about, metric, units_of[metric], Outcome.REPORTED, "", measured=value)
+        for metric, value in step_tables.step_values([result.first]).items()
+    ]
+
+
 def main(result: Result) -> Verdict | Expectation | None:
     """The entry that represents a result in one line; None if nothing was said.
 
@@ -135,8 +146,7 @@ def standing(result: Result, outcome: Outcome | None = None) -> str:
     says = SAYS.get(outcome or result.outcome or Outcome.REPORTED, "passed")
     if not result.measurements:
         return printable(f"{result.title} {says}")
-    device = result.first.fingerprint.device
-    return printable(f"{result.title} {says} on {device.name} ({device.arch})")
+    return printable(f"{result.title} {says} on {result.first.fingerprint.device}")
 
 
 def moves(verdicts: Sequence[Verdict]) -> list[str]:

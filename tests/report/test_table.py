@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_gpuperf.errors import printable
-from pytest_gpuperf.model.result import Outcome
+from pytest_gpuperf.model.result import Outcome, Verdict
 from pytest_gpuperf.report.text import table
 from tests.examples import verdict
 
@@ -21,21 +22,24 @@ VERDICTS = [
     verdict("step_time", Outcome.NO_BASELINE, unit="ms", baseline=None, measured=232.4,
             change=None, tolerance=None),
 ]  # fmt: skip
-ROWS = table.verdict_rows(VERDICTS)
 
 widths = st.integers(20, 200)
 words = st.text(st.characters(codec="utf-8", exclude_categories=["Cc"]), max_size=60)
 
 
+def shown(width: int, verdicts: Sequence[Verdict] = VERDICTS) -> list[str]:
+    return [line.text for line in table.verdict_lines(verdicts, width)]
+
+
 def test_the_columns_are_used_as_soon_as_they_fit() -> None:
-    needed = max(len(line) for line in table.lines(ROWS, 200))
-    assert table.lines(ROWS, needed) == table.lines(ROWS, 200)
+    needed = max(len(line) for line in shown(200))
+    assert shown(needed) == shown(200)
     for gone in (("MDE",), ("MDE", "tolerance")):
-        narrower = table.lines(ROWS, needed - 1)
+        narrower = shown(needed - 1)
         assert narrower[0].split() == [h for h in table.HEADINGS if h not in gone]
         needed = max(map(len, narrower))
-        assert table.lines(ROWS, needed) == narrower
-    assert table.lines(ROWS, needed - 1)[0] == "  cycles:"
+        assert shown(needed) == narrower
+    assert shown(needed - 1)[0] == "  cycles:"
 
 
 @settings(max_examples=30)
@@ -43,19 +47,15 @@ def test_the_columns_are_used_as_soon_as_they_fit() -> None:
 def test_no_line_is_too_wide_whatever_the_cells_are(
     width: int, rows: list[tuple[str, ...]]
 ) -> None:
-    assert all(len(line) <= width for line in table.lines(rows, width))
+    lines = table.column_lines(table.HEADINGS, rows, width, (0,), dispensable=(5, 4))
+    assert all(len(line.text) <= width for line in lines)
 
 
 @settings(max_examples=30)
-@given(widths, st.lists(st.sampled_from(ROWS), max_size=5))
-def test_each_row_has_its_own_lines_and_no_number_is_lost(
-    width: int, rows: list[tuple[str, ...]]
-) -> None:
-    heading, blocks = table.fitted(rows, width)
-    assert [*heading, *(line for block in blocks for line in block)] == table.lines(rows, width)
-    for row, block in zip(rows, blocks, strict=True):
-        text = " ".join(" ".join(block).split())
-        assert text.split()[0].rstrip(":") == row[0]
+@given(widths, st.lists(st.sampled_from(VERDICTS), min_size=1, max_size=5))
+def test_no_number_of_a_row_is_lost(width: int, verdicts: list[Verdict]) -> None:
+    text = " ".join(" ".join(shown(width, verdicts)).split())
+    for row in table.verdict_rows(verdicts):
         assert all(cell in text for at, cell in enumerate(row) if at not in (4, 5))
 
 

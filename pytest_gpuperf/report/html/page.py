@@ -141,7 +141,7 @@ def _facts(subjects: Sequence[FigureSubject]) -> dict[str, str]:
     for measurement in (one for subject in subjects for one in subject.measurements):
         device = measurement.fingerprint.device
         known = {
-            "device": f"{device.name} ({device.arch})",
+            "device": str(device),
             "GPU": device.identity if device.arch != "cpu" else "",
             "revision": measurement.fingerprint.revision,
             **{k: _scalar(v) for k, v in measurement.workload.items()},

@@ -60,7 +60,7 @@ def failure(
     if result.first.configuration not in result.test:
         parts.append(f"configuration: {printable(result.first.configuration)}")
     if rows := [v for v in verdicts if v.outcome in _COMPARED]:
-        parts += table.lines(table.verdict_rows(rows), width)
+        parts += [line.text for line in table.verdict_lines(rows, width)]
         parts += _intervals(rows)
     lead = view.worst([entry for entry in failing if entry.outcome is worst])
     for entry in failing:
@@ -106,8 +106,7 @@ def sentence(
         said += f" (and {more} more metric{'s' if more > 1 else ''})" if more else ""
         why = _blamed(result) if outcome is Outcome.REGRESSED else ""
     said += " is inconclusive" if outcome is Outcome.INCONCLUSIVE else ""
-    device = result.first.fingerprint.device
-    on = f" on {device.name} ({device.arch})" if where else ""
+    on = f" on {result.first.fingerprint.device}" if where else ""
     named = f"{result.name}: " if result.name != STEP else ""
     return printable(f"{named}{said}{on}{why and f': {why}'}")
 

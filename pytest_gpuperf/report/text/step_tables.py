@@ -166,11 +166,16 @@ def component_table(
     )
 
 
-def component_cells(
-    components: ComponentTable,
-) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """The headings of a table and its rows. A column that has nothing in it is left out."""
-    headings = ("component", components.metric, "share", "launches", "copies", "change")
+def component_lines(
+    measurements: Sequence[Measurement], verdicts: Sequence[Verdict], width: int
+) -> Iterator[Line]:
+    """The table as lines of at most `width` characters; nothing where there are no components.
+
+    A column that has nothing in it is left out.
+    """
+    components = component_table(measurements, verdicts)
+    if components is None:
+        return
     rows = [
         (
             printable(entry.name),
@@ -182,19 +187,11 @@ def component_cells(
         )
         for entry in components.entries
     ]
-    kept = [i for i in range(len(headings)) if i < 2 or {row[i] for row in rows} != {NOTHING}]
-    return tuple(headings[i] for i in kept), [tuple(row[i] for i in kept) for row in rows]
-
-
-def component_lines(
-    measurements: Sequence[Measurement], verdicts: Sequence[Verdict], width: int
-) -> Iterator[Line]:
-    """The table as lines of at most `width` characters; nothing where there are no components."""
-    components = component_table(measurements, verdicts)
-    if components is None:
-        return
-    headings, rows = component_cells(components)
-    yield from table.column_lines(headings, rows, width, left=(0,))
+    headings = ("component", components.metric, "share", "launches", "copies", "change")
+    columns = zip(headings, *rows, strict=True)
+    kept = [column for column in columns if {*column[1:]} != {NOTHING}]
+    shown, *cells = zip(*kept, strict=True)
+    yield from table.column_lines(shown, cells, width, left=(0,))
     for note in components.notes:
         yield from table.wrapped_lines(note, width, indent="  ")
 
@@ -253,13 +250,10 @@ def window_line(measurement: Measurement) -> str:
         if name in SHOWN:
             part = f"{name} {units.value(value, catalogue().metrics[name].unit)}"
             if step.get(name):
-                part += f", {_part(value / step[name])} of the step's"
+                share = 100 * value / step[name]
+                part += f", {share:{'.2g' if share < 100 else '.0f'}} % of the step's"
             parts.append(part)
     return (
         f"paper window, launches {window.skipped + 1} to {last} of a process ({window.collector}): "
         + "; ".join(parts)
     )
-
-
-def _part(share: float) -> str:
-    return f"{100 * share:.2g} %" if share < 1 else f"{100 * share:.0f} %"
