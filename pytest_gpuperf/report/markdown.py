@@ -126,7 +126,7 @@ def _head(results: Sequence[Result], run: Run, context: CommandContext) -> Itera
         yield f"- **{cell(view.standing(result)).strip()}**: {said}"
         if result.attribution and (cause := kernel_lines.sentence(result.attribution)):
             yield f"  {cell(cause)}"
-        if result.outcome in FAULTS and (again := alone(context.command, [result.test])):
+        if result.outcome in FAULTS and (again := alone(context.command, result.test)):
             typed_again.append(context.started(again))
             yield f"  `{code(typed_again[-1])}`"
     if len(told) > _LISTED:
