@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 
 _LISTED = 20
 """The number of tests that are named before the tables."""
-_RESERVE = 200
-"""Bytes for the line about tables that are left out."""
 _EVENTS = 5
 """Nights that something got worse on."""
 _FILES = 5
@@ -52,32 +50,22 @@ def markdown(run: Run, limit: int | None = None, context: CommandContext | None 
     """The verdicts of `run`: failures, the worst first, then a table per failed test.
 
     All passing tests share one folded table. All text from outside is escaped. If the text would be
-    longer than `limit` bytes in UTF-8, the last tables and rows are left out, and a line says so.
-    Returns "" if even the first part is too long. `context` says how the run was started; None
-    derives it from the run.
+    longer than `limit` bytes in UTF-8, the folded table is left out, then the others, and a line
+    says so. Returns "" if even the first part is too long. `context` says how the run was started;
+    None derives it from the run.
     """
     results = view.worst_first(run.results())
     head = "\n".join([*_head(results, run, context or of_run(run, "")), ""])
-    seen = [result for result in results if result.outcome in _SEEN]
-    folded = [result for result in results if result not in seen]
-    above = ["\n".join(_section(result)) for result in seen if result.measurements]
+    seen = [one for one in results if one.outcome in _SEEN and one.measurements]
+    above = ["\n".join(_section(result)) for result in seen]
     if failed := [one for one in run.expectations if one.outcome is not Outcome.HOLDS]:
         above.append("\n".join(_expected(failed)))
-    titles = Counter(result.title for result in folded)
-    below = [f"{line}\n" for one in folded for line in _rows(one, titles[one.title] == 1)]
-    if limit is None:
-        return head + "".join(above) + _folded(folded, below)
-    room = limit - _size(head) - _size(_folded(folded, [""])) - _RESERVE
-    if room < 0:
-        return ""
-    fitting = table.fitting(list(map(_size, [*above, *below])), room)
-    text = head + "".join(above[:fitting]) + _folded(folded, below[: max(0, fitting - len(above))])
-    missing = len(above) + len(below) - fitting
-    if not missing:
-        return text
-    said = f"gpuperf left out {missing:,} tables or rows, to stay below {limit:,} bytes. The run"
-    said += " file has everything."
-    return f"{text}{said}\n"
+    parts = [head, "".join(above), _folded([one for one in results if one.outcome not in _SEEN])]
+    if limit is None or len("".join(parts).encode()) <= limit:
+        return "".join(parts)
+    parts[-1] = f"gpuperf left out tables, to stay below {limit:,} bytes. The run file has them.\n"
+    fitting = ("".join(kept) for kept in (parts, parts[::2]))
+    return next((text for text in fitting if len(text.encode()) <= limit), "")
 
 
 def nights(past: History) -> str:
@@ -193,8 +181,10 @@ def _rows(result: Result, unique: bool) -> Iterator[str]:
         yield row([name, *[table.NOTHING] * 6, "not compared"])
 
 
-def _folded(results: Sequence[Result], rows: Sequence[str]) -> str:
-    """The folded table of these rows; nothing if there are none."""
+def _folded(results: Sequence[Result]) -> str:
+    """The folded table of the results that hold; nothing if there are none."""
+    titles = Counter(result.title for result in results)
+    rows = [f"{line}\n" for one in results for line in _rows(one, titles[one.title] == 1)]
     if not rows:
         return ""
     # The title is HTML, which ignores Markdown escapes, so it has no text from outside.
@@ -202,10 +192,6 @@ def _folded(results: Sequence[Result], rows: Sequence[str]) -> str:
     headings = f"{row(['test', *table.HEADINGS])}\n| --- | --- |{' ---: |' * 5} --- |\n"
     # Markdown needs the empty lines.
     return f"<details>\n<summary>{title}</summary>\n\n{headings}{''.join(rows)}\n</details>\n\n"
-
-
-def _size(text: str) -> int:
-    return len(text.encode())
 
 
 def row(cells: Iterable[str]) -> str:

@@ -295,11 +295,14 @@ def module_tree(attribution: Attribution) -> ModuleBranch | None:
 
     A module that launches nothing and contains one other is merged with it.
     """
-    if not changed_modules(attribution):
+    limit = least(attribution)
+    if not any(
+        one.launches_before != one.launches_after or abs(one.change) > limit
+        for one in attribution.modules
+    ):
         return None
-    return _branch(
-        _STEP, [(m.module.split(".") if m.module else [], m) for m in attribution.modules]
-    )
+    paths = [(one.module.split(".") if one.module else [], one) for one in attribution.modules]
+    return _branch(_STEP, paths)
 
 
 def _branch(name: str, inside: Sequence[tuple[list[str], ModuleChange]]) -> ModuleBranch:
@@ -313,13 +316,11 @@ def _branch(name: str, inside: Sequence[tuple[list[str], ModuleChange]]) -> Modu
     branches = [_branch(step, rest) for step, rest in inner]
     if own and branches:
         branches += [_summed("itself" if name != _STEP else "no module", own)]
-    branches.sort(key=lambda one: (-one.change, one.launches_before - one.launches_after))
-    if len(branches) > _BRANCHES + 1:
-        branches.sort(key=lambda one: -abs(one.change))
-        kept, others = branches[:_BRANCHES], branches[_BRANCHES:]
-        kept.sort(key=lambda one: (-one.change, one.launches_before - one.launches_after))
-        branches = [*kept, _summed(f"{len(others)} others", others)]
-    return _summed(name, [module for _, module in inside], tuple(branches))
+    branches.sort(key=ModuleBranch.size, reverse=True)
+    others = branches[_BRANCHES:] if len(branches) > _BRANCHES + 1 else []
+    kept = sorted(branches[: len(branches) - len(others)], key=lambda b: (-b.change, -b.more))
+    kept += [_summed(f"{len(others)} others", others)] if others else []
+    return _summed(name, [module for _, module in inside], tuple(kept))
 
 
 def _summed(
@@ -338,18 +339,6 @@ def _summed(
     )
 
 
-def changed_modules(attribution: Attribution, most: int = MOST) -> list[ModuleChange]:
-    """Modules with more or fewer launches, or a different time, the worst first."""
-    changed = [
-        module
-        for module in attribution.modules
-        if module.launches_before != module.launches_after
-        or abs(module.change) > least(attribution)
-    ]
-    changed.sort(key=lambda m: (-abs(m.change), -abs(m.launches_after - m.launches_before)))
-    return changed[:most]
-
-
 def _details(attribution: Attribution, width: int, most: int) -> list[str]:
     """The lines of code and the kernels."""
     if attribution.of_operators:
@@ -362,14 +351,11 @@ def _details(attribution: Attribution, width: int, most: int) -> list[str]:
     for where, said in waiting(attribution)[:_LINES]:
         head += table.wrapped([printable(f"{said} while the host was at {where}")], width, INDENT)
     below = [line for note in notes(attribution) for line in table.wrapped([note], width, INDENT)]
-    room = most - len(head) - len(below)
-    blocks = laid_out(changes, width)
-    shown = table.fitting([len(block) for block in blocks], room)
+    blocks = _laid_out(changes, width)
+    shown = table.fitting(blocks, most - len(head) - len(below))
     more: list[str] = []
-    if shown < len(blocks):
-        # Keep a line for the omitted entries, which belong to the sum.
-        shown = table.fitting([len(block) for block in blocks], room - 1)
-        rest = changes[shown:]
+    if rest := changes[shown:]:
+        # They belong to the sum.
         total = duration(fsum(row.change for row in rest))
         where = "one kernel or gap" if len(rest) == 1 else f"{len(rest)} kernels and gaps"
         what = f"and {len(rest)} smaller" if shown else f"in {where}"
@@ -397,7 +383,7 @@ def rows(attribution: Attribution) -> list[ChangeRow]:
     return sorted(made, key=lambda row: (-abs(row.change), -row.change, row.what))
 
 
-def laid_out(changes: Sequence[ChangeRow], width: int) -> list[list[str]]:
+def _laid_out(changes: Sequence[ChangeRow], width: int) -> list[list[str]]:
     """The lines of each row: aligned if all fit, else stacked."""
     cells = [
         (duration(row.change), share(row.share), printable(row.what), printable(row.how))
@@ -499,9 +485,8 @@ def _of_operators(attribution: Attribution, width: int, most: int) -> list[str]:
         return []
     texts = [printable(f"{at}: {what}") for at, what in code_lines(attribution)]
     said = [table.wrapped([text], width, INDENT) for text in texts]
-    shown = table.fitting(list(map(len, said)), most)
+    shown = table.fitting(said, most)
     if shown < len(said):
-        shown = table.fitting(list(map(len, said)), most - 1)
         said[shown:] = [[f"{INDENT}and {len(said) - shown} more lines of code"]]
     return [line for block in said for line in block]
 

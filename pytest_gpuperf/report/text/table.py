@@ -200,9 +200,14 @@ def wrapped_lines(text: str, width: int, tone: str = "", indent: str = "") -> li
     return [Line(part, tone) for part in wrapped([text], width, indent)]
 
 
-def fitting(sizes: Sequence[int], room: int) -> int:
-    """The number of blocks of these sizes that fit, from the first on."""
-    return sum(total <= room for total in accumulate(sizes))
+def fitting(blocks: Sequence[Sequence[str]], room: int) -> int:
+    """The number of blocks, from the first on, that `room` lines hold.
+
+    If these are not all, a line is left for a word about the others.
+    """
+    totals = list(accumulate(map(len, blocks)))
+    room -= bool(totals) and totals[-1] > room
+    return sum(total <= room for total in totals)
 
 
 def within(text: str, width: int) -> list[str]:
