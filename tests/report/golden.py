@@ -438,8 +438,6 @@ def _comparison(one: Comparison) -> Iterator[str]:
         yield f"--- width {width}, kernels {kernels}"
         for line in comparison_report.text_lines(one, kernels=kernels, width=width):
             yield f"{line.tone[:1] or ' '} {line.text}".rstrip()
-    yield "--- Markdown"
-    yield comparison_report.markdown(one)
 
 
 def _of_scenarios(report: Callable[[Sequence[Result]], Iterable[str]]) -> dict[str, str]:
