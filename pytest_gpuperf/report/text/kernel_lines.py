@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from math import fsum
 from typing import TypeVar
@@ -24,7 +24,7 @@ from pytest_gpuperf.model.result import (
     Upgrade,
 )
 from pytest_gpuperf.report.text import table
-from pytest_gpuperf.report.text.table import GAP, INDENT
+from pytest_gpuperf.report.text.table import INDENT
 
 MOST = 12
 """Lines under a failing test; the whole list is in the run's file."""
@@ -69,17 +69,9 @@ class ChangeRow:
 
 
 @dataclass(frozen=True)
-class ModuleBranch:
-    """A module with all that is inside it."""
+class ModuleBranch(ModuleChange):
+    """A module with all that is inside it, named by its path below the branch that shows it."""
 
-    name: str
-    """Its path below the branch that shows it."""
-    launches_before: int
-    launches_after: int
-    before: float
-    """Nanoseconds, as `after` and `change`."""
-    after: float
-    change: float
     branches: tuple[ModuleBranch, ...] = ()
     """The branches inside, the worst first; they add up to this branch."""
 
@@ -324,9 +316,7 @@ def _branch(name: str, inside: Sequence[tuple[list[str], ModuleChange]]) -> Modu
 
 
 def _summed(
-    name: str,
-    parts: Sequence[ModuleChange | ModuleBranch],
-    branches: tuple[ModuleBranch, ...] = (),
+    name: str, parts: Sequence[ModuleChange], branches: tuple[ModuleBranch, ...] = ()
 ) -> ModuleBranch:
     return ModuleBranch(
         name,
@@ -344,13 +334,11 @@ def _details(attribution: Attribution, width: int, most: int) -> list[str]:
     if attribution.of_operators:
         return _of_operators(attribution, width, most)
     changes = rows(attribution)
-    head = table.wrapped([heading(attribution)], width, "")
-    for change in attribution.lines[:_LINES] if changes else ():
-        said = f"{duration(change.change)} at {_place(change)}: {_what(change)}"
-        head += table.wrapped([printable(said)], width, INDENT)
-    for where, said in waiting(attribution)[:_LINES]:
-        head += table.wrapped([printable(f"{said} while the host was at {where}")], width, INDENT)
-    below = [line for note in notes(attribution) for line in table.wrapped([note], width, INDENT)]
+    lines = attribution.lines[:_LINES] if changes else ()
+    said = [f"{duration(one.change)} at {_place(one)}: {_what(one)}" for one in lines]
+    said += [f"{idle} while the host was at {at}" for at, idle in waiting(attribution)[:_LINES]]
+    head = [*table.wrapped([heading(attribution)], width, ""), *_indented(said, width)]
+    below = _indented(notes(attribution), width)
     blocks = _laid_out(changes, width)
     shown = table.fitting(blocks, most - len(head) - len(below))
     more: list[str] = []
@@ -359,8 +347,12 @@ def _details(attribution: Attribution, width: int, most: int) -> list[str]:
         total = duration(fsum(row.change for row in rest))
         where = "one kernel or gap" if len(rest) == 1 else f"{len(rest)} kernels and gaps"
         what = f"and {len(rest)} smaller" if shown else f"in {where}"
-        more = table.wrapped([f"{what}: {total}"], width, INDENT)[:1]
+        more = _indented([f"{what}: {total}"], width)[:1]
     return [*head, *(line for block in blocks[:shown] for line in block), *more, *below][:most]
+
+
+def _indented(texts: Iterable[str], width: int) -> list[str]:
+    return [line for text in texts for line in table.wrapped([text], width, INDENT)]
 
 
 def rows(attribution: Attribution) -> list[ChangeRow]:
@@ -389,18 +381,16 @@ def _laid_out(changes: Sequence[ChangeRow], width: int) -> list[list[str]]:
         (duration(row.change), share(row.share), printable(row.what), printable(row.how))
         for row in changes
     ]
-    widths = [max((len(row[i]) for row in cells), default=0) for i in range(3)]
+    sizes = table.column_widths(cells) if cells else {}
     blocks = []
-    for change, part, what, how in cells:
-        start = INDENT + change.rjust(widths[0]) + GAP + part.rjust(widths[1]) + GAP
-        if len(start) + widths[2] + len(GAP) + len(how) <= width:
-            block = [start + what.ljust(widths[2]) + GAP + how]
-        elif len(start) + len(what) <= width:
-            block = [start + what, *table.wrapped([how], width, INDENT * 3)]
-        else:
-            block = table.wrapped([f"{change}, {part}, {what}"], width, INDENT)
-            block += table.wrapped([how], width, INDENT * 3)
-        blocks.append(block)
+    for row in cells:
+        change, part, what, how = row
+        whole, start = (table.aligned(some, sizes, (2, 3)) for some in (row, row[:3]))
+        if len(whole) <= width:
+            blocks.append([whole])
+            continue
+        first = [start] if len(start) <= width else _indented([f"{change}, {part}, {what}"], width)
+        blocks.append([*first, *table.wrapped([how], width, INDENT * 3)])
     return blocks
 
 
@@ -483,8 +473,7 @@ def _of_operators(attribution: Attribution, width: int, most: int) -> list[str]:
     cause, code = attribution.cause, attribution.lines
     if cause and cause.line and [one.line for one in code] == [cause.line]:
         return []
-    texts = [printable(f"{at}: {what}") for at, what in code_lines(attribution)]
-    said = [table.wrapped([text], width, INDENT) for text in texts]
+    said = [_indented([f"{at}: {what}"], width) for at, what in code_lines(attribution)]
     shown = table.fitting(said, most)
     if shown < len(said):
         said[shown:] = [[f"{INDENT}and {len(said) - shown} more lines of code"]]

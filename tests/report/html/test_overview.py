@@ -206,11 +206,11 @@ def test_a_regression_has_its_cause_and_a_tree_of_its_modules() -> None:
     assert row.cause.startswith("+0.9 ms (+34.60 %): net.py:3 Net.forward takes longer with the")
     tree = row.tree
     assert tree is not None
-    assert tree.name == "step"
+    assert tree.module == "step"
     assert tree.change == pytest.approx(0.9e6)
     net, outside = tree.branches
-    assert [node.name for node in net.branches] == ["downs.0", "ups.0.norm", "itself"]
-    assert (outside.name, outside.change, outside.branches) == ("no module", 0.0, ())
+    assert [node.module for node in net.branches] == ["downs.0", "ups.0.norm", "itself"]
+    assert (outside.module, outside.change, outside.branches) == ("no module", 0.0, ())
     assert row.opened == [tree, net, net.branches[0]]
     shown = page(made, "run.json")
     assert shown.count('<details open><summary class="node">') == 2
@@ -223,8 +223,8 @@ def test_of_many_modules_the_most_changed_are_in_the_tree() -> None:
     tree = module_tree(attribute(sited(*more), sited(*rows), NAMING))
     assert tree is not None
     (net,) = tree.branches
-    assert [branch.name for branch in net.branches[:2]] == ["39", "38"]
-    assert net.branches[-1].name == "28 others"
+    assert [branch.module for branch in net.branches[:2]] == ["39", "38"]
+    assert net.branches[-1].module == "28 others"
     assert sum(branch.change for branch in net.branches) == pytest.approx(tree.change)
 
 
