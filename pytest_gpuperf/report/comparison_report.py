@@ -19,6 +19,7 @@ from pytest_gpuperf.judge.comparison import (
 )
 from pytest_gpuperf.model.measurement import STEP
 from pytest_gpuperf.model.result import Verdict
+from pytest_gpuperf.report import view
 from pytest_gpuperf.report.markdown import code
 from pytest_gpuperf.report.text import kernel_lines, table
 from pytest_gpuperf.report.text.table import INDENT, NOTHING, Line
@@ -137,10 +138,11 @@ def _notes(pair: Pair, kernels: int) -> list[str]:
     The notes also say if there are no kernels to compare although they were requested.
     """
     notes = [_on_devices(pair)] if pair.devices is not DeviceRelation.SAME else []
-    by_kind: dict[str, list[str]] = {}
-    for what, key, old, new in pair.differing:
-        by_kind.setdefault(what, []).append(f"{key} {old or 'unset'} -> {new or 'unset'}")
-    for what, moved in by_kind.items():
+    differing = (
+        (what, f"{key} {old or 'unset'} -> {new or 'unset'}")
+        for what, key, old, new in pair.differing
+    )
+    for what, moved in view.gathered(differing).items():
         notes.append(f"{what} {'differ' if what == 'settings' else 'differs'}: {'; '.join(moved)}")
     missing = [label for label, side in zip("ab", pair.sides, strict=True) if not tables(side)]
     if missing and kernels:

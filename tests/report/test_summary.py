@@ -101,16 +101,6 @@ def test_failed_tests_come_first_and_names_are_cut_before_their_parameters() -> 
         assert rows(*judged, width=width)[0][-1] == "regressed"
 
 
-def test_several_tests_of_one_cause_are_one_message_with_their_names() -> None:
-    lines = texts(summary(SCENARIOS["one line of several tests"], 80, SESSION))
-    at = next(
-        n for n, line in enumerate(lines) if line.startswith("7 tests have one cause: model.py:3")
-    )
-    assert lines[at + 2].startswith("  test_step_of_a_")
-    assert lines[at + 4].endswith(", ...")
-    assert lines[at + 5].startswith("measure the worst again:")
-
-
 # Many metrics
 
 PAPER = [metric.name for metric in catalogue().hardware_set("paper")]

@@ -19,9 +19,11 @@ from urllib.parse import quote
 
 from pytest_gpuperf import __version__
 from pytest_gpuperf.catalogue import units
+from pytest_gpuperf.catalogue.architectures import CPU
 from pytest_gpuperf.errors import printable_lines
 from pytest_gpuperf.model.measurement import Scalar
 from pytest_gpuperf.model.result import Run
+from pytest_gpuperf.report import view
 from pytest_gpuperf.report.html import chart
 from pytest_gpuperf.report.html.figure import Figure, cell_text, csv_text
 from pytest_gpuperf.report.html.figures import all_figures
@@ -137,22 +139,17 @@ def _link(figure: Figure) -> str:
 
 def _facts(subjects: Sequence[FigureSubject]) -> dict[str, str]:
     """The conditions of all measurements: each value once."""
-    facts: dict[str, dict[str, None]] = {}
+    facts: list[tuple[str, str]] = []
     for measurement in (one for subject in subjects for one in subject.measurements):
-        device = measurement.fingerprint.device
-        known = {
-            "device": str(device),
-            "GPU": device.identity if device.arch != "cpu" else "",
-            "revision": measurement.fingerprint.revision,
-            **{k: _scalar(v) for k, v in measurement.workload.items()},
-            **measurement.fingerprint.software,
-            **{k: _scalar(v) for k, v in measurement.fingerprint.settings.items()},
-        }
-        for name, value in known.items():
-            # How long the measurement took is no property of the step.
-            if value and not name.endswith("_s"):
-                facts.setdefault(name, {})[value] = None
-    return {name: units.few(list(values), _MOST_VALUES, "others") for name, values in facts.items()}
+        device, prints = measurement.fingerprint.device, measurement.fingerprint
+        facts += [("device", str(device)), ("GPU", device.identity if device.arch != CPU else "")]
+        facts.append(("revision", prints.revision))
+        for known in (measurement.workload, prints.software, prints.settings):
+            facts += [(name, _scalar(value)) for name, value in known.items()]
+    # How long the measurement took is no property of the step.
+    of_step = [(name, value) for name, value in facts if value and not name.endswith("_s")]
+    found = view.gathered(of_step)
+    return {name: units.few(values, _MOST_VALUES, "others") for name, values in found.items()}
 
 
 def _scalar(value: Scalar) -> str:

@@ -208,10 +208,8 @@ def _phases(verdicts: Sequence[Verdict], failing: Sequence[Verdict]) -> list[str
     changes = {
         v: v.measured - v.baseline
         for v in verdicts
-        if v.metric == metric
-        and v.phase != STEP
-        and v.baseline is not None
-        and v.measured is not None
+        if (v.metric == metric and v.phase != STEP)
+        and (v.baseline is not None and v.measured is not None)
     }
     least = _LEAST_PART * max(map(abs, changes.values()), default=0.0)
     shown = [verdict for verdict, change in changes.items() if abs(change) >= least]
@@ -232,10 +230,8 @@ def unjudged(result: Result, lack: Unjudged, context: CommandContext) -> str:
     said = f"{view.standing(result, Outcome.UNFIT)}: {view.WORDS[lack]}"
     parts = [f"gpuperf: {said}. --gpuperf-require-judged fails such tests"]
     outcomes = (Outcome.UNFIT, Outcome.MACHINE, Outcome.NO_BASELINE)
-    details: dict[str, list[str]] = {}
-    for verdict in (v for v in result.verdicts if v.outcome in outcomes or v in unread(result)):
-        details.setdefault(verdict.detail, []).append(verdict.metric)
-    for detail, metrics in details.items():
+    those = [v for v in result.verdicts if v.outcome in outcomes or v in unread(result)]
+    for detail, metrics in view.gathered((v.detail, v.metric) for v in those).items():
         of = f"{', '.join(metrics)}: " if lack is Unjudged.NOT_COLLECTED else ""
         parts.append(f"  {of}{detail}")
     parts += [f"  {note}" for note in result.notes]

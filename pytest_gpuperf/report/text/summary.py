@@ -21,7 +21,6 @@ from pytest_gpuperf.model.result import Expectation, Outcome, Result, Verdict
 from pytest_gpuperf.report import view
 from pytest_gpuperf.report.text import (
     expectation_lines,
-    failure,
     next_command,
     step_tables,
     table,
@@ -34,8 +33,6 @@ _KEPT = ((0, 1, 2, 3, 4, 5), (0, 1, 2, 3, 5), (0, 1, 3, 5), (0, 3, 5), (0, 5))
 """The columns of the table, as many as there is room for."""
 _LEAST_NAME = 24
 """Characters of a test's name that are kept before a column goes."""
-_CAUSE_LINES = 3
-"""Most lines that name the tests of one cause."""
 _NOTED = {
     OTHER_GPU: OTHER_GPU,
     TOLERATED: 'no test fails for {}: the tolerance is "any"',
@@ -85,7 +82,6 @@ def summary(
     for claim in (entry for result in untold for entry in result.expectations):
         tone = table.TONES.get(claim.outcome, "")
         lines += wrapped_lines(expectation_lines.line(claim), width, tone)
-    lines += _causes(ranked, names, width)
     for text in dict.fromkeys(_notes(measured, untold, names)):
         lines += wrapped_lines(f"note: {text}", width, "doubtful")
     for text in dict.fromkeys(notes):
@@ -152,22 +148,6 @@ def _section(result: Result, title: str, width: int) -> Iterator[Line]:
     yield from wrapped_lines(step_tables.window_line(result.first), width, indent="  ")
 
 
-def _causes(results: Sequence[Result], names: Names, width: int) -> Iterator[Line]:
-    """The causes that several tests share, and the tests: a few lines for each cause."""
-    groups: dict[str, list[Result]] = {}
-    for result in results:
-        groups.setdefault(failure.cause(result)[0], []).append(result)
-    groups.pop("", None)
-    for those in groups.values():
-        if len(those) > 1:
-            _, why = failure.cause(those[0])
-            yield from wrapped_lines(f"{len(those)} tests have one cause: {why}", width, "bad")
-            tests = table.wrapped([", ".join(_named(r, names) for r in those)], width, "  ")
-            if len(tests) > _CAUSE_LINES:
-                tests[_CAUSE_LINES - 1 :] = [f"{tests[_CAUSE_LINES - 1][: width - 4]} ..."]
-            yield from map(Line, tests)
-
-
 def _named(result: Result, names: Names) -> str:
     return names[result.first.test, result.first.name]
 
@@ -177,13 +157,10 @@ def _notes(results: Sequence[Result], untold: Sequence[Result], names: Names) ->
 
     Messages of failing tests are not repeated: verdicts come only from the `untold`.
     """
-    verdicts = [verdict for result in results for verdict in result.verdicts]
-    disturbed: dict[str, dict[str, None]] = {}
-    for result in results:
-        for said in view.complaints(result):
-            disturbed.setdefault(said, {})[_named(result, names)] = None
-    yield from (f"{said} in {units.few([*tests], 2)}" for said, tests in disturbed.items())
-    noted: dict[str, dict[str, None]] = {}
+    disturbed = [(said, _named(r, names)) for r in results for said in view.complaints(r)]
+    for said, tests in view.gathered(disturbed).items():
+        yield f"{said} in {units.few(tests, 2)}"
+    noted: list[tuple[str, str]] = []
     for result in (one for one in untold if one.measurements):
         for verdict in result.verdicts:
             if verdict.outcome is Outcome.KERNELS_CHANGED:
@@ -191,8 +168,8 @@ def _notes(results: Sequence[Result], untold: Sequence[Result], names: Names) ->
             if verdict.outcome in _DOUBTED and verdict.detail:
                 yield verdict.detail
             judged = verdict.outcome is not Outcome.REPORTED
-            for key in _NOTED:
+            for key, said in _NOTED.items():
                 if verdict.detail.startswith(key) if judged else verdict.reason == key:
-                    noted.setdefault(_NOTED[key], {})[verdict.metric] = None
-    yield from (said.format(units.few([*metrics], 3)) for said, metrics in noted.items())
-    yield from view.unsupported(verdicts)
+                    noted.append((said, verdict.metric))
+    yield from (said.format(units.few(of, 3)) for said, of in view.gathered(noted).items())
+    yield from view.unsupported(verdict for result in results for verdict in result.verdicts)
