@@ -111,20 +111,17 @@ def _expecting(*expectations: Expectation) -> list[Result]:
     return [result(measurement(), _calm(), expectations=limits), *ratios]
 
 
-def _components(device: str) -> Result:
-    time = "kernel_time" if device == "gpu" else "wall_time"
-    size = 1e6 if device == "gpu" else 1.0
+def _components() -> Result:
+    step: dict[str, list[float]] = {"cycles": [1e6], "kernel_time": [8e6], "launches": [110]}
     parts: dict[str, dict[str, list[float]]] = {
-        name: {time: [part * size]} for name, part in (("norm\n", 2), ("conv2d", 5), ("extract", 0))
+        name: {"kernel_time": [time], "launches": [launches], "copy_time_h2d": [copies]}
+        for name, time, launches, copies in (
+            *(("norm\n", 2e6, 60, 0.0), ("conv2d", 5e6, 40, 3e6), ("extract", 0.0, 0, 0.0)),
+        )
     }
-    step: dict[str, list[float]] = {"cycles": [1e6], time: [8 * size]}
-    if device == "gpu":
-        step |= {"launches": [110], "graph_launches": [2]}
-        for name, launches in (("norm\n", 60), ("conv2d", 40), ("extract", 0)):
-            parts[name] |= {"launches": [launches], "copy_time_h2d": [3e6 * (name == "conv2d")]}
-    made = replace(measurement(step, phases=parts), components=tuple(parts))
-    moved = _said(time, Outcome.REPORTED, phase="conv2d", change=0.25, unit="ns")
-    return result(made, _calm(), moved)
+    made = measurement(step | {"graph_launches": [2]}, phases=parts)
+    moved = _said("kernel_time", Outcome.REPORTED, phase="conv2d", change=0.25, unit="ns")
+    return result(replace(made, components=tuple(parts)), _calm(), moved)
 
 
 def _configured(name: str, **series: float) -> Result:
@@ -318,8 +315,7 @@ SCENARIOS: dict[str, list[Result]] = {
         _configured("baseline", cycles=400e6, tensor_utilization=10.0, operators=0.0),
         _configured("channels_last", cycles=2000e6),
     ],
-    "components": [_components("gpu")],
-    "components on a CPU": [_components("cpu")],
+    "components": [_components()],
     "window": [result(replace(measurement({"cycles": [4e6]}), window=WINDOW), _calm())],
     "not judged": [
         result(measurement({"cycles": [437e6], "ipc": [2.5]}, phases={"forward": {"ipc": [1.0]}}))

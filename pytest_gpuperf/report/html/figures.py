@@ -214,21 +214,16 @@ def _phases(known: _Table, subject: FigureSubject, _: Sequence[FigureSubject]) -
 
 
 def _components(_: _Table, subject: FigureSubject, subjects: Sequence[FigureSubject]) -> Found:
-    """The components of the subject, the longest first, if any has launches.
-
-    None on a CPU, because its times are not judged.
-    """
+    """The components of the subject, the longest first, if any has launches."""
     listed, inside = subject.components, _inside(subject)
-    on_cpu = subject.device.arch == CPU
     # A graph hides its components; it has bars if no other subject shows any.
-    if listed is None or on_cpu or (not inside and any(map(_inside, subjects))):
+    if listed is None or (not inside and any(map(_inside, subjects))):
         return Found()
     found = Found(said=inside[0] if inside else "")
     found.notes += [f"{subject.label}: {note}" for note in listed.notes]
     for entry in listed.entries:
-        time, part = (None, None) if entry.empty else (entry.time, entry.share)
-        cells = quantity(time, listed.unit), quantity(part, "%")
-        found.rows.append((entry.name, *cells, entry.launches, entry.copy_time))
+        time, part = (None, None) if entry.empty else (entry.time, quantity(entry.share, "%"))
+        found.rows.append((entry.name, time, part, entry.launches, entry.copy_time))
     return found
 
 

@@ -20,9 +20,9 @@ from pytest_gpuperf.report.text.table import NOTHING, Line
 
 FIRST = "baseline"
 """The configuration that others are held against, as the paper does."""
-TIMES = ("kernel_time", "wall_time")
-"""The time of a component: that of its kernels on a GPU, that of the host otherwise."""
-COPY_TIMES = ("copy_time_h2d", "copy_time_d2h", "copy_time_d2d")
+_TIME = "kernel_time"
+"""The time of a component."""
+_COPY_TIMES = ("copy_time_h2d", "copy_time_d2h", "copy_time_d2d")
 OUTSIDE = "(outside)"
 """The row for time outside all components."""
 _TITLE = "relative to the first"
@@ -37,10 +37,11 @@ Values = Mapping[tuple[str, str], float]
 
 @dataclass(frozen=True, slots=True)
 class ComponentRow:
-    """One component of a measurement over all processes. Times are in the metric's unit."""
+    """One component of a measurement over all processes."""
 
     name: str
     time: float
+    """Nanoseconds of its kernels."""
     share: float | None
     """The share of the step's time, in percent."""
     launches: float | None
@@ -59,9 +60,6 @@ class ComponentRow:
 class ComponentTable:
     """The components of one measurement, the longest first, the time outside them last."""
 
-    metric: str
-    """The metric of the times."""
-    unit: str
     entries: tuple[ComponentRow, ...]
     notes: tuple[str, ...]
 
@@ -135,35 +133,25 @@ def component_table(
     measurements: Sequence[Measurement], verdicts: Sequence[Verdict] = ()
 ) -> ComponentTable | None:
     """The components of a test's measurements, one per process; None without components."""
-    names = measurements[0].components
-    values = measured_values(measurements) if names else {}
-    metric = next((m for m in TIMES if any((n, m) in values for n in names)), None)
-    if metric is None:
+    values = measured_values(measurements) if measurements[0].components else {}
+    names = [name for name in measurements[0].components if (name, _TIME) in values]
+    if not names:
         return None
-    changes = {
-        v.phase: units.change(v) for v in verdicts if v.metric == metric and v.change is not None
-    }
-    whole = values.get((STEP, metric))
+    timed = [v for v in verdicts if v.metric == _TIME and v.change is not None]
+    changes = {verdict.phase: units.change(verdict) for verdict in timed}
     entries = [
         ComponentRow(
             name,
-            values[name, metric],
-            _share(values[name, metric], whole),
+            values[name, _TIME],
+            _share(values[name, _TIME], values),
             values.get((name, "launches")),
             _copy_time(values, name),
             changes.get(name, ""),
         )
         for name in names
-        if (name, metric) in values
     ]
     entries.sort(key=lambda entry: -entry.time)
-    outside = _outside(entries, values, metric)
-    return ComponentTable(
-        metric,
-        catalogue().metrics[metric].unit,
-        (*entries, *([outside] if outside else [])),
-        tuple(_notes(values)),
-    )
+    return ComponentTable((*entries, *_outside(entries, values)), tuple(_notes(values)))
 
 
 def component_lines(
@@ -179,7 +167,7 @@ def component_lines(
     rows = [
         (
             printable(entry.name),
-            NOTHING if entry.empty else units.value(entry.time, components.unit),
+            NOTHING if entry.empty else units.value(entry.time, "ns"),
             NOTHING if entry.share is None or entry.empty else f"{entry.share:.1f} %",
             units.value(entry.launches, "launches"),
             units.value(entry.copy_time or None, "ns"),
@@ -187,7 +175,7 @@ def component_lines(
         )
         for entry in components.entries
     ]
-    headings = ("component", components.metric, "share", "launches", "copies", "change")
+    headings = ("component", _TIME, "share", "launches", "copies", "change")
     columns = zip(headings, *rows, strict=True)
     kept = [column for column in columns if {*column[1:]} != {NOTHING}]
     shown, *cells = zip(*kept, strict=True)
@@ -196,21 +184,17 @@ def component_lines(
         yield from table.wrapped_lines(note, width, indent="  ")
 
 
-def _outside(inside: Sequence[ComponentRow], values: Values, metric: str) -> ComponentRow | None:
-    """The part of the step outside its components; None if there is none.
+def _outside(inside: Sequence[ComponentRow], values: Values) -> Iterator[ComponentRow]:
+    """The part of the step outside its components, if it has launches.
 
     With kernels on several streams at once, components can add up to more than the step.
     """
-    whole = values.get((STEP, metric), 0.0)
-    time = max(0.0, whole - sum(entry.time for entry in inside))
-    launches = values.get((STEP, "launches"))
-    left = None if launches is None else launches - sum(entry.launches or 0.0 for entry in inside)
+    time = max(0.0, values.get((STEP, _TIME), 0.0) - sum(entry.time for entry in inside))
+    left = values.get((STEP, "launches"), 0.0) - sum(entry.launches or 0.0 for entry in inside)
     copies = _copy_time(values, STEP)
     other = None if copies is None else max(0.0, copies - sum(e.copy_time or 0.0 for e in inside))
-    # On the host, time spent reading the clock is outside too.
-    if left == 0 or (left is None and time == 0):
-        return None
-    return ComponentRow(OUTSIDE, time, _share(time, whole), left, other)
+    if left:
+        yield ComponentRow(OUTSIDE, time, _share(time, values), left, other)
 
 
 def _notes(values: Values) -> Iterator[str]:
@@ -224,11 +208,12 @@ def _notes(values: Values) -> Iterator[str]:
 
 
 def _copy_time(values: Values, part: str) -> float | None:
-    times = [values[part, name] for name in COPY_TIMES if (part, name) in values]
+    times = [values[part, name] for name in _COPY_TIMES if (part, name) in values]
     return sum(times) if times else None
 
 
-def _share(time: float, whole: float | None) -> float | None:
+def _share(time: float, values: Values) -> float | None:
+    whole = values.get((STEP, _TIME))
     return 100 * time / whole if whole else None
 
 
