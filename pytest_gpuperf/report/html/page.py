@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -59,6 +58,8 @@ def page(
     `context` says how the run was started; None derives it from the run. `past` is the history of
     its tests, and `proof` the result of `gpuperf prove`, if there is one.
     """
+    from jinja2.utils import htmlsafe_json_dumps
+
     from pytest_gpuperf.report.html import night_drawings
     from pytest_gpuperf.report.text.night_lines import night_view
 
@@ -72,7 +73,7 @@ def page(
         "page.html.j2",
         ("vendor/echarts.common.min.js", "page.js"),
         run=run,
-        data=in_script(_neutral(list(charts.values()))),
+        data=htmlsafe_json_dumps(_neutral([*charts.values()]), allow_nan=False),
         overview=overview(run, measured, file, context),
         nights=nights,
         proof=proof,
@@ -107,17 +108,6 @@ def history_page(past: History) -> str:
         span=(date(past.days[0]), date(past.days[-1])) if past.days else ("", ""),
         most_events=_MOST_EVENTS,
     )
-
-
-def in_script(data: object) -> str:
-    """`data` as JSON that can stand inside a <script> of HTML.
-
-    Raises ValueError for NaN and infinities, which are no JSON.
-    """
-    text = json.dumps(data, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
-    for character in "<>&":
-        text = text.replace(character, f"\\u{ord(character):04x}")
-    return text
 
 
 def _neutral(data: object) -> object:

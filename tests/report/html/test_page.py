@@ -12,7 +12,6 @@ from html.parser import HTMLParser
 from typing import Any
 from urllib.parse import unquote
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -31,7 +30,7 @@ from pytest_gpuperf.model.result import (
     ModuleChange,
     Outcome,
 )
-from pytest_gpuperf.report.html.page import in_script, page
+from pytest_gpuperf.report.html.page import page
 from tests.examples import TEST, kernels_changed, measurement, proof, run, trial, verdict
 from tests.kernel_steps import NAMING, table
 from tests.report.html.pages import COMMITTED, full, rendered
@@ -201,16 +200,6 @@ def test_nothing_from_outside_is_markup_or_code() -> None:
 def test_no_name_changes_the_layout(name: str) -> None:
     tags = [tag for tag in shape(hostile(name)) if tag != "span"]
     assert tags == [tag for tag in shape(hostile("x")) if tag != "span"]
-
-
-def test_json_in_a_script_is_no_html_and_says_the_same() -> None:
-    for text in (ATTACK, "<!--<script>", "\u2028\u2029", "]]>", "\ud800", "\x00"):
-        said = in_script({"text": text})
-        assert not set("<>&\u2028\u2029") & set(said)
-        assert json.loads(said) == {"text": text}
-    for number in (float("nan"), float("inf")):
-        with pytest.raises(ValueError, match="not JSON compliant"):
-            in_script([number])
 
 
 def test_odd_runs_are_shown() -> None:
