@@ -34,6 +34,10 @@ from pytest_gpuperf.model.result import (
 )
 from pytest_gpuperf.report import comparison_report, view
 from pytest_gpuperf.report.github import Place, workflow_commands
+from pytest_gpuperf.report.html.figure import cell_text
+from pytest_gpuperf.report.html.figures import all_figures
+from pytest_gpuperf.report.html.overview import overview
+from pytest_gpuperf.report.html.subject import subjects
 from pytest_gpuperf.report.markdown import markdown
 from pytest_gpuperf.report.text import expectation_lines, failure
 from pytest_gpuperf.report.text.next_command import CommandContext
@@ -53,9 +57,12 @@ from tests.examples import (
     verdict,
 )
 from tests.kernel_steps import NAMING, Sited, operators, sited, table
+from tests.report.html.pages import COMMITTED, committed, full
 
 FOLDER = ROOT / "tests" / "data" / "reports"
 SESSION = CommandContext("--gpu-arch sm90 suites/meddpm")
+_MOST_ROWS = 6
+"""Rows of a figure that are golden."""
 _FAILING = (*FAULTS, *DOUBTS, Outcome.UNSUPPORTED)
 
 
@@ -75,7 +82,9 @@ def _lacking(metric: str, outcome: Outcome, detail: str, reason: str = "") -> Ve
 def _named(
     test: str, *verdicts: Verdict, file: str = "a.py", notes: Sequence[str] = (), **more: Any
 ) -> Result:
-    return result(measurement(test=f"{file}::{test}", **more), *verdicts, notes=tuple(notes))
+    made = measurement(test=f"{file}::{test}", **more)
+    said = (replace(one, test=made.test, name=made.name) for one in verdicts)
+    return result(made, *said, notes=tuple(notes))
 
 
 STEP_TABLE = (("conv", 900.0), ("add", 300.0))
@@ -360,6 +369,32 @@ def _markdown(results: Sequence[Result]) -> Iterator[str]:
     yield markdown(replace(made, skipped=skipped, unfinished=unfinished), context=SESSION)
 
 
+def _overviews(results: Sequence[Result]) -> Iterator[str]:
+    """The first screen of the HTML page as text."""
+    made = run([]).with_results(results)
+    said = overview(made, subjects(made), "run.json")
+    yield from (f"{said.tone or 'plain'}: {said.heading}", said.headline, *said.leads)
+    yield f"{said.judged}: " + ", ".join(f"{count} {what}" for count, what, _ in said.totals)
+    for row in said.rows:
+        yield f"{row.place}. {row.label} on {row.device}{' (folded)' * row.calm}: {row.why}"
+        for shown in (row.decides, *row.told):
+            yield f"{shown.tone[:1] or ' '} {' | '.join(shown.cells.values())}"
+        yield from (f"  {detail}" for detail in row.details)
+    yield from (f"{tone}: {' | '.join(cells)}" for cells, tone, _ in said.expected)
+    yield from (f"holds: {said.held}", *(f"note: {note}" for note in said.notes))
+    yield from (f"{why} {', then '.join(commands)}" for why, commands in said.steps)
+
+
+def _figures(name: str) -> Iterator[str]:
+    """The figures of a committed run, each with its first rows; "full" has all metrics."""
+    made = full(2) if name == "full" else committed(name)
+    for figure in all_figures(subjects(made)):
+        yield f"--- {figure.key}: {figure.title}"
+        yield from filter(None, (figure.conclusion, figure.missing, *figure.notes))
+        for row in (figure.columns, *figure.rows[:_MOST_ROWS]):
+            yield " | ".join(map(cell_text, row))
+
+
 def _annotations(results: Sequence[Result]) -> Iterator[str]:
     yield from workflow_commands(results, {TEST: Place("suites/meddpm/test_training.py", 12)})
 
@@ -440,6 +475,10 @@ def _of_scenarios(report: Callable[[Sequence[Result]], Iterable[str]]) -> dict[s
     return {name: "\n".join(report(results)) for name, results in SCENARIOS.items()}
 
 
+def _tidy(text: str) -> str:
+    return "\n".join(line.rstrip() for line in text.rstrip().split("\n"))
+
+
 def texts() -> dict[str, str]:
     """The golden texts by their files' names."""
     reports = {
@@ -448,10 +487,12 @@ def texts() -> dict[str, str]:
         "coverage.txt": _of_scenarios(_coverage),
         "markdown.md": _of_scenarios(_markdown),
         "github.txt": _of_scenarios(_annotations),
+        "overview.txt": _of_scenarios(_overviews),
+        "figures.txt": {name: "\n".join(_figures(name)) for name in (*COMMITTED, "full")},
         "comparison.txt": {name: "\n".join(_comparison(c)) for name, c in COMPARISONS.items()},
     }
     return {
-        file: "\n".join(f"=== {name}\n{text.rstrip()}\n" for name, text in told.items() if text)
+        file: "\n".join(f"=== {name}\n{_tidy(text)}\n" for name, text in told.items() if text)
         for file, told in reports.items()
     }
 
