@@ -61,7 +61,7 @@ from tests.report.html.pages import COMMITTED, committed, full
 
 FOLDER = ROOT / "tests" / "data" / "reports"
 SESSION = CommandContext("--gpu-arch sm90 suites/meddpm")
-_MOST_ROWS = 6
+_MOST_ROWS = 12
 """Rows of a figure that are golden."""
 _FAILING = (*FAULTS, *DOUBTS, Outcome.UNSUPPORTED)
 
