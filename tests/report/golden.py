@@ -227,6 +227,20 @@ SCENARIOS: dict[str, list[Result]] = {
             ),
         )
     ],
+    "several reasons": [
+        _named(
+            "test_unread",
+            _said("instructions", Outcome.INCONCLUSIVE, change=0.004),
+            _lacking("ipc", Outcome.UNSUPPORTED, "CUPTI may not read counters here"),
+            _lacking("cycles", Outcome.NO_BASELINE, "x.yaml does not exist"),
+        ),
+        _named("test_slower", _said("ipc", Outcome.INCONCLUSIVE, change=0.004), _said()),
+        _named(
+            "test_new",
+            _said("instructions", Outcome.INCONCLUSIVE, change=0.004),
+            _lacking("cycles", Outcome.NO_BASELINE, "x.yaml does not exist"),
+        ),
+    ],
     "too few processes": _undecided("too-few-processes", "too-few-processes"),
     "too noisy": _undecided("too-few-processes", "too-noisy"),
     "a noisy metric": [

@@ -7,7 +7,6 @@ from dataclasses import replace
 from html.parser import HTMLParser
 from typing import Any
 
-import pytest
 from cmarkgfm import github_flavored_markdown_to_html  # type: ignore[import-untyped]
 from cmarkgfm.cmark import Options  # type: ignore[import-untyped]
 from hypothesis import example, given
@@ -16,9 +15,8 @@ from hypothesis import strategies as st
 from pytest_gpuperf.errors import printable
 from pytest_gpuperf.judge.attribution import attribute
 from pytest_gpuperf.model.measurement import Device
-from pytest_gpuperf.model.result import Attributed, Expectation, Outcome
+from pytest_gpuperf.model.result import Attributed, Outcome
 from pytest_gpuperf.report.markdown import markdown
-from pytest_gpuperf.report.text.next_command import CommandContext
 from tests.examples import TEST, measurement, run, verdict
 from tests.kernel_steps import NAMING, table
 
@@ -41,55 +39,16 @@ def test_what_is_incomplete_stands_before_what_failed_by_its_reason() -> None:
     assert failed.startswith("- **test_training_step[tf32] regressed")
 
 
-@pytest.mark.parametrize(
-    ("command", "outcome", "says"),
-    [
-        # A replayed run is accepted as it is, where its baselines are.
-        (
-            "--gpuperf-replay=night.json --gpuperf-baselines=perf suites",
-            Outcome.NO_BASELINE,
-            "`gpuperf update-baseline night.json --baselines perf --force "
-            '--reason "first baseline"`',
-        ),
-        (
-            "gpuperf record -- suites",
-            Outcome.NO_BASELINE,
-            "`gpuperf record -- suites`, then `gpuperf update-baseline",
-        ),
-        (
-            "gpuperf ab main -- suites",
-            Outcome.REGRESSED,
-            "Run of 2026-03-01T12:00:00Z: `gpuperf ab main -- suites`",
-        ),
-    ],
-)
-def test_commands_are_those_of_what_was_run(command: str, outcome: Outcome, says: str) -> None:
-    said = replace(run([measurement()], [verdict(outcome=outcome)]), command=command)
-    text = unescaped(markdown(said))
-    assert says in text
-    assert "gpuperf record -- gpuperf" not in text
-
-
-def test_commands_fit_the_session_that_was_run() -> None:
-    made = [measurement(process=f"p{number}") for number in range(3)]
-    said = run(made, [verdict(outcome=Outcome.REGRESSED)])
-    context = CommandContext(
-        "suites/meddpm", run=".gpuperf/runs/night.json", launcher="torchrun --nproc-per-node 2 -m"
-    )
-    text = unescaped(markdown(said, context=context))
-    assert "  `torchrun --nproc-per-node 2 -m pytest 'suites/meddpm/test_training.py::" in text
-    assert "`gpuperf update-baseline .gpuperf/runs/night.json --reason" in text
-
-
-def broken(subject: str = "tf32 / baseline", outcome: Outcome = Outcome.BROKEN) -> Expectation:
-    """What is expected of a ratio."""
-    return Expectation(TEST, "cycles", "", subject, None, 0.25, outcome, "beyond", 0.5, 0.49, 0.51)
-
-
-def test_what_holds_is_folded() -> None:
-    text = markdown(replace(run([]), expectations=(broken(outcome=Outcome.HOLDS),)))
-    assert text.startswith("# gpuperf: 1 holds\n")
-    assert text.index("<details>") < text.index("| tf32 / baseline | cycles |")
+def test_commands_are_those_of_what_was_run() -> None:
+    """A replayed run is accepted as it is, where its baselines are."""
+    replayed = "--gpuperf-replay=night.json --gpuperf-baselines=perf suites"
+    said = run([measurement()], [verdict(outcome=Outcome.NO_BASELINE)])
+    for command, says in (
+        (replayed, '`gpuperf update-baseline night.json --baselines perf --force --reason "first'),
+        ("gpuperf record -- suites", "`gpuperf record -- suites`, then `gpuperf update-baseline"),
+        ("gpuperf ab main -- suites", "Run of 2026-03-01T12:00:00Z: `gpuperf ab main -- suites`"),
+    ):
+        assert says in unescaped(markdown(replace(said, command=command)))
 
 
 def test_many_failures_are_named_up_to_twenty_and_all_have_tables() -> None:
