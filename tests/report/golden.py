@@ -17,6 +17,7 @@ from pytest_gpuperf.measure.device.nvml import portable_device
 from pytest_gpuperf.model.measurement import (
     Conditions,
     Device,
+    KernelTable,
     Measurement,
     Reading,
     Sample,
@@ -39,7 +40,7 @@ from pytest_gpuperf.report.html.figures import all_figures
 from pytest_gpuperf.report.html.overview import overview
 from pytest_gpuperf.report.html.subject import subjects
 from pytest_gpuperf.report.markdown import markdown
-from pytest_gpuperf.report.text import expectation_lines, failure
+from pytest_gpuperf.report.text import expectation_lines, failure, kernel_lines
 from pytest_gpuperf.report.text.next_command import CommandContext
 from pytest_gpuperf.report.text.summary import summary
 from tests import ROOT
@@ -56,7 +57,7 @@ from tests.examples import (
     run,
     verdict,
 )
-from tests.kernel_steps import NAMING, Sited, operators, sited, table
+from tests.kernel_steps import NAMING, Sited, operators, sited, slowed, table, traced
 from tests.report.html.pages import COMMITTED, committed, full
 
 FOLDER = ROOT / "tests" / "data" / "reports"
@@ -485,6 +486,60 @@ def _comparison(one: Comparison) -> Iterator[str]:
             yield f"{line.tone[:1] or ' '} {line.text}".rstrip()
 
 
+_STEP = (("fprop", 900.0), ("add", 300.0), ("wgrad", 2000.0), ("add", 310.0), ("adam", 500.0))
+_FIRST = [("mm", f"model.py:3 Net.attend layers.{n}") for n in (0, 1)]
+_AGAIN = [("mm", f"model.py:4 Net.attend layers.{n}") for n in (0, 0, 1, 1)]
+_REST = [("relu", "model.py:9 Net.forward layers.0"), ("sum", "train.py:7 step")]
+_MANY = [*((f"op{n}", "a.py:1 f") for n in range(7)), *(("mm", f"b.py:{n} g") for n in range(9))]
+_LAST = ("mm", "b.py:99 f")
+_TF32 = traced("tf32")
+TABLES: dict[str, tuple[Any, KernelTable]] = {
+    "another algorithm": (table(("fprop b@8", 1300.0), *_STEP[1:]), table(*_STEP)),
+    "another shape": (table(("fprop@8", 1300.0), *_STEP[1:]), table(*_STEP)),
+    "added, slower and a gap": (
+        table(*_STEP[:4], ("adam", 800.0), ("silu", 100.0), idle=600),
+        table(*_STEP, idle=100),
+    ),
+    # A line was put in above: what is the same is where it is now.
+    "operators of a line": (operators(*_AGAIN, *_REST[:1]), operators(*_FIRST, *_REST)),
+    "of one module": (
+        operators(*_AGAIN[:2], *_AGAIN[3:], *_REST),
+        operators(*_FIRST, *_REST),
+    ),
+    "the same operators": (operators(*_FIRST), operators(*_FIRST)),
+    "of many lines": (operators(*_MANY, _LAST), operators(_LAST)),
+    "many small ones of a family": (
+        table(*_STEP, *((f"add {number}", 10.0) for number in range(40)), ("silu", 900.0)),
+        table(*_STEP),
+    ),
+    "shapes of one kernel": (
+        table(*_STEP, *((f"add@{blocks}", 100.0) for blocks in range(2, 12))),
+        table(*_STEP),
+    ),
+    "nothing": (table(*_STEP), table(*_STEP)),
+    "changes that cancel": (
+        table(("add", 1300.0), ("wgrad", 700.0)),
+        table(("add", 1000.0), ("wgrad", 1000.0)),
+    ),
+    "all kernels": (slowed(_TF32, range(len(_TF32.launches)), 1.015), _TF32),
+    "an odd execution": (
+        [table(*_STEP), table(*_STEP), table(*_STEP, ("silu", 1.0))],
+        table(*_STEP),
+    ),
+    "more instructions": (
+        table(("add", 400.0, 6e6), ("wgrad", 900.0, 1e6)),
+        table(("add", 300.0, 5e6), ("wgrad", 900.0, 1e6)),
+    ),
+}
+
+
+def _kernels(measured: Any, baseline: KernelTable) -> Iterator[str]:
+    attribution = attribute(measured, baseline, NAMING)
+    for width, most in ((80, kernel_lines.MOST), (44, kernel_lines.MOST), (80, 3)):
+        yield f"--- width {width}, {most} lines"
+        yield from kernel_lines.lines(attribution, width, most)
+
+
 def _of_scenarios(report: Callable[[Sequence[Result]], Iterable[str]]) -> dict[str, str]:
     return {name: "\n".join(report(results)) for name, results in SCENARIOS.items()}
 
@@ -502,6 +557,7 @@ def texts() -> dict[str, str]:
         "markdown.md": _of_scenarios(_markdown),
         "github.txt": _of_scenarios(_annotations),
         "overview.txt": _of_scenarios(_overviews),
+        "kernels.txt": {name: "\n".join(_kernels(*tables)) for name, tables in TABLES.items()},
         "figures.txt": {name: "\n".join(_figures(name)) for name in (*COMMITTED, "full")},
         "comparison.txt": {name: "\n".join(_comparison(c)) for name, c in COMPARISONS.items()},
     }
