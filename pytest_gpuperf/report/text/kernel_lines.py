@@ -163,19 +163,12 @@ _SENTENCES = {
 _WORDS = (("launches", "kernel"), ("calls", "operator"))
 """The verb and noun for kernels, and for operators."""
 _BY_LAUNCHES = (CauseKind.LAUNCHES, CauseKind.REPEATED)
-_OFTEN = "{kernels} {does} the same {one}s {repeated} as often{alike}"
 _COUNTS = {
     "flops": "computes more",
     "saved_bytes": "saves more for backward",
     "kept_memory": "keeps more after the step",
     "peak_memory": "has more memory alive at the peak",
 }
-_UNTOLD = "no line of code explains the change in {what}"
-_CALLS = "{step} {verb} {callee} {often}; {was}: {more} more {those}{aside}"
-_ADDS = "{step} {verb} {callee}, with {more} more {those}; none before{aside}"
-_OTHERS = "{kernels} {does} other {those}{aside}"
-_BYTES = "{step} copies{size}{way}{of}"
-_UNCOMPILED = "{step} has no compiled graph any more; it had {before:,}"
 _COMPILED = {
     GRAPH_BREAK: "{step} breaks its graph {often} ({what}); {was}",
     "graph_breaks": "{step} breaks its graph {often}; {was}",
@@ -241,19 +234,20 @@ def _counted(metric: str, before: float, after: float) -> str:
 
 def _form(cause: Cause, of_operators: bool) -> str:
     """The sentence of its kind, or a shorter form if facts are missing."""
-    if cause.callee:
-        # A function without counts may still have been called.
-        return _CALLS if not cause.executions or cause.executions[0] else _ADDS
+    if cause.callee and cause.executions and not cause.executions[0]:
+        return "{step} {verb} {callee}, with {more} more {those}; none before{aside}"
+    if cause.callee:  # without counts it may still have been called
+        return "{step} {verb} {callee} {often}; {was}: {more} more {those}{aside}"
     if cause.kind is CauseKind.REPEATED and cause.times:
-        return _OFTEN
+        return "{kernels} {does} the same {one}s {repeated} as often{alike}"
     if cause.kind is CauseKind.UNKNOWN and of_operators:
-        return _UNTOLD
+        return "no line of code explains the change in {what}"
     if cause.kind is CauseKind.LAUNCHES and cause.after <= cause.before:
-        return _OTHERS
+        return "{kernels} {does} other {those}{aside}"
     if cause.kind is CauseKind.TRANSFER and not cause.after:
-        return _BYTES
+        return "{step} copies{size}{way}{of}"
     if cause.kind is CauseKind.RECOMPILATION and not cause.after:
-        return _UNCOMPILED
+        return "{step} has no compiled graph any more; it had {before:,}"
     if cause.kind is CauseKind.RECOMPILATION:
         return _COMPILED.get(cause.what.partition(":")[0], _SENTENCES[cause.kind])
     return _SENTENCES[cause.kind]

@@ -29,7 +29,7 @@ _TITLE = "relative to the first"
 _IN_DETAIL = ("kernel_time", "launches", "copies", "copy_bytes")
 """Prefixes of gated metrics that only a verbose table has, since step_time includes them."""
 
-SHOWN = ("cycles", "instructions")
+_IN_WINDOW = ("cycles", "instructions")
 """The metrics of the paper's comparisons (section 6.1). Both add up, so they have shares."""
 Values = Mapping[tuple[str, str], float]
 """Values by phase and metric."""
@@ -107,10 +107,6 @@ def configurations(results: Sequence[Result], width: int, *, verbose: bool = Fal
     ]
     rows = [[_TITLE, *(measurement.configuration for measurement in named)]]
     rows += [[metric, *_relative(metric, values)] for metric in shown or values[0]]
-    windows = [window_values(measurement) for measurement in named]
-    for metric in SHOWN:
-        if all(window.get(metric) for window in windows):
-            rows.append([f"{metric}, paper window", *_relative(metric, windows)])
     widths = table.column_widths(rows)
     texts = [table.aligned(row, widths, left=(0,), indent="") for row in rows]
     if max(map(len, texts)) > width:
@@ -217,28 +213,18 @@ def _share(time: float, values: Values) -> float | None:
     return 100 * time / whole if whole else None
 
 
-def window_values(measurement: Measurement) -> dict[str, float]:
-    """The counts in the window, by metric; {} if it was not counted."""
-    window = measurement.window
-    return {s.metric: s.values[0] for s in window.samples} if window else {}
-
-
 def window_line(measurement: Measurement) -> str:
     """One sentence on the window of a measurement; "" if it was not counted."""
     window = measurement.window
     if window is None:
         return ""
-    last = window.skipped + window.counted
     step = {s.metric: centre([s.values]) for s in measurement.samples if s.phase == STEP}
     parts = []
-    for name, value in window_values(measurement).items():
-        if name in SHOWN:
-            part = f"{name} {units.value(value, catalogue().metrics[name].unit)}"
-            if step.get(name):
-                share = 100 * value / step[name]
-                part += f", {share:{'.2g' if share < 100 else '.0f'}} % of the step's"
-            parts.append(part)
-    return (
-        f"paper window, launches {window.skipped + 1} to {last} of a process ({window.collector}): "
-        + "; ".join(parts)
-    )
+    for sample in (one for one in window.samples if one.metric in _IN_WINDOW):
+        value, unit = sample.values[0], catalogue().metrics[sample.metric].unit
+        parts.append(f"{sample.metric} {units.value(value, unit)}")
+        if step.get(sample.metric):
+            share = 100 * value / step[sample.metric]
+            parts[-1] += f", {share:{'.2g' if share < 100 else '.0f'}} % of the step's"
+    launches = f"launches {window.skipped + 1} to {window.skipped + window.counted}"
+    return f"paper window, {launches} of a process ({window.collector}): {'; '.join(parts)}"
