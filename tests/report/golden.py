@@ -130,8 +130,7 @@ def _components() -> Result:
         )
     }
     made = measurement(step | {"graph_launches": [2]}, phases=parts)
-    moved = _said("kernel_time", Outcome.REPORTED, phase="conv2d", change=0.25, unit="ns")
-    return result(replace(made, components=tuple(parts)), _calm(), moved)
+    return result(replace(made, components=tuple(parts)), _calm())
 
 
 def _configured(name: str, **series: float) -> Result:

@@ -15,6 +15,7 @@ from pytest_gpuperf.catalogue import units, yaml_table
 from pytest_gpuperf.catalogue.architectures import CPU
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.model.measurement import STEP, KernelTable
+from pytest_gpuperf.report.html.components import OUTSIDE, graph_note
 from pytest_gpuperf.report.html.figure import (
     RATIO,
     Cell,
@@ -30,7 +31,6 @@ from pytest_gpuperf.report.html.figure import (
     told,
 )
 from pytest_gpuperf.report.html.subject import FigureSubject, family, short_name
-from pytest_gpuperf.report.text.step_tables import OUTSIDE
 
 _FOLDER = Path(__file__).parent
 _STEP = "the whole step"
@@ -215,22 +215,21 @@ def _phases(known: _Table, subject: FigureSubject, _: Sequence[FigureSubject]) -
 
 def _components(_: _Table, subject: FigureSubject, subjects: Sequence[FigureSubject]) -> Found:
     """The components of the subject, the longest first, if any has launches."""
-    listed, inside = subject.components, _inside(subject)
+    inside = _inside(subject)
     # A graph hides its components; it has bars if no other subject shows any.
-    if listed is None or (not inside and any(map(_inside, subjects))):
+    if not inside and any(map(_inside, subjects)):
         return Found()
-    found = Found(said=inside[0] if inside else "")
-    found.notes += [f"{subject.label}: {note}" for note in listed.notes]
-    for entry in listed.entries:
-        time, part = (None, None) if entry.empty else (entry.time, quantity(entry.share, "%"))
-        found.rows.append((entry.name, time, part, entry.launches, entry.copy_time))
+    found, note = Found(said=inside[0] if inside else ""), graph_note(subject.values)
+    found.notes += [f"{subject.label}: {note}"] if note else []
+    for row in subject.components:
+        time, part = (None, None) if row.empty else (row.time, quantity(row.share, "%"))
+        found.rows.append((row.name, time, part, row.launches, row.copy_time))
     return found
 
 
 def _inside(subject: FigureSubject) -> list[str]:
     """The components that launched something, the longest first."""
-    entries = subject.components.entries if subject.components else ()
-    return [entry.name for entry in entries if entry.name != OUTSIDE and not entry.empty]
+    return [row.name for row in subject.components if row.name != OUTSIDE and not row.empty]
 
 
 # Kernels

@@ -10,13 +10,8 @@ from functools import cache, cached_property
 from pytest_gpuperf.catalogue import kernel_families
 from pytest_gpuperf.model.measurement import STEP, Device, KernelTable, Measurement
 from pytest_gpuperf.model.result import Result, Run
-from pytest_gpuperf.report.text.step_tables import (
-    FIRST,
-    ComponentTable,
-    Values,
-    component_table,
-    measured_values,
-)
+from pytest_gpuperf.report.html.components import ComponentRow, component_rows
+from pytest_gpuperf.report.text.step_tables import FIRST, Values, measured_values
 
 KERNELS = "--gpuperf-kernels always"
 
@@ -63,9 +58,9 @@ class FigureSubject:
         return next(iter([*counted, *tables]), None)
 
     @cached_property
-    def components(self) -> ComponentTable | None:
-        """The components of its step; None where it has none."""
-        return component_table(self.measurements)
+    def components(self) -> list[ComponentRow]:
+        """The components of its step; [] where it has none."""
+        return component_rows(self.result.first.components, self.values)
 
 
 def subjects(run: Run) -> list[FigureSubject]:

@@ -1,30 +1,20 @@
-"""The tables of steps: configurations side by side, the components of one, and its values.
-
-This module also writes the sentence on the paper's window.
-"""
+"""The values of steps, configurations side by side, and the sentence on the paper's window."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
-from pytest_gpuperf.errors import printable
 from pytest_gpuperf.judge.interval import centre
 from pytest_gpuperf.judge.verdict import samples_by_phase
 from pytest_gpuperf.model.measurement import STEP, Measurement
-from pytest_gpuperf.model.result import Result, Verdict
+from pytest_gpuperf.model.result import Result
 from pytest_gpuperf.report.text import table
-from pytest_gpuperf.report.text.table import NOTHING, Line
+from pytest_gpuperf.report.text.table import Line
 
 FIRST = "baseline"
 """The configuration that others are held against, as the paper does."""
-_TIME = "kernel_time"
-"""The time of a component."""
-_COPY_TIMES = ("copy_time_h2d", "copy_time_d2h", "copy_time_d2d")
-OUTSIDE = "(outside)"
-"""The row for time outside all components."""
 _TITLE = "relative to the first"
 _IN_DETAIL = ("kernel_time", "launches", "copies", "copy_bytes")
 """Prefixes of gated metrics that only a verbose table has, since step_time includes them."""
@@ -33,35 +23,6 @@ _IN_WINDOW = ("cycles", "instructions")
 """The metrics of the paper's comparisons (section 6.1). Both add up, so they have shares."""
 Values = Mapping[tuple[str, str], float]
 """Values by phase and metric."""
-
-
-@dataclass(frozen=True, slots=True)
-class ComponentRow:
-    """One component of a measurement over all processes."""
-
-    name: str
-    time: float
-    """Nanoseconds of its kernels."""
-    share: float | None
-    """The share of the step's time, in percent."""
-    launches: float | None
-    copy_time: float | None
-    """The time of copies in all directions, added up."""
-    change: str = ""
-    """The change of the time from the baseline; "" if there is none."""
-
-    @property
-    def empty(self) -> bool:
-        """Whether it has no launches and no copies, so that its time is undefined and not 0."""
-        return self.launches == 0 and not self.copy_time
-
-
-@dataclass(frozen=True, slots=True)
-class ComponentTable:
-    """The components of one measurement, the longest first, the time outside them last."""
-
-    entries: tuple[ComponentRow, ...]
-    notes: tuple[str, ...]
 
 
 def measured_values(measurements: Sequence[Measurement]) -> dict[tuple[str, str], float]:
@@ -123,94 +84,6 @@ def _relative(metric: str, values: Sequence[Mapping[str, float]]) -> Iterator[st
             yield f"x{value / base:.3g}"
         else:
             yield units.value(value, known.unit)
-
-
-def component_table(
-    measurements: Sequence[Measurement], verdicts: Sequence[Verdict] = ()
-) -> ComponentTable | None:
-    """The components of a test's measurements, one per process; None without components."""
-    values = measured_values(measurements) if measurements[0].components else {}
-    names = [name for name in measurements[0].components if (name, _TIME) in values]
-    if not names:
-        return None
-    timed = [v for v in verdicts if v.metric == _TIME and v.change is not None]
-    changes = {verdict.phase: units.change(verdict) for verdict in timed}
-    entries = [
-        ComponentRow(
-            name,
-            values[name, _TIME],
-            _share(values[name, _TIME], values),
-            values.get((name, "launches")),
-            _copy_time(values, name),
-            changes.get(name, ""),
-        )
-        for name in names
-    ]
-    entries.sort(key=lambda entry: -entry.time)
-    return ComponentTable((*entries, *_outside(entries, values)), tuple(_notes(values)))
-
-
-def component_lines(
-    measurements: Sequence[Measurement], verdicts: Sequence[Verdict], width: int
-) -> Iterator[Line]:
-    """The table as lines of at most `width` characters; nothing where there are no components.
-
-    A column that has nothing in it is left out.
-    """
-    components = component_table(measurements, verdicts)
-    if components is None:
-        return
-    rows = [
-        (
-            printable(entry.name),
-            NOTHING if entry.empty else units.value(entry.time, "ns"),
-            NOTHING if entry.share is None or entry.empty else f"{entry.share:.1f} %",
-            units.value(entry.launches, "launches"),
-            units.value(entry.copy_time or None, "ns"),
-            entry.change or NOTHING,
-        )
-        for entry in components.entries
-    ]
-    headings = ("component", _TIME, "share", "launches", "copies", "change")
-    columns = zip(headings, *rows, strict=True)
-    kept = [column for column in columns if {*column[1:]} != {NOTHING}]
-    shown, *cells = zip(*kept, strict=True)
-    yield from table.column_lines(shown, cells, width, left=(0,))
-    for note in components.notes:
-        yield from table.wrapped_lines(note, width, indent="  ")
-
-
-def _outside(inside: Sequence[ComponentRow], values: Values) -> Iterator[ComponentRow]:
-    """The part of the step outside its components, if it has launches.
-
-    With kernels on several streams at once, components can add up to more than the step.
-    """
-    time = max(0.0, values.get((STEP, _TIME), 0.0) - sum(entry.time for entry in inside))
-    left = values.get((STEP, "launches"), 0.0) - sum(entry.launches or 0.0 for entry in inside)
-    copies = _copy_time(values, STEP)
-    other = None if copies is None else max(0.0, copies - sum(e.copy_time or 0.0 for e in inside))
-    if left:
-        yield ComponentRow(OUTSIDE, time, _share(time, values), left, other)
-
-
-def _notes(values: Values) -> Iterator[str]:
-    graphs = round(values.get((STEP, "graph_launches"), 0.0))
-    if graphs:
-        yield (
-            f"{graphs} of the launches {'are CUDA graphs' if graphs > 1 else 'is a CUDA graph'}"
-            ": its kernels belong to the component that launches the graph, not to the component "
-            "that was open at its capture"
-        )
-
-
-def _copy_time(values: Values, part: str) -> float | None:
-    times = [values[part, name] for name in _COPY_TIMES if (part, name) in values]
-    return sum(times) if times else None
-
-
-def _share(time: float, values: Values) -> float | None:
-    whole = values.get((STEP, _TIME))
-    return 100 * time / whole if whole else None
 
 
 def window_line(measurement: Measurement) -> str:

@@ -144,7 +144,6 @@ def _section(result: Result, title: str, width: int) -> Iterator[Line]:
     step = [verdict for verdict in result.verdicts if verdict.phase == STEP]
     judged = [verdict for verdict in step if verdict.outcome is not Outcome.UNSUPPORTED]
     yield from table.verdict_lines(judged or view.measured(result), width)
-    yield from step_tables.component_lines(result.measurements, result.verdicts, width)
     yield from wrapped_lines(step_tables.window_line(result.first), width, indent="  ")
 
 
