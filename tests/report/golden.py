@@ -133,7 +133,8 @@ def _components() -> Result:
     return result(replace(made, components=tuple(parts)), _calm())
 
 
-def _configured(name: str, **series: float) -> Result:
+def configured(name: str, **series: float) -> Result:
+    """A measurement of one configuration of one test."""
     values = {metric: [value] for metric, value in series.items()}
     return result(measurement(values, test=f"x.py::test_step[{name}]", configuration=name))
 
@@ -334,9 +335,9 @@ SCENARIOS: dict[str, list[Result]] = {
         )
     ],
     "configurations": [
-        _configured("tf32", cycles=200e6, tensor_utilization=50.0, operators=7.0),
-        _configured("baseline", cycles=400e6, tensor_utilization=10.0, operators=0.0),
-        _configured("channels_last", cycles=2000e6),
+        configured("tf32", cycles=200e6, tensor_utilization=50.0, operators=7.0),
+        configured("baseline", cycles=400e6, tensor_utilization=10.0, operators=0.0),
+        configured("channels_last", cycles=2000e6),
     ],
     "components": [_components()],
     "window": [result(replace(measurement({"cycles": [4e6]}), window=WINDOW), _calm())],
