@@ -1,5 +1,4 @@
-"""A run in other forms: reports by their files' suffix, the properties of JUnit, and the records
-that services collect.
+"""A run in other forms: reports by their files' suffix, the properties of JUnit, and OpenMetrics.
 
 Other programs get a handful of short texts per test. Samples and kernels are for the run file.
 """
@@ -10,16 +9,13 @@ import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from sys import intern
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pytest_gpuperf.baselines import judgement
 from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import printable
-from pytest_gpuperf.judge.interval import centre
-from pytest_gpuperf.judge.verdict import samples_by_phase
 from pytest_gpuperf.model.measurement import STEP
-from pytest_gpuperf.model.metric import Direction, Metric
 from pytest_gpuperf.model.result import Outcome, Result, Run, Verdict
 from pytest_gpuperf.report.text import expectation_lines, step_tables, table
 from pytest_gpuperf.report.text.next_command import CommandContext, of_run
@@ -33,8 +29,6 @@ SUFFIXES = (".html", ".md", ".json")
 """The suffixes of reports."""
 PREFIX = "gpuperf."
 """The prefix of all JUnit properties."""
-_NAMESPACE = "gpuperf"
-"""The first word of our families of OpenMetrics."""
 
 
 def report_text(
@@ -121,83 +115,58 @@ def _on_step(result: Result) -> dict[str, Verdict]:
     return {verdict.metric: verdict for verdict in result.verdicts if verdict.phase == STEP}
 
 
-# Records that services collect
-
-
-def _series(run: Run) -> Iterator[tuple[Result, Metric, float, list[float]]]:
-    """Each metric of each measured step: the median over processes, and all rounds of each."""
-    for result in run.results():
-        for name, processes in samples_by_phase(result.measurements).get(STEP, {}).items():
-            rounds = [value for process in processes for value in process]
-            yield result, catalogue().metrics[name], centre(processes), rounds
-
-
-def action_benchmarks(run: Run, direction: Direction) -> list[dict[str, Any]]:
-    """The input of benchmark-action's tools customSmallerIsBetter and customBiggerIsBetter.
-
-    A file has one direction, so it has only the metrics of that direction.
-    https://github.com/benchmark-action/github-action-benchmark#customsmallerisbetter
-    """
-    return [
-        {
-            "name": f"{_named(result)} / {metric.name}",
-            "unit": metric.unit,
-            "value": value,
-            "range": f"{max(rounds) - min(rounds):.6g}",
-            "extra": f"{result.first.fingerprint.device.name}, {len(rounds)} rounds",
-        }
-        for result, metric, value, rounds in _series(run)
-        if metric.direction is direction
-    ]
-
-
-def _named(result: Result) -> str:
-    """A test's name, with its measurement's name unless that is the default."""
-    return printable(result.test if result.name == STEP else f"{result.test}/{result.name}")
-
+# OpenMetrics
 
 _BASE = {"ms": ("seconds", 1e-3), "ns": ("seconds", 1e-9), "%": ("ratio", 0.01)}
 """OpenMetrics has base units."""
 
 
 def open_metrics(run: Run) -> str:
-    """The text of OpenMetrics 1.0: a gauge per metric, the test and what is better as labels.
+    """The text of OpenMetrics 1.0, "" without a value: the median over processes of each metric.
 
+    A gauge per metric of the whole step, the test and what is better as labels.
     https://prometheus.io/docs/specs/om/open_metrics_spec/
     """
+    families: dict[str, list[str]] = {}
+    for result in (one for one in run.results() if one.measurements):
+        labels, when = _labels(result), _seconds(result, run)
+        for name, value in step_tables.step_values(result.measurements).items():
+            metric = catalogue().metrics[name]
+            unit, scale = _BASE.get(metric.unit, (metric.unit, 1.0))
+            unit = unit if unit.isascii() and unit.isalpha() else ""
+            ends = not unit or metric.name.endswith(f"_{unit}") or metric.name == unit
+            full = f"gpuperf_{metric.name}" if ends else f"gpuperf_{metric.name}_{unit}"
+            head = [f"# TYPE {full} gauge", *([f"# UNIT {full} {unit}"] if unit else [])]
+            head.append(f"# HELP {full} {_label(metric.summary)}")
+            better = f'better="{metric.direction.value}"'
+            line = f"{full}{{{labels},{better}}} {value * scale!r} {when:.0f}"
+            families.setdefault(full, head).append(line)
+    lines = [line for family in families.values() for line in family]
+    return "\n".join([*lines, "# EOF", ""]) if lines else ""
+
+
+def _labels(result: Result) -> str:
+    """The labels that all metrics of a measurement have."""
+    first, device = result.first, result.first.fingerprint.device
+    labels = {
+        "test": result.test,
+        "measurement": result.name,
+        "suite": first.suite,
+        "configuration": first.configuration,
+        "device": device.name,
+        "arch": device.arch,
+        "revision": first.fingerprint.revision,
+    }
+    return ",".join(f'{key}="{_label(text)}"' for key, text in labels.items())
+
+
+def _seconds(result: Result, run: Run) -> float:
+    """When it was measured, in seconds since 1970. Raises ValueError for what is no date."""
     from datetime import datetime, timezone
 
-    families: dict[str, tuple[Metric, str, list[str]]] = {}
-    for result, metric, value, _ in _series(run):
-        unit, scale = _BASE.get(metric.unit, (metric.unit, 1.0))
-        unit = unit if unit.isascii() and unit.isalpha() else ""
-        ends = not unit or metric.name.endswith(f"_{unit}") or metric.name == unit
-        name = f"{_NAMESPACE}_{metric.name}" if ends else f"{_NAMESPACE}_{metric.name}_{unit}"
-        first = result.first
-        device = first.fingerprint.device
-        made = datetime.fromisoformat(
-            (first.fingerprint.measured or run.created).replace("Z", "+00:00")
-        )
-        made = made if made.tzinfo else made.replace(tzinfo=timezone.utc)
-        labels = {
-            "test": result.test,
-            "measurement": result.name,
-            "suite": first.suite,
-            "configuration": first.configuration,
-            "device": device.name,
-            "arch": device.arch,
-            "revision": first.fingerprint.revision,
-            "better": metric.direction.value,
-        }
-        written = ",".join(f'{key}="{_label(text)}"' for key, text in labels.items())
-        line = f"{name}{{{written}}} {value * scale!r} {made.timestamp():.0f}"
-        families.setdefault(name, (metric, unit, []))[2].append(line)
-    lines = []
-    for name, (metric, unit, samples) in families.items():
-        lines.append(f"# TYPE {name} gauge")
-        lines += [f"# UNIT {name} {unit}"] if unit else []
-        lines += [f"# HELP {name} {_label(metric.summary)}", *samples]
-    return "\n".join([*lines, "# EOF"]) + "\n"
+    written = result.first.fingerprint.measured or run.created
+    made = datetime.fromisoformat(written.replace("Z", "+00:00"))
+    return (made if made.tzinfo else made.replace(tzinfo=timezone.utc)).timestamp()
 
 
 def _label(text: str) -> str:
