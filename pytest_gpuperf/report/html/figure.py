@@ -115,10 +115,6 @@ class Figure:
     missing: str = ""
     """The metrics that the run lacks, and the flag that collects them; "" if none is missing."""
 
-    def __post_init__(self) -> None:
-        for row in self.rows:
-            assert len(row) == len(self.columns), (self.key, row)
-
     def at(self, column: str) -> int:
         """The position of a column. Raises ValueError if there is none."""
         return self.columns.index(column)

@@ -272,8 +272,6 @@ def _longest(one: LaunchedGroup, total: float) -> str:
 
 def _families(_: _Table, subject: FigureSubject, __: Sequence[FigureSubject]) -> Found:
     """Time by family, and its priority score: time times estimated speedup (equations 1 and 2)."""
-    if subject.kernels is None:
-        return Found()
     every = groups(subject.kernels, families=True)
     total = sum(one.duration for one in every)
     scores = priority.priorities(subject.kernels, family)
@@ -296,7 +294,7 @@ def _families(_: _Table, subject: FigureSubject, __: Sequence[FigureSubject]) ->
 
 
 def _kernels(_: _Table, subject: FigureSubject, __: Sequence[FigureSubject]) -> Found:
-    every = groups(subject.kernels) if subject.kernels else []
+    every = groups(subject.kernels)
     total = sum(one.duration for one in every)
     found = Found(said=_longest(every[0], total) if every else "")
     shown, rest = every[:_MOST], every[_MOST:]
@@ -311,8 +309,6 @@ def _kernels(_: _Table, subject: FigureSubject, __: Sequence[FigureSubject]) -> 
 
 def _rates(_: _Table, subject: FigureSubject, __: Sequence[FigureSubject]) -> Found:
     """The IPC of each kernel."""
-    if subject.kernels is None:
-        return Found()
     totals = launch_totals.of_kernels(subject.kernels, family)
     found = Found(notes=[*totals.missing])
     for one in totals.kernels[:_POINTS]:
@@ -329,12 +325,12 @@ def _instructions(_: _Table, subject: FigureSubject, __: Sequence[FigureSubject]
     The IPC of a class is known by pipe only, because SASS classes count threads.
     """
     arch = subject.device.arch
-    mixes = instruction_mixes(subject.kernels, family, arch) if subject.kernels else None
+    mixes = instruction_mixes(subject.kernels, family, arch)
     step = {metric: value for (phase, metric), value in subject.values.items() if phase == STEP}
     parts = {_STEP: instruction_mix(step, arch)}
-    parts |= {one.of: one for one in mixes.families} if mixes else {}
-    found = Found(notes=[*mixes.missing] if mixes else [])
-    dominant = mixes.dominant if mixes else None
+    parts |= {one.of: one for one in mixes.families}
+    found = Found(notes=[*mixes.missing] if subject.kernels.launches else [])
+    dominant = mixes.dominant
     if dominant and (largest := _largest(dominant.pipe_classes)):
         kernel = short_name(dominant.of)
         parts[f"longest kernel, {kernel}"] = dominant
@@ -364,8 +360,6 @@ def _largest(classes: Mix) -> str:
 
 def _under_roofs(_: _Table, subject: FigureSubject, __: Sequence[FigureSubject]) -> Found:
     """Kernels under the roofs of the device; areas are their times."""
-    if subject.kernels is None:
-        return Found()
     device = subject.device
     points = roofline(subject.kernels, family, peaks_of_device(device.slug), device.arch)
     step, found = points.step, Found()

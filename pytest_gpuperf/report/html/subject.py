@@ -49,13 +49,13 @@ class FigureSubject:
         return self.values.get((phase, metric))
 
     @cached_property
-    def kernels(self) -> KernelTable | None:
+    def kernels(self) -> KernelTable:
         """The kernels of the step, from the first process with counters, else from the first with a
-        table; None if no process has one.
+        table; an empty table if no process has one.
         """
         tables = [m.kernels for m in self.measurements if m.kernels and not m.kernels.of_operators]
         counted = [table for table in tables if table.metrics and not table.mismatch]
-        return next(iter([*counted, *tables]), None)
+        return next(iter([*counted, *tables]), KernelTable((), (), (), 0.0))
 
     @cached_property
     def components(self) -> list[ComponentRow]:

@@ -15,12 +15,11 @@ from pytest_gpuperf.errors import UsageFailure, printable
 from pytest_gpuperf.judge.stopping import LOOKS
 from pytest_gpuperf.model.result import FAULTS, Outcome, Result, Run
 from pytest_gpuperf.report import view
-from pytest_gpuperf.report.text.table import wrapped
+from pytest_gpuperf.report.text.table import INDENT, wrapped
 from pytest_gpuperf.storage import run_files
 
 PAIRED = ("gpuperf ab ", "gpuperf bisect ")
 """The start of the command of a run that compares two revisions or releases."""
-_INDENT = "  "
 _ASKED = (*FAULTS, Outcome.NO_BASELINE, Outcome.IMPROVED)
 """Outcomes of what a run asks to be accepted."""
 _REPLAY, _BASELINES = "--gpuperf-replay", "--gpuperf-baselines"
@@ -209,7 +208,7 @@ def lines(
             yield whole
         else:
             yield from wrapped([what], width, "")
-            yield from (f"{_INDENT}{printable(command)}" for command in commands)
+            yield from (f"{INDENT}{printable(command)}" for command in commands)
 
 
 def wanted(
