@@ -353,7 +353,7 @@ def _failures(results: Sequence[Result]) -> Iterator[str]:
         failing = [entry for entry in one.said if entry.outcome in _FAILING]
         if failing and one.measurements:
             yield failure.failure(one, failing, SESSION)
-            if failure.cause(one)[0]:
+            if failure.cause(one):
                 yield "--- after another test with this cause"
                 yield from failure.again(one, failing, "test_first[1]", 60)
         for entry in () if one.measurements else one.expectations:

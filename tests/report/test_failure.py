@@ -55,7 +55,7 @@ def test_what_several_tests_fail_for_is_software_before_a_line_of_code() -> None
         # What did not fail has no cause.
         (result(measurement(), verdict(outcome=Outcome.UNCHANGED), attribution=line), ""),
     ):
-        assert failure.cause(judged)[0] == key
+        assert failure.cause(judged) == key
     missing = failure.cause(result(measurement(), NO_BASELINE))
     assert missing == failure.cause(result(measurement(test="a.py::test_b"), NO_BASELINE))
     assert failure.again(result(measurement(), verdict()), [verdict()], "test_a[1]", 22) == [

@@ -101,9 +101,8 @@ def sentence(
     elif isinstance(worst, Expectation):
         said, why = expectation_lines.against(worst)
     else:
-        more = len(those) - 1
         said = f"{worst.metric} {units.change(worst)}"
-        said += f" (and {more} more metric{'s' if more > 1 else ''})" if more else ""
+        said += f" (and {counted(len(those) - 1, 'more metric')})" if len(those) > 1 else ""
         why = _blamed(result) if outcome is Outcome.REGRESSED else ""
     said += " is inconclusive" if outcome is Outcome.INCONCLUSIVE else ""
     on = f" on {result.first.fingerprint.device}" if where else ""
@@ -111,20 +110,18 @@ def sentence(
     return printable(f"{named}{said}{on}{why and f': {why}'}")
 
 
-def cause(result: Result) -> tuple[str, str]:
-    """The cause that a failed test shares with others, as a key and as text; "" if there is none.
+def cause(result: Result) -> str:
+    """What a failed test shares with others of one cause; "" if there is none.
 
     It is a changed software version, which is suspected before any line of code; else the line; or
     the missing baseline.
     """
     if result.outcome is Outcome.NO_BASELINE:
-        said = sentence(result, [e for e in result.said if e.outcome is result.outcome])
-        return said, said
+        return sentence(result, [e for e in result.said if e.outcome is result.outcome])
     if result.outcome is not Outcome.REGRESSED:
-        return "", ""
-    versions, _ = _versions(result)
+        return ""
     found = result.attribution.cause if result.attribution else None
-    return (versions, versions) if versions else (found.line if found else "", _blamed(result))
+    return _versions(result)[0] or (found.line if found else "")
 
 
 def again(
