@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from sys import intern
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.baselines import judgement
@@ -16,7 +15,7 @@ from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import printable
 from pytest_gpuperf.model.measurement import STEP
-from pytest_gpuperf.model.result import Outcome, Result, Run, Verdict
+from pytest_gpuperf.model.result import Outcome, Result, Run
 from pytest_gpuperf.report.text import expectation_lines, step_tables, table
 from pytest_gpuperf.report.text.next_command import CommandContext, of_run
 from pytest_gpuperf.storage import files
@@ -64,10 +63,7 @@ def share(results: Sequence[Result], user_properties: list[tuple[str, object]]) 
     """
     others = [entry for entry in user_properties if not entry[0].startswith(PREFIX)]
     mine = (entry for result in results for entry in properties(result))
-    entries = [*others, *((intern(name), intern(said)) for name, said in mine)]
-    # pytest keeps the list of each of a test's three reports in memory.
-    if entries != user_properties:
-        user_properties[:] = entries
+    user_properties[:] = [*others, *mine]
 
 
 def properties(result: Result) -> Iterator[tuple[str, str]]:
@@ -93,7 +89,7 @@ def _of_measurement(result: Result) -> Iterator[tuple[str, str]]:
     yield f"{place}processes", str(len(result.measurements))
     lack = judgement.unjudged_reason(result)
     yield f"{place}judged", lack.value if lack else "yes"
-    verdicts = _on_step(result)
+    verdicts = {verdict.metric: verdict for verdict in result.verdicts if verdict.phase == STEP}
     for verdict in verdicts.values():
         if verdict.outcome is Outcome.KERNELS_CHANGED:
             yield f"{place}{verdict.metric}", verdict.outcome.value
@@ -108,11 +104,6 @@ def _of_measurement(result: Result) -> Iterator[tuple[str, str]]:
         yield f"{place}{metric}.measured", f"{value:.12g}"
         if said and said.change is not None:
             yield f"{place}{metric}.change", units.change(said)
-
-
-def _on_step(result: Result) -> dict[str, Verdict]:
-    """The verdicts on the whole step, by metric."""
-    return {verdict.metric: verdict for verdict in result.verdicts if verdict.phase == STEP}
 
 
 # OpenMetrics
