@@ -9,9 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
+from pytest_gpuperf.errors import MeasurementError
 from pytest_gpuperf.measure.trace import host_calls
 from pytest_gpuperf.measure.trace.activity import (
     COMPONENT,
+    checked,
     common,
     launched_in,
     length,
@@ -138,6 +140,18 @@ def test_what_torch_exports_on_a_cpu_can_be_read_whatever_a_component_is_called(
         made += launched(after + 10 * number, 1, number, at=beginnings[name])
     assert in_components(made) == [listener.numbers[outer], listener.numbers[inner]]
     assert listener.names == [outer, inner]
+
+
+def test_components_are_named_once_in_the_order_of_their_appearance_or_refused() -> None:
+    for heard, names in (([], ()), ([[]], ()), ([["b", "a", "b"], ["a", "b"]], ("b", "a"))):
+        assert checked(heard, ()) == names
+    for heard, phases, message in (
+        ([["a", "b"], ["b", "a", "c"]], [], r"first \['a', 'b'\], then \['b', 'a', 'c'\]"),
+        ([["a"], []], [], r"first \['a'\], then \[\]"),
+        ([["a", "forward"]], ["forward"], '"forward" is both a phase and a component'),
+    ):
+        with pytest.raises(MeasurementError, match=message):
+            checked(heard, phases)
 
 
 # Metrics

@@ -23,7 +23,7 @@ from pytest_gpuperf.measure.device.fingerprint import cpu_model
 from pytest_gpuperf.measure.device.nvml import portable_device
 from pytest_gpuperf.measure.execution import Losses, Series, garbage_kept, warm_ups
 from pytest_gpuperf.measure.trace import profile
-from pytest_gpuperf.measure.trace.activity import Collectives, checked, host_collectives
+from pytest_gpuperf.measure.trace.activity import Collectives, host_collectives
 from pytest_gpuperf.measure.trace.host_calls import Compilations, graph_breaks
 from pytest_gpuperf.model.measurement import (
     STEP,
@@ -66,7 +66,7 @@ class CpuCollector:
 
     Hardware metrics in the plan belong to GPUs and are skipped. Of the metrics from traces, those
     that exist on a CPU are collected. If others beyond the set core are requested, they are
-    unsupported, and components have their wall time.
+    unsupported.
     """
 
     name = "cpu"
@@ -87,9 +87,8 @@ class CpuCollector:
     def collect(self, work: Work, plan: Plan) -> Collected:
         """Warms up, counts and times, each in executions of its own.
 
-        Raises MeasurementError if the step's phases or components differ from one execution to the
-        next, UnsoundStep for a loss that is no number or not reproduced, and whatever the step
-        raises.
+        Raises MeasurementError if the step's phases differ from one execution to the next,
+        UnsoundStep for a loss that is no number or not reproduced, and whatever the step raises.
         """
         import torch
 
@@ -107,7 +106,6 @@ class CpuCollector:
         timed = each(work.progress, "timing", repetitions)
         times = [_times(work) for _ in timed]
         series[STEP, "wall_time"] = [wall for wall, _ in times]
-        components: tuple[str, ...] = ()
         collectives: tuple[Collectives, ...] = ()
         if work.together:
             series[STEP, "own_time"] = [own for _, own in times]
@@ -123,11 +121,6 @@ class CpuCollector:
                 for metric in plan.activity
                 if not metric.portable
             )
-            phases = {phase for phase, _ in series}
-            parts = _component_times(work, repetitions)
-            components = checked([list(once) for once in parts], phases)
-            for name in components:
-                series[name, "wall_time"] = [once[name] for once in parts]
         return Collected(
             samples_of(series),
             unsupported,
@@ -140,7 +133,6 @@ class CpuCollector:
                 **differing,
                 "cost_s": round(time.perf_counter() - started, 3),
             },
-            components=components,
             collectives=collectives,
         )
 
@@ -153,33 +145,6 @@ class CpuCollector:
         if not Compilations().any:
             return operators.table()
         return operators.table(graph_breaks(_traced(work)))
-
-
-class HostTimes:
-    """Wall-clock time of each component, that of components inside it left out."""
-
-    def __init__(self) -> None:
-        self.times: dict[str, float] = {}
-        """Milliseconds, by component, in order of their first appearance."""
-        self._open: list[str] = []
-        self._since = 0.0
-
-    def enter(self, phase: str) -> None:
-        """The time of what it is inside of stands still."""
-        self._settle()
-        self.times.setdefault(phase, 0.0)
-        self._open.append(phase)
-
-    def leave(self, phase: str) -> None:  # noqa: ARG002 -- the innermost is left first
-        """The time of the outer phase continues."""
-        self._settle()
-        self._open.pop()
-
-    def _settle(self) -> None:
-        now = time.perf_counter_ns() / 1e6
-        if self._open:
-            self.times[self._open[-1]] += now - self._since
-        self._since = now
 
 
 def _compiled(work: Work) -> dict[str, float]:
@@ -207,20 +172,6 @@ def _times(work: Work) -> tuple[float, float]:
     own, started = time.thread_time_ns(), time.perf_counter_ns()
     work.step()
     return (time.perf_counter_ns() - started) / 1e6, float(time.thread_time_ns() - own)
-
-
-def _component_times(work: Work, repetitions: int) -> list[dict[str, float]]:
-    """Milliseconds of each component per execution; one execution if there are no components."""
-    times: list[dict[str, float]] = []
-    for _ in each(work.progress, "timing components", repetitions, after=None):
-        listener = HostTimes()
-        work.begin()
-        with work.components.heard_by(listener):
-            work.step()
-        times.append(listener.times)
-        if not any(times):
-            break
-    return times
 
 
 def _count(
