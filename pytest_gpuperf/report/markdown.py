@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.errors import printable
-from pytest_gpuperf.model.measurement import STEP
+from pytest_gpuperf.model.measurement import STEP, titles
 from pytest_gpuperf.model.result import (
     DOUBTS,
     FAULTS,
@@ -167,24 +166,21 @@ def _judged(result: Result) -> list[Verdict]:
     return [v for v in step if v.outcome is not Outcome.REPORTED and not table.is_zero(v)]
 
 
-def _rows(result: Result, unique: bool) -> Iterator[str]:
-    """The rows of a result that holds: its verdicts and expectations.
-
-    It has its short title, if that is `unique`.
-    """
-    name, judged = result.title if unique else result.test, _judged(result)
-    yield from (row([name, *cells]) for cells in table.verdict_rows(judged))
+def _rows(result: Result, title: str) -> Iterator[str]:
+    """The rows of a result that holds: its verdicts and expectations."""
+    judged = _judged(result)
+    yield from (row([title, *cells]) for cells in table.verdict_rows(judged))
     for expectation in result.expectations:
         metric, of, bounds, measured, outcome = expectation_lines.row(expectation)
         yield row([of, metric, bounds, measured, *[table.NOTHING] * 3, outcome])
     if not judged and not result.expectations:
-        yield row([name, *[table.NOTHING] * 6, "not compared"])
+        yield row([title, *[table.NOTHING] * 6, "not compared"])
 
 
 def _folded(results: Sequence[Result]) -> str:
     """The folded table of the results that hold; nothing if there are none."""
-    titles = Counter(result.title for result in results)
-    rows = [f"{line}\n" for one in results for line in _rows(one, titles[one.title] == 1)]
+    called = titles((result.test, result.name) for result in results)
+    rows = [f"{line}\n" for one in results for line in _rows(one, called[one.test, one.name])]
     if not rows:
         return ""
     # The title is HTML, which ignores Markdown escapes, so it has no text from outside.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 
 from pytest_gpuperf.catalogue import kernel_families
-from pytest_gpuperf.model.measurement import STEP, Device, KernelTable, Measurement
+from pytest_gpuperf.model.measurement import STEP, Device, KernelTable, Measurement, titles
 from pytest_gpuperf.model.result import Result, Run
 from pytest_gpuperf.report.html.components import ComponentRow, component_rows
 from pytest_gpuperf.report.text.step_tables import FIRST, Values, measured_values
@@ -66,15 +66,16 @@ class FigureSubject:
 def subjects(run: Run) -> list[FigureSubject]:
     """The subjects of a run, with the reference for comparisons first.
 
-    The label is the configuration if every test has a different one. Otherwise it is the test's
-    name, with enough to be unique.
+    The label is the configuration, or the test's title if several have that configuration.
     """
     results = [result for result in run.results() if result.measurements]
     results.sort(key=lambda result: result.first.configuration != FIRST)
-    labels = [(r.first.configuration, r.title, f"{r.test}, {r.name}") for r in results]
-    counts = [Counter(column) for column in zip(*labels, strict=True)]
+    counts = Counter(result.first.configuration for result in results)
+    called = titles((result.test, result.name) for result in results)
     made = []
-    for result, texts in zip(results, labels, strict=True):
-        unique = [text for text, count in zip(texts, counts, strict=True) if count[text] == 1]
-        made.append(FigureSubject(next(filter(None, unique), texts[-1]), result))
+    for result in results:
+        configuration = result.first.configuration
+        is_label = configuration and counts[configuration] == 1
+        label = configuration if is_label else called[result.test, result.name]
+        made.append(FigureSubject(label, result))
     return made

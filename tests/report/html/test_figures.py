@@ -196,8 +196,8 @@ def test_configurations_are_relative_to_the_one_named_baseline_and_the_paper_to_
 def test_subjects_of_one_configuration_are_told_apart_by_their_tests() -> None:
     labels = {
         "a.py::test_step[tf32]": "test_step[tf32]",
-        "a.py::test_sample[tf32]": "a.py::test_sample[tf32], step",
-        "b.py::test_sample[tf32]": "b.py::test_sample[tf32], step",
+        "a.py::test_sample[tf32]": "a.py::test_sample[tf32]",
+        "b.py::test_sample[tf32]": "b.py::test_sample[tf32]",
         "b.py::test_step[bf16]": "bf16",
     }
     made = [measurement(test=test, configuration=test[-5:-1]) for test in labels]
