@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from html.parser import HTMLParser
-from typing import Any
 
 from cmarkgfm import github_flavored_markdown_to_html  # type: ignore[import-untyped]
 from cmarkgfm.cmark import Options  # type: ignore[import-untyped]
@@ -19,6 +17,7 @@ from pytest_gpuperf.model.result import Attributed, Outcome
 from pytest_gpuperf.report.markdown import markdown
 from tests.examples import TEST, measurement, run, verdict
 from tests.kernel_steps import NAMING, table
+from tests.report.html.test_page import Structure
 
 SPECIAL = r"\`*_[]<>|#&~$"
 
@@ -104,26 +103,11 @@ def named(name: str, outcome: Outcome) -> str:
     return markdown(run([measured], [verdict(name, outcome, test=name, name=name, detail=name)]))
 
 
-class _Tags(HTMLParser):
-    """The tags of a page, with their attributes, and its text."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.tags: list[tuple[str, Any]] = []
-        self.text = ""
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, attrs))
-
-    def handle_data(self, data: str) -> None:
-        self.text += data
-
-
-def rendered(outcome: Outcome, name: str) -> _Tags:
+def rendered(outcome: Outcome, name: str) -> Structure:
     """A report with this name everywhere, as GitHub's own renderer makes it a page."""
-    page = _Tags()
-    page.feed(github_flavored_markdown_to_html(named(name, outcome), Options.CMARK_OPT_UNSAFE))
-    return page
+    return Structure(
+        github_flavored_markdown_to_html(named(name, outcome), Options.CMARK_OPT_UNSAFE)
+    )
 
 
 @given(hostile, outcomes)
@@ -137,7 +121,7 @@ def rendered(outcome: Outcome, name: str) -> _Tags:
 @example("</details>", Outcome.UNCHANGED)
 def test_no_name_adds_anything_to_the_page(name: str, outcome: Outcome) -> None:
     page = rendered(outcome, name)
-    assert page.tags == rendered(outcome, "t").tags
+    assert page.elements == rendered(outcome, "t").elements
     assert "".join(printable(" ".join(name.splitlines())).split()) in "".join(page.text.split())
 
 

@@ -43,9 +43,6 @@ def named(test: str, *verdicts: Verdict, **more: Any) -> Result:
     return result(made, *verdicts)
 
 
-# What was said already
-
-
 def test_what_a_failing_tests_message_has_said_is_not_said_again() -> None:
     """What to do is said once, if not by the message; each test has a row all the same."""
     calm = named("test_calm", verdict(outcome=Outcome.UNCHANGED, change=0.0))
@@ -60,9 +57,6 @@ def test_what_a_failing_tests_message_has_said_is_not_said_again() -> None:
     ]
     verbose = texts(summary([lost, calm], 100, SESSION, told=[lost], verbose=True))
     assert verbose[0] == "test_b on NVIDIA H200 (sm90, 3 processes)"
-
-
-# The rows
 
 
 def test_a_row_is_of_the_time_or_of_the_count_that_costs_most_unless_something_moved() -> None:

@@ -77,13 +77,9 @@ def test_every_figure_is_there_with_data_or_with_what_is_missing() -> None:
     for name in (*COMMITTED, "full"):
         assert list(figures_of(name)) == KEYS, name
         for figure in figures_of(name).values():
-            assert figure.title
-            assert figure.conclusion.endswith(".")
             is_drawn = chart.drawing(figure) is not None
             assert figure.rows or (figure.missing and not is_drawn), (name, figure.key)
             assert name != "full" or (is_drawn and not figure.missing), figure.key
-    lacking = [key for key, figure in figures_of("h200-paper.json.xz").items() if figure.missing]
-    assert lacking == ["transfers", "components"]
 
 
 def test_what_is_drawn_is_what_the_table_has() -> None:

@@ -33,16 +33,17 @@ from tests.report.html.pages import COMMITTED, full, rendered
 from tests.report.html.test_figures import KEYS
 
 ATTACK = "</script><script>alert(1)</script><img src=x onerror=alert(2)>'\"&{{7*7}}"
-_VOID = {"meta", "link", "img", "br", "col"}
+_VOID = {"meta", "link", "img", "br", "col", "hr", "input"}
 
 
 class Structure(HTMLParser):
-    """The elements of a page, its ids, and whether all are closed."""
+    """The elements of a page, all of which are closed, and its text."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
         self.elements: list[tuple[str, dict[str, str | None]]] = []
         self.scripts: list[str] = []
+        self.text = ""
         self._open: list[str] = []
         self.feed(text)
         self.close()
@@ -59,6 +60,7 @@ class Structure(HTMLParser):
         assert self._open.pop() == tag
 
     def handle_data(self, data: str) -> None:
+        self.text += data
         if self._open and self._open[-1] == "script":
             self.scripts[-1] += data
 
