@@ -246,6 +246,10 @@ class Device:
     """A short digest of the GPU's UUID: two GPUs of one name can differ by 3 % in cycles. On a CPU
     a keyed digest of the machine's id, which does not reveal its name."""
 
+    def __str__(self) -> str:
+        """The device as reports name it: "NVIDIA H200 (sm90)"."""
+        return f"{self.name} ({self.arch})"
+
 
 @dataclass(frozen=True, slots=True)
 class Machine:

@@ -127,7 +127,7 @@ class Ledger:
         """
         result = taken_out(Result, self._kept[-1].put)
         failing = [entry for entry in result.said if judgement.fails(entry, self._settings)]
-        key, _ = failure.cause(result) if failing else ("", "")
+        key = failure.cause(result) if failing else ""
         first = self._causes.setdefault(key, result) if key else result
         return (
             failure.again(result, failing, first.title, width) if first.test != result.test else []

@@ -1,11 +1,12 @@
-"""The report of a comparison, as text and as Markdown: metric by metric, and its kernels."""
+"""The report of a comparison: metric by metric, and its kernels."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 from pytest_gpuperf.catalogue import units
+from pytest_gpuperf.catalogue.architectures import CPU
 from pytest_gpuperf.catalogue.units import counted
 from pytest_gpuperf.judge.comparison import (
     Chosen,
@@ -16,14 +17,16 @@ from pytest_gpuperf.judge.comparison import (
     gpus,
     tables,
 )
-from pytest_gpuperf.model.measurement import STEP, title_of
+from pytest_gpuperf.model.measurement import STEP
 from pytest_gpuperf.model.result import Verdict
-from pytest_gpuperf.report.markdown import cell, code, row
+from pytest_gpuperf.report import view
+from pytest_gpuperf.report.markdown import code
 from pytest_gpuperf.report.text import kernel_lines, table
 from pytest_gpuperf.report.text.table import INDENT, NOTHING, Line
 
 _METRICS = ("metric", "a", "b", "change", "99.5 % interval")
-_CPU = "cpu"
+_INTERVAL = 4
+"""The position of the interval in _METRICS."""
 
 
 def text_lines(comparison: Comparison, *, kernels: int = 10, width: int = 80) -> list[Line]:
@@ -38,52 +41,32 @@ def text_lines(comparison: Comparison, *, kernels: int = 10, width: int = 80) ->
         lines += [Line(""), *table.wrapped_lines(_title(pair), width, "heading")]
         for note in _notes(pair, kernels):
             lines += table.wrapped_lines(note, width, "doubtful") if note not in shared else []
-        headings, *cells = _rows(pair)
-        rows: list[Sequence[str]] = []
-        for phase, *own in cells:
-            if phase != STEP and (phase,) not in rows:
-                rows.append((phase,))
-            rows.append(own if phase == STEP else (INDENT + own[0], *own[1:]))
-        interval = len(_METRICS) - 1
-        lines += table.column_lines(headings[1:], rows, width, (0,), dispensable=(interval,))
+        lines += _metrics(pair, width)
         lines += map(Line, _kernels(pair, kernels, width))
-    for title, alone in _alone(comparison):
-        lines += [Line(""), Line(f"{title}:", "heading")]
-        for text in alone:
-            lines += table.wrapped_lines(text, width, "doubtful", INDENT)
+    for label, alone in (("a", comparison.only_a), ("b", comparison.only_b)):
+        lines += [Line(""), Line(f"only in {label}:", "heading")] if alone else []
+        for one in alone:
+            name = "" if one[0].name == STEP else f", {one[0].name}"
+            said = f"{one[0].test}{name} ({counted(_processes(one), 'process')})"
+            lines += table.wrapped_lines(said, width, "doubtful", INDENT)
     return lines
 
 
 def markdown(comparison: Comparison, *, kernels: int = 10) -> str:
-    """A table per pair of measurements, and so many lines about its `kernels`.
-
-    Everything from outside is escaped.
-    """
-    shared = _shared_notes(comparison, kernels)
-    parts = ["# gpuperf compare", *_listed([*_sources(comparison)]), *_listed(shared)]
-    for pair in comparison.pairs:
-        notes = [note for note in _notes(pair, kernels) if note not in shared]
-        parts += ["", f"## {cell(_title(pair))}", *_listed(notes)]
-        headings, *cells = _rows(pair)
-        parts += ["", row(headings[1:]), f"| --- |{' ---: |' * (len(headings) - 2)}"]
-        for phase, name, *others in cells:
-            parts += [row((name if phase == STEP else f"{name} ({phase})", *others))]
-        if said := _kernels(pair, kernels, table.WIDTH):
-            parts += ["", "```", *map(code, said), "```"]
-    for title, alone in _alone(comparison):
-        parts += ["", f"## {title.capitalize()}", *_listed(alone)]
-    return "\n".join(parts) + "\n"
+    """The same text as a block of code, which shows everything from outside as it is."""
+    said = text_lines(comparison, kernels=kernels, width=table.WIDTH)
+    block = ["```", *(code(line.text) for line in said), "```"]
+    return "\n".join(["# gpuperf compare", "", *block, ""])
 
 
 def source(side: Chosen) -> dict[str, Any]:
     """The run, devices and code that one side comes from."""
     fingerprints = [measurement.fingerprint for measurement in side.measurements]
-    devices = (f"{f.device.name} ({f.device.arch})" for f in fingerprints)
     return {
         "run": str(side.run),
         "created": side.created,
         "configuration": side.configuration,
-        "devices": [*dict.fromkeys(devices)],
+        "devices": [*dict.fromkeys(str(f.device) for f in fingerprints)],
         "revisions": [*dict.fromkeys(f.revision for f in fingerprints if f.revision)],
         "measured": min((f.measured for f in fingerprints if f.measured), default=""),
     }
@@ -123,28 +106,12 @@ def _kernels(pair: Pair, most: int, width: int) -> list[str]:
     return [*lines, *(line for note in notes for line in table.wrapped([note], width, ""))]
 
 
-def _alone(comparison: Comparison) -> Iterator[tuple[str, list[str]]]:
-    """Measurements without a partner on the other side, by the test's full id."""
-    for label, entries in (("a", comparison.only_a), ("b", comparison.only_b)):
-        said = []
-        for one in entries:
-            name = "" if one[0].name == STEP else f", {one[0].name}"
-            said.append(f"{one[0].test}{name} ({counted(_processes(one), 'process')})")
-        if said:
-            yield f"only in {label}", said
-
-
-def _listed(texts: Sequence[str]) -> list[str]:
-    return ["", *(f"- {cell(text)}" for text in texts)] if texts else []
-
-
 def _sources(comparison: Comparison) -> Iterator[str]:
     """The description of each side: file, configuration, device, code and time."""
     for label, side in (("a", comparison.a), ("b", comparison.b)):
         about = source(side)
-        asked = (
-            "" if side.configuration is None else f"configuration {side.configuration or 'none'}"
-        )
+        configuration = side.configuration
+        asked = "" if configuration is None else f"configuration {configuration or 'none'}"
         devices, revisions = (" and ".join(about[key]) for key in ("devices", "revisions"))
         parts = [about["run"], asked, devices, revisions, about["measured"]]
         yield f"{label}: {', '.join(filter(None, parts))}"
@@ -161,11 +128,8 @@ def _title(pair: Pair) -> str:
 
 def _label(measurements: Measurements) -> str:
     """A measurement's label: its test's title, and the configuration if the title lacks that."""
-    first = measurements[0]
-    title = title_of(first.test, first.name)
-    return (
-        title if first.configuration in title else f"{title}, configuration {first.configuration}"
-    )
+    title, configuration = measurements[0].title, measurements[0].configuration
+    return title if configuration in title else f"{title}, configuration {configuration}"
 
 
 def _notes(pair: Pair, kernels: int) -> list[str]:
@@ -174,10 +138,11 @@ def _notes(pair: Pair, kernels: int) -> list[str]:
     The notes also say if there are no kernels to compare although they were requested.
     """
     notes = [_on_devices(pair)] if pair.devices is not DeviceRelation.SAME else []
-    by_kind: dict[str, list[str]] = {}
-    for what, key, old, new in pair.differing:
-        by_kind.setdefault(what, []).append(f"{key} {old or 'unset'} -> {new or 'unset'}")
-    for what, moved in by_kind.items():
+    differing = (
+        (what, f"{key} {old or 'unset'} -> {new or 'unset'}")
+        for what, key, old, new in pair.differing
+    )
+    for what, moved in view.gathered(differing).items():
         notes.append(f"{what} {'differ' if what == 'settings' else 'differs'}: {'; '.join(moved)}")
     missing = [label for label, side in zip("ab", pair.sides, strict=True) if not tables(side)]
     if missing and kernels:
@@ -195,25 +160,29 @@ def _shared_notes(comparison: Comparison, kernels: int) -> list[str]:
 def _on_devices(pair: Pair) -> str:
     devices = [side[0].fingerprint.device for side in pair.sides]
     if pair.devices is DeviceRelation.KINDS:
-        a, b = (f"{device.name} ({device.arch})" for device in devices)
+        a, b = devices
         return f"a ran on {a}, b on {b}, so the device may be the cause, not the code"
-    if devices[0].arch == _CPU:
+    if devices[0].arch == CPU:
         return "measured on two machines: times may differ by machine, counts do not"
     return "measured on two GPUs of one model, whose cycles differ by a few per cent"
 
 
-def _rows(pair: Pair) -> list[tuple[str, ...]]:
-    """The headings, and a row per metric, the whole step's first; each begins with its phase.
+def _metrics(pair: Pair, width: int) -> list[Line]:
+    """The table of the metrics, the whole step's first; each phase is a heading of its own.
 
     Intervals are included if any metric has one.
     """
     verdicts = [verdict for verdict in pair.result.verdicts if not table.is_zero(verdict)]
-    last = len(_METRICS) + any(verdict.low is not None for verdict in verdicts)
-    rows = [("", *_METRICS)]
+    last = len(_METRICS) - all(verdict.low is None for verdict in verdicts)
+    rows: list[tuple[str, ...]] = []
     for verdict, change in zip(verdicts, units.changes(verdicts), strict=True):
+        inside = verdict.phase != STEP
+        if inside and (verdict.phase,) not in rows:
+            rows.append((verdict.phase,))
         a, b = (units.value(v, verdict.unit) for v in (verdict.baseline, verdict.measured))
-        rows.append((verdict.phase, verdict.metric, a, b, change, _interval(verdict)))
-    return [row[:last] for row in rows]
+        name = INDENT + verdict.metric if inside else verdict.metric
+        rows.append((name, a, b, change, _interval(verdict))[:last])
+    return table.column_lines(_METRICS[:last], rows, width, (0,), dispensable=(_INTERVAL,))
 
 
 def _interval(verdict: Verdict) -> str:

@@ -1,5 +1,4 @@
-"""A run in other forms: reports by their files' suffix, the properties of JUnit, the extra_info of
-pytest-benchmark, and the records that services collect.
+"""A run in other forms: reports by their files' suffix, the properties of JUnit, and OpenMetrics.
 
 Other programs get a handful of short texts per test. Samples and kernels are for the run file.
 """
@@ -7,18 +6,16 @@ Other programs get a handful of short texts per test. Samples and kernels are fo
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from sys import intern
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pytest_gpuperf.baselines import judgement
 from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import printable
 from pytest_gpuperf.model.measurement import STEP
-from pytest_gpuperf.model.metric import Direction, Metric
-from pytest_gpuperf.model.result import Outcome, Result, Run, Verdict
+from pytest_gpuperf.model.result import Outcome, Result, Run
 from pytest_gpuperf.report.text import expectation_lines, step_tables, table
 from pytest_gpuperf.report.text.next_command import CommandContext, of_run
 from pytest_gpuperf.storage import files
@@ -31,10 +28,6 @@ SUFFIXES = (".html", ".md", ".json")
 """The suffixes of reports."""
 PREFIX = "gpuperf."
 """The prefix of all JUnit properties."""
-KEY = "gpuperf"
-"""Our key in pytest-benchmark's `extra_info`."""
-_BENCHMARK = "benchmark"
-"""The fixture of pytest-benchmark."""
 
 
 def report_text(
@@ -63,25 +56,14 @@ def report_text(
     return json.dumps(files.to_plain(run), indent=1, ensure_ascii=False) + "\n"
 
 
-def share(
-    results: Sequence[Result],
-    user_properties: list[tuple[str, object]],
-    fixtures: Mapping[str, object],
-) -> None:
-    """Adds a test's measurements so far to its properties and to its benchmark's extra_info.
+def share(results: Sequence[Result], user_properties: list[tuple[str, object]]) -> None:
+    """Adds a test's measurements so far to its JUnit properties.
 
-    `fixtures` are the values of the test's fixtures, by name. Entries of an earlier execution of
-    the test are replaced.
+    Entries of an earlier execution of the test are replaced.
     """
     others = [entry for entry in user_properties if not entry[0].startswith(PREFIX)]
     mine = (entry for result in results for entry in properties(result))
-    entries = [*others, *((intern(name), intern(said)) for name, said in mine)]
-    # pytest keeps the list of each of a test's three reports in memory.
-    if entries != user_properties:
-        user_properties[:] = entries
-    extra = getattr(fixtures.get(_BENCHMARK), "extra_info", None)
-    if isinstance(extra, dict) and results:
-        extra[KEY] = {result.name: extra_info(result) for result in results if result.measurements}
+    user_properties[:] = [*others, *mine]
 
 
 def properties(result: Result) -> Iterator[tuple[str, str]]:
@@ -101,14 +83,13 @@ def properties(result: Result) -> Iterator[tuple[str, str]]:
 def _of_measurement(result: Result) -> Iterator[tuple[str, str]]:
     first = result.first
     place = PREFIX if result.name == STEP else f"{PREFIX}{printable(result.name)}."
-    device = first.fingerprint.device
-    yield f"{place}device", f"{device.name} ({device.arch})"
+    yield f"{place}device", str(first.fingerprint.device)
     if first.configuration:
         yield f"{place}configuration", first.configuration
     yield f"{place}processes", str(len(result.measurements))
     lack = judgement.unjudged_reason(result)
     yield f"{place}judged", lack.value if lack else "yes"
-    verdicts = _on_step(result)
+    verdicts = {verdict.metric: verdict for verdict in result.verdicts if verdict.phase == STEP}
     for verdict in verdicts.values():
         if verdict.outcome is Outcome.KERNELS_CHANGED:
             yield f"{place}{verdict.metric}", verdict.outcome.value
@@ -125,123 +106,58 @@ def _of_measurement(result: Result) -> Iterator[tuple[str, str]]:
             yield f"{place}{metric}.change", units.change(said)
 
 
-def extra_info(result: Result) -> dict[str, Any]:
-    """The counters of one measurement and their verdicts, as plain data.
-
-    `metrics` has, per metric of the whole step, `value` (the median over processes) and `unit`. A
-    judged metric also has `outcome`, and `change` (a share, or points for a percentage).
-    """
-    first, verdicts = result.first, _on_step(result)
-    metrics: dict[str, dict[str, Any]] = {}
-    for name, value in step_tables.step_values(result.measurements).items():
-        metrics[name] = {"value": value, "unit": catalogue().metrics[name].unit}
-        said = verdicts.get(name)
-        if said and said.outcome is not Outcome.REPORTED:
-            metrics[name]["outcome"] = said.outcome.value
-        if said and said.change is not None:
-            metrics[name]["change"] = said.change
-    device = first.fingerprint.device
-    return {
-        "device": device.name,
-        "arch": device.arch,
-        "gpus": sorted({m.fingerprint.device.identity for m in result.measurements}),
-        "configuration": first.configuration,
-        "workload": dict(first.workload),
-        "revision": first.fingerprint.revision,
-        "processes": len({m.process for m in result.measurements}),
-        "metrics": metrics,
-    }
-
-
-def _on_step(result: Result) -> dict[str, Verdict]:
-    """The verdicts on the whole step, by metric."""
-    return {verdict.metric: verdict for verdict in result.verdicts if verdict.phase == STEP}
-
-
-def _values(metric: str, result: Result) -> Iterator[float]:
-    for measurement in result.measurements:
-        for sample in measurement.samples:
-            if (sample.phase, sample.metric) == (STEP, metric):
-                yield from sample.values
-
-
-def _named(test: str, name: str) -> str:
-    """A test's name for a table, with its measurement's name unless that is the default."""
-    return printable(test if name == STEP else f"{test}/{name}")
-
-
-# Records that services collect: of each metric of the whole step the median over processes
-
-
-def _series(run: Run) -> Iterator[tuple[Result, Metric, float, list[float]]]:
-    """Each metric of each measurement: the median over processes, and all rounds of each."""
-    for result in run.results():
-        if result.measurements:
-            for name, value in step_tables.step_values(result.measurements).items():
-                yield result, catalogue().metrics[name], value, [*_values(name, result)]
-
-
-def action_benchmarks(run: Run, direction: Direction) -> list[dict[str, Any]]:
-    """The input of benchmark-action's tools customSmallerIsBetter and customBiggerIsBetter.
-
-    A file has one direction, so it has only the metrics of that direction.
-    https://github.com/benchmark-action/github-action-benchmark#customsmallerisbetter
-    """
-    return [
-        {
-            "name": f"{_named(result.test, result.name)} / {metric.name}",
-            "unit": metric.unit,
-            "value": value,
-            "range": f"{max(rounds) - min(rounds):.6g}",
-            "extra": f"{result.first.fingerprint.device.name}, {len(rounds)} rounds",
-        }
-        for result, metric, value, rounds in _series(run)
-        if metric.direction is direction
-    ]
-
+# OpenMetrics
 
 _BASE = {"ms": ("seconds", 1e-3), "ns": ("seconds", 1e-9), "%": ("ratio", 0.01)}
 """OpenMetrics has base units."""
 
 
 def open_metrics(run: Run) -> str:
-    """The text of OpenMetrics 1.0: a gauge per metric, the test and what is better as labels.
+    """The text of OpenMetrics 1.0, "" without a value: the median over processes of each metric.
 
+    A gauge per metric of the whole step, the test and what is better as labels.
     https://prometheus.io/docs/specs/om/open_metrics_spec/
     """
+    families: dict[str, list[str]] = {}
+    for result in (one for one in run.results() if one.measurements):
+        labels, when = _labels(result), _seconds(result, run)
+        for name, value in step_tables.step_values(result.measurements).items():
+            metric = catalogue().metrics[name]
+            unit, scale = _BASE.get(metric.unit, (metric.unit, 1.0))
+            unit = unit if unit.isascii() and unit.isalpha() else ""
+            ends = not unit or metric.name.endswith(f"_{unit}") or metric.name == unit
+            full = f"gpuperf_{metric.name}" if ends else f"gpuperf_{metric.name}_{unit}"
+            head = [f"# TYPE {full} gauge", *([f"# UNIT {full} {unit}"] if unit else [])]
+            head.append(f"# HELP {full} {_label(metric.summary)}")
+            better = f'better="{metric.direction.value}"'
+            line = f"{full}{{{labels},{better}}} {value * scale!r} {when:.0f}"
+            families.setdefault(full, head).append(line)
+    lines = [line for family in families.values() for line in family]
+    return "\n".join([*lines, "# EOF", ""]) if lines else ""
+
+
+def _labels(result: Result) -> str:
+    """The labels that all metrics of a measurement have."""
+    first, device = result.first, result.first.fingerprint.device
+    labels = {
+        "test": result.test,
+        "measurement": result.name,
+        "suite": first.suite,
+        "configuration": first.configuration,
+        "device": device.name,
+        "arch": device.arch,
+        "revision": first.fingerprint.revision,
+    }
+    return ",".join(f'{key}="{_label(text)}"' for key, text in labels.items())
+
+
+def _seconds(result: Result, run: Run) -> float:
+    """When it was measured, in seconds since 1970. Raises ValueError for what is no date."""
     from datetime import datetime, timezone
 
-    families: dict[str, tuple[Metric, str, list[str]]] = {}
-    for result, metric, value, _ in _series(run):
-        unit, scale = _BASE.get(metric.unit, (metric.unit, 1.0))
-        unit = unit if unit.isascii() and unit.isalpha() else ""
-        ends = not unit or metric.name.endswith(f"_{unit}") or metric.name == unit
-        name = f"{KEY}_{metric.name}" if ends else f"{KEY}_{metric.name}_{unit}"
-        first = result.first
-        device = first.fingerprint.device
-        made = datetime.fromisoformat(
-            (first.fingerprint.measured or run.created).replace("Z", "+00:00")
-        )
-        made = made if made.tzinfo else made.replace(tzinfo=timezone.utc)
-        labels = {
-            "test": result.test,
-            "measurement": result.name,
-            "suite": first.suite,
-            "configuration": first.configuration,
-            "device": device.name,
-            "arch": device.arch,
-            "revision": first.fingerprint.revision,
-            "better": metric.direction.value,
-        }
-        written = ",".join(f'{key}="{_label(text)}"' for key, text in labels.items())
-        line = f"{name}{{{written}}} {value * scale!r} {made.timestamp():.0f}"
-        families.setdefault(name, (metric, unit, []))[2].append(line)
-    lines = []
-    for name, (metric, unit, samples) in families.items():
-        lines.append(f"# TYPE {name} gauge")
-        lines += [f"# UNIT {name} {unit}"] if unit else []
-        lines += [f"# HELP {name} {_label(metric.summary)}", *samples]
-    return "\n".join([*lines, "# EOF"]) + "\n"
+    written = result.first.fingerprint.measured or run.created
+    made = datetime.fromisoformat(written.replace("Z", "+00:00"))
+    return (made if made.tzinfo else made.replace(tzinfo=timezone.utc)).timestamp()
 
 
 def _label(text: str) -> str:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.errors import printable
-from pytest_gpuperf.model.measurement import STEP
+from pytest_gpuperf.model.measurement import STEP, titles
 from pytest_gpuperf.model.result import (
     DOUBTS,
     FAULTS,
@@ -37,8 +36,6 @@ if TYPE_CHECKING:
 
 _LISTED = 20
 """The number of tests that are named before the tables."""
-_RESERVE = 200
-"""Bytes for the line about tables that are left out."""
 _EVENTS = 5
 """Nights that something got worse on."""
 _FILES = 5
@@ -52,32 +49,22 @@ def markdown(run: Run, limit: int | None = None, context: CommandContext | None 
     """The verdicts of `run`: failures, the worst first, then a table per failed test.
 
     All passing tests share one folded table. All text from outside is escaped. If the text would be
-    longer than `limit` bytes in UTF-8, the last tables and rows are left out, and a line says so.
-    Returns "" if even the first part is too long. `context` says how the run was started; None
-    derives it from the run.
+    longer than `limit` bytes in UTF-8, the folded table is left out, then the others, and a line
+    says so. Returns "" if even the first part is too long. `context` says how the run was started;
+    None derives it from the run.
     """
     results = view.worst_first(run.results())
     head = "\n".join([*_head(results, run, context or of_run(run, "")), ""])
-    seen = [result for result in results if result.outcome in _SEEN]
-    folded = [result for result in results if result not in seen]
-    above = ["\n".join(_section(result)) for result in seen if result.measurements]
+    seen = [one for one in results if one.outcome in _SEEN and one.measurements]
+    above = ["\n".join(_section(result)) for result in seen]
     if failed := [one for one in run.expectations if one.outcome is not Outcome.HOLDS]:
         above.append("\n".join(_expected(failed)))
-    titles = Counter(result.title for result in folded)
-    below = [f"{line}\n" for one in folded for line in _rows(one, titles[one.title] == 1)]
-    if limit is None:
-        return head + "".join(above) + _folded(folded, below)
-    room = limit - _size(head) - _size(_folded(folded, [""])) - _RESERVE
-    if room < 0:
-        return ""
-    fitting = table.fitting(list(map(_size, [*above, *below])), room)
-    text = head + "".join(above[:fitting]) + _folded(folded, below[: max(0, fitting - len(above))])
-    missing = len(above) + len(below) - fitting
-    if not missing:
-        return text
-    said = f"gpuperf left out {missing:,} tables or rows, to stay below {limit:,} bytes. The run"
-    said += " file has everything."
-    return f"{text}{said}\n"
+    parts = [head, "".join(above), _folded([one for one in results if one.outcome not in _SEEN])]
+    if limit is None or len("".join(parts).encode()) <= limit:
+        return "".join(parts)
+    parts[-1] = f"gpuperf left out tables, to stay below {limit:,} bytes. The run file has them.\n"
+    fitting = ("".join(kept) for kept in (parts, parts[::2]))
+    return next((text for text in fitting if len(text.encode()) <= limit), "")
 
 
 def nights(past: History) -> str:
@@ -125,7 +112,7 @@ def _head(results: Sequence[Result], run: Run, context: CommandContext) -> Itera
         yield f"- **{cell(view.standing(result)).strip()}**: {said}"
         if result.attribution and (cause := kernel_lines.sentence(result.attribution)):
             yield f"  {cell(cause)}"
-        if result.outcome in FAULTS and (again := alone(context.command, [result.test])):
+        if result.outcome in FAULTS and (again := alone(context.command, result.test)):
             typed_again.append(context.started(again))
             yield f"  `{code(typed_again[-1])}`"
     if len(told) > _LISTED:
@@ -145,10 +132,9 @@ def _head(results: Sequence[Result], run: Run, context: CommandContext) -> Itera
 
 def _section(result: Result) -> Iterator[str]:
     """The table of one measurement, its cause and its kernels."""
-    device = result.first.fingerprint.device
     name = "" if result.name == STEP else f", {cell(result.name)}"
     yield from (f"### {cell(result.test)}{name}", "")
-    yield from (f"On {cell(device.name)} ({cell(device.arch)})", "")
+    yield from (f"On {cell(str(result.first.fingerprint.device))}", "")
     yield "| " + " | ".join(table.HEADINGS) + " |"
     yield "| --- | ---: | ---: | ---: | ---: | ---: | --- |"
     judged = _judged(result)
@@ -179,22 +165,21 @@ def _judged(result: Result) -> list[Verdict]:
     return [v for v in step if v.outcome is not Outcome.REPORTED and not table.is_zero(v)]
 
 
-def _rows(result: Result, unique: bool) -> Iterator[str]:
-    """The rows of a result that holds: its verdicts and expectations.
-
-    It has its short title, if that is `unique`.
-    """
-    name, judged = result.title if unique else result.test, _judged(result)
-    yield from (row([name, *cells]) for cells in table.verdict_rows(judged))
+def _rows(result: Result, title: str) -> Iterator[str]:
+    """The rows of a result that holds: its verdicts and expectations."""
+    judged = _judged(result)
+    yield from (row([title, *cells]) for cells in table.verdict_rows(judged))
     for expectation in result.expectations:
         metric, of, bounds, measured, outcome = expectation_lines.row(expectation)
         yield row([of, metric, bounds, measured, *[table.NOTHING] * 3, outcome])
     if not judged and not result.expectations:
-        yield row([name, *[table.NOTHING] * 6, "not compared"])
+        yield row([title, *[table.NOTHING] * 6, "not compared"])
 
 
-def _folded(results: Sequence[Result], rows: Sequence[str]) -> str:
-    """The folded table of these rows; nothing if there are none."""
+def _folded(results: Sequence[Result]) -> str:
+    """The folded table of the results that hold; nothing if there are none."""
+    called = titles((result.test, result.name) for result in results)
+    rows = [f"{line}\n" for one in results for line in _rows(one, called[one.test, one.name])]
     if not rows:
         return ""
     # The title is HTML, which ignores Markdown escapes, so it has no text from outside.
@@ -202,10 +187,6 @@ def _folded(results: Sequence[Result], rows: Sequence[str]) -> str:
     headings = f"{row(['test', *table.HEADINGS])}\n| --- | --- |{' ---: |' * 5} --- |\n"
     # Markdown needs the empty lines.
     return f"<details>\n<summary>{title}</summary>\n\n{headings}{''.join(rows)}\n</details>\n\n"
-
-
-def _size(text: str) -> int:
-    return len(text.encode())
 
 
 def row(cells: Iterable[str]) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from pytest_gpuperf.baselines.judgement import Unjudged, lacking
 from pytest_gpuperf.catalogue import units
+from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.catalogue.units import counted
 from pytest_gpuperf.errors import printable
 from pytest_gpuperf.judge.verdict import NO_WORK, NOT_COMPILED
@@ -24,7 +25,7 @@ from pytest_gpuperf.model.result import (
     Run,
     Verdict,
 )
-from pytest_gpuperf.report.text import expectation_lines
+from pytest_gpuperf.report.text import expectation_lines, step_tables
 
 SAYS = {
     Outcome.REGRESSED: "regressed",
@@ -100,6 +101,16 @@ def _urgency(result: Result) -> tuple[int, float, float]:
     return rank, -(cost(result) or 0.0), -max(sizes, default=0.0)
 
 
+def measured(result: Result) -> list[Verdict]:
+    """What was measured of the whole step, as verdicts that compare nothing."""
+    units_of = {name: metric.unit for name, metric in catalogue().metrics.items()}
+    about = (result.test, result.name, STEP)
+    return [
+        Verdict(*about, metric, units_of[metric], Outcome.REPORTED, "", measured=value)
+        for metric, value in step_tables.step_values([result.first]).items()
+    ]
+
+
 def main(result: Result) -> Verdict | Expectation | None:
     """The entry that represents a result in one line; None if nothing was said.
 
@@ -135,8 +146,7 @@ def standing(result: Result, outcome: Outcome | None = None) -> str:
     says = SAYS.get(outcome or result.outcome or Outcome.REPORTED, "passed")
     if not result.measurements:
         return printable(f"{result.title} {says}")
-    device = result.first.fingerprint.device
-    return printable(f"{result.title} {says} on {device.name} ({device.arch})")
+    return printable(f"{result.title} {says} on {result.first.fingerprint.device}")
 
 
 def moves(verdicts: Sequence[Verdict]) -> list[str]:
@@ -197,12 +207,17 @@ def complaints(result: Result) -> Iterator[str]:
 
 def unsupported(verdicts: Iterable[Verdict]) -> Iterator[str]:
     """The metrics that could not be measured, by reason; the tests of one machine share it."""
-    by_reason: dict[str, dict[str, None]] = {}
-    for verdict in verdicts:
-        if verdict.outcome is Outcome.UNSUPPORTED:
-            by_reason.setdefault(verdict.detail, {})[verdict.metric] = None
-    for reason, metrics in by_reason.items():
+    lacking = [v for v in verdicts if v.outcome is Outcome.UNSUPPORTED]
+    for reason, metrics in gathered((v.detail, v.metric) for v in lacking).items():
         yield f"gpuperf cannot measure {', '.join(metrics)}: {reason}"
+
+
+def gathered(pairs: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+    """The second text of each pair by the first: all in their order, each once."""
+    found: dict[str, dict[str, None]] = {}
+    for key, text in pairs:
+        found.setdefault(key, {})[text] = None
+    return {key: [*texts] for key, texts in found.items()}
 
 
 def totals(results: Sequence[Result], run: str = "", why: str = "") -> str:
@@ -231,8 +246,7 @@ def _unjudged(every: Sequence[tuple[Result, Unjudged | None]], why: str) -> list
     for lack in Unjudged:
         those = [result for result, its in every if its is lack]
         details = why if lack is Unjudged.NOT_ASKED else ", ".join(disturbances(those))
-        if those:
-            parts.append(f"{len(those)} {WORDS[lack]}{details and f': {details}'}")
+        parts += [f"{len(those)} {WORDS[lack]}{details and f': {details}'}"] if those else []
     return parts
 
 
@@ -245,11 +259,6 @@ def none_judged(in_vain: Sequence[tuple[Result, Unjudged]]) -> str:
 
 def disturbances(results: Iterable[Result]) -> list[str]:
     """Why the device was unfit, each in a word: throttled, shared."""
-    details = [
-        verdict.detail
-        for result in results
-        for verdict in result.verdicts
-        if verdict.outcome is Outcome.UNFIT
-    ]
-    complaints = (part.split() for detail in details for part in detail.split("; "))
+    said = [v for result in results for v in result.verdicts if v.outcome is Outcome.UNFIT]
+    complaints = (part.split() for verdict in said for part in verdict.detail.split("; "))
     return list(dict.fromkeys(words[0] for words in complaints if words))

@@ -164,7 +164,7 @@ def test_every_example_works_as_it_is_typed(
     ("line", "ways"),
     [
         ("gpuperf record --pro", {"--processes"}),
-        ("gpuperf export --format op", {"openmetrics"}),
+        ("gpuperf compare --format ma", {"markdown"}),
         ("gpuperf prov", {"prove"}),
         ("gpuperf report --prove docs/runs/prove", {"docs/runs/prove-first-test.json.xz"}),
         ("gpuperf report docs/runs/cpu", {"docs/runs/cpu-meddpm.json"}),

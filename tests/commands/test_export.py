@@ -1,68 +1,33 @@
-"""`gpuperf export`: what it writes is read by its consumers' own parsers, or fits their schemas."""
+"""`gpuperf export`: what it writes is read by Prometheus' own parser."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
-import jsonschema
 import pytest
 from hypothesis import given, settings
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from pytest_gpuperf import __main__
-from pytest_gpuperf.commands import export as export_command
 from pytest_gpuperf.model.result import Run
 from pytest_gpuperf.storage import run_files
 from tests import ROOT, strategies
-from tests.examples import TEST, measurement, run
+from tests.examples import measurement, run
 
 H200 = ROOT / "docs" / "runs" / "h200-meddpm.json"
 TF32 = "suites/meddpm/test_training.py::test_training_step[tf32]"
 
-_TEXT, _NUMBER = {"type": "string"}, {"type": "number"}
-# https://github.com/benchmark-action/github-action-benchmark#customsmallerisbetter
-ACTION_BENCHMARKS: dict[str, Any] = {
-    "type": "array",
-    "items": {
-        "type": "object",
-        "properties": {
-            "name": _TEXT,
-            "unit": _TEXT,
-            "value": _NUMBER,
-            "range": _TEXT,
-            "extra": _TEXT,
-        },
-        "required": ["name", "unit", "value"],
-        "additionalProperties": False,
-    },
-}
 
-
-def written(form: str, run_file: Path, folder: Path) -> str:
-    """What `gpuperf export --format` writes."""
-    output = folder / form
-    words = ["export", str(run_file), "--format", form, "--output", str(output)]
-    assert __main__.main(words) == 0
+def written(run_file: Path, folder: Path) -> str:
+    """What `gpuperf export` writes."""
+    output = folder / "run.prom"
+    assert __main__.main(["export", str(run_file), "--output", str(output)]) == 0
     return output.read_text(encoding="utf-8")
-
-
-@pytest.mark.parametrize(("better", "metric"), [("smaller", "cycles"), ("bigger", "l2_hit_rate")])
-def test_benchmark_action_reads_one_direction_a_file(
-    better: str, metric: str, tmp_path: Path
-) -> None:
-    file = tmp_path / "run.json"
-    run_files.save(run([measurement({"cycles": [5.0], "l2_hit_rate": [60.0], "ipc": [1.0]})]), file)
-    data = json.loads(written(f"benchmark-action-{better}", file, tmp_path))
-    jsonschema.validate(data, ACTION_BENCHMARKS)
-    assert [entry["name"] for entry in data] == [f"{TEST} / {metric}"]
 
 
 def test_prometheus_own_parser_reads_openmetrics(tmp_path: Path) -> None:
     families = {
-        family.name: family
-        for family in text_string_to_metric_families(written("openmetrics", H200, tmp_path))
+        family.name: family for family in text_string_to_metric_families(written(H200, tmp_path))
     }
     times = families["gpuperf_step_time_seconds"]
     assert (times.type, times.unit) == ("gauge", "seconds")
@@ -76,17 +41,16 @@ def test_hostile_names_do_not_break_openmetrics(tmp_path: Path) -> None:
     file = tmp_path / "run.json"
     test = 'x.py::t["\\ \n{}]'
     run_files.save(run([measurement({"cycles": [5.0]}, test=test)]), file)
-    (family,) = text_string_to_metric_families(written("openmetrics", file, tmp_path))
+    (family,) = text_string_to_metric_families(written(file, tmp_path))
     assert len(family.samples) == 1
 
 
-@pytest.mark.parametrize("form", export_command.FORMATS)
 def test_a_run_without_measurements_has_nothing_to_export(
-    form: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "run.json"
     run_files.save(run([]), file)
-    assert __main__.main(["export", str(file), "--format", form]) == 4
+    assert __main__.main(["export", str(file)]) == 4
     assert str(file) in capsys.readouterr().err
 
 

@@ -17,6 +17,7 @@ from pytest_gpuperf.measure.device.nvml import portable_device
 from pytest_gpuperf.model.measurement import (
     Conditions,
     Device,
+    KernelTable,
     Measurement,
     Reading,
     Sample,
@@ -34,8 +35,12 @@ from pytest_gpuperf.model.result import (
 )
 from pytest_gpuperf.report import comparison_report, view
 from pytest_gpuperf.report.github import Place, workflow_commands
+from pytest_gpuperf.report.html.figure import cell_text
+from pytest_gpuperf.report.html.figures import all_figures
+from pytest_gpuperf.report.html.overview import overview
+from pytest_gpuperf.report.html.subject import subjects
 from pytest_gpuperf.report.markdown import markdown
-from pytest_gpuperf.report.text import expectation_lines, failure
+from pytest_gpuperf.report.text import expectation_lines, failure, kernel_lines
 from pytest_gpuperf.report.text.next_command import CommandContext
 from pytest_gpuperf.report.text.summary import summary
 from tests import ROOT
@@ -52,10 +57,13 @@ from tests.examples import (
     run,
     verdict,
 )
-from tests.kernel_steps import NAMING, Sited, operators, sited, table
+from tests.kernel_steps import NAMING, Sited, operators, sited, slowed, table, traced
+from tests.report.html.pages import COMMITTED, committed, full
 
 FOLDER = ROOT / "tests" / "data" / "reports"
 SESSION = CommandContext("--gpu-arch sm90 suites/meddpm")
+_MOST_ROWS = 12
+"""Rows of a figure that are golden."""
 _FAILING = (*FAULTS, *DOUBTS, Outcome.UNSUPPORTED)
 
 
@@ -75,7 +83,9 @@ def _lacking(metric: str, outcome: Outcome, detail: str, reason: str = "") -> Ve
 def _named(
     test: str, *verdicts: Verdict, file: str = "a.py", notes: Sequence[str] = (), **more: Any
 ) -> Result:
-    return result(measurement(test=f"{file}::{test}", **more), *verdicts, notes=tuple(notes))
+    made = measurement(test=f"{file}::{test}", **more)
+    said = (replace(one, test=made.test, name=made.name) for one in verdicts)
+    return result(made, *said, notes=tuple(notes))
 
 
 STEP_TABLE = (("conv", 900.0), ("add", 300.0))
@@ -111,23 +121,20 @@ def _expecting(*expectations: Expectation) -> list[Result]:
     return [result(measurement(), _calm(), expectations=limits), *ratios]
 
 
-def _components(device: str) -> Result:
-    time = "kernel_time" if device == "gpu" else "wall_time"
-    size = 1e6 if device == "gpu" else 1.0
+def _components() -> Result:
+    step: dict[str, list[float]] = {"cycles": [1e6], "kernel_time": [8e6], "launches": [110]}
     parts: dict[str, dict[str, list[float]]] = {
-        name: {time: [part * size]} for name, part in (("norm\n", 2), ("conv2d", 5), ("extract", 0))
+        name: {"kernel_time": [time], "launches": [launches], "copy_time_h2d": [copies]}
+        for name, time, launches, copies in (
+            *(("norm\n", 2e6, 60, 0.0), ("conv2d", 5e6, 40, 3e6), ("extract", 0.0, 0, 0.0)),
+        )
     }
-    step: dict[str, list[float]] = {"cycles": [1e6], time: [8 * size]}
-    if device == "gpu":
-        step |= {"launches": [110], "graph_launches": [2]}
-        for name, launches in (("norm\n", 60), ("conv2d", 40), ("extract", 0)):
-            parts[name] |= {"launches": [launches], "copy_time_h2d": [3e6 * (name == "conv2d")]}
-    made = replace(measurement(step, phases=parts), components=tuple(parts))
-    moved = _said(time, Outcome.REPORTED, phase="conv2d", change=0.25, unit="ns")
-    return result(made, _calm(), moved)
+    made = measurement(step | {"graph_launches": [2]}, phases=parts)
+    return result(replace(made, components=tuple(parts)), _calm())
 
 
-def _configured(name: str, **series: float) -> Result:
+def configured(name: str, **series: float) -> Result:
+    """A measurement of one configuration of one test."""
     values = {metric: [value] for metric, value in series.items()}
     return result(measurement(values, test=f"x.py::test_step[{name}]", configuration=name))
 
@@ -220,6 +227,20 @@ SCENARIOS: dict[str, list[Result]] = {
                 for metric in ("cycles", "step_time")
             ),
         )
+    ],
+    "several reasons": [
+        _named(
+            "test_unread",
+            _said("instructions", Outcome.INCONCLUSIVE, change=0.004),
+            _lacking("ipc", Outcome.UNSUPPORTED, "CUPTI may not read counters here"),
+            _lacking("cycles", Outcome.NO_BASELINE, "x.yaml does not exist"),
+        ),
+        _named("test_slower", _said("ipc", Outcome.INCONCLUSIVE, change=0.004), _said()),
+        _named(
+            "test_new",
+            _said("instructions", Outcome.INCONCLUSIVE, change=0.004),
+            _lacking("cycles", Outcome.NO_BASELINE, "x.yaml does not exist"),
+        ),
     ],
     "too few processes": _undecided("too-few-processes", "too-few-processes"),
     "too noisy": _undecided("too-few-processes", "too-noisy"),
@@ -314,12 +335,11 @@ SCENARIOS: dict[str, list[Result]] = {
         )
     ],
     "configurations": [
-        _configured("tf32", cycles=200e6, tensor_utilization=50.0, operators=7.0),
-        _configured("baseline", cycles=400e6, tensor_utilization=10.0, operators=0.0),
-        _configured("channels_last", cycles=2000e6),
+        configured("tf32", cycles=200e6, tensor_utilization=50.0, operators=7.0),
+        configured("baseline", cycles=400e6, tensor_utilization=10.0, operators=0.0),
+        configured("channels_last", cycles=2000e6),
     ],
-    "components": [_components("gpu")],
-    "components on a CPU": [_components("cpu")],
+    "components": [_components()],
     "window": [result(replace(measurement({"cycles": [4e6]}), window=WINDOW), _calm())],
     "not judged": [
         result(measurement({"cycles": [437e6], "ipc": [2.5]}, phases={"forward": {"ipc": [1.0]}}))
@@ -333,7 +353,7 @@ def _failures(results: Sequence[Result]) -> Iterator[str]:
         failing = [entry for entry in one.said if entry.outcome in _FAILING]
         if failing and one.measurements:
             yield failure.failure(one, failing, SESSION)
-            if failure.cause(one)[0]:
+            if failure.cause(one):
                 yield "--- after another test with this cause"
                 yield from failure.again(one, failing, "test_first[1]", 60)
         for entry in () if one.measurements else one.expectations:
@@ -362,6 +382,33 @@ def _markdown(results: Sequence[Result]) -> Iterator[str]:
     skipped = {} if results else {"test_a": "needs a GPU", "test_b": "needs a GPU"}
     unfinished = None if results else Unfinished(6, 7, 9)
     yield markdown(replace(made, skipped=skipped, unfinished=unfinished), context=SESSION)
+
+
+def _overviews(results: Sequence[Result]) -> Iterator[str]:
+    """The first screen of the HTML page as text."""
+    made = run([]).with_results(results)
+    said = overview(made, subjects(made), "run.json")
+    yield from (f"{said.tone or 'plain'}: {said.heading}", said.headline, *said.leads)
+    yield f"{said.judged}: " + ", ".join(f"{count} {what}" for count, what, _ in said.totals)
+    for row in said.rows:
+        yield f"{row.place}. {row.label} on {row.device}{' (folded)' * row.calm}: {row.why}"
+        for shown in (row.decides, *row.told):
+            cells = (text for key, text in shown.items() if key != "tone")
+            yield f"{shown.get('tone', '')[:1] or ' '} {' | '.join(cells)}"
+        yield from (f"  {detail}" for detail in row.details)
+    yield from (f"{tone}: {' | '.join(cells)}" for cells, tone, _ in said.expected)
+    yield from (f"holds: {said.held}", *(f"note: {note}" for note in said.notes))
+    yield from (f"{why} {', then '.join(commands)}" for why, commands in said.steps)
+
+
+def _figures(name: str) -> Iterator[str]:
+    """The figures of a committed run, each with its first rows; "full" has all metrics."""
+    made = full(2) if name == "full" else committed(name)
+    for figure in all_figures(subjects(made)):
+        yield f"--- {figure.key}: {figure.title}"
+        yield from filter(None, (figure.conclusion, figure.missing, *figure.notes))
+        for row in (figure.columns, *figure.rows[:_MOST_ROWS]):
+            yield " | ".join(map(cell_text, row))
 
 
 def _annotations(results: Sequence[Result]) -> Iterator[str]:
@@ -438,12 +485,68 @@ def _comparison(one: Comparison) -> Iterator[str]:
         yield f"--- width {width}, kernels {kernels}"
         for line in comparison_report.text_lines(one, kernels=kernels, width=width):
             yield f"{line.tone[:1] or ' '} {line.text}".rstrip()
-    yield "--- Markdown"
-    yield comparison_report.markdown(one)
+
+
+_STEP = (("fprop", 900.0), ("add", 300.0), ("wgrad", 2000.0), ("add", 310.0), ("adam", 500.0))
+_FIRST = [("mm", f"model.py:3 Net.attend layers.{n}") for n in (0, 1)]
+_AGAIN = [("mm", f"model.py:4 Net.attend layers.{n}") for n in (0, 0, 1, 1)]
+_REST = [("relu", "model.py:9 Net.forward layers.0"), ("sum", "train.py:7 step")]
+_MANY = [*((f"op{n}", "a.py:1 f") for n in range(7)), *(("mm", f"b.py:{n} g") for n in range(9))]
+_LAST = ("mm", "b.py:99 f")
+_TF32 = traced("tf32")
+TABLES: dict[str, tuple[Any, KernelTable]] = {
+    "another algorithm": (table(("fprop b@8", 1300.0), *_STEP[1:]), table(*_STEP)),
+    "another shape": (table(("fprop@8", 1300.0), *_STEP[1:]), table(*_STEP)),
+    "added, slower and a gap": (
+        table(*_STEP[:4], ("adam", 800.0), ("silu", 100.0), idle=600),
+        table(*_STEP, idle=100),
+    ),
+    # A line was put in above: what is the same is where it is now.
+    "operators of a line": (operators(*_AGAIN, *_REST[:1]), operators(*_FIRST, *_REST)),
+    "of one module": (
+        operators(*_AGAIN[:2], *_AGAIN[3:], *_REST),
+        operators(*_FIRST, *_REST),
+    ),
+    "the same operators": (operators(*_FIRST), operators(*_FIRST)),
+    "of many lines": (operators(*_MANY, _LAST), operators(_LAST)),
+    "many small ones of a family": (
+        table(*_STEP, *((f"add {number}", 10.0) for number in range(40)), ("silu", 900.0)),
+        table(*_STEP),
+    ),
+    "shapes of one kernel": (
+        table(*_STEP, *((f"add@{blocks}", 100.0) for blocks in range(2, 12))),
+        table(*_STEP),
+    ),
+    "nothing": (table(*_STEP), table(*_STEP)),
+    "changes that cancel": (
+        table(("add", 1300.0), ("wgrad", 700.0)),
+        table(("add", 1000.0), ("wgrad", 1000.0)),
+    ),
+    "all kernels": (slowed(_TF32, range(len(_TF32.launches)), 1.015), _TF32),
+    "an odd execution": (
+        [table(*_STEP), table(*_STEP), table(*_STEP, ("silu", 1.0))],
+        table(*_STEP),
+    ),
+    "more instructions": (
+        table(("add", 400.0, 6e6), ("wgrad", 900.0, 1e6)),
+        table(("add", 300.0, 5e6), ("wgrad", 900.0, 1e6)),
+    ),
+}
+
+
+def _kernels(measured: Any, baseline: KernelTable) -> Iterator[str]:
+    attribution = attribute(measured, baseline, NAMING)
+    for width, most in ((80, kernel_lines.MOST), (44, kernel_lines.MOST), (80, 3)):
+        yield f"--- width {width}, {most} lines"
+        yield from kernel_lines.lines(attribution, width, most)
 
 
 def _of_scenarios(report: Callable[[Sequence[Result]], Iterable[str]]) -> dict[str, str]:
     return {name: "\n".join(report(results)) for name, results in SCENARIOS.items()}
+
+
+def _tidy(text: str) -> str:
+    return "\n".join(line.rstrip() for line in text.rstrip().split("\n"))
 
 
 def texts() -> dict[str, str]:
@@ -454,10 +557,13 @@ def texts() -> dict[str, str]:
         "coverage.txt": _of_scenarios(_coverage),
         "markdown.md": _of_scenarios(_markdown),
         "github.txt": _of_scenarios(_annotations),
+        "overview.txt": _of_scenarios(_overviews),
+        "kernels.txt": {name: "\n".join(_kernels(*tables)) for name, tables in TABLES.items()},
+        "figures.txt": {name: "\n".join(_figures(name)) for name in (*COMMITTED, "full")},
         "comparison.txt": {name: "\n".join(_comparison(c)) for name, c in COMPARISONS.items()},
     }
     return {
-        file: "\n".join(f"=== {name}\n{text.rstrip()}\n" for name, text in told.items() if text)
+        file: "\n".join(f"=== {name}\n{_tidy(text)}\n" for name, text in told.items() if text)
         for file, told in reports.items()
     }
 

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from html.parser import HTMLParser
-from typing import Any
 
-import pytest
 from cmarkgfm import github_flavored_markdown_to_html  # type: ignore[import-untyped]
 from cmarkgfm.cmark import Options  # type: ignore[import-untyped]
 from hypothesis import example, given
@@ -16,11 +13,11 @@ from hypothesis import strategies as st
 from pytest_gpuperf.errors import printable
 from pytest_gpuperf.judge.attribution import attribute
 from pytest_gpuperf.model.measurement import Device
-from pytest_gpuperf.model.result import Attributed, Expectation, Outcome
+from pytest_gpuperf.model.result import Attributed, Outcome
 from pytest_gpuperf.report.markdown import markdown
-from pytest_gpuperf.report.text.next_command import CommandContext
 from tests.examples import TEST, measurement, run, verdict
 from tests.kernel_steps import NAMING, table
+from tests.report.html.test_page import Structure
 
 SPECIAL = r"\`*_[]<>|#&~$"
 
@@ -41,55 +38,16 @@ def test_what_is_incomplete_stands_before_what_failed_by_its_reason() -> None:
     assert failed.startswith("- **test_training_step[tf32] regressed")
 
 
-@pytest.mark.parametrize(
-    ("command", "outcome", "says"),
-    [
-        # A replayed run is accepted as it is, where its baselines are.
-        (
-            "--gpuperf-replay=night.json --gpuperf-baselines=perf suites",
-            Outcome.NO_BASELINE,
-            "`gpuperf update-baseline night.json --baselines perf --force "
-            '--reason "first baseline"`',
-        ),
-        (
-            "gpuperf record -- suites",
-            Outcome.NO_BASELINE,
-            "`gpuperf record -- suites`, then `gpuperf update-baseline",
-        ),
-        (
-            "gpuperf ab main -- suites",
-            Outcome.REGRESSED,
-            "Run of 2026-03-01T12:00:00Z: `gpuperf ab main -- suites`",
-        ),
-    ],
-)
-def test_commands_are_those_of_what_was_run(command: str, outcome: Outcome, says: str) -> None:
-    said = replace(run([measurement()], [verdict(outcome=outcome)]), command=command)
-    text = unescaped(markdown(said))
-    assert says in text
-    assert "gpuperf record -- gpuperf" not in text
-
-
-def test_commands_fit_the_session_that_was_run() -> None:
-    made = [measurement(process=f"p{number}") for number in range(3)]
-    said = run(made, [verdict(outcome=Outcome.REGRESSED)])
-    context = CommandContext(
-        "suites/meddpm", run=".gpuperf/runs/night.json", launcher="torchrun --nproc-per-node 2 -m"
-    )
-    text = unescaped(markdown(said, context=context))
-    assert "  `torchrun --nproc-per-node 2 -m pytest 'suites/meddpm/test_training.py::" in text
-    assert "`gpuperf update-baseline .gpuperf/runs/night.json --reason" in text
-
-
-def broken(subject: str = "tf32 / baseline", outcome: Outcome = Outcome.BROKEN) -> Expectation:
-    """What is expected of a ratio."""
-    return Expectation(TEST, "cycles", "", subject, None, 0.25, outcome, "beyond", 0.5, 0.49, 0.51)
-
-
-def test_what_holds_is_folded() -> None:
-    text = markdown(replace(run([]), expectations=(broken(outcome=Outcome.HOLDS),)))
-    assert text.startswith("# gpuperf: 1 holds\n")
-    assert text.index("<details>") < text.index("| tf32 / baseline | cycles |")
+def test_commands_are_those_of_what_was_run() -> None:
+    """A replayed run is accepted as it is, where its baselines are."""
+    replayed = "--gpuperf-replay=night.json --gpuperf-baselines=perf suites"
+    said = run([measurement()], [verdict(outcome=Outcome.NO_BASELINE)])
+    for command, says in (
+        (replayed, '`gpuperf update-baseline night.json --baselines perf --force --reason "first'),
+        ("gpuperf record -- suites", "`gpuperf record -- suites`, then `gpuperf update-baseline"),
+        ("gpuperf ab main -- suites", "Run of 2026-03-01T12:00:00Z: `gpuperf ab main -- suites`"),
+    ):
+        assert says in unescaped(markdown(replace(said, command=command)))
 
 
 def test_many_failures_are_named_up_to_twenty_and_all_have_tables() -> None:
@@ -102,7 +60,7 @@ def test_many_failures_are_named_up_to_twenty_and_all_have_tables() -> None:
     assert text.count("\n### ") == 50
 
 
-def test_a_limit_leaves_out_the_last_tables_and_says_so() -> None:
+def test_a_limit_leaves_out_what_passed_then_all_tables_and_says_so() -> None:
     names = [f"größe_{number}" for number in range(40)]
     outcomes = [Outcome.REGRESSED if n % 20 == 0 else Outcome.UNCHANGED for n in range(40)]
     made = run(
@@ -110,21 +68,11 @@ def test_a_limit_leaves_out_the_last_tables_and_says_so() -> None:
         [verdict(outcome=o, test=name) for name, o in zip(names, outcomes, strict=True)],
     )
     whole = markdown(made)
-    parts = re.findall("^###.*$|^[|] größe.*$", whole, re.MULTILINE)
-    assert len(parts) == 40
-    for limit in (1000, 2000, 3000, 20_000):
+    for limit, tables, folded in ((len(whole.encode()), 2, 1), (2500, 2, 0), (1000, 0, 0)):
         text = markdown(made, limit)
         assert len(text.encode()) <= limit
-        shown = re.findall("^###.*$|^[|] größe.*$", text, re.MULTILINE)
-        assert shown == parts[: len(shown)], limit
-        assert text.count("<details>") == text.count("</details>"), limit
-        if len(shown) < 40:
-            left_out = f"gpuperf left out {40 - len(shown)} tables or rows"
-            said = f"{left_out}, to stay below {limit:,} bytes"
-            assert said in text.splitlines()[-1]
-        else:
-            assert text == whole, limit
-    assert markdown(made, 100_000) == whole
+        assert (text.count("### größe"), text.count("<details>")) == (tables, folded)
+        assert (f"to stay below {limit:,} bytes" in text) is (text != whole)
     # What does not even hold the verdicts holds nothing.
     assert markdown(made, 100) == ""
 
@@ -155,26 +103,11 @@ def named(name: str, outcome: Outcome) -> str:
     return markdown(run([measured], [verdict(name, outcome, test=name, name=name, detail=name)]))
 
 
-class _Tags(HTMLParser):
-    """The tags of a page, with their attributes, and its text."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.tags: list[tuple[str, Any]] = []
-        self.text = ""
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, attrs))
-
-    def handle_data(self, data: str) -> None:
-        self.text += data
-
-
-def rendered(outcome: Outcome, name: str) -> _Tags:
+def rendered(outcome: Outcome, name: str) -> Structure:
     """A report with this name everywhere, as GitHub's own renderer makes it a page."""
-    page = _Tags()
-    page.feed(github_flavored_markdown_to_html(named(name, outcome), Options.CMARK_OPT_UNSAFE))
-    return page
+    return Structure(
+        github_flavored_markdown_to_html(named(name, outcome), Options.CMARK_OPT_UNSAFE)
+    )
 
 
 @given(hostile, outcomes)
@@ -188,7 +121,7 @@ def rendered(outcome: Outcome, name: str) -> _Tags:
 @example("</details>", Outcome.UNCHANGED)
 def test_no_name_adds_anything_to_the_page(name: str, outcome: Outcome) -> None:
     page = rendered(outcome, name)
-    assert page.tags == rendered(outcome, "t").tags
+    assert page.elements == rendered(outcome, "t").elements
     assert "".join(printable(" ".join(name.splitlines())).split()) in "".join(page.text.split())
 
 

@@ -6,6 +6,8 @@ import shlex
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from pytest_gpuperf.model.result import Expectation, Outcome, Result
 from pytest_gpuperf.report.text.next_command import CommandContext, lines, of_run, selection
 from tests.examples import TEST, measurement, result, run, verdict
@@ -38,86 +40,68 @@ REGRESSED, IMPROVED, MISSING, UNDECIDED, UNCHANGED = map(
 )
 NO_COUNTERS = unreadable("cycles", "CUPTI may not read counters here")
 AGAIN = [f"measure it again: pytest --gpu-arch sm90 '{TEST}'"]
-ACCEPTED = ['accept an intended change: gpuperf update-baseline --reason "..."']
-ACCEPT = [*AGAIN, *ACCEPTED]
+ACCEPTED = 'gpuperf update-baseline --reason "..."'
+ACCEPT = [*AGAIN, f"accept an intended change: {ACCEPTED}"]
 RECORD = [
     "make a baseline on this device:",
     f"  gpuperf record -- {SELECTED}",
     '  gpuperf update-baseline --reason "first baseline"',
 ]
 DOCTOR = ["see why counters cannot be read: gpuperf doctor"]
-GAIN = "accept the gain, so that a later slowdown shows: "
+GAIN = "accept the gain, so that a later slowdown shows"
 STATE = ["see the state of the GPU, and its other processes: gpuperf doctor"]
+REPLAYED = CommandContext(SELECTED, run="old run.json", replayed=True)
+RECORDED = replace(SESSION, recorded=frozenset({(TEST, "step")}))
+PASSES = replace(SESSION, missing_passes=True)
+FROM_RUN = "make a baseline of this run: gpuperf update-baseline 'old run.json' --reason "
 
 
-def test_what_is_advised() -> None:
-    replayed = CommandContext(SELECTED, run="old run.json", replayed=True)
-    recorded = replace(SESSION, recorded=frozenset({(TEST, "step")}))
-    passes = replace(SESSION, missing_passes=True)
-    for results, session, advice in (
+def advised(*results: Result, session: CommandContext = SESSION) -> list[str]:
+    return [*lines(results, session, 300)]
+
+
+@pytest.mark.parametrize(
+    ("results", "session", "advice"),
+    [
         # When all is well nothing is asked, and a limit is nothing to accept.
         ([UNCHANGED], SESSION, []),
         ([UNCHANGED, Result(TEST, "step", (), expectations=(BROKEN,))], SESSION, AGAIN),
         # A missing baseline comes before accepting, unless it passes.
         ([MISSING], SESSION, RECORD),
         ([REGRESSED, MISSING, IMPROVED], SESSION, RECORD),
-        ([UNCHANGED, MISSING], passes, RECORD),
-        ([REGRESSED, MISSING], passes, ACCEPT),
+        ([UNCHANGED, MISSING], PASSES, RECORD),
+        ([REGRESSED, MISSING], PASSES, ACCEPT),
         # A recorded run becomes the baseline itself; one that was just made is not asked for.
-        (
-            [MISSING],
-            replayed,
-            [
-                "make a baseline of this run: "
-                "gpuperf update-baseline 'old run.json' --reason \"first baseline\"",
-            ],
-        ),
-        ([MISSING], recorded, []),
-        ([MISSING, REGRESSED], recorded, ACCEPT),
+        ([MISSING], REPLAYED, [f'{FROM_RUN}"first baseline"']),
+        ([MISSING], RECORDED, []),
+        ([MISSING, REGRESSED], RECORDED, ACCEPT),
         ([REGRESSED, IMPROVED, UNDECIDED], SESSION, ACCEPT),
-        (
-            [IMPROVED, UNCHANGED],
-            SESSION,
-            [GAIN + 'gpuperf update-baseline --reason "..."'],
-        ),
+        ([IMPROVED, UNCHANGED], SESSION, [f"{GAIN}: {ACCEPTED}"]),
         # Counters that cannot be read are a case for the doctor, who knows who else is there.
         ([NO_COUNTERS], SESSION, DOCTOR),
         ([NO_COUNTERS, MISSING], SESSION, [*DOCTOR, *RECORD]),
-        (
-            [judged(Outcome.UNFIT)],
-            SESSION,
-            STATE,
-        ),
-        (
-            [judged(Outcome.MACHINE), UNCHANGED],
-            SESSION,
-            STATE,
-        ),
+        ([judged(Outcome.UNFIT)], SESSION, STATE),
+        ([judged(Outcome.MACHINE), UNCHANGED], SESSION, STATE),
         # What is no counter no doctor can give; the baseline was measured with more metrics.
         ([unreadable("layout_copies", "not counted here")], SESSION, []),
         ([judged(Outcome.UNSUPPORTED, detail="the baseline has it, not this")], SESSION, []),
-    ):
-        assert list(lines(results, session, 300)) == advice, session
+    ],
+)
+def test_what_is_advised(results: list[Result], session: CommandContext, advice: list[str]) -> None:
+    assert advised(*results, session=session) == advice
 
 
 def test_under_torchrun_all_commands_that_measure_are_started_by_it() -> None:
     ranks = replace(SESSION, launcher="torchrun --nproc-per-node 4 -m", flags="--gpu-arch sm90")
     launched = "torchrun --nproc-per-node 4 -m pytest"
-    for results, session, first in (
-        ([REGRESSED], ranks, f"{launched} --gpu-arch sm90 '{TEST}'"),
-        ([UNDECIDED], ranks, f"{launched} {SELECTED}"),
-        (
-            [UNDECIDED],
-            replace(ranks, processes=3),
-            f"{launched} --gpuperf-processes 9 {SELECTED}",
-        ),
-        (
-            [MISSING],
-            ranks,
-            f"gpuperf record -- {launched} {SELECTED}",
-        ),
+    more = replace(ranks, processes=3)
+    for one, session, first in (
+        (REGRESSED, ranks, f"{launched} --gpu-arch sm90 '{TEST}'"),
+        (UNDECIDED, ranks, f"{launched} {SELECTED}"),
+        (UNDECIDED, more, f"{launched} --gpuperf-processes 9 {SELECTED}"),
+        (MISSING, ranks, f"gpuperf record -- {launched} {SELECTED}"),
     ):
-        commands = " ".join(lines(results, session, 300)).partition(":")[2]
+        commands = " ".join(advised(one, session=session)).partition(":")[2]
         assert commands.strip().startswith(first)
 
 
@@ -133,9 +117,6 @@ def test_what_is_accepted_is_named_where_it_is_not_the_newest() -> None:
         assert session.accept() == command, session
 
 
-# The rest
-
-
 def test_what_is_undecided_takes_more_processes() -> None:
     for session, command in (
         (replace(SESSION, processes=3), f"pytest --gpuperf-processes 9 {SELECTED}"),
@@ -143,49 +124,56 @@ def test_what_is_undecided_takes_more_processes() -> None:
         (CommandContext(processes=9), "pytest"),
         (replace(SESSION, replayed=True), f"gpuperf record --processes 9 -- {SELECTED}"),
     ):
-        (said,) = lines([UNDECIDED, IMPROVED], session, 300)
+        (said,) = advised(UNDECIDED, IMPROVED, session=session)
         assert said.partition(": ")[2] == command
 
 
 def test_a_second_test_is_recorded_alone() -> None:
     named = replace(SESSION, flags="--gpu-arch sm80")
-    new = result(
-        measurement(test="a b.py::test_new"),
-        verdict(outcome=Outcome.NO_BASELINE, test="a b.py::test_new"),
-    )
-    alone = "gpuperf record -- --gpu-arch sm80 'a b.py::test_new'"
-    assert list(lines([UNCHANGED, new], named, 300))[1].strip() == alone
+    test = "a b.py::test_new"
+    new = result(measurement(test=test), verdict(outcome=Outcome.NO_BASELINE, test=test))
+    alone = "  gpuperf record -- --gpu-arch sm80 'a b.py::test_new'"
+    assert advised(UNCHANGED, new, session=named)[1] == alone
     # Where all are missing it is as it was typed, and where nobody knows what are flags.
-    assert list(lines([MISSING, new], named, 300)) == RECORD
-    assert list(lines([UNCHANGED, new], SESSION, 300)) == RECORD
+    assert advised(MISSING, new, session=named) == RECORD
+    assert advised(UNCHANGED, new) == RECORD
 
 
 def test_what_an_acceptance_is_refused_for_is_overruled_or_measured_first() -> None:
     forced = " (--force overrides: dirty tree):"
     accept = 'gpuperf update-baseline --force --reason "..."'
-    assert [*lines([dirty(REGRESSED)], SESSION, 300)] == [
-        *AGAIN,
-        f"accept an intended change{forced} {accept}",
-    ]
-    assert [*lines([dirty(IMPROVED)], SESSION, 300)] == [f"{GAIN[:-2]}{forced} {accept}"]
-    assert [*lines([dirty(MISSING)], SESSION, 300)] == [
-        f"make a baseline on this device{forced}",
-        RECORD[1],
-        '  gpuperf update-baseline --force --reason "first baseline"',
-    ]
     one = replace(REGRESSED, measurements=REGRESSED.measurements[:1])
     flags = replace(SESSION, flags="--gpu-arch sm90")
-    assert [*lines([one], flags, 300)] == [
-        *AGAIN,
-        "accept an intended change:",
-        f"  gpuperf record -- --gpu-arch sm90 '{TEST}'",
-        '  gpuperf update-baseline --reason "..."',
-    ]
-    replayed = replace(flags, run="run.json", replayed=True)
-    assert [*lines([one], replayed, 300)][1] == (
-        "accept an intended change (--force overrides: 1 process of 3): "
-        'gpuperf update-baseline run.json --force --reason "..."'
-    )
+    for shown, session, advice in (
+        (dirty(REGRESSED), SESSION, [*AGAIN, f"accept an intended change{forced} {accept}"]),
+        (dirty(IMPROVED), SESSION, [f"{GAIN}{forced} {accept}"]),
+        (
+            dirty(MISSING),
+            SESSION,
+            [
+                *(f"make a baseline on this device{forced}", RECORD[1]),
+                '  gpuperf update-baseline --force --reason "first baseline"',
+            ],
+        ),
+        (
+            one,
+            flags,
+            [
+                *(*AGAIN, "accept an intended change:"),
+                *(f"  gpuperf record -- --gpu-arch sm90 '{TEST}'", f"  {ACCEPTED}"),
+            ],
+        ),
+        (
+            one,
+            replace(flags, run="run.json", replayed=True),
+            [
+                *AGAIN,
+                "accept an intended change (--force overrides: 1 process of 3): "
+                'gpuperf update-baseline run.json --force --reason "..."',
+            ],
+        ),
+    ):
+        assert advised(shown, session=session) == advice
 
 
 def test_in_another_folder_tests_and_files_are_named_from_there() -> None:
@@ -227,26 +215,18 @@ def test_what_selects_tests_is_kept_for_the_commands_that_make_a_baseline() -> N
 
 def test_of_a_saved_run_commands_are_as_its_own_command_says() -> None:
     made = run([measurement()], [replace(verdict(), processes=3)])
+    known = CommandContext("suites", run="a.json", processes=3)
+    replayed = replace(known, command="suites --gpuperf-baselines other", baselines="other")
     for typed, expected in (
-        ("-k tf32 suites", CommandContext("-k tf32 suites", run="a.json", processes=3)),
-        ("pytest suites", CommandContext("suites", run="a.json", processes=3)),
-        ("--gpuperf-run=x.json suites", CommandContext("suites", run="a.json", processes=3)),
+        ("-k tf32 suites", replace(known, command="-k tf32 suites")),
+        *((command, known) for command in ("pytest suites", "gpuperf record -- suites")),
+        ("--gpuperf-run=x.json suites", known),
         (
             "suites --gpuperf-baselines other --gpuperf-replay=old.json",
-            CommandContext(
-                "suites --gpuperf-baselines other",
-                run="a.json",
-                replayed=True,
-                baselines="other",
-                processes=3,
-            ),
-        ),
-        (
-            "gpuperf record -- suites",
-            CommandContext("suites", run="a.json", processes=3),
+            replace(replayed, replayed=True),
         ),
         ("gpuperf import report.csv", CommandContext(f"'{TEST}'", run="a.json")),
     ):
         assert of_run(replace(made, command=typed), "a.json") == expected
-    replayed = replace(made, command="suites --gpuperf-replay old.json")
-    assert of_run(replayed, "").run == "old.json"
+    replay = replace(made, command="suites --gpuperf-replay old.json")
+    assert of_run(replay, "").run == "old.json"

@@ -235,23 +235,16 @@ def test_what_was_written_over_it_by_others_is_not_touched() -> None:
 # Where lines stay
 
 
-def test_lines_that_stay_are_few_and_ever_fewer() -> None:
+def test_lines_that_stay_are_few_and_every_measurement_is_given_as_much_patience() -> None:
     said: list[str] = []
     outlet = Occasional(said.append, lambda: 100)
-    for second in range(601):
-        outlet.show(at(str(second), passed=second), new=True)
-    assert [int(line.split()[-1]) for line in said] == [30, 60, 120, 240, 480]
-    assert PATIENCE == 30
-
-
-def test_every_measurement_is_given_as_much_patience() -> None:
-    said: list[str] = []
-    outlet = Occasional(said.append, lambda: 100)
-    for passed in (29, 1000, 29, 1000):
-        outlet.show(at("timing", passed=passed), new=True)
-        outlet.show(at("timing", passed=passed), new=False)
+    for _ in range(2):
+        for second in range(601):
+            outlet.show(at(str(second), passed=second), new=True)
+            outlet.show(at("again", passed=second), new=False)
         outlet.end()
-    assert said == [f"{NAME}: timing"] * 2
+    assert [int(line.split()[-1]) for line in said] == [30, 60, 120, 240, 480] * 2
+    assert PATIENCE == 30
 
 
 # What a command shows

@@ -19,7 +19,7 @@ from pytest_gpuperf.report.text.summary import summary
 from pytest_gpuperf.report.text.table import Line
 from tests import ROOT
 from tests.examples import TEST, measurement, recorded_run, result, verdict
-from tests.report.golden import SCENARIOS, SESSION
+from tests.report.golden import SCENARIOS, SESSION, configured
 
 REGRESSED = result(measurement(), verdict())
 ALL = [one for results in SCENARIOS.values() for one in results]
@@ -43,9 +43,6 @@ def named(test: str, *verdicts: Verdict, **more: Any) -> Result:
     return result(made, *verdicts)
 
 
-# What was said already
-
-
 def test_what_a_failing_tests_message_has_said_is_not_said_again() -> None:
     """What to do is said once, if not by the message; each test has a row all the same."""
     calm = named("test_calm", verdict(outcome=Outcome.UNCHANGED, change=0.0))
@@ -62,16 +59,11 @@ def test_what_a_failing_tests_message_has_said_is_not_said_again() -> None:
     assert verbose[0] == "test_b on NVIDIA H200 (sm90, 3 processes)"
 
 
-# The rows
-
-
 def test_a_row_is_of_the_time_or_of_the_count_that_costs_most_unless_something_moved() -> None:
-    calm = {"outcome": Outcome.UNCHANGED, "change": 0.0}
-    flops = verdict("flops", **calm)  # type: ignore[arg-type]
-    operators = verdict("operators", **calm)  # type: ignore[arg-type]
-    copies = verdict("copies", **calm)  # type: ignore[arg-type]
-    cycles = verdict("cycles", **calm)  # type: ignore[arg-type]
-    time = verdict("step_time", **calm)  # type: ignore[arg-type]
+    flops, operators, copies, cycles, time = (
+        verdict(metric, Outcome.UNCHANGED, change=0.0)
+        for metric in ("flops", "operators", "copies", "cycles", "step_time")
+    )
     lost = verdict("saved_bytes", change=0.84, unit="bytes")
     for verdicts, metric, word in (
         ([cycles, time], "step_time", "unchanged"),
@@ -99,16 +91,6 @@ def test_failed_tests_come_first_and_names_are_cut_before_their_parameters() -> 
     assert re.fullmatch(r"test_x+\.\.\.x*\[tf32_channels_last\]", rows(*judged)[2][0])
     for width in (20, 40, 60):
         assert rows(*judged, width=width)[0][-1] == "regressed"
-
-
-def test_several_tests_of_one_cause_are_one_message_with_their_names() -> None:
-    lines = texts(summary(SCENARIOS["one line of several tests"], 80, SESSION))
-    at = next(
-        n for n, line in enumerate(lines) if line.startswith("7 tests have one cause: model.py:3")
-    )
-    assert lines[at + 2].startswith("  test_step_of_a_")
-    assert lines[at + 4].endswith(", ...")
-    assert lines[at + 5].startswith("measure the worst again:")
 
 
 # Many metrics
@@ -154,33 +136,14 @@ def test_no_line_is_too_wide(width: int, judged: list[Result], name: str, comman
 
 
 def test_no_committed_run_is_too_wide() -> None:
-    """Also with names that are as long as some are, and with many tests."""
     for file in RUNS:
         run = recorded_run(file)
         for width in (40, 57, 80, 132):
-            lines = summary(run.results(), width, CommandContext(run.command))
-            assert too_wide(lines, width) == [], file
-        longer = [
-            replace(
-                r, measurements=tuple(replace(m, test=long, name="its own") for m in r.measurements)
-            )
-            for r in run.results()
-            for long in [r.test.replace("[", f"[{'a-long-name-' * 20}")]
-        ]
-        session = CommandContext("a name " * 40, run="/a/folder/" * 20)
-        for width in (40, 100, 200):
-            lines = summary(longer * (1 if width == 100 else 6), width, session)
+            lines = summary(run.results() * 6, width, CommandContext(run.command))
             assert too_wide(lines, width) == [], file
 
 
 # The configurations side by side
-
-
-def configured(name: str, **series: float) -> Result:
-    """A measurement of one configuration of one test."""
-    values = {metric: [value] for metric, value in series.items()}
-    test = f"suites/x.py::test_step[{name}]"
-    return result(measurement(values, test=test, configuration=name))
 
 
 SIDE_BY_SIDE = SCENARIOS["configurations"]

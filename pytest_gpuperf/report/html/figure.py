@@ -11,6 +11,7 @@ from enum import Enum
 
 from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.errors import printable
+from pytest_gpuperf.report.view import gathered
 
 RATIO = "ratio"
 """The unit of a value that is relative to another: "x0.18"."""
@@ -114,10 +115,6 @@ class Figure:
     missing: str = ""
     """The metrics that the run lacks, and the flag that collects them; "" if none is missing."""
 
-    def __post_init__(self) -> None:
-        for row in self.rows:
-            assert len(row) == len(self.columns), (self.key, row)
-
     def at(self, column: str) -> int:
         """The position of a column. Raises ValueError if there is none."""
         return self.columns.index(column)
@@ -192,10 +189,8 @@ def told(findings: Sequence[tuple[str, str]], before: str = "") -> str:
 
     "Most time goes to: gemm (31 %) in tf32, bf16 and 2 others; layout (40 %) in channels_last. ".
     """
-    groups: dict[str, list[str]] = {}
-    for what, label in findings:
-        groups.setdefault(what, []).append(label)
-    parts = [f"{what} in {units.few(of, _MOST, 'others')}" for what, of in groups.items()]
+    groups = gathered(findings).items()
+    parts = [f"{what} in {units.few(of, _MOST, 'others')}" for what, of in groups]
     more = len(parts) - _MOST
     said = "; ".join(parts[:_MOST]) + (f"; and {more} more in the table" if more > 0 else "")
     # A name is written as it is, at the beginning of a sentence too.

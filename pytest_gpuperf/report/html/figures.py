@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from pytest_gpuperf.analysis import launch_totals, priority
-from pytest_gpuperf.analysis.mix import Mix, instruction_mix, paper_classes
+from pytest_gpuperf.analysis.mix import Mix, instruction_mix, instruction_mixes, paper_classes
 from pytest_gpuperf.analysis.roofline import Roofline, roofline
 from pytest_gpuperf.analysis.roofline import of_device as peaks_of_device
 from pytest_gpuperf.catalogue import units, yaml_table
+from pytest_gpuperf.catalogue.architectures import CPU
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
-from pytest_gpuperf.model.measurement import KernelTable
+from pytest_gpuperf.model.measurement import STEP, KernelTable
+from pytest_gpuperf.report.html.components import OUTSIDE, graph_note
 from pytest_gpuperf.report.html.figure import (
     RATIO,
     Cell,
@@ -28,13 +30,7 @@ from pytest_gpuperf.report.html.figure import (
     share,
     told,
 )
-from pytest_gpuperf.report.html.subject import (
-    FigureSubject,
-    family,
-    portable,
-    short_name,
-)
-from pytest_gpuperf.report.text.step_tables import OUTSIDE
+from pytest_gpuperf.report.html.subject import FigureSubject, family, short_name
 
 _FOLDER = Path(__file__).parent
 _STEP = "the whole step"
@@ -119,10 +115,10 @@ def _missing(key: str, known: _Table, subjects: Sequence[FigureSubject], *, ther
 
     On a CPU nothing is missed that only a GPU has.
     """
-    on_gpu = not portable(subjects)
+    archs = {subject.device.arch for subject in subjects}
+    on_gpu = archs != {CPU}
     if not there:
         return f"needs {known['needs']}" if on_gpu or known.get("on_cpu") else "needs a GPU"
-    archs = {subject.device.arch for subject in subjects}
     absent = [
         metric
         for metric in (known["wanted"] if on_gpu and key not in SOURCES else ())
@@ -140,7 +136,7 @@ def _plot(
 ) -> Plot | None:
     """The chart of these columns, with the paper's GPU of our architecture."""
     values = ["relative"] if "relative" in columns else [v for v in known["values"] if v in columns]
-    own = dict.fromkeys(_paper_column(PAPER_GPUS.get(s.device.arch, "")) for s in subjects)
+    own = dict.fromkeys(f"paper, {PAPER_GPUS.get(s.device.arch)}" for s in subjects)
     published = tuple(column for column in own if column in columns)
     if len(values) < (2 if known["shape"] == Shape.POINTS.value else 1):
         return None
@@ -184,10 +180,6 @@ def _metrics(known: _Table, subject: FigureSubject, subjects: Sequence[FigureSub
     return found
 
 
-def _paper_column(gpu: str) -> str:
-    return f"paper, {gpu}"
-
-
 def _of_the_paper(metric: str, subject: FigureSubject, gpu: str, relative: bool) -> Cell:
     """The paper's value of this configuration on one of its GPUs; None if it has none.
 
@@ -196,16 +188,16 @@ def _of_the_paper(metric: str, subject: FigureSubject, gpu: str, relative: bool)
     if subject.result.first.suite != PAPER_SUITE:
         return None
     scale = yaml_table(_FOLDER / "paper_values.yaml")["relative" if relative else "absolute"]
-    of_gpu = scale.get(metric, {}).get(gpu, {})
-    value: float | str | None = of_gpu.get(subject.result.first.configuration)
+    value = scale.get(metric, {}).get(gpu, {}).get(subject.result.first.configuration)
     return Quantity(value, RATIO if relative else "%") if isinstance(value, float) else value
 
 
 def _phases(known: _Table, subject: FigureSubject, _: Sequence[FigureSubject]) -> Found:
     found = Found()
+    phases = dict.fromkeys(phase for phase, _ in subject.values if phase != STEP)
     for metric in known["wanted"]:
         of = catalogue().metrics[metric]
-        values = {phase: subject.value(metric, phase) for phase in subject.phases}
+        values = {phase: subject.value(metric, phase) for phase in phases}
         whole = subject.value(metric) if of.additive else None
         # A metric that is zero in every phase has no chart.
         for phase, value in values.items() if any(values.values()) else ():
@@ -222,28 +214,22 @@ def _phases(known: _Table, subject: FigureSubject, _: Sequence[FigureSubject]) -
 
 
 def _components(_: _Table, subject: FigureSubject, subjects: Sequence[FigureSubject]) -> Found:
-    """The components of the subject, the longest first, if any has launches.
-
-    None on a CPU, because its times are not judged.
-    """
-    listed, inside = subject.components, _inside(subject)
-    on_cpu = subject.device.arch == "cpu"
+    """The components of the subject, the longest first, if any has launches."""
+    inside = _inside(subject)
     # A graph hides its components; it has bars if no other subject shows any.
-    if listed is None or on_cpu or (not inside and any(map(_inside, subjects))):
+    if not inside and any(map(_inside, subjects)):
         return Found()
-    found = Found(said=inside[0] if inside else "")
-    found.notes += [f"{subject.label}: {note}" for note in listed.notes]
-    for entry in listed.entries:
-        time, part = (None, None) if entry.empty else (entry.time, entry.share)
-        cells = quantity(time, listed.unit), quantity(part, "%")
-        found.rows.append((entry.name, *cells, entry.launches, entry.copy_time))
+    found, note = Found(said=inside[0] if inside else ""), graph_note(subject.values)
+    found.notes += [f"{subject.label}: {note}"] if note else []
+    for row in subject.components:
+        time, part = (None, None) if row.empty else (row.time, quantity(row.share, "%"))
+        found.rows.append((row.name, time, part, row.launches, row.copy_time))
     return found
 
 
 def _inside(subject: FigureSubject) -> list[str]:
     """The components that launched something, the longest first."""
-    entries = subject.components.entries if subject.components else ()
-    return [entry.name for entry in entries if entry.name != OUTSIDE and not entry.empty]
+    return [row.name for row in subject.components if row.name != OUTSIDE and not row.empty]
 
 
 # Kernels
@@ -286,8 +272,6 @@ def _longest(one: LaunchedGroup, total: float) -> str:
 
 def _families(_: _Table, subject: FigureSubject, __: Sequence[FigureSubject]) -> Found:
     """Time by family, and its priority score: time times estimated speedup (equations 1 and 2)."""
-    if subject.kernels is None:
-        return Found()
     every = groups(subject.kernels, families=True)
     total = sum(one.duration for one in every)
     scores = priority.priorities(subject.kernels, family)
@@ -310,7 +294,7 @@ def _families(_: _Table, subject: FigureSubject, __: Sequence[FigureSubject]) ->
 
 
 def _kernels(_: _Table, subject: FigureSubject, __: Sequence[FigureSubject]) -> Found:
-    every = groups(subject.kernels) if subject.kernels else []
+    every = groups(subject.kernels)
     total = sum(one.duration for one in every)
     found = Found(said=_longest(every[0], total) if every else "")
     shown, rest = every[:_MOST], every[_MOST:]
@@ -325,8 +309,6 @@ def _kernels(_: _Table, subject: FigureSubject, __: Sequence[FigureSubject]) -> 
 
 def _rates(_: _Table, subject: FigureSubject, __: Sequence[FigureSubject]) -> Found:
     """The IPC of each kernel."""
-    if subject.kernels is None:
-        return Found()
     totals = launch_totals.of_kernels(subject.kernels, family)
     found = Found(notes=[*totals.missing])
     for one in totals.kernels[:_POINTS]:
@@ -342,11 +324,13 @@ def _instructions(_: _Table, subject: FigureSubject, __: Sequence[FigureSubject]
 
     The IPC of a class is known by pipe only, because SASS classes count threads.
     """
-    mixes = subject.instructions
-    parts = {_STEP: instruction_mix(subject.values, subject.device.arch)}
-    parts |= {one.of: one for one in mixes.families} if mixes else {}
-    found = Found(notes=[*mixes.missing] if mixes else [])
-    dominant = mixes.dominant if mixes else None
+    arch = subject.device.arch
+    mixes = instruction_mixes(subject.kernels, family, arch)
+    step = {metric: value for (phase, metric), value in subject.values.items() if phase == STEP}
+    parts = {_STEP: instruction_mix(step, arch)}
+    parts |= {one.of: one for one in mixes.families}
+    found = Found(notes=[*mixes.missing] if subject.kernels.launches else [])
+    dominant = mixes.dominant
     if dominant and (largest := _largest(dominant.pipe_classes)):
         kernel = short_name(dominant.of)
         parts[f"longest kernel, {kernel}"] = dominant
@@ -370,16 +354,12 @@ def _meanings(mix: Mix) -> Iterator[str]:
 
 def _largest(classes: Mix) -> str:
     known = [(part.share, part.name) for part in classes.parts if part.share is not None]
-    if not known:
-        return ""
-    part, name = max(known)
-    return f"{name} ({100 * part:.0f} %)"
+    part, name = max(known, default=(0.0, ""))
+    return f"{name} ({100 * part:.0f} %)" if known else ""
 
 
 def _under_roofs(_: _Table, subject: FigureSubject, __: Sequence[FigureSubject]) -> Found:
     """Kernels under the roofs of the device; areas are their times."""
-    if subject.kernels is None:
-        return Found()
     device = subject.device
     points = roofline(subject.kernels, family, peaks_of_device(device.slug), device.arch)
     step, found = points.step, Found()

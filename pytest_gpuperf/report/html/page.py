@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -19,9 +18,11 @@ from urllib.parse import quote
 
 from pytest_gpuperf import __version__
 from pytest_gpuperf.catalogue import units
+from pytest_gpuperf.catalogue.architectures import CPU
 from pytest_gpuperf.errors import printable_lines
 from pytest_gpuperf.model.measurement import Scalar
 from pytest_gpuperf.model.result import Run
+from pytest_gpuperf.report import view
 from pytest_gpuperf.report.html import chart
 from pytest_gpuperf.report.html.figure import Figure, cell_text, csv_text
 from pytest_gpuperf.report.html.figures import all_figures
@@ -57,6 +58,8 @@ def page(
     `context` says how the run was started; None derives it from the run. `past` is the history of
     its tests, and `proof` the result of `gpuperf prove`, if there is one.
     """
+    from jinja2.utils import htmlsafe_json_dumps
+
     from pytest_gpuperf.report.html import night_drawings
     from pytest_gpuperf.report.text.night_lines import night_view
 
@@ -70,7 +73,7 @@ def page(
         "page.html.j2",
         ("vendor/echarts.common.min.js", "page.js"),
         run=run,
-        data=in_script(_neutral(list(charts.values()))),
+        data=htmlsafe_json_dumps(_neutral([*charts.values()]), allow_nan=False),
         overview=overview(run, measured, file, context),
         nights=nights,
         proof=proof,
@@ -107,17 +110,6 @@ def history_page(past: History) -> str:
     )
 
 
-def in_script(data: object) -> str:
-    """`data` as JSON that can stand inside a <script> of HTML.
-
-    Raises ValueError for NaN and infinities, which are no JSON.
-    """
-    text = json.dumps(data, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
-    for character in "<>&":
-        text = text.replace(character, f"\\u{ord(character):04x}")
-    return text
-
-
 def _neutral(data: object) -> object:
     """`data` with texts that no browser interprets."""
     if isinstance(data, str):
@@ -137,22 +129,17 @@ def _link(figure: Figure) -> str:
 
 def _facts(subjects: Sequence[FigureSubject]) -> dict[str, str]:
     """The conditions of all measurements: each value once."""
-    facts: dict[str, dict[str, None]] = {}
+    facts: list[tuple[str, str]] = []
     for measurement in (one for subject in subjects for one in subject.measurements):
-        device = measurement.fingerprint.device
-        known = {
-            "device": f"{device.name} ({device.arch})",
-            "GPU": device.identity if device.arch != "cpu" else "",
-            "revision": measurement.fingerprint.revision,
-            **{k: _scalar(v) for k, v in measurement.workload.items()},
-            **measurement.fingerprint.software,
-            **{k: _scalar(v) for k, v in measurement.fingerprint.settings.items()},
-        }
-        for name, value in known.items():
-            # How long the measurement took is no property of the step.
-            if value and not name.endswith("_s"):
-                facts.setdefault(name, {})[value] = None
-    return {name: units.few(list(values), _MOST_VALUES, "others") for name, values in facts.items()}
+        device, prints = measurement.fingerprint.device, measurement.fingerprint
+        facts += [("device", str(device)), ("GPU", device.identity if device.arch != CPU else "")]
+        facts.append(("revision", prints.revision))
+        for known in (measurement.workload, prints.software, prints.settings):
+            facts += [(name, _scalar(value)) for name, value in known.items()]
+    # How long the measurement took is no property of the step.
+    of_step = [(name, value) for name, value in facts if value and not name.endswith("_s")]
+    found = view.gathered(of_step)
+    return {name: units.few(values, _MOST_VALUES, "others") for name, values in found.items()}
 
 
 def _scalar(value: Scalar) -> str:

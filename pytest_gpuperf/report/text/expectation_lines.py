@@ -73,9 +73,8 @@ def failure(expectation: Expectation, device: Device) -> str:
         measured = f"cannot read {expectation.metric}"
     elif expectation.outcome is not Outcome.BROKEN:
         measured += " is inconclusive"
-    on = f"{device.name} ({device.arch})"
     parts = [
-        f"gpuperf: {_subject(expectation)}: {measured} on {on}: {expected}",
+        f"gpuperf: {_subject(expectation)}: {measured} on {device}: {expected}",
         *failing(expectation, told=True),
         *([f"  {expectation.detail}"] if expectation.detail else []),
     ]

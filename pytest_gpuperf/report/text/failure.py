@@ -60,7 +60,7 @@ def failure(
     if result.first.configuration not in result.test:
         parts.append(f"configuration: {printable(result.first.configuration)}")
     if rows := [v for v in verdicts if v.outcome in _COMPARED]:
-        parts += table.lines(table.verdict_rows(rows), width)
+        parts += [line.text for line in table.verdict_lines(rows, width)]
         parts += _intervals(rows)
     lead = view.worst([entry for entry in failing if entry.outcome is worst])
     for entry in failing:
@@ -101,31 +101,27 @@ def sentence(
     elif isinstance(worst, Expectation):
         said, why = expectation_lines.against(worst)
     else:
-        more = len(those) - 1
         said = f"{worst.metric} {units.change(worst)}"
-        said += f" (and {more} more metric{'s' if more > 1 else ''})" if more else ""
+        said += f" (and {counted(len(those) - 1, 'more metric')})" if len(those) > 1 else ""
         why = _blamed(result) if outcome is Outcome.REGRESSED else ""
     said += " is inconclusive" if outcome is Outcome.INCONCLUSIVE else ""
-    device = result.first.fingerprint.device
-    on = f" on {device.name} ({device.arch})" if where else ""
+    on = f" on {result.first.fingerprint.device}" if where else ""
     named = f"{result.name}: " if result.name != STEP else ""
     return printable(f"{named}{said}{on}{why and f': {why}'}")
 
 
-def cause(result: Result) -> tuple[str, str]:
-    """The cause that a failed test shares with others, as a key and as text; "" if there is none.
+def cause(result: Result) -> str:
+    """What a failed test shares with others of one cause; "" if there is none.
 
     It is a changed software version, which is suspected before any line of code; else the line; or
     the missing baseline.
     """
     if result.outcome is Outcome.NO_BASELINE:
-        said = sentence(result, [e for e in result.said if e.outcome is result.outcome])
-        return said, said
+        return sentence(result, [e for e in result.said if e.outcome is result.outcome])
     if result.outcome is not Outcome.REGRESSED:
-        return "", ""
-    versions, _ = _versions(result)
+        return ""
     found = result.attribution.cause if result.attribution else None
-    return (versions, versions) if versions else (found.line if found else "", _blamed(result))
+    return _versions(result)[0] or (found.line if found else "")
 
 
 def again(
@@ -209,10 +205,8 @@ def _phases(verdicts: Sequence[Verdict], failing: Sequence[Verdict]) -> list[str
     changes = {
         v: v.measured - v.baseline
         for v in verdicts
-        if v.metric == metric
-        and v.phase != STEP
-        and v.baseline is not None
-        and v.measured is not None
+        if (v.metric == metric and v.phase != STEP)
+        and (v.baseline is not None and v.measured is not None)
     }
     least = _LEAST_PART * max(map(abs, changes.values()), default=0.0)
     shown = [verdict for verdict, change in changes.items() if abs(change) >= least]
@@ -233,10 +227,8 @@ def unjudged(result: Result, lack: Unjudged, context: CommandContext) -> str:
     said = f"{view.standing(result, Outcome.UNFIT)}: {view.WORDS[lack]}"
     parts = [f"gpuperf: {said}. --gpuperf-require-judged fails such tests"]
     outcomes = (Outcome.UNFIT, Outcome.MACHINE, Outcome.NO_BASELINE)
-    details: dict[str, list[str]] = {}
-    for verdict in (v for v in result.verdicts if v.outcome in outcomes or v in unread(result)):
-        details.setdefault(verdict.detail, []).append(verdict.metric)
-    for detail, metrics in details.items():
+    those = [v for v in result.verdicts if v.outcome in outcomes or v in unread(result)]
+    for detail, metrics in view.gathered((v.detail, v.metric) for v in those).items():
         of = f"{', '.join(metrics)}: " if lack is Unjudged.NOT_COLLECTED else ""
         parts.append(f"  {of}{detail}")
     parts += [f"  {note}" for note in result.notes]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from math import fsum
 from typing import TypeVar
@@ -24,7 +24,7 @@ from pytest_gpuperf.model.result import (
     Upgrade,
 )
 from pytest_gpuperf.report.text import table
-from pytest_gpuperf.report.text.table import GAP, INDENT
+from pytest_gpuperf.report.text.table import INDENT
 
 MOST = 12
 """Lines under a failing test; the whole list is in the run's file."""
@@ -69,17 +69,9 @@ class ChangeRow:
 
 
 @dataclass(frozen=True)
-class ModuleBranch:
-    """A module with all that is inside it."""
+class ModuleBranch(ModuleChange):
+    """A module with all that is inside it, named by its path below the branch that shows it."""
 
-    name: str
-    """Its path below the branch that shows it."""
-    launches_before: int
-    launches_after: int
-    before: float
-    """Nanoseconds, as `after` and `change`."""
-    after: float
-    change: float
     branches: tuple[ModuleBranch, ...] = ()
     """The branches inside, the worst first; they add up to this branch."""
 
@@ -171,19 +163,12 @@ _SENTENCES = {
 _WORDS = (("launches", "kernel"), ("calls", "operator"))
 """The verb and noun for kernels, and for operators."""
 _BY_LAUNCHES = (CauseKind.LAUNCHES, CauseKind.REPEATED)
-_OFTEN = "{kernels} {does} the same {one}s {repeated} as often{alike}"
 _COUNTS = {
     "flops": "computes more",
     "saved_bytes": "saves more for backward",
     "kept_memory": "keeps more after the step",
     "peak_memory": "has more memory alive at the peak",
 }
-_UNTOLD = "no line of code explains the change in {what}"
-_CALLS = "{step} {verb} {callee} {often}; {was}: {more} more {those}{aside}"
-_ADDS = "{step} {verb} {callee}, with {more} more {those}; none before{aside}"
-_OTHERS = "{kernels} {does} other {those}{aside}"
-_BYTES = "{step} copies{size}{way}{of}"
-_UNCOMPILED = "{step} has no compiled graph any more; it had {before:,}"
 _COMPILED = {
     GRAPH_BREAK: "{step} breaks its graph {often} ({what}); {was}",
     "graph_breaks": "{step} breaks its graph {often}; {was}",
@@ -249,19 +234,20 @@ def _counted(metric: str, before: float, after: float) -> str:
 
 def _form(cause: Cause, of_operators: bool) -> str:
     """The sentence of its kind, or a shorter form if facts are missing."""
-    if cause.callee:
-        # A function without counts may still have been called.
-        return _CALLS if not cause.executions or cause.executions[0] else _ADDS
+    if cause.callee and cause.executions and not cause.executions[0]:
+        return "{step} {verb} {callee}, with {more} more {those}; none before{aside}"
+    if cause.callee:  # without counts it may still have been called
+        return "{step} {verb} {callee} {often}; {was}: {more} more {those}{aside}"
     if cause.kind is CauseKind.REPEATED and cause.times:
-        return _OFTEN
+        return "{kernels} {does} the same {one}s {repeated} as often{alike}"
     if cause.kind is CauseKind.UNKNOWN and of_operators:
-        return _UNTOLD
+        return "no line of code explains the change in {what}"
     if cause.kind is CauseKind.LAUNCHES and cause.after <= cause.before:
-        return _OTHERS
+        return "{kernels} {does} other {those}{aside}"
     if cause.kind is CauseKind.TRANSFER and not cause.after:
-        return _BYTES
+        return "{step} copies{size}{way}{of}"
     if cause.kind is CauseKind.RECOMPILATION and not cause.after:
-        return _UNCOMPILED
+        return "{step} has no compiled graph any more; it had {before:,}"
     if cause.kind is CauseKind.RECOMPILATION:
         return _COMPILED.get(cause.what.partition(":")[0], _SENTENCES[cause.kind])
     return _SENTENCES[cause.kind]
@@ -295,11 +281,14 @@ def module_tree(attribution: Attribution) -> ModuleBranch | None:
 
     A module that launches nothing and contains one other is merged with it.
     """
-    if not changed_modules(attribution):
+    limit = least(attribution)
+    if not any(
+        one.launches_before != one.launches_after or abs(one.change) > limit
+        for one in attribution.modules
+    ):
         return None
-    return _branch(
-        _STEP, [(m.module.split(".") if m.module else [], m) for m in attribution.modules]
-    )
+    paths = [(one.module.split(".") if one.module else [], one) for one in attribution.modules]
+    return _branch(_STEP, paths)
 
 
 def _branch(name: str, inside: Sequence[tuple[list[str], ModuleChange]]) -> ModuleBranch:
@@ -313,19 +302,15 @@ def _branch(name: str, inside: Sequence[tuple[list[str], ModuleChange]]) -> Modu
     branches = [_branch(step, rest) for step, rest in inner]
     if own and branches:
         branches += [_summed("itself" if name != _STEP else "no module", own)]
-    branches.sort(key=lambda one: (-one.change, one.launches_before - one.launches_after))
-    if len(branches) > _BRANCHES + 1:
-        branches.sort(key=lambda one: -abs(one.change))
-        kept, others = branches[:_BRANCHES], branches[_BRANCHES:]
-        kept.sort(key=lambda one: (-one.change, one.launches_before - one.launches_after))
-        branches = [*kept, _summed(f"{len(others)} others", others)]
-    return _summed(name, [module for _, module in inside], tuple(branches))
+    branches.sort(key=ModuleBranch.size, reverse=True)
+    others = branches[_BRANCHES:] if len(branches) > _BRANCHES + 1 else []
+    kept = sorted(branches[: len(branches) - len(others)], key=lambda b: (-b.change, -b.more))
+    kept += [_summed(f"{len(others)} others", others)] if others else []
+    return _summed(name, [module for _, module in inside], tuple(kept))
 
 
 def _summed(
-    name: str,
-    parts: Sequence[ModuleChange | ModuleBranch],
-    branches: tuple[ModuleBranch, ...] = (),
+    name: str, parts: Sequence[ModuleChange], branches: tuple[ModuleBranch, ...] = ()
 ) -> ModuleBranch:
     return ModuleBranch(
         name,
@@ -338,43 +323,30 @@ def _summed(
     )
 
 
-def changed_modules(attribution: Attribution, most: int = MOST) -> list[ModuleChange]:
-    """Modules with more or fewer launches, or a different time, the worst first."""
-    changed = [
-        module
-        for module in attribution.modules
-        if module.launches_before != module.launches_after
-        or abs(module.change) > least(attribution)
-    ]
-    changed.sort(key=lambda m: (-abs(m.change), -abs(m.launches_after - m.launches_before)))
-    return changed[:most]
-
-
 def _details(attribution: Attribution, width: int, most: int) -> list[str]:
     """The lines of code and the kernels."""
     if attribution.of_operators:
         return _of_operators(attribution, width, most)
     changes = rows(attribution)
-    head = table.wrapped([heading(attribution)], width, "")
-    for change in attribution.lines[:_LINES] if changes else ():
-        said = f"{duration(change.change)} at {_place(change)}: {_what(change)}"
-        head += table.wrapped([printable(said)], width, INDENT)
-    for where, said in waiting(attribution)[:_LINES]:
-        head += table.wrapped([printable(f"{said} while the host was at {where}")], width, INDENT)
-    below = [line for note in notes(attribution) for line in table.wrapped([note], width, INDENT)]
-    room = most - len(head) - len(below)
-    blocks = laid_out(changes, width)
-    shown = table.fitting([len(block) for block in blocks], room)
+    lines = attribution.lines[:_LINES] if changes else ()
+    said = [f"{duration(one.change)} at {_place(one)}: {_what(one)}" for one in lines]
+    said += [f"{idle} while the host was at {at}" for at, idle in waiting(attribution)[:_LINES]]
+    head = [*table.wrapped([heading(attribution)], width, ""), *_indented(said, width)]
+    below = _indented(notes(attribution), width)
+    blocks = _laid_out(changes, width)
+    shown = table.fitting(blocks, most - len(head) - len(below))
     more: list[str] = []
-    if shown < len(blocks):
-        # Keep a line for the omitted entries, which belong to the sum.
-        shown = table.fitting([len(block) for block in blocks], room - 1)
-        rest = changes[shown:]
+    if rest := changes[shown:]:
+        # They belong to the sum.
         total = duration(fsum(row.change for row in rest))
         where = "one kernel or gap" if len(rest) == 1 else f"{len(rest)} kernels and gaps"
         what = f"and {len(rest)} smaller" if shown else f"in {where}"
-        more = table.wrapped([f"{what}: {total}"], width, INDENT)[:1]
+        more = _indented([f"{what}: {total}"], width)[:1]
     return [*head, *(line for block in blocks[:shown] for line in block), *more, *below][:most]
+
+
+def _indented(texts: Iterable[str], width: int) -> list[str]:
+    return [line for text in texts for line in table.wrapped([text], width, INDENT)]
 
 
 def rows(attribution: Attribution) -> list[ChangeRow]:
@@ -397,24 +369,22 @@ def rows(attribution: Attribution) -> list[ChangeRow]:
     return sorted(made, key=lambda row: (-abs(row.change), -row.change, row.what))
 
 
-def laid_out(changes: Sequence[ChangeRow], width: int) -> list[list[str]]:
+def _laid_out(changes: Sequence[ChangeRow], width: int) -> list[list[str]]:
     """The lines of each row: aligned if all fit, else stacked."""
     cells = [
         (duration(row.change), share(row.share), printable(row.what), printable(row.how))
         for row in changes
     ]
-    widths = [max((len(row[i]) for row in cells), default=0) for i in range(3)]
+    sizes = table.column_widths(cells) if cells else {}
     blocks = []
-    for change, part, what, how in cells:
-        start = INDENT + change.rjust(widths[0]) + GAP + part.rjust(widths[1]) + GAP
-        if len(start) + widths[2] + len(GAP) + len(how) <= width:
-            block = [start + what.ljust(widths[2]) + GAP + how]
-        elif len(start) + len(what) <= width:
-            block = [start + what, *table.wrapped([how], width, INDENT * 3)]
-        else:
-            block = table.wrapped([f"{change}, {part}, {what}"], width, INDENT)
-            block += table.wrapped([how], width, INDENT * 3)
-        blocks.append(block)
+    for row in cells:
+        change, part, what, how = row
+        whole, start = (table.aligned(some, sizes, (2, 3)) for some in (row, row[:3]))
+        if len(whole) <= width:
+            blocks.append([whole])
+            continue
+        first = [start] if len(start) <= width else _indented([f"{change}, {part}, {what}"], width)
+        blocks.append([*first, *table.wrapped([how], width, INDENT * 3)])
     return blocks
 
 
@@ -497,11 +467,9 @@ def _of_operators(attribution: Attribution, width: int, most: int) -> list[str]:
     cause, code = attribution.cause, attribution.lines
     if cause and cause.line and [one.line for one in code] == [cause.line]:
         return []
-    texts = [printable(f"{at}: {what}") for at, what in code_lines(attribution)]
-    said = [table.wrapped([text], width, INDENT) for text in texts]
-    shown = table.fitting(list(map(len, said)), most)
+    said = [_indented([f"{at}: {what}"], width) for at, what in code_lines(attribution)]
+    shown = table.fitting(said, most)
     if shown < len(said):
-        shown = table.fitting(list(map(len, said)), most - 1)
         said[shown:] = [[f"{INDENT}and {len(said) - shown} more lines of code"]]
     return [line for block in said for line in block]
 

@@ -4,47 +4,40 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from pytest_gpuperf.baselines.judgement import unread
 from pytest_gpuperf.baselines.objections import about_measurements
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import UsageFailure, printable
 from pytest_gpuperf.judge.stopping import LOOKS
 from pytest_gpuperf.model.result import FAULTS, Outcome, Result, Run
 from pytest_gpuperf.report import view
-from pytest_gpuperf.report.text.table import wrapped
+from pytest_gpuperf.report.text.table import INDENT, wrapped
 from pytest_gpuperf.storage import run_files
 
 PAIRED = ("gpuperf ab ", "gpuperf bisect ")
 """The start of the command of a run that compares two revisions or releases."""
-_INDENT = "  "
 _ASKED = (*FAULTS, Outcome.NO_BASELINE, Outcome.IMPROVED)
 """Outcomes of what a run asks to be accepted."""
 _REPLAY, _BASELINES = "--gpuperf-replay", "--gpuperf-baselines"
-_ABOUT_THE_RUN = {
-    _REPLAY: True,
-    "--gpuperf-run": True,
-    "--gpuperf-report": True,
-    "--gpuperf-github": True,
-    "--gpuperf-missing": True,
-    "--gpuperf-inconclusive": True,
-    "--gpuperf-require-judged": False,
-    "--gpuperf-processes": True,
-    "--gpuperf-kernels": True,  # `gpuperf record` counts them in its first process
-}
-"""Flags that say what becomes of the numbers, and whether each has a value."""
-
-
-_MEASURING = {
-    **dict.fromkeys(("--gpu-arch", "--gpuperf-collector", "--gpuperf-metrics"), True),
-    **dict.fromkeys(("--gpuperf-rounds", "--gpuperf-processes", "--gpuperf-protocol"), True),
-    **dict.fromkeys(("--gpuperf-ncu-replay", "--gpuperf-kernels", _REPLAY, _BASELINES), True),
-    **dict.fromkeys(("--gpuperf-require-counters", "--gpuperf-no-judge"), False),
-}
-"""Flags that say how something is measured and judged, and no more, and whether each has a value:
-they write nothing, and execute nothing."""
+_VALUELESS = ("--gpuperf-require-judged", "--gpuperf-require-counters", "--gpuperf-no-judge")
+"""Our flags that take no value."""
+_ABOUT_THE_RUN = (
+    *(_REPLAY, "--gpuperf-run", "--gpuperf-report", "--gpuperf-github", "--gpuperf-missing"),
+    *("--gpuperf-inconclusive", "--gpuperf-require-judged", "--gpuperf-processes"),
+    "--gpuperf-kernels",  # `gpuperf record` counts them in its first process
+)
+"""Flags that say what becomes of the numbers."""
+_MEASURING = (
+    *("--gpu-arch", "--gpuperf-collector", "--gpuperf-metrics", "--gpuperf-rounds"),
+    *("--gpuperf-processes", "--gpuperf-protocol", "--gpuperf-ncu-replay", "--gpuperf-kernels"),
+    *(_REPLAY, _BASELINES, "--gpuperf-require-counters", "--gpuperf-no-judge"),
+)
+"""Flags that say how something is measured and judged, and no more: they write nothing, and execute
+nothing."""
 
 
 @dataclass(frozen=True)
@@ -90,9 +83,12 @@ class CommandContext:
 
     def of(self, test: str) -> CommandContext:
         """The context for one test."""
-        return self if self.flags is None else replace(self, command=self._selecting([test]))
+        return replace(self, command=self._selecting([test]))
 
     def _selecting(self, tests: Sequence[str]) -> str:
+        """The arguments that select these tests; all arguments if these are not told apart."""
+        if not tests or self.flags is None:
+            return self.command
         return " ".join(filter(None, [self.flags, *map(shlex.quote, map(self.named, tests))]))
 
     def started(self, command: str) -> str:
@@ -121,10 +117,8 @@ class CommandContext:
     ) -> tuple[str, str]:
         """The two commands that make a baseline for these tests, or for all that were selected."""
         accept = CommandContext(baselines=self.baselines).accept(reason, force=force)
-        selected = self.command
-        if tests and self.flags is not None:
-            selected = self._selecting(tests)
-        return f"gpuperf record -- {self._recorded(selected)}".rstrip(), accept
+        selected = self._recorded(self._selecting(tests))
+        return f"gpuperf record -- {selected}".rstrip(), accept
 
 
 def selection(arguments: Sequence[str]) -> list[str]:
@@ -132,43 +126,35 @@ def selection(arguments: Sequence[str]) -> list[str]:
 
     Leaves out this package's flags on the use of the numbers.
     """
-    return [word for words in _split(arguments, _ABOUT_THE_RUN)[1] for word in words]
+    return _split(arguments, _ABOUT_THE_RUN)[1]
 
 
-def _split(
-    words: Sequence[str], flags: Mapping[str, bool]
-) -> tuple[list[list[str]], list[list[str]]]:
+def _split(words: Sequence[str], flags: Collection[str]) -> tuple[list[str], list[str]]:
     """The arguments that are these flags, each with its value if any; and the others."""
-    ours: list[list[str]] = []
-    others: list[list[str]] = []
+    ours: list[str] = []
+    others: list[str] = []
     rest = iter(words)
     for word in rest:
         flag, equals, _ = word.partition("=")
-        valued = flags.get(flag, False) and not equals
-        (ours if flag in flags else others).append([word, *([next(rest, "")] if valued else [])])
+        (ours if flag in flags else others).append(word)
+        if flag in flags and flag not in _VALUELESS and not equals:
+            ours.append(next(rest, ""))
     return ours, others
 
 
-def alone(command: str, tests: Sequence[str]) -> str:
-    """The command that measures these tests of a run again, in the same way.
+def alone(command: str, test: str) -> str:
+    """The command that measures this test of a run again, in the same way.
 
     It keeps only arguments about how to measure; "" if pytest did not measure the run.
     """
-    chosen = [*map(shlex.quote, tests)]
     if command.startswith(PAIRED):
-        return " ".join([command.partition(" -- ")[0], "--", *chosen])
+        return f"{command.partition(' -- ')[0]} -- {shlex.quote(test)}"
     try:
         _, words = run_files.launched(run_files.pytest_arguments(command))
     except UsageFailure:
         return ""
-    return " ".join(["pytest", *map(shlex.quote, measuring(words)), *chosen])
-
-
-def measuring(words: Sequence[str]) -> list[str]:
-    """The arguments of pytest that only say how to measure."""
-    words = list(words)
     words = words[: words.index("--")] if "--" in words else words
-    return [word for flag in _split(words, _MEASURING)[0] for word in flag]
+    return shlex.join(["pytest", *_split(words, _MEASURING)[0], test])
 
 
 def of_run(run: Run, file: str) -> CommandContext:
@@ -222,7 +208,7 @@ def lines(
             yield whole
         else:
             yield from wrapped([what], width, "")
-            yield from (f"{_INDENT}{printable(command)}" for command in commands)
+            yield from (f"{INDENT}{printable(command)}" for command in commands)
 
 
 def wanted(
@@ -266,7 +252,7 @@ def _again(results: Sequence[Result], context: CommandContext) -> tuple[str, Seq
     failed = [r for r in view.worst_first(results) if any(e.outcome in FAULTS for e in r.said)]
     what = "measure it again:" if len(failed) == 1 else "measure the worst again:"
     test = context.named(failed[0].test)
-    return what, [context.started(alone(context.command, [test]))]
+    return what, [context.started(alone(context.command, test))]
 
 
 def _accepting(
@@ -307,16 +293,10 @@ def _unreadable(result: Result) -> bool:
     """Whether a hardware counter that decides could not be read, though the device has it."""
     if not result.measurements:
         return False
-    metrics = catalogue().metrics
-    arch = result.first.fingerprint.device.arch
+    metrics, arch = catalogue().metrics, result.first.fingerprint.device.arch
     tried = {entry.metric for entry in result.first.unsupported}
-    return any(
-        verdict.outcome is Outcome.UNSUPPORTED
-        and verdict.metric in tried
-        and metrics[verdict.metric].gated
-        and metrics[verdict.metric].hardware_name(arch) is not None
-        for verdict in result.verdicts
-    )
+    lacking = tried & {verdict.metric for verdict in unread(result)}
+    return any(metrics[metric].hardware_name(arch) is not None for metric in lacking)
 
 
 def typed(command: str) -> str:

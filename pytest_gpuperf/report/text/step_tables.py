@@ -1,69 +1,28 @@
-"""The tables of steps: configurations side by side, the components of one, and its values.
-
-This module also writes the sentence on the paper's window.
-"""
+"""The values of steps, configurations side by side, and the sentence on the paper's window."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
-from pytest_gpuperf.errors import printable
 from pytest_gpuperf.judge.interval import centre
 from pytest_gpuperf.judge.verdict import samples_by_phase
 from pytest_gpuperf.model.measurement import STEP, Measurement
-from pytest_gpuperf.model.result import Result, Verdict
+from pytest_gpuperf.model.result import Result
 from pytest_gpuperf.report.text import table
-from pytest_gpuperf.report.text.table import NOTHING, Line
+from pytest_gpuperf.report.text.table import Line
 
 FIRST = "baseline"
 """The configuration that others are held against, as the paper does."""
-TIMES = ("kernel_time", "wall_time")
-"""The time of a component: that of its kernels on a GPU, that of the host otherwise."""
-COPY_TIMES = ("copy_time_h2d", "copy_time_d2h", "copy_time_d2d")
-OUTSIDE = "(outside)"
-"""The row for time outside all components."""
 _TITLE = "relative to the first"
 _IN_DETAIL = ("kernel_time", "launches", "copies", "copy_bytes")
 """Prefixes of gated metrics that only a verbose table has, since step_time includes them."""
 
-SHOWN = ("cycles", "instructions")
+_IN_WINDOW = ("cycles", "instructions")
 """The metrics of the paper's comparisons (section 6.1). Both add up, so they have shares."""
 Values = Mapping[tuple[str, str], float]
 """Values by phase and metric."""
-
-
-@dataclass(frozen=True, slots=True)
-class ComponentRow:
-    """One component of a measurement over all processes. Times are in the metric's unit."""
-
-    name: str
-    time: float
-    share: float | None
-    """The share of the step's time, in percent."""
-    launches: float | None
-    copy_time: float | None
-    """The time of copies in all directions, added up."""
-    change: str = ""
-    """The change of the time from the baseline; "" if there is none."""
-
-    @property
-    def empty(self) -> bool:
-        """Whether it has no launches and no copies, so that its time is undefined and not 0."""
-        return self.launches == 0 and not self.copy_time
-
-
-@dataclass(frozen=True, slots=True)
-class ComponentTable:
-    """The components of one measurement, the longest first, the time outside them last."""
-
-    metric: str
-    """The metric of the times."""
-    unit: str
-    entries: tuple[ComponentRow, ...]
-    notes: tuple[str, ...]
 
 
 def measured_values(measurements: Sequence[Measurement]) -> dict[tuple[str, str], float]:
@@ -109,10 +68,6 @@ def configurations(results: Sequence[Result], width: int, *, verbose: bool = Fal
     ]
     rows = [[_TITLE, *(measurement.configuration for measurement in named)]]
     rows += [[metric, *_relative(metric, values)] for metric in shown or values[0]]
-    windows = [window_values(measurement) for measurement in named]
-    for metric in SHOWN:
-        if all(window.get(metric) for window in windows):
-            rows.append([f"{metric}, paper window", *_relative(metric, windows)])
     widths = table.column_widths(rows)
     texts = [table.aligned(row, widths, left=(0,), indent="") for row in rows]
     if max(map(len, texts)) > width:
@@ -131,135 +86,18 @@ def _relative(metric: str, values: Sequence[Mapping[str, float]]) -> Iterator[st
             yield units.value(value, known.unit)
 
 
-def component_table(
-    measurements: Sequence[Measurement], verdicts: Sequence[Verdict] = ()
-) -> ComponentTable | None:
-    """The components of a test's measurements, one per process; None without components."""
-    names = measurements[0].components
-    values = measured_values(measurements) if names else {}
-    metric = next((m for m in TIMES if any((n, m) in values for n in names)), None)
-    if metric is None:
-        return None
-    changes = {
-        v.phase: units.change(v) for v in verdicts if v.metric == metric and v.change is not None
-    }
-    whole = values.get((STEP, metric))
-    entries = [
-        ComponentRow(
-            name,
-            values[name, metric],
-            _share(values[name, metric], whole),
-            values.get((name, "launches")),
-            _copy_time(values, name),
-            changes.get(name, ""),
-        )
-        for name in names
-        if (name, metric) in values
-    ]
-    entries.sort(key=lambda entry: -entry.time)
-    outside = _outside(entries, values, metric)
-    return ComponentTable(
-        metric,
-        catalogue().metrics[metric].unit,
-        (*entries, *([outside] if outside else [])),
-        tuple(_notes(values)),
-    )
-
-
-def component_cells(
-    components: ComponentTable,
-) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """The headings of a table and its rows. A column that has nothing in it is left out."""
-    headings = ("component", components.metric, "share", "launches", "copies", "change")
-    rows = [
-        (
-            printable(entry.name),
-            NOTHING if entry.empty else units.value(entry.time, components.unit),
-            NOTHING if entry.share is None or entry.empty else f"{entry.share:.1f} %",
-            units.value(entry.launches, "launches"),
-            units.value(entry.copy_time or None, "ns"),
-            entry.change or NOTHING,
-        )
-        for entry in components.entries
-    ]
-    kept = [i for i in range(len(headings)) if i < 2 or {row[i] for row in rows} != {NOTHING}]
-    return tuple(headings[i] for i in kept), [tuple(row[i] for i in kept) for row in rows]
-
-
-def component_lines(
-    measurements: Sequence[Measurement], verdicts: Sequence[Verdict], width: int
-) -> Iterator[Line]:
-    """The table as lines of at most `width` characters; nothing where there are no components."""
-    components = component_table(measurements, verdicts)
-    if components is None:
-        return
-    headings, rows = component_cells(components)
-    yield from table.column_lines(headings, rows, width, left=(0,))
-    for note in components.notes:
-        yield from table.wrapped_lines(note, width, indent="  ")
-
-
-def _outside(inside: Sequence[ComponentRow], values: Values, metric: str) -> ComponentRow | None:
-    """The part of the step outside its components; None if there is none.
-
-    With kernels on several streams at once, components can add up to more than the step.
-    """
-    whole = values.get((STEP, metric), 0.0)
-    time = max(0.0, whole - sum(entry.time for entry in inside))
-    launches = values.get((STEP, "launches"))
-    left = None if launches is None else launches - sum(entry.launches or 0.0 for entry in inside)
-    copies = _copy_time(values, STEP)
-    other = None if copies is None else max(0.0, copies - sum(e.copy_time or 0.0 for e in inside))
-    # On the host, time spent reading the clock is outside too.
-    if left == 0 or (left is None and time == 0):
-        return None
-    return ComponentRow(OUTSIDE, time, _share(time, whole), left, other)
-
-
-def _notes(values: Values) -> Iterator[str]:
-    graphs = round(values.get((STEP, "graph_launches"), 0.0))
-    if graphs:
-        yield (
-            f"{graphs} of the launches {'are CUDA graphs' if graphs > 1 else 'is a CUDA graph'}"
-            ": its kernels belong to the component that launches the graph, not to the component "
-            "that was open at its capture"
-        )
-
-
-def _copy_time(values: Values, part: str) -> float | None:
-    times = [values[part, name] for name in COPY_TIMES if (part, name) in values]
-    return sum(times) if times else None
-
-
-def _share(time: float, whole: float | None) -> float | None:
-    return 100 * time / whole if whole else None
-
-
-def window_values(measurement: Measurement) -> dict[str, float]:
-    """The counts in the window, by metric; {} if it was not counted."""
-    window = measurement.window
-    return {s.metric: s.values[0] for s in window.samples} if window else {}
-
-
 def window_line(measurement: Measurement) -> str:
     """One sentence on the window of a measurement; "" if it was not counted."""
     window = measurement.window
     if window is None:
         return ""
-    last = window.skipped + window.counted
     step = {s.metric: centre([s.values]) for s in measurement.samples if s.phase == STEP}
     parts = []
-    for name, value in window_values(measurement).items():
-        if name in SHOWN:
-            part = f"{name} {units.value(value, catalogue().metrics[name].unit)}"
-            if step.get(name):
-                part += f", {_part(value / step[name])} of the step's"
-            parts.append(part)
-    return (
-        f"paper window, launches {window.skipped + 1} to {last} of a process ({window.collector}): "
-        + "; ".join(parts)
-    )
-
-
-def _part(share: float) -> str:
-    return f"{100 * share:.2g} %" if share < 1 else f"{100 * share:.0f} %"
+    for sample in (one for one in window.samples if one.metric in _IN_WINDOW):
+        value, unit = sample.values[0], catalogue().metrics[sample.metric].unit
+        parts.append(f"{sample.metric} {units.value(value, unit)}")
+        if step.get(sample.metric):
+            share = 100 * value / step[sample.metric]
+            parts[-1] += f", {share:{'.2g' if share < 100 else '.0f'}} % of the step's"
+    launches = f"launches {window.skipped + 1} to {window.skipped + window.counted}"
+    return f"paper window, {launches} of a process ({window.collector}): {'; '.join(parts)}"

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from pytest_gpuperf.baselines.judgement import unjudged_reason
 from pytest_gpuperf.catalogue import architectures, units
-from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import printable
 from pytest_gpuperf.judge.verdict import (
     NEW_METRIC,
@@ -22,7 +21,6 @@ from pytest_gpuperf.model.result import Expectation, Outcome, Result, Verdict
 from pytest_gpuperf.report import view
 from pytest_gpuperf.report.text import (
     expectation_lines,
-    failure,
     next_command,
     step_tables,
     table,
@@ -35,8 +33,6 @@ _KEPT = ((0, 1, 2, 3, 4, 5), (0, 1, 2, 3, 5), (0, 1, 3, 5), (0, 3, 5), (0, 5))
 """The columns of the table, as many as there is room for."""
 _LEAST_NAME = 24
 """Characters of a test's name that are kept before a column goes."""
-_CAUSE_LINES = 3
-"""Most lines that name the tests of one cause."""
 _NOTED = {
     OTHER_GPU: OTHER_GPU,
     TOLERATED: 'no test fails for {}: the tolerance is "any"',
@@ -86,7 +82,6 @@ def summary(
     for claim in (entry for result in untold for entry in result.expectations):
         tone = table.TONES.get(claim.outcome, "")
         lines += wrapped_lines(expectation_lines.line(claim), width, tone)
-    lines += _causes(ranked, names, width)
     for text in dict.fromkeys(_notes(measured, untold, names)):
         lines += wrapped_lines(f"note: {text}", width, "doubtful")
     for text in dict.fromkeys(notes):
@@ -97,20 +92,19 @@ def summary(
 
 def _place(result: Result) -> str:
     """The device and what it ran with: "NVIDIA H200 (sm90), driver 580.159.04, torch 2.11.0"."""
-    software = result.first.fingerprint.software
-    is_cpu = result.first.fingerprint.device.arch == architectures.CPU
-    known = [software.get("cpu", "") if is_cpu else ""]
+    device, software = result.first.fingerprint.device, result.first.fingerprint.software
+    known = [str(device), software.get("cpu", "") if device.arch == architectures.CPU else ""]
     known += [f"{name} {software[name]}" for name in ("driver", "torch") if name in software]
-    return ", ".join([_device(result), *filter(None, known)])
+    return ", ".join(filter(None, known))
 
 
 def _rows(results: Sequence[Result], names: Names, width: int) -> Iterator[Line]:
     """The table of one row per test, in the columns that fit; names are shortened to fit, too."""
-    entries = [(view.main(result), result) for result in results]
-    moves = [e for e, _ in entries if isinstance(e, Verdict)]
+    entries = [view.main(result) or next(iter(view.measured(result)), None) for result in results]
+    moves = [entry for entry in entries if isinstance(entry, Verdict)]
     changes = dict(zip(map(id, moves), units.changes(moves), strict=True))
     rows = [_HEADINGS]
-    for entry, result in entries:
+    for entry, result in zip(entries, results, strict=True):
         cells = _cells(entry, result, changes.get(id(entry), NOTHING))
         rows.append((printable(_named(result, names)), *cells))
     sizes = table.column_widths(rows)
@@ -130,65 +124,27 @@ def _cells(
 ) -> tuple[str, str, str, str, str]:
     """The cells of a test's row after its name."""
     lack = unjudged_reason(result)
-    word = view.WORDS[lack] if lack else ""
+    word = view.WORDS[lack] if lack else entry.outcome.value if entry else ""
     if isinstance(entry, Verdict):
-        measured = units.value(entry.measured, entry.unit)
         least = NOTHING if lack else units.minimum_detectable_effect(entry)
-        return entry.metric, measured, change, least, word or entry.outcome.value
+        return entry.metric, units.value(entry.measured, entry.unit), change, least, word
     if entry is not None:
         measured = expectation_lines.value(entry)
         return entry.metric, measured, NOTHING, NOTHING, entry.outcome.value
-    for metric, value in step_tables.step_values([result.first]).items():
-        return metric, units.value(value, catalogue().metrics[metric].unit), NOTHING, NOTHING, word
     return NOTHING, NOTHING, NOTHING, NOTHING, word
 
 
 def _section(result: Result, title: str, width: int) -> Iterator[Line]:
     """The table of one measurement, with all its metrics."""
+    device = result.first.fingerprint.device
     count = max(len(result.measurements), *(v.processes for v in result.verdicts), 1)
     several = f", {count} processes" if count > 1 else ""
-    yield from wrapped_lines(f"{title} on {_device(result, several)}", width, "heading")
-    rows = list(_metrics(result))
-    heading, blocks = table.fitted([cells for cells, _ in rows], width)
-    yield from map(Line, heading)
-    for block, (_, outcome) in zip(blocks, rows, strict=True):
-        yield from (Line(text, table.TONES.get(outcome, "")) for text in block)
-    yield from step_tables.component_lines(result.measurements, result.verdicts, width)
-    if result.first.window:
-        yield from wrapped_lines(step_tables.window_line(result.first), width, indent="  ")
-
-
-def _metrics(result: Result) -> Iterator[tuple[tuple[str, ...], Outcome]]:
-    """A row per verdict on the whole step, or per metric where nothing was judged."""
-    judged = [
-        verdict
-        for verdict in result.verdicts
-        if verdict.phase == STEP and verdict.outcome is not Outcome.UNSUPPORTED
-    ]
-    if judged:
-        outcomes = (verdict.outcome for verdict in judged)
-        yield from zip(table.verdict_rows(judged), outcomes, strict=True)
-        return
-    for metric, value in step_tables.step_values([result.first]).items():
-        shown = units.value(value, catalogue().metrics[metric].unit)
-        reported = Outcome.REPORTED
-        yield (metric, NOTHING, shown, *[NOTHING] * 3, reported.value), reported
-
-
-def _causes(results: Sequence[Result], names: Names, width: int) -> Iterator[Line]:
-    """The causes that several tests share, and the tests: a few lines for each cause."""
-    groups: dict[str, list[Result]] = {}
-    for result in results:
-        groups.setdefault(failure.cause(result)[0], []).append(result)
-    groups.pop("", None)
-    for those in groups.values():
-        if len(those) > 1:
-            _, why = failure.cause(those[0])
-            yield from wrapped_lines(f"{len(those)} tests have one cause: {why}", width, "bad")
-            tests = table.wrapped([", ".join(_named(r, names) for r in those)], width, "  ")
-            if len(tests) > _CAUSE_LINES:
-                tests[_CAUSE_LINES - 1 :] = [f"{tests[_CAUSE_LINES - 1][: width - 4]} ..."]
-            yield from map(Line, tests)
+    heading = f"{title} on {device.name} ({device.arch}{several})"
+    yield from wrapped_lines(heading, width, "heading")
+    step = [verdict for verdict in result.verdicts if verdict.phase == STEP]
+    judged = [verdict for verdict in step if verdict.outcome is not Outcome.UNSUPPORTED]
+    yield from table.verdict_lines(judged or view.measured(result), width)
+    yield from wrapped_lines(step_tables.window_line(result.first), width, indent="  ")
 
 
 def _named(result: Result, names: Names) -> str:
@@ -200,13 +156,10 @@ def _notes(results: Sequence[Result], untold: Sequence[Result], names: Names) ->
 
     Messages of failing tests are not repeated: verdicts come only from the `untold`.
     """
-    verdicts = [verdict for result in results for verdict in result.verdicts]
-    disturbed: dict[str, dict[str, None]] = {}
-    for result in results:
-        for said in view.complaints(result):
-            disturbed.setdefault(said, {})[_named(result, names)] = None
-    yield from (f"{said} in {units.few([*tests], 2)}" for said, tests in disturbed.items())
-    noted: dict[str, dict[str, None]] = {}
+    disturbed = [(said, _named(r, names)) for r in results for said in view.complaints(r)]
+    for said, tests in view.gathered(disturbed).items():
+        yield f"{said} in {units.few(tests, 2)}"
+    noted: list[tuple[str, str]] = []
     for result in (one for one in untold if one.measurements):
         for verdict in result.verdicts:
             if verdict.outcome is Outcome.KERNELS_CHANGED:
@@ -214,13 +167,8 @@ def _notes(results: Sequence[Result], untold: Sequence[Result], names: Names) ->
             if verdict.outcome in _DOUBTED and verdict.detail:
                 yield verdict.detail
             judged = verdict.outcome is not Outcome.REPORTED
-            for key in _NOTED:
+            for key, said in _NOTED.items():
                 if verdict.detail.startswith(key) if judged else verdict.reason == key:
-                    noted.setdefault(_NOTED[key], {})[verdict.metric] = None
-    yield from (said.format(units.few([*metrics], 3)) for said, metrics in noted.items())
-    yield from view.unsupported(verdicts)
-
-
-def _device(result: Result, more: str = "") -> str:
-    device = result.first.fingerprint.device
-    return f"{device.name} ({device.arch}{more})"
+                    noted.append((said, verdict.metric))
+    yield from (said.format(units.few(of, 3)) for said, of in view.gathered(noted).items())
+    yield from view.unsupported(verdict for result in results for verdict in result.verdicts)

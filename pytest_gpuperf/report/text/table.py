@@ -75,20 +75,16 @@ def is_zero(verdict: Verdict) -> bool:
     return none and verdict.phase == STEP and verdict.outcome in calm
 
 
-def lines(rows: Sequence[Sequence[str]], width: int) -> list[str]:
-    """`rows` of verdicts' cells as lines of at most `width` characters."""
-    heading, blocks = fitted(rows, width)
-    return [*heading, *(line for block in blocks for line in block)]
-
-
-def fitted(rows: Sequence[Sequence[str]], width: int) -> tuple[list[str], list[list[str]]]:
-    """The table in two parts: the lines of the heading, and the lines of each row.
+def verdict_lines(verdicts: Sequence[Verdict], width: int) -> list[Line]:
+    """The table of `verdicts`, each in the tone of its outcome, at most `width` characters wide.
 
     If the columns do not fit, the MDE is left out, then the tolerance: change and verdict matter
-    more. If that is not enough, each row is stacked below its metric.
+    more.
     """
-    left, dispensable = (0, len(HEADINGS) - 1), map(HEADINGS.index, ("MDE", "tolerance"))
-    return _laid_out(HEADINGS, rows, width, left, dispensable=tuple(dispensable))
+    tones = [TONES.get(verdict.outcome, "") for verdict in verdicts]
+    left, dispensable = (0, len(HEADINGS) - 1), [*map(HEADINGS.index, ("MDE", "tolerance"))]
+    rows = verdict_rows(verdicts)
+    return column_lines(HEADINGS, rows, width, left, dispensable=dispensable, tones=tones)
 
 
 def column_lines(
@@ -99,24 +95,22 @@ def column_lines(
     *,
     below: str = INDENT * 3,
     dispensable: Sequence[int] = (),
+    tones: Sequence[str] = (),
 ) -> list[Line]:
-    """A table if it fits; else each row as its first cell with the others wrapped below.
+    """A table as lines of at most `width` characters; stacked if the columns do not fit.
 
     Before that, the columns `dispensable` are left out in turn, and a last column without a heading
     is wrapped below its row, indented by `below`. A row of one cell is a heading for the rows that
-    follow. Columns of `left` are left-aligned. Empty without rows.
+    follow. Columns of `left` are left-aligned. `tones` are those of the rows. Empty without rows.
     """
     if not rows:
         return []
-    heading, blocks = _laid_out(headings, rows, width, left, dispensable=dispensable, below=below)
-    return [
-        *(Line(text, "heading") for text in heading),
-        *(
-            Line(text, "heading" if len(row) == 1 else "")
-            for row, block in zip(rows, blocks, strict=True)
-            for text in block
-        ),
-    ]
+    heading, blocks = _laid_out(headings, rows, width, left, dispensable, below)
+    shown = tones or ["heading" if len(row) == 1 else "" for row in rows]
+    lines = [Line(text, "heading") for text in heading]
+    for block, tone in zip(blocks, shown, strict=True):
+        lines += [Line(text, tone) for text in block]
+    return lines
 
 
 def _laid_out(
@@ -124,9 +118,8 @@ def _laid_out(
     rows: Sequence[Sequence[str]],
     width: int,
     left: Collection[int],
-    *,
-    dispensable: Sequence[int] = (),
-    below: str = "",
+    dispensable: Sequence[int],
+    below: str,
 ) -> tuple[list[str], list[list[str]]]:
     """The lines of the heading and of each row, in the first way that `width` has room for."""
     rows = [[printable(cell) for cell in row] for row in rows]
@@ -207,9 +200,14 @@ def wrapped_lines(text: str, width: int, tone: str = "", indent: str = "") -> li
     return [Line(part, tone) for part in wrapped([text], width, indent)]
 
 
-def fitting(sizes: Sequence[int], room: int) -> int:
-    """The number of blocks of these sizes that fit, from the first on."""
-    return sum(total <= room for total in accumulate(sizes))
+def fitting(blocks: Sequence[Sequence[str]], room: int) -> int:
+    """The number of blocks, from the first on, that `room` lines hold.
+
+    If these are not all, a line is left for a word about the others.
+    """
+    totals = list(accumulate(map(len, blocks)))
+    room -= bool(totals) and totals[-1] > room
+    return sum(total <= room for total in totals)
 
 
 def within(text: str, width: int) -> list[str]:

@@ -20,9 +20,7 @@ import pytest
 from pytest_gpuperf.commands.history import looked_back
 from pytest_gpuperf.history.nights import History
 from pytest_gpuperf.model.result import Outcome, Run
-from pytest_gpuperf.report.html.figures import all_figures
 from pytest_gpuperf.report.html.page import history_page, page
-from pytest_gpuperf.report.html.subject import subjects
 from pytest_gpuperf.report.proof import Firing, Proof
 from tests.examples import measurement, proof, run, trial, verdict
 from tests.report.html.pages import full, rendered, with_modules
@@ -427,19 +425,6 @@ def test_the_first_screen_has_the_worst_its_cause_and_the_tests(
         shown.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
         assert shown.evaluate(CLIPPED) == [], width
         shown.close()
-
-
-def test_the_csv_files_have_every_row(report: Opened) -> None:
-    lines = {}
-    for figure in ("work", "kernel-ipc"):
-        with report.page.expect_download() as started:
-            report.page.click(f"#{figure} .links a[download]")
-        assert started.value.suggested_filename == f"{figure}.csv"
-        lines[figure] = Path(started.value.path()).read_text(encoding="utf-8").splitlines()
-    assert len(lines["work"]) == 1 + report.count("#work .data tbody tr")
-    # Its table has fewer rows.
-    rows = {figure.key: figure.rows for figure in all_figures(subjects(full(3)))}
-    assert len(lines["kernel-ipc"]) == 1 + len(rows["kernel-ipc"]) > 200
 
 
 def test_charts_follow_the_scheme_and_on_paper_are_light_and_as_wide_as_the_sheet(

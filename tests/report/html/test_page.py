@@ -12,16 +12,11 @@ from html.parser import HTMLParser
 from typing import Any
 from urllib.parse import unquote
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_gpuperf.judge.attribution import attribute
-from pytest_gpuperf.model.measurement import (
-    Device,
-    KernelTable,
-    Launch,
-)
+from pytest_gpuperf.model.measurement import Device, KernelTable, Launch
 from pytest_gpuperf.model.result import (
     Attributed,
     Cause,
@@ -30,7 +25,7 @@ from pytest_gpuperf.model.result import (
     ModuleChange,
     Outcome,
 )
-from pytest_gpuperf.report.html.page import in_script, page
+from pytest_gpuperf.report.html.page import page
 from pytest_gpuperf.report.proof import Firing
 from tests.examples import TEST, kernels_changed, measurement, proof, run, trial, verdict
 from tests.kernel_steps import NAMING, table
@@ -38,16 +33,17 @@ from tests.report.html.pages import COMMITTED, full, rendered
 from tests.report.html.test_figures import KEYS
 
 ATTACK = "</script><script>alert(1)</script><img src=x onerror=alert(2)>'\"&{{7*7}}"
-_VOID = {"meta", "link", "img", "br", "col"}
+_VOID = {"meta", "link", "img", "br", "col", "hr", "input"}
 
 
 class Structure(HTMLParser):
-    """The elements of a page, its ids, and whether all are closed."""
+    """The elements of a page, all of which are closed, and its text."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
         self.elements: list[tuple[str, dict[str, str | None]]] = []
         self.scripts: list[str] = []
+        self.text = ""
         self._open: list[str] = []
         self.feed(text)
         self.close()
@@ -64,6 +60,7 @@ class Structure(HTMLParser):
         assert self._open.pop() == tag
 
     def handle_data(self, data: str) -> None:
+        self.text += data
         if self._open and self._open[-1] == "script":
             self.scripts[-1] += data
 
@@ -122,7 +119,12 @@ def test_eight_configurations_take_less_than_3_mb_with_their_csv_files() -> None
     assert kind == "data:text/csv;charset=utf-8"
     lines = unquote(data).splitlines()
     assert lines[0].startswith("configuration,kernel,")
-    assert len(lines) == 1 + 734
+    assert len(lines) == 1 + 734  # the table in the page has fewer
+
+
+def launched(name: int, duration: float, *values: float) -> Launch:
+    """A launch of one block of one thread."""
+    return Launch(name, "kernel", (1, 1, 1), (1, 1, 1), duration, values)
 
 
 def hostile(text: str) -> str:
@@ -138,9 +140,7 @@ def hostile(text: str) -> str:
         "lines": (LineChange(text, text, (text,), 1, 2, 1e6, 2e6, 1e6, ((text, 1, 2),)),),
         "modules": (ModuleChange(f"{text}.{text}", 1, 2, 1e6, 2e6, 1e6),),
     }
-    kernels = KernelTable(
-        (text,), (), (Launch(0, "kernel", (1, 1, 1), (1, 1, 1), 1000.0),), 0.0, text
-    )
+    kernels = KernelTable((text,), (), (launched(0, 1000.0),), 0.0, text)
     measured = measurement(
         {"cycles": [1.0], "ipc": [1.0], "step_time": [1.0]},
         test=text,
@@ -157,10 +157,7 @@ def hostile(text: str) -> str:
         kernels=kernels,
     )
     made = run(
-        [
-            measured,
-            replace(measured, configuration="baseline", test="other"),
-        ],
+        [measured, replace(measured, configuration="baseline", test="other")],
         [
             verdict(test=text, name=text, detail=text, reason=text),
             verdict("dram_throughput", Outcome.UNSUPPORTED, test=text, name=text, detail=text),
@@ -203,20 +200,10 @@ def test_no_name_changes_the_layout(name: str) -> None:
     assert tags == [tag for tag in shape(hostile("x")) if tag != "span"]
 
 
-def test_json_in_a_script_is_no_html_and_says_the_same() -> None:
-    for text in (ATTACK, "<!--<script>", "\u2028\u2029", "]]>", "\ud800", "\x00"):
-        said = in_script({"text": text})
-        assert not set("<>&\u2028\u2029") & set(said)
-        assert json.loads(said) == {"text": text}
-    for number in (float("nan"), float("inf")):
-        with pytest.raises(ValueError, match="not JSON compliant"):
-            in_script([number])
-
-
 def test_odd_runs_are_shown() -> None:
     hostile("conv\ud800").encode("utf-8")  # half a surrogate pair can be written
     numbers: dict[str, Any] = {"cycles": [1.7e308], "ipc": [5e-324], "step_time": [0.0]}
-    launches = tuple(Launch(0, "kernel", (1, 1, 1), (1, 1, 1), 1.7e308) for _ in range(3))
+    launches = (launched(0, 1.7e308),) * 3
     text = page(run([measurement(numbers, kernels=KernelTable(("a",), (), launches, 0.0))]))
     json.loads(Structure(text).scripts[0])
     assert "The run has no measurements" in page(run([]))
@@ -225,9 +212,7 @@ def test_odd_runs_are_shown() -> None:
 def test_a_run_of_ten_thousand_hostile_kernels_stays_small() -> None:
     count = 10_000
     names = tuple(f"{ATTACK} {number}" for number in range(count))
-    launches = tuple(
-        Launch(number, "kernel", (1, 1, 1), (1, 1, 1), 100.0, (1.0, 2.0)) for number in range(count)
-    )
+    launches = tuple(launched(number, 100.0, 1.0, 2.0) for number in range(count))
     kernels = KernelTable(names, ("active_cycles", "instructions"), launches, 0.0)
     text = page(run([measurement(kernels=kernels)]))
     assert len(text) < 1_000_000
@@ -274,20 +259,20 @@ def test_rows_that_hold_are_one_line_and_those_that_failed_are_open() -> None:
 
 
 def test_dead_gates_are_open_and_those_that_fired_are_folded() -> None:
-    passed = replace(trial("wait", Firing.PASSED), why="step_time +0.31 % (tolerance 2.4 %)")
-    absent = trial("float32", Firing.ABSENT, why="no place", at="")
+    passed = trial("wait", Firing.PASSED, why="step_time +0.31 % (tolerance 2.4 %)")
     unjudged = trial("copies", Firing.UNJUDGED, test="a.py::test_noisy", why="too noisy")
     proven = proof(
-        *(trial(), passed, absent, trial(test="a.py::test_good"), unjudged),
+        *(trial(), passed, trial(test="a.py::test_good"), unjudged),
         failing={"a.py::test_bad": "the test fails"},
         blind={TEST: ("the baseline lacks copies: accept a run that has it",)},
     )
     text = page(run([measurement()]), proof=proven)
     said = text.partition(">Can these gates fire?</h2>")[2].partition("</section>")[0]
-    assert "<dd>2026-03-01T12:00:00Z</dd>" in said
-    assert "<dd>NVIDIA H200 (sm90)</dd>" in said
-    assert "2 of 4 slowdowns red, the right line in 2 of 2; 1 dead gate</p>" in said
-    assert re.findall('<p class="bad">(.*?)</p>', said) == [
+    texts = [*re.findall("<dd>(.*?)</dd>", said), *re.findall('<p class="[a-z]+">(.*?)</p>', said)]
+    assert texts == [
+        "2026-03-01T12:00:00Z",
+        "NVIDIA H200 (sm90)",
+        "2 of 4 slowdowns red, the right line in 2 of 2; 1 dead gate",
         "test_bad is not proven: the test fails",
         "test_training_step[tf32] does not see all: the baseline lacks copies: accept a run that "
         "has it",
@@ -295,19 +280,10 @@ def test_dead_gates_are_open_and_those_that_fired_are_folded() -> None:
     dead, good, noisy = said.split("<details ")[1:]
     assert dead.startswith('class="verdict bad" open>')
     assert '<span class="badge bad">1 dead gate</span> test_training_step[tf32]</h3>' in dead
-    assert "1 of 2 slowdowns red" in dead
     assert (
         '<tr><th scope="row">wait 1 %</th><td class="bad">passed</td><td data-label="line">-</td>'
         '<td class="why">step_time +0.31 % (tolerance 2.4 %)</td></tr>'
     ) in dead
-    assert '<td class="">not put in</td>' in dead
     assert good.startswith('class="verdict good">')
     assert noisy.startswith('class="verdict doubtful">')
     assert "Can these gates fire?" not in page(run([measurement()]))
-
-
-def test_the_commands_name_the_run() -> None:
-    made = [measurement(process=f"p{number}") for number in range(3)]
-    text = html.unescape(page(run(made, [verdict()]), "runs/my run.json"))
-    words = re.sub("<[^>]*>", "", text)
-    assert "gpuperf update-baseline 'runs/my run.json' --reason" in words
