@@ -102,6 +102,7 @@ def _compared(trial: Interleaved, options: argparse.Namespace) -> int:
     """Measures until all tests are decided, and returns the exit code."""
     try:
         trial.measure()
+        trial.count_kernels()
     except KeyboardInterrupt:
         kept = f"; the measurements so far are in {here(trial.place)}" if trial.pairs.count else ""
         complain(f"interrupted{kept}")

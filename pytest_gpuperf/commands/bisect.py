@@ -1,32 +1,27 @@
 """`gpuperf bisect`: which commit, or which release of a package, made tests slower.
 
 `git bisect` asks about a revision, and `gpuperf ab` of the good and this revision answers. To git,
-releases are commits, too, of a repository made for them. Answers are saved, so the same command
-continues a search; revisions that ran out of time are asked again.
+releases are commits, too, of a repository made for them.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib.metadata
-import json
 import os
 import re
 import shutil
 import sys
 import tempfile
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
 
 from pytest_gpuperf.commands import ab, complain, interleaved, say
 from pytest_gpuperf.commands.interleaved import Ended, Interleaved, PairState, Revision
 from pytest_gpuperf.commands.worktrees import Repository, Tree, repository, worktrees
 from pytest_gpuperf.errors import FAILED, NotInstalled, UsageFailure
 from pytest_gpuperf.measure import fresh_process
-from pytest_gpuperf.measure.device import fingerprint
 from pytest_gpuperf.model.result import Outcome
 from pytest_gpuperf.storage import files, run_files
 
@@ -40,14 +35,8 @@ EXAMPLES = (
 )
 PREFIX = "gpuperf-environments-"
 """The beginning of the names of folders with environments."""
-_SAID = {
-    "good": "not slower",
-    "bad": "slower",
-    "skip": "skipped",
-    "": "skipped, as time ran out. Type the same command again, or with a longer --time-limit",
-}
+_SAID = {"good": "not slower", "bad": "slower", "skip": "skipped"}
 """Git's words for an answer, each with ours."""
-_ANSWERS = Path(".gpuperf") / "bisect" / "answers.json"
 _ASKED = re.compile(r"^\[?([0-9a-f]{40,64})\b", re.MULTILINE)
 _ONLY_SKIPPED = 2
 """The exit code of git bisect where all other commits were skipped."""
@@ -73,8 +62,8 @@ def act(options: argparse.Namespace) -> int:
     """Names the first commit or release from which on the tests are slower, and its effect.
 
     Returns the exit code of `gpuperf ab` of that commit and its predecessor, 1 for slower; 1 where
-    several candidates could not be measured. The same command continues a search. Raises
-    UsageFailure for unknown revisions or releases, or where the bad one is not slower.
+    several candidates could not be measured. Raises UsageFailure for unknown revisions or releases,
+    or where the bad one is not slower.
     """
     interleaved.check_limits(options)
     with ExitStack() as opened:
@@ -92,10 +81,6 @@ class _Commits:
         self._options, self._prepared = options, cache(self._prepare)
         place = self._begin(opened)
         self._environment = opened.enter_context(interleaved.device_held(self._here, place))
-        self._file = run_files.project(Path.cwd()) / _ANSWERS
-        self._answers: Any = {}
-        with suppress(FileNotFoundError):
-            self._answers = files.read_json(self._file, "Remove this file to start again")
 
     def _begin(self, opened: ExitStack) -> Path:
         """Finds the good and bad commits; makes the worktrees, and returns their folder."""
@@ -129,7 +114,7 @@ class _Commits:
             )
         while said.startswith(b"Bisecting"):
             (asked,) = _ASKED.findall(said.decode(errors="replace"))
-            said = git(self._answer(asked) or "skip", asked)
+            said = git(self._answer(asked), asked)
         first, *others = _ASKED.findall(said.decode(errors="replace"))
         if others:
             say("", "one of these is the first slower one (the others could not be compared):")
@@ -137,21 +122,16 @@ class _Commits:
             return FAILED
         say("", f"first slower one: {self._title(first)}", "")
         before = files.git(self._asking, "rev-parse", f"{first}^").decode().strip()
-        return ab.conclude(self._compared(before, first), self._options)
+        trial = self._compared(before, first)
+        trial.count_kernels()
+        return ab.conclude(trial, self._options)
 
     def _answer(self, commit: str) -> str:
-        """Git's word for a commit, measured where no answer is saved; "" where time ran out."""
-        question = json.dumps([commit, self.good, *self._options.pytest_args])
-        if self._answers.get(question) not in _SAID:
-            say(self._title(commit))
-            answer = self._measured(commit)
-            say(f"  {_SAID[answer]}")
-            if not answer:
-                return ""
-            self._answers[question] = answer
-            files.ignored_by_git(self._file.parent.parent)
-            files.write_atomically(self._file, json.dumps(self._answers, indent=1) + "\n")
-        return str(self._answers[question])
+        """Git's word for a commit, one of _SAID."""
+        say(self._title(commit))
+        answer = self._measured(commit)
+        say(f"  {_SAID[answer]}")
+        return answer
 
     def _measured(self, commit: str) -> str:
         try:
@@ -166,7 +146,9 @@ class _Commits:
             return "bad"
         if outcomes and not outcomes & {*interleaved.UNDECIDED}:
             return "good"
-        return "" if trial.out_of_time else "skip"
+        if trial.out_of_time:
+            complain("time ran out. A longer --time-limit allows more pairs")
+        return "skip"
 
     def _compared(self, old: str, new: str) -> Interleaved:
         """The comparison by `gpuperf ab`. Raises Ended, NotInstalled and UsageFailure."""
@@ -226,19 +208,17 @@ def _linked(source: str, copy: str) -> None:
 def _as_commits(folder: Path, packages: list[str]) -> tuple[str, str]:
     """The last and the first of commits that are made here, one for each state of the packages.
 
-    One after the other gets its releases. All else that answers depend on is in the messages.
+    One after the other gets its releases.
     """
     listed = dict(_listed(folder, written) for written in packages)
     if len(listed) < len(packages):
         raise UsageFailure(f"--package {', '.join(packages)} names a package twice. Name each once")
-    installed = sorted(f"{d.name} {d.version}" for d in importlib.metadata.distributions())
-    rest = json.dumps([fingerprint.revision(Path.cwd()), installed])
     state, stream = {package: known[0] for package, known in listed.items()}, ""
     for package, known in listed.items():
         say(f"{package}: {len(known)} releases, {known[0]} to {known[-1]}")
         for release in known[1:] if stream else known:
             state = {package: release} | state | {package: release}
-            message = f"{' '.join(map('=='.join, state.items()))}\n\n{rest}\n"
+            message = " ".join(map("==".join, state.items()))
             stream += f"commit HEAD\ncommitter a <a> 0 +0000\ndata {len(message)}\n{message}"
     files.git(folder, "init", "--quiet")
     files.git(folder, "fast-import", "--quiet", given=stream)
