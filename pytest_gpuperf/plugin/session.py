@@ -5,9 +5,7 @@ Made when pytest starts, also in sessions without our tests; imports modules onl
 
 from __future__ import annotations
 
-import gc
 import os
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
@@ -30,9 +28,6 @@ if TYPE_CHECKING:
     from pytest_gpuperf.plugin.workers import GpuAssignment
     from pytest_gpuperf.report.text.next_command import CommandContext
     from pytest_gpuperf.report.text.progress import Display
-
-_OF_PYTHON = 1000
-"""The most objects that Python sets aside by itself: 375 from 3.12 on. With torch: 200,000."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +107,7 @@ class Session:
     entries: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """The names of each test's entries in the baselines of this device, where tests are judged."""
     at_last: ExitStack = field(default_factory=ExitStack)
-    """Callbacks for after pytest's last collection of garbage."""
+    """Callbacks for after pytest's own cleanups."""
 
     @property
     def others(self) -> OtherRanks | None:
@@ -128,19 +123,6 @@ class Session:
         if self.origin.task is not None:
             return self.origin.task.is_replica
         return self.settings.judge and self.settings.missing != "record"
-
-    def collect(self) -> None:
-        """Collects the session's garbage once, and sets aside what is left: pytest collects again.
-
-        pytest does so five times, each through all of torch: 0.7 s on a slow host. A server that
-        forks has set aside its own objects.
-        """
-        measured = "instrument" in self.__dict__ and "torch" in sys.modules
-        if measured and gc.get_freeze_count() < _OF_PYTHON:
-            gc.collect()
-            gc.freeze()
-            # A file that is open in it has its last lines when Python ends.
-            self.at_last.callback(gc.unfreeze)
 
     @cached_property
     def instrument(self) -> Instrument:
