@@ -20,7 +20,7 @@ from pytest_gpuperf.errors import BAD_CONFIGURATION, INTERRUPTED, OK, GpuperfErr
 
 COMMANDS = {
     "doctor": "check whether gpuperf can measure on this machine, and describe its GPU",
-    "metrics": "list metrics, their NVIDIA counters and the passes they need; needs no GPU",
+    "metrics": "list metrics and their NVIDIA counters; needs no GPU",
     "record": "run tests in several fresh processes and save one run",
     "update-baseline": "accept a saved run as the baseline; needs no GPU",
     "baseline": "list or rename entries of baseline files; needs no GPU",

@@ -10,33 +10,29 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from pytest_gpuperf.catalogue import kernel_families
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
-from pytest_gpuperf.commands import say, say_json, say_lines, terminal_width
-from pytest_gpuperf.commands.flags import JSON, MARKDOWN, TEXT, add_format, add_tests
+from pytest_gpuperf.commands import say, say_lines, terminal_width
+from pytest_gpuperf.commands.flags import MARKDOWN, TEXT, add_format, add_tests
 from pytest_gpuperf.errors import UsageFailure, meant
 from pytest_gpuperf.judge import comparison as judge
 from pytest_gpuperf.judge.attribution import Naming
-from pytest_gpuperf.judge.comparison import Chosen, Comparison, Measurements, Pair
+from pytest_gpuperf.judge.comparison import Chosen, Comparison, Measurements
 from pytest_gpuperf.model.measurement import STEP, Measurement
 from pytest_gpuperf.model.result import Run
-from pytest_gpuperf.report.comparison_report import markdown, side_of, source, text_lines
-from pytest_gpuperf.storage import files, run_files
+from pytest_gpuperf.report.comparison_report import markdown, text_lines
+from pytest_gpuperf.storage import run_files
 
 USAGE = (
     "gpuperf compare RUN_A RUN_B [--config NAME] [--test PATTERN] [--kernels N]\n"
-    "                       [--format text|markdown|json]\n"
+    "                       [--format text|markdown]\n"
     "       gpuperf compare RUN --config A --config B [--test PATTERN] ..."
 )
 EXAMPLES = (
     "gpuperf compare before.json after.json",
     "gpuperf compare run.json --config baseline --config tf32",
 )
-
-SCHEMA = 1
-"""The version of the JSON that `--format json` prints."""
 
 Key = tuple[str, str]
 """A test, perhaps without its configuration, and the measurement's name."""
@@ -70,7 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="maximum lines about kernels in text and markdown, largest change first; 0 for "
         "none; default: 10",
     )
-    add_format(parser, (TEXT, MARKDOWN, JSON))
+    add_format(parser, (TEXT, MARKDOWN))
 
 
 def act(options: argparse.Namespace) -> int:
@@ -88,9 +84,7 @@ def act(options: argparse.Namespace) -> int:
         for side in (a, b)
     )
     comparison = compare(a, b, kernels=options.kernels > 0)
-    if options.format == JSON:
-        say_json(_plain(comparison))
-    elif options.format == MARKDOWN:
+    if options.format == MARKDOWN:
         say(*markdown(comparison, kernels=options.kernels).rstrip("\n").split("\n"))
     else:
         say_lines(text_lines(comparison, kernels=options.kernels, width=terminal_width()))
@@ -184,32 +178,3 @@ def _listing(label: str, side: Chosen) -> str:
         m.test if m.name == STEP else f"{m.test}, {m.name}" for m in side.measurements
     )
     return f"\n{label}, {side.run}, has{run_files.listing([*named]) or ' none'}"
-
-
-def _plain(comparison: Comparison) -> dict[str, Any]:
-    """The comparison for JSON, as docs/reports.md lists it."""
-    return {
-        "schema": SCHEMA,
-        "a": source(comparison.a),
-        "b": source(comparison.b),
-        "pairs": [_plain_pair(pair) for pair in comparison.pairs],
-        "only_a": [side_of(alone) for alone in comparison.only_a],
-        "only_b": [side_of(alone) for alone in comparison.only_b],
-    }
-
-
-def _plain_pair(pair: Pair) -> dict[str, Any]:
-    same = ("phase", "metric", "unit", "points", "change", "low", "high")
-    keys = ("what", "key", "a", "b")
-    blame = pair.result.attribution
-    return {
-        "a": side_of(pair.before),
-        "b": side_of(pair.result.measurements),
-        "devices": pair.devices.value,
-        "differing": [dict(zip(keys, entry, strict=True)) for entry in pair.differing],
-        "metrics": [
-            {"a": v.baseline, "b": v.measured, **{key: getattr(v, key) for key in same}}
-            for v in pair.result.verdicts
-        ],
-        "blame": blame and files.to_plain(blame),
-    }

@@ -52,18 +52,19 @@ def add_options(parser: pytest.Parser) -> None:
             group.addoption(flag.name, dest=flag.dest, action="store_true", default=None, help=twin)
             parser.addini(flag.ini, flag.text, type="bool", default=False)
             continue
-        is_list = one.type == _LIST
         group.addoption(
             flag.name,
             dest=flag.dest,
-            action="append" if is_list else "store",
+            action="append" if one.type == _LIST else "store",
             metavar=flag.metavar,
             choices=flag.choices or None,
             default=None,
             help=twin,
         )
-        kind = "args" if is_list else "string"
-        parser.addini(flag.ini, flag.text, type=kind, default=[] if is_list else default(one))
+        if one.type == _LIST:
+            parser.addini(flag.ini, flag.text, type="args", default=[])
+        else:
+            parser.addini(flag.ini, flag.text, type="string", default=default(one))
 
 
 def any_given(config: pytest.Config) -> bool:

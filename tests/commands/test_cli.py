@@ -144,7 +144,7 @@ def test_every_example_works_as_it_is_typed(
     shutil.copy(ROOT / "docs/runs/prove-first-test.json", project.root / "proof.json")
     module(project.root / "extras" / "python")
     for example in examples():
-        if {"metrics", "doctor", "ab", "bisect", "prove"} & {*example.split()}:
+        if {"doctor", "ab", "bisect", "prove"} & {*example.split()}:
             continue  # tests of their own: they ask the machine, git, or torch
         words = shlex.split(example)[1:]
         if words[0] == "update-baseline":
@@ -222,7 +222,7 @@ def hostile_run(cycles: float, process: str) -> Run:
         "update-baseline a.json --reason x --yes --test nothing",
         "compare a.json b.json",
         "compare a.json b.json --format markdown",
-        "compare a.json b.json --format json",
+        "history a.json b.json --format json",
         "compare a.json b.json --config none",
         "calibrate a.json b.json",
         "export a.json",
