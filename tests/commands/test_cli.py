@@ -152,7 +152,7 @@ def test_every_example_works_as_it_is_typed(
         if words[0] == "import":
             words += ["--ncu", str(project.root / "ncu")]
         assert __main__.main(words) == errors.OK, (example, *capfd.readouterr())
-        if words[0] == "record" and "--continue" not in words:
+        if words[0] == "record":
             newest = run_files.newest(project.root)
             shutil.copy(newest, project.root / "run.json")
 
@@ -228,7 +228,6 @@ def hostile_run(cycles: float, process: str) -> Run:
         "export a.json",
         "report a.json --output report.md",
         "report a.json --output report.html",
-        "record --continue a.json -- x",
         "update-baseline a.json same.json --reason x --yes",
         "update-baseline wrong.json --reason x --yes",
     ],

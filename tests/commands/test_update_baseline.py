@@ -262,8 +262,7 @@ def test_what_is_missing_is_measured_by_the_command_that_is_printed(
     judged(replace(REGRESSED, outcome=Outcome.NO_BASELINE, test=BOTH))
     assert update("run.json", "--reason", "first", "--yes") == errors.FAILED
     assert capsys.readouterr().out.endswith(
-        "to measure the missing processes:\n"
-        "  gpuperf record --continue run.json --processes 3 -- suites/meddpm\n"
+        "to measure enough processes:\n  gpuperf record -- suites/meddpm\n"
     )
 
 
