@@ -38,8 +38,6 @@ PREFIX = "gpuperf-environments-"
 _SAID = {"good": "not slower", "bad": "slower", "skip": "skipped"}
 """Git's words for an answer, each with ours."""
 _ASKED = re.compile(r"^\[?([0-9a-f]{40,64})\b", re.MULTILINE)
-_ONLY_SKIPPED = 2
-"""The exit code of git bisect where all other commits were skipped."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -105,7 +103,8 @@ class _Commits:
 
     def searched(self) -> int:
         """Answers git until git names a commit, then prints the effect of that commit."""
-        git = partial(files.git, self._asking, "bisect", ends=(0, _ONLY_SKIPPED))
+        # It ends with 2 where all other commits were skipped.
+        git = partial(files.git, self._asking, "bisect", ends=(0, 2))
         said = git("start", "--no-checkout", "--first-parent", self.bad, self.good)
         if (answer := self._answer(self.bad)) != "bad":
             raise UsageFailure(
@@ -129,26 +128,15 @@ class _Commits:
     def _answer(self, commit: str) -> str:
         """Git's word for a commit, one of _SAID."""
         say(self._title(commit))
-        answer = self._measured(commit)
-        say(f"  {_SAID[answer]}")
-        return answer
-
-    def _measured(self, commit: str) -> str:
+        answer = "skip"
         try:
-            trial = self._compared(self.good, commit)
+            answer = _answer_of(self._compared(self.good, commit))
         except (Ended, NotInstalled) as error:
             if isinstance(error, Ended) and error.side.letter == "a":
                 raise  # without it, nothing can be said
             complain(error)
-            return "skip"
-        outcomes = trial.pairs.outcomes
-        if Outcome.REGRESSED in outcomes:
-            return "bad"
-        if outcomes and not outcomes & {*interleaved.UNDECIDED}:
-            return "good"
-        if trial.out_of_time:
-            complain("time ran out. A longer --time-limit allows more pairs")
-        return "skip"
+        say(f"  {_SAID[answer]}")
+        return answer
 
     def _compared(self, old: str, new: str) -> Interleaved:
         """The comparison by `gpuperf ab`. Raises Ended, NotInstalled and UsageFailure."""
@@ -160,6 +148,17 @@ class _Commits:
         trial = Interleaved(options, PairState(sides), self._environment, command)
         trial.measure()
         return trial
+
+
+def _answer_of(trial: Interleaved) -> str:
+    outcomes = trial.pairs.outcomes
+    if Outcome.REGRESSED in outcomes:
+        return "bad"
+    if outcomes and not outcomes & {*interleaved.UNDECIDED}:
+        return "good"
+    if trial.out_of_time:
+        complain("time ran out. A longer --time-limit allows more pairs")
+    return "skip"
 
 
 class _Releases(_Commits):

@@ -6,7 +6,7 @@ Made when pytest starts, also in sessions without our tests; imports modules onl
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -267,10 +267,11 @@ class Session:
     def context(self, saved: Path | None = None) -> CommandContext:
         """The context of the commands to type next; `saved` is the run's file."""
         from pytest_gpuperf.report.text.next_command import selection
+        from pytest_gpuperf.storage.run_files import command_line
 
         parameters = self.config.invocation_params
         words = selection(parameters.args)
-        context = context_of(self.settings, typed(words), parameters.dir, saved)
+        context = context_of(self.settings, command_line(words), parameters.dir, saved)
         rank = self.role.rank if self.role is not None else None
         if rank is not None and rank.leads and self.settings.replay is None:
             launcher = f"torchrun --nproc-per-node {rank.count} -m"
@@ -278,7 +279,7 @@ class Session:
         # Not those of `known_args_namespace`: there the value of a flag is one, where a conftest
         # file has brought the flag.
         named = {*self.config.option.file_or_dir}
-        return replace(context, flags=typed([word for word in words if word not in named]))
+        return replace(context, flags=command_line([word for word in words if word not in named]))
 
 
 class Timeout:
@@ -333,10 +334,3 @@ def context_of(
         run=context.typed(run) if run else "",
         baselines="" if known else context.typed(settings.baselines),
     )
-
-
-def typed(arguments: Sequence[str]) -> str:
-    """Arguments of pytest as a user would type them, without secrets."""
-    from pytest_gpuperf.storage.run_files import command_line
-
-    return command_line(arguments)
