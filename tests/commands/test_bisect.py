@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import ceil, log2
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -26,7 +26,7 @@ from tests.plugin.test_conditions import AT_NIGHT
 from tests.releases import Index, index, packages_of, small_environment
 
 if TYPE_CHECKING:
-    from tests.plugin.projects import Project
+    pass
 
 __all__ = ["checkout"]
 BROKEN, HANGS = "broken", "hangs"
@@ -336,35 +336,3 @@ def test_a_release_that_cannot_be_installed_is_passed_over(
     assert "one of these is the first slower one (the others could not be compared):\n" in said.out
     assert {*said.out.splitlines()[-2:]} == {"  net==1.2", "  net==1.3"}
     assert measured.started
-
-
-SCRIPTED_BY_RELEASES = """
-import tinydata, tinynet
-from tests.plugin.scripted import A100, ScriptedCollector
-
-def pytest_gpuperf_collector(config):
-    slower = tinynet.LAYERS == 2
-    kernels = [["conv", 900, 5e6], ["more", 18, 1e5]][: 1 + slower]
-    factors = {"": {"cycles": 1.02}} if slower else {}
-    return ScriptedCollector({**A100, "kernels": kernels, "factors": factors})
-"""
-
-
-@AT_NIGHT
-def test_a_slow_release_is_named_by_processes_of_whole_environments(
-    tmp_path: Path, project: Project, capsys: pytest.CaptureFixture[str], monkeypatch: Any
-) -> None:
-    """Two packages of 20 releases, one of them slow, beside all that is installed here."""
-    offered = index(tmp_path, monkeypatch)
-    offered.release("tinynet", {f"1.{n}": f"LAYERS = {1 + (n >= 13)}\n" for n in range(20)})
-    offered.release("tinydata", {f"2.{n}": "" for n in range(20)})
-    project.device()
-    project.tests("def test_step(gpuperf): gpuperf.measure(lambda: None)")
-    project.conftest(SCRIPTED_BY_RELEASES)
-    spans = ("--package=tinydata=2.0..2.19", "--package=tinynet=1.0..1.19")
-    assert bisect(*spans, "--", "-p", "no:randomly", "test_steps.py") == FAILED
-    said = capsys.readouterr().out
-    assert "first slower one: tinynet==1.13 tinydata==2.19\n" in said
-    assert "gpuperf: cycles +2.00 % on NVIDIA A100" in said
-    assert "more" in said.partition("first slower one")[2]
-    assert not left(offered)

@@ -234,36 +234,22 @@ def test_what_makes_no_sense_is_refused_before_it_is_measured(tmp_path: Path) ->
     assert len(made.results) == 1
 
 
-def test_numbers_of_numpy_are_held_as_numbers(tmp_path: Path) -> None:
-    given = {"size": np.int64(128), "rate": np.float32(0.5), "on": True, "data": "synthetic"}
-    plain = {"size": 128, "rate": 0.5, "on": True, "data": "synthetic"}
+def test_the_instrument_gets_what_call_and_marker_say(tmp_path: Path) -> None:
+    """Numbers of numpy as Python's; how far losses may be apart, first by the call."""
+    given: Any = {"size": np.int64(128), "rate": np.float32(0.5), "on": True, "data": "synthetic"}
+    plain: Any = {"size": 128, "rate": 0.5, "on": True, "data": "synthetic"}
     session = Recorded(tmp_path, processes(TF32, "cycles", THREE, workload=plain))
-    asked: list[Mapping[str, object]] = []
-    recorded = session.instrument.measure
-
-    def measure(subject: Any, *rest: object) -> Any:
-        asked.append(subject.workload)
-        return recorded(subject, *rest)
-
-    session.instrument.measure = measure
-    keywords: Any = {"workload": given}
-    session.of(TF32).measure(lambda: None, **keywords)
-    assert asked == [plain]
-    assert [type(value) for value in asked[0].values()] == [int, float, bool, str]
-
-
-def test_the_marker_or_the_call_says_how_far_losses_may_be_apart(tmp_path: Path) -> None:
-    session = Recorded(tmp_path, processes(TF32, "cycles", THREE))
     asked, recorded = [], session.instrument.measure
 
     def measure(subject: Any, work: Any, plan: Any) -> Any:
-        asked.append(work.reproducible)
+        asked.append((subject.workload, work.reproducible))
         return recorded(subject, work, plan)
 
     session.instrument.measure = measure
-    session.of(TF32, reproducible=0.02).measure(lambda: None)
-    session.of(TF32, reproducible=0).measure(lambda: None, reproducible=0.5)
-    assert asked == [0.02, 0.5]
+    session.of(TF32, reproducible=0.02).measure(lambda: None, workload=given)
+    session.of(TF32, reproducible=0).measure(lambda: None, reproducible=0.5, workload=plain)
+    assert asked == [(plain, 0.02), (plain, 0.5)]
+    assert [type(value) for value in asked[0][0].values()] == [int, float, bool, str]
 
 
 def test_a_window_that_fails_is_a_note(tmp_path: Path) -> None:
