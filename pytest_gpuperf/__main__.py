@@ -73,6 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except SystemExit as stop:
         # argparse exits with 2 for bad words; ours is pytest's code for bad configuration.
         return BAD_CONFIGURATION if stop.code else OK
+    options.words = words
     if after is not None:
         options.pytest_args = after
     try:

@@ -23,7 +23,6 @@ from pytest_gpuperf.commands.interleaved import (
     add_limits,
     check_limits,
     device_held,
-    ended_by_sigterm,
     is_undecided,
 )
 from pytest_gpuperf.commands.worktrees import Repository, Tree, repository, worktrees
@@ -81,7 +80,6 @@ def act(options: argparse.Namespace) -> int:
     check_outputs(options.outputs, SUFFIXES)
     repo = repository(Path.cwd())
     with ExitStack() as opened:
-        opened.enter_context(ended_by_sigterm())
         commits = repo.commit(options.base), options.head and repo.commit(options.head)
         place = opened.enter_context(worktrees(repo))
         sides = _sides(options, repo, place.add("a", commits[0]), commits)
@@ -94,7 +92,7 @@ def act(options: argparse.Namespace) -> int:
         for side in sides:
             say(f"{side.letter.upper()}: {side.title}")
         environment = opened.enter_context(device_held(repo, place.folder))
-        command = run_files.command_line(["gpuperf", "ab", *_words(options)])
+        command = run_files.command_line(["gpuperf", *options.words, "--", *options.pytest_args])
         return _compared(Interleaved(options, PairState(sides), environment, command), options)
 
 
@@ -111,15 +109,6 @@ def _compared(trial: Interleaved, options: argparse.Namespace) -> int:
         listed = "".join(f"\n  {line}" for line in _incomplete_lines(trial.pairs))
         raise UsageFailure(f"A and B have no measurement to compare{listed}")
     return conclude(trial, options)
-
-
-def _words(options: argparse.Namespace) -> list[str]:
-    """The words of this command for the run's file."""
-    words = [options.base, *([options.head] if options.head else [])]
-    for flag in ("install", "python_a", "python_b"):
-        if value := getattr(options, flag):
-            words += [f"--{flag.replace('_', '-')}", value]
-    return [*words, "--", *options.pytest_args]
 
 
 def _sides(

@@ -10,15 +10,12 @@ from __future__ import annotations
 import argparse
 import math
 import os
-import signal
 import time
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
-from types import FrameType
-from typing import NoReturn
 
 from pytest_gpuperf.baselines.judgement import fit_pairs, judged_in_pairs, surely_no_loss
 from pytest_gpuperf.catalogue import units
@@ -44,7 +41,6 @@ _TOGETHER = 2
 """Pairs whose processes start at once: each process that waits holds the host memory of torch."""
 _AHEAD = {"torch": "torch._dynamo"}
 """Modules to import early, by software: every optimizer of torch imports torch._dynamo."""
-_TERMINATED = 128 + signal.SIGTERM
 
 Key = tuple[str, str]
 """A test, and the measurement's name."""
@@ -415,17 +411,3 @@ def device_held(here: Repository, folder: Path) -> Iterator[dict[str, str]]:
             display.begins("for another measurement on this device")
             held.enter_context(files.locked(nvml.node(), patience=PATIENCE, tick=display.goes_on))
         yield {**environment, STAND_IN: str(stand_in)}
-
-
-@contextmanager
-def ended_by_sigterm() -> Iterator[None]:
-    """Has SIGTERM end this process as an exception does: worktrees are removed."""
-
-    def end(_: int, __: FrameType | None) -> NoReturn:
-        raise SystemExit(_TERMINATED)
-
-    before = signal.signal(signal.SIGTERM, end)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 import shlex
-import signal
 import sys
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
@@ -19,7 +18,6 @@ import pytest
 from pytest_gpuperf import __main__, errors
 from pytest_gpuperf.commands.ab import EXAMPLES
 from pytest_gpuperf.errors import BAD_CONFIGURATION, FAILED, INTERRUPTED, OK
-from pytest_gpuperf.measure import fresh_process
 from pytest_gpuperf.measure.device import nvml
 from pytest_gpuperf.measure.fresh_process import Finished, Start
 from pytest_gpuperf.measure.instrument import STAND_IN
@@ -161,7 +159,7 @@ def test_an_uncommitted_slowdown_is_found_with_its_kernel(
     assert {m.fingerprint.revision for m in old.measurements} == {revision}
     assert {m.fingerprint.revision for m in new.measurements} == {f"{revision}+dirty"}
     assert len({m.process for m in (*old.measurements, *new.measurements)}) == 8
-    assert new.command == ("gpuperf ab main -- -p no:randomly test_steps.py")
+    assert new.command == f"gpuperf ab main {' '.join(report)} -- -p no:randomly test_steps.py"
     assert "regressed" in (project.root / "ab.html").read_text("utf-8")
     assert run_files.load(project.root / "ab.json").verdicts == new.verdicts
     assert (project.root / ".git" / "index").read_bytes() == index
@@ -453,20 +451,6 @@ def test_ctrl_c_keeps_what_was_measured_and_leaves_nothing_else(
     assert "gpuperf: interrupted" in capsys.readouterr().err
     assert not left(folder)
     assert len([*folder.glob(".gpuperf/ab/*/?.json")]) == min(after, 2)
-
-
-def test_sigterm_removes_the_worktrees(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def told(*_: object, **__: object) -> Finished:
-        signal.raise_signal(signal.SIGTERM)
-        raise AssertionError
-
-    monkeypatch.setattr(fresh_process, "run_in_turn", told)
-    before = signal.getsignal(signal.SIGTERM)
-    with pytest.raises(SystemExit) as ended:
-        ab("main", "--", "tests")
-    assert ended.value.code == 128 + signal.SIGTERM
-    assert signal.getsignal(signal.SIGTERM) is before
-    assert not left(folder)
 
 
 def test_everything_after_the_dashes_is_pytest_s(processes: Scripted) -> None:
