@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import os
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import Protocol, cast
 
 from pytest_gpuperf import __version__
@@ -61,7 +59,6 @@ def imported(name: str) -> Command:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit code; errors go to stderr."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    _complete()
     words, after = _parted(words)
     if words and not words[0].startswith("-") and words[0] not in COMMANDS:
         # argparse lists them and does not say which is nearest.
@@ -96,16 +93,6 @@ def _parted(words: list[str]) -> tuple[list[str], list[str] | None]:
         return words, None
     end = words.index("--") if "--" in words else len(words)
     return words[:end], words[end + 1 :]
-
-
-def _complete() -> None:
-    """Answers a shell that asks how a line goes on, and exits then; see docs/reference.md."""
-    if "_ARGCOMPLETE" in os.environ:
-        with suppress(ImportError):
-            import argcomplete
-
-            typed = os.environ.get("COMP_LINE", "").split()
-            argcomplete.autocomplete(parser(typed[1:]))
 
 
 def parser(words: Sequence[str]) -> argparse.ArgumentParser:

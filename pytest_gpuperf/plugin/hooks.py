@@ -118,9 +118,6 @@ def pytest_configure_node(node: Any) -> None:
     """Tells an xdist worker how its controller was started: a worker knows only its own part."""
     parameters = node.config.invocation_params
     node.workerinput["gpuperf_invocation"] = (list(parameters.args), str(parameters.dir))
-    session = node.config.stash.get(_SESSION, None)
-    if session is not None:  # whoever starts workers by himself may have configured nothing
-        node.workerinput["gpuperf_width"] = session.width
 
 
 @pytest.hookimpl(tryfirst=True, optionalhook=True)

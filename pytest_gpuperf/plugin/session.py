@@ -261,8 +261,7 @@ class Session:
         """The columns of the terminal that shows what tests say."""
         from pytest_gpuperf.plugin import terminal
 
-        told: int | None = getattr(self.config, "workerinput", {}).get("gpuperf_width")
-        return terminal.columns(self.config) if told is None else told
+        return terminal.columns(self.config)
 
     def context(self, saved: Path | None = None) -> CommandContext:
         """The context of the commands to type next; `saved` is the run's file."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import os
 import re
 import shlex
 import shutil
@@ -155,39 +154,6 @@ def test_every_example_works_as_it_is_typed(
         if words[0] == "record":
             newest = run_files.newest(project.root)
             shutil.copy(newest, project.root / "run.json")
-
-
-# Completion
-
-
-@pytest.mark.parametrize(
-    ("line", "ways"),
-    [
-        ("gpuperf record --pro", {"--processes"}),
-        ("gpuperf export --format op", {"openmetrics"}),
-        ("gpuperf prov", {"prove"}),
-        ("gpuperf report --prove docs/runs/prove", {"docs/runs/prove-first-test.json"}),
-        ("gpuperf report docs/runs/cpu", {"docs/runs/cpu-meddpm.json"}),
-        ("pytest --gpuperf-missing ", {"fail", "warn", "record"}),
-    ],
-)
-def test_a_shell_is_told_how_a_line_goes_on(line: str, ways: set[str], tmp_path: Path) -> None:
-    """As argcomplete's function in bash asks: of `gpuperf`, and of pytest for our flags."""
-    pytest.importorskip("argcomplete")
-    program = "pytest_gpuperf" if line.startswith("gpuperf") else "pytest"
-    answer = tmp_path / "answer"
-    asked = {
-        "_ARGCOMPLETE": "1",
-        "_ARGCOMPLETE_IFS": "\n",
-        "_ARGCOMPLETE_SHELL": "bash",
-        "_ARGCOMPLETE_STDOUT_FILENAME": str(answer),
-        "COMP_LINE": line,
-        "COMP_POINT": str(len(line)),
-        "COMP_TYPE": "9",
-    }
-    command = [sys.executable, "-m", program]
-    subprocess.run(command, env={**os.environ, **asked}, cwd=ROOT, check=True)
-    assert {way.strip() for way in answer.read_text(encoding="utf-8").split("\n")} == ways
 
 
 def hostile_run(cycles: float, process: str) -> Run:
