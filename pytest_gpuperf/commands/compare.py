@@ -25,8 +25,7 @@ from pytest_gpuperf.report.comparison_report import markdown, text_lines
 from pytest_gpuperf.storage import run_files
 
 USAGE = (
-    "gpuperf compare RUN_A RUN_B [--config NAME] [--test PATTERN] [--kernels N]\n"
-    "                       [--format text|markdown]\n"
+    "gpuperf compare RUN_A RUN_B [--test PATTERN] [--kernels N] [--format text|markdown]\n"
     "       gpuperf compare RUN --config A --config B [--test PATTERN] ..."
 )
 EXAMPLES = (
@@ -46,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         nargs="?",
         metavar="RUN_B",
-        help="the run to compare (after); optional with two --config",
+        help="the run to compare (after)",
     )
     parser.add_argument(
         "--config",
@@ -54,8 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME",
-        help="only this configuration; given twice, compare the first one in RUN_A with the second "
-        "one in RUN_B (or in RUN_A, without RUN_B)",
+        help="without RUN_B: given twice, compare the first configuration of RUN_A with the second",
     )
     add_tests(parser, "only tests that match, as in update-baseline")
     parser.add_argument(
@@ -97,8 +95,7 @@ def compare(a: Chosen, b: Chosen, *, kernels: bool = True) -> Comparison:
     Tests are paired by node id and name; between two configurations, tests are the same
     that differ only in the configuration. Raises UsageFailure where nothing can be paired.
     """
-    both = None not in (a.configuration, b.configuration) and a.configuration != b.configuration
-    old, new = _grouped(a, without=both), _grouped(b, without=both)
+    old, new = _grouped(a), _grouped(b)
     shared = [key for key in old if key in new]
     naming = Naming(*kernel_families.NAMING) if kernels else None
     if not shared:
@@ -117,19 +114,16 @@ def compare(a: Chosen, b: Chosen, *, kernels: bool = True) -> Comparison:
 
 def _sides(a: Path, b: Path | None, configurations: Sequence[str]) -> tuple[Chosen, Chosen]:
     """The two sides to compare. Raises UsageFailure, which names the known configurations."""
-    if len(configurations) > 2:
-        raise UsageFailure(
-            f"--config is given {len(configurations)} times, but gpuperf compares only two"
-        )
     first = run_files.load(a)
-    if b is None and len(configurations) < 2:
+    if len(configurations) != (2 if b is None else 0):
         raise UsageFailure(
-            f"{a} needs something to compare with. Name a second run, or two of its configurations "
-            f"(--config A --config B). It has {', '.join(_configurations(first)) or 'none'}"
+            "name two runs, or one run and two of its configurations (--config A --config B). "
+            f"{a} has {', '.join(_configurations(first)) or 'none'}"
         )
-    second = first if b is None else run_files.load(b)
-    asked: Sequence[str | None] = configurations or [None]
-    return _of(a, first, asked[0]), _of(b or a, second, asked[-1])
+    if b is not None:
+        return _of(a, first, None), _of(b, run_files.load(b), None)
+    old, new = configurations
+    return _of(a, first, old), _of(a, first, new)
 
 
 def _of(file: Path, run: Run, configuration: str | None) -> Chosen:
@@ -151,13 +145,13 @@ def _configurations(run: Run) -> list[str]:
     return [*dict.fromkeys(m.configuration for m in run.measurements if m.configuration)]
 
 
-def _grouped(side: Chosen, *, without: bool) -> dict[Key, Measurements]:
+def _grouped(side: Chosen) -> dict[Key, Measurements]:
     """The measurements of one side by what they are paired by, those of all processes together."""
     grouped: dict[Key, list[Measurement]] = {}
     for measurement in side.measurements:
         test = measurement.test
-        if without and measurement.configuration:
-            test = _without(test, measurement.configuration)
+        if side.configuration:
+            test = _without(test, side.configuration)
         grouped.setdefault((test, measurement.name), []).append(measurement)
     return {key: tuple(measurements) for key, measurements in grouped.items()}
 

@@ -8,19 +8,15 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
 from dataclasses import replace
 from importlib import import_module
-from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, TypeGuard
 
 import pytest
 
 import pytest_gpuperf
 from pytest_gpuperf import __main__, commands, errors
-from pytest_gpuperf.measure import fresh_process
-from pytest_gpuperf.measure.fresh_process import Finished
 from pytest_gpuperf.model.result import Run
 from pytest_gpuperf.storage import run_files
 from tests import ROOT
@@ -110,28 +106,10 @@ def test_the_help_of_every_command_ends_with_examples(capsys: pytest.CaptureFixt
         assert all(example.startswith(f"gpuperf {name}") for example in typed)
 
 
-def start_each_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of fresh processes with the same arguments all are as the first was, but for their names."""
-    start, known = fresh_process.run_pytest, dict[tuple[str, ...], Finished]()
-    numbers = count()
-
-    def run_pytest(arguments: Sequence[str], **how: Any) -> Finished:
-        started = tuple(arguments)
-        if started not in known:
-            known[started] = start(arguments, **how)
-        made = known[started].run
-        assert made is not None
-        named = [replace(m, process=f"p{next(numbers)}") for m in made.measurements]
-        return replace(known[started], run=replace(made, measurements=tuple(named)))
-
-    monkeypatch.setattr(fresh_process, "run_pytest", run_pytest)
-
-
 def test_every_example_works_as_it_is_typed(
-    project: Project, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    project: Project, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """In a project with tests/perf and runs of the names that they have; with --yes, as asked."""
-    start_each_once(monkeypatch)
     project.device()
     project.tests(STEP, name="tests/perf/test_old")
     (project.root / ".git").mkdir()
@@ -146,6 +124,8 @@ def test_every_example_works_as_it_is_typed(
         if {"doctor", "ab", "bisect", "prove"} & {*example.split()}:
             continue  # tests of their own: they ask the machine, git, or torch
         words = shlex.split(example)[1:]
+        if words[0] == "record":
+            words[words.index("--processes") + 1] = "1"
         if words[0] == "update-baseline":
             words += ["--yes", "--force"]
         if words[0] == "import":
@@ -189,7 +169,7 @@ def hostile_run(cycles: float, process: str) -> Run:
         "compare a.json b.json",
         "compare a.json b.json --format markdown",
         "history a.json b.json --format json",
-        "compare a.json b.json --config none",
+        "compare a.json --config none --config none",
         "calibrate a.json b.json",
         "export a.json",
         "report a.json --output report.md",

@@ -124,11 +124,6 @@ def test_tests_are_the_same_that_differ_by_their_two_configurations_only() -> No
                 compare(*sides)
 
 
-def test_one_configuration_of_both_keeps_the_tests_apart() -> None:
-    chosen = side(of("x.py::step[tf32]", "tf32"), configuration="tf32")
-    assert paired(compare(chosen, chosen)) == [("step[tf32]", "step[tf32]")]
-
-
 def test_nothing_to_pair_lists_what_there_is() -> None:
     many = [of(f"x.py::t{number}") for number in range(12)]
     with pytest.raises(UsageFailure) as caught:
@@ -141,7 +136,7 @@ def test_nothing_to_pair_lists_what_there_is() -> None:
 # The command
 
 
-def test_two_configurations_of_a_run_two_runs_and_one_with_itself(gpuperf: Command) -> None:
+def test_two_configurations_of_a_run_and_two_runs(gpuperf: Command) -> None:
     lines = gpuperf.lines(H200, *BOTH)
     assert "test_training_step[baseline] -> test_training_step[tf32] (1 process each)" in lines
     assert "  cycles            2.4739 G   438.02 M  -82.29 %" in lines
@@ -149,8 +144,6 @@ def test_two_configurations_of_a_run_two_runs_and_one_with_itself(gpuperf: Comma
     lines = gpuperf.lines(H200, OTHER_GPU, columns=120)
     assert sum(line.endswith("(1 process each)") for line in lines) == 4
     assert any(line.startswith("measured on two GPUs of one model") for line in lines)
-    lines = gpuperf.lines(H200, H200, "--config", "tf32")
-    assert sum(line.endswith(" 0 %") for line in lines) == 22
 
 
 def test_processes_have_intervals_and_what_has_no_partner_is_listed(gpuperf: Command) -> None:
@@ -202,24 +195,16 @@ def test_so_many_lines_about_kernels(gpuperf: Command, tables: Path) -> None:
 
 
 def test_configurations_that_cannot_be_compared(gpuperf: Command) -> None:
-    assert gpuperf.refused(H200) == (
-        f"{H200} needs something to compare with. Name a second run, or two of its configurations "
-        "(--config A --config B). It has baseline, tf32, channels_last, tf32_channels_last"
-    )
-    assert "needs something to compare with" in gpuperf.refused(H200, "--config", "tf32")
-    assert gpuperf.refused(H200, *BOTH, "--config", "channels_last") == (
-        "--config is given 3 times, but gpuperf compares only two"
-    )
-    for words, file in (
-        ((H200, "--config", "tf32"), H200),
-        ((H200, OTHER_GPU), H200),
-        ((H200, SEEDED, "--config", "tf32"), SEEDED),
-    ):
-        said = gpuperf.refused(*words, "--config", "tf64")
-        assert said.startswith(f'{file} has no configuration "tf64". It has ')
-        assert said.endswith("tf32" if file == SEEDED else "tf32_channels_last")
-        said = gpuperf.refused(*words, "--config", "tf_32")
-        assert said.endswith('. Did you mean "tf32"?')
+    one, two = ("--config", "tf32"), (H200, OTHER_GPU)
+    for words in ((H200,), (H200, *one), (H200, *one, *one, *one), (*two, *one), (*two, *BOTH)):
+        assert gpuperf.refused(*words) == (
+            "name two runs, or one run and two of its configurations (--config A --config B). "
+            f"{H200} has baseline, tf32, channels_last, tf32_channels_last"
+        )
+    known = "It has baseline, tf32, channels_last, tf32_channels_last"
+    for word, close in (("tf64", ""), ("tf_32", '. Did you mean "tf32"?')):
+        said = gpuperf.refused(H200, *one, "--config", word)
+        assert said == f'{H200} has no configuration "{word}". {known}{close}'
 
 
 def test_tests_that_are_unknown_or_of_one_side_only(gpuperf: Command) -> None:
