@@ -87,15 +87,15 @@ class _Commits:
         self._here = repository(Path.cwd())
         self.good, self.bad = self._here.commit(good), self._here.commit(bad)
         self._place = opened.enter_context(worktrees(self._here))
-        self._asking = self._place.add("asked", self.good).top
-        return self._place.folder
+        self._asking = self._here.worktree(self._place / "asked", self.good).top
+        return self._place
 
     def _title(self, commit: str) -> str:
         return Repository(self._asking, self._asking).title(commit, self._FORM)
 
     def _prepare(self, commit: str) -> Revision:
         """Prepares a commit for measuring. Raises NotInstalled and UsageFailure."""
-        tree = self._place.add(commit[:12], commit)
+        tree = self._here.worktree(self._place / commit[:12], commit)
         if self._options.install:
             tree.install(self._options.install)
         return Revision("", commit[:12], self._title(commit), tree, sys.executable)
