@@ -76,11 +76,11 @@ class _Commits:
 
     def __init__(self, options: argparse.Namespace, opened: ExitStack) -> None:
         self._options, self._prepared = options, cache(self._prepare)
-        place = self._begin(opened)
-        self._environment = opened.enter_context(interleaved.device_held(self._here, place))
+        self._begin(opened)
+        self._environment = opened.enter_context(interleaved.device_held(self._here, self._place))
 
-    def _begin(self, opened: ExitStack) -> Path:
-        """Finds the good and bad commits; makes the worktrees, and returns their folder."""
+    def _begin(self, opened: ExitStack) -> None:
+        """Finds the good and bad commits, and makes a place for what is measured."""
         good, bad = self._options.good, self._options.bad
         if not bad:
             raise UsageFailure("name two revisions, GOOD and BAD, or pass --package NAME=OLD..NEW")
@@ -88,7 +88,6 @@ class _Commits:
         self.good, self.bad = self._here.commit(good), self._here.commit(bad)
         self._place = opened.enter_context(worktrees(self._here))
         self._asking = self._here.worktree(self._place / "asked", self.good).top
-        return self._place
 
     def _title(self, commit: str) -> str:
         return Repository(self._asking, self._asking).title(commit, self._FORM)
@@ -168,7 +167,7 @@ class _Releases(_Commits):
 
     _FORM = "%s"
 
-    def _begin(self, opened: ExitStack) -> Path:
+    def _begin(self, opened: ExitStack) -> None:
         if self._options.good or self._options.install:
             raise UsageFailure("--package replaces GOOD, BAD and --install. Leave those out")
         if sys.prefix == sys.base_prefix:
@@ -181,12 +180,11 @@ class _Releases(_Commits):
         if os.access(beside, os.W_OK) and place.stat().st_dev != beside.stat().st_dev:
             place = beside  # one can link only within a file system
         files.sweep(place, PREFIX)
-        self._asking = opened.enter_context(files.staging(place, PREFIX))
+        self._place = self._asking = opened.enter_context(files.staging(place, PREFIX))
         self.bad, self.good = _as_commits(self._asking, self._options.packages)
-        return self._asking
 
     def _prepare(self, commit: str) -> Revision:
-        copy = self._asking / f"of-{commit}"
+        copy = self._place / f"of-{commit}"
         shutil.copytree(sys.prefix, copy, symlinks=True, copy_function=_linked)
         wanted, python = self._title(commit), str(copy / "bin" / "python")
         code, said = _uv("pip", "install", "--quiet", f"--python={python}", *wanted.split())
@@ -209,8 +207,6 @@ def _as_commits(folder: Path, packages: list[str]) -> tuple[str, str]:
     One after the other gets its releases.
     """
     listed = dict(_listed(folder, written) for written in packages)
-    if len(listed) < len(packages):
-        raise UsageFailure(f"--package {', '.join(packages)} names a package twice. Name each once")
     state, stream = {package: known[0] for package, known in listed.items()}, ""
     for package, known in listed.items():
         say(f"{package}: {len(known)} releases, {known[0]} to {known[-1]}")
