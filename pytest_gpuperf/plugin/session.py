@@ -265,20 +265,35 @@ class Session:
 
     def context(self, saved: Path | None = None) -> CommandContext:
         """The context of the commands to type next; `saved` is the run's file."""
-        from pytest_gpuperf.report.text.next_command import selection
-        from pytest_gpuperf.storage.run_files import command_line
+        from pytest_gpuperf.report.text.next_command import CommandContext, selection
+        from pytest_gpuperf.storage import run_files
 
-        parameters = self.config.invocation_params
+        settings, parameters = self.settings, self.config.invocation_params
         words = selection(parameters.args)
-        context = context_of(self.settings, command_line(words), parameters.dir, saved)
-        rank = self.role.rank if self.role is not None else None
-        if rank is not None and rank.leads and self.settings.replay is None:
-            launcher = f"torchrun --nproc-per-node {rank.count} -m"
-            context = replace(context, launcher=launcher)
         # Not those of `known_args_namespace`: there the value of a flag is one, where a conftest
         # file has brought the flag.
         named = {*self.config.option.file_or_dir}
-        return replace(context, flags=command_line([word for word in words if word not in named]))
+        rank = self.role.rank if self.role is not None else None
+        leads = rank is not None and rank.leads and settings.replay is None
+        context = CommandContext(
+            command=run_files.command_line(words),
+            flags=run_files.command_line([word for word in words if word not in named]),
+            replayed=settings.replay is not None,
+            processes=settings.processes,
+            missing_passes=settings.missing == "warn",
+            launcher=f"torchrun --nproc-per-node {rank.count} -m" if rank and leads else "",
+            root=str(settings.root),
+            folder=str(parameters.dir),
+        )
+        # `gpuperf update-baseline` finds what is in the project that the folder is in.
+        project = run_files.project(parameters.dir)
+        run = settings.replay or settings.run or (saved if project != settings.root else None)
+        known = settings.baselines == project / "baselines"
+        return replace(
+            context,
+            run=context.typed(run) if run else "",
+            baselines="" if known else context.typed(settings.baselines),
+        )
 
 
 class Timeout:
@@ -304,32 +319,3 @@ class Timeout:
         finally:
             if running:
                 self._hook.pytest_timeout_set_timer(**running)
-
-
-def context_of(
-    settings: Settings, command: str, folder: Path, saved: Path | None = None
-) -> CommandContext:
-    """The context of the commands to type next, for a user in `folder`.
-
-    `command` are the arguments of pytest that say what is measured; `saved` is the run's file.
-    """
-    from pytest_gpuperf.report.text.next_command import CommandContext
-    from pytest_gpuperf.storage import run_files
-
-    context = CommandContext(
-        command=command,
-        replayed=settings.replay is not None,
-        processes=settings.processes,
-        missing_passes=settings.missing == "warn",
-        root=str(settings.root),
-        folder=str(folder),
-    )
-    # `gpuperf update-baseline` finds what is in the project that `folder` is in.
-    project = run_files.project(folder)
-    run = settings.replay or settings.run or (saved if project != settings.root else None)
-    known = settings.baselines == project / "baselines"
-    return replace(
-        context,
-        run=context.typed(run) if run else "",
-        baselines="" if known else context.typed(settings.baselines),
-    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from pytest_gpuperf.model.result import Outcome, Result, Run
 from pytest_gpuperf.model.settings import Settings
 from pytest_gpuperf.plugin.ledger import Ledger
-from pytest_gpuperf.plugin.session import context_of
+from pytest_gpuperf.plugin.session import ProcessOrigin, Session
 from pytest_gpuperf.report.text.next_command import CommandContext
 from pytest_gpuperf.storage import baseline_files, run_files
 from pytest_gpuperf.storage.files import to_json
@@ -159,8 +160,12 @@ def test_files_are_named_as_one_would_type_them() -> None:
     )
     for changes, folder, expected in cases:
         settings = replace(default_settings(root), **changes)
-        context = context_of(settings, COMMAND, root / folder, root / "saved.json")
-        expected |= {"root": str(root), "folder": str(root / folder)}
+        config: Any = SimpleNamespace(
+            invocation_params=SimpleNamespace(args=[COMMAND], dir=root / folder),
+            option=SimpleNamespace(file_or_dir=[COMMAND]),
+        )
+        context = Session(config, settings, ProcessOrigin()).context(root / "saved.json")
+        expected |= {"root": str(root), "folder": str(root / folder), "flags": ""}
         assert context == CommandContext(COMMAND, **expected), (changes, folder)
 
 
