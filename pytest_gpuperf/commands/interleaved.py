@@ -39,8 +39,6 @@ UNDECIDED = (Outcome.INCONCLUSIVE, Outcome.UNFIT, Outcome.MACHINE)
 _TIME_LIMIT = 1800.0
 _TOGETHER = 2
 """Pairs whose processes start at once: each process that waits holds the host memory of torch."""
-_AHEAD = {"torch": "torch._dynamo"}
-"""Modules to import early, by software: every optimizer of torch imports torch._dynamo."""
 
 Key = tuple[str, str]
 """A test, and the measurement's name."""
@@ -316,12 +314,9 @@ class Interleaved:
                 yield self._kept(side, name, finished)
 
     def _ahead(self) -> list[str]:
-        """The modules to import before the first process measures: the first pair shows these."""
-        runs = [run for side in self.pairs.sides for run in side.runs[:1]]
-        software = {
-            name for run in runs for m in run.measurements for name in m.fingerprint.software
-        }
-        return [module for name, module in _AHEAD.items() if name in software]
+        """The modules to import before the first process measures: every optimizer needs them."""
+        first = [m for side in self.pairs.sides for run in side.runs[:1] for m in run.measurements]
+        return ["torch._dynamo"] if any("torch" in m.fingerprint.software for m in first) else []
 
     def _start(self, side: Revision, flags: Sequence[str]) -> Start:
         tree = side.tree

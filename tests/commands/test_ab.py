@@ -102,23 +102,8 @@ def kept(folder: Path, side: str) -> Any:
 
 # Really in fresh processes
 
-INSTALLED = """
-import importlib.util, sys
-
-class Finder:
-    def find_spec(self, name, path=None, target=None):
-        if name == "net":
-            return importlib.util.spec_from_file_location(name, {place!r})
-
-sys.meta_path.append(Finder())
-"""
 STEPS = """
-from pathlib import Path
-
-import net
-
 def test_step(gpuperf):
-    assert Path(net.__file__).is_relative_to(Path.cwd())
     gpuperf.measure(lambda: None, workload={"layers": 1})
 
 def test_same(gpuperf):
@@ -127,16 +112,8 @@ def test_same(gpuperf):
 
 
 def test_an_uncommitted_slowdown_is_found_with_its_kernel(
-    project: Project, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    project: Project, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Each side imports its own package, though an editable installation leads to the checkout."""
-    source = project.root / "src" / "net.py"
-    project.pytester.mkdir("src")
-    source.write_text("", encoding="utf-8")
-    installed = project.pytester.mkdir("installed")
-    finder = INSTALLED.format(place=str(source))
-    (installed / "sitecustomize.py").write_text(finder, encoding="utf-8")
-    monkeypatch.setenv("PYTHONPATH", str(installed), prepend=":")
     project.device(kernels=[["conv", 900, 5e6]])
     project.tests(STEPS)
     git(project.root, "init", "-q", "-b", "main")
