@@ -232,26 +232,3 @@ def test_collection_alone_needs_no_device(project: Project) -> None:
     project.ini("gpu_arch = sm120")
     project.tests(marked('gpu_arch("sm80")'))
     assert project.run("--collect-only").ret == 0
-
-
-def test_rounds_metrics_and_configuration_reach_the_collector(project: Project) -> None:
-    project.device()
-    project.tests(
-        """
-        import pytest
-
-        @pytest.mark.gpuperf(rounds=3, metrics="dram_bytes, l2_hit_rate")
-        @pytest.mark.optimization("channels_last")
-        def test_step(gpuperf): gpuperf.measure(lambda: None)
-
-        def test_other(gpuperf): gpuperf.measure(lambda: None)
-        """
-    )
-    project.run("--gpuperf-no-judge", "--gpuperf-metrics=ipc", "--gpuperf-rounds=8")
-    step, other = project.saved().measurements
-    core = "cycles active_cycles instructions ipc duration"
-    assert step.fingerprint.settings["asked"] == f"{core} l2_hit_rate dram_bytes"
-    assert other.fingerprint.settings["asked"] == core
-    assert {len(sample.values) for sample in step.samples} == {3}
-    assert {len(sample.values) for sample in other.samples} == {8}
-    assert (step.configuration, other.configuration) == ("channels_last", "")

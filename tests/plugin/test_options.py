@@ -51,42 +51,21 @@ def test_the_flag_wins_over_the_ini_file_and_that_over_the_default(project: Proj
     check(project, settings(project, *typed), 4)
 
 
-def test_what_is_asked_for_now_a_replay_and_several_reports(project: Project) -> None:
-    read = settings(project, "--gpuperf-report=a.md", "--gpuperf-report=b.json")
-    assert read.replay is None
-    assert read.reports == (project.root / "a.md", project.root / "b.json")
-    written = ("gpuperf_replay = a.json", "gpu_arch = sm80", "gpuperf_report = a.md b.json")
-    project.ini(*written)
-    read = settings(project)
-    assert read.replay == project.root / "a.json"
-    assert read.reports == (project.root / "a.md", project.root / "b.json")
-    assert not read.arch_is_flag  # which only a typed one is
-    typed = settings(project, "--gpuperf-replay=b.json", "--gpu-arch=sm80")
-    assert typed.replay == project.root / "b.json"
-    assert typed.arch_is_flag
-
-
 def test_paths_are_relative_to_where_they_were_written(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    project.ini("gpuperf_run = ini.json", "gpuperf_baselines = kept", "gpuperf_report = ini.md")
+    """In the ini file to the root directory, and typed to where one is."""
+    names = {"run": "run.json", "baselines": "kept", "replay": "old.json", "reports": "a.md b.json"}
+    project.ini("gpu_arch = sm80", *(f"{DECLARED[n].ini} = {text}" for n, text in names.items()))
     folder = project.pytester.mkdir("inside")
     monkeypatch.chdir(folder)
-    written = settings(project)
-    assert written.root == project.root
-    assert (written.run, written.baselines, written.reports) == (
-        project.root / "ini.json",
-        project.root / "kept",
-        (project.root / "ini.md",),
-    )
-    typed = settings(
-        project, "--gpuperf-run=t.json", "--gpuperf-baselines=t", "--gpuperf-report=t.md"
-    )
-    assert (typed.run, typed.baselines, typed.reports) == (
-        folder / "t.json",
-        folder / "t",
-        (folder / "t.md",),
-    )
+    typed = [f"{DECLARED[n].name}={word}" for n, text in names.items() for word in text.split()]
+    for where, arguments in ((project.root, []), (folder, ["--gpu-arch=sm80", *typed])):
+        read = settings(project, *arguments)
+        assert read.root == project.root
+        assert read.arch_is_flag is bool(arguments)
+        paths = (read.run, read.baselines, read.replay, *read.reports)
+        assert paths == tuple(where / word for text in names.values() for word in text.split())
 
 
 def test_help_names_every_flag_and_its_ini_twin(project: Project) -> None:
