@@ -19,7 +19,6 @@ from pytest_gpuperf.plugin import options
 
 if TYPE_CHECKING:
     from pytest_gpuperf.baselines.judgement import Judging
-    from pytest_gpuperf.measure.device.guard import Siblings
     from pytest_gpuperf.measure.instrument import Instrument
     from pytest_gpuperf.measure.ranks import OtherRanks
     from pytest_gpuperf.measure.replica import Replicas, Task
@@ -129,20 +128,24 @@ class Session:
         """The instrument of this process. Raises UsageFailure."""
         from pytest_gpuperf.measure.instrument import instrument_for
 
-        settings, offered = self.settings, None
+        settings, assignment, siblings, offered = self.settings, self.origin.assignment, None, None
         if self.refused is not None:
             raise self.refused
         if settings.replay is None:
             offered = self.config.hook.pytest_gpuperf_collector(
                 config=self.config, arch=settings.arch, name=settings.collector
             )
+        if assignment is not None:
+            from pytest_gpuperf.measure.device.guard import Siblings
+
+            siblings = Siblings(assignment.controller, assignment.beside)
         instrument = instrument_for(
             settings,
             self.replicas,
             offered=offered,
             parent=self.origin.parent,
             task=self.origin.task,
-            siblings=self._siblings,
+            siblings=siblings,
             gpus=lambda: self.held,
         )
         if self.role is not None and settings.replay is None:
@@ -178,16 +181,6 @@ class Session:
         from pytest_gpuperf.plugin import workers
 
         return {workers.VARIABLE: assignment.passed_on(self.held).to_text()}
-
-    @property
-    def _siblings(self) -> Siblings | None:
-        """The other workers of this session; None where there are none on our GPUs."""
-        assignment = self.origin.assignment
-        if assignment is None:
-            return None
-        from pytest_gpuperf.measure.device.guard import Siblings
-
-        return Siblings(assignment.controller, assignment.beside)
 
     @cached_property
     def gpus_here(self) -> tuple[str, ...] | None:
