@@ -46,35 +46,24 @@ def last_lines(result: pytest.RunResult) -> list[str]:
     return lines[start + 1 : end]
 
 
-def no_baseline(_: Project) -> tuple[str, ...]:
-    return ()
-
-
-def unfit(project: Project) -> tuple[str, ...]:
-    project.accept()
-    return (recorded(project, shared),)
-
-
 @pytest.mark.parametrize(
-    ("prepare", "code", "value", "lacks", "says"),
+    ("value", "lacks", "says"),
     [
-        (unfit, 1, "unfit", "GPU disturbed: shared", "shared with 1 other process*"),
-        (no_baseline, 0, "no-baseline", "no baseline", "*test_steps.yaml does not exist"),
+        ("unfit", "GPU disturbed: shared", "shared with 1 other process*"),
+        ("no-baseline", "no baseline", "*test_steps.yaml does not exist"),
     ],
 )
 def test_what_lacks_a_verdict_is_counted_and_fails_where_one_is_required(
-    a100: Project,
-    prepare: Callable[[Project], tuple[str, ...]],
-    code: int,
-    value: str,
-    lacks: str,
-    says: str,
+    a100: Project, value: str, lacks: str, says: str
 ) -> None:
-    flags = (*prepare(a100), "--gpuperf-missing=warn", "--gpuperf-run=judged.json")
+    flags, is_unfit = ["--gpuperf-missing=warn", "--gpuperf-run=judged.json"], value == "unfit"
+    if is_unfit:
+        a100.accept()
+        flags.append(recorded(a100, shared))
     line = f"1 not compared ({lacks})"
     # Without the flag the test passes, or is skipped.
     result = a100.run(*flags, "-q", "--gpuperf-report=report.md", "--junitxml=junit.xml")
-    assert result.ret == code
+    assert result.ret == int(is_unfit)
     assert result.parseoutcomes().get("failed", 0) == 0
     assert last_lines(result)[-1].startswith(line)
     report = (a100.root / "report.md").read_text(encoding="utf-8")
