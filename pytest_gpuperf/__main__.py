@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import os
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import Protocol, cast
 
 from pytest_gpuperf import __version__
@@ -20,7 +18,7 @@ from pytest_gpuperf.errors import BAD_CONFIGURATION, INTERRUPTED, OK, GpuperfErr
 
 COMMANDS = {
     "doctor": "check whether gpuperf can measure on this machine, and describe its GPU",
-    "metrics": "list metrics, their NVIDIA counters and the passes they need; needs no GPU",
+    "metrics": "list metrics and their NVIDIA counters; needs no GPU",
     "record": "run tests in several fresh processes and save one run",
     "update-baseline": "accept a saved run as the baseline; needs no GPU",
     "baseline": "list or rename entries of baseline files; needs no GPU",
@@ -61,7 +59,6 @@ def imported(name: str) -> Command:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit code; errors go to stderr."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    _complete()
     words, after = _parted(words)
     if words and not words[0].startswith("-") and words[0] not in COMMANDS:
         # argparse lists them and does not say which is nearest.
@@ -73,6 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except SystemExit as stop:
         # argparse exits with 2 for bad words; ours is pytest's code for bad configuration.
         return BAD_CONFIGURATION if stop.code else OK
+    options.words = words
     if after is not None:
         options.pytest_args = after
     try:
@@ -95,16 +93,6 @@ def _parted(words: list[str]) -> tuple[list[str], list[str] | None]:
         return words, None
     end = words.index("--") if "--" in words else len(words)
     return words[:end], words[end + 1 :]
-
-
-def _complete() -> None:
-    """Answers a shell that asks how a line goes on, and exits then; see docs/reference.md."""
-    if "_ARGCOMPLETE" in os.environ:
-        with suppress(ImportError):
-            import argcomplete
-
-            typed = os.environ.get("COMP_LINE", "").split()
-            argcomplete.autocomplete(parser(typed[1:]))
 
 
 def parser(words: Sequence[str]) -> argparse.ArgumentParser:

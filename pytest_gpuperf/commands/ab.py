@@ -23,7 +23,6 @@ from pytest_gpuperf.commands.interleaved import (
     add_limits,
     check_limits,
     device_held,
-    ended_by_sigterm,
     is_undecided,
 )
 from pytest_gpuperf.commands.worktrees import Repository, Tree, repository, worktrees
@@ -81,20 +80,16 @@ def act(options: argparse.Namespace) -> int:
     check_outputs(options.outputs, SUFFIXES)
     repo = repository(Path.cwd())
     with ExitStack() as opened:
-        opened.enter_context(ended_by_sigterm())
-        commits = repo.commit(options.base), options.head and repo.commit(options.head)
         place = opened.enter_context(worktrees(repo))
-        sides = _sides(options, repo, place.add("a", commits[0]), commits)
-        if options.head:
-            sides[1].tree = place.add("b", commits[1])
+        sides = _sides(options, repo, place)
         for side in sides:
             if options.install and side.tree.top != repo.top:
                 say(f"installing {side.title}")
                 side.tree.install(options.install)
         for side in sides:
             say(f"{side.letter.upper()}: {side.title}")
-        environment = opened.enter_context(device_held(repo, place.folder))
-        command = run_files.command_line(["gpuperf", "ab", *_words(options)])
+        environment = opened.enter_context(device_held(repo, place))
+        command = run_files.command_line(["gpuperf", *options.words, "--", *options.pytest_args])
         return _compared(Interleaved(options, PairState(sides), environment, command), options)
 
 
@@ -102,6 +97,7 @@ def _compared(trial: Interleaved, options: argparse.Namespace) -> int:
     """Measures until all tests are decided, and returns the exit code."""
     try:
         trial.measure()
+        trial.count_kernels()
     except KeyboardInterrupt:
         kept = f"; the measurements so far are in {here(trial.place)}" if trial.pairs.count else ""
         complain(f"interrupted{kept}")
@@ -112,29 +108,18 @@ def _compared(trial: Interleaved, options: argparse.Namespace) -> int:
     return conclude(trial, options)
 
 
-def _words(options: argparse.Namespace) -> list[str]:
-    """The words of this command for the run's file."""
-    words = [options.base, *([options.head] if options.head else [])]
-    for flag in ("install", "python_a", "python_b"):
-        if value := getattr(options, flag):
-            words += [f"--{flag.replace('_', '-')}", value]
-    return [*words, "--", *options.pytest_args]
+def _sides(options: argparse.Namespace, repo: Repository, place: Path) -> tuple[Revision, Revision]:
+    """Both revisions, in worktrees in `place` or as the user's checkout is."""
 
+    def of(letter: str, revision: str, python: str | None) -> Revision:
+        name, title, tree = WORKING_TREE, WORKING_TREE, Tree(repo, repo.top)
+        if revision:
+            commit = repo.commit(revision)
+            name, title = revision, f"{revision} ({repo.title(commit)})"
+            tree = repo.worktree(place / letter, commit)
+        return Revision(letter, name, title, tree, python or sys.executable)
 
-def _sides(
-    options: argparse.Namespace,
-    repo: Repository,
-    base: Tree,
-    commits: tuple[str, str | None],
-) -> tuple[Revision, Revision]:
-    old = f"{options.base} ({repo.title(commits[0])})"
-    new = f"{options.head} ({repo.title(commits[1])})" if commits[1] else WORKING_TREE
-    own = Tree(repo, repo.top)
-    name = options.head or WORKING_TREE
-    return (
-        Revision("a", options.base, old, base, options.python_a or sys.executable),
-        Revision("b", name, new, own, options.python_b or sys.executable),
-    )
+    return of("a", options.base, options.python_a), of("b", options.head, options.python_b)
 
 
 def conclude(trial: Interleaved, options: argparse.Namespace) -> int:

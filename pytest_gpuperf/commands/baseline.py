@@ -13,9 +13,9 @@ from pytest_gpuperf.commands.flags import add_baselines, baselines_folder
 from pytest_gpuperf.errors import FAILED, OK, UsageFailure, meant
 from pytest_gpuperf.model.entry import BaselineFile
 from pytest_gpuperf.model.measurement import STEP
-from pytest_gpuperf.storage import baseline_files, files, run_files
+from pytest_gpuperf.storage import baseline_files, files
 
-USAGE = "gpuperf baseline list [PATTERN ...]\n       gpuperf baseline rename OLD NEW"
+USAGE = "gpuperf baseline list\n       gpuperf baseline rename OLD NEW"
 EXAMPLES = (
     "gpuperf baseline list",
     "gpuperf baseline rename tests/perf/test_old.py tests/perf/test_step.py",
@@ -26,7 +26,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `gpuperf baseline`."""
     words = parser.add_subparsers(dest="what", required=True, metavar="WHAT")
     shown = words.add_parser("list", help="list entries with test, day, processes and GPUs")
-    shown.add_argument("patterns", nargs="*", metavar="PATTERN", help="only tests that match")
     renamed = words.add_parser("rename", help="rename the entries of a test or a file")
     renamed.add_argument("old", metavar="OLD", help="the old node id or test file")
     renamed.add_argument("new", metavar="NEW", help="the new node id or test file")
@@ -41,7 +40,7 @@ def act(options: argparse.Namespace) -> int:
     if not known:
         raise UsageFailure(f"there is no baseline file in {folder}")
     if options.what == "list":
-        return _list(known, options.patterns)
+        return _list(known)
     return _rename(known, options.old, options.new)
 
 
@@ -53,28 +52,17 @@ def _files(folder: Path) -> Iterator[tuple[Path, BaselineFile]]:
             yield file, loaded
 
 
-def _list(known: dict[Path, BaselineFile], patterns: list[str]) -> int:
-    every = dict.fromkeys(test for loaded in known.values() for test in loaded.tests)
-    for pattern in patterns:
-        if not any(run_files.matches(test, pattern) for test in every):
-            complain(f'no entry matches "{pattern}".{run_files.meant_of(pattern, every)}')
-            return FAILED
+def _list(known: dict[Path, BaselineFile]) -> int:
     for file, loaded in known.items():
-        wanted = [
-            (test, name, entry)
-            for test, entries in loaded.tests.items()
-            if run_files.matches_any(test, patterns)
-            for name, entry in entries.items()
-        ]
-        if wanted:
-            say(f"{file}: {counted(len(wanted), 'baseline')} on {loaded.device}")
-        for test, name, entry in wanted:
+        entries = [(t, name, one) for t, of in loaded.tests.items() for name, one in of.items()]
+        say(f"{file}: {counted(len(entries), 'baseline')} on {loaded.device}")
+        for test, name, entry in entries:
             gpus = len({*filter(None, entry.gpus)})
             of = [counted(len(entry.days), "process")] if entry.days else []
             of += [counted(gpus, "GPU")] if gpus > 1 else []
             since = f", origin of {entry.origin.recorded}" if entry.origin else ""
             title = test if name == STEP else f"{test} ({name})"
-            say(f"  {title}: {entry.recorded}{', ' if of else ''}{', '.join(of)}{since}")
+            say(f"  {title}: {', '.join([entry.recorded, *of])}{since}")
     return OK
 
 

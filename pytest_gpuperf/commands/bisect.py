@@ -1,32 +1,27 @@
 """`gpuperf bisect`: which commit, or which release of a package, made tests slower.
 
 `git bisect` asks about a revision, and `gpuperf ab` of the good and this revision answers. To git,
-releases are commits, too, of a repository made for them. Answers are saved, so the same command
-continues a search; revisions that ran out of time are asked again.
+releases are commits, too, of a repository made for them.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib.metadata
-import json
 import os
 import re
 import shutil
 import sys
 import tempfile
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
 
 from pytest_gpuperf.commands import ab, complain, interleaved, say
 from pytest_gpuperf.commands.interleaved import Ended, Interleaved, PairState, Revision
 from pytest_gpuperf.commands.worktrees import Repository, Tree, repository, worktrees
 from pytest_gpuperf.errors import FAILED, NotInstalled, UsageFailure
 from pytest_gpuperf.measure import fresh_process
-from pytest_gpuperf.measure.device import fingerprint
 from pytest_gpuperf.model.result import Outcome
 from pytest_gpuperf.storage import files, run_files
 
@@ -40,17 +35,9 @@ EXAMPLES = (
 )
 PREFIX = "gpuperf-environments-"
 """The beginning of the names of folders with environments."""
-_SAID = {
-    "good": "not slower",
-    "bad": "slower",
-    "skip": "skipped",
-    "": "skipped, as time ran out. Type the same command again, or with a longer --time-limit",
-}
+_SAID = {"good": "not slower", "bad": "slower", "skip": "skipped"}
 """Git's words for an answer, each with ours."""
-_ANSWERS = Path(".gpuperf") / "bisect" / "answers.json"
 _ASKED = re.compile(r"^\[?([0-9a-f]{40,64})\b", re.MULTILINE)
-_ONLY_SKIPPED = 2
-"""The exit code of git bisect where all other commits were skipped."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -73,12 +60,11 @@ def act(options: argparse.Namespace) -> int:
     """Names the first commit or release from which on the tests are slower, and its effect.
 
     Returns the exit code of `gpuperf ab` of that commit and its predecessor, 1 for slower; 1 where
-    several candidates could not be measured. The same command continues a search. Raises
-    UsageFailure for unknown revisions or releases, or where the bad one is not slower.
+    several candidates could not be measured. Raises UsageFailure for unknown revisions or releases,
+    or where the bad one is not slower.
     """
     interleaved.check_limits(options)
     with ExitStack() as opened:
-        opened.enter_context(interleaved.ended_by_sigterm())
         return (_Releases if options.packages else _Commits)(options, opened).searched()
 
 
@@ -90,37 +76,33 @@ class _Commits:
 
     def __init__(self, options: argparse.Namespace, opened: ExitStack) -> None:
         self._options, self._prepared = options, cache(self._prepare)
-        place = self._begin(opened)
-        self._environment = opened.enter_context(interleaved.device_held(self._here, place))
-        self._file = run_files.project(Path.cwd()) / _ANSWERS
-        self._answers: Any = {}
-        with suppress(FileNotFoundError):
-            self._answers = files.read_json(self._file, "Remove this file to start again")
+        self._begin(opened)
+        self._environment = opened.enter_context(interleaved.device_held(self._here, self._place))
 
-    def _begin(self, opened: ExitStack) -> Path:
-        """Finds the good and bad commits; makes the worktrees, and returns their folder."""
+    def _begin(self, opened: ExitStack) -> None:
+        """Finds the good and bad commits, and makes a place for what is measured."""
         good, bad = self._options.good, self._options.bad
         if not bad:
             raise UsageFailure("name two revisions, GOOD and BAD, or pass --package NAME=OLD..NEW")
         self._here = repository(Path.cwd())
         self.good, self.bad = self._here.commit(good), self._here.commit(bad)
         self._place = opened.enter_context(worktrees(self._here))
-        self._asking = self._place.add("asked", self.good).top
-        return self._place.folder
+        self._asking = self._here.worktree(self._place / "asked", self.good).top
 
     def _title(self, commit: str) -> str:
         return Repository(self._asking, self._asking).title(commit, self._FORM)
 
     def _prepare(self, commit: str) -> Revision:
         """Prepares a commit for measuring. Raises NotInstalled and UsageFailure."""
-        tree = self._place.add(commit[:12], commit)
+        tree = self._here.worktree(self._place / commit[:12], commit)
         if self._options.install:
             tree.install(self._options.install)
         return Revision("", commit[:12], self._title(commit), tree, sys.executable)
 
     def searched(self) -> int:
         """Answers git until git names a commit, then prints the effect of that commit."""
-        git = partial(files.git, self._asking, "bisect", ends=(0, _ONLY_SKIPPED))
+        # It ends with 2 where all other commits were skipped.
+        git = partial(files.git, self._asking, "bisect", ends=(0, 2))
         said = git("start", "--no-checkout", "--first-parent", self.bad, self.good)
         if (answer := self._answer(self.bad)) != "bad":
             raise UsageFailure(
@@ -129,7 +111,7 @@ class _Commits:
             )
         while said.startswith(b"Bisecting"):
             (asked,) = _ASKED.findall(said.decode(errors="replace"))
-            said = git(self._answer(asked) or "skip", asked)
+            said = git(self._answer(asked), asked)
         first, *others = _ASKED.findall(said.decode(errors="replace"))
         if others:
             say("", "one of these is the first slower one (the others could not be compared):")
@@ -137,36 +119,22 @@ class _Commits:
             return FAILED
         say("", f"first slower one: {self._title(first)}", "")
         before = files.git(self._asking, "rev-parse", f"{first}^").decode().strip()
-        return ab.conclude(self._compared(before, first), self._options)
+        trial = self._compared(before, first)
+        trial.count_kernels()
+        return ab.conclude(trial, self._options)
 
     def _answer(self, commit: str) -> str:
-        """Git's word for a commit, measured where no answer is saved; "" where time ran out."""
-        question = json.dumps([commit, self.good, *self._options.pytest_args])
-        if self._answers.get(question) not in _SAID:
-            say(self._title(commit))
-            answer = self._measured(commit)
-            say(f"  {_SAID[answer]}")
-            if not answer:
-                return ""
-            self._answers[question] = answer
-            files.ignored_by_git(self._file.parent.parent)
-            files.write_atomically(self._file, json.dumps(self._answers, indent=1) + "\n")
-        return str(self._answers[question])
-
-    def _measured(self, commit: str) -> str:
+        """Git's word for a commit, one of _SAID."""
+        say(self._title(commit))
+        answer = "skip"
         try:
-            trial = self._compared(self.good, commit)
+            answer = _answer_of(self._compared(self.good, commit))
         except (Ended, NotInstalled) as error:
             if isinstance(error, Ended) and error.side.letter == "a":
                 raise  # without it, nothing can be said
             complain(error)
-            return "skip"
-        outcomes = trial.pairs.outcomes
-        if Outcome.REGRESSED in outcomes:
-            return "bad"
-        if outcomes and not outcomes & {*interleaved.UNDECIDED}:
-            return "good"
-        return "" if trial.out_of_time else "skip"
+        say(f"  {_SAID[answer]}")
+        return answer
 
     def _compared(self, old: str, new: str) -> Interleaved:
         """The comparison by `gpuperf ab`. Raises Ended, NotInstalled and UsageFailure."""
@@ -180,6 +148,17 @@ class _Commits:
         return trial
 
 
+def _answer_of(trial: Interleaved) -> str:
+    outcomes = trial.pairs.outcomes
+    if Outcome.REGRESSED in outcomes:
+        return "bad"
+    if outcomes and not outcomes & {*interleaved.UNDECIDED}:
+        return "good"
+    if trial.out_of_time:
+        complain("time ran out. A longer --time-limit allows more pairs")
+    return "skip"
+
+
 class _Releases(_Commits):
     """A search among states of packages, each in a copy of this environment by hard links.
 
@@ -188,7 +167,7 @@ class _Releases(_Commits):
 
     _FORM = "%s"
 
-    def _begin(self, opened: ExitStack) -> Path:
+    def _begin(self, opened: ExitStack) -> None:
         if self._options.good or self._options.install:
             raise UsageFailure("--package replaces GOOD, BAD and --install. Leave those out")
         if sys.prefix == sys.base_prefix:
@@ -201,12 +180,11 @@ class _Releases(_Commits):
         if os.access(beside, os.W_OK) and place.stat().st_dev != beside.stat().st_dev:
             place = beside  # one can link only within a file system
         files.sweep(place, PREFIX)
-        self._asking = opened.enter_context(files.staging(place, PREFIX))
+        self._place = self._asking = opened.enter_context(files.staging(place, PREFIX))
         self.bad, self.good = _as_commits(self._asking, self._options.packages)
-        return self._asking
 
     def _prepare(self, commit: str) -> Revision:
-        copy = self._asking / f"of-{commit}"
+        copy = self._place / f"of-{commit}"
         shutil.copytree(sys.prefix, copy, symlinks=True, copy_function=_linked)
         wanted, python = self._title(commit), str(copy / "bin" / "python")
         code, said = _uv("pip", "install", "--quiet", f"--python={python}", *wanted.split())
@@ -226,19 +204,15 @@ def _linked(source: str, copy: str) -> None:
 def _as_commits(folder: Path, packages: list[str]) -> tuple[str, str]:
     """The last and the first of commits that are made here, one for each state of the packages.
 
-    One after the other gets its releases. All else that answers depend on is in the messages.
+    One after the other gets its releases.
     """
     listed = dict(_listed(folder, written) for written in packages)
-    if len(listed) < len(packages):
-        raise UsageFailure(f"--package {', '.join(packages)} names a package twice. Name each once")
-    installed = sorted(f"{d.name} {d.version}" for d in importlib.metadata.distributions())
-    rest = json.dumps([fingerprint.revision(Path.cwd()), installed])
     state, stream = {package: known[0] for package, known in listed.items()}, ""
     for package, known in listed.items():
         say(f"{package}: {len(known)} releases, {known[0]} to {known[-1]}")
         for release in known[1:] if stream else known:
             state = {package: release} | state | {package: release}
-            message = f"{' '.join(map('=='.join, state.items()))}\n\n{rest}\n"
+            message = " ".join(map("==".join, state.items()))
             stream += f"commit HEAD\ncommitter a <a> 0 +0000\ndata {len(message)}\n{message}"
     files.git(folder, "init", "--quiet")
     files.git(folder, "fast-import", "--quiet", given=stream)

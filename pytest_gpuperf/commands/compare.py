@@ -10,33 +10,28 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from pytest_gpuperf.catalogue import kernel_families
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
-from pytest_gpuperf.commands import say, say_json, say_lines, terminal_width
-from pytest_gpuperf.commands.flags import JSON, MARKDOWN, TEXT, add_format, add_tests
+from pytest_gpuperf.commands import say, say_lines, terminal_width
+from pytest_gpuperf.commands.flags import MARKDOWN, TEXT, add_format, add_tests
 from pytest_gpuperf.errors import UsageFailure, meant
 from pytest_gpuperf.judge import comparison as judge
 from pytest_gpuperf.judge.attribution import Naming
-from pytest_gpuperf.judge.comparison import Chosen, Comparison, Measurements, Pair
+from pytest_gpuperf.judge.comparison import Chosen, Comparison, Measurements
 from pytest_gpuperf.model.measurement import STEP, Measurement
 from pytest_gpuperf.model.result import Run
-from pytest_gpuperf.report.comparison_report import markdown, side_of, source, text_lines
-from pytest_gpuperf.storage import files, run_files
+from pytest_gpuperf.report.comparison_report import markdown, text_lines
+from pytest_gpuperf.storage import run_files
 
 USAGE = (
-    "gpuperf compare RUN_A RUN_B [--config NAME] [--test PATTERN] [--kernels N]\n"
-    "                       [--format text|markdown|json]\n"
+    "gpuperf compare RUN_A RUN_B [--test PATTERN] [--kernels N] [--format text|markdown]\n"
     "       gpuperf compare RUN --config A --config B [--test PATTERN] ..."
 )
 EXAMPLES = (
     "gpuperf compare before.json after.json",
     "gpuperf compare run.json --config baseline --config tf32",
 )
-
-SCHEMA = 1
-"""The version of the JSON that `--format json` prints."""
 
 Key = tuple[str, str]
 """A test, perhaps without its configuration, and the measurement's name."""
@@ -50,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         nargs="?",
         metavar="RUN_B",
-        help="the run to compare (after); optional with two --config",
+        help="the run to compare (after)",
     )
     parser.add_argument(
         "--config",
@@ -58,8 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME",
-        help="only this configuration; given twice, compare the first one in RUN_A with the second "
-        "one in RUN_B (or in RUN_A, without RUN_B)",
+        help="without RUN_B: given twice, compare the first configuration of RUN_A with the second",
     )
     add_tests(parser, "only tests that match, as in update-baseline")
     parser.add_argument(
@@ -70,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="maximum lines about kernels in text and markdown, largest change first; 0 for "
         "none; default: 10",
     )
-    add_format(parser, (TEXT, MARKDOWN, JSON))
+    add_format(parser, (TEXT, MARKDOWN))
 
 
 def act(options: argparse.Namespace) -> int:
@@ -88,9 +82,7 @@ def act(options: argparse.Namespace) -> int:
         for side in (a, b)
     )
     comparison = compare(a, b, kernels=options.kernels > 0)
-    if options.format == JSON:
-        say_json(_plain(comparison))
-    elif options.format == MARKDOWN:
+    if options.format == MARKDOWN:
         say(*markdown(comparison, kernels=options.kernels).rstrip("\n").split("\n"))
     else:
         say_lines(text_lines(comparison, kernels=options.kernels, width=terminal_width()))
@@ -103,8 +95,7 @@ def compare(a: Chosen, b: Chosen, *, kernels: bool = True) -> Comparison:
     Tests are paired by node id and name; between two configurations, tests are the same
     that differ only in the configuration. Raises UsageFailure where nothing can be paired.
     """
-    both = None not in (a.configuration, b.configuration) and a.configuration != b.configuration
-    old, new = _grouped(a, without=both), _grouped(b, without=both)
+    old, new = _grouped(a), _grouped(b)
     shared = [key for key in old if key in new]
     naming = Naming(*kernel_families.NAMING) if kernels else None
     if not shared:
@@ -123,19 +114,16 @@ def compare(a: Chosen, b: Chosen, *, kernels: bool = True) -> Comparison:
 
 def _sides(a: Path, b: Path | None, configurations: Sequence[str]) -> tuple[Chosen, Chosen]:
     """The two sides to compare. Raises UsageFailure, which names the known configurations."""
-    if len(configurations) > 2:
-        raise UsageFailure(
-            f"--config is given {len(configurations)} times, but gpuperf compares only two"
-        )
     first = run_files.load(a)
-    if b is None and len(configurations) < 2:
+    if len(configurations) != (2 if b is None else 0):
         raise UsageFailure(
-            f"{a} needs something to compare with. Name a second run, or two of its configurations "
-            f"(--config A --config B). It has {', '.join(_configurations(first)) or 'none'}"
+            "name two runs, or one run and two of its configurations (--config A --config B). "
+            f"{a} has {', '.join(_configurations(first)) or 'none'}"
         )
-    second = first if b is None else run_files.load(b)
-    asked: Sequence[str | None] = configurations or [None]
-    return _of(a, first, asked[0]), _of(b or a, second, asked[-1])
+    if b is not None:
+        return _of(a, first, None), _of(b, run_files.load(b), None)
+    old, new = configurations
+    return _of(a, first, old), _of(a, first, new)
 
 
 def _of(file: Path, run: Run, configuration: str | None) -> Chosen:
@@ -157,13 +145,13 @@ def _configurations(run: Run) -> list[str]:
     return [*dict.fromkeys(m.configuration for m in run.measurements if m.configuration)]
 
 
-def _grouped(side: Chosen, *, without: bool) -> dict[Key, Measurements]:
+def _grouped(side: Chosen) -> dict[Key, Measurements]:
     """The measurements of one side by what they are paired by, those of all processes together."""
     grouped: dict[Key, list[Measurement]] = {}
     for measurement in side.measurements:
         test = measurement.test
-        if without and measurement.configuration:
-            test = _without(test, measurement.configuration)
+        if side.configuration:
+            test = _without(test, side.configuration)
         grouped.setdefault((test, measurement.name), []).append(measurement)
     return {key: tuple(measurements) for key, measurements in grouped.items()}
 
@@ -184,32 +172,3 @@ def _listing(label: str, side: Chosen) -> str:
         m.test if m.name == STEP else f"{m.test}, {m.name}" for m in side.measurements
     )
     return f"\n{label}, {side.run}, has{run_files.listing([*named]) or ' none'}"
-
-
-def _plain(comparison: Comparison) -> dict[str, Any]:
-    """The comparison for JSON, as docs/reports.md lists it."""
-    return {
-        "schema": SCHEMA,
-        "a": source(comparison.a),
-        "b": source(comparison.b),
-        "pairs": [_plain_pair(pair) for pair in comparison.pairs],
-        "only_a": [side_of(alone) for alone in comparison.only_a],
-        "only_b": [side_of(alone) for alone in comparison.only_b],
-    }
-
-
-def _plain_pair(pair: Pair) -> dict[str, Any]:
-    same = ("phase", "metric", "unit", "points", "change", "low", "high")
-    keys = ("what", "key", "a", "b")
-    blame = pair.result.attribution
-    return {
-        "a": side_of(pair.before),
-        "b": side_of(pair.result.measurements),
-        "devices": pair.devices.value,
-        "differing": [dict(zip(keys, entry, strict=True)) for entry in pair.differing],
-        "metrics": [
-            {"a": v.baseline, "b": v.measured, **{key: getattr(v, key) for key in same}}
-            for v in pair.result.verdicts
-        ],
-        "blame": blame and files.to_plain(blame),
-    }

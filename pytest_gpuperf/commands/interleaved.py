@@ -10,17 +10,14 @@ from __future__ import annotations
 import argparse
 import math
 import os
-import signal
 import time
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
-from types import FrameType
-from typing import NoReturn
 
-from pytest_gpuperf.baselines.judgement import alarming, fit_pairs, judged_in_pairs, surely_no_loss
+from pytest_gpuperf.baselines.judgement import fit_pairs, judged_in_pairs, surely_no_loss
 from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.catalogue.units import counted, duration
 from pytest_gpuperf.commands import complain, print_failure, say
@@ -42,9 +39,6 @@ UNDECIDED = (Outcome.INCONCLUSIVE, Outcome.UNFIT, Outcome.MACHINE)
 _TIME_LIMIT = 1800.0
 _TOGETHER = 2
 """Pairs whose processes start at once: each process that waits holds the host memory of torch."""
-_AHEAD = {"torch": "torch._dynamo"}
-"""Modules to import early, by software: every optimizer of torch imports torch._dynamo."""
-_TERMINATED = 128 + signal.SIGTERM
 
 Key = tuple[str, str]
 """A test, and the measurement's name."""
@@ -208,11 +202,11 @@ class PairState:
                 self._pairs[key] = [first, *others]
                 self.results[key] = judged_in_pairs(self._pairs[key])
 
-    def deselected(self, wanted: Sequence[Key] | None = None) -> list[str]:
-        """Flags that deselect the tests that need no more measurements."""
+    def deselected(self, wanted: Sequence[Key] = ()) -> list[str]:
+        """Flags that deselect all tests but those wanted, or else all that are decided."""
         if not self.results:
             return []
-        kept = {test for test, _ in (self.open if wanted is None else wanted)}
+        kept = {test for test, _ in wanted or self.open}
         every = {test for test, _ in (*self._pairs, *self._apart)}
         # pytest leaves out whatever begins so.
         return [
@@ -254,20 +248,21 @@ class Interleaved:
         most: int = self._options.processes
         number = 0
         while numbers := self._next(number, most):
-            # The second pair of what may be slower counts kernels too: they are to be named.
-            kernels = 1 in numbers and any(map(alarming, self.pairs.results.values()))
             begun = time.monotonic()
-            if not self._measured(numbers, kernels=kernels):
+            if not self._measured(numbers):
                 self.out_of_time = True
                 break
             self._longest = max(self._longest, (time.monotonic() - begun) / len(numbers))
             number = numbers.stop
         self.pairs.look(last=True)
         self.out_of_time |= number < most and bool(self.pairs.open)
-        slower = self.pairs.slower
-        if any(self.pairs.results[key].attribution is None for key in slower):
-            processes = [(side, f"kernels, {side.name}", "always") for side in self.pairs.sides]
-            if all(self._in_turn(processes, self.pairs.deselected(slower))):
+
+    def count_kernels(self) -> None:
+        """Has a process of each side count the kernels of what got slower. Raises Ended."""
+        if slower := self.pairs.slower:
+            processes = [(side, f"kernels, {side.name}") for side in self.pairs.sides]
+            flags = ["--gpuperf-kernels=always", *self.pairs.deselected(slower)]
+            if all(self._in_turn(processes, flags)):
                 self.pairs.with_kernels(slower)
 
     def _next(self, number: int, most: int) -> range:
@@ -280,19 +275,16 @@ class Interleaved:
         look = next((look for look in LOOKS if look > number), most)
         return range(number, min(number + min(_TOGETHER, in_time), look, most))
 
-    def _measured(self, numbers: range, *, kernels: bool) -> bool:
+    def _measured(self, numbers: range) -> bool:
         """Has two processes for each of these pairs measure open tests. Returns whether all did."""
         most: int = self._options.processes
         processes = [
-            (
-                side,
-                f"pair {number + 1} of {most} at most, {side.name}",
-                "always" if kernels and number == 1 else "never",
-            )
+            (side, f"pair {number + 1} of {most} at most, {side.name}")
             for number in numbers
             for side in self.pairs.sides[:: -1 if number % 2 else 1]
         ]
-        with closing(self._in_turn(processes, self.pairs.deselected())) as turns:
+        flags = ["--gpuperf-kernels=never", *self.pairs.deselected()]
+        with closing(self._in_turn(processes, flags)) as turns:
             for number in numbers:
                 if not (next(turns) and next(turns)):
                     return False
@@ -301,37 +293,30 @@ class Interleaved:
         return True
 
     def _in_turn(
-        self, processes: Sequence[tuple[Revision, str, str]], deselected: Sequence[str]
+        self, processes: Sequence[tuple[Revision, str]], flags: Sequence[str]
     ) -> Generator[bool, None, None]:
-        """Has each process measure: side, name, flag for kernels. Yields whether it measured.
+        """Has each process, of a side and with a name, measure. Yields whether it measured.
 
         Raises Ended where a process could not measure.
         """
-        starts = [
-            self._start(side, [f"--gpuperf-kernels={kernels}", *deselected])
-            for side, _, kernels in processes
-        ]
         ended = fresh_process.run_in_turn(
-            starts,
+            [self._start(side, flags) for side, _ in processes],
             time_limit=lambda: max(self._left(), 1.0),
             begins=lambda _: self._display.begins("measuring"),
             tick=lambda _: self._display.goes_on(),
             ahead=self._ahead(),
         )
         with closing(ended):
-            for side, name, _ in processes:
+            for side, name in processes:
                 with self._display.of(name):
                     self._display.begins("starting")
                     finished = next(ended)
                 yield self._kept(side, name, finished)
 
     def _ahead(self) -> list[str]:
-        """The modules to import before the first process measures: the first pair shows these."""
-        runs = [run for side in self.pairs.sides for run in side.runs[:1]]
-        software = {
-            name for run in runs for m in run.measurements for name in m.fingerprint.software
-        }
-        return [module for name, module in _AHEAD.items() if name in software]
+        """The modules to import before the first process measures: every optimizer needs them."""
+        first = [m for side in self.pairs.sides for run in side.runs[:1] for m in run.measurements]
+        return ["torch._dynamo"] if any("torch" in m.fingerprint.software for m in first) else []
 
     def _start(self, side: Revision, flags: Sequence[str]) -> Start:
         tree = side.tree
@@ -421,17 +406,3 @@ def device_held(here: Repository, folder: Path) -> Iterator[dict[str, str]]:
             display.begins("for another measurement on this device")
             held.enter_context(files.locked(nvml.node(), patience=PATIENCE, tick=display.goes_on))
         yield {**environment, STAND_IN: str(stand_in)}
-
-
-@contextmanager
-def ended_by_sigterm() -> Iterator[None]:
-    """Has SIGTERM end this process as an exception does: worktrees are removed."""
-
-    def end(_: int, __: FrameType | None) -> NoReturn:
-        raise SystemExit(_TERMINATED)
-
-    before = signal.signal(signal.SIGTERM, end)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

@@ -10,11 +10,10 @@ from pathlib import Path
 
 from pytest_gpuperf.baselines import acceptance, objections
 from pytest_gpuperf.baselines.acceptance import AcceptanceRequest, Change, Proposal
-from pytest_gpuperf.baselines.objections import PROCESSES_NEEDED
 from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.catalogue.units import counted
-from pytest_gpuperf.commands import complain, confirmed, here, say, tell
+from pytest_gpuperf.commands import complain, confirmed, say, tell
 from pytest_gpuperf.commands.flags import add_baselines, add_tests, baselines_folder
 from pytest_gpuperf.errors import BAD_CONFIGURATION, FAILED, OK, UsageFailure
 from pytest_gpuperf.model.measurement import Measurement, titles
@@ -138,7 +137,7 @@ def _accepted(
             "the log will record the objections"
         )
         if any(objection.more_processes for one in refused for objection in one.objections):
-            say(*_more(loaded[-1]))
+            say(*_more(loaded[-1][1]))
         return FAILED
     if not (options.yes or confirmed(f"accept {len(proposals)} measurements of {named}?")):
         say("nothing was written")
@@ -150,15 +149,14 @@ def _accepted(
     return OK
 
 
-def _more(last: tuple[Path, Run]) -> list[str]:
-    """Lines with the command that measures the missing processes."""
-    file, run = last
+def _more(run: Run) -> list[str]:
+    """Lines with the command that measures enough processes."""
     try:
         words = run_files.pytest_arguments(run.command)
     except UsageFailure:
         return []
-    context = CommandContext(shlex.join(words), run=here(file))
-    return ["to measure the missing processes:", f"  {context.more(PROCESSES_NEEDED)}"]
+    recorded, _ = CommandContext(shlex.join(words)).record()
+    return ["to measure enough processes:", f"  {recorded}"]
 
 
 def _shared(proposals: Sequence[Proposal]) -> list[str]:

@@ -43,14 +43,8 @@ class Repository:
     def commit(self, revision: str) -> str:
         """The full hash of a revision's commit. Raises UsageFailure for an unknown revision."""
         try:
-            asked = (
-                "rev-parse",
-                "--verify",
-                "--quiet",
-                "--end-of-options",
-                f"{revision}^{{commit}}",
-            )
-            return files.git(self.top, *asked).decode().strip()
+            asked = ("--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
+            return files.git(self.top, "rev-parse", *asked).decode().strip()
         except UsageFailure:
             names = files.git(self.top, "for-each-ref", "--format=%(refname:short)").decode()
             raise UsageFailure(
@@ -62,6 +56,12 @@ class Repository:
         """The short hash and first line of a commit's message, or git's `form` of the commit."""
         said = files.git(self.top, "log", "-1", f"--format={form}", commit)
         return printable(said.decode(errors="replace").strip())
+
+    def worktree(self, path: Path, commit: str) -> Tree:
+        """A new worktree of this commit, for no branch. No hook runs. Raises UsageFailure."""
+        add = ("worktree", "add", "--quiet", "--detach", str(path), commit)
+        files.git(self.top, *_NO_HOOKS, *add)
+        return Tree(self, path)
 
 
 @dataclass(frozen=True)
@@ -128,29 +128,16 @@ def repository(folder: Path) -> Repository:
     return Repository(Path(top).resolve(), folder.resolve())
 
 
-class Worktrees:
-    """Worktrees of one repository, in one temporary folder."""
-
-    def __init__(self, of: Repository, folder: Path) -> None:
-        self._repository = of
-        self.folder = folder
-        """The folder of the worktrees, and of all else that is removed with them."""
-
-    def add(self, name: str, commit: str) -> Tree:
-        """A new worktree of this commit, for no branch. No hook runs. Raises UsageFailure."""
-        path = self.folder / name
-        add = ("worktree", "add", "--quiet", "--detach", str(path), commit)
-        files.git(self._repository.top, *_NO_HOOKS, *add)
-        return Tree(self._repository, path)
-
-
 @contextmanager
-def worktrees(of: Repository) -> Iterator[Worktrees]:
-    """A place for worktrees, removed after the block; first removes those of killed processes."""
+def worktrees(of: Repository) -> Iterator[Path]:
+    """A folder for worktrees, removed with all that is in it after the block.
+
+    First removes those of killed processes.
+    """
     sweep(of)
     try:
         with files.staging(Path(tempfile.gettempdir()), PREFIX) as folder:
-            yield Worktrees(of, folder.resolve())
+            yield folder.resolve()
     finally:
         sweep(of)
 

@@ -219,9 +219,8 @@ class GpuPerf:
             return self._measured(self._instrument, step, reset, None, *asked)
         if own is not None or isinstance(self._instrument, RecordedRun):
             return self._measured(self._instrument, _NOT_HERE, None, None, *asked)
-        given = gpus or self._session.held or self._session.gpus_here or ()
         on_cpu = self._instrument.torch_device == "cpu"
-        given = () if on_cpu else given
+        given = () if on_cpu else gpus or self._session.held or self._session.gpus_here or ()
         if not on_cpu and len(given) < ranks:
             _skip(f"gpuperf: {ranks} ranks need {ranks} GPUs, but this test has only {len(given)}")
         replicas, decides = self._session.replicas, self._session.decides
@@ -550,11 +549,8 @@ def _skip(why: str) -> NoReturn:
 
 def _scalars(what: str, values: object) -> dict[str, Scalar]:
     """Values that a run can hold, by name; numbers of numpy as Python's. Raises UsageFailure."""
-    if not isinstance(values, Mapping):
-        raise UsageFailure(f"{what} is {_quoted(values)}, but must be a dict of names and values")
-    for key in values:
-        if not isinstance(key, str):
-            raise UsageFailure(f"{what} has the key {_quoted(key)}, but keys must be of type str")
+    if not isinstance(values, Mapping) or not all(isinstance(key, str) for key in values):
+        raise UsageFailure(f"{what} is {_quoted(values)}, but must be a dict with names as keys")
     return {key: _scalar(f'{what}["{key}"]', value) for key, value in values.items()}
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from types import TracebackType
@@ -105,7 +105,12 @@ def pytest_configure(config: pytest.Config) -> None:
     # An ini setting waits until a test needs it: unit tests run anywhere. A flag was typed.
     typed = session.settings.arch_is_flag or session.settings.replay
     if typed and not origin.is_worker:
-        _or_usage_error(lambda: session.instrument)
+        from pytest_gpuperf.errors import UsageFailure
+
+        try:
+            session.instrument  # noqa: B018
+        except UsageFailure as refusal:
+            raise pytest.UsageError(str(refusal)) from None
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -113,9 +118,6 @@ def pytest_configure_node(node: Any) -> None:
     """Tells an xdist worker how its controller was started: a worker knows only its own part."""
     parameters = node.config.invocation_params
     node.workerinput["gpuperf_invocation"] = (list(parameters.args), str(parameters.dir))
-    session = node.config.stash.get(_SESSION, None)
-    if session is not None:  # whoever starts workers by himself may have configured nothing
-        node.workerinput["gpuperf_width"] = session.width
 
 
 @pytest.hookimpl(tryfirst=True, optionalhook=True)
@@ -151,20 +153,23 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=[item for item in items if item.nodeid != test])
         items[:] = [item for item in items if item.nodeid == test]
     concerned = [item for item in items if _concerns_us(item)]
-    if session.origin.is_worker:
-        # A worker that stops here would take its controller along; its tests say it instead.
-        from pytest_gpuperf.errors import UsageFailure
-        from pytest_gpuperf.plugin import workers
+    assignment = session.origin.assignment
+    if not concerned and assignment is None:
+        return
+    from pytest_gpuperf.errors import UsageFailure
 
-        try:
-            if session.origin.assignment is not None:
-                workers.tell(Path(session.origin.assignment.folder), items)
-            if concerned:
-                _prepare(session, concerned)
-        except UsageFailure as refusal:
-            config.stash[_REFUSAL] = refusal
-    elif concerned:
-        _or_usage_error(lambda: _prepare(session, concerned))
+    try:
+        if assignment is not None:
+            from pytest_gpuperf.plugin import workers
+
+            workers.tell(Path(assignment.folder), items)
+        if concerned:
+            _prepare(session, concerned)
+    except UsageFailure as refusal:
+        if not session.origin.is_worker:
+            raise pytest.UsageError(str(refusal)) from None
+        # A worker that stops here would take its controller along; its tests say it instead.
+        config.stash[_REFUSAL] = refusal
 
 
 @pytest.hookimpl(tryfirst=True, optionalhook=True)
@@ -211,12 +216,10 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """Has a rank say goodbye, and collects garbage once, before pytest does."""
+    """Has a rank say goodbye."""
     session = config.stash.get(_SESSION, None)
-    if session is not None:
-        if session.role is not None:
-            session.role.close()
-        session.collect()
+    if session is not None and session.role is not None:
+        session.role.close()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -280,40 +283,48 @@ def pytest_runtest_makereport(
         _lose_gpu(item)
     if report.failed:
         item.stash[_EXCUSED] = True
-    if call.when == "teardown" and not item.stash.get(_EXCUSED, False):
-        measured = [one.name for one in (fixture.results if fixture else ()) if one.measurements]
-        entries = item.config.stash[_SESSION].entries.get(item.nodeid, ())
-        if left := [name for name in entries if name not in measured]:
-            report.__dict__["gpuperf_unmeasured"] = left
-    if not _concerns_us(item):
-        return report
-    from pytest_gpuperf.errors import UsageFailure
-
-    # TestReport keeps attributes it does not know, also on the way from an xdist worker. They stay
-    # out of user_properties, which JUnit files print in full: those are a handful of short texts.
-    unsent = fixture.unsent() if fixture else []  # fixtures may measure too, in another phase
-    if unsent:
-        from pytest_gpuperf.storage.files import to_json
-
-        report.__dict__["gpuperf"] = [to_json(result) for result in unsent]
-    if fixture is not None and call.when == "teardown":
-        del item.stash[_FIXTURE]  # pytest keeps the test to the end
     if said and call.excinfo is not None:
-        report.__dict__["gpuperf_told"] = True
-        if isinstance(call.excinfo.value, UsageFailure):
-            report.__dict__["gpuperf_refusal"] = str(call.excinfo.value)
         failed = pytest.fail.Exception(said, pytrace=False).with_traceback(call.excinfo.tb)
         if isinstance(call.excinfo.value, pytest.fail.Exception):
             failed.__context__ = call.excinfo.value.__context__  # another measurement's
         report.longrepr = item.repr_failure(pytest.ExceptionInfo.from_exception(failed))
+    # TestReport keeps attributes it does not know, also on the way from an xdist worker. They stay
+    # out of user_properties, which JUnit files print in full: those are a handful of short texts.
+    if sent := dict(_sent(item, call, report, said)):
+        report.__dict__[_PACKAGE] = sent
+    if fixture is not None and call.when == "teardown":
+        del item.stash[_FIXTURE]  # pytest keeps the test to the end
+    return report
+
+
+def _sent(
+    item: pytest.Item, call: pytest.CallInfo[None], report: pytest.TestReport, said: str
+) -> Iterator[tuple[str, Any]]:
+    """What the process that writes files gets to know of a test, by name; `said` is our message."""
+    fixture = item.stash.get(_FIXTURE, None)
+    if call.when == "teardown" and not item.stash.get(_EXCUSED, False):
+        measured = [one.name for one in (fixture.results if fixture else ()) if one.measurements]
+        entries = item.config.stash[_SESSION].entries.get(item.nodeid, ())
+        if left := [name for name in entries if name not in measured]:
+            yield "unmeasured", left
+    if not _concerns_us(item):
+        return
+    from pytest_gpuperf.errors import UsageFailure
+    from pytest_gpuperf.model.result import TEST_FAILED
+
+    if fixture is not None and (unsent := fixture.unsent()):  # fixtures may measure, too
+        from pytest_gpuperf.storage.files import to_json
+
+        yield "results", [to_json(result) for result in unsent]
+    if said and call.excinfo is not None:
+        yield "told", True
+        if isinstance(call.excinfo.value, UsageFailure):
+            yield "refusal", str(call.excinfo.value)
     if report.skipped and isinstance(report.longrepr, tuple):
-        report.__dict__["gpuperf_skipped"] = report.longrepr[2].removeprefix("Skipped: ")
+        yield "skipped", report.longrepr[2].removeprefix("Skipped: ")
     # Where it failed by its verdict, the results say so.
     if report.failed and not (said and fixture and fixture.results):
-        from pytest_gpuperf.model.result import TEST_FAILED
-
-        report.__dict__["gpuperf_skipped"] = TEST_FAILED
-    return report
+        yield "skipped", TEST_FAILED
 
 
 def _lose_gpu(item: pytest.Item) -> None:
@@ -418,20 +429,19 @@ class _Gatherer:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Notes the measurements of one test."""
         self._ran.add(report.nodeid)
+        sent: dict[str, Any] = report.__dict__.pop(_PACKAGE, {})  # pytest keeps the report
         # What pytest-rerunfailures runs again is measured again: the last of it counts, once.
-        again = report.outcome == "rerun"  # type: ignore[comparison-overlap]
-        sent = report.__dict__.pop("gpuperf", [])  # pytest keeps the report to the end
-        texts = [] if again else sent
-        refusal = "" if again else report.__dict__.get("gpuperf_refusal", "")
-        if "gpuperf_skipped" in report.__dict__ and not again:
-            self._skipped[report.nodeid] = report.__dict__["gpuperf_skipped"]
-        if unmeasured := report.__dict__.get("gpuperf_unmeasured"):
-            self._gathered().unmeasured[report.nodeid] = unmeasured
+        if report.outcome == "rerun":  # type: ignore[comparison-overlap]
+            return
+        if "skipped" in sent:
+            self._skipped[report.nodeid] = sent["skipped"]
+        if "unmeasured" in sent:
+            self._gathered().unmeasured[report.nodeid] = sent["unmeasured"]
+        texts, refusal, told = sent.get("results", []), sent.get("refusal", ""), "told" in sent
         if texts or refusal:
             ledger = self._gathered()
             ledger.collected = self._found
             ledger.locate(report.nodeid, *report.location[:2])
-            told = report.__dict__.get("gpuperf_told", False)
             ledger.add(texts, refusal, failed=report.failed, told=told)
             quiet = self._session.config.get_verbosity() <= 0
             if quiet and told and texts and report.failed:
@@ -552,16 +562,6 @@ def _prepare(session: Session, items: list[pytest.Item]) -> None:
             known = baseline_files.load_for(settings.baselines, device, suite)
         if known is not None:
             session.entries.update((test, (*entries,)) for test, entries in known.tests.items())
-
-
-def _or_usage_error(act: Callable[[], object]) -> None:
-    """Runs `act`; turns its refusal into pytest's usage error, exit code 4."""
-    from pytest_gpuperf.errors import UsageFailure
-
-    try:
-        act()
-    except UsageFailure as refusal:
-        raise pytest.UsageError(str(refusal)) from None
 
 
 def _fixtures(item: pytest.Item) -> tuple[str, ...]:

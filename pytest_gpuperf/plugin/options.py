@@ -7,9 +7,8 @@ it came from.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import Field, fields
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -79,9 +78,7 @@ def any_given(config: pytest.Config) -> bool:
 
 def read_settings(config: pytest.Config) -> Settings:
     """The settings of this invocation. Raises pytest.UsageError for a bad value."""
-    values: dict[str, Any] = {
-        one.name: _READERS[str(one.type)](config, one, flag) for one, flag in flags()
-    }
+    values: dict[str, Any] = {one.name: _value(config, one, flag) for one, flag in flags()}
     typed = config.getoption("gpuperf_gpu_arch") is not None
     settings = Settings(root=config.rootpath, arch_is_flag=typed, **values)
     _check_replay(settings)
@@ -138,61 +135,41 @@ def _check_metrics(config: pytest.Config, wanted: str) -> None:
         raise pytest.UsageError(f"{_source(config, _flag('metrics'))}: {error}") from None
 
 
-# Readers, by the type of the field
-
-
-def _text(config: pytest.Config, _: Field[Any], flag: Flag) -> str:
+def _value(config: pytest.Config, one: Field[Any], flag: Flag) -> object:
+    """The value of a field. A typed path starts at the working directory, another at the root."""
     typed = config.getoption(flag.dest)
-    value = str(config.getini(flag.ini) if typed is None else typed)
+    folder = config.rootpath if typed is None else config.invocation_params.dir
+    if one.type == _SWITCH:
+        return _switched(config, flag) is not one.default
+    if one.type == _LIST:
+        return tuple(folder / name for name in typed or config.getini(flag.ini))
+    written = str(config.getini(flag.ini) if typed is None else typed)
     # argparse has checked the flag; this is for the ini file.
-    if flag.choices and value not in flag.choices:
+    if flag.choices and written not in flag.choices:
         raise pytest.UsageError(
-            f"ini setting {flag.ini} = {value}: choose from {', '.join(flag.choices)}"
+            f"ini setting {flag.ini} = {written}: choose from {', '.join(flag.choices)}"
         )
-    return value
+    if one.type in ("int", "float"):
+        return _positive(written, _source(config, flag))
+    if one.type == "Path":
+        return folder / written
+    if one.type == "Path | None":
+        return folder / written if written else None
+    return written
 
 
-def _positive(config: pytest.Config, one: Field[Any], flag: Flag) -> int:
-    value = _text(config, one, flag)
+def _positive(written: str, source: str) -> int:
     try:
-        number = int(value)
+        number = int(written)
     except ValueError:
         number = 0
     if number < 1:
-        raise pytest.UsageError(
-            f"{_source(config, flag)} takes a whole number from 1 on, not {value!r}"
-        )
+        raise pytest.UsageError(f"{source} takes a whole number from 1 on, not {written!r}")
     return number
 
 
-def _switch(config: pytest.Config, one: Field[Any], flag: Flag) -> bool:
+def _switched(config: pytest.Config, flag: Flag) -> bool:
     try:
-        given = bool(config.getoption(flag.dest) or config.getini(flag.ini))
+        return bool(config.getoption(flag.dest) or config.getini(flag.ini))
     except (ValueError, pytest.UsageError) as error:  # before and from pytest 9
         raise pytest.UsageError(f"ini setting {flag.ini}: {error}") from None
-    return given is not one.default
-
-
-def _path(config: pytest.Config, one: Field[Any], flag: Flag) -> Path | None:
-    """A path: typed, it is relative to the working directory; in the ini file, to the root."""
-    typed = config.getoption(flag.dest) is not None
-    written = _text(config, one, flag)
-    folder = config.invocation_params.dir if typed else config.rootpath
-    return folder / written if written else None
-
-
-def _paths(config: pytest.Config, _: Field[Any], flag: Flag) -> tuple[Path, ...]:
-    typed = config.getoption(flag.dest)
-    folder = config.rootpath if typed is None else config.invocation_params.dir
-    return tuple(folder / name for name in typed or config.getini(flag.ini))
-
-
-_READERS: dict[str, Callable[[pytest.Config, Field[Any], Flag], object]] = {
-    "str": _text,
-    "int": _positive,
-    "float": _positive,
-    _SWITCH: _switch,
-    "Path": lambda *given: _path(*given) or given[0].rootpath,
-    "Path | None": _path,
-    _LIST: _paths,
-}

@@ -5,10 +5,8 @@ Made when pytest starts, also in sessions without our tests; imports modules onl
 
 from __future__ import annotations
 
-import gc
 import os
-import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -21,7 +19,6 @@ from pytest_gpuperf.plugin import options
 
 if TYPE_CHECKING:
     from pytest_gpuperf.baselines.judgement import Judging
-    from pytest_gpuperf.measure.device.guard import Siblings
     from pytest_gpuperf.measure.instrument import Instrument
     from pytest_gpuperf.measure.ranks import OtherRanks
     from pytest_gpuperf.measure.replica import Replicas, Task
@@ -30,9 +27,6 @@ if TYPE_CHECKING:
     from pytest_gpuperf.plugin.workers import GpuAssignment
     from pytest_gpuperf.report.text.next_command import CommandContext
     from pytest_gpuperf.report.text.progress import Display
-
-_OF_PYTHON = 1000
-"""The most objects that Python sets aside by itself: 375 from 3.12 on. With torch: 200,000."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +107,7 @@ class Session:
     entries: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """The names of each test's entries in the baselines of this device, where tests are judged."""
     at_last: ExitStack = field(default_factory=ExitStack)
-    """Callbacks for after pytest's last collection of garbage."""
+    """Callbacks for after pytest's own cleanups."""
 
     @property
     def others(self) -> OtherRanks | None:
@@ -130,38 +124,29 @@ class Session:
             return self.origin.task.is_replica
         return self.settings.judge and self.settings.missing != "record"
 
-    def collect(self) -> None:
-        """Collects the session's garbage once, and sets aside what is left: pytest collects again.
-
-        pytest does so five times, each through all of torch: 0.7 s on a slow host. A server that
-        forks has set aside its own objects.
-        """
-        measured = "instrument" in self.__dict__ and "torch" in sys.modules
-        if measured and gc.get_freeze_count() < _OF_PYTHON:
-            gc.collect()
-            gc.freeze()
-            # A file that is open in it has its last lines when Python ends.
-            self.at_last.callback(gc.unfreeze)
-
     @cached_property
     def instrument(self) -> Instrument:
         """The instrument of this process. Raises UsageFailure."""
         from pytest_gpuperf.measure.instrument import instrument_for
 
-        settings, offered = self.settings, None
+        settings, assignment, siblings, offered = self.settings, self.origin.assignment, None, None
         if self.refused is not None:
             raise self.refused
         if settings.replay is None:
             offered = self.config.hook.pytest_gpuperf_collector(
                 config=self.config, arch=settings.arch, name=settings.collector
             )
+        if assignment is not None:
+            from pytest_gpuperf.measure.device.guard import Siblings
+
+            siblings = Siblings(assignment.controller, assignment.beside)
         instrument = instrument_for(
             settings,
             self.replicas,
             offered=offered,
             parent=self.origin.parent,
             task=self.origin.task,
-            siblings=self._siblings,
+            siblings=siblings,
             gpus=lambda: self.held,
         )
         if self.role is not None and settings.replay is None:
@@ -197,16 +182,6 @@ class Session:
         from pytest_gpuperf.plugin import workers
 
         return {workers.VARIABLE: assignment.passed_on(self.held).to_text()}
-
-    @property
-    def _siblings(self) -> Siblings | None:
-        """The other workers of this session; None where there are none on our GPUs."""
-        assignment = self.origin.assignment
-        if assignment is None:
-            return None
-        from pytest_gpuperf.measure.device.guard import Siblings
-
-        return Siblings(assignment.controller, assignment.beside)
 
     @cached_property
     def gpus_here(self) -> tuple[str, ...] | None:
@@ -280,24 +255,39 @@ class Session:
         """The columns of the terminal that shows what tests say."""
         from pytest_gpuperf.plugin import terminal
 
-        told: int | None = getattr(self.config, "workerinput", {}).get("gpuperf_width")
-        return terminal.columns(self.config) if told is None else told
+        return terminal.columns(self.config)
 
     def context(self, saved: Path | None = None) -> CommandContext:
         """The context of the commands to type next; `saved` is the run's file."""
-        from pytest_gpuperf.report.text.next_command import selection
+        from pytest_gpuperf.report.text.next_command import CommandContext, selection
+        from pytest_gpuperf.storage import run_files
 
-        parameters = self.config.invocation_params
+        settings, parameters = self.settings, self.config.invocation_params
         words = selection(parameters.args)
-        context = context_of(self.settings, typed(words), parameters.dir, saved)
-        rank = self.role.rank if self.role is not None else None
-        if rank is not None and rank.leads and self.settings.replay is None:
-            launcher = f"torchrun --nproc-per-node {rank.count} -m"
-            context = replace(context, launcher=launcher)
         # Not those of `known_args_namespace`: there the value of a flag is one, where a conftest
         # file has brought the flag.
         named = {*self.config.option.file_or_dir}
-        return replace(context, flags=typed([word for word in words if word not in named]))
+        rank = self.role.rank if self.role is not None else None
+        leads = rank is not None and rank.leads and settings.replay is None
+        context = CommandContext(
+            command=run_files.command_line(words),
+            flags=run_files.command_line([word for word in words if word not in named]),
+            replayed=settings.replay is not None,
+            processes=settings.processes,
+            missing_passes=settings.missing == "warn",
+            launcher=f"torchrun --nproc-per-node {rank.count} -m" if rank and leads else "",
+            root=str(settings.root),
+            folder=str(parameters.dir),
+        )
+        # `gpuperf update-baseline` finds what is in the project that the folder is in.
+        project = run_files.project(parameters.dir)
+        run = settings.replay or settings.run or (saved if project != settings.root else None)
+        known = settings.baselines == project / "baselines"
+        return replace(
+            context,
+            run=context.typed(run) if run else "",
+            baselines="" if known else context.typed(settings.baselines),
+        )
 
 
 class Timeout:
@@ -323,39 +313,3 @@ class Timeout:
         finally:
             if running:
                 self._hook.pytest_timeout_set_timer(**running)
-
-
-def context_of(
-    settings: Settings, command: str, folder: Path, saved: Path | None = None
-) -> CommandContext:
-    """The context of the commands to type next, for a user in `folder`.
-
-    `command` are the arguments of pytest that say what is measured; `saved` is the run's file.
-    """
-    from pytest_gpuperf.report.text.next_command import CommandContext
-    from pytest_gpuperf.storage import run_files
-
-    context = CommandContext(
-        command=command,
-        replayed=settings.replay is not None,
-        processes=settings.processes,
-        missing_passes=settings.missing == "warn",
-        root=str(settings.root),
-        folder=str(folder),
-    )
-    # `gpuperf update-baseline` finds what is in the project that `folder` is in.
-    project = run_files.project(folder)
-    run = settings.replay or settings.run or (saved if project != settings.root else None)
-    known = settings.baselines == project / "baselines"
-    return replace(
-        context,
-        run=context.typed(run) if run else "",
-        baselines="" if known else context.typed(settings.baselines),
-    )
-
-
-def typed(arguments: Sequence[str]) -> str:
-    """Arguments of pytest as a user would type them, without secrets."""
-    from pytest_gpuperf.storage.run_files import command_line
-
-    return command_line(arguments)

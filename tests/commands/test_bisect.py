@@ -5,7 +5,6 @@ What a process measures is what the file `factor` of its checkout says.
 
 from __future__ import annotations
 
-import os
 import shlex
 import subprocess
 import sys
@@ -13,21 +12,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import ceil, log2
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from pytest_gpuperf import __main__
 from pytest_gpuperf.commands.bisect import EXAMPLES, PREFIX
-from pytest_gpuperf.errors import BAD_CONFIGURATION, FAILED, INTERRUPTED
+from pytest_gpuperf.errors import BAD_CONFIGURATION, FAILED
 from pytest_gpuperf.measure.fresh_process import Finished
-from tests import EVERY, examples
+from tests import examples
 from tests.commands.revisions import CYCLES, ONE, TWO, Processes, Started, checkout, git
 from tests.plugin.test_conditions import AT_NIGHT
 from tests.releases import Index, index, packages_of, small_environment
 
 if TYPE_CHECKING:
-    from tests.plugin.projects import Project
+    pass
 
 __all__ = ["checkout"]
 BROKEN, HANGS = "broken", "hangs"
@@ -106,12 +105,6 @@ def bisect(*words: str) -> int:
     return __main__.main(["bisect", *words])
 
 
-def named(capsys: pytest.CaptureFixture[str]) -> str:
-    """The message of the commit that is named."""
-    said = capsys.readouterr().out
-    return said.partition("\nfirst slower one: ")[2].partition("\n")[0].split(" ")[-1]
-
-
 def of_one(*factors: float) -> list[str]:
     return [f"{factor} 1.0" for factor in factors]
 
@@ -121,54 +114,14 @@ def test_the_commit_is_named_wherever_it_is(
     folder: Path, processes: Written, capsys: pytest.CaptureFixture[str], slow: int
 ) -> None:
     history(folder, of_one(*[1.0] * slow, *[1.02] * (10 - slow)))
-    assert bisect("c0", "main", "--", "tests") == FAILED
+    git(folder, "tag", "v1.2", "c0")
+    assert bisect(*shlex.split(EXAMPLES[0])[2:]) == FAILED
     said = capsys.readouterr().out
     assert f" {slow}\n" in said.partition("first slower one:")[2][:24]
     assert "gpuperf: cycles +2.00 % on NVIDIA H200" in said
     assert processes.builds <= 1 + ceil(log2(9)) + 1
     assert git(folder, "worktree", "list").count("\n") == 1
-    assert git(folder, "status", "--porcelain") == "?? .gpuperf/\n" or not git(
-        folder, "status", "--porcelain"
-    )
-
-
-def losses(count: int = 65) -> list[str]:
-    """Three losses, of two tests, and a gain, which cancels one of them; and what cannot be run."""
-    factors = []
-    for number in range(count):
-        one = (1.02 if number >= 10 else 1.0) * (1.03 if number >= 50 else 1.0)
-        one /= 1.02 if number >= 30 else 1.0
-        factors.append(f"{one} {1.01 if number >= 40 else 1.0}")
-    factors[48] = factors[33] = BROKEN
-    factors[32] = HANGS
-    return factors
-
-
-@pytest.mark.skipif(EVERY not in os.environ, reason=f"takes half a minute; with {EVERY}=1")
-@pytest.mark.parametrize(
-    ("good", "bad", "test", "commit"),
-    [
-        ("c0", "main", "test_one", "50"),
-        ("c0", "c29", "test_one", "10"),
-        ("c0", "main", "test_two", "40"),
-        ("c30", "main", "test_one", "50"),
-    ],
-)
-def test_each_loss_that_is_asked_for_is_named_in_eight_builds(
-    folder: Path,
-    processes: Written,
-    capsys: pytest.CaptureFixture[str],
-    good: str,
-    bad: str,
-    test: str,
-    commit: str,
-) -> None:
-    history(folder, losses())
-    other = ONE if test == "test_two" else TWO
-    assert bisect(good, bad, "--", f"--deselect={other}", "tests") == FAILED
-    assert named(capsys) == commit
-    skipped = 3
-    assert processes.builds <= 8 + skipped
+    assert not git(folder, "status", "--porcelain")
 
 
 @pytest.mark.parametrize(("factor", "said"), [("1.0 1.0", "not slower"), (BROKEN, "skipped")])
@@ -189,49 +142,17 @@ def test_where_those_between_cannot_be_measured_it_says_which_it_may_be(
 ) -> None:
     history(folder, ["1.0 1.0", BROKEN, HANGS, "1.02 1.0", "1.02 1.0"])
     assert bisect("c0", "main", "--", "tests") == FAILED
-    said = capsys.readouterr().out.partition("one of these is")[2]
+    shown = capsys.readouterr()
+    said = shown.out.partition("one of these is")[2]
+    assert "time ran out. A longer --time-limit allows more pairs" in shown.err
     assert {line.split(" ")[-1] for line in said.splitlines()[1:]} == {"1", "2", "3"}
     assert processes.started
-
-
-def test_what_ran_out_of_time_is_asked_again_and_what_cannot_be_measured_is_not(
-    folder: Path, processes: Written, capsys: pytest.CaptureFixture[str]
-) -> None:
-    history(folder, ["1.0 1.0", BROKEN, HANGS, "1.02 1.0"])
-    for again in (False, True):
-        processes.asked.clear()
-        assert bisect("c0", "main", "--time-limit", "600", "--", "tests") == FAILED
-        said = capsys.readouterr().out
-        assert "  skipped, as time ran out. Type the same command again, " in said
-        commits = git(folder, "rev-list", "--reverse", "main").split()
-        asked = [one[:12] in processes.asked for one in commits]
-        assert asked == ([True, False, True, False] if again else [True] * 4)
 
 
 def test_a_good_one_that_cannot_be_measured_ends_it(folder: Path, processes: Written) -> None:
     history(folder, [BROKEN, "1.0 1.0", "1.02 1.0"])
     assert bisect("c0", "main", "--", "tests") == 2
     assert len(processes.started) == 1
-
-
-@pytest.mark.parametrize("after", [3, 17])
-def test_interrupted_it_goes_on_with_what_it_knows(
-    folder: Path, processes: Written, capsys: pytest.CaptureFixture[str], after: int
-) -> None:
-    history(folder, of_one(*[1.0] * 5, *[1.02] * 4))
-    assert bisect("c0", "main", "--", "tests") == FAILED
-    whole = len(processes.started)
-    (kept,) = folder.glob(".gpuperf/bisect/*.json")
-    kept.unlink()
-    processes.started.clear()
-    processes.ends = after
-    assert bisect("c0", "main", "--", "tests") == INTERRUPTED
-    begun, processes.ends = len(processes.started), 999
-    capsys.readouterr()
-    assert bisect("c0", "main", "--", "tests") == FAILED
-    said = capsys.readouterr().out
-    assert " 5\n" in said.partition("first slower one:")[2][:24]
-    assert len(processes.started) <= whole + min(begun, 8)
 
 
 @pytest.mark.parametrize(
@@ -261,17 +182,6 @@ def test_bad_configuration_says_what_to_do(
     assert bisect(*words, "--", "tests") == BAD_CONFIGURATION
     assert said in capsys.readouterr().err
     assert not processes.started
-
-
-def test_every_example_works_as_it_is_typed(
-    folder: Path, processes: Written, capsys: pytest.CaptureFixture[str]
-) -> None:
-    history(folder, ["1.0 1.0", *["1.02 1.02"] * 1])
-    git(folder, "tag", "v1.2", "c0")
-    for example in (one for one in EXAMPLES if "--package" not in one):
-        assert bisect(*shlex.split(example)[2:]) == FAILED
-        assert named(capsys) == "1"
-    assert processes.started
 
 
 # Releases
@@ -410,35 +320,3 @@ def test_a_release_that_cannot_be_installed_is_passed_over(
     assert "one of these is the first slower one (the others could not be compared):\n" in said.out
     assert {*said.out.splitlines()[-2:]} == {"  net==1.2", "  net==1.3"}
     assert measured.started
-
-
-SCRIPTED_BY_RELEASES = """
-import tinydata, tinynet
-from tests.plugin.scripted import A100, ScriptedCollector
-
-def pytest_gpuperf_collector(config):
-    slower = tinynet.LAYERS == 2
-    kernels = [["conv", 900, 5e6], ["more", 18, 1e5]][: 1 + slower]
-    factors = {"": {"cycles": 1.02}} if slower else {}
-    return ScriptedCollector({**A100, "kernels": kernels, "factors": factors})
-"""
-
-
-@AT_NIGHT
-def test_a_slow_release_is_named_by_processes_of_whole_environments(
-    tmp_path: Path, project: Project, capsys: pytest.CaptureFixture[str], monkeypatch: Any
-) -> None:
-    """Two packages of 20 releases, one of them slow, beside all that is installed here."""
-    offered = index(tmp_path, monkeypatch)
-    offered.release("tinynet", {f"1.{n}": f"LAYERS = {1 + (n >= 13)}\n" for n in range(20)})
-    offered.release("tinydata", {f"2.{n}": "" for n in range(20)})
-    project.device()
-    project.tests("def test_step(gpuperf): gpuperf.measure(lambda: None)")
-    project.conftest(SCRIPTED_BY_RELEASES)
-    spans = ("--package=tinydata=2.0..2.19", "--package=tinynet=1.0..1.19")
-    assert bisect(*spans, "--", "-p", "no:randomly", "test_steps.py") == FAILED
-    said = capsys.readouterr().out
-    assert "first slower one: tinynet==1.13 tinydata==2.19\n" in said
-    assert "gpuperf: cycles +2.00 % on NVIDIA A100" in said
-    assert "more" in said.partition("first slower one")[2]
-    assert not left(offered)

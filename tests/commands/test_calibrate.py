@@ -7,8 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from pytest_gpuperf import __main__, errors
 from pytest_gpuperf.baselines.calibration import Finding
@@ -54,17 +52,6 @@ def test_a_sound_finding() -> None:
         assert " ".join(shown(finding(), width)[:-5]) == (
             "meddpm on NVIDIA H200 (sm90): 36 processes, 6 allocations (a GPU on a day), 3 GPUs"
         )
-
-
-@settings(max_examples=30)
-@given(st.integers(20, 120))
-def test_no_line_is_too_wide_and_no_number_is_lost(width: int) -> None:
-    noisy = finding(processes=4, allocations=2, warnings=("what " * 30,))
-    lines = shown(noisy, width)
-    assert all(len(line) <= width for line in lines)
-    text = " ".join(" ".join(lines).split())
-    for number in ("1.23 ppm", "6140 ppm", "2300 ppm", "3.9 %", "4 processes", "2 allocations"):
-        assert number in text
 
 
 def test_shares_are_short_and_never_rounded_to_nothing() -> None:

@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import ast
-import os
 import re
 import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
 from dataclasses import replace
 from importlib import import_module
-from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, TypeGuard
 
 import pytest
 
 import pytest_gpuperf
 from pytest_gpuperf import __main__, commands, errors
-from pytest_gpuperf.measure import fresh_process
-from pytest_gpuperf.measure.fresh_process import Finished
 from pytest_gpuperf.model.result import Run
 from pytest_gpuperf.storage import run_files
 from tests import ROOT
@@ -111,28 +106,10 @@ def test_the_help_of_every_command_ends_with_examples(capsys: pytest.CaptureFixt
         assert all(example.startswith(f"gpuperf {name}") for example in typed)
 
 
-def start_each_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of fresh processes with the same arguments all are as the first was, but for their names."""
-    start, known = fresh_process.run_pytest, dict[tuple[str, ...], Finished]()
-    numbers = count()
-
-    def run_pytest(arguments: Sequence[str], **how: Any) -> Finished:
-        started = tuple(arguments)
-        if started not in known:
-            known[started] = start(arguments, **how)
-        made = known[started].run
-        assert made is not None
-        named = [replace(m, process=f"p{next(numbers)}") for m in made.measurements]
-        return replace(known[started], run=replace(made, measurements=tuple(named)))
-
-    monkeypatch.setattr(fresh_process, "run_pytest", run_pytest)
-
-
 def test_every_example_works_as_it_is_typed(
-    project: Project, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    project: Project, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """In a project with tests/perf and runs of the names that they have; with --yes, as asked."""
-    start_each_once(monkeypatch)
     project.device()
     project.tests(STEP, name="tests/perf/test_old")
     (project.root / ".git").mkdir()
@@ -144,50 +121,19 @@ def test_every_example_works_as_it_is_typed(
     shutil.copy(ROOT / "docs/runs/prove-first-test.json.xz", project.root / "proof.json.xz")
     module(project.root / "extras" / "python")
     for example in examples():
-        if {"metrics", "doctor", "ab", "bisect", "prove"} & {*example.split()}:
+        if {"doctor", "ab", "bisect", "prove"} & {*example.split()}:
             continue  # tests of their own: they ask the machine, git, or torch
         words = shlex.split(example)[1:]
+        if words[0] == "record":
+            words[words.index("--processes") + 1] = "1"
         if words[0] == "update-baseline":
             words += ["--yes", "--force"]
         if words[0] == "import":
             words += ["--ncu", str(project.root / "ncu")]
         assert __main__.main(words) == errors.OK, (example, *capfd.readouterr())
-        if words[0] == "record" and "--continue" not in words:
+        if words[0] == "record":
             newest = run_files.newest(project.root)
             shutil.copy(newest, project.root / "run.json")
-
-
-# Completion
-
-
-@pytest.mark.parametrize(
-    ("line", "ways"),
-    [
-        ("gpuperf record --pro", {"--processes"}),
-        ("gpuperf compare --format ma", {"markdown"}),
-        ("gpuperf prov", {"prove"}),
-        ("gpuperf report --prove docs/runs/prove", {"docs/runs/prove-first-test.json.xz"}),
-        ("gpuperf report docs/runs/cpu", {"docs/runs/cpu-meddpm.json"}),
-        ("pytest --gpuperf-missing ", {"fail", "warn", "record"}),
-    ],
-)
-def test_a_shell_is_told_how_a_line_goes_on(line: str, ways: set[str], tmp_path: Path) -> None:
-    """As argcomplete's function in bash asks: of `gpuperf`, and of pytest for our flags."""
-    pytest.importorskip("argcomplete")
-    program = "pytest_gpuperf" if line.startswith("gpuperf") else "pytest"
-    answer = tmp_path / "answer"
-    asked = {
-        "_ARGCOMPLETE": "1",
-        "_ARGCOMPLETE_IFS": "\n",
-        "_ARGCOMPLETE_SHELL": "bash",
-        "_ARGCOMPLETE_STDOUT_FILENAME": str(answer),
-        "COMP_LINE": line,
-        "COMP_POINT": str(len(line)),
-        "COMP_TYPE": "9",
-    }
-    command = [sys.executable, "-m", program]
-    subprocess.run(command, env={**os.environ, **asked}, cwd=ROOT, check=True)
-    assert {way.strip() for way in answer.read_text(encoding="utf-8").split("\n")} == ways
 
 
 def hostile_run(cycles: float, process: str) -> Run:
@@ -222,13 +168,12 @@ def hostile_run(cycles: float, process: str) -> Run:
         "update-baseline a.json --reason x --yes --test nothing",
         "compare a.json b.json",
         "compare a.json b.json --format markdown",
-        "compare a.json b.json --format json",
-        "compare a.json b.json --config none",
+        "history a.json b.json --format json",
+        "compare a.json --config none --config none",
         "calibrate a.json b.json",
         "export a.json",
         "report a.json --output report.md",
         "report a.json --output report.html",
-        "record --continue a.json -- x",
         "update-baseline a.json same.json --reason x --yes",
         "update-baseline wrong.json --reason x --yes",
     ],

@@ -30,8 +30,8 @@ import os, signal, sys
 from pathlib import Path
 from pytest_gpuperf.commands.worktrees import repository, worktrees
 
-with worktrees(repository(Path.cwd())) as place:
-    print(place.add("a", "HEAD").top, flush=True)
+with worktrees(of := repository(Path.cwd())) as place:
+    print(of.worktree(place / "a", "HEAD").top, flush=True)
     if sys.argv[1:] == ["wait"]:
         sys.stdin.read()
     os.kill(os.getpid(), signal.SIGKILL)
@@ -62,7 +62,7 @@ def test_a_worktree_is_of_its_commit_and_goes_with_the_block(here: Repository) -
     (here.folder / "step.py").write_text("LAYERS = 2\n", encoding="utf-8")
     index = (here.top / ".git" / "index").read_bytes()
     with worktrees(here) as place:
-        tree = place.add("a", here.commit("main"))
+        tree = here.worktree(place / "a", here.commit("main"))
         assert (tree.folder / "step.py").read_text("utf-8") == "LAYERS = 1\n"
         assert not tree.top.is_relative_to(here.top)
         (tree.top / "made").touch()
@@ -86,7 +86,7 @@ def test_what_was_killed_is_removed_by_the_next_and_who_lives_is_left_alone(
         assert Path(its, "inside", "step.py").exists()
         living.communicate("")
     with worktrees(here) as place:
-        place.add("a", "HEAD")
+        here.worktree(place / "a", "HEAD")
         assert len(left(here.top)) == 2
     assert not left(here.top)
 
@@ -116,7 +116,7 @@ def test_hooks_are_not_run_and_those_of_a_hook_do_not_lead_astray(
         monkeypatch.setenv(name, "/nowhere")
     of = repository(here.folder)
     with worktrees(of) as place:
-        place.add("a", "HEAD")
+        of.worktree(place / "a", "HEAD")
     assert not (here.top / "ran").exists()
 
 

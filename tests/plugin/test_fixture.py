@@ -193,94 +193,69 @@ def test_a_mistake_in_a_ratio_is_a_usage_failure_also_where_nothing_is_judged(
                 claim.expect_ratio(metric, "tf32", "baseline", **arguments)
 
 
+SENSELESS: tuple[tuple[dict[str, Any], str], ...] = (
+    ({}, 'measures "step" twice. Give each measurement of a test its own'),
+    ({"name": "a\ud800"}, r'"a\\ud800" has half of a surrogate pair'),
+    ({"name": "x", "workload": {"data": "\udcff"}}, r'"\\udcff" has half of a surrogate pair'),
+    ({"name": "x", "workload": {"\udcff": 1}}, r'"\\udcff" has half of a surrogate pair'),
+    ({"name": 3}, "the measurement's name is 3, but must be a str"),
+    ({"name": ""}, "the measurement's name is '', but must be a str"),
+    *(
+        ({"name": "x", "workload": wrong}, "but must be a dict with names as keys")
+        for wrong in (["size"], {3: "a"})
+    ),
+    *(
+        ({"name": "x", "workload": {"x": wrong}}, rf'workload\["x"\] is {said}, but must be')
+        for wrong, said in (
+            *((None, "None"), (math.nan, "nan"), (-math.inf, "-inf")),
+            *(([1], r"\[1\]"), (1j, "1j")),
+        )
+    ),
+    ({"name": "x", "repetitions": 0}, "repetitions=0 must be a whole number from 1 on"),
+    ({"name": "x", "reproducible": 2}, "reproducible=2 must be the allowed"),
+    (
+        {"name": "x", "step": 0.5},
+        r"the step is of type float. Pass .* itself, gpuperf.measure(step)",
+    ),
+    (
+        {"name": "x", "reset": 3},
+        r"the reset is of type int. .* gpuperf.measure(step, reset=reset)",
+    ),
+)
+
+
 def test_what_makes_no_sense_is_refused_before_it_is_measured(tmp_path: Path) -> None:
     session = Recorded(tmp_path, processes(TF32, "cycles", THREE))
     made = session.of(TF32)
     made.measure(lambda: None)
-    for arguments, says in (
-        ({}, 'measures "step" twice. Give each measurement of a test its own'),
-        ({"name": "a\ud800"}, r'"a\\ud800" has half of a surrogate pair'),
-        ({"name": "x", "workload": {"data": "\udcff"}}, r'"\\udcff" has half of a surrogate pair'),
-        ({"name": "x", "workload": {"\udcff": 1}}, r'"\\udcff" has half of a surrogate pair'),
-        ({"name": 3}, "the measurement's name is 3, but must be a str"),
-        ({"name": ""}, "the measurement's name is '', but must be a str"),
-        ({"name": "x", "workload": ["size"]}, r"workload is \['size'\], but must be a dict"),
-        (
-            {"name": "x", "workload": {3: "a"}},
-            "workload has the key 3, but keys must be of type str",
-        ),
-        (
-            {"name": "x", "workload": {"x": None}},
-            r'workload\["x"\] is None, but must be a str, a '
-            r"bool or",
-        ),
-        (
-            {"name": "x", "workload": {"x": math.nan}},
-            r'workload\["x"\] is nan, but must be a '
-            r"str, a bool or",
-        ),
-        (
-            {"name": "x", "workload": {"x": -math.inf}},
-            r'workload\["x"\] is -inf, but must be a '
-            r"str, a bool or",
-        ),
-        (
-            {"name": "x", "workload": {"x": [1]}},
-            r'workload\["x"\] is \[1\], but must be a str, a '
-            r"bool or",
-        ),
-        (
-            {"name": "x", "workload": {"x": 1j}},
-            r'workload\["x"\] is 1j, but must be a str, a '
-            r"bool or",
-        ),
-        ({"name": "x", "repetitions": 0}, "repetitions=0 must be a whole number from 1 on"),
-        ({"name": "x", "reproducible": 2}, "reproducible=2 must be the allowed"),
-        (
-            {"name": "x", "step": 0.5},
-            r"the step is of type float. Pass .* itself, gpuperf.measure(step)",
-        ),
-        (
-            {"name": "x", "reset": 3},
-            r"the reset is of type int. .* gpuperf.measure(step, reset=reset)",
-        ),
-    ):
-        keywords: Any = {"step": lambda: None, **arguments}
+    for arguments, says in SENSELESS:
         with pytest.raises(UsageFailure, match=says.replace("(", r"\(").replace(")", r"\)")):
-            made.measure(**keywords)
+            made.measure(**{"step": lambda: None, **arguments})
     assert len(made.results) == 1
 
 
-def test_numbers_of_numpy_are_held_as_numbers(tmp_path: Path) -> None:
-    given = {"size": np.int64(128), "rate": np.float32(0.5), "on": True, "data": "synthetic"}
-    plain = {"size": 128, "rate": 0.5, "on": True, "data": "synthetic"}
+def test_the_instrument_gets_what_call_and_marker_say(tmp_path: Path) -> None:
+    """Numbers of numpy as Python's; how far losses may be apart, first by the call."""
+    given: Any = {"size": np.int64(128), "rate": np.float32(0.5), "on": True, "data": "synthetic"}
+    plain: Any = {"size": 128, "rate": 0.5, "on": True, "data": "synthetic"}
     session = Recorded(tmp_path, processes(TF32, "cycles", THREE, workload=plain))
-    asked: list[Mapping[str, object]] = []
-    recorded = session.instrument.measure
-
-    def measure(subject: Any, *rest: object) -> Any:
-        asked.append(subject.workload)
-        return recorded(subject, *rest)
-
-    session.instrument.measure = measure
-    keywords: Any = {"workload": given}
-    session.of(TF32).measure(lambda: None, **keywords)
-    assert asked == [plain]
-    assert [type(value) for value in asked[0].values()] == [int, float, bool, str]
-
-
-def test_the_marker_or_the_call_says_how_far_losses_may_be_apart(tmp_path: Path) -> None:
-    session = Recorded(tmp_path, processes(TF32, "cycles", THREE))
     asked, recorded = [], session.instrument.measure
+    marked = session.of(TF32, reproducible=0.02, rounds=3, metrics="+l2_hit_rate")
 
     def measure(subject: Any, work: Any, plan: Any) -> Any:
-        asked.append(work.reproducible)
+        sets = (subject.metric_set, [m.name for m in plan.metrics if m.name == "l2_hit_rate"])
+        asked.append((subject.workload, work.reproducible, plan.rounds, *sets))
+        assert subject.configuration == "tf32"
         return recorded(subject, work, plan)
 
     session.instrument.measure = measure
-    session.of(TF32, reproducible=0.02).measure(lambda: None)
-    session.of(TF32, reproducible=0).measure(lambda: None, reproducible=0.5)
-    assert asked == [0.02, 0.5]
+    marked.measure(lambda: None, workload=given)
+    session.of(TF32, reproducible=0).measure(lambda: None, reproducible=0.5, workload=plain)
+    assert asked == [
+        (plain, 0.02, 3, "core,l2_hit_rate", ["l2_hit_rate"]),
+        (plain, 0.5, 5, "core", []),
+    ]
+    assert [type(value) for value in asked[0][0].values()] == [int, float, bool, str]
 
 
 def test_a_window_that_fails_is_a_note(tmp_path: Path) -> None:

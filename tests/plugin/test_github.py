@@ -66,52 +66,45 @@ def test_a_regression_is_in_the_summary_once_and_at_its_line(a100: Project, summ
     assert "job summary: written" in str(a100.run("--gpuperf-report=report.md").stdout)
 
 
-OUTCOMES = [
-    ("@pytest.mark.xfail(reason='cuDNN 9.1')", "raise", "notice", "the test did not fail\n"),
-    ("@pytest.mark.xfail(raises=ZeroDivisionError)", "raise", "error", "cycles x2 "),
-    ("", "pytest.skip('later')", "notice", "the test did not fail\n"),
-]
-"""Of a test that regresses: its mark, what it does then; what it is told as, and what is said."""
-PLAIN = """
-def test_{number}(gpuperf):
-    gpuperf.measure(lambda: None)
-"""
 CATCHING = """
-{marker}
-def test_{number}(gpuperf):
-    try:
+    import pytest
+
+    def measured(gpuperf):
+        try:
+            gpuperf.measure(lambda: None)
+        except pytest.fail.Exception:
+            return True
+
+    @pytest.mark.xfail(reason='cuDNN 9.1')
+    def test_expected(gpuperf):
         gpuperf.measure(lambda: None)
-    except pytest.fail.Exception:
-        {body}
+
+    @pytest.mark.xfail(raises=ZeroDivisionError)
+    def test_of_another_reason(gpuperf):
+        gpuperf.measure(lambda: None)
+
+    def test_skipped(gpuperf):
+        measured(gpuperf) and pytest.skip('later')
 """
+SAID = {"expected": "notice", "of_another_reason": "error", "skipped": "notice"}
 
 
 def test_only_what_failed_a_test_is_an_error(project: Project, summary: Path) -> None:
     project.device()
-    project.tests("".join(PLAIN.format(number=number) for number in range(len(OUTCOMES))))
+    project.tests(CATCHING.replace("@pytest.mark.xfail", "# "))
     project.accept_processes(*[1.0] * 3)
-    project.device(factors={"test_": {"cycles": 2}})
-    project.measure_processes("slow.json", *[1.0] * 3)
+    project.tests(CATCHING)
     summary.write_bytes(b"")
-    project.tests(
-        "import pytest\n"
-        + "".join(
-            CATCHING.format(marker=marker, number=number, body=body)
-            for number, (marker, body, _, _) in enumerate(OUTCOMES)
-        )
-    )
-    result = project.run("--gpuperf-replay=slow.json")
-
+    result = project.replay(factor=2.0)
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.assert_outcomes(skipped=1, xfailed=1, failed=1)
     assert summary.read_bytes()
     said = {command.properties["title"].split()[1]: command for command in told(result)}
-    for number, (_, _, level, says) in enumerate(OUTCOMES):
-        command = said.pop(f"test_{number}")
-        assert command.name == level
-        assert command.message.startswith(says)
+    assert {name.removeprefix("test_"): one.name for name, one in said.items()} == SAID
+    for command in said.values():
+        spared = command.message.startswith("the test did not fail\n")
+        assert spared is (command.name == "notice")
         assert "cycles x2 (400.00 M -> 800.00 M, tolerance 0.5 %)" in command.message
-    assert not said
 
 
 def test_elsewhere_or_switched_off_or_without_measurements_nothing_is_told(

@@ -46,35 +46,24 @@ def last_lines(result: pytest.RunResult) -> list[str]:
     return lines[start + 1 : end]
 
 
-def no_baseline(_: Project) -> tuple[str, ...]:
-    return ()
-
-
-def unfit(project: Project) -> tuple[str, ...]:
-    project.accept()
-    return (recorded(project, shared),)
-
-
 @pytest.mark.parametrize(
-    ("prepare", "code", "value", "lacks", "says"),
+    ("value", "lacks", "says"),
     [
-        (unfit, 1, "unfit", "GPU disturbed: shared", "shared with 1 other process*"),
-        (no_baseline, 0, "no-baseline", "no baseline", "*test_steps.yaml does not exist"),
+        ("unfit", "GPU disturbed: shared", "shared with 1 other process*"),
+        ("no-baseline", "no baseline", "*test_steps.yaml does not exist"),
     ],
 )
 def test_what_lacks_a_verdict_is_counted_and_fails_where_one_is_required(
-    a100: Project,
-    prepare: Callable[[Project], tuple[str, ...]],
-    code: int,
-    value: str,
-    lacks: str,
-    says: str,
+    a100: Project, value: str, lacks: str, says: str
 ) -> None:
-    flags = (*prepare(a100), "--gpuperf-missing=warn", "--gpuperf-run=judged.json")
+    flags, is_unfit = ["--gpuperf-missing=warn", "--gpuperf-run=judged.json"], value == "unfit"
+    if is_unfit:
+        a100.accept()
+        flags.append(recorded(a100, shared))
     line = f"1 not compared ({lacks})"
     # Without the flag the test passes, or is skipped.
     result = a100.run(*flags, "-q", "--gpuperf-report=report.md", "--junitxml=junit.xml")
-    assert result.ret == code
+    assert result.ret == int(is_unfit)
     assert result.parseoutcomes().get("failed", 0) == 0
     assert last_lines(result)[-1].startswith(line)
     report = (a100.root / "report.md").read_text(encoding="utf-8")
@@ -251,7 +240,7 @@ def test_what_has_an_entry_and_was_not_measured_is_listed_and_fails_where_requir
     a100.accept()
     a100.tests(source.replace(before, after, 1))
     quiet = ("-W", "ignore")
-    for flags, code, fails in (((), 0, ""), ((REQUIRED,), 1, "failed: ")):
+    for flags, code, fails in (((), 0, ""), ((REQUIRED, "-n1"), 1, "failed: ")):
         result = a100.run(*quiet, *flags)
         assert result.ret == code
         says = f"{fails}the baseline has tests that were not measured: {left}"
@@ -272,12 +261,3 @@ def test_what_did_not_run_is_not_missed(a100: Project) -> None:
     assert a100.run(REQUIRED).ret == 0
     a100.tests(LEAVES.format("assert False; "))
     a100.run(REQUIRED).stdout.no_fnmatch_line("*that were not measured*")
-
-
-def test_a_worker_tells_what_was_not_measured(a100: Project) -> None:
-    a100.tests(LEAVES.format(""))
-    a100.accept()
-    a100.tests(LEAVES.format("return; "))
-    result = a100.run(REQUIRED, "-n1")
-    assert result.ret == 1
-    result.stdout.fnmatch_lines(["failed: *that were not measured: test_step, sampling"])

@@ -2,128 +2,78 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pytest_gpuperf.model.settings import Settings
-from pytest_gpuperf.plugin.options import read_settings
+from pytest_gpuperf.plugin.options import flags, read_settings
 from tests.plugin.projects import STEP, Project, refused
-
-
-@dataclass(frozen=True)
-class Flag:
-    flag: str
-    field: str
-    default: Any
-    written: str
-    """In the ini file."""
-    from_ini: Any
-    typed: str
-    """On the command line; a switch is on when typed."""
-    from_flag: Any
-
-    @property
-    def ini(self) -> str:
-        return self.flag.removeprefix("--").replace("-", "_")
-
-    @property
-    def argument(self) -> str:
-        return f"{self.flag}={self.typed}" if self.typed else self.flag
-
 
 ROOT = Path("ROOT")
 """Stands for the project's root directory below."""
-FLAGS = (
-    Flag("--gpu-arch", "arch", "auto", "sm80", "sm80", "sm90", "sm90"),
-    Flag("--gpuperf-collector", "collector", "auto", "cpu", "cpu", "cupti", "cupti"),
-    Flag("--gpuperf-metrics", "metrics", "core", "paper", "paper", "core", "core"),
-    Flag("--gpuperf-rounds", "rounds", 5, "7", 7, "9", 9),
-    Flag("--gpuperf-missing", "missing", "fail", "warn", "warn", "record", "record"),
-    Flag("--gpuperf-inconclusive", "inconclusive", "fail", "warn", "warn", "fail", "fail"),
-    Flag("--gpuperf-require-counters", "require_counters", False, "true", True, "", True),
-    Flag("--gpuperf-require-judged", "require_judged", False, "true", True, "", True),
-    Flag("--gpuperf-no-judge", "judge", True, "true", False, "", False),
-    Flag("--gpuperf-run", "run", None, "a.json", ROOT / "a.json", "b.json", ROOT / "b.json"),
-    Flag("--gpuperf-report", "reports", (), "a.md", (ROOT / "a.md",), "b.md", (ROOT / "b.md",)),
-    Flag("--gpuperf-github", "github", "auto", "never", "never", "auto", "auto"),
-    Flag("--gpuperf-baselines", "baselines", ROOT / "baselines", "a", ROOT / "a", "b", ROOT / "b"),
-)
+DECLARED = {one.name: flag for one, flag in flags()}
+FIELDS: dict[str, tuple[Any, ...]] = {
+    "arch": ("auto", "sm80", "sm80", "sm90", "sm90"),
+    "collector": ("auto", "cpu", "cpu", "cupti", "cupti"),
+    "metrics": ("core", "paper", "paper", "core", "core"),
+    "rounds": (5, "7", 7, "9", 9),
+    "missing": ("fail", "warn", "warn", "record", "record"),
+    "inconclusive": ("fail", "warn", "warn", "fail", "fail"),
+    "require_counters": (False, "true", True, "", True),
+    "require_judged": (False, "true", True, "", True),
+    "judge": (True, "true", False, "", False),
+    "run": (None, "a.json", ROOT / "a.json", "b.json", ROOT / "b.json"),
+    "reports": ((), "a.md", (ROOT / "a.md",), "b.md", (ROOT / "b.md",)),
+    "github": ("auto", "never", "never", "auto", "auto"),
+    "baselines": (ROOT / "baselines", "a", ROOT / "a", "b", ROOT / "b"),
+}
+"""The default; in the ini file, and how that is read; typed ("" for a switch), and how."""
 
 
 def settings(project: Project, *arguments: str) -> Settings:
     return read_settings(project.pytester.parseconfig(*arguments))
 
 
-def in_project(expected: Any, project: Project) -> Any:
-    """`expected` with the project's root directory in place of ROOT."""
-    if isinstance(expected, tuple):
-        return tuple(in_project(entry, project) for entry in expected)
-    if isinstance(expected, Path):
-        return project.root / expected.relative_to(ROOT)
-    return expected
-
-
-def check(project: Project, read: Settings, which: str) -> None:
-    """Whether every field of FLAGS has what is expected: its default, from_ini or from_flag."""
-    for flag in FLAGS:
-        wanted = in_project(getattr(flag, which), project)
-        assert getattr(read, flag.field) == wanted, flag.flag
+def check(project: Project, read: Settings, column: int) -> None:
+    """Whether every field was read as this column of FIELDS says."""
+    for field, row in FIELDS.items():
+        expected = str(row[column]).replace("ROOT", str(project.root))
+        assert str(getattr(read, field)) == expected, field
 
 
 def test_the_flag_wins_over_the_ini_file_and_that_over_the_default(project: Project) -> None:
-    check(project, settings(project), "default")
-    project.ini(*(f"{flag.ini} = {flag.written}" for flag in FLAGS))
-    check(project, settings(project), "from_ini")
-    check(project, settings(project, *(flag.argument for flag in FLAGS)), "from_flag")
-
-
-def test_what_is_asked_for_now_a_replay_and_several_reports(project: Project) -> None:
-    read = settings(project, "--gpuperf-report=a.md", "--gpuperf-report=b.json")
-    assert read.replay is None
-    assert read.reports == (project.root / "a.md", project.root / "b.json")
-    written = ("gpuperf_replay = a.json", "gpu_arch = sm80", "gpuperf_report = a.md b.json")
-    project.ini(*written)
-    read = settings(project)
-    assert read.replay == project.root / "a.json"
-    assert read.reports == (project.root / "a.md", project.root / "b.json")
-    assert not read.arch_is_flag  # which only a typed one is
-    typed = settings(project, "--gpuperf-replay=b.json", "--gpu-arch=sm80")
-    assert typed.replay == project.root / "b.json"
-    assert typed.arch_is_flag
+    check(project, settings(project), 0)
+    project.ini(*(f"{DECLARED[field].ini} = {row[1]}" for field, row in FIELDS.items()))
+    check(project, settings(project), 2)
+    typed = (f"{DECLARED[field].name}={row[3]}".removesuffix("=") for field, row in FIELDS.items())
+    check(project, settings(project, *typed), 4)
 
 
 def test_paths_are_relative_to_where_they_were_written(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    project.ini("gpuperf_run = ini.json", "gpuperf_baselines = kept", "gpuperf_report = ini.md")
+    """In the ini file to the root directory, and typed to where one is."""
+    names = {"run": "run.json", "baselines": "kept", "replay": "old.json", "reports": "a.md b.json"}
+    project.ini("gpu_arch = sm80", *(f"{DECLARED[n].ini} = {text}" for n, text in names.items()))
     folder = project.pytester.mkdir("inside")
     monkeypatch.chdir(folder)
-    written = settings(project)
-    assert written.root == project.root
-    assert (written.run, written.baselines, written.reports) == (
-        project.root / "ini.json",
-        project.root / "kept",
-        (project.root / "ini.md",),
-    )
-    typed = settings(
-        project, "--gpuperf-run=t.json", "--gpuperf-baselines=t", "--gpuperf-report=t.md"
-    )
-    assert (typed.run, typed.baselines, typed.reports) == (
-        folder / "t.json",
-        folder / "t",
-        (folder / "t.md",),
-    )
+    typed = [f"{DECLARED[n].name}={word}" for n, text in names.items() for word in text.split()]
+    for where, arguments in ((project.root, []), (folder, ["--gpu-arch=sm80", *typed])):
+        read = settings(project, *arguments)
+        assert read.root == project.root
+        assert read.arch_is_flag is bool(arguments)
+        paths = (read.run, read.baselines, read.replay, *read.reports)
+        assert paths == tuple(where / word for text in names.values() for word in text.split())
 
 
 def test_help_names_every_flag_and_its_ini_twin(project: Project) -> None:
     result = project.run("--help")
     assert result.ret == 0
     shown = " ".join(str(result.stdout).split())
-    for flag in FLAGS:
-        assert flag.flag in shown
+    for flag in DECLARED.values():
+        assert flag.name in shown
         assert f"(ini: {flag.ini})" in shown
 
 

@@ -403,53 +403,6 @@ def test_what_was_measured_before_the_session_was_ended_is_kept(project: Project
     assert run.command.endswith("--gpuperf-missing=warn --gpuperf-run=run.json.xz")
 
 
-# Garbage
-
-
-def test_at_the_end_garbage_is_looked_for_and_found(project: Project) -> None:
-    """By pytest what tests leave, and by Python what their modules do.
-
-    Where torch was loaded, for which a name among the modules stands.
-    """
-    project.device()
-    project.tests(
-        """
-        import sys
-        from types import ModuleType
-
-        import pytest
-
-        class Ring(list):
-            def __del__(self):
-                raise RuntimeError("found at the end")
-
-        class Log:
-            def __init__(self):
-                self.file = open("log.txt", "w", encoding="utf-8")
-                self.file.write("written")
-                self.itself = self
-
-        log = Log()
-
-        @pytest.fixture(scope="module")
-        def ring():
-            made = Ring()
-            made.append(made)
-            return made
-
-        def test_first(gpuperf, ring):
-            gpuperf.measure(lambda: None)
-            sys.modules["torch"] = ModuleType("torch")
-        """
-    )
-    result = project.run_apart("--gpuperf-no-judge", "-s")
-    result.assert_outcomes(passed=1)
-    said = result.stdout.str() + result.stderr.str()
-    assert "PytestUnraisableExceptionWarning" in said
-    assert "RuntimeError: found at the end" in said
-    assert (project.root / "log.txt").read_text("utf-8") == "written"
-
-
 # Where a test fails
 
 FAILING = """

@@ -107,11 +107,6 @@ class CommandContext:
         words += ["--force"] if force else []
         return " ".join([*words, f'--reason "{reason}"'])
 
-    def more(self, processes: int) -> str:
-        """The command that adds to the run until each test has so many processes."""
-        words = f"gpuperf record --continue {shlex.quote(self.run)} --processes {processes} --"
-        return f"{words} {self._recorded(self.command)}".rstrip()
-
     def record(
         self, tests: Sequence[str] = (), reason: str = "first baseline", *, force: bool = False
     ) -> tuple[str, str]:

@@ -31,10 +31,9 @@ LOAD = """
 import ctypes, json, sys
 from pathlib import Path
 from pytest_gpuperf.catalogue import architectures as arch
-from pytest_gpuperf.commands import metrics as listing
 from pytest_gpuperf.measure.cupti import abi, configuration as chips, library
 from pytest_gpuperf.errors import CountersUnavailable
-from pytest_gpuperf.catalogue.metric_catalogue import catalogue
+from pytest_gpuperf.catalogue.metric_catalogue import catalogue, hardware
 
 said = {}
 try:
@@ -63,8 +62,12 @@ for name, architecture in arch.ARCHITECTURES.items():
             nulls.setdefault(name, []).append(metric.name)
 said |= {"nulls": nulls}
 if cupti.release == sys.argv[2]:
-    listed = listing.listing(library=cupti.path)
-    said["passes"] = {name: listed.passes.counts.get(name) for name in listed.architectures}
+    for name in (name for name in arch.ARCHITECTURES if name != arch.CPU):
+        chip = next(iter(arch.ARCHITECTURES[name].chips))
+        for wanted in catalogue().counter_sets:
+            asked = filter(None, [hardware(m, name) for m in catalogue().selected(wanted)])
+            counts = said.setdefault("passes", {}).setdefault(name, {})
+            counts[wanted] = chips.schedule(cupti, chip, [*asked]).passes
 print(json.dumps(said))
 """
 
