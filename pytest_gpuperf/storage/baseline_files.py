@@ -16,7 +16,7 @@ from functools import lru_cache
 from itertools import chain
 from pathlib import Path, PurePosixPath
 from statistics import median
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from pytest_gpuperf.catalogue import architectures
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue, impossible
@@ -50,7 +50,6 @@ if TYPE_CHECKING:
     import yaml
 
 SCHEMA = 2
-AnyAccepted = TypeVar("AnyAccepted", bound=Accepted)
 _REMEDY = "Restore this file from git, or repair the entry by hand. gpuperf changed nothing"
 _ANEW = "Move the file away, then accept a new run: gpuperf record, then gpuperf update-baseline"
 _DIGITS = 7
@@ -419,30 +418,10 @@ def parsed(file: Path, text: str) -> BaselineFile:
     if isinstance(data, dict) and f"\n{_END_MARK}\n" not in f"{text}\n":
         problem = f'the file is cut short: its last line must be "{_END_MARK}"'
         raise BadFile(file, "", problem, _REMEDY)
-    loaded = _without_retired(files.validate(data, BaselineFile, file, SCHEMA, _REMEDY))
+    retired = tuple(catalogue().retired)
+    loaded = files.validate(data, BaselineFile, file, SCHEMA, _REMEDY, retired)
     files.check(_problems(loaded), file, _REMEDY)
     return loaded
-
-
-def _without_retired(baselines: BaselineFile) -> BaselineFile:
-    """The file without values and tolerances of metrics that are measured no more."""
-    retired = catalogue().retired
-
-    def kept(by_metric: Mapping[str, Any]) -> dict[str, Any]:
-        return {name: value for name, value in by_metric.items() if name not in retired}
-
-    def current(one: AnyAccepted) -> AnyAccepted:
-        zero = tuple(name for name in one.zero if name not in retired)
-        return replace(one, metrics=kept(one.metrics), zero=zero)
-
-    tests = {
-        test: {
-            name: replace(current(entry), origin=entry.origin and current(entry.origin))
-            for name, entry in entries.items()
-        }
-        for test, entries in baselines.tests.items()
-    }
-    return replace(baselines, tests=tests, tolerance=kept(baselines.tolerance))
 
 
 def _dumper() -> type[yaml.SafeDumper]:

@@ -19,7 +19,7 @@ import subprocess
 import tempfile
 import time
 import zlib
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime, timezone
 from pathlib import Path
@@ -171,11 +171,37 @@ def _plain(node: Any, loader: Any, seen: set[int]) -> object:
     return mapping
 
 
-def validate(data: object, expected: type[T], file: Path, schema: int, remedy: str) -> T:
+def _without(data: object, names: Sequence[str]) -> object:
+    """Parsed data without what they say of these names, such as metrics that are measured no more.
+
+    Keys and items of that name go, and mappings whose `metric` it is. Kernel tables stay as they
+    are: they have no such names, and a hundred thousand items.
+    """
+    if isinstance(data, dict):
+        return {
+            key: value if key == "kernels" else _without(value, names)
+            for key, value in data.items()
+            if key not in names
+        }
+    if isinstance(data, list):
+        named = (item.get("metric") if isinstance(item, dict) else item for item in data)
+        pairs = zip(data, named, strict=True)
+        return [_without(item, names) for item, name in pairs if name not in names]
+    return data
+
+
+def validate(
+    data: object,
+    expected: type[T],
+    file: Path,
+    schema: int,
+    remedy: str,
+    retired: Sequence[str] = (),
+) -> T:
     """`data`, as read from `file`, as an instance of the dataclass `expected`.
 
-    `schema` is the version this code writes. Raises BadFile naming the offending entry; the
-    `remedy` ends its message.
+    `schema` is the version this code writes. What older files say of `retired` names is left out.
+    Raises BadFile naming the offending entry; the `remedy` ends its message.
     """
     from pydantic import ValidationError
 
@@ -188,6 +214,7 @@ def validate(data: object, expected: type[T], file: Path, schema: int, remedy: s
             remedy = "Install the version of pytest-gpuperf that wrote it"
         raise BadFile(file, "schema", problem, remedy)
     try:
+        data = _without(data, retired) if retired else data
         # Through JSON, so that strict validation treats YAML and JSON alike (lists are tuples).
         return adapter(expected).validate_json(json.dumps(data, default=str), strict=True)
     except ValidationError as error:

@@ -28,7 +28,7 @@ SCHEMA = 1
 _PLACE = "--gpuperf-run"
 _CONFIGURED = ("pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg", "setup.py")
 FOLDER = Path(".gpuperf") / "runs"
-RETIRED = ("timeline",)
+_RETIRED = ("timeline",)
 """Fields of a measurement that only earlier versions wrote."""
 _LISTED = 10
 """The most tests that a message lists; a suite may have hundreds."""
@@ -211,8 +211,8 @@ def load(file: Path) -> Run:
         data = files.read_json(file, _REMEDY)
     except FileNotFoundError:
         raise UsageFailure(f"{file}: no such run file") from None
-    _drop_retired(data)
-    run = _without_retired(files.validate(data, Run, file, SCHEMA, _REMEDY))
+    retired = (*catalogue().retired, *_RETIRED)
+    run = files.validate(data, Run, file, SCHEMA, _REMEDY, retired)
     files.check(_problems(run), file, _REMEDY)
     return replace(run, metric_units={})
 
@@ -301,38 +301,6 @@ def matches(test: str, pattern: str) -> bool:
     if fnmatchcase(test, pattern) or fnmatchcase(test, literal_brackets):
         return True
     return pattern == test or not ({"*", "?"} & set(pattern) or pattern not in test)
-
-
-def _drop_retired(data: object) -> None:
-    """Removes the fields of RETIRED from a parsed run."""
-    measurements = data.get("measurements") if isinstance(data, dict) else None
-    for measurement in measurements if isinstance(measurements, list) else ():
-        if isinstance(measurement, dict):
-            for field in RETIRED:
-                measurement.pop(field, None)
-
-
-def _without_retired(run: Run) -> Run:
-    """The run without entries on metrics that are measured no more."""
-    retired = catalogue().retired
-    measurements = tuple(
-        replace(
-            measurement,
-            samples=tuple(s for s in measurement.samples if s.metric not in retired),
-            peers=tuple(
-                replace(peer, samples=tuple(s for s in peer.samples if s.metric not in retired))
-                for peer in measurement.peers
-            ),
-            unsupported=tuple(u for u in measurement.unsupported if u.metric not in retired),
-        )
-        for measurement in run.measurements
-    )
-    return replace(
-        run,
-        measurements=measurements,
-        verdicts=tuple(v for v in run.verdicts if v.metric not in retired),
-        expectations=tuple(e for e in run.expectations if e.metric not in retired),
-    )
 
 
 def _problems(run: Run) -> Iterator[Problem]:
