@@ -43,10 +43,6 @@ from pytest_gpuperf.model.measurement import KernelTable
 
 _TERA, _GIGA = 1e12, 1e9
 
-FP16, FP32, FP64 = "fp16", "fp32", "fp64"
-TENSOR_FP16, TENSOR_BF16 = "tensor fp16", "tensor bf16"
-TENSOR_TF32, TENSOR_FP8 = "tensor tf32", "tensor fp8"
-
 
 @dataclass(frozen=True, slots=True)
 class Peaks:
@@ -73,7 +69,7 @@ def published() -> Mapping[str, Peaks]:
     for slug, device in data["devices"].items():
         figures = dict(data["figures"][device["figures"]])
         half = figures.pop("half")
-        figures[FP16] = half * figures[FP32]
+        figures["fp16"] = half * figures["fp32"]
         peaks[slug] = Peaks(
             {kind: value * _TERA for kind, value in figures.items()},
             device["DRAM"] * _GIGA,
@@ -84,21 +80,21 @@ def published() -> Mapping[str, Peaks]:
 
 
 OPCODES: Mapping[str, Mapping[str, int]] = {
-    FP32: {
+    "fp32": {
         "sass_fadd": 1, "sass_fmul": 1, "sass_ffma": 2,
         "sass_fadd2": 2, "sass_fmul2": 2, "sass_ffma2": 4,
     },
-    FP16: {"sass_hadd": 2, "sass_hmul": 2, "sass_hfma": 4},
-    FP64: {"sass_dadd": 1, "sass_dmul": 1, "sass_dfma": 2},
+    "fp16": {"sass_hadd": 2, "sass_hmul": 2, "sass_hfma": 4},
+    "fp64": {"sass_dadd": 1, "sass_dmul": 1, "sass_dfma": 2},
 }  # fmt: skip
 """FLOP per thread instruction, by kind of arithmetic and metric."""
 _PACKED = ("sass_fadd2", "sass_fmul2", "sass_ffma2")
 """Opcodes of one architecture only; not reported missing if the architecture is unknown."""
 TENSOR: Mapping[str, str] = {
-    TENSOR_FP16: "tensor_ops_fp16",
-    TENSOR_BF16: "tensor_ops_bf16",
-    TENSOR_TF32: "tensor_ops_tf32",
-    TENSOR_FP8: "tensor_ops_fp8",
+    "tensor fp16": "tensor_ops_fp16",
+    "tensor bf16": "tensor_ops_bf16",
+    "tensor tf32": "tensor_ops_tf32",
+    "tensor fp8": "tensor_ops_fp8",
 }
 """The metric of each kind, which is in FLOP."""
 DRAM_BYTES = "dram_bytes"
