@@ -213,27 +213,25 @@ def rename(file: Path, tests: Mapping[str, str], date: str) -> None:
         device = Device(known.arch, known.device, file.parent.name)
         (suite,) = {baseline_files.suite_of(new) for new in tests.values()}
         target = baseline_files.path_for(folder, device, suite)
-        there = baseline_files.load(target) or baseline_files.empty(device, suite)
+        left = {test: own for test, own in known.tests.items() if test not in tests}
+        kept = replace(known, tests=left)
+        there = kept if target == file else baseline_files.load(target)
+        there = there or baseline_files.empty(device, suite)
+        came: dict[str, dict[str, Entry]] = {}
         for old, new in tests.items():
-            if old not in known.tests or new in there.tests:
+            if old not in known.tests or new in {**known.tests, **there.tests}:
                 which = f"{new} has an entry" if old in known.tests else f"{old} has no entry"
                 raise UsageFailure(f"{file}: cannot rename {old} to {new}, as {which}")
-        came = {
-            new: {
+            came[new] = {
                 name: replace(one, log=(*one.log, _renamed(one, old, date)))
                 for name, one in known.tests[old].items()
             }
-            for old, new in tests.items()
-        }
+        made = replace(there, tests=dict(sorted({**there.tests, **came}.items())))
         beside, other = map(data_files.folder_beside, (file, target))
         data = {beside / one.data for entries in came.values() for one in entries.values()}
         moved = [(other / one.name, one.read_bytes()) for one in sorted(data) if one.is_file()]
-        stay = {test: own for test, own in there.tests.items() if test not in tests}
-        made = replace(there, tests=dict(sorted({**stay, **came}.items())))
         _write([*moved, (target, baseline_files.to_text(made, target).encode())])
         if target != file:
-            left = {test: own for test, own in known.tests.items() if test not in tests}
-            kept = replace(known, tests=left)
             _write([(file, baseline_files.to_text(kept, file).encode())])
             _clear(file, kept)
 

@@ -71,9 +71,11 @@ _ORDER = (
     *("metrics", "zero", "canary", "data", "anchor", "accepted"),
 )
 """The keys of an entry in the order of writing."""
-Place = tuple[str | int, ...]
-"""The place of an entry of the YAML: the keys down to it. A line of numbers is its own key."""
-_END: Place = ()
+_Place = tuple[str, ...]
+"""The place of an entry of the YAML: the keys down to it. An item of a list is its own key."""
+_KEY = re.compile(r"(?!- )(.+?):(?: |$)")
+_TOKEN = re.compile(r"""(?<!\w)'(?:[^']|'')*'|(?<!\w)"(?:[^"\\]|\\.)*"|(?<!\S)#.*|.""")
+"""A quoted text, a comment or any other sign of a line; an apostrophe in a word quotes nothing."""
 _LINE_BREAK = re.compile("[\n\x85\u2028\u2029]")
 """The line breaks of YAML; Python has more."""
 _ANY_HEADER = re.compile(r"# Baselines of pytest-gpuperf.*\n# Written by .*\n(# Only .*\n)?")
@@ -193,70 +195,43 @@ def with_comments(old: str, new: str) -> str:
     """The YAML text `new` with the comments of `old`: above their entries, and beside them.
 
     A comment goes where its entry is gone, and beside a line of numbers where these are others.
-    Both texts are valid, and `new` has a line of its own for each entry. By the marks of yaml's
-    parser in C: ruamel.yaml, which is made for this, takes more than two seconds for the largest of
-    our files, and lays it out in another way.
+    Both texts are valid, and `new` has a line of its own for each entry. ruamel.yaml, which is made
+    for this, takes more than two seconds for the largest of our files, and lays it out in another
+    way.
     """
     if "#" not in old:
         return new
-    above, beside = _comments(old)
-    lines = new.split("\n")
-    places: dict[int, list[Place]] = {len(lines) - 1: [_END]}
-    for place, start, _ in _entries(new):
-        places.setdefault(start, []).append(place)
-    kept = []
-    for number, line in enumerate(lines):
-        indent = line[: len(line) - len(line.lstrip())]
-        here = places.get(number, [])
-        kept += [indent + comment for place in here for comment in above.get(place, ())]
-        kept.append("  ".join([line, *(beside[place] for place in here if place in beside)]))
-    return "\n".join(kept)
-
-
-def _comments(text: str) -> tuple[dict[Place, list[str]], dict[Place, str]]:
-    """The comments on lines of their own, by the entry that follows; and those behind entries."""
-    lines = _LINE_BREAK.split(text)
-    first: dict[int, Place] = {}
-    inside: set[int] = set()
-    beside = {}
-    for place, line, end in _entries(text):
-        first.setdefault(line, place)
-        inside.update(range(line + 1, end.line))
-        behind = lines[end.line][end.column :].lstrip(" :")
-        if behind.startswith("#"):
-            beside[place] = behind
-    above: dict[Place, list[str]] = {}
+    above: dict[_Place, list[str]] = {}
+    beside: dict[_Place, str] = {}
     waiting: list[str] = []
-    for number, content in enumerate(lines):
-        if number in first:
-            above[first[number]], waiting = waiting, []
-        elif content.lstrip().startswith("#") and number not in inside:
-            waiting.append(content.strip())
-    above[_END] = waiting
-    return above, beside
+    for place, content, comment in _lines(old):
+        if content:
+            above[place], waiting = waiting, []
+            beside[place] = comment
+        elif comment:
+            waiting.append(comment)
+    kept = []
+    for place, content, _ in _lines(new):
+        indent = content[: len(content) - len(content.lstrip())]
+        kept += [indent + comment for comment in above.get(place, ()) if content]
+        kept.append("  ".join(filter(None, (content, beside.get(place)))) if content else "")
+    return "\n".join([*kept[:-1], *waiting, kept[-1]])
 
 
-def _entries(text: str) -> Iterator[tuple[Place, int, yaml.Mark]]:
-    """The entries of a YAML text, outer ones first: place, line, and where a comment may follow."""
-    import yaml
-
-    def within(node: yaml.Node, place: Place) -> Iterator[tuple[Place, int, yaml.Mark]]:
-        keyed = isinstance(node, yaml.MappingNode)
-        for number, item in enumerate(node.value):
-            key, value = item if keyed else (item, item)
-            nested = isinstance(value, yaml.CollectionNode) and not value.flow_style
-            if keyed:
-                name, end = key.value, key.end_mark
-            else:
-                name = number if nested else text[key.start_mark.index : key.end_mark.index]
-                end = key.start_mark
-            yield (*place, name), key.start_mark.line, end if nested else value.end_mark
-            if nested:
-                yield from within(value, (*place, name))
-
-    root = yaml.compose(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    if root is not None:
-        yield from within(root, ())
+def _lines(text: str) -> Iterator[tuple[_Place, str, str]]:
+    """The lines of a YAML text: the place of the entry, the line without comment, the comment."""
+    outer: list[tuple[int, str]] = []
+    for line in _LINE_BREAK.split(text):
+        tokens = _TOKEN.findall(line) if "#" in line else [line]
+        comment = tokens.pop() if tokens[-1].startswith("#") else ""
+        content = "".join(tokens).rstrip()
+        indent = len(content) - len(content.lstrip())
+        entry = content.lstrip()
+        if entry:
+            key = _KEY.match(entry)
+            outer = [one for one in outer if one[0] < indent]
+            outer.append((indent, key[1] if key else entry))
+        yield tuple(name for _, name in outer), content, comment
 
 
 def entry_of(measurements: Sequence[Measurement], recorded: str) -> Entry:
@@ -350,30 +325,13 @@ def _comparable(measurements: Sequence[Measurement]) -> dict[str, dict[str, Proc
 
 def data_of(measurements: Sequence[Measurement], kernels: KernelTable | None) -> EntryData:
     """The data of these measurements' entry beside the YAML: all rounds, and this table."""
-    of_process = {m.process: m.fingerprint for m in measurements}
-    canaries = [_canaries(fingerprint) for fingerprint in of_process.values()]
-    machines = tuple(fingerprint.machine for fingerprint in of_process.values())
-    return EntryData(
-        schema=SCHEMA,
-        samples=_comparable(measurements),
-        machines=machines if any(machines) else (),
-        before=_series([before for before, _ in canaries]),
-        after=_series([after for _, after in canaries]),
-        kernels=kernels,
-    )
+    return EntryData(schema=SCHEMA, samples=_comparable(measurements), kernels=kernels)
 
 
 def _canaries(fingerprint: Fingerprint) -> tuple[Canary | None, Canary | None]:
     """The readings of the canary before and after a process; None where there are none."""
     seen = fingerprint.conditions
     return (seen.before.canary, seen.after.canary) if seen else (None, None)
-
-
-def _series(canaries: Sequence[Canary | None]) -> dict[str, tuple[float | None, ...]]:
-    """The values of each reading, one per process."""
-    readings = [canary.readings if canary else {} for canary in canaries]
-    names = dict.fromkeys(name for of_process in readings for name in of_process)
-    return {name: tuple(of_process.get(name) for of_process in readings) for name in names}
 
 
 def _portable(metric: str, device: Device) -> bool:
