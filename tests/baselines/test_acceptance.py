@@ -196,19 +196,6 @@ def test_the_second_has_the_first_as_its_origin(tmp_path: Path) -> None:
     )
 
 
-def test_a_new_origin_starts_over_and_the_log_says_so(tmp_path: Path) -> None:
-    # The first entry needs none.
-    known = accepted(tmp_path, five(100.0), new_origin=True)
-    assert (entry(known).origin, entry(known).log[-1].forced) == (None, ())
-    accepted(tmp_path, five(90.0))
-    known = accepted(tmp_path, five(200.0), new_origin=True)
-    assert entry(known).origin is None
-    assert entry(known).log[-1].forced == (NEW_ORIGIN,)
-    later = entry(accepted(tmp_path, five(199.0)))
-    assert later.origin is not None
-    assert later.origin.metrics == {"cycles": 200.0}
-
-
 def test_another_workload_is_its_own_origin(tmp_path: Path) -> None:
     for _ in range(2):
         accepted(tmp_path, five(100.0))
@@ -297,23 +284,6 @@ def test_in_any_chain_the_origin_is_the_last_new_one_and_nothing_else_is_forced(
         start = baseline_files.origin_of(proposal.entry)
 
 
-# Only what is new
-
-
-def test_only_new_measurements_are_proposed_when_asked_for(tmp_path: Path) -> None:
-    known = accepted(tmp_path, five(100.0))
-    both = [*five(200.0), measurement(test="new.py::test"), measurement(name="sampling")]
-    asked = request(tmp_path, only_new=True)
-    proposals = acceptance.proposals(both, asked)
-    assert [(p.test, p.measurements[0].name) for p in proposals] == [
-        ("new.py::test", STEP),
-        (TEST, "sampling"),
-    ]
-    acceptance.accept(proposals)
-    assert entry(loaded(proposals[0].file)) == entry(known)
-    assert acceptance.proposals(both, asked) == []
-
-
 # Kernels
 
 ONE = table(("conv", 900.0), ("add", 20.0))
@@ -353,52 +323,41 @@ def counted(instructions: float, **other: Any) -> Measurement:
     return measurement({"cycles": [1e6], "instructions": [instructions]}, **other)
 
 
+BAD = replace(ONE, mismatch="the trace has 3 kernels and the counters 4")
+STAYS = "the old kernel table stays, because the counts have not changed"
+GOES = (
+    "no kernel table; the old table of 2026-03-01 is dropped. If this test gets slower, gpuperf "
+    "cannot name the kernels. Record with gpuperf record, or with --gpuperf-kernels always"
+)
+
+
+@pytest.mark.parametrize(
+    ("new", "damaged", "note", "kept"),
+    [
+        (counted(1e6), False, STAYS, True),
+        (counted(1.00049e6), False, STAYS, True),
+        (counted(1.00051e6), False, GOES, False),
+        (counted(1e6), True, GOES, False),
+        (counted(2e6, kernels=BAD), False, f"no kernel table ({BAD.mismatch}", False),
+    ],
+)
 def test_a_table_stays_where_the_new_entry_has_none_and_counts_are_as_before(
-    tmp_path: Path,
+    new: Measurement, damaged: bool, note: str, kept: bool, tmp_path: Path
 ) -> None:
-    for instructions, kept in ((1e6, True), (1.00049e6, True), (1.00051e6, False)):
-        folder = tmp_path / str(instructions)
-        accepted(folder, [counted(1e6, kernels=ONE)])
-        (proposal,) = acceptance.proposals([counted(instructions)], request(folder))
-        note = "the old kernel table stays, because the counts have not changed"
-        assert (note in proposal.notes) is kept
-        acceptance.accept([proposal])
-        assert tables(folder) == ({TEST: ONE} if kept else {})
+    known = accepted(tmp_path, [counted(1e6, kernels=ONE)])
+    accepted(tmp_path, [counted(1e6, test="b.py::test", kernels=OTHER)])
+    if damaged:
+        (data_files.folder_beside(tmp_path / FILE) / entry(known).data).write_bytes(b"damaged")
+    (proposal,) = acceptance.proposals([new], request(tmp_path, created="2026-03-08T00:00:00Z"))
+    assert proposal.notes[0].startswith(note)
+    acceptance.accept([proposal])
+    assert tables(tmp_path) == {**({TEST: ONE} if kept else {}), "b.py::test": OTHER}
 
 
-def test_a_table_goes_with_its_entry_when_the_new_one_has_none(tmp_path: Path) -> None:
-    measured = [counted(2e6, test=test, kernels=ONE) for test in ("a.py::test", "b.py::test")]
-    accepted(tmp_path, measured)
-    asked = request(tmp_path, created="2026-03-08T00:00:00Z")
-    for test, left in (("a.py::test", {"b.py::test": ONE}), ("b.py::test", {})):
-        (proposal,) = acceptance.proposals([counted(1e6, test=test)], asked)
-        assert proposal.notes[0] == (
-            "no kernel table; the old table of 2026-03-01 is dropped. If this test gets slower, "
-            "gpuperf "
-            "cannot name the kernels. Record with gpuperf record, or with --gpuperf-kernels always"
-        )
-        acceptance.accept([proposal])
-        assert tables(tmp_path) == left
-
-
-def test_it_is_said_why_a_table_was_not_taken_where_there_are_kernels(tmp_path: Path) -> None:
-    bad = replace(ONE, mismatch="the trace has 3 kernels and the counters 4")
-    (proposal,) = acceptance.proposals([measurement(kernels=bad)], request(tmp_path))
-    assert proposal.notes[0].startswith(
-        "no kernel table (the trace has 3 kernels and the counters 4). If this test"
-    )
+def test_a_cpu_has_no_kernels_to_miss(tmp_path: Path) -> None:
     measured = measurement(device=nvml.portable_device())
     (proposal,) = acceptance.proposals([measured], request(tmp_path))
     assert proposal.notes == ()
-
-
-def test_where_the_data_of_before_are_gone_no_table_is_kept(tmp_path: Path) -> None:
-    first = accepted(tmp_path, [counted(1e6, kernels=ONE)])
-    (data_files.folder_beside(tmp_path / FILE) / entry(first).data).write_bytes(b"damaged")
-    (proposal,) = acceptance.proposals([counted(1e6)], request(tmp_path))
-    assert proposal.notes[0].startswith("no kernel table; the old table of 2026-03-01 is dropped")
-    acceptance.accept([proposal])
-    assert tables(tmp_path) == {}
 
 
 # Two branches
