@@ -181,7 +181,7 @@ def lines(proposal: Proposal, title: str = "", shared: Collection[str] = ()) -> 
     if zero:
         text.append(f"  zero: {', '.join(zero)}")
     if proposal.origin:
-        since = ", ".join(f"{d.metric} {objections.change(d)}" for d in proposal.since)
+        since = objections.moved_metrics(proposal.since)
         text.append(f"  since the first accepted samples ({proposal.origin.recorded}): {since}")
     text += [f"  note: {note}" for note in proposal.notes if note not in shared]
     text += [f"  objection: {objection.text}" for objection in proposal.objections]

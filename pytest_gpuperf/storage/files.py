@@ -524,7 +524,10 @@ def locked(
 
 def _wait(handle: int, place: Path, patience: float, tick: Callable[[], object]) -> None:
     begun = ticked = time.monotonic()
-    while not _flocked(handle):
+    while True:
+        with suppress(BlockingIOError):
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
         now = time.monotonic()
         if now - begun >= patience:
             raise Locked(place, holder(handle), patience)
@@ -532,14 +535,6 @@ def _wait(handle: int, place: Path, patience: float, tick: Callable[[], object])
             ticked = now
             tick()
         time.sleep(_POLL)
-
-
-def _flocked(handle: int) -> bool:
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def holder(handle: int) -> str:
