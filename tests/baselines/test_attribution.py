@@ -23,6 +23,8 @@ NAMING = Naming(*kernel_families.NAMING)
 STEP = table(("conv", 900.0), ("add", 300.0), ("adam", 500.0))
 SLOWER = slowed(STEP, [1], 2)
 MORE = table(("conv", 900.0), ("add", 300.0), ("silu", 90.0), ("adam", 500.0))
+CODE = [("conv", 900.0, "net.py:3 Net.forward a"), ("add", 300.0, "net.py:4 Net.forward a")]
+SILU = [("silu", 90.0, "net.py:9 Net.act a"), ("silu", 90.0, "net.py:5 Net.forward a")]
 REGRESSED = verdict()
 UNCHANGED = verdict(outcome=Outcome.UNCHANGED)
 
@@ -46,16 +48,30 @@ def attributed_of(root: Path, before: Result) -> Result:
     return after
 
 
-def test_other_kernels_are_said_with_the_lines_that_they_come_from(tmp_path: Path) -> None:
-    rows = [("conv", 900.0, "net.py:3 Net.forward a"), ("add", 300.0, "net.py:4 Net.forward a")]
-    silu = [("silu", 90.0, "net.py:9 Net.act a"), ("silu", 90.0, "net.py:5 Net.forward a")]
-    accept(tmp_path, measurement(kernels=sited(*rows)))
-    for more, says in (
-        (silu[:1], "1 added; at net.py:9 Net.act"),
-        (silu, "2 added; at net.py:5 Net.forward and 1 other line"),
-    ):
-        first, *_ = attributed_of(tmp_path, judged(sited(*rows, *more))).verdicts
-        assert (first.outcome, first.detail) == (Outcome.KERNELS_CHANGED, says)
+@pytest.mark.parametrize(
+    ("more", "reason", "says"),
+    [
+        (CODE, "", ""),
+        (CODE[:1], "other-kernels", "1 removed; at net.py:4 Net.forward"),
+        (CODE[::-1], "other-order", "1 moved"),
+        ([*CODE, SILU[0]], "other-kernels", "1 added; at net.py:9 Net.act"),
+        ([*CODE, *SILU], "other-kernels", "2 added; at net.py:5 Net.forward and 1 other line"),
+    ],
+)
+def test_other_kernels_come_first_with_the_lines_that_they_come_from(
+    more: Sequence[tuple[str, float, str]], reason: str, says: str, tmp_path: Path
+) -> None:
+    accept(tmp_path, measurement(kernels=sited(*CODE)))
+    plain = judged(sited(*more), verdicts=[UNCHANGED])
+    *others, last = attributed_of(tmp_path, plain).verdicts
+    assert last == UNCHANGED
+    assert [(one.reason, one.detail) for one in others] == ([(reason, says)] if reason else [])
+    for one in others:
+        assert (one.metric, one.unit, one.outcome) == (
+            *("kernels", "launches"),
+            Outcome.KERNELS_CHANGED,
+        )
+        assert (one.baseline, one.measured) == (2.0, float(len(more)))
 
 
 def test_the_time_that_was_judged_is_that_of_the_headline(tmp_path: Path) -> None:

@@ -100,25 +100,6 @@ def test_allocations_are_gpus_and_days() -> None:
     assert finding(run(midnight)).calibration.allocations == 1
 
 
-def test_what_is_slow_on_one_day_dominates_but_does_not_alarm() -> None:
-    """Three days apart by 0.2 %, eight processes each."""
-    rng = Random(11)
-    three = [
-        process(
-            f"{day}-{n}",
-            4e8 * (1 + 0.002 * day + rng.gauss(0, 1e-4)),
-            measured=f"2026-03-0{day}T06:00:00Z",
-        )
-        for day in (1, 2, 3)
-        for n in range(8)
-    ]
-    estimated = finding(run(three))
-    cycle = estimated.calibration.classes["cycle"]
-    assert cycle.allocations is not None
-    assert cycle.allocations > cycle.processes
-    assert (estimated.calibration.trials, estimated.calibration.false_alarms) == (24, 0)
-
-
 def test_other_revisions_are_warned_of_and_other_drivers_are_not() -> None:
     three = [process("a"), process("b", revision="ffff00001111"), process("c", revision="")]
     (warning,) = finding(run(three)).warnings

@@ -10,12 +10,10 @@ from pathlib import Path
 import pytest
 
 from pytest_gpuperf.baselines.judgement import (
-    KERNELS,
     Judging,
     NotMeasured,
     Processes,
     Ratio,
-    attributed,
     fails,
     not_collected,
     notes_on,
@@ -490,42 +488,6 @@ def test_what_lacks_a_metric_says_why_and_what_collects_it(
     said = f"{metric} was not collected for tf32: {why}" if why else ""
     assert not_collected(metric, [("baseline", has), ("tf32", lacks)]) == said
     assert not_collected(metric, [("baseline", has)]) == ""
-
-
-# Kernels
-
-
-@pytest.mark.parametrize(
-    ("now", "reason", "detail"),
-    [
-        ([("a", 1.0), ("b", 2.0)], None, ""),
-        ([("a", 1.0)], "other-kernels", "1 removed"),
-        ([("a", 1.0), ("b", 2.0), ("c", 3.0)], "other-kernels", "1 added"),
-        ([("b", 2.0), ("a", 1.0)], "other-order", "1 moved"),
-    ],
-)
-def test_other_kernels_than_the_baselines_come_first(
-    now: Sequence[tuple[str, float]], reason: str | None, detail: str, settings: Settings
-) -> None:
-    before = table(("a", 1.0), ("b", 2.0))
-    accept(settings.root, replace(process(0.0), kernels=before))
-    measured = replace(process(0.0, 1), kernels=table(*now))
-    plain = Result(TEST, "step", (measured,), (verdict(outcome=Outcome.UNCHANGED),))
-    said = attributed(plain, Judging(settings, None).baseline(measured))
-    assert said.attribution is not None
-    first = said.verdicts[0]
-    if reason is None:
-        assert said.verdicts == plain.verdicts
-        return
-    assert said.verdicts[1:] == plain.verdicts
-    assert (first.test, first.name, first.phase) == (TEST, "step", "step")
-    assert (first.metric, first.unit, first.outcome) == (
-        KERNELS,
-        "launches",
-        Outcome.KERNELS_CHANGED,
-    )
-    assert (first.reason, first.detail) == (reason, detail)
-    assert (first.baseline, first.measured) == (2.0, float(len(now)))
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,6 @@ from dataclasses import replace
 from random import Random
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from pytest_gpuperf.baselines.calibration import (
     BASELINE,
@@ -161,47 +159,6 @@ def test_what_a_test_has_a_tolerance_of_its_own_for_is_of_another_kind() -> None
     waiting = [replace(one, tolerance={"cycles": "300%"}) for one in measured]
     assert spread_of(measured).processes > 0.1
     assert spread_of(waiting).processes == rounded(math.log(1.002) / math.sqrt(2))
-
-
-DESIGN = [[3, 2], [1, 4]]
-numbers = st.lists(st.floats(0.5, 2.0), min_size=20, max_size=20)
-
-
-def laid_out(values: Sequence[float]) -> list[Measurement]:
-    """Ten processes of two rounds each, in DESIGN."""
-    places = [(u, d) for u, days in enumerate(DESIGN) for d, n in enumerate(days) for _ in range(n)]
-    return [
-        process({"cycles": values[2 * i : 2 * i + 2]}, f"p{i}", f"gpu-{u}", d + 1)
-        for i, (u, d) in enumerate(places)
-    ]
-
-
-def close(one: Spread, other: Spread) -> bool:
-    pairs = zip(
-        (one.rounds, one.processes, one.allocations or 0, one.gpus or 0),
-        (other.rounds, other.processes, other.allocations or 0, other.gpus or 0),
-        strict=True,
-    )
-    # Squares cancel where a spread is floored at zero, so the root of the rounding is left.
-    return all(math.isclose(a, b, rel_tol=1e-3, abs_tol=1e-6) for a, b in pairs)
-
-
-@settings(max_examples=60)
-@given(numbers, st.randoms(use_true_random=False), st.floats(1e-6, 1e9))
-def test_neither_order_nor_size_matters_and_no_spread_is_larger_than_what_was_seen(
-    values: list[float], rng: Random, factor: float
-) -> None:
-    laid = laid_out(values)
-    said = spread_of(laid)
-    turned = [
-        replace(m, samples=tuple(replace(s, values=s.values[::-1]) for s in m.samples))
-        for m in rng.sample(laid, len(laid))
-    ]
-    assert close(said, spread_of(turned))
-    assert close(said, spread_of(laid_out([value * factor for value in values])))
-    for spread in (said.rounds, said.processes, said.allocations, said.gpus):
-        assert spread is not None
-        assert 0 <= spread <= math.log(4)
 
 
 # Trials
