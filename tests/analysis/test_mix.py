@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_gpuperf.analysis import mix
-from pytest_gpuperf.analysis.launch_totals import existing
 from pytest_gpuperf.analysis.mix import REST, paper_classes
 from pytest_gpuperf.analysis.roofline import OPCODES
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
@@ -108,11 +107,6 @@ def test_nothing_counted_is_no_mix_and_says_so() -> None:
         assert one.missing[0].startswith(f"not collected: {some}, ")
 
 
-def test_what_an_architecture_does_not_have_is_not_missed() -> None:
-    # Operations by their shapes are no hardware counter.
-    assert existing(("cycles", "flops"), "sm90") == ("cycles",)
-
-
 def test_classes_have_every_pipe_and_sass_class_once() -> None:
     classes = paper_classes()
     parts = sorted(part for one in classes for part in (*one.pipes, *one.sass))
@@ -159,11 +153,8 @@ def test_launches_without_counters_are_left_out_of_mixes() -> None:
     (one,) = mixed.families
     assert shares(one.pipe_classes) == pytest.approx({"FP": 0.75, "INT": 0.25, "MISC": 0})
     assert mixed.missing == ("without 1 of 2 launches, because they lack counters",)
-
-
-def test_an_empty_table_has_no_dominant_kernel() -> None:
-    mixed = mix.instruction_mixes(table(), family, "sm90")
-    assert (mixed.dominant, mixed.families) == (None, ())
+    empty = mix.instruction_mixes(table(), family, "sm90")
+    assert (empty.dominant, empty.families) == (None, ())
 
 
 # Whatever the numbers
