@@ -28,7 +28,7 @@ SCHEMA = 1
 _PLACE = "--gpuperf-run"
 _CONFIGURED = ("pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg", "setup.py")
 FOLDER = Path(".gpuperf") / "runs"
-_RETIRED = ("timeline",)
+RETIRED = ("timeline",)
 """Fields of a measurement that only earlier versions wrote."""
 _LISTED = 10
 """The most tests that a message lists; a suite may have hundreds."""
@@ -211,7 +211,7 @@ def load(file: Path) -> Run:
         data = files.read_json(file, _REMEDY)
     except FileNotFoundError:
         raise UsageFailure(f"{file}: no such run file") from None
-    retired = (*catalogue().retired, *_RETIRED)
+    retired = (*catalogue().retired, *RETIRED)
     run = files.validate(data, Run, file, SCHEMA, _REMEDY, retired)
     files.check(_problems(run), file, _REMEDY)
     return replace(run, metric_units={})
