@@ -23,7 +23,7 @@ from pytest_gpuperf.model.entry import Accepted, BaselineFile, Entry, Processes
 from pytest_gpuperf.model.measurement import STEP, Conditions, KernelTable, Measurement, Reading
 from pytest_gpuperf.storage import baseline_files, data_files, run_files
 from tests.corruption import refusal
-from tests.examples import A100, H200, OTHER_H200, TEST, measurement, processes, run
+from tests.examples import A100, H200, TEST, measurement, processes, run
 from tests.kernel_steps import table
 from tests.waiting import run_at_once
 
@@ -87,20 +87,6 @@ def test_the_next_acceptance_says_old_and_new_and_keeps_the_log(tmp_path: Path) 
     assert [log.reason for log in known.log] == ["first", "second"]
     assert known.log[1].moved == {"cycles": "-10.00 %"}
     assert known.metrics == {"cycles": 90.0, "instructions": 7.0, "operators": 5.0}
-
-
-def test_several_machines_of_one_device_make_one_baseline(tmp_path: Path) -> None:
-    known = accepted(
-        tmp_path,
-        [
-            measurement({"cycles": [1.0]}, process="p1", device=H200),
-            measurement({"cycles": [2.0]}, process="p2", device=OTHER_H200),
-            measurement({"cycles": [3.0]}, process="p2", device=OTHER_H200),
-        ],
-    )
-    assert entry(known).metrics == {"cycles": (1.0, 2.5)}
-    # A process that measured twice counts once.
-    assert (entry(known).processes, entry(known).log[0].processes) == (2, 2)
 
 
 def test_different_workloads_are_no_baseline(tmp_path: Path) -> None:
@@ -468,20 +454,6 @@ def test_names_that_lead_out_of_the_folder_are_refused_before_anything_is_writte
         with pytest.raises(UsageFailure, match=r"cannot name a baseline file: (suite|slug|arch) "):
             acceptance.proposals([measurement(suite=suite, device=device)], request(folder))
     assert [*tmp_path.iterdir()] == []
-
-
-def test_a_file_that_is_a_symbolic_link_stays_one(tmp_path: Path) -> None:
-    """What one leads to may not be there yet."""
-    folder, shared = tmp_path / "baselines", tmp_path / "shared"
-    link, place = folder / FILE, shared / "meddpm.yaml"
-    link.parent.mkdir(parents=True)
-    shared.mkdir()
-    link.symlink_to(place)
-    for cycles in (1.0, 2.0):
-        known = accepted(folder, [measurement({"cycles": [cycles]}, kernels=ONE)])
-        assert entry(known).metrics == {"cycles": cycles}
-        assert tables(folder) == {TEST: ONE}
-        assert (link.is_symlink(), place.is_file()) == (True, True)
 
 
 # Killed

@@ -113,21 +113,18 @@ def test_where_counters_are_refused_now_that_is_said_and_where_they_always_were_
 
 
 def test_there_is_nothing_to_compare(tmp_path: Path) -> None:
+    slower = judged(SLOWER)
+    assert attributed_of(tmp_path, slower) == slower
     accept(tmp_path, measurement(kernels=STEP))
+    assert attributed_of(tmp_path, slower).attribution is not None
     unfit = replace(REGRESSED, outcome=Outcome.UNFIT)
-    for before in (judged(None), judged(SLOWER, verdicts=[]), judged(SLOWER, verdicts=[unfit])):
+    other = measurement(kernels=SLOWER, workload={"size": 64})
+    elsewhere = measurement(kernels=SLOWER, device=A100)
+    for before in (
+        *(judged(None), judged(SLOWER, verdicts=[]), judged(SLOWER, verdicts=[unfit])),
+        *(replace(slower, measurements=(one,)) for one in (other, elsewhere)),
+    ):
         assert attributed_of(tmp_path, before) == before
-
-
-def test_without_a_baseline_that_applies_nothing_is_compared(tmp_path: Path) -> None:
-    before = judged(SLOWER)
-    assert attributed_of(tmp_path, before) == before
-    accept(tmp_path, measurement(kernels=STEP))
-    other = replace(before.measurements[0], workload={"size": 64})
-    assert attributed_of(tmp_path, replace(before, measurements=(other,))).attribution is None
-    elsewhere = (measurement(kernels=SLOWER, device=A100),)
-    assert attributed_of(tmp_path, replace(before, measurements=elsewhere)).attribution is None
-    assert attributed_of(tmp_path, before).attribution is not None
 
 
 def test_only_a_regression_says_why_it_names_no_kernel(tmp_path: Path) -> None:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
 from pytest_gpuperf.baselines import calibration
 from pytest_gpuperf.baselines.calibration import Finding
 from pytest_gpuperf.errors import BadFile, UsageFailure
-from pytest_gpuperf.model.measurement import Device, Measurement, Scalar
+from pytest_gpuperf.model.measurement import Measurement
 from pytest_gpuperf.model.result import Run
 from pytest_gpuperf.storage import baseline_files
 from tests.examples import A100, H200, OTHER_H200, TEST, measurement, run
@@ -22,24 +22,13 @@ def process(
     name: str,
     cycles: float = 4e8,
     *,
-    test: str = TEST,
-    suite: str = "meddpm",
-    device: Device = H200,
     measured: str = "2026-03-01T06:00:00Z",
     revision: str = "0123456789ab",
-    software: Mapping[str, str] | None = None,
-    workload: Mapping[str, Scalar] | None = None,
+    **others: Any,
 ) -> Measurement:
     """What one process measured."""
-    made = measurement(
-        {"cycles": [cycles] * 3, "instructions": [6e10] * 3},
-        test=test,
-        suite=suite,
-        process=name,
-        device=device,
-        software=software,
-        workload=workload,
-    )
+    series = {"cycles": [cycles] * 3, "instructions": [6e10] * 3}
+    made = measurement(series, process=name, **others)
     return replace(
         made, fingerprint=replace(made.fingerprint, measured=measured, revision=revision)
     )

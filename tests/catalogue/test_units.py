@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -59,15 +58,6 @@ def test_every_value_is_one_short_word_and_its_unit(number: float, unit: str) ->
     limit = 26 if unit == "%" else 18
     assert len(text) <= limit
     assert re.fullmatch(r"-?[\d.]+(e[+-]\d+)?( [a-zA-Z%]+)?", text)
-
-
-PREFIXES = {"k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
-
-
-@given(st.floats(1, 1e15))
-def test_a_value_that_is_shown_is_right_to_five_digits(number: float) -> None:
-    digits, _, prefix = units.value(number, "cycles").partition(" ")
-    assert float(digits) * PREFIXES.get(prefix, 1) == pytest.approx(number, rel=5.1e-5)
 
 
 def test_a_relative_change() -> None:
@@ -143,14 +133,6 @@ def test_a_change_of_a_percentage_is_in_points_and_there_may_be_none() -> None:
         ({"change": None, "baseline": 0.0, "measured": None}, "-"),
     ):
         assert units.change(verdict(**changes)) == text, changes  # type: ignore[arg-type]
-
-
-@given(st.floats(-1, 1e9))
-def test_the_sign_of_a_change_is_shown_or_it_is_none_at_all(change: float) -> None:
-    text = units.change(verdict(change=change))
-    if text != "0 %":
-        assert text.startswith("-") == (change < 0)
-        assert abs(change) > 4e-10
 
 
 def test_a_tolerance_is_in_the_unit_of_its_change_and_what_would_be_found_has_two_digits() -> None:
