@@ -87,8 +87,7 @@ class Mix:
     """Instructions by kind."""
 
     unit: str
-    """Of `total` and of every part's value."""
-    total: float
+    """Of every part's value."""
     parts: tuple[Part, ...]
     """The parts in the order of the classes; empty if nothing was collected."""
     missing: tuple[str, ...]
@@ -216,4 +215,4 @@ def _classes(
         share = ratio(value, whole)
         stacked = None if share is None or rate is None else share * rate
         parts.append(Part(name, value, share, stacked))
-    return Mix(unit, whole, tuple(parts), tuple(said))
+    return Mix(unit, tuple(parts), tuple(said))

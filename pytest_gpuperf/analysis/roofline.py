@@ -16,7 +16,7 @@ types only has no total.
 Peaks are NVIDIA's published figures: dense, per second, at the clocks that it states. A GPU that
 runs faster can have a share above 1 (the tensor figures of an H100 are at 1.83 GHz, and it boosts
 to 1.98 GHz). Figures with sparsity are halved. A MIG instance has its own name, so it does not get
-the peaks of the whole GPU. `Peaks.source` names NVIDIA's document; figures without one are left
+the peaks of the whole GPU. `peaks.yaml` names NVIDIA's documents; figures without one are left
 out. Half precision without tensor cores, where not stated, follows from single precision. The ratio
 is that of results per clock and SM in the CUDA C++ Programming Guide ("Throughput of Native
 Arithmetic Instructions").
@@ -52,8 +52,6 @@ class Peaks:
     """FLOP by kind: "fp16", "fp32" and "fp64" without tensor cores, "tensor fp16", ..."""
     bytes_per_second: float
     """The peak bandwidth of DRAM."""
-    source: str
-    """The documents that state the figures, and what follows from them."""
 
 
 def of_device(slug: str) -> Peaks | None:
@@ -68,14 +66,9 @@ def published() -> Mapping[str, Peaks]:
     peaks = {}
     for slug, device in data["devices"].items():
         figures = dict(data["figures"][device["figures"]])
-        half = figures.pop("half")
-        figures["fp16"] = half * figures["fp32"]
-        peaks[slug] = Peaks(
-            {kind: value * _TERA for kind, value in figures.items()},
-            device["DRAM"] * _GIGA,
-            f"{data['sources'][device['source']]}; fp16 is {half} x fp32 by the CUDA C++ "
-            "Programming Guide",
-        )
+        figures["fp16"] = figures.pop("half") * figures["fp32"]
+        by_kind = {kind: value * _TERA for kind, value in figures.items()}
+        peaks[slug] = Peaks(by_kind, device["DRAM"] * _GIGA)
     return peaks
 
 

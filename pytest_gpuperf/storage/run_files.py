@@ -326,7 +326,7 @@ def _measurement_problems(measurement: Measurement) -> Iterator[Problem]:
             yield where, problem
     yield from sample_problems(measurement.samples, measurement.unsupported)
     if measurement.window:
-        for where, problem in _impossible(measurement.window.samples):
+        for where, problem in sample_problems(measurement.window.samples):
             yield f"window/{where}", problem
     for name, problem in unreadable(measurement.tolerance, catalogue().metrics):
         yield f"tolerance/{name}", problem
@@ -342,34 +342,21 @@ def sample_problems(
 
     A metric is known, is sampled once per phase, and has values that can have been measured.
     """
-    yield from _unknown("samples", samples)
-    seen: set[tuple[str, str]] = set()
-    for index, sample in enumerate(samples):
-        series = f"{sample.metric} of {sample.phase}"
-        if not sample.values:
-            yield f"samples/{index}/values", f"no value for {series}"
-        if (sample.phase, sample.metric) in seen:
-            yield f"samples/{index}", f"{series} occurs twice"
-        seen.add((sample.phase, sample.metric))
-    yield from _impossible(samples)
-    yield from _unknown("unsupported", unsupported)
-
-
-def _unknown(what: str, entries: Sequence[Sample | Unsupported]) -> Iterator[Problem]:
-    """The entries of metrics that the catalogue does not have."""
-    for index, entry in enumerate(entries):
-        if entry.metric not in catalogue().metrics:
-            problem = f"unknown metric {entry.metric}"
-            yield f"{what}/{index}/metric", problem
-
-
-def _impossible(samples: Sequence[Sample]) -> Iterator[Problem]:
-    """The samples whose values no instrument can have measured."""
-    places = {(sample.phase, sample.metric): at for at, sample in enumerate(samples)}
+    places: dict[tuple[str, str], str] = {}
     by_phase: dict[str, dict[str, tuple[float, ...]]] = {}
-    for sample in samples:
+    for index, sample in enumerate(samples):
+        where, series = f"samples/{index}", f"{sample.metric} of {sample.phase}"
+        if sample.metric not in catalogue().metrics:
+            yield f"{where}/metric", f"unknown metric {sample.metric}"
+        if not sample.values:
+            yield f"{where}/values", f"no value for {series}"
+        if (sample.phase, sample.metric) in places:
+            yield where, f"{series} occurs twice"
+        places[sample.phase, sample.metric] = where
         by_phase.setdefault(sample.phase, {})[sample.metric] = sample.values
-    for phase, series in by_phase.items():
-        for metric, problem in impossible(phase, series):
-            where = f"samples/{places[phase, metric]}/values"
-            yield where, f"{metric} of {phase} is {problem}"
+    for phase, of_phase in by_phase.items():
+        for metric, problem in impossible(phase, of_phase):
+            yield f"{places[phase, metric]}/values", f"{metric} of {phase} is {problem}"
+    for index, entry in enumerate(unsupported):
+        if entry.metric not in catalogue().metrics:
+            yield f"unsupported/{index}/metric", f"unknown metric {entry.metric}"

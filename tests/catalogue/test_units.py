@@ -132,7 +132,7 @@ def test_a_change_of_a_percentage_is_in_points_and_there_may_be_none() -> None:
         ({"change": None, "baseline": 0.0, "measured": 0.0}, "-"),
         ({"change": None, "baseline": 0.0, "measured": None}, "-"),
     ):
-        assert units.change(verdict(**changes)) == text, changes  # type: ignore[arg-type]
+        assert units.change(verdict(**changes)) == text, changes
 
 
 def test_a_tolerance_is_in_the_unit_of_its_change_and_what_would_be_found_has_two_digits() -> None:
