@@ -19,10 +19,11 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import NamedTuple
 
+from pytest_gpuperf.baselines.reference import reference_of
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import UsageFailure
 from pytest_gpuperf.judge.stopping import next_look
-from pytest_gpuperf.judge.verdict import Reference, judge
+from pytest_gpuperf.judge.verdict import judge
 from pytest_gpuperf.model.entry import BaselineFile, Calibration, Spread
 from pytest_gpuperf.model.measurement import STEP, Device, Measurement
 from pytest_gpuperf.model.metric import Metric, MetricClass
@@ -184,13 +185,7 @@ def _ended(
 ) -> Outcome:
     """The outcome of a trial: regressed, inconclusive or unchanged, of a judge so calibrated."""
     entry = baseline_files.entry_of(baseline, recorded="")
-    known = Reference(
-        {STEP: entry.step},
-        gpus=entry.gpus,
-        days=entry.days,
-        calibration=calibration,
-        canary=entry.canary,
-    )
+    known = reference_of(entry, calibration)
     further: int | None = 1
     while further is not None and further <= len(queue):
         looked = queue[:further]

@@ -434,10 +434,9 @@ def _problems(baselines: BaselineFile) -> Iterator[Problem]:
     for test, entries in baselines.tests.items():
         for name, entry in entries.items():
             where = f"tests/{test}/{name}"
-            yield from ((f"{where}/{at}", why) for at, why in _of_processes(entry))
-            if entry.origin:
-                of_origin = _of_processes(entry.origin)
-                yield from ((f"{where}/anchor/{at}", why) for at, why in of_origin)
+            for place, one in ((where, entry), (f"{where}/anchor", entry.origin)):
+                for at, why in _of_processes(one) if one else ():
+                    yield f"{place}/{at}", why
             for reading, values in (entry.canary.readings if entry.canary else {}).items():
                 if len(values) != entry.processes:
                     yield f"{where}/canary/readings/{reading}", _other_count(values, entry)
@@ -450,19 +449,14 @@ def _of_processes(accepted: Accepted) -> Iterator[Problem]:
         yield "where", f'"{text}" must be GPU, day and count, such as "838fbb58b5ce 2026-11-24 x5"'
     if not accepted.where:
         yield "where", "no process is listed"
-    for metric in (*accepted.metrics, *accepted.zero):
-        if metric not in known:
-            at = "metrics" if metric in accepted.metrics else "zero"
-            yield f"{at}/{metric}", "unknown metric"
+    for at, metrics in (("metrics", accepted.metrics), ("zero", accepted.zero)):
+        yield from ((f"{at}/{name}", "unknown metric") for name in metrics if name not in known)
     for metric, values in accepted.metrics.items():
-        if isinstance(values, tuple) and not values:
+        several = values if isinstance(values, tuple) else (values,) * accepted.processes
+        if not several:
             yield f"metrics/{metric}", "no values"
-        elif (
-            isinstance(values, tuple)
-            and len(values) != accepted.processes
-            and not _is_count(metric)
-        ):
-            yield f"metrics/{metric}", _other_count(values, accepted)
+        elif len(several) != accepted.processes and not _is_count(metric):
+            yield f"metrics/{metric}", _other_count(several, accepted)
     every = {name: [*chain.from_iterable(values)] for name, values in accepted.step.items()}
     yield from ((f"metrics/{metric}", why) for metric, why in impossible(STEP, every))
 
