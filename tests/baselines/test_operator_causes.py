@@ -325,23 +325,11 @@ def test_of_a_baseline_that_knows_only_operators_no_line_is_made_up(
 
 
 @pytest.mark.filterwarnings("ignore")  # of the compiler, about itself
-@pytest.mark.parametrize(
-    ("edit", "line", "why"),
-    [
-        ("print(end='')\n        return self.second(h)", "print(", "builtin operator `print`"),
-        (
-            "return self.second(h * h.max().item())",
-            ".item()",
-            "does not support tracing `Tensor.item",
-        ),
-    ],
-)
-def test_a_graph_break_has_its_line_and_dynamos_reason(
-    tmp_path: Path, edit: str, line: str, why: str
-) -> None:
+def test_a_graph_break_has_its_line_and_dynamos_reason(tmp_path: Path) -> None:
     base = measured(tmp_path / "base", COMPILED)
-    now = measured(tmp_path / "now", COMPILED, ("return self.second(h)", edit))
+    edit = ("return self.second(h)", "return self.second(h * h.max().item())")
+    now = measured(tmp_path / "now", COMPILED, edit)
     cause, code = caused(now, base, tmp_path / "now")
     assert (cause.kind, cause.before, cause.after) == (CauseKind.RECOMPILATION, 0, 1)
-    assert line in code
-    assert why in cause.what
+    assert ".item()" in code
+    assert "does not support tracing `Tensor.item" in cause.what
