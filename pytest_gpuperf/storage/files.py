@@ -35,10 +35,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Problem = tuple[str, str]
 """The path of an entry that cannot be true, and why."""
-_YAML = "tag:yaml.org,2002:"
-_YAML_NUMBERS: dict[str, Callable[[str], object]] = {f"{_YAML}int": int, f"{_YAML}float": float}
-_USUAL_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]*)?(?:e[-+][0-9]+)?")
-"""Numbers that Python reads as YAML does; YAML has also numbers of base 8 and 60."""
 
 PATIENCE = 300.0
 """Seconds that a writer of baselines waits for another writer, who takes a second or two."""
@@ -129,7 +125,10 @@ def parse_yaml(text: str, file: Path, remedy: str) -> object:
     loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)(text)
     try:
         node = loader.get_single_node()
-        return None if node is None else _plain(node, loader, set())
+        if node is None:
+            return None
+        _check_nodes(node, set())
+        return loader.construct_document(node)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         where = f"line {mark.line + 1} column {mark.column + 1}" if mark else ""
@@ -141,34 +140,33 @@ def parse_yaml(text: str, file: Path, remedy: str) -> object:
         loader.dispose()
 
 
-def _plain(node: Any, loader: Any, seen: set[int]) -> object:
-    """The data in a node of YAML, in half of the time that yaml's own constructors take.
+def _check_nodes(node: Any, seen: set[int]) -> None:
+    """Raises yaml's error for an alias, and for a key that is no text or there twice.
 
-    `seen` has the ids of the lists and mappings that were read: an alias is one of them again.
+    `seen` has the ids of the lists and mappings before this one: an alias is one of them again.
     """
     import yaml
 
+    def refuse(what: str, at: Any) -> None:
+        raise yaml.constructor.ConstructorError(None, None, what, at.start_mark)
+
     if isinstance(node, yaml.ScalarNode):
-        if node.tag == f"{_YAML}str":
-            return node.value
-        kind = _YAML_NUMBERS.get(node.tag)
-        is_usual = kind and _USUAL_NUMBER.fullmatch(node.value)
-        return kind(node.value) if kind and is_usual else loader.construct_object(node)
+        return
     if id(node) in seen:
-        raise yaml.constructor.ConstructorError(
-            None, None, "aliases are not allowed", node.start_mark
-        )
+        refuse("aliases are not allowed", node)
     seen.add(id(node))
-    if isinstance(node, yaml.SequenceNode):
-        return [_plain(item, loader, seen) for item in node.value]
-    mapping: dict[str, object] = {}
-    for key, value in node.value:
-        if key.tag != f"{_YAML}str" or key.value in mapping:
-            is_text = key.tag == f"{_YAML}str"
-            what = f'the key "{key.value}" occurs twice' if is_text else "a key must be text"
-            raise yaml.constructor.ConstructorError(None, None, what, key.start_mark)
-        mapping[key.value] = _plain(value, loader, seen)
-    return mapping
+    values = node.value
+    if isinstance(node, yaml.MappingNode):
+        known: set[str] = set()
+        for key, _ in node.value:
+            if key.tag != "tag:yaml.org,2002:str":
+                refuse("a key must be text", key)
+            if key.value in known:
+                refuse(f'the key "{key.value}" occurs twice', key)
+            known.add(key.value)
+        values = [value for _, value in node.value]
+    for value in values:
+        _check_nodes(value, seen)
 
 
 def _without(data: object, names: Sequence[str]) -> object:
