@@ -74,8 +74,6 @@ _ORDER = (
 _Place = tuple[str, ...]
 """The place of an entry of the YAML: the keys down to it. An item of a list is its own key."""
 _KEY = re.compile(r"(?!- )(.+?):(?: |$)")
-_TOKEN = re.compile(r"""(?<!\w)'(?:[^']|'')*'|(?<!\w)"(?:[^"\\]|\\.)*"|(?<!\S)#.*|.""")
-"""A quoted text, a comment or any other sign of a line; an apostrophe in a word quotes nothing."""
 _LINE_BREAK = re.compile("[\n\x85\u2028\u2029]")
 """The line breaks of YAML; Python has more."""
 _ANY_HEADER = re.compile(r"# Baselines of pytest-gpuperf.*\n# Written by .*\n(# Only .*\n)?")
@@ -204,27 +202,29 @@ def with_comments(old: str, new: str) -> str:
     above: dict[_Place, list[str]] = {}
     beside: dict[_Place, str] = {}
     waiting: list[str] = []
-    for place, content, comment in _lines(old):
+    for place, content, comment in _lines(_LINE_BREAK.split(old)):
         if content:
-            above[place], waiting = waiting, []
+            above.setdefault(place, []).extend(waiting)
+            waiting = []
+        if comment and content:
             beside[place] = comment
         elif comment:
             waiting.append(comment)
-    kept = []
-    for place, content, _ in _lines(new):
-        indent = content[: len(content) - len(content.lstrip())]
-        kept += [indent + comment for comment in above.get(place, ()) if content]
-        kept.append("  ".join(filter(None, (content, beside.get(place)))) if content else "")
+    kept: list[str] = []
+    lines = new.split("\n")
+    for line, (place, content, _) in zip(lines, _lines(lines), strict=True):
+        indent = line[: len(line) - len(line.lstrip())]
+        kept += [indent + comment for comment in above.pop(place, ()) if content]
+        kept.append("  ".join([line, beside.pop(place)]) if content and place in beside else line)
     return "\n".join([*kept[:-1], *waiting, kept[-1]])
 
 
-def _lines(text: str) -> Iterator[tuple[_Place, str, str]]:
-    """The lines of a YAML text: the place of the entry, the line without comment, the comment."""
+def _lines(lines: Sequence[str]) -> Iterator[tuple[_Place, str, str]]:
+    """Of the lines of a YAML text the place of the entry, what is no comment, and the comment."""
     outer: list[tuple[int, str]] = []
-    for line in _LINE_BREAK.split(text):
-        tokens = _TOKEN.findall(line) if "#" in line else [line]
-        comment = tokens.pop() if tokens[-1].startswith("#") else ""
-        content = "".join(tokens).rstrip()
+    for line in lines:
+        end = _end_of_content(line) if "#" in line else len(line)
+        content, comment = line[:end].rstrip(), line[end:].strip()
         indent = len(content) - len(content.lstrip())
         entry = content.lstrip()
         if entry:
@@ -232,6 +232,18 @@ def _lines(text: str) -> Iterator[tuple[_Place, str, str]]:
             outer = [one for one in outer if one[0] < indent]
             outer.append((indent, key[1] if key else entry))
         yield tuple(name for _, name in outer), content, comment
+
+
+def _end_of_content(line: str) -> int:
+    """Where a comment begins in a line of YAML, or its end."""
+    import yaml
+
+    try:
+        tokens = [(token.start_mark.index, token.end_mark.index) for token in yaml.scan(line)]
+    except yaml.YAMLError:  # a part of a text of several lines
+        return len(line)
+    end = max((end for start, end in tokens if end > start), default=0)
+    return end if line[end:].lstrip().startswith("#") else len(line)
 
 
 def entry_of(measurements: Sequence[Measurement], recorded: str) -> Entry:

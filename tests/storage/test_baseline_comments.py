@@ -24,6 +24,7 @@ tests:  # all
         # no comment
         two'
       reason: don't  # it's so
+      odd: [a 'b c, 'd # e']
   gone:
     # of what is gone
     step: 1  # too
@@ -40,6 +41,7 @@ tests:
           - [3, 4]
       text: "it's one\\n# no comment\\ntwo"
       reason: don't
+      odd: [a 'b c, 'd # e']
       more: 1
 """
 KEPT = """\
@@ -57,6 +59,7 @@ tests:  # all
           - [3, 4]
       text: "it's one\\n# no comment\\ntwo"
       reason: don't  # it's so
+      odd: [a 'b c, 'd # e']
       more: 1
 # the end
 """
