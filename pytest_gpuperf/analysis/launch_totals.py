@@ -36,16 +36,6 @@ class Group:
     launches: tuple[Launch, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Totals:
-    """Counts of some launches, added up."""
-
-    values: dict[str, float]
-    """Values by metric; without metrics that no launch of the table has."""
-    left_out: int
-    """Launches that are not in the sums: they lack a metric that others have."""
-
-
 class Counters:
     """The counts of a table, by launch."""
 
@@ -68,21 +58,18 @@ class Counters:
                 by_metric[metric] = value
         return by_metric
 
-    def totals(self, launches: Sequence[Launch], metrics: Iterable[str]) -> Totals:
-        """The sums of those of `metrics` that were collected, over the launches that have all."""
+    def totals(
+        self, launches: Sequence[Launch], metrics: Iterable[str]
+    ) -> tuple[dict[str, float], int]:
+        """The sums of those of `metrics` that any launch of the table has, and what they leave out.
+
+        That is the number of launches without one of these metrics.
+        """
         there = [metric for metric in metrics if metric in self._index]
-        positions = [self._index[metric] for metric in there]
-        rows = [[x.values[p] for p in positions] for x in launches if x.values or not positions]
-        complete = [row for row in rows if None not in row]
-        # Without a complete launch there are no columns and no sums.
-        columns = zip(*complete, strict=True)
-        return Totals(
-            values={
-                metric: total(value for value in column if value is not None)
-                for metric, column in zip(there, columns, strict=False)
-            },
-            left_out=len(launches) - len(complete),
-        )
+        every = [self.values(launch, there) for launch in launches]
+        complete = [values for values in every if len(values) == len(there)]
+        sums = {metric: total(values[metric] for values in complete) for metric in there}
+        return sums if complete else {}, len(launches) - len(complete)
 
     def whole(self) -> Group:
         """The group of all kernels and graphs: copies and fills have no counters."""
@@ -193,8 +180,6 @@ class Ipc:
     """Over all launches: the paper's overall IPC."""
     whole: float | None
     """Instructions over cycles for all launches."""
-    launches: int
-    """In `geometric_mean`."""
     kernels: tuple[KernelIpc, ...]
     """The kernels with an IPC, the longest first."""
     missing: tuple[str, ...]
@@ -219,7 +204,6 @@ def of_kernels(table: KernelTable, family: Family) -> Ipc:
     return Ipc(
         geometric_mean=step.geometric_mean,
         whole=step.ipc,
-        launches=step.launches,
         kernels=tuple(
             sorted((kernel for kernel in kernels if kernel.launches), key=lambda k: -k.nanoseconds)
         ),
@@ -243,7 +227,7 @@ def _of(counters: Counters, group: Group) -> KernelIpc:
         for launch in group.launches
         if (rate := _rate(counters, launch)) is not None and rate > 0
     ]
-    counts = counters.totals(group.launches, COUNTS).values
+    counts, _ = counters.totals(group.launches, COUNTS)
     return KernelIpc(
         name=group.name,
         family=group.family,

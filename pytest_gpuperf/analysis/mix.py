@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Literal
 
 from pytest_gpuperf.analysis import launch_totals
 from pytest_gpuperf.analysis.launch_totals import (
@@ -29,17 +30,6 @@ from pytest_gpuperf.analysis.launch_totals import (
 from pytest_gpuperf.catalogue import yaml_table
 from pytest_gpuperf.model.measurement import STEP, KernelTable
 
-PIPES = (
-    "pipe_fma", "pipe_fp16", "pipe_fp64", "pipe_alu", "pipe_lsu", "pipe_tex", "pipe_tma",
-    "pipe_tmem", "pipe_cbu", "pipe_adu", "pipe_uniform", "pipe_tensor", "pipe_tc", "pipe_xu",
-)  # fmt: skip
-"""Metrics of warp instructions by the pipe that executes them, in the order of the classes."""
-SASS = (
-    "sass_fp32", "sass_fp16", "sass_fp64", "sass_fp8", "sass_fp4", "sass_integer", "sass_bit",
-    "sass_memory", "sass_control", "sass_uniform", "sass_conversion", "sass_communication",
-    "sass_misc",
-)  # fmt: skip
-"""Metrics of thread instructions by SASS class, in the same order."""
 THREADS = "thread_instructions"
 """The metric of all thread instructions, whatever their class."""
 _ROUNDING = 1e-3
@@ -71,6 +61,13 @@ def paper_classes() -> tuple[PaperClass, ...]:
     )
 
 
+@cache
+def _counted_by(parts: Literal["pipes", "sass"]) -> tuple[str, ...]:
+    """The metrics of the classes' parts, in the order of the classes."""
+    every = (name for one in paper_classes() for name in getattr(one, parts))
+    return tuple(name for name in every if name != REST)
+
+
 @dataclass(frozen=True, slots=True)
 class Part:
     """One kind of instructions in a mix."""
@@ -90,8 +87,7 @@ class Mix:
     """Instructions by kind."""
 
     unit: str
-    """Of `total` and of every part's value."""
-    total: float
+    """Of every part's value."""
     parts: tuple[Part, ...]
     """The parts in the order of the classes; empty if nothing was collected."""
     missing: tuple[str, ...]
@@ -132,8 +128,8 @@ def instruction_mix(values: Mapping[str, float], arch: str, of: str = STEP) -> I
     whole was not counted. Metrics that do not exist on `arch` are not reported missing.
     """
     rate = launch_totals.of_step(values)
-    pipes = _counted(values, PIPES, launch_totals.INSTRUCTIONS, arch)
-    sass = _counted(values, SASS, THREADS, arch)
+    pipes = _counted(values, _counted_by("pipes"), launch_totals.INSTRUCTIONS, arch)
+    sass = _counted(values, _counted_by("sass"), THREADS, arch)
     return InstructionMix(
         of=of,
         ipc=rate,
@@ -150,13 +146,12 @@ def instruction_mixes(table: KernelTable, family: Family, arch: str) -> MixBreak
     """
     counters = Counters(table)
     everything = counters.whole()
-    wanted = (*PIPES, *SASS, THREADS, *launch_totals.COUNTS)
-
-    step = counters.totals(everything.launches, wanted)
+    wanted = (*_counted_by("pipes"), *_counted_by("sass"), THREADS, *launch_totals.COUNTS)
+    _, lacking = counters.totals(everything.launches, wanted)
 
     def mix(group: Group) -> InstructionMix:
-        counts = counters.totals(group.launches, wanted)
-        return instruction_mix(counts.values, arch, of=group.name)
+        counts, _ = counters.totals(group.launches, wanted)
+        return instruction_mix(counts, arch, of=group.name)
 
     dominant = max(counters.by_kernel(family), key=_time, default=None)
     families = sorted(counters.by_family(family), key=_time, reverse=True)
@@ -165,7 +160,7 @@ def instruction_mixes(table: KernelTable, family: Family, arch: str) -> MixBreak
         dominant=None if dominant is None else mix(dominant),
         missing=(
             *counters.mismatch(),
-            *left_out(step.left_out, len(everything.launches), "they lack counters"),
+            *left_out(lacking, len(everything.launches), "they lack counters"),
             *of_graphs(everything.launches),
         ),
     )
@@ -220,4 +215,4 @@ def _classes(
         share = ratio(value, whole)
         stacked = None if share is None or rate is None else share * rate
         parts.append(Part(name, value, share, stacked))
-    return Mix(unit, whole, tuple(parts), tuple(said))
+    return Mix(unit, tuple(parts), tuple(said))

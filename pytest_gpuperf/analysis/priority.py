@@ -1,4 +1,4 @@
-"""Where work on kernels pays: estimated speedup and priority score (Equations 1 and 2).
+"""Where work on kernels pays: estimated speedup and priority score of families (Equations 1, 2).
 
 Nsight Compute, and so the paper (section 4.1), compares a kernel's performance with the limit of
 its dominant bottleneck, and multiplies by the kernel's time. Here performance comes from the
@@ -8,13 +8,12 @@ names the bottleneck.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from pytest_gpuperf.analysis.launch_totals import (
     Counters,
     Family,
-    Group,
     left_out,
     of_graphs,
     ratio,
@@ -39,22 +38,16 @@ _PEAK = 100.0
 
 @dataclass(frozen=True, slots=True)
 class Priority:
-    """The possible gain from a kernel, a family, or the step."""
+    """The possible gain from a family of kernels, by its launches with a throughput."""
 
-    name: str
-    """The kernel's name, the family, or STEP."""
     family: str
-    """The kernel's, or the family itself; "" for STEP."""
     launches: int
-    """Launches with a throughput."""
-    nanoseconds: float
-    """Their time without counters."""
     speedup: float | None
     """The estimated speedup, 0 to 1: score over time. None where that is 0."""
     score: float
     """Nanoseconds."""
     share: float | None
-    """The share of the step's score; None if the score is 0."""
+    """The share of the step's score; None if that is 0."""
     bottleneck: str
     """The metric of THROUGHPUTS that limits most of the time."""
     throughput: float | None
@@ -63,14 +56,10 @@ class Priority:
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """Kernels and families by what could be gained from them."""
+    """Families of kernels by what could be gained from them."""
 
-    step: Priority | None
-    """All launches together; None if no launch has a throughput."""
     families: tuple[Priority, ...]
     """The highest score first."""
-    kernels: tuple[Priority, ...]
-    """Kernels by name; the highest score first."""
     missing: tuple[str, ...]
 
 
@@ -79,28 +68,22 @@ def observed(throughputs: Mapping[str, float]) -> float | None:
     return max((throughputs[m] for m in (*UNITS, MEMORY) if m in throughputs), default=None)
 
 
-def estimated_speedup(throughputs: Mapping[str, float]) -> float | None:
+def estimated_speedup(highest: float) -> float:
     """Equation 2: achievable / observed performance - 1, clamped to [0, 1].
 
-    Observed is the highest of `throughputs` (by metric, in % of a peak), achievable is 100 %: a
-    kernel at 80 % of its bottleneck's peak has 100 / 80 - 1 = 0.25. From 50 % down it is 1, so that
-    scores do not tell slow kernels from very slow ones. None without any throughput.
+    `highest` is what is `observed`, achievable is 100 %: a kernel at 80 % of its bottleneck's peak
+    has 100 / 80 - 1 = 0.25. From 50 % down it is 1, so that scores do not tell slow kernels from
+    very slow ones.
     """
-    highest = observed(throughputs)
-    if highest is None:
-        return None
     return min(max(_PEAK / highest - 1, 0.0), 1.0) if highest > 0 else 1.0
 
 
-def bottleneck(throughputs: Mapping[str, float]) -> str | None:
-    """The metric of the unit closest to its peak; None without any throughput.
+def bottleneck(throughputs: Mapping[str, float], highest: float) -> str:
+    """The metric of the unit closest to its peak; `highest` is what is `observed`.
 
     If MEMORY is clearly above those of UNITS, the bottleneck is L1. Without L1 it is MEMORY itself,
     for a unit that has no metric.
     """
-    highest = observed(throughputs)
-    if highest is None:
-        return None
     near = [m for m, value in throughputs.items() if value >= _SAME * highest]
     units = [unit for unit in UNITS if unit in near]
     if units:
@@ -109,28 +92,32 @@ def bottleneck(throughputs: Mapping[str, float]) -> str | None:
 
 
 def priorities(table: KernelTable, family: Family) -> Ranking:
-    """Estimated speedups and priority scores of a table's kernels, ranked.
+    """Estimated speedups and priority scores of a table's families of kernels, ranked.
 
     Equation 1: score = duration x estimated speedup, of each launch, with its duration without
-    counters; a kernel's, a family's and the step's are the sums (figure 5). Copies and fills have
-    no throughputs and no score.
+    counters; a family's and the step's are the sums (figure 5). Copies and fills have no
+    throughputs and no score.
     """
     counters = Counters(table)
-    everything = counters.whole()
-    step = _priority(counters, everything, None)
+    everything = counters.whole().launches
+    rated = {
+        group.name: [
+            (launch.duration, values, highest)
+            for launch in group.launches
+            if (highest := observed(values := counters.values(launch, THROUGHPUTS))) is not None
+        ]
+        for group in counters.by_family(family)
+    }
+    whole = total(time * estimated_speedup(most) for own in rated.values() for time, _, most in own)
+    families = [_priority(name, own, whole) for name, own in rated.items() if own]
     missing = [*counters.absent(*THROUGHPUTS)]
-    if step is not None:
+    if families:
         missing += _narrowed(table)
-        every = len(everything.launches)
-        missing += left_out(every - step.launches, every, "they have no throughput")
-    missing += of_graphs(everything.launches)
-    whole = step.score if step else 0.0
-    return Ranking(
-        step=step,
-        families=_ranked(_priority(counters, g, whole) for g in counters.by_family(family)),
-        kernels=_ranked(_priority(counters, g, whole) for g in counters.by_kernel(family)),
-        missing=tuple(missing),
-    )
+        lacking = len(everything) - sum(map(len, rated.values()))
+        missing += left_out(lacking, len(everything), "they have no throughput")
+    missing += of_graphs(everything)
+    ranked = sorted(families, key=lambda one: -one.score)
+    return Ranking(tuple(ranked), tuple(missing))
 
 
 def _narrowed(table: KernelTable) -> Iterator[str]:
@@ -143,43 +130,24 @@ def _narrowed(table: KernelTable) -> Iterator[str]:
         )
 
 
-def _ranked(every: Iterable[Priority | None]) -> tuple[Priority, ...]:
-    known = (priority for priority in every if priority is not None)
-    return tuple(sorted(known, key=lambda priority: -priority.score))
+_Rated = tuple[float, Mapping[str, float], float]
+"""A launch: its nanoseconds, its throughputs and the highest of them that is `observed`."""
 
 
-def _priority(counters: Counters, group: Group, whole: float | None) -> Priority | None:
-    """The priority of the group's launches with a throughput; None if there are none.
-
-    `whole` is the step's score; None if the group is the step.
-    """
+def _priority(family: str, rated: Sequence[_Rated], whole: float) -> Priority:
+    """The priority of a family's launches; `whole` is the step's score."""
     times: dict[str, list[float]] = {}
-    scores, weighed = [], []
-    for launch in group.launches:
-        throughputs = counters.values(launch, THROUGHPUTS)
-        highest, speedup, limit = (
-            observed(throughputs),
-            estimated_speedup(throughputs),
-            bottleneck(throughputs),
-        )
-        if highest is None or speedup is None or limit is None:
-            continue
-        times.setdefault(limit, []).append(launch.duration)
-        scores.append(launch.duration * speedup)
-        weighed.append(launch.duration * highest)
-    if not scores:
-        return None
+    for time, throughputs, highest in rated:
+        times.setdefault(bottleneck(throughputs, highest), []).append(time)
     by_limit = {limit: total(durations) for limit, durations in times.items()}
-    time = total(duration for durations in times.values() for duration in durations)
-    score = total(scores)
+    every = total(time for time, _, _ in rated)
+    score = total(time * estimated_speedup(highest) for time, _, highest in rated)
     return Priority(
-        name=group.name,
-        family=group.family,
-        launches=len(scores),
-        nanoseconds=time,
-        speedup=ratio(score, time),
+        family=family,
+        launches=len(rated),
+        speedup=ratio(score, every),
         score=score,
-        share=ratio(score, score if whole is None else whole),
+        share=ratio(score, whole),
         bottleneck=max(by_limit, key=by_limit.__getitem__),
-        throughput=ratio(total(weighed), time),
+        throughput=ratio(total(time * highest for time, _, highest in rated), every),
     )

@@ -16,7 +16,7 @@ types only has no total.
 Peaks are NVIDIA's published figures: dense, per second, at the clocks that it states. A GPU that
 runs faster can have a share above 1 (the tensor figures of an H100 are at 1.83 GHz, and it boosts
 to 1.98 GHz). Figures with sparsity are halved. A MIG instance has its own name, so it does not get
-the peaks of the whole GPU. `Peaks.source` names NVIDIA's document; figures without one are left
+the peaks of the whole GPU. `peaks.yaml` names NVIDIA's documents; figures without one are left
 out. Half precision without tensor cores, where not stated, follows from single precision. The ratio
 is that of results per clock and SM in the CUDA C++ Programming Guide ("Throughput of Native
 Arithmetic Instructions").
@@ -43,10 +43,6 @@ from pytest_gpuperf.model.measurement import KernelTable
 
 _TERA, _GIGA = 1e12, 1e9
 
-FP16, FP32, FP64 = "fp16", "fp32", "fp64"
-TENSOR_FP16, TENSOR_BF16 = "tensor fp16", "tensor bf16"
-TENSOR_TF32, TENSOR_FP8 = "tensor tf32", "tensor fp8"
-
 
 @dataclass(frozen=True, slots=True)
 class Peaks:
@@ -56,8 +52,6 @@ class Peaks:
     """FLOP by kind: "fp16", "fp32" and "fp64" without tensor cores, "tensor fp16", ..."""
     bytes_per_second: float
     """The peak bandwidth of DRAM."""
-    source: str
-    """The documents that state the figures, and what follows from them."""
 
 
 def of_device(slug: str) -> Peaks | None:
@@ -72,33 +66,28 @@ def published() -> Mapping[str, Peaks]:
     peaks = {}
     for slug, device in data["devices"].items():
         figures = dict(data["figures"][device["figures"]])
-        half = figures.pop("half")
-        figures[FP16] = half * figures[FP32]
-        peaks[slug] = Peaks(
-            {kind: value * _TERA for kind, value in figures.items()},
-            device["DRAM"] * _GIGA,
-            f"{data['sources'][device['source']]}; fp16 is {half} x fp32 by the CUDA C++ "
-            "Programming Guide",
-        )
+        figures["fp16"] = figures.pop("half") * figures["fp32"]
+        by_kind = {kind: value * _TERA for kind, value in figures.items()}
+        peaks[slug] = Peaks(by_kind, device["DRAM"] * _GIGA)
     return peaks
 
 
 OPCODES: Mapping[str, Mapping[str, int]] = {
-    FP32: {
+    "fp32": {
         "sass_fadd": 1, "sass_fmul": 1, "sass_ffma": 2,
         "sass_fadd2": 2, "sass_fmul2": 2, "sass_ffma2": 4,
     },
-    FP16: {"sass_hadd": 2, "sass_hmul": 2, "sass_hfma": 4},
-    FP64: {"sass_dadd": 1, "sass_dmul": 1, "sass_dfma": 2},
+    "fp16": {"sass_hadd": 2, "sass_hmul": 2, "sass_hfma": 4},
+    "fp64": {"sass_dadd": 1, "sass_dmul": 1, "sass_dfma": 2},
 }  # fmt: skip
 """FLOP per thread instruction, by kind of arithmetic and metric."""
 _PACKED = ("sass_fadd2", "sass_fmul2", "sass_ffma2")
 """Opcodes of one architecture only; not reported missing if the architecture is unknown."""
 TENSOR: Mapping[str, str] = {
-    TENSOR_FP16: "tensor_ops_fp16",
-    TENSOR_BF16: "tensor_ops_bf16",
-    TENSOR_TF32: "tensor_ops_tf32",
-    TENSOR_FP8: "tensor_ops_fp8",
+    "tensor fp16": "tensor_ops_fp16",
+    "tensor bf16": "tensor_ops_bf16",
+    "tensor tf32": "tensor_ops_tf32",
+    "tensor fp8": "tensor_ops_fp8",
 }
 """The metric of each kind, which is in FLOP."""
 DRAM_BYTES = "dram_bytes"

@@ -2,9 +2,9 @@
 
 Rounds lie within processes, processes within allocations (one GPU on one day), allocations within
 GPUs. The spread of each level is estimated by the method of moments, per test and metric, and
-pooled over a class by degrees of freedom (docs/verdict.md). A trial is one process of one test that
-was held out of a baseline, judged against it, with more processes of its allocation where the judge
-asks for another look.
+pooled over a class by degrees of freedom (docs/verdict.md). A trial is one process of one test,
+judged against a baseline without it, with more processes of its allocation where the judge asks for
+another look.
 
 Works from saved runs; needs no GPU and runs nothing.
 """
@@ -12,19 +12,18 @@ Works from saved runs; needs no GPU and runs nothing.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from functools import partial
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import zip_longest
 from pathlib import Path
 from statistics import fmean, median
 from typing import NamedTuple
 
+from pytest_gpuperf.baselines.reference import reference_of
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import UsageFailure
-from pytest_gpuperf.judge.clock import KERNEL_TIME, clocks_of, elasticity_of
 from pytest_gpuperf.judge.stopping import next_look
-from pytest_gpuperf.judge.tolerance import default_scale
-from pytest_gpuperf.judge.verdict import Reference, judge
+from pytest_gpuperf.judge.verdict import judge
 from pytest_gpuperf.model.entry import BaselineFile, Calibration, Spread
 from pytest_gpuperf.model.measurement import STEP, Device, Measurement
 from pytest_gpuperf.model.metric import Metric, MetricClass
@@ -35,9 +34,9 @@ _SAME_SOFTWARE = ("torch", "cuda", "cudnn")
 """The software that chooses the kernels: with another version of it the code is not identical."""
 BASELINE = 5
 """Processes of a baseline, as `gpuperf record` makes it."""
-FOLDS = 3
-"""Baselines that each test's processes are judged against."""
-CONFIDENCE = 0.95
+_CONFIDENCE = 0.95
+_DIGITS = 4
+"""Significant digits of a spread: enough for a file that is made for review."""
 
 # The CPU's clock sees the host's load and the launch of the kernels, in every A/A campaign more
 # than the GPU does; it is never gated, and would widen the scale of the metrics that are.
@@ -48,7 +47,7 @@ Test = tuple[str, str]
 Tests = Mapping[Test, Sequence[Measurement]]
 """The measurements of each test, one per process; `fingerprint.measured` is the day."""
 Trial = tuple[Sequence[Measurement], Sequence[Measurement]]
-"""A baseline, and processes that are held out of it."""
+"""A baseline, and the processes that are judged against it, in the order of the looks."""
 
 
 def allocation(measurement: Measurement) -> tuple[str, str]:
@@ -64,7 +63,7 @@ class Finding:
     device: Device
     calibration: Calibration
     inconclusive: int
-    """Trials that stayed inconclusive in any of the folds, and did not alarm in one."""
+    """Trials that stayed inconclusive."""
     warnings: tuple[str, ...] = ()
 
 
@@ -76,7 +75,7 @@ def alarms_at_most(alarms: int, trials: int) -> float:
     from scipy import stats
 
     test = stats.binomtest(alarms, trials, alternative="less")
-    return float(test.proportion_ci(CONFIDENCE, method="exact").high)
+    return float(test.proportion_ci(_CONFIDENCE, method="exact").high)
 
 
 def findings(runs: Sequence[Run], date: str) -> list[Finding]:
@@ -86,19 +85,17 @@ def findings(runs: Sequence[Run], date: str) -> list[Finding]:
     what an A/A calibration needs: one device, one workload per test, one version of torch, CUDA
     and cuDNN, and two processes.
     """
-    # A process that runs past midnight is of one day. Runs of version 0.1 say only when they were
-    # saved.
+    measurements = [measured for run in runs for measured in run.measurements]
     days: dict[str, str] = {}
-    for run in runs:
-        for measured in run.measurements:
-            day = measured.fingerprint.measured[:10] or run.created[:10]
-            days[measured.process] = min(day, days.get(measured.process, day))
+    for measured in measurements:
+        day = measured.fingerprint.measured[:10]
+        # A process that runs past midnight is of one day.
+        days[measured.process] = min(day, days.get(measured.process, day))
     suites: dict[str, dict[tuple[str, str, str], Measurement]] = {}
-    for run in runs:
-        for measured in run.measurements:
-            key = (measured.test, measured.name, measured.process)
-            step = _whole_step(measured, days[measured.process])
-            suites.setdefault(measured.suite, {}).setdefault(key, step)
+    for measured in measurements:
+        key = (measured.test, measured.name, measured.process)
+        step = _whole_step(measured, days[measured.process])
+        suites.setdefault(measured.suite, {}).setdefault(key, step)
     if not suites:
         raise UsageFailure("these runs have no measurements to calibrate with")
     devices = (step.fingerprint.device for steps in suites.values() for step in steps.values())
@@ -116,8 +113,7 @@ def write(findings: Sequence[Finding], folder: Path) -> list[Path]:
     with files.changing(folder):
         known = {file: _existing(folder, finding, file) for file, finding in by_file.items()}
         for file, finding in by_file.items():
-            made = replace(known[file], calibration=_rounded(finding.calibration))
-            baseline_files.save(made, file)
+            baseline_files.save(replace(known[file], calibration=finding.calibration), file)
     return list(by_file)
 
 
@@ -142,12 +138,6 @@ def _whole_step(measured: Measurement, day: str) -> Measurement:
 
 def _finding(suite: str, measurements: Sequence[Measurement], date: str) -> Finding:
     names = {measured.process for measured in measurements}
-    if len(names) < 2:
-        raise UsageFailure(
-            f"{suite}: these runs have {len(names)} process, but the spread needs 2 or more (20 "
-            "for a sound estimate). Record on several days or GPUs: gpuperf record --processes 5 "
-            "-- ..."
-        )
     tests: dict[Test, list[Measurement]] = {}
     for measured in measurements:
         tests.setdefault((measured.test, measured.name), []).append(measured)
@@ -161,7 +151,7 @@ def _finding(suite: str, measurements: Sequence[Measurement], date: str) -> Find
     by_class = spreads(tests)
     if not by_class:
         raise UsageFailure(
-            f"{suite}: no two of the {len(names)} processes ran one test on one GPU and day with "
+            f"{suite}: no two processes (of {len(names)}) ran one test on one GPU and day with "
             "values above zero. gpuperf cannot separate processes from days. Record several per "
             "day: gpuperf record --processes 5 -- ..."
         )
@@ -175,7 +165,11 @@ def _finding(suite: str, measurements: Sequence[Measurement], date: str) -> Find
         false_alarms=0,
         classes={kind.value: spread for kind, spread in by_class.items()},
     )
-    ends = trials(tests, partial(_ended, unproven))
+    ends = [
+        _ended(unproven, baseline, queue)
+        for processes in tests.values()
+        for baseline, queue in trials(processes)
+    ]
     alarms = ends.count(Outcome.REGRESSED)
     return Finding(
         suite=suite,
@@ -186,31 +180,18 @@ def _finding(suite: str, measurements: Sequence[Measurement], date: str) -> Find
     )
 
 
-Ended = Callable[[Sequence[Measurement], Sequence[Measurement]], Outcome]
-"""The outcome of a trial: a baseline (the first argument) and as many processes as it takes."""
-
-
 def _ended(
     calibration: Calibration, baseline: Sequence[Measurement], queue: Sequence[Measurement]
 ) -> Outcome:
-    """The final outcome of the judge, so calibrated, if `baseline` had been accepted."""
+    """The outcome of a trial: regressed, inconclusive or unchanged, of a judge so calibrated."""
     entry = baseline_files.entry_of(baseline, recorded="")
-    known = Reference(
-        {STEP: entry.step},
-        gpus=entry.gpus,
-        days=entry.days,
-        calibration=calibration,
-        canary=entry.canary,
-    )
+    known = reference_of(entry, calibration)
     further: int | None = 1
     while further is not None and further <= len(queue):
         looked = queue[:further]
         verdicts = judge(looked, known, catalogue().metrics, looked[0].tolerance)
         further = next_look(verdicts, len(looked))
-    return _worst({verdict.outcome for verdict in verdicts})
-
-
-def _worst(outcomes: set[Outcome]) -> Outcome:
+    outcomes = {verdict.outcome for verdict in verdicts}
     worst = (o for o in (Outcome.REGRESSED, Outcome.INCONCLUSIVE) if o in outcomes)
     return next(worst, Outcome.UNCHANGED)
 
@@ -235,63 +216,21 @@ def _warnings(measurements: Sequence[Measurement]) -> tuple[str, ...]:
     )
 
 
-def _rounded(calibration: Calibration) -> Calibration:
-    """The calibration with four significant digits, which is enough for a file made for review."""
+def trials(processes: Sequence[Measurement]) -> Iterator[Trial]:
+    """One trial per process of a test: a baseline without it, and it with more of its allocation.
 
-    def rounded(spread: Spread) -> Spread:
-        known = {level: value for level, value in asdict(spread).items() if value is not None}
-        return replace(spread, **{level: float(f"{value:.4g}") for level, value in known.items()})
-
-    classes = {name: rounded(spread) for name, spread in calibration.classes.items()}
-    return replace(calibration, classes=classes)
-
-
-# Trials
-
-
-def trials(tests: Tests, ended: Ended) -> list[Outcome]:
-    """The outcome of each process of each test, judged against baselines without that process.
-
-    Regressed, inconclusive or unchanged. Each process that is held out of a baseline starts a
-    trial; `ended` says how it ends, given the baseline and the processes of its allocation that are
-    not in it, this one first (cyclically).
-
-    The folds share their processes, so they are no further evidence: what is counted are distinct
-    pairs of a test and a held-out process, however many folds judged them, and such a pair is a
-    false alarm when it was one in any fold. Tests that one process measured are counted apart
-    although they may share its luck. Tests of fewer than 6 processes have no trial.
+    The baseline has 5 processes from elsewhere, so that each trial judges a new day, or another
+    GPU. Where fewer are elsewhere, it has processes of the same allocation too. Tests of fewer than
+    6 processes have no trial.
     """
-    seen: dict[tuple[Test, str], set[Outcome]] = {}
-    for test, processes in tests.items():
-        for baseline, held_out in (*folds(processes), *strangers(processes)):
-            for process in held_out:
-                beside = [m for m in held_out if allocation(m) == allocation(process)]
-                start = beside.index(process)
-                outcome = ended(baseline, beside[start:] + beside[:start])
-                seen.setdefault((test, process.process), set()).add(outcome)
-    return [_worst(outcomes) for outcomes in seen.values()]
-
-
-def folds(processes: Sequence[Measurement]) -> Iterator[Trial]:
-    """Three baselines of 5 of these processes, each with those that are held out of it."""
     order = _in_turn(processes)
-    if len(order) > BASELINE:
-        for start in range(0, FOLDS * BASELINE, BASELINE):
-            first = start % len(order)
-            turned = order[first:] + order[:first]
-            yield turned[:BASELINE], turned[BASELINE:]
-
-
-def strangers(processes: Sequence[Measurement]) -> Iterator[Trial]:
-    """A baseline of 5 processes from elsewhere and the held-out processes, per allocation.
-
-    Each trial therefore judges a new day, or another GPU.
-    """
-    for place in sorted({allocation(process) for process in processes}):
-        own = [process for process in processes if allocation(process) == place]
-        elsewhere = [process for process in processes if allocation(process) != place]
-        if len(elsewhere) >= BASELINE:
-            yield _in_turn(elsewhere)[:BASELINE], _in_turn(own)
+    for process in order:
+        others = [other for other in order if other is not process]
+        elsewhere = [other for other in others if allocation(other) != allocation(process)]
+        baseline = (elsewhere if len(elsewhere) >= BASELINE else others)[:BASELINE]
+        beside = [m for m in others if m not in elsewhere and m not in baseline]
+        if len(baseline) == BASELINE:
+            yield baseline, [process, *beside]
 
 
 def _in_turn(processes: Iterable[Measurement]) -> list[Measurement]:
@@ -299,8 +238,7 @@ def _in_turn(processes: Iterable[Measurement]) -> list[Measurement]:
     rows: dict[tuple[str, str], list[Measurement]] = {}
     for process in sorted(processes, key=lambda m: (allocation(m), m.process)):
         rows.setdefault(allocation(process), []).append(process)
-    longest = max(map(len, rows.values()), default=0)
-    return [row[turn] for turn in range(longest) for row in rows.values() if turn < len(row)]
+    return [m for turn in zip_longest(*rows.values()) for m in turn if m is not None]
 
 
 # Spreads
@@ -329,10 +267,9 @@ def spreads(tests: Tests) -> dict[MetricClass, Spread]:
     A class is estimated from its gated metrics where any was measured, otherwise from all of it:
     it is the gated ones that the judge holds against the scale. wall_time is left out, and so are
     metrics of which a test has a tolerance of its own, as the time of a step that waits for its
-    host, and a relative metric of a test with a value that is not positive. Times of kernels are
-    those at one clock, where the processes say what that does to them. A class is missing in the
-    result when no allocation has two processes with such a metric: then nothing tells the spread
-    between processes from that between days.
+    host, and a relative metric of a test with a value that is not positive. A class is missing in
+    the result when no allocation has two processes with such a metric: then nothing tells the
+    spread between processes from that between days.
 
     With x the median of a process's rounds on the judged scale, and each level's squares summed
     over tests and metrics before they are divided by the sum of their degrees of freedom:
@@ -346,63 +283,33 @@ def spreads(tests: Tests) -> dict[MetricClass, Spread]:
     """
     series: dict[tuple[MetricClass, bool], list[_Rounds]] = {}
     for processes in tests.values():
-        for metric, rounds in _by_metric(processes):
-            if metric.percentage or min(v for _, values in rounds for v in values) > 0:
-                series.setdefault((metric.metric_class, metric.gated), []).append(
-                    _judged(_at_one_clock(rounds, metric), metric)
-                )
-    found = {}
-    for kind in MetricClass:
-        spread = _spread(series.get((kind, True)) or series.get((kind, False)) or [])
-        if spread is not None:
-            found[kind] = spread
-    return found
+        for metric, rounds in _judged(processes):
+            series.setdefault((metric.metric_class, metric.gated), []).append(rounds)
+    found = {
+        kind: _spread(series.get((kind, True)) or series.get((kind, False)) or [])
+        for kind in MetricClass
+    }
+    return {kind: spread for kind, spread in found.items() if spread is not None}
 
 
-def _by_metric(processes: Sequence[Measurement]) -> Iterator[tuple[Metric, _Rounds]]:
-    """The metrics, with rounds, of one test's processes that show the noise of their class."""
+def _judged(processes: Sequence[Measurement]) -> Iterator[tuple[Metric, _Rounds]]:
+    """The metrics of one test that show the noise of their class, with rounds on the judged scale.
+
+    Relative to one number of the series, so that equal values differ by nothing, not by the
+    rounding of their mean.
+    """
     measured: dict[str, list[tuple[Measurement, tuple[float, ...]]]] = {}
     for process in processes:
         for sample in process.samples:
             if sample.phase == STEP and sample.metric not in {*process.tolerance, *_LEFT_OUT}:
                 measured.setdefault(sample.metric, []).append((process, sample.values))
     for name, rounds in measured.items():
-        yield catalogue().metrics[name], rounds
-
-
-def _at_one_clock(rounds: _Rounds, metric: Metric) -> _Rounds:
-    """The times of kernels as the judge compares them, if the processes know how (`clock.py`)."""
-    processes = [process for process, _ in rounds]
-    clocks, _ = clocks_of(processes) if metric.name == KERNEL_TIME else ([], "")
-    if len(clocks) != len(rounds):
-        return rounds
-    times = [math.log(median(values)) for _, values in rounds]
-    noise = default_scale(metric.metric_class)
-    made = elasticity_of(times, clocks, [*map(allocation, processes)], noise)
-    if made is None or not made.is_learnt:
-        return rounds
-    usual = fmean(clocks)
-    factors = [math.exp(made.mean * (usual - clock)) for clock in clocks]
-    return [
-        (process, tuple(factor * value for value in values))
-        for (process, values), factor in zip(rounds, factors, strict=True)
-    ]
-
-
-def _judged(rounds: _Rounds, metric: Metric) -> _Rounds:
-    """The rounds on the judged scale.
-
-    Relative to one number of the series, so that equal values differ by nothing, not by the
-    rounding of their mean.
-    """
-    origin = median(median(values) for _, values in rounds)
-
-    def judged(value: float) -> float:
+        metric = catalogue().metrics[name]
+        origin = median(median(values) for _, values in rounds)
         if metric.percentage:
-            return (value - origin) / 100
-        return math.log(value) - math.log(origin)
-
-    return [(process, tuple(map(judged, values))) for process, values in rounds]
+            yield metric, [(p, tuple((v - origin) / 100 for v in values)) for p, values in rounds]
+        elif min(min(values) for _, values in rounds) > 0:
+            yield metric, [(p, tuple(math.log(v / origin) for v in values)) for p, values in rounds]
 
 
 def _spread(series: Sequence[_Rounds]) -> Spread | None:
@@ -415,7 +322,7 @@ def _spread(series: Sequence[_Rounds]) -> Spread | None:
         return None
     days, gpus = _level(allocations)
     between_gpus, _ = _level(gpus)
-    return Spread(_root(rounds) or 0.0, math.sqrt(processes), _root(days), _root(between_gpus))
+    return Spread(_root(rounds) or 0.0, _root(processes) or 0.0, _root(days), _root(between_gpus))
 
 
 def _level(series: Sequence[Sequence[_Value]]) -> tuple[float | None, list[list[_Value]]]:
@@ -455,4 +362,7 @@ def _mean(place: tuple[str, ...], values: Sequence[_Value], variance: float) -> 
 
 
 def _root(variance: float | None) -> float | None:
-    return None if variance is None else math.sqrt(max(variance, 0.0))
+    """The standard deviation, rounded; None where the variance is not known."""
+    if variance is None:
+        return None
+    return float(f"{math.sqrt(max(variance, 0.0)):.{_DIGITS}g}")

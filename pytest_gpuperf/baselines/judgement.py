@@ -553,13 +553,8 @@ def _changed_kernels(result: Result, attribution: Attribution) -> tuple[Verdict,
     launched = attribution.launched
     if not launched.changed:
         return ()
-    counts = {
-        "added": launched.added,
-        "removed": launched.removed,
-        "replaced": launched.replaced,
-        "moved": launched.moved,
-    }
-    only_moved = not (launched.added or launched.removed or launched.replaced)
+    others = {how: getattr(launched, how) for how in ("added", "removed", "replaced")}
+    counts = {**others, "moved": launched.moved}
     return (
         Verdict(
             test=result.test,
@@ -568,7 +563,7 @@ def _changed_kernels(result: Result, attribution: Attribution) -> tuple[Verdict,
             metric=KERNELS,
             unit="launches",
             outcome=Outcome.KERNELS_CHANGED,
-            reason="other-order" if only_moved else "other-kernels",
+            reason="other-kernels" if any(others.values()) else "other-order",
             baseline=float(sum(family.launches_before for family in attribution.families)),
             measured=float(sum(family.launches_after for family in attribution.families)),
             detail=", ".join(f"{count} {what}" for what, count in counts.items() if count)

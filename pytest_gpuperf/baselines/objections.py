@@ -13,7 +13,7 @@ from statistics import fmean
 from pytest_gpuperf.baselines.reference import other_work
 from pytest_gpuperf.catalogue import architectures, units
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
-from pytest_gpuperf.catalogue.units import moved
+from pytest_gpuperf.catalogue.units import from_zero_or, moved
 from pytest_gpuperf.judge.drift import Drift, Recorded, drifts
 from pytest_gpuperf.judge.interval import centre, medians
 from pytest_gpuperf.judge.noise import PRIOR_WEIGHT, Variance, on_judged_scale, outliers
@@ -221,7 +221,7 @@ def creep_since(
         )
         notes.append(
             f"worse since the first accepted samples (origin) of {day}: {_listed(visible)}. This "
-            f"change shows {_moved(latest[d.metric] for d in visible)}, so {follows}"
+            f"change shows {moved_metrics(latest[d.metric] for d in visible)}, so {follows}"
         )
     step = recorded(new).samples
     missing = [name for name in step if metrics[name].gated and name not in origin.step]
@@ -232,13 +232,13 @@ def creep_since(
         )
     objections = []
     if hidden:
-        shown = _moved(latest[d.metric] for d in hidden if d.metric in latest) or "nothing"
+        shown = moved_metrics(latest[d.metric] for d in hidden if d.metric in latest) or "nothing"
         text = (
             f"creep, many small slowdowns since the first accepted samples (origin) of {day}: "
             f"{_listed(hidden)}. This change alone shows {shown}; the log `accepted` lists earlier "
             "ones. If all are intended, --new-origin starts over from these samples"
         )
-        objections.append(Objection(f"creep: {_moved(hidden)}", text))
+        objections.append(Objection(f"creep: {moved_metrics(hidden)}", text))
     return Creep(None if moves else origin, since, tuple(objections), tuple(notes))
 
 
@@ -247,11 +247,6 @@ def recorded(entry: Accepted) -> Recorded:
     # A process on a GPU that nobody knows could be on any of the others.
     gpus = entry.gpus if all(entry.gpus) else ()
     return Recorded(entry.step, gpus, entry.days)
-
-
-def change(drift: Drift) -> str:
-    """The change of a drift in readable form: "+0.34 %", or "from 0"."""
-    return "from 0" if drift.change is None else moved(drift.change, points=drift.points)
 
 
 def _complaints(
@@ -277,11 +272,12 @@ def _processes(measurements: Sequence[Measurement]) -> set[str]:
 
 
 def _listed(worse: Iterable[Drift]) -> str:
-    return ", ".join(f"{d.metric} {change(d)} (tolerance {_tolerance(d)})" for d in worse)
+    return ", ".join(f"{moved_metrics([d])} (tolerance {_tolerance(d)})" for d in worse)
 
 
-def _moved(drifted: Iterable[Drift]) -> str:
-    return ", ".join(f"{drift.metric} {change(drift)}" for drift in drifted)
+def moved_metrics(drifted: Iterable[Drift]) -> str:
+    """The metrics with their changes in readable form: "cycles +0.34 %, copies from 0"."""
+    return ", ".join(f"{d.metric} {from_zero_or(d.change, points=d.points)}" for d in drifted)
 
 
 def _tolerance(drift: Drift) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pytest_gpuperf.catalogue import units
@@ -60,12 +60,9 @@ class Baseline:
         # What is only shown decides nothing: the test is judged without it.
         with suppress(GpuperfError):
             shown = self._data(entry).samples
-        return Reference(
-            {**shown, STEP: {**shown.get(STEP, {}), **entry.step}},
-            gpus=entry.gpus,
-            days=entry.days,
-            calibration=self.calibration,
-            canary=entry.canary,
+        return replace(
+            reference_of(entry, self.calibration),
+            samples={**shown, STEP: {**shown.get(STEP, {}), **entry.step}},
             tests=sum(map(len, suite.tests.values())),
         )
 
@@ -137,6 +134,17 @@ class Baseline:
     def _entry(self) -> Entry | None:
         tests = self.suite.tests if self.suite else {}
         return tests.get(self.measurement.test, {}).get(self.measurement.name)
+
+
+def reference_of(entry: Entry, calibration: Calibration | None) -> Reference:
+    """What the judge compares with: the step of this entry, and how its values vary."""
+    return Reference(
+        {STEP: entry.step},
+        gpus=entry.gpus,
+        days=entry.days,
+        calibration=calibration,
+        canary=entry.canary,
+    )
 
 
 def baseline_of(measurement: Measurement, baselines: Path, root: Path) -> Baseline:

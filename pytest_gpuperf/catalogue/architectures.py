@@ -71,14 +71,10 @@ def validate(name: str) -> str:
 
 def _meant(name: str) -> str:
     """The architecture of the card that is named, or what is spelt nearly so; "" for neither."""
-    words = re.split(r"[^a-z0-9]+", name)
-    sold = [
-        architecture.name
-        for architecture in ARCHITECTURES.values()
-        if any(product.lower() in words for product in architecture.products)
-    ]
-    if sold:
-        return meant(sold[0], sold)
+    sold = {product.lower(): one.name for one in ARCHITECTURES.values() for product in one.products}
+    for word in re.split(r"[^a-z0-9]+", name):
+        if word in sold:
+            return meant(sold[word], [sold[word]])
     return meant(name, ARCHITECTURES) if _NEARLY.match(name) else ""
 
 

@@ -184,24 +184,15 @@ def _hardware(name: str) -> str:
     return name if metric is None else metric.hardware["default"] or name
 
 
-def _metric(name: str, entry: dict[str, Any]) -> Metric:
+def _metric(name: str, entry: Mapping[str, Any]) -> Metric:
     hardware = entry.get("hardware", {})
-    return Metric(
-        name=name,
-        unit=entry["unit"],
-        direction=Direction(entry["direction"]),
-        metric_class=MetricClass(entry["class"]),
-        gated=entry.get("gated", False),
-        additive=entry.get("additive", False),
-        percentage=entry.get("percentage", False),
-        summary=entry["summary"],
-        hardware={"default": hardware} if isinstance(hardware, str) else hardware,
-        practical_floor=entry.get("practical_floor"),
-        positive=entry.get("positive", ""),
-        traced=entry.get("traced", False),
-        portable=entry.get("portable", False),
-        of_gpu=entry.get("of_gpu", False),
-    )
+    read = {
+        "direction": Direction(entry["direction"]),
+        "metric_class": MetricClass(entry["class"]),
+        "hardware": {"default": hardware} if isinstance(hardware, str) else hardware,
+    }
+    own = {key: value for key, value in entry.items() if key != "class"}
+    return Metric(name=name, **{**own, **read})
 
 
 def hardware(metric: Metric, architecture: str) -> str | None:

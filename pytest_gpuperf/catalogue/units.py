@@ -91,21 +91,20 @@ def interval(low: float, high: float, *, points: bool = False) -> tuple[str, str
 
 def tolerance(verdict: Verdict) -> str:
     """The tolerance of a verdict, in the unit of its change; "-" where nothing was compared."""
-    if verdict.tolerance is None:
-        return "-"
-    if verdict.points:
-        return f"{_plain(verdict.tolerance, 3)} pt"
-    return f"{_plain(verdict.tolerance * 100, 3)} %"
+    return _amount(verdict.tolerance, 3, points=verdict.points)
 
 
 def minimum_detectable_effect(verdict: Verdict) -> str:
     """The smallest slowdown that would be found 99 times in 100, as `tolerance` writes it."""
-    if verdict.minimum_detectable_effect is None:
-        return "-"
-    if verdict.points:
-        return f"{_plain(verdict.minimum_detectable_effect, 3)} pt"
     # Shown to two digits: it is an estimate.
-    return f"{_plain(verdict.minimum_detectable_effect * 100, 2)} %"
+    digits = 3 if verdict.points else 2
+    return _amount(verdict.minimum_detectable_effect, digits, points=verdict.points)
+
+
+def _amount(change: float | None, digits: int, *, points: bool) -> str:
+    if change is None:
+        return "-"
+    return f"{_plain(change, digits)} pt" if points else f"{_plain(change * 100, digits)} %"
 
 
 def outcome(verdict: Verdict) -> str:

@@ -24,7 +24,7 @@ class MetricClass(str, Enum):
     RATIO = "ratio"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Metric:
     """One row of the catalogue."""
 
@@ -32,11 +32,11 @@ class Metric:
     unit: str
     direction: Direction
     metric_class: MetricClass
-    gated: bool
+    gated: bool = False
     """Whether a change of this metric may fail a test; the others are reported beside it."""
-    additive: bool
+    additive: bool = False
     """Whether values of consecutive ranges add up to the value of the range that spans them."""
-    percentage: bool
+    percentage: bool = False
     """A bounded percentage (0 to 100): its changes are absolute points, not relative."""
     summary: str
     hardware: Mapping[str, str | None] = field(default_factory=dict)

@@ -5,6 +5,7 @@ Fields only, as they stand in a run's file; nothing here judges.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -608,26 +609,25 @@ class Run:
 
     def incomplete(self) -> dict[str, list[str]]:
         """The tests that were skipped or failed, by the reason."""
-        by_reason: dict[str, list[str]] = {}
+        by_reason: defaultdict[str, list[str]] = defaultdict(list)
         for test, reason in self.skipped.items():
-            by_reason.setdefault(reason, []).append(test)
+            by_reason[reason].append(test)
         return by_reason
 
     def results(self) -> tuple[Result, ...]:
         """One result per measurement and ratio, in the order of the run."""
-        measurements: dict[tuple[str, str], list[Measurement]] = {}
+        measurements: defaultdict[tuple[str, str], list[Measurement]] = defaultdict(list)
         for measurement in self.measurements:
-            key = (measurement.test, measurement.name)
-            measurements.setdefault(key, []).append(measurement)
-        verdicts: dict[tuple[str, str], list[Verdict]] = {}
+            measurements[measurement.test, measurement.name].append(measurement)
+        verdicts: defaultdict[tuple[str, str], list[Verdict]] = defaultdict(list)
         for verdict in self.verdicts:
-            verdicts.setdefault((verdict.test, verdict.name), []).append(verdict)
-        limits: dict[tuple[str, str], list[Expectation]] = {}
+            verdicts[verdict.test, verdict.name].append(verdict)
+        limits: defaultdict[tuple[str, str], list[Expectation]] = defaultdict(list)
         ratios = []
         for expectation in self.expectations:
             key = (expectation.test, expectation.subject)
             if expectation.unit and key in measurements:
-                limits.setdefault(key, []).append(expectation)
+                limits[key].append(expectation)
             else:
                 ratios.append(Result(*key, (), expectations=(expectation,)))
         attributions = {(entry.test, entry.name): entry.attribution for entry in self.attributions}
@@ -637,8 +637,8 @@ class Run:
                 Result(
                     *key,
                     tuple(measured),
-                    tuple(verdicts.get(key, ())),
-                    tuple(limits.get(key, ())),
+                    tuple(verdicts[key]),
+                    tuple(limits[key]),
                     attributions.get(key),
                     judged_by=judged_by.get(key),
                 )

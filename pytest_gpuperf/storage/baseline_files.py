@@ -7,6 +7,7 @@ write are carried over when the file is written anew. The rest is beside it (`da
 
 from __future__ import annotations
 
+import math
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,7 +15,8 @@ from dataclasses import replace
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, TypeVar
+from statistics import median
+from typing import TYPE_CHECKING, Any
 
 from pytest_gpuperf.catalogue import architectures
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue, impossible
@@ -24,9 +26,11 @@ from pytest_gpuperf.judge.verdict import samples_by_phase
 from pytest_gpuperf.model.entry import (
     Accepted,
     BaselineFile,
+    CanarySeries,
     Entry,
     EntryData,
     Processes,
+    Values,
     places_text,
     unreadable_places,
 )
@@ -39,15 +43,17 @@ from pytest_gpuperf.model.measurement import (
     Measurement,
 )
 from pytest_gpuperf.model.metric import MetricClass
-from pytest_gpuperf.storage import entry_values, files, schema_1
+from pytest_gpuperf.storage import files
 from pytest_gpuperf.storage.files import Problem
 
 if TYPE_CHECKING:
     import yaml
 
 SCHEMA = 2
-AnyAccepted = TypeVar("AnyAccepted", bound=Accepted)
 _REMEDY = "Restore this file from git, or repair the entry by hand. gpuperf changed nothing"
+_ANEW = "Move the file away, then accept a new run: gpuperf record, then gpuperf update-baseline"
+_DIGITS = 7
+"""Significant digits of a value that processes differ in: 5e-7 of it, and noise is 1e-4 or more."""
 _CONFLICT = "\n<<<<<<< "
 _TAKE_ONE_SIDE = (
     "Both branches accepted one test. Keep one side of each conflict. The next `gpuperf "
@@ -65,9 +71,9 @@ _ORDER = (
     *("metrics", "zero", "canary", "data", "anchor", "accepted"),
 )
 """The keys of an entry in the order of writing."""
-Place = tuple[str | int, ...]
-"""The place of an entry of the YAML: the keys down to it. A line of numbers is its own key."""
-_END: Place = ()
+_Place = tuple[str, ...]
+"""The place of an entry of the YAML: the keys down to it. An item of a list is its own key."""
+_KEY = re.compile(r"(?!- )(.+?):(?: |$)")
 _LINE_BREAK = re.compile("[\n\x85\u2028\u2029]")
 """The line breaks of YAML; Python has more."""
 _ANY_HEADER = re.compile(r"# Baselines of pytest-gpuperf.*\n# Written by .*\n(# Only .*\n)?")
@@ -120,8 +126,7 @@ def load(file: Path) -> BaselineFile | None:
     """The baselines in `file`, or None when there is no such file. Raises BadFile.
 
     Every metric is known; each has a value of every process, and these can have been measured;
-    tolerances can be read; a calibration has spreads of known classes, none negative. A file of
-    schema 1 is read as one of this: `gpuperf update-baseline --migrate` writes it anew.
+    tolerances can be read; a calibration has spreads of known classes, none negative.
     """
     try:
         return parsed(file, files.decoded(files.read_bytes(file), file, _REMEDY))
@@ -130,14 +135,7 @@ def load(file: Path) -> BaselineFile | None:
 
 
 def save(baselines: BaselineFile, file: Path) -> None:
-    """Writes the file atomically. Call under `files.changing` when it was loaded to be changed.
-
-    Raises UsageFailure for a file of an older schema: its rounds and kernels would be lost.
-    """
-    text = files.read_bytes(file).decode(errors="replace") if file.exists() else ""
-    if schema_1.is_written_so(files.parse_yaml(text, file, _REMEDY)):
-        remedy = "Convert it first: gpuperf update-baseline --migrate"
-        raise UsageFailure(f"{file} has the format of an older gpuperf. {remedy}")
+    """Writes the file atomically. Call under `files.changing` when it was loaded to be changed."""
     files.write_atomically(file, to_text(baselines, file))
 
 
@@ -195,78 +193,64 @@ def with_comments(old: str, new: str) -> str:
     """The YAML text `new` with the comments of `old`: above their entries, and beside them.
 
     A comment goes where its entry is gone, and beside a line of numbers where these are others.
-    Both texts are valid, and `new` has a line of its own for each entry. By the marks of yaml's
-    parser in C: ruamel.yaml, which is made for this, takes more than two seconds for the largest of
-    our files, and lays it out in another way.
+    Both texts are valid, and `new` has a line of its own for each entry. ruamel.yaml, which is made
+    for this, takes more than two seconds for the largest of our files, and lays it out in another
+    way.
     """
     if "#" not in old:
         return new
-    above, beside = _comments(old)
-    lines = new.split("\n")
-    places: dict[int, list[Place]] = {len(lines) - 1: [_END]}
-    for place, start, _ in _entries(new):
-        places.setdefault(start, []).append(place)
-    kept = []
-    for number, line in enumerate(lines):
-        indent = line[: len(line) - len(line.lstrip())]
-        here = places.get(number, [])
-        kept += [indent + comment for place in here for comment in above.get(place, ())]
-        kept.append("  ".join([line, *(beside[place] for place in here if place in beside)]))
-    return "\n".join(kept)
-
-
-def _comments(text: str) -> tuple[dict[Place, list[str]], dict[Place, str]]:
-    """The comments on lines of their own, by the entry that follows; and those behind entries."""
-    lines = _LINE_BREAK.split(text)
-    first: dict[int, Place] = {}
-    inside: set[int] = set()
-    beside = {}
-    for place, line, end in _entries(text):
-        first.setdefault(line, place)
-        inside.update(range(line + 1, end.line))
-        behind = lines[end.line][end.column :].lstrip(" :")
-        if behind.startswith("#"):
-            beside[place] = behind
-    above: dict[Place, list[str]] = {}
+    above: dict[_Place, list[str]] = {}
+    beside: dict[_Place, str] = {}
     waiting: list[str] = []
-    for number, content in enumerate(lines):
-        if number in first:
-            above[first[number]], waiting = waiting, []
-        elif content.lstrip().startswith("#") and number not in inside:
-            waiting.append(content.strip())
-    above[_END] = waiting
-    return above, beside
+    for place, content, comment in _lines(_LINE_BREAK.split(old)):
+        if content:
+            above.setdefault(place, []).extend(waiting)
+            waiting = []
+        if comment and content:
+            beside[place] = comment
+        elif comment:
+            waiting.append(comment)
+    kept: list[str] = []
+    lines = new.split("\n")
+    for line, (place, content, _) in zip(lines, _lines(lines), strict=True):
+        indent = line[: len(line) - len(line.lstrip())]
+        kept += [indent + comment for comment in above.pop(place, ()) if content]
+        kept.append("  ".join([line, beside.pop(place)]) if content and place in beside else line)
+    return "\n".join([*kept[:-1], *waiting, kept[-1]])
 
 
-def _entries(text: str) -> Iterator[tuple[Place, int, yaml.Mark]]:
-    """The entries of a YAML text, outer ones first: place, line, and where a comment may follow."""
+def _lines(lines: Sequence[str]) -> Iterator[tuple[_Place, str, str]]:
+    """Of the lines of a YAML text the place of the entry, what is no comment, and the comment."""
+    outer: list[tuple[int, str]] = []
+    for line in lines:
+        end = _end_of_content(line) if "#" in line else len(line)
+        content, comment = line[:end].rstrip(), line[end:].strip()
+        indent = len(content) - len(content.lstrip())
+        entry = content.lstrip()
+        if entry:
+            key = _KEY.match(entry)
+            outer = [one for one in outer if one[0] < indent]
+            outer.append((indent, key[1] if key else entry))
+        yield tuple(name for _, name in outer), content, comment
+
+
+def _end_of_content(line: str) -> int:
+    """Where a comment begins in a line of YAML, or its end."""
     import yaml
 
-    def within(node: yaml.Node, place: Place) -> Iterator[tuple[Place, int, yaml.Mark]]:
-        keyed = isinstance(node, yaml.MappingNode)
-        for number, item in enumerate(node.value):
-            key, value = item if keyed else (item, item)
-            nested = isinstance(value, yaml.CollectionNode) and not value.flow_style
-            if keyed:
-                name, end = key.value, key.end_mark
-            else:
-                name = number if nested else text[key.start_mark.index : key.end_mark.index]
-                end = key.start_mark
-            yield (*place, name), key.start_mark.line, end if nested else value.end_mark
-            if nested:
-                yield from within(value, (*place, name))
-
-    root = yaml.compose(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    if root is not None:
-        yield from within(root, ())
+    try:
+        tokens = [(token.start_mark.index, token.end_mark.index) for token in yaml.scan(line)]
+    except yaml.YAMLError:  # a part of a text of several lines
+        return len(line)
+    end = max((end for start, end in tokens if end > start), default=0)
+    return end if line[end:].lstrip().startswith("#") else len(line)
 
 
 def entry_of(measurements: Sequence[Measurement], recorded: str) -> Entry:
     """The entry that accepts these measurements of one test, from one or more processes."""
     first = measurements[0].fingerprint
     of_process = {m.process: m.fingerprint for m in measurements}
-    metrics, zero = entry_values.values_of(_comparable(measurements).get(STEP, {}))
-    canaries = [_canaries(fingerprint) for fingerprint in of_process.values()]
+    metrics, zero = _values_of(_comparable(measurements).get(STEP, {}))
     return Entry(
         recorded=recorded,
         revision=first.revision,
@@ -281,12 +265,57 @@ def entry_of(measurements: Sequence[Measurement], recorded: str) -> Entry:
         ),
         metrics=metrics,
         zero=zero,
-        canary=entry_values.canary_series(
-            [(before or after or Canary()).code for before, after in canaries],
-            _series([before for before, _ in canaries]),
-            _series([after for _, after in canaries]),
-        ),
+        canary=_canary_series([_canaries(fingerprint) for fingerprint in of_process.values()]),
     )
+
+
+def _values_of(
+    step: Mapping[str, Sequence[Sequence[float]]],
+) -> tuple[dict[str, Values], tuple[str, ...]]:
+    """The values of a step's metrics as an entry has them, and the metrics that are zero.
+
+    Of each process the median of its rounds. Only metrics that can fail a test. Older processes
+    lack a count that a newer release added. Where all other processes agree on its value, this
+    value is taken for the older ones.
+    """
+    known = catalogue().metrics
+    kept: dict[str, Values] = {}
+    zero = []
+    for metric, series in step.items():
+        values = [median(rounds) for rounds in series]
+        if not known[metric].gated:
+            continue
+        if not any(values):
+            zero.append(metric)
+        else:
+            kept[metric] = values[0] if len({*values}) == 1 else tuple(map(_rounded, values))
+    return kept, tuple(zero)
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.{_DIGITS}g}")
+
+
+def _canary_series(around: Sequence[tuple[Canary | None, Canary | None]]) -> CanarySeries | None:
+    """The canary's readings around each process; None where the canary read nothing."""
+    codes = tuple((before or after or Canary()).code for before, after in around)
+    if not any(codes):
+        return None
+    means = [_between(before or Canary(), after or Canary()) for before, after in around]
+    readings = {
+        name: tuple(of_process.get(name) for of_process in means)
+        for name in dict.fromkeys(chain.from_iterable(means))
+    }
+    return CanarySeries(codes[0] if readings and len({*codes}) == 1 else codes, readings)
+
+
+def _between(before: Canary, after: Canary) -> dict[str, float]:
+    """The geometric mean of each reading that was taken before a process and after it."""
+    return {
+        name: _rounded(math.sqrt(one * other))
+        for name, one in before.readings.items()
+        if one and (other := after.readings.get(name))
+    }
 
 
 def _comparable(measurements: Sequence[Measurement]) -> dict[str, dict[str, Processes]]:
@@ -308,30 +337,13 @@ def _comparable(measurements: Sequence[Measurement]) -> dict[str, dict[str, Proc
 
 def data_of(measurements: Sequence[Measurement], kernels: KernelTable | None) -> EntryData:
     """The data of these measurements' entry beside the YAML: all rounds, and this table."""
-    of_process = {m.process: m.fingerprint for m in measurements}
-    canaries = [_canaries(fingerprint) for fingerprint in of_process.values()]
-    machines = tuple(fingerprint.machine for fingerprint in of_process.values())
-    return EntryData(
-        schema=SCHEMA,
-        samples=_comparable(measurements),
-        machines=machines if any(machines) else (),
-        before=_series([before for before, _ in canaries]),
-        after=_series([after for _, after in canaries]),
-        kernels=kernels,
-    )
+    return EntryData(schema=SCHEMA, samples=_comparable(measurements), kernels=kernels)
 
 
 def _canaries(fingerprint: Fingerprint) -> tuple[Canary | None, Canary | None]:
     """The readings of the canary before and after a process; None where there are none."""
     seen = fingerprint.conditions
     return (seen.before.canary, seen.after.canary) if seen else (None, None)
-
-
-def _series(canaries: Sequence[Canary | None]) -> dict[str, tuple[float | None, ...]]:
-    """The values of each reading, one per process."""
-    readings = [canary.readings if canary else {} for canary in canaries]
-    names = dict.fromkeys(name for of_process in readings for name in of_process)
-    return {name: tuple(of_process.get(name) for of_process in readings) for name in names}
 
 
 def _portable(metric: str, device: Device) -> bool:
@@ -371,35 +383,15 @@ def parsed(file: Path, text: str) -> BaselineFile:
         line = f"\n{text}".split(_CONFLICT)[0].count("\n") + 1
         raise BadFile(file, f"line {line}", "git left an unresolved conflict here", _TAKE_ONE_SIDE)
     data = files.parse_yaml(text, file, _REMEDY)
-    if schema_1.is_written_so(data):
-        data = schema_1.converted(data, file, _REMEDY)
-    elif isinstance(data, dict) and f"\n{_END_MARK}\n" not in f"{text}\n":
+    if isinstance(data, dict) and data.get("schema") == 1:
+        raise BadFile(file, "schema", "the file is of before November 2026", _ANEW)
+    if isinstance(data, dict) and f"\n{_END_MARK}\n" not in f"{text}\n":
         problem = f'the file is cut short: its last line must be "{_END_MARK}"'
         raise BadFile(file, "", problem, _REMEDY)
-    loaded = _without_retired(files.validate(data, BaselineFile, file, SCHEMA, _REMEDY))
+    retired = tuple(catalogue().retired)
+    loaded = files.validate(data, BaselineFile, file, SCHEMA, _REMEDY, retired)
     files.check(_problems(loaded), file, _REMEDY)
     return loaded
-
-
-def _without_retired(baselines: BaselineFile) -> BaselineFile:
-    """The file without values and tolerances of metrics that are measured no more."""
-    retired = catalogue().retired
-
-    def kept(by_metric: Mapping[str, Any]) -> dict[str, Any]:
-        return {name: value for name, value in by_metric.items() if name not in retired}
-
-    def current(one: AnyAccepted) -> AnyAccepted:
-        zero = tuple(name for name in one.zero if name not in retired)
-        return replace(one, metrics=kept(one.metrics), zero=zero)
-
-    tests = {
-        test: {
-            name: replace(current(entry), origin=entry.origin and current(entry.origin))
-            for name, entry in entries.items()
-        }
-        for test, entries in baselines.tests.items()
-    }
-    return replace(baselines, tests=tests, tolerance=kept(baselines.tolerance))
 
 
 def _dumper() -> type[yaml.SafeDumper]:
@@ -454,10 +446,9 @@ def _problems(baselines: BaselineFile) -> Iterator[Problem]:
     for test, entries in baselines.tests.items():
         for name, entry in entries.items():
             where = f"tests/{test}/{name}"
-            yield from ((f"{where}/{at}", why) for at, why in _of_processes(entry))
-            if entry.origin:
-                of_origin = _of_processes(entry.origin)
-                yield from ((f"{where}/anchor/{at}", why) for at, why in of_origin)
+            for place, one in ((where, entry), (f"{where}/anchor", entry.origin)):
+                for at, why in _of_processes(one) if one else ():
+                    yield f"{place}/{at}", why
             for reading, values in (entry.canary.readings if entry.canary else {}).items():
                 if len(values) != entry.processes:
                     yield f"{where}/canary/readings/{reading}", _other_count(values, entry)
@@ -470,19 +461,14 @@ def _of_processes(accepted: Accepted) -> Iterator[Problem]:
         yield "where", f'"{text}" must be GPU, day and count, such as "838fbb58b5ce 2026-11-24 x5"'
     if not accepted.where:
         yield "where", "no process is listed"
-    for metric in (*accepted.metrics, *accepted.zero):
-        if metric not in known:
-            at = "metrics" if metric in accepted.metrics else "zero"
-            yield f"{at}/{metric}", "unknown metric"
+    for at, metrics in (("metrics", accepted.metrics), ("zero", accepted.zero)):
+        yield from ((f"{at}/{name}", "unknown metric") for name in metrics if name not in known)
     for metric, values in accepted.metrics.items():
-        if isinstance(values, tuple) and not values:
+        several = values if isinstance(values, tuple) else (values,) * accepted.processes
+        if not several:
             yield f"metrics/{metric}", "no values"
-        elif (
-            isinstance(values, tuple)
-            and len(values) != accepted.processes
-            and not _is_count(metric)
-        ):
-            yield f"metrics/{metric}", _other_count(values, accepted)
+        elif len(several) != accepted.processes and not _is_count(metric):
+            yield f"metrics/{metric}", _other_count(several, accepted)
     every = {name: [*chain.from_iterable(values)] for name, values in accepted.step.items()}
     yield from ((f"metrics/{metric}", why) for metric, why in impossible(STEP, every))
 

@@ -56,9 +56,7 @@ def load(baseline: Path, name: str, entry: str) -> EntryData:
     differs from the accepted one.
     """
     if not _NAME.fullmatch(name):
-        problem = (
-            "the entry names no data file" if not name else f'"{name}" is not a data file name'
-        )
+        problem = f'"{name}" is not a data file name' if name else "the entry names no data file"
         raise BadFile(baseline, f"{entry}/data", problem, _REMEDY)
     file = folder_beside(baseline) / name
     try:
@@ -121,11 +119,9 @@ def problems(table: KernelTable) -> Iterator[Problem]:
             if not 0 <= index < there:
                 yield f"{what}/{number}", f"index {index} of {there} entries"
     for number, launch in enumerate(table.launches):
-        if launch.values and len(launch.values) != len(table.metrics):
-            yield (
-                f"launches/{number}/values",
-                f"{len(launch.values)} values for {len(table.metrics)} metrics",
-            )
+        if launch.values and len(launch.values) != (wanted := len(table.metrics)):
+            problem = f"{len(launch.values)} values for {wanted} metrics"
+            yield f"launches/{number}/values", problem
     for what, times in (
         ("launches", [launch.duration for launch in table.launches]),
         ("busy", table.busy),

@@ -19,7 +19,7 @@ import subprocess
 import tempfile
 import time
 import zlib
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime, timezone
 from pathlib import Path
@@ -35,10 +35,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Problem = tuple[str, str]
 """The path of an entry that cannot be true, and why."""
-_YAML = "tag:yaml.org,2002:"
-_YAML_NUMBERS: dict[str, Callable[[str], object]] = {f"{_YAML}int": int, f"{_YAML}float": float}
-_USUAL_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]*)?(?:e[-+][0-9]+)?")
-"""Numbers that Python reads as YAML does; YAML has also numbers of base 8 and 60."""
 
 PATIENCE = 300.0
 """Seconds that a writer of baselines waits for another writer, who takes a second or two."""
@@ -129,7 +125,10 @@ def parse_yaml(text: str, file: Path, remedy: str) -> object:
     loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)(text)
     try:
         node = loader.get_single_node()
-        return None if node is None else _plain(node, loader, set())
+        if node is None:
+            return None
+        _check_nodes(node, set())
+        return loader.construct_document(node)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         where = f"line {mark.line + 1} column {mark.column + 1}" if mark else ""
@@ -141,41 +140,66 @@ def parse_yaml(text: str, file: Path, remedy: str) -> object:
         loader.dispose()
 
 
-def _plain(node: Any, loader: Any, seen: set[int]) -> object:
-    """The data in a node of YAML, in half of the time that yaml's own constructors take.
+def _check_nodes(node: Any, seen: set[int]) -> None:
+    """Raises yaml's error for an alias, and for a key that is no text or there twice.
 
-    `seen` has the ids of the lists and mappings that were read: an alias is one of them again.
+    `seen` has the ids of the lists and mappings before this one: an alias is one of them again.
     """
     import yaml
 
+    def refuse(what: str, at: Any) -> None:
+        raise yaml.constructor.ConstructorError(None, None, what, at.start_mark)
+
     if isinstance(node, yaml.ScalarNode):
-        if node.tag == f"{_YAML}str":
-            return node.value
-        kind = _YAML_NUMBERS.get(node.tag)
-        is_usual = kind and _USUAL_NUMBER.fullmatch(node.value)
-        return kind(node.value) if kind and is_usual else loader.construct_object(node)
+        return
     if id(node) in seen:
-        raise yaml.constructor.ConstructorError(
-            None, None, "aliases are not allowed", node.start_mark
-        )
+        refuse("aliases are not allowed", node)
     seen.add(id(node))
-    if isinstance(node, yaml.SequenceNode):
-        return [_plain(item, loader, seen) for item in node.value]
-    mapping: dict[str, object] = {}
-    for key, value in node.value:
-        if key.tag != f"{_YAML}str" or key.value in mapping:
-            is_text = key.tag == f"{_YAML}str"
-            what = f'the key "{key.value}" occurs twice' if is_text else "a key must be text"
-            raise yaml.constructor.ConstructorError(None, None, what, key.start_mark)
-        mapping[key.value] = _plain(value, loader, seen)
-    return mapping
+    values = node.value
+    if isinstance(node, yaml.MappingNode):
+        known: set[str] = set()
+        for key, _ in node.value:
+            if key.tag != "tag:yaml.org,2002:str":
+                refuse("a key must be text", key)
+            if key.value in known:
+                refuse(f'the key "{key.value}" occurs twice', key)
+            known.add(key.value)
+        values = [value for _, value in node.value]
+    for value in values:
+        _check_nodes(value, seen)
 
 
-def validate(data: object, expected: type[T], file: Path, schema: int, remedy: str) -> T:
+def _without(data: object, names: Sequence[str]) -> object:
+    """Parsed data without what they say of these names, such as metrics that are measured no more.
+
+    Keys and items of that name go, and mappings whose `metric` it is. Kernel tables stay as they
+    are: they have no such names, and a hundred thousand items.
+    """
+    if isinstance(data, dict):
+        return {
+            key: value if key == "kernels" else _without(value, names)
+            for key, value in data.items()
+            if key not in names
+        }
+    if isinstance(data, list):
+        named = (item.get("metric") if isinstance(item, dict) else item for item in data)
+        pairs = zip(data, named, strict=True)
+        return [_without(item, names) for item, name in pairs if name not in names]
+    return data
+
+
+def validate(
+    data: object,
+    expected: type[T],
+    file: Path,
+    schema: int,
+    remedy: str,
+    retired: Sequence[str] = (),
+) -> T:
     """`data`, as read from `file`, as an instance of the dataclass `expected`.
 
-    `schema` is the version this code writes. Raises BadFile naming the offending entry; the
-    `remedy` ends its message.
+    `schema` is the version this code writes. What older files say of `retired` names is left out.
+    Raises BadFile naming the offending entry; the `remedy` ends its message.
     """
     from pydantic import ValidationError
 
@@ -188,6 +212,7 @@ def validate(data: object, expected: type[T], file: Path, schema: int, remedy: s
             remedy = "Install the version of pytest-gpuperf that wrote it"
         raise BadFile(file, "schema", problem, remedy)
     try:
+        data = _without(data, retired) if retired else data
         # Through JSON, so that strict validation treats YAML and JSON alike (lists are tuples).
         return adapter(expected).validate_json(json.dumps(data, default=str), strict=True)
     except ValidationError as error:
@@ -477,7 +502,10 @@ def locked(
 
 def _wait(handle: int, place: Path, patience: float, tick: Callable[[], object]) -> None:
     begun = ticked = time.monotonic()
-    while not _flocked(handle):
+    while True:
+        with suppress(BlockingIOError):
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
         now = time.monotonic()
         if now - begun >= patience:
             raise Locked(place, holder(handle), patience)
@@ -485,14 +513,6 @@ def _wait(handle: int, place: Path, patience: float, tick: Callable[[], object])
             ticked = now
             tick()
         time.sleep(_POLL)
-
-
-def _flocked(handle: int) -> bool:
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def holder(handle: int) -> str:

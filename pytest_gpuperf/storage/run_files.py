@@ -211,8 +211,8 @@ def load(file: Path) -> Run:
         data = files.read_json(file, _REMEDY)
     except FileNotFoundError:
         raise UsageFailure(f"{file}: no such run file") from None
-    _drop_retired(data)
-    run = _without_retired(files.validate(data, Run, file, SCHEMA, _REMEDY))
+    retired = (*catalogue().retired, *RETIRED)
+    run = files.validate(data, Run, file, SCHEMA, _REMEDY, retired)
     files.check(_problems(run), file, _REMEDY)
     return replace(run, metric_units={})
 
@@ -303,38 +303,6 @@ def matches(test: str, pattern: str) -> bool:
     return pattern == test or not ({"*", "?"} & set(pattern) or pattern not in test)
 
 
-def _drop_retired(data: object) -> None:
-    """Removes the fields of RETIRED from a parsed run."""
-    measurements = data.get("measurements") if isinstance(data, dict) else None
-    for measurement in measurements if isinstance(measurements, list) else ():
-        if isinstance(measurement, dict):
-            for field in RETIRED:
-                measurement.pop(field, None)
-
-
-def _without_retired(run: Run) -> Run:
-    """The run without entries on metrics that are measured no more."""
-    retired = catalogue().retired
-    measurements = tuple(
-        replace(
-            measurement,
-            samples=tuple(s for s in measurement.samples if s.metric not in retired),
-            peers=tuple(
-                replace(peer, samples=tuple(s for s in peer.samples if s.metric not in retired))
-                for peer in measurement.peers
-            ),
-            unsupported=tuple(u for u in measurement.unsupported if u.metric not in retired),
-        )
-        for measurement in run.measurements
-    )
-    return replace(
-        run,
-        measurements=measurements,
-        verdicts=tuple(v for v in run.verdicts if v.metric not in retired),
-        expectations=tuple(e for e in run.expectations if e.metric not in retired),
-    )
-
-
 def _problems(run: Run) -> Iterator[Problem]:
     """The problems of a run that its types do not exclude."""
     for name, problem in other_units(run.metric_units):
@@ -358,7 +326,7 @@ def _measurement_problems(measurement: Measurement) -> Iterator[Problem]:
             yield where, problem
     yield from sample_problems(measurement.samples, measurement.unsupported)
     if measurement.window:
-        for where, problem in _impossible(measurement.window.samples):
+        for where, problem in sample_problems(measurement.window.samples):
             yield f"window/{where}", problem
     for name, problem in unreadable(measurement.tolerance, catalogue().metrics):
         yield f"tolerance/{name}", problem
@@ -374,34 +342,21 @@ def sample_problems(
 
     A metric is known, is sampled once per phase, and has values that can have been measured.
     """
-    yield from _unknown("samples", samples)
-    seen: set[tuple[str, str]] = set()
-    for index, sample in enumerate(samples):
-        series = f"{sample.metric} of {sample.phase}"
-        if not sample.values:
-            yield f"samples/{index}/values", f"no value for {series}"
-        if (sample.phase, sample.metric) in seen:
-            yield f"samples/{index}", f"{series} occurs twice"
-        seen.add((sample.phase, sample.metric))
-    yield from _impossible(samples)
-    yield from _unknown("unsupported", unsupported)
-
-
-def _unknown(what: str, entries: Sequence[Sample | Unsupported]) -> Iterator[Problem]:
-    """The entries of metrics that the catalogue does not have."""
-    for index, entry in enumerate(entries):
-        if entry.metric not in catalogue().metrics:
-            problem = f"unknown metric {entry.metric}"
-            yield f"{what}/{index}/metric", problem
-
-
-def _impossible(samples: Sequence[Sample]) -> Iterator[Problem]:
-    """The samples whose values no instrument can have measured."""
-    places = {(sample.phase, sample.metric): at for at, sample in enumerate(samples)}
+    places: dict[tuple[str, str], str] = {}
     by_phase: dict[str, dict[str, tuple[float, ...]]] = {}
-    for sample in samples:
+    for index, sample in enumerate(samples):
+        where, series = f"samples/{index}", f"{sample.metric} of {sample.phase}"
+        if sample.metric not in catalogue().metrics:
+            yield f"{where}/metric", f"unknown metric {sample.metric}"
+        if not sample.values:
+            yield f"{where}/values", f"no value for {series}"
+        if (sample.phase, sample.metric) in places:
+            yield where, f"{series} occurs twice"
+        places[sample.phase, sample.metric] = where
         by_phase.setdefault(sample.phase, {})[sample.metric] = sample.values
-    for phase, series in by_phase.items():
-        for metric, problem in impossible(phase, series):
-            where = f"samples/{places[phase, metric]}/values"
-            yield where, f"{metric} of {phase} is {problem}"
+    for phase, of_phase in by_phase.items():
+        for metric, problem in impossible(phase, of_phase):
+            yield f"{places[phase, metric]}/values", f"{metric} of {phase} is {problem}"
+    for index, entry in enumerate(unsupported):
+        if entry.metric not in catalogue().metrics:
+            yield f"unsupported/{index}/metric", f"unknown metric {entry.metric}"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields, is_dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from statistics import median
 
@@ -43,12 +43,6 @@ def table(*rows: tuple[str, float, Mapping[str, float]] | tuple[str, float]) -> 
             made = replace(made, values=tuple(row[2].get(metric) for metric in metrics))
         launches.append(made)
     return KernelTable(names, metrics, tuple(launches), 0.0)
-
-
-def scaled(made: KernelTable, factor: float) -> KernelTable:
-    """The same table with every launch taking `factor` times as long."""
-    every = (replace(launch, duration=factor * launch.duration) for launch in made.launches)
-    return replace(made, launches=tuple(every))
 
 
 @cache
@@ -106,18 +100,3 @@ def hostile(metrics: Sequence[str]) -> st.SearchStrategy[KernelTable]:
         return KernelTable(names, counted, tuple(made), 0.0)
 
     return tables()
-
-
-def numbers(made: object) -> Iterator[float]:
-    """All numbers in a result, however deep."""
-    if isinstance(made, bool):
-        return
-    if isinstance(made, int | float):
-        yield made
-    elif isinstance(made, tuple):
-        for item in made:
-            yield from numbers(item)
-    elif isinstance(made, Mapping):
-        yield from numbers(tuple(made.values()))
-    elif is_dataclass(made):
-        yield from numbers(tuple(getattr(made, f.name) for f in fields(made)))

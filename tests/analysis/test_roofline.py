@@ -20,11 +20,7 @@ from tests.analysis.tables import (
 )
 from tests.strategies import few
 
-PLAIN = Peaks(
-    {"fp32": 10e12, "fp16": 20e12, "fp64": 5e12, "tensor tf32": 100e12},
-    1e12,
-    "made up",
-)
+PLAIN = Peaks({"fp32": 10e12, "fp16": 20e12, "fp64": 5e12, "tensor tf32": 100e12}, 1e12)
 """10 FLOP of fp32 per byte are the ridge, 100 of tensor tf32."""
 NOTHING = {metric: 0.0 for weights in OPCODES.values() for metric in weights}
 NO_TENSOR = dict.fromkeys(TENSOR.values(), 0.0)
@@ -55,34 +51,31 @@ def test_flop_by_kind() -> None:
         assert math.fsum(point.flop.values()) == point.total_flop == flop, (values, kind)
 
 
-def test_a_kernel_under_the_slope() -> None:
-    # 2 x 1e6 FLOP of 1e6 bytes: 2 FLOP per byte, left of the ridge of 10
-    points = table(("add", 4.0, counts(1e6, sass_ffma=1e6)))
-    point = only(roofline.roofline(points, family, PLAIN))
-    assert (point.total_flop, point.dram_bytes, point.flop_per_byte) == (2e6, 1e6, 2)
-    assert point.flop_per_second == pytest.approx(0.5e12)  # 2e6 in 4 us
-    assert point.shares["fp32"] == pytest.approx(0.05)  # of 10e12
-    assert point.shares[DRAM] == pytest.approx(0.25)  # 1e6 in 4 us, of 1e12
-    # Attainable: min(10e12, 2 x 1e12) = 2e12, and 0.5e12 is a quarter of that.
-    assert point.roof == DRAM
-    assert point.share_of_roof == pytest.approx(0.25)
-
-
-def test_the_roof_is_that_of_the_arithmetic_that_is_nearest_to_its_own() -> None:
-    for tensor, plain, roof, share in (
-        # 60e6 FLOP of 0.1e6 bytes: 600 FLOP per byte, right of tensor tf32's ridge of 100
-        (6e7, 0.0, "tensor tf32", 0.6),  # 60e12 of 100e12
-        # 20e12 of 100e12 on the tensor cores, 4e12 of 10e12 beside them
-        (2e7, 4e6, "fp32", 0.4),
-    ):
-        values = counts(1e5, tensor_ops_tf32=tensor, sass_fadd=plain)
-        point = only(roofline.roofline(table(("gemm", 1.0, values)), family, PLAIN))
-        assert point.total_flop == tensor + plain
-        assert point.flop_per_byte == pytest.approx((tensor + plain) / 1e5)
-        assert point.shares["tensor tf32"] == pytest.approx(tensor / 1e8)
-        assert point.shares[DRAM] == pytest.approx(0.1)
-        assert point.roof == roof
-        assert point.share_of_roof == pytest.approx(share)
+@pytest.mark.parametrize(
+    ("tensor", "plain", "dram_bytes", "roof", "share"),
+    [
+        # 2e6 FLOP of 1e6 bytes: 2 FLOP per byte, left of the ridge of 10. Attainable is
+        # min(10e12, 2 x 1e12) = 2e12, and 2e6 in 4 us are a quarter of that.
+        (0.0, 2e6, 1e6, DRAM, 0.25),
+        # 600 FLOP per byte, right of tensor tf32's ridge of 100: 60e12 of 100e12.
+        (24e7, 0.0, 4e5, "tensor tf32", 0.6),
+        # 20e12 of 100e12 on the tensor cores, 4e12 of 10e12 beside them.
+        (8e7, 16e6, 4e5, "fp32", 0.4),
+    ],
+)
+def test_the_roof_is_the_one_that_is_nearest(
+    tensor: float, plain: float, dram_bytes: float, roof: str, share: float
+) -> None:
+    values = counts(dram_bytes, tensor_ops_tf32=tensor, sass_fadd=plain)
+    point = only(roofline.roofline(table(("gemm", 4.0, values)), family, PLAIN))
+    assert (point.total_flop, point.dram_bytes) == (tensor + plain, dram_bytes)
+    assert point.flop_per_byte == pytest.approx((tensor + plain) / dram_bytes)
+    assert point.flop_per_second == pytest.approx((tensor + plain) / 4e-6)
+    assert point.shares["tensor tf32"] == pytest.approx(tensor / 4e8)
+    assert point.shares["fp32"] == pytest.approx(plain / 4e7)
+    assert point.shares[DRAM] == pytest.approx(dram_bytes / 4e6)
+    assert point.roof == roof
+    assert point.share_of_roof == pytest.approx(share)
 
 
 def test_the_step_is_the_sum_of_its_kernels() -> None:
@@ -141,17 +134,13 @@ def test_whether_all_tensor_work_was_counted() -> None:
         assert (point.total_flop is not None) is counted, values
 
 
-def test_opcodes_that_were_not_collected_leave_no_total() -> None:
-    opcodes = {"sass_fadd": 5.0, "sass_fmul": 7.0, "sass_ffma": 10.0}
-    values = {**opcodes, **NO_TENSOR, "dram_bytes": 1.0}
-    points = roofline.roofline(table(("a", 1.0, values)), family, PLAIN)
-    assert only(points).flop["fp32"] == 32
-    assert "fp16" not in only(points).flop
-    assert only(points).total_flop is None
-    assert points.missing[0].startswith("not collected: sass_hadd, sass_hmul")
-
-
 def test_what_is_not_known_leaves_no_rate_no_share_or_no_roof() -> None:
+    opcodes = {"sass_fadd": 5.0, "sass_fmul": 7.0, "sass_ffma": 10.0}
+    some = table(("a", 1.0, {**opcodes, **NO_TENSOR, "dram_bytes": 1.0}))
+    points = roofline.roofline(some, family, PLAIN)
+    assert (only(points).flop["fp32"], only(points).total_flop) == (32, None)
+    assert "fp16" not in only(points).flop
+    assert points.missing[0].startswith("not collected: sass_hadd, sass_hmul")
     added = counts(10, sass_fadd=10)
     without_bytes = table(("a", 1.0, added), ("a", 1.0, {**NOTHING, **NO_TENSOR}))
     point = only(roofline.roofline(without_bytes, family, PLAIN))
@@ -209,7 +198,6 @@ def test_tf32_does_the_convolutions_arithmetic_on_the_tensor_cores() -> None:
 def test_peaks_are_of_slugs_and_plausible() -> None:
     for slug, peaks in published().items():
         assert slug == architectures.slug(slug)
-        assert peaks.source
         assert 5e11 < peaks.bytes_per_second < 1e13
         flop = peaks.flop_per_second
         assert flop["fp16"] >= flop["fp32"] > flop["fp64"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -23,9 +22,8 @@ from pytest_gpuperf.measure.device import nvml
 from pytest_gpuperf.model.entry import Accepted, BaselineFile, Entry, Processes
 from pytest_gpuperf.model.measurement import STEP, Conditions, KernelTable, Measurement, Reading
 from pytest_gpuperf.storage import baseline_files, data_files, run_files
-from tests import ROOT
 from tests.corruption import refusal
-from tests.examples import A100, H200, OTHER_H200, TEST, measurement, processes, run
+from tests.examples import A100, H200, TEST, measurement, processes, run
 from tests.kernel_steps import table
 from tests.waiting import run_at_once
 
@@ -89,20 +87,6 @@ def test_the_next_acceptance_says_old_and_new_and_keeps_the_log(tmp_path: Path) 
     assert [log.reason for log in known.log] == ["first", "second"]
     assert known.log[1].moved == {"cycles": "-10.00 %"}
     assert known.metrics == {"cycles": 90.0, "instructions": 7.0, "operators": 5.0}
-
-
-def test_several_machines_of_one_device_make_one_baseline(tmp_path: Path) -> None:
-    known = accepted(
-        tmp_path,
-        [
-            measurement({"cycles": [1.0]}, process="p1", device=H200),
-            measurement({"cycles": [2.0]}, process="p2", device=OTHER_H200),
-            measurement({"cycles": [3.0]}, process="p2", device=OTHER_H200),
-        ],
-    )
-    assert entry(known).metrics == {"cycles": (1.0, 2.5)}
-    # A process that measured twice counts once.
-    assert (entry(known).processes, entry(known).log[0].processes) == (2, 2)
 
 
 def test_different_workloads_are_no_baseline(tmp_path: Path) -> None:
@@ -198,19 +182,6 @@ def test_the_second_has_the_first_as_its_origin(tmp_path: Path) -> None:
     )
 
 
-def test_a_new_origin_starts_over_and_the_log_says_so(tmp_path: Path) -> None:
-    # The first entry needs none.
-    known = accepted(tmp_path, five(100.0), new_origin=True)
-    assert (entry(known).origin, entry(known).log[-1].forced) == (None, ())
-    accepted(tmp_path, five(90.0))
-    known = accepted(tmp_path, five(200.0), new_origin=True)
-    assert entry(known).origin is None
-    assert entry(known).log[-1].forced == (NEW_ORIGIN,)
-    later = entry(accepted(tmp_path, five(199.0)))
-    assert later.origin is not None
-    assert later.origin.metrics == {"cycles": 200.0}
-
-
 def test_another_workload_is_its_own_origin(tmp_path: Path) -> None:
     for _ in range(2):
         accepted(tmp_path, five(100.0))
@@ -299,23 +270,6 @@ def test_in_any_chain_the_origin_is_the_last_new_one_and_nothing_else_is_forced(
         start = baseline_files.origin_of(proposal.entry)
 
 
-# Only what is new
-
-
-def test_only_new_measurements_are_proposed_when_asked_for(tmp_path: Path) -> None:
-    known = accepted(tmp_path, five(100.0))
-    both = [*five(200.0), measurement(test="new.py::test"), measurement(name="sampling")]
-    asked = request(tmp_path, only_new=True)
-    proposals = acceptance.proposals(both, asked)
-    assert [(p.test, p.measurements[0].name) for p in proposals] == [
-        ("new.py::test", STEP),
-        (TEST, "sampling"),
-    ]
-    acceptance.accept(proposals)
-    assert entry(loaded(proposals[0].file)) == entry(known)
-    assert acceptance.proposals(both, asked) == []
-
-
 # Kernels
 
 ONE = table(("conv", 900.0), ("add", 20.0))
@@ -355,73 +309,44 @@ def counted(instructions: float, **other: Any) -> Measurement:
     return measurement({"cycles": [1e6], "instructions": [instructions]}, **other)
 
 
+BAD = replace(ONE, mismatch="the trace has 3 kernels and the counters 4")
+STAYS = "the old kernel table stays, because the counts have not changed"
+GOES = (
+    "no kernel table; the old table of 2026-03-01 is dropped. If this test gets slower, gpuperf "
+    "cannot name the kernels. Record with gpuperf record, or with --gpuperf-kernels always"
+)
+
+
+@pytest.mark.parametrize(
+    ("new", "damaged", "note", "kept"),
+    [
+        (counted(1e6), False, STAYS, True),
+        (counted(1.00049e6), False, STAYS, True),
+        (counted(1.00051e6), False, GOES, False),
+        (counted(1e6), True, GOES, False),
+        (counted(2e6, kernels=BAD), False, f"no kernel table ({BAD.mismatch}", False),
+    ],
+)
 def test_a_table_stays_where_the_new_entry_has_none_and_counts_are_as_before(
-    tmp_path: Path,
+    new: Measurement, damaged: bool, note: str, kept: bool, tmp_path: Path
 ) -> None:
-    for instructions, kept in ((1e6, True), (1.00049e6, True), (1.00051e6, False)):
-        folder = tmp_path / str(instructions)
-        accepted(folder, [counted(1e6, kernels=ONE)])
-        (proposal,) = acceptance.proposals([counted(instructions)], request(folder))
-        note = "the old kernel table stays, because the counts have not changed"
-        assert (note in proposal.notes) is kept
-        acceptance.accept([proposal])
-        assert tables(folder) == ({TEST: ONE} if kept else {})
+    known = accepted(tmp_path, [counted(1e6, kernels=ONE)])
+    accepted(tmp_path, [counted(1e6, test="b.py::test", kernels=OTHER)])
+    if damaged:
+        (data_files.folder_beside(tmp_path / FILE) / entry(known).data).write_bytes(b"damaged")
+    (proposal,) = acceptance.proposals([new], request(tmp_path, created="2026-03-08T00:00:00Z"))
+    assert proposal.notes[0].startswith(note)
+    acceptance.accept([proposal])
+    assert tables(tmp_path) == {**({TEST: ONE} if kept else {}), "b.py::test": OTHER}
 
 
-def test_a_table_goes_with_its_entry_when_the_new_one_has_none(tmp_path: Path) -> None:
-    measured = [counted(2e6, test=test, kernels=ONE) for test in ("a.py::test", "b.py::test")]
-    accepted(tmp_path, measured)
-    asked = request(tmp_path, created="2026-03-08T00:00:00Z")
-    for test, left in (("a.py::test", {"b.py::test": ONE}), ("b.py::test", {})):
-        (proposal,) = acceptance.proposals([counted(1e6, test=test)], asked)
-        assert proposal.notes[0] == (
-            "no kernel table; the old table of 2026-03-01 is dropped. If this test gets slower, "
-            "gpuperf "
-            "cannot name the kernels. Record with gpuperf record, or with --gpuperf-kernels always"
-        )
-        acceptance.accept([proposal])
-        assert tables(tmp_path) == left
-
-
-def test_it_is_said_why_a_table_was_not_taken_where_there_are_kernels(tmp_path: Path) -> None:
-    bad = replace(ONE, mismatch="the trace has 3 kernels and the counters 4")
-    (proposal,) = acceptance.proposals([measurement(kernels=bad)], request(tmp_path))
-    assert proposal.notes[0].startswith(
-        "no kernel table (the trace has 3 kernels and the counters 4). If this test"
-    )
+def test_a_cpu_has_no_kernels_to_miss(tmp_path: Path) -> None:
     measured = measurement(device=nvml.portable_device())
     (proposal,) = acceptance.proposals([measured], request(tmp_path))
     assert proposal.notes == ()
 
 
-def test_where_the_data_of_before_are_gone_no_table_is_kept(tmp_path: Path) -> None:
-    first = accepted(tmp_path, [counted(1e6, kernels=ONE)])
-    (data_files.folder_beside(tmp_path / FILE) / entry(first).data).write_bytes(b"damaged")
-    (proposal,) = acceptance.proposals([counted(1e6)], request(tmp_path))
-    assert proposal.notes[0].startswith("no kernel table; the old table of 2026-03-01 is dropped")
-    acceptance.accept([proposal])
-    assert tables(tmp_path) == {}
-
-
-# Files of earlier versions
-
-
-def test_a_file_of_an_earlier_version_is_written_anew_with_the_first_acceptance(
-    tmp_path: Path,
-) -> None:
-    old = ROOT / "tests" / "data" / "schema-1"
-    cpu = nvml.portable_device()
-    file = baseline_files.path_for(tmp_path, cpu, "meddpm")
-    shutil.copytree(old, file.parent)
-    before = loaded(file)
-    known = accepted(tmp_path, [measurement({"flops": [5.0]}, device=cpu)])
-    kept = {name: entries for name, entries in known.tests.items() if name != TEST}
-    assert kept.keys() == before.tests.keys()
-    for test, entries in kept.items():
-        assert replace(entries[STEP], data="") == before.tests[test][STEP]
-        assert data_files.load(file, entries[STEP].data, "").samples
-    assert {one.name for one in file.parent.iterdir()} == {"meddpm.yaml", "meddpm"}
-    assert acceptance.migrate(tmp_path) == []
+# Two branches
 
 
 def test_two_acceptances_of_different_tests_merge_in_git(tmp_path: Path) -> None:
@@ -452,24 +377,8 @@ def test_two_acceptances_of_different_tests_merge_in_git(tmp_path: Path) -> None
         *(90.0, 110.0, 90.0, 100.0, 110.0)
     ]
     assert tables(tmp_path) == {}
-    # Of one test that both accepted, the conflict says what to do.
-    accept(tests[0], cycles=80.0)
-    git("checkout", "-q", "theirs")
-    accept(tests[0], cycles=120.0)
-    with pytest.raises(subprocess.CalledProcessError):
-        git("merge", "-q", "main")
-    with pytest.raises(BadFile, match="git left an unresolved conflict here"):
-        loaded(tmp_path / FILE)
-    git("checkout", "--ours", str(tmp_path / FILE))
-    known = loaded(tmp_path / FILE)
-    assert entry_of(known, tests[0]) == 120.0
-    for entries in known.tests.values():
-        data_files.load(tmp_path / FILE, entries[STEP].data, "")
-
-
-def entry_of(known: BaselineFile, test: str) -> object:
-    """The cycles of a test."""
-    return known.tests[test][STEP].metrics["cycles"]
+    for test, entries in known.tests.items():
+        assert data_files.load(tmp_path / FILE, entries[STEP].data, test).samples
 
 
 # All or nothing
@@ -529,20 +438,6 @@ def test_names_that_lead_out_of_the_folder_are_refused_before_anything_is_writte
         with pytest.raises(UsageFailure, match=r"cannot name a baseline file: (suite|slug|arch) "):
             acceptance.proposals([measurement(suite=suite, device=device)], request(folder))
     assert [*tmp_path.iterdir()] == []
-
-
-def test_a_file_that_is_a_symbolic_link_stays_one(tmp_path: Path) -> None:
-    """What one leads to may not be there yet."""
-    folder, shared = tmp_path / "baselines", tmp_path / "shared"
-    link, place = folder / FILE, shared / "meddpm.yaml"
-    link.parent.mkdir(parents=True)
-    shared.mkdir()
-    link.symlink_to(place)
-    for cycles in (1.0, 2.0):
-        known = accepted(folder, [measurement({"cycles": [cycles]}, kernels=ONE)])
-        assert entry(known).metrics == {"cycles": cycles}
-        assert tables(folder) == {TEST: ONE}
-        assert (link.is_symlink(), place.is_file()) == (True, True)
 
 
 # Killed

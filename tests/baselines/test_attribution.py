@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from pytest_gpuperf.baselines import acceptance, judgement
-from pytest_gpuperf.baselines.acceptance import AcceptanceRequest
+from pytest_gpuperf.baselines import judgement
 from pytest_gpuperf.baselines.reference import baseline_of
 from pytest_gpuperf.catalogue import kernel_families
 from pytest_gpuperf.judge.attribution import Naming, attribute
 from pytest_gpuperf.judge.upgrade import upgrades
 from pytest_gpuperf.model.measurement import CallSite, KernelTable, Measurement
 from pytest_gpuperf.model.result import Outcome, Result, Verdict
+from tests.baselines import accept
 from tests.examples import A100, TEST, measurement, verdict
 from tests.kernel_steps import sited, slowed, table
 
@@ -23,14 +23,10 @@ NAMING = Naming(*kernel_families.NAMING)
 STEP = table(("conv", 900.0), ("add", 300.0), ("adam", 500.0))
 SLOWER = slowed(STEP, [1], 2)
 MORE = table(("conv", 900.0), ("add", 300.0), ("silu", 90.0), ("adam", 500.0))
+CODE = [("conv", 900.0, "net.py:3 Net.forward a"), ("add", 300.0, "net.py:4 Net.forward a")]
+SILU = [("silu", 90.0, "net.py:9 Net.act a"), ("silu", 90.0, "net.py:5 Net.forward a")]
 REGRESSED = verdict()
 UNCHANGED = verdict(outcome=Outcome.UNCHANGED)
-
-
-def accepted(root: Path, kernels: KernelTable | None) -> None:
-    """Makes a baseline of the test in the default folder."""
-    request = AcceptanceRequest(root / "baselines", "because", "2026-03-01T00:00:00Z", force=True)
-    acceptance.accept(acceptance.proposals([measurement(kernels=kernels)], request))
 
 
 def judged(*tables: KernelTable | None, verdicts: Sequence[Verdict] = (REGRESSED,)) -> Result:
@@ -52,20 +48,34 @@ def attributed_of(root: Path, before: Result) -> Result:
     return after
 
 
-def test_other_kernels_are_said_with_the_lines_that_they_come_from(tmp_path: Path) -> None:
-    rows = [("conv", 900.0, "net.py:3 Net.forward a"), ("add", 300.0, "net.py:4 Net.forward a")]
-    silu = [("silu", 90.0, "net.py:9 Net.act a"), ("silu", 90.0, "net.py:5 Net.forward a")]
-    accepted(tmp_path, sited(*rows))
-    for more, says in (
-        (silu[:1], "1 added; at net.py:9 Net.act"),
-        (silu, "2 added; at net.py:5 Net.forward and 1 other line"),
-    ):
-        first, *_ = attributed_of(tmp_path, judged(sited(*rows, *more))).verdicts
-        assert (first.outcome, first.detail) == (Outcome.KERNELS_CHANGED, says)
+@pytest.mark.parametrize(
+    ("more", "reason", "says"),
+    [
+        (CODE, "", ""),
+        (CODE[:1], "other-kernels", "1 removed; at net.py:4 Net.forward"),
+        (CODE[::-1], "other-order", "1 moved"),
+        ([*CODE, SILU[0]], "other-kernels", "1 added; at net.py:9 Net.act"),
+        ([*CODE, *SILU], "other-kernels", "2 added; at net.py:5 Net.forward and 1 other line"),
+    ],
+)
+def test_other_kernels_come_first_with_the_lines_that_they_come_from(
+    more: Sequence[tuple[str, float, str]], reason: str, says: str, tmp_path: Path
+) -> None:
+    accept(tmp_path, measurement(kernels=sited(*CODE)))
+    plain = judged(sited(*more), verdicts=[UNCHANGED])
+    *others, last = attributed_of(tmp_path, plain).verdicts
+    assert last == UNCHANGED
+    assert [(one.reason, one.detail) for one in others] == ([(reason, says)] if reason else [])
+    for one in others:
+        assert (one.metric, one.unit, one.outcome) == (
+            *("kernels", "launches"),
+            Outcome.KERNELS_CHANGED,
+        )
+        assert (one.baseline, one.measured) == (2.0, float(len(more)))
 
 
 def test_the_time_that_was_judged_is_that_of_the_headline(tmp_path: Path) -> None:
-    accepted(tmp_path, STEP)
+    accept(tmp_path, measurement(kernels=STEP))
     time = verdict("step_time", unit="ms", baseline=2.0, measured=2.3, change=0.15)
     said = attributed_of(tmp_path, judged(SLOWER, verdicts=[time])).attribution
     assert said is not None
@@ -76,7 +86,7 @@ def test_the_time_that_was_judged_is_that_of_the_headline(tmp_path: Path) -> Non
 
 
 def test_a_table_without_counters_counts_where_there_is_no_other(tmp_path: Path) -> None:
-    accepted(tmp_path, STEP)
+    accept(tmp_path, measurement(kernels=STEP))
     bad = replace(MORE, mismatch="the trace has 4 kernels and the counters 3")
     assert attributed_of(tmp_path, judged(bad, SLOWER)).attribution == attribute(
         SLOWER, STEP, NAMING
@@ -92,36 +102,33 @@ def test_where_counters_are_refused_now_that_is_said_and_where_they_always_were_
 ) -> None:
     before = table(("conv", 900.0, 5e6), ("add", 300.0, 1e5))
     after = without_counters(slowed(before, [1], 2))
-    accepted(tmp_path, before)
+    accept(tmp_path, measurement(kernels=before))
     refused = attributed_of(tmp_path, judged(after))
     assert refused.attribution == attribute(after, before, NAMING)
     assert refused.notes == ("no counters of single kernels here",)
-    accepted(tmp_path, without_counters(before))
+    accept(tmp_path, measurement(kernels=without_counters(before)))
     always = attributed_of(tmp_path, judged(after))
     assert always.attribution == attribute(after, without_counters(before), NAMING)
     assert always.notes == ()
 
 
 def test_there_is_nothing_to_compare(tmp_path: Path) -> None:
-    accepted(tmp_path, STEP)
+    slower = judged(SLOWER)
+    assert attributed_of(tmp_path, slower) == slower
+    accept(tmp_path, measurement(kernels=STEP))
+    assert attributed_of(tmp_path, slower).attribution is not None
     unfit = replace(REGRESSED, outcome=Outcome.UNFIT)
-    for before in (judged(None), judged(SLOWER, verdicts=[]), judged(SLOWER, verdicts=[unfit])):
+    other = measurement(kernels=SLOWER, workload={"size": 64})
+    elsewhere = measurement(kernels=SLOWER, device=A100)
+    for before in (
+        *(judged(None), judged(SLOWER, verdicts=[]), judged(SLOWER, verdicts=[unfit])),
+        *(replace(slower, measurements=(one,)) for one in (other, elsewhere)),
+    ):
         assert attributed_of(tmp_path, before) == before
 
 
-def test_without_a_baseline_that_applies_nothing_is_compared(tmp_path: Path) -> None:
-    before = judged(SLOWER)
-    assert attributed_of(tmp_path, before) == before
-    accepted(tmp_path, STEP)
-    other = replace(before.measurements[0], workload={"size": 64})
-    assert attributed_of(tmp_path, replace(before, measurements=(other,))).attribution is None
-    elsewhere = (measurement(kernels=SLOWER, device=A100),)
-    assert attributed_of(tmp_path, replace(before, measurements=elsewhere)).attribution is None
-    assert attributed_of(tmp_path, before).attribution is not None
-
-
 def test_only_a_regression_says_why_it_names_no_kernel(tmp_path: Path) -> None:
-    accepted(tmp_path, None)
+    accept(tmp_path, measurement(kernels=None))
     regressed, unchanged = (
         attributed_of(tmp_path, judged(SLOWER, verdicts=[one])) for one in (REGRESSED, UNCHANGED)
     )
@@ -137,8 +144,7 @@ def test_only_a_regression_says_why_it_names_no_kernel(tmp_path: Path) -> None:
 def test_software_of_another_version_is_said_where_something_changed(tmp_path: Path) -> None:
     old = {"torch": "2.12.0", "timm": "0.9", "cpu": "this", "gone": "1"}
     new = {"torch": "2.13.0", "timm": "1.0", "cpu": "that", "come": "1"}
-    request = AcceptanceRequest(tmp_path / "baselines", "x", "2026-03-01T00:00:00Z", force=True)
-    acceptance.accept(acceptance.proposals([measurement(software=old)], request))
+    accept(tmp_path, measurement(software=old))
     for outcome, notes in (
         (Outcome.REGRESSED, ("versions changed: torch 2.12.0 -> 2.13.0, timm 0.9 -> 1.0",)),
         (Outcome.IMPROVED, ("versions changed: torch 2.12.0 -> 2.13.0, timm 0.9 -> 1.0",)),
@@ -167,8 +173,7 @@ def test_a_cpu_that_waits_far_longer_is_hinted_at_where_the_counts_stayed(tmp_pa
     def timed(wall_ms: float, cpu: str = "this") -> Measurement:
         return measurement(settings={"wall_ms": wall_ms}, software={"cpu": cpu})
 
-    request = AcceptanceRequest(tmp_path / "baselines", "x", "2026-03-01T00:00:00Z", force=True)
-    acceptance.accept(acceptance.proposals([timed(99.0)], request))
+    accept(tmp_path, timed(99.0))
 
     def hints(*measured: Measurement, outcome: Outcome = Outcome.UNCHANGED) -> tuple[str, ...]:
         result = Result(TEST, "step", measured, (verdict(outcome=outcome),))

@@ -9,14 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from pytest_gpuperf.baselines import acceptance
 from pytest_gpuperf.baselines.judgement import (
-    KERNELS,
     Judging,
     NotMeasured,
     Processes,
     Ratio,
-    attributed,
     fails,
     not_collected,
     notes_on,
@@ -26,11 +23,11 @@ from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import MeasurementError, UsageFailure
 from pytest_gpuperf.judge.verdict import ABSENT
 from pytest_gpuperf.measure.replica import Replicas
-from pytest_gpuperf.model.measurement import Conditions, Measurement, Reading, Scalar
+from pytest_gpuperf.model.measurement import Conditions, Measurement, Reading
 from pytest_gpuperf.model.result import Expectation, Outcome, Result
 from pytest_gpuperf.model.settings import Settings
-from pytest_gpuperf.storage import baseline_files
-from tests.examples import H200, TEST, default_settings, measurement, verdict
+from tests.baselines import accept
+from tests.examples import TEST, default_settings, measurement, verdict
 from tests.kernel_steps import table
 
 CYCLES = catalogue().metrics["cycles"]
@@ -86,19 +83,9 @@ def settings(tmp_path: Path) -> Settings:
     return default_settings(tmp_path)
 
 
-def accept(
-    settings: Settings, *changes: float, workload: Mapping[str, Scalar] | None = None
-) -> None:
+def baseline_of(settings: Settings, *changes: float) -> None:
     """Makes a baseline of a process per change."""
-    measured = [
-        replace(process(change, number), workload=workload or {"size": 128})
-        for number, change in enumerate(changes)
-    ]
-    known = baseline_files.empty(H200, "meddpm")
-    entry = baseline_files.entry_of(measured, recorded="2026-03-01T12:00:00Z")
-    file = baseline_files.path_for(settings.baselines, H200, "meddpm")
-    made = replace(known, tests={TEST: {"step": entry}})
-    baseline_files.save(made, file)
+    accept(settings.root, *(process(change, number) for number, change in enumerate(changes)))
 
 
 def settled(
@@ -157,7 +144,7 @@ def test_it_is_looked_at_after_one_three_five_and_nine_processes(
     expected: tuple[str, str, int],
     settings: Settings,
 ) -> None:
-    accept(settings, *baseline)
+    baseline_of(settings, *baseline)
     judged, counts = settled(settings, process(first), *further)
     assert counts == asked
     assert cycles(judged) == expected
@@ -178,7 +165,7 @@ def test_it_is_looked_at_after_one_three_five_and_nine_processes(
 def test_what_a_regression_needs_is_taken_once_while_its_processes_start(
     first: float, further: list[float], taken: int, settings: Settings
 ) -> None:
-    accept(settings, *(WIDE if not taken and further else QUIET))
+    baseline_of(settings, *(WIDE if not taken and further else QUIET))
     counted: list[int] = []
     judging = Judging(settings, ScriptedReplicas({TEST: further}))
     measured = process(first)
@@ -217,7 +204,7 @@ FAST, SLOW_ONE = "ampere_sgemm_128x64_nn", "ampere_sgemm_32x32_nn"
 def test_another_algorithm_for_the_same_work_is_the_reason_of_what_is_inconclusive(
     further: list[dict[str, str]], outcome: str, said: str, settings: Settings
 ) -> None:
-    accept(settings, *QUIET)
+    baseline_of(settings, *QUIET)
     replicas = ScriptedReplicas({TEST: TWO_KINDS}, further)
     judging, first = Judging(settings, replicas), replace(process(SLOW), launched={FAST: "a"})
     judged = judging.settle((first,), judging.baseline(first), {})
@@ -230,10 +217,7 @@ def test_where_one_process_is_inconclusive_the_baselines_may_have_chosen_otherwi
 ) -> None:
     kernels = table(("ampere_sgemm_128x64_nn", 1.0), ("helper", 1.0))
     made = [replace(process(change, n), kernels=kernels) for n, change in enumerate(QUIET)]
-    request = acceptance.AcceptanceRequest(
-        settings.baselines, "first", "2026-03-01T12:00:00Z", force=True
-    )
-    acceptance.accept(acceptance.proposals(made, request))
+    accept(settings.root, *made)
     for name, reason in (("32x32", "other-algorithm"), ("128x64", "too-few-processes")):
         one = kernels.launches[0]
         launched = kernel_families.launched([(f"ampere_sgemm_{name}_nn", one.grid, one.block)])
@@ -253,7 +237,7 @@ def test_where_one_process_is_inconclusive_the_baselines_may_have_chosen_otherwi
 def test_a_process_that_fails_ends_it_with_a_note_and_the_last_look_stands(
     further: list[float], asked: list[int], processes: int, settings: Settings
 ) -> None:
-    accept(settings, *QUIET)
+    baseline_of(settings, *QUIET)
     judged, counts = settled(settings, process(SLOW), *further)
     assert counts == asked
     assert cycles(judged)[0] == "inconclusive"
@@ -272,7 +256,7 @@ def on_device(conditions: Conditions, change: float, number: int = 0) -> Measure
 
 
 def test_on_an_unfit_device_nothing_is_judged_nor_looked_at_again(settings: Settings) -> None:
-    accept(settings, *QUIET)
+    baseline_of(settings, *QUIET)
     judged, counts = settled(settings, on_device(HOT, SLOW), SLOW, SLOW, limit={"cycles": 900_000})
     assert (cycles(judged), counts) == (("unfit", "device-unfit", 1), [])
     assert judged.verdicts[0].detail == "throttled at the end: hardware slowdown"
@@ -504,46 +488,6 @@ def test_what_lacks_a_metric_says_why_and_what_collects_it(
     said = f"{metric} was not collected for tf32: {why}" if why else ""
     assert not_collected(metric, [("baseline", has), ("tf32", lacks)]) == said
     assert not_collected(metric, [("baseline", has)]) == ""
-
-
-# Kernels
-
-
-@pytest.mark.parametrize(
-    ("now", "reason", "detail"),
-    [
-        ([("a", 1.0), ("b", 2.0)], None, ""),
-        ([("a", 1.0)], "other-kernels", "1 removed"),
-        ([("a", 1.0), ("b", 2.0), ("c", 3.0)], "other-kernels", "1 added"),
-        ([("b", 2.0), ("a", 1.0)], "other-order", "1 moved"),
-    ],
-)
-def test_other_kernels_than_the_baselines_come_first(
-    now: Sequence[tuple[str, float]], reason: str | None, detail: str, settings: Settings
-) -> None:
-    before = table(("a", 1.0), ("b", 2.0))
-    made = replace(process(0.0), kernels=before)
-    request = acceptance.AcceptanceRequest(
-        settings.baselines, "first", "2026-03-01T12:00:00Z", force=True
-    )
-    acceptance.accept(acceptance.proposals([made], request))
-    measured = replace(process(0.0, 1), kernels=table(*now))
-    plain = Result(TEST, "step", (measured,), (verdict(outcome=Outcome.UNCHANGED),))
-    said = attributed(plain, Judging(settings, None).baseline(measured))
-    assert said.attribution is not None
-    first = said.verdicts[0]
-    if reason is None:
-        assert said.verdicts == plain.verdicts
-        return
-    assert said.verdicts[1:] == plain.verdicts
-    assert (first.test, first.name, first.phase) == (TEST, "step", "step")
-    assert (first.metric, first.unit, first.outcome) == (
-        KERNELS,
-        "launches",
-        Outcome.KERNELS_CHANGED,
-    )
-    assert (first.reason, first.detail) == (reason, detail)
-    assert (first.baseline, first.measured) == (2.0, float(len(now)))
 
 
 @pytest.mark.parametrize(

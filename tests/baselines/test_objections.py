@@ -56,20 +56,18 @@ def test_one_process_of_three_that_is_apart_from_two_that_agree() -> None:
         assert all(one.more_processes for one in found)
 
 
-def test_enough_processes_on_a_fit_device_at_a_commit_are_fine() -> None:
-    assert texts(several(5, conditions=Conditions(QUIET, QUIET))) == []
-    assert texts(several(5, conditions=None, revision="")) == []
-
-
 def test_too_few_processes() -> None:
-    for count, short in ((1, "1 process of 3"), (2, "2 processes of 3")):
-        (objection,) = objections.about_measurements(several(count))
+    for measured, short in (
+        (several(1), "1 process of 3"),
+        (several(2), "2 processes of 3"),
+        ([measurement()] * 5, "1 process of 3"),  # it measured five times
+    ):
+        (objection,) = objections.about_measurements(measured)
         assert objection.short == short
         assert objection.text.startswith(f"{short}, too few to estimate")
         assert objection.more_processes
-    assert objections.about_measurements(several(3, conditions=None, revision="")) == ()
-    # A process that measured five times is one.
-    assert objections.about_measurements([measurement()] * 5)[0].short == "1 process of 3"
+    for conditions in (None, Conditions(QUIET, QUIET)):
+        assert texts(several(3, conditions=conditions, revision="")) == []
 
 
 def test_an_unfit_device_is_quoted_once_with_the_processes_it_is_about() -> None:

@@ -7,23 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from pytest_gpuperf.baselines import acceptance
-from pytest_gpuperf.baselines.acceptance import AcceptanceRequest
 from pytest_gpuperf.baselines.reference import Baseline, baseline_of
 from pytest_gpuperf.errors import BadFile
 from pytest_gpuperf.model.measurement import Measurement, Scalar
 from pytest_gpuperf.model.result import JudgedBy
+from tests.baselines import accept
 from tests.examples import A100, TEST, measurement
 from tests.kernel_steps import table
 
 FILE = "baselines/sm90/nvidia-h200/meddpm.yaml"
 KERNELS = table(("conv", 900.0), ("add", 300.0))
-
-
-def accepted(root: Path, accepting: Measurement) -> None:
-    """Makes it the baseline."""
-    request = AcceptanceRequest(root / "baselines", "because", "2026-03-01T00:00:00Z", force=True)
-    acceptance.accept(acceptance.proposals([accepting], request))
 
 
 def looked_up(root: Path, measured: Measurement) -> Baseline:
@@ -38,7 +31,7 @@ def test_a_measurement_is_compared_with_the_entry_of_its_name_and_workload(
     assert (before.suite, before.reference.missing) == (None, "no-file")
     assert before.reference.detail == f"{FILE} does not exist"
     assert (before.tolerance, before.calibration, before.kernels()) == ({}, None, None)
-    accepted(tmp_path, measurement())
+    accept(tmp_path, measurement())
     baseline = looked_up(tmp_path, measurement())
     assert baseline.suite is not None
     entry = baseline.suite.tests[TEST]["step"]
@@ -68,7 +61,7 @@ def test_what_counts_other_things_is_not_compared(tmp_path: Path) -> None:
     def counted(**settings: Scalar) -> Measurement:
         return measurement(settings=settings, kernels=KERNELS)
 
-    accepted(tmp_path, counted(collector="ncu", replay="range"))
+    accept(tmp_path, counted(collector="ncu", replay="range"))
     for now, missing in (
         (counted(collector="ncu", replay="app-range"), ""),
         (counted(rounds=5), ""),
@@ -82,15 +75,15 @@ def test_what_counts_other_things_is_not_compared(tmp_path: Path) -> None:
 
 
 def test_kernel_tables_are_those_that_were_accepted(tmp_path: Path) -> None:
-    accepted(tmp_path, measurement(kernels=KERNELS))
+    accept(tmp_path, measurement(kernels=KERNELS))
     assert looked_up(tmp_path, measurement()).kernels() == KERNELS
-    accepted(tmp_path, measurement())
+    accept(tmp_path, measurement())
     with pytest.raises(BadFile, match=f"^{FILE}: tests/{TEST.partition('[')[0]}.*no kernel table"):
         looked_up(tmp_path, measurement()).kernels()
 
 
 def test_a_file_that_cannot_be_trusted_is_refused(tmp_path: Path) -> None:
-    accepted(tmp_path, measurement())
+    accept(tmp_path, measurement())
     file = tmp_path / FILE
     file.write_text(file.read_text().replace("suite: meddpm", "suite: other"))
     with pytest.raises(BadFile, match="but its place is for"):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -59,15 +58,6 @@ def test_every_value_is_one_short_word_and_its_unit(number: float, unit: str) ->
     limit = 26 if unit == "%" else 18
     assert len(text) <= limit
     assert re.fullmatch(r"-?[\d.]+(e[+-]\d+)?( [a-zA-Z%]+)?", text)
-
-
-PREFIXES = {"k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
-
-
-@given(st.floats(1, 1e15))
-def test_a_value_that_is_shown_is_right_to_five_digits(number: float) -> None:
-    digits, _, prefix = units.value(number, "cycles").partition(" ")
-    assert float(digits) * PREFIXES.get(prefix, 1) == pytest.approx(number, rel=5.1e-5)
 
 
 def test_a_relative_change() -> None:
@@ -131,47 +121,33 @@ def test_unchanged_says_how_little_it_has_seen_where_that_is_far_from_the_tolera
         assert units.outcome(said) == word, (tolerance, least)
 
 
-def test_a_change_of_a_percentage_is_in_points() -> None:
-    shown = {0.0: "+0.00 pt", -2.14: "-2.14 pt", 55.0: "+55.00 pt", -1e-9: "+0.00 pt"}
-    for change, text in shown.items():
-        assert units.change(verdict(change=change, points=True)) == text
-
-
-def test_without_a_change() -> None:
-    cases = ((None, 5.0, "-"), (0.0, 5.0, "from 0"), (0.0, 0.0, "-"), (0.0, None, "-"))
-    for baseline, measured, text in cases:
-        assert units.change(verdict(baseline=baseline, measured=measured, change=None)) == text
-
-
-@given(st.floats(-1, 1e9))
-def test_the_sign_of_a_change_is_shown_or_it_is_none_at_all(change: float) -> None:
-    text = units.change(verdict(change=change))
-    if text != "0 %":
-        assert text.startswith("-") == (change < 0)
-        assert abs(change) > 4e-10
-
-
-def test_a_tolerance_is_in_the_unit_of_its_change() -> None:
-    for tolerance, points, text in (
-        (None, False, "-"),
-        (0.005, False, "0.5 %"),
-        (0.0075, False, "0.75 %"),
-        (0.001, False, "0.1 %"),
-        (0.7 / 100, False, "0.7 %"),
-        (math.expm1(math.log1p(0.005)), False, "0.5 %"),
-        (10.0, False, "1000 %"),
-        (123.45, False, "12300 %"),
-        (0.75, True, "0.75 pt"),
-        (2.0, True, "2 pt"),
+def test_a_change_of_a_percentage_is_in_points_and_there_may_be_none() -> None:
+    for changes, text in (
+        *(
+            ({"change": 0.0, "points": True}, "+0.00 pt"),
+            ({"change": -2.14, "points": True}, "-2.14 pt"),
+        ),
+        ({"change": -1e-9, "points": True}, "+0.00 pt"),
+        *(({"change": None, "baseline": None}, "-"), ({"change": None, "baseline": 0.0}, "from 0")),
+        ({"change": None, "baseline": 0.0, "measured": 0.0}, "-"),
+        ({"change": None, "baseline": 0.0, "measured": None}, "-"),
     ):
-        shown = verdict(outcome=Outcome.UNCHANGED, tolerance=tolerance, points=points)
-        assert units.tolerance(shown) == text, (tolerance, points)
+        assert units.change(verdict(**changes)) == text, changes
 
 
-def test_what_would_be_found_has_two_digits_and_no_exponent() -> None:
-    for least, text in ((0.00016, "0.016 %"), (0.25, "25 %"), (0.996, "100 %"), (15.26, "1500 %")):
-        shown = verdict(outcome=Outcome.UNCHANGED, minimum_detectable_effect=least)
-        assert units.minimum_detectable_effect(shown) == text, least
+def test_a_tolerance_is_in_the_unit_of_its_change_and_what_would_be_found_has_two_digits() -> None:
+    for number, points, tolerance, found in (
+        (None, False, "-", "-"),
+        (0.0075, False, "0.75 %", "0.75 %"),
+        (0.7 / 100, False, "0.7 %", "0.7 %"),
+        (math.expm1(math.log1p(0.005)), False, "0.5 %", "0.5 %"),
+        (0.996, False, "99.6 %", "100 %"),
+        (123.45, False, "12300 %", "12000 %"),
+        (0.75, True, "0.75 pt", "0.75 pt"),
+    ):
+        shown = verdict(tolerance=number, minimum_detectable_effect=number, points=points)
+        assert units.tolerance(shown) == tolerance, number
+        assert units.minimum_detectable_effect(shown) == found, number
 
 
 def test_where_two_workloads_differ() -> None:

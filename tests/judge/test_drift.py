@@ -28,7 +28,15 @@ ONE, OTHER, THIRD = "gpu-1", "gpu-2", "gpu-3"
 def metric(direction: Direction, *, gated: bool = True, percentage: bool = False) -> Metric:
     """A metric of the cycles' class."""
     unit = "%" if percentage else "cycles"
-    return Metric("x", unit, direction, MetricClass.CYCLE, gated, False, percentage, "")
+    return Metric(
+        name="x",
+        unit=unit,
+        direction=direction,
+        metric_class=MetricClass.CYCLE,
+        gated=gated,
+        percentage=percentage,
+        summary="",
+    )
 
 
 def recorded(

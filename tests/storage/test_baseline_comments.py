@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from pytest_gpuperf.storage import baseline_files
 
 OLD = """\
@@ -9,88 +11,70 @@ OLD = """\
 tolerance:
   # noisy since driver 580
   cycles: 1%  # was 0.5%
-calibration:  # of March
-  classes: {}
-tests:
+tests:  # all
 
     # the slow one
   'a.py::test: #1':
     step:
-      # of the step
-      samples:
-        step:
           cycles:
           - [1, 2]  # a warm GPU
           # a quiet one
           - [3, 4]
-      text: 'one
+      text: 'it''s one
         # no comment
         two'
+      reason: don't  # it's so
+      odd: [a 'b c, 'd # e']
   gone:
     # of what is gone
     step: 1  # too
-accepted:
-# the first
-- date: '1'  # a Sunday
-  reason: first
 # the end
 """
 NEW = """\
 tolerance:
   cycles: 1%
-calibration:
-  classes: {}
-  date: '3'
 tests:
   'a.py::test: #1':
     step:
-      samples:
-        step:
           cycles:
           - [5, 6]
           - [3, 4]
-      text: "one\\n# no comment\\ntwo"
-accepted:
-- date: '1'
-  reason: first
-- date: '2'
-  reason: second
+      text: "it's one\\n# no comment\\ntwo"
+      reason: don't
+      odd: [a 'b c, 'd # e']
+      more: 1
 """
 KEPT = """\
 # about the file
 tolerance:
   # noisy since driver 580
   cycles: 1%  # was 0.5%
-calibration:  # of March
-  classes: {}
-  date: '3'
-tests:
+tests:  # all
   # the slow one
   'a.py::test: #1':
     step:
-      # of the step
-      samples:
-        step:
           cycles:
           - [5, 6]
           # a quiet one
           - [3, 4]
-      text: "one\\n# no comment\\ntwo"
-accepted:
-# the first
-- date: '1'  # a Sunday
-  reason: first
-- date: '2'
-  reason: second
+      text: "it's one\\n# no comment\\ntwo"
+      reason: don't  # it's so
+      odd: [a 'b c, 'd # e']
+      more: 1
 # the end
 """
 
 
-def test_comments_stay_with_what_they_are_about() -> None:
-    assert baseline_files.with_comments(OLD, NEW) == KEPT
-    assert baseline_files.with_comments(KEPT, NEW) == KEPT
-
-
-def test_without_comments_nothing_is_added_and_without_entries_only_they_are() -> None:
-    for old, added in (("tests:\n  'a # b': 1\n", ""), ("", ""), ("# alone", "# alone\n")):
-        assert baseline_files.with_comments(old, NEW) == NEW + added
+@pytest.mark.parametrize(
+    ("old", "kept"),
+    [
+        (OLD, KEPT),
+        (KEPT, KEPT),
+        ("tests:\n  'a # b': 1\n", NEW),
+        ("", NEW),
+        ("# alone", f"{NEW}# alone\n"),
+    ],
+    ids=["moved", "the same again", "no comment", "nothing", "nothing else"],
+)
+def test_comments_stay_with_what_they_are_about(old: str, kept: str) -> None:
+    assert baseline_files.with_comments(old, NEW) == kept

@@ -107,21 +107,16 @@ def test_what_was_accepted_is_there_or_it_is_said_how_to_get_it(tmp_path: Path) 
         with pytest.raises(BadFile) as caught:
             data_files.load(baseline, wrong, PLACE)
         assert (caught.value.file, caught.value.entry) == (baseline, f"{PLACE}/data")
+    content = file.read_bytes()
+    for size in (0, 30, -1):
+        file.write_bytes(content[:size])
+        message = refusal(lambda _: data_files.load(baseline, name, PLACE), file, BadFile)
+        assert "the file was changed: its digest is" in message
     with unreadable(file), pytest.raises(UsageFailure, match="cannot be read"):
         data_files.load(baseline, name, PLACE)
     file.unlink()
     with pytest.raises(BadFile, match=r"no such file\. Restore it from git"):
         data_files.load(baseline, name, PLACE)
-
-
-def test_a_file_that_was_changed_is_refused(tmp_path: Path) -> None:
-    baseline, name = kept(tmp_path)
-    file = data_files.folder_beside(baseline) / name
-    content = file.read_bytes()
-    for size in (0, 1, 30, -1):
-        file.write_bytes(content[:size])
-        message = refusal(lambda _: data_files.load(baseline, name, PLACE), file, BadFile)
-        assert "the file was changed: its digest is" in message
 
 
 LAUNCH = ("kernels", "launches", 1)

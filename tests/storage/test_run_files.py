@@ -205,17 +205,6 @@ def test_counts_may_be_zero_where_a_step_can_have_none_and_shares_have_an_end(fi
             run_files.load(file)
 
 
-def test_what_could_not_be_read_again_is_not_written_over_what_can_be(
-    file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run_files.save(SAVED, file)
-    before = file.read_bytes()
-    monkeypatch.setattr(files, "MOST_BYTES", 10)
-    with pytest.raises(BadFile, match="gpuperf wrote nothing"):
-        run_files.save(SAVED, file)
-    assert file.read_bytes() == before
-
-
 def test_suites_may_be_called_as_folders_are(file: Path) -> None:
     names = ("x", "test_a.b", "convnext_ddpm", "GPU tests", "c++", "größe", "日本語", "-x")
     named = run([measurement(suite=suite) for suite in names])
