@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+
 import pytest
 
 from pytest_gpuperf.errors import MeasurementError
@@ -37,23 +39,20 @@ def test_a_listener_hears_phases_in_their_order_inside_its_block_alone() -> None
     assert later.names == ["forward", "/forward"]
 
 
-def test_names_that_cannot_be_are_refused() -> None:
-    for marks, name, says in (
-        (Phases(), STEP, f'a phase cannot be named "{STEP}"'),
-        (Components(), STEP, f'a component cannot be named "{STEP}"'),
-        (Phases(), "\ud800", r'the phase "\\ud800" has half'),
-    ):
+@pytest.mark.parametrize(
+    ("marks", "within", "name", "says"),
+    [
+        (Phases(), [], STEP, f'a phase cannot be named "{STEP}"'),
+        (Components(), [], STEP, f'a component cannot be named "{STEP}"'),
+        (Phases(), [], "\ud800", r'the phase "\\ud800" has half'),
+        (Phases(), ["forward"], "attention", '"attention" begins inside phase "forward"'),
+    ],
+)
+def test_marks_that_cannot_be_are_refused(
+    marks: Components, within: list[str], name: str, says: str
+) -> None:
+    with marks.heard_by(PhaseNames()), ExitStack() as opened:
+        for outer in within:
+            opened.enter_context(marks.mark(outer))
         with pytest.raises(MeasurementError, match=says):
-            with marks.heard_by(PhaseNames()), marks.mark(name):
-                pass
-
-
-def test_a_phase_inside_a_phase_is_refused_and_both_are_named() -> None:
-    phases = Phases()
-    with (
-        phases.heard_by(PhaseNames()),
-        phases.mark("forward"),
-        pytest.raises(MeasurementError, match=r'"attention" begins inside phase "forward"'),
-        phases.mark("attention"),
-    ):
-        pass
+            opened.enter_context(marks.mark(name))
