@@ -459,11 +459,7 @@ def test_a_process_that_ends_before_its_turn_says_why(folder: Path) -> None:
 
 
 def test_those_that_wait_are_ended_with_who_waits_for_them(folder: Path) -> None:
-    write(
-        folder,
-        "import os\nfrom pathlib import Path\n\nPath(f'loaded-{os.getpid()}').touch()\n\n"
-        "def test_it(): pass",
-    )
+    write(folder, "import os\nopen(f'loaded-{os.getpid()}', 'w')\ndef test_it(): pass")
     with closing(in_turn(folder)) as processes:
         assert next(processes).code == 0
         loaded = [int(file.name.removeprefix("loaded-")) for file in folder.glob("loaded-*")]

@@ -401,7 +401,7 @@ def test_a_regression_over_ranks_takes_as_many_fresh_ranks_as_one_process_would(
     assert "on portable (cpu)" in said
     assert "rank 1: test_steps.py:13 entry.step calls 2 more operators" in said
     found = run_files.load(project.run_files()[-1]).attributions[0].attribution
-    assert (found.rank, found.lines[0].function) == (1, "step")
+    assert (found.rank, found.lines[0].function) == (1, "entry.step")
 
 
 UNDER_TORCHRUN_SLOWED = """

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -89,10 +88,6 @@ def repository(tmp_path: Path) -> Path:
     return tmp_path
 
 
-needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
-
-
-@needs_git
 def test_revision_is_the_short_hash_and_whether_a_tracked_file_was_changed(
     repository: Path,
 ) -> None:

@@ -7,7 +7,6 @@ import os
 import platform
 import pty
 import re
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -143,23 +142,18 @@ def test_nothing_is_detected_without_a_gpu_its_driver_or_their_answer(install: I
     assert nvml.detect_device() is None
 
 
-def test_a_machine_s_identity_does_not_tell_its_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Nor its id, which other programs know it by. It stays where the name changes."""
+def test_a_machine_s_identity_does_not_tell_its_name_or_id(tmp_path: Path) -> None:
+    """Other programs know the id, and a name could be guessed."""
     known, other, none = tmp_path / "machine-id", tmp_path / "boot_id", tmp_path / "none"
     known.write_text("0123456789abcdef0123456789abcdef\n")
     other.write_text("01234567-89ab-cdef-0123-456789abcde0\n")
     identity = nvml.this_machine([known, other])
-    monkeypatch.setattr(platform, "node", lambda: "gpu7.lab.example")
-    monkeypatch.setattr(socket, "gethostname", lambda: "gpu7.lab.example")
     assert re.fullmatch("[0-9a-f]{12}", identity)
     assert identity == nvml.this_machine([none, known])
     assert identity != nvml.this_machine([other])
-    for told in ("gpu7.lab.example", "gpu7", "0123456789abcdef0123456789abcdef", platform.node()):
-        assert hashlib.sha256(told.encode()).hexdigest()[:12] not in (
-            *(identity, nvml.this_machine(), nvml.portable_device().identity),
-        )
+    for told in ("0123456789abcdef0123456789abcdef", platform.node()):
+        digits = hashlib.sha256(told.encode()).hexdigest()[:12]
+        assert digits not in (identity, nvml.this_machine(), nvml.portable_device().identity)
     for content in ("", "uninitialized\n", "\xff", "0" * 31):
         none.write_text(content, encoding="latin-1")
         assert nvml.this_machine([none]) == ""
