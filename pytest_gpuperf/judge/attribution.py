@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import accumulate
@@ -324,14 +324,14 @@ def _gap(frame: Frame, *, reliable: bool) -> KernelChange:
 
 def _families(frame: Frame) -> list[FamilyChange]:
     """All launches by family, the worst first."""
-    sides = _by_side(frame, lambda launch: launch.family)
+    sides = _by_side(frame.launches, lambda launch: launch.family)
     made = [FamilyChange(family, **_sums(frame, *of)) for family, of in sides.items()]
     return sorted(made, key=lambda f: (-abs(f.change), -f.change, f.family))
 
 
 def _modules(frame: Frame) -> list[ModuleChange]:
     """All launches by module, in the order of the step; modules that are gone come last."""
-    sides = _by_side(frame, lambda launch: launch.module) if frame.located else {}
+    sides = _by_side(frame.launches, lambda launch: launch.module) if frame.located else {}
     return [ModuleChange(module, **_launches(*of)) for module, of in sides.items()]
 
 
@@ -339,7 +339,7 @@ def _lines(frame: Frame) -> list[LineChange]:
     """The lines of code of all launches that were added, removed, replaced, or take longer."""
     if not frame.located:
         return []
-    sides = _by_side(frame, lambda launch: launch.place)
+    sides = _by_side(frame.launches, lambda launch: launch.place)
     changed = {
         one.launch
         for one in frame.changes
@@ -388,51 +388,48 @@ def _recounted(
 
 def _calls(frame: Frame) -> list[CallChange]:
     """The calls that the host makes more or less often than before, by line."""
-    counts: dict[tuple[str, Place], list[int]] = {}
-    modules: dict[tuple[str, Place], tuple[dict[str, None], dict[str, None]]] = {}
-    for side, place, module, call in _on_host(frame, lambda table: table.calls):
-        counts.setdefault((call.name, place), [0, 0])[side] += call.count
-        modules.setdefault((call.name, place), ({}, {}))[side][module] = None
+    sides = _by_side(_on_host(frame, lambda table: table.calls), lambda at: (at[2].name, at[0]))
     made = []
-    for (name, place), (before, after) in counts.items():
+    for (name, place), (now, then) in sides.items():
+        after, before = (sum(call.count for *_, call in side) for side in (now, then))
         if before != after:
-            of = modules[name, place][1 if after else 0]
-            made.append(CallChange(name, *place, tuple(filter(None, of)), before, after))
+            modules = dict.fromkeys(module for _, module, _ in (now if after else then))
+            made.append(CallChange(name, *place, tuple(filter(None, modules)), before, after))
     return sorted(made, key=lambda c: (-abs(c.after - c.before), c.name, c.line))
 
 
 def _idle(frame: Frame) -> list[IdleChange]:
     """The idle time of the GPU by the line at which the host was."""
-    times: dict[Place, tuple[list[float], list[float]]] = {}
-    for side, place, _, part in _on_host(frame, lambda table: table.idle_at):
-        times.setdefault(place, ([], []))[side].append(part.idle)
-    made = [IdleChange(*at, **_times(*map(math.fsum, sides))) for at, sides in times.items()]
+    made = []
+    sides = _by_side(_on_host(frame, lambda table: table.idle_at), lambda at: at[0])
+    for place, (now, then) in sides.items():
+        after, before = (math.fsum(part.idle for *_, part in side) for side in (now, then))
+        made.append(IdleChange(*place, **_times(before, after)))
     return sorted(made, key=lambda one: (-abs(one.change), -one.change, one.line))
 
 
 def _on_host(
     frame: Frame, what: Callable[[KernelTable], Sequence[_Done]]
-) -> Iterator[tuple[int, Place, str, _Done]]:
-    """The host's activity before (0) and now (1), each at the line where that line is now.
-
-    The third value is the line's module.
-    """
-    if not (frame.located and frame.new.host and frame.old.host):
-        return
-    for side, table in enumerate((frame.old.host, frame.new.host)):
-        for done in what(table):
-            site = table.sites[done.site]
-            yield side, place_of(site) if side else frame.place_now(site), site.module, done
+) -> tuple[list[tuple[Place, str, _Done]], ...]:
+    """The host's activity now and before: where its line is now, the line's module, and what."""
+    now, then = frame.new.host, frame.old.host
+    if not (now and then):
+        return [], []
+    sites = [[(table.sites[one.site], one) for one in what(table)] for table in (now, then)]
+    return (
+        [(place_of(site), site.module, one) for site, one in sites[0]],
+        [(frame.place_now(site), site.module, one) for site, one in sites[1]],
+    )
 
 
 def _by_side(
-    frame: Frame, key: Callable[[AlignedLaunch], _K]
-) -> dict[_K, tuple[list[AlignedLaunch], list[AlignedLaunch]]]:
-    """All launches by `key`, now and before."""
-    sides: dict[_K, tuple[list[AlignedLaunch], list[AlignedLaunch]]] = {}
-    for side, launches in enumerate(frame.launches):
-        for launch in launches:
-            sides.setdefault(key(launch), ([], []))[side].append(launch)
+    items: Sequence[Sequence[_T]], key: Callable[[_T], _K]
+) -> dict[_K, tuple[list[_T], list[_T]]]:
+    """What is now and what was before by `key`, each apart."""
+    sides: dict[_K, tuple[list[_T], list[_T]]] = {}
+    for side, own in enumerate(items):
+        for item in own:
+            sides.setdefault(key(item), ([], []))[side].append(item)
     return sides
 
 

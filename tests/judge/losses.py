@@ -191,9 +191,6 @@ LAYOUT_COPIES = verdict("layout_copies", unit="copies", baseline=0.0, measured=3
 KINDS: Cases = {
     "layout: layout": lambda: of(changed((BLOCK, before_each(TO_NHWC, 300.0))), step_time(0.03)),
     "repeated work: called twice": lambda: of(changed((ATTEND, again)), step_time(0.12)),
-    "more launches: more launches": lambda: of(
-        changed((BLOCK, before_each(MUL, 50.0))), step_time(0.006, 0.001)
-    ),
     "host synchronisation: item": lambda: of(
         (*STEP_ROWS, (DOWN, 1.5, ITEM)),
         step_time(0.026),

@@ -31,7 +31,7 @@ from pytest_gpuperf.model.measurement import STEP, Measurement
 from pytest_gpuperf.model.metric import Direction, Metric, MetricClass
 from pytest_gpuperf.model.result import Outcome, Verdict
 from tests.examples import H200, TEST, measurement, processes
-from tests.judge.test_interval import MEDIAN_COST, sum_by_hand
+from tests.judge.test_interval import MEDIAN_COST, one_each, sum_by_hand
 from tests.strategies import few
 
 METRICS = catalogue().metrics
@@ -51,11 +51,6 @@ UTILIZATION = replace(METRICS["tensor_utilization"], gated=True)
 CLASSES_AND_DIRECTIONS = tuple(product(MetricClass, (LOWER, HIGHER)))
 
 positive = st.floats(1e-2, 1e13)
-
-
-def one_each(*values: float) -> list[list[float]]:
-    """Processes of one round."""
-    return [[value] for value in values]
 
 
 def look_at(
