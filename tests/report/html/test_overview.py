@@ -18,14 +18,13 @@ from pytest_gpuperf.report.html.page import page
 from pytest_gpuperf.report.html.subject import subjects
 from pytest_gpuperf.report.markdown import markdown
 from pytest_gpuperf.report.text.kernel_lines import module_tree
-from pytest_gpuperf.report.text.next_command import CommandContext
 from tests.examples import TEST, measurement, run, verdict
 from tests.kernel_steps import NAMING, Sited, operators, sited
 from tests.report.html.pages import committed, rendered
 
 
-def of(said: Run, file: str = "run.json", context: CommandContext | None = None) -> Overview:
-    return overview(said, subjects(said), file, context)
+def of(said: Run) -> Overview:
+    return overview(said, subjects(said), "run.json")
 
 
 def run_of(*outcomes: Outcome) -> Run:
