@@ -34,17 +34,9 @@ MOST_BYTES = 64 * 1024
 Load = Callable[[bytes, Path], object]
 
 
-def _run(content: bytes, folder: Path) -> object:
-    return run_files.load(_written(folder / "run.json", content))
-
-
-def _packed_run(content: bytes, folder: Path) -> object:
-    """The bytes as they are, which seldom are xz; what they would be is `run`'s."""
-    return run_files.load(_written(folder / "run.json.xz", content))
-
-
-def _baseline(content: bytes, folder: Path) -> object:
-    return baseline_files.load(_written(folder / "suite.yaml", content))
+def _file(load: Callable[[Path], object], name: str) -> Load:
+    """What reads the bytes from a file of this name."""
+    return lambda content, folder: load(_written(folder / name, content))
 
 
 def _comments(content: bytes, folder: Path) -> object:
@@ -93,9 +85,10 @@ def _cache(content: bytes, folder: Path) -> object:
 
 
 LOADERS: dict[str, Load] = {
-    "run": _run,
-    "packed_run": _packed_run,
-    "baseline": _baseline,
+    "run": _file(run_files.load, "run.json"),
+    # As they are, which seldom are xz; what they would be is `run`'s.
+    "packed_run": _file(run_files.load, "run.json.xz"),
+    "baseline": _file(baseline_files.load, "suite.yaml"),
     "comments": _comments,
     "data": _data,
     "image": _image,

@@ -70,11 +70,12 @@ def supported(answer: _T | None) -> _T:
     return answer
 
 
-def _of_gpu(field: str) -> Callable[[Library, Gpu], Any]:
-    """The function of NVML that answers with a field of a whole GPU."""
+def _of_gpu(field: str, *part: int) -> Callable[[Library, Gpu], Any]:
+    """The function of NVML that answers with a field of a whole GPU, or with a part of one."""
 
     def answer(_: Library, handle: Gpu) -> Any:
-        return supported(getattr(whole(handle), field))
+        known = supported(getattr(whole(handle), field))
+        return known[part[0]] if part else known
 
     return answer
 
@@ -95,6 +96,10 @@ class Library:
     nvmlDeviceGetInforomImageVersion = _of_gpu("inforom")
     nvmlDeviceGetMinorNumber = _of_gpu("minor")
     nvmlDeviceGetCurrentClocksThrottleReasons = _of_gpu("reasons")
+    nvmlDeviceGetPowerManagementDefaultLimit = _of_gpu("limits", 0)
+    nvmlDeviceGetEnforcedPowerLimit = _of_gpu("limits", 1)
+    nvmlDeviceGetMaxPcieLinkGeneration = _of_gpu("pcie", 0)
+    nvmlDeviceGetMaxPcieLinkWidth = _of_gpu("pcie", 1)
 
     def nvmlInit(self) -> None:
         if not self.has_driver:
@@ -157,18 +162,6 @@ class Library:
     def nvmlDeviceGetEccMode(self, handle: Gpu) -> list[int]:
         mode = int(supported(whole(handle).ecc))
         return [mode, 1 - mode]
-
-    def nvmlDeviceGetPowerManagementDefaultLimit(self, handle: Gpu) -> int:
-        return supported(whole(handle).limits)[0]
-
-    def nvmlDeviceGetEnforcedPowerLimit(self, handle: Gpu) -> int:
-        return supported(whole(handle).limits)[1]
-
-    def nvmlDeviceGetMaxPcieLinkGeneration(self, handle: Gpu) -> int:
-        return supported(whole(handle).pcie)[0]
-
-    def nvmlDeviceGetMaxPcieLinkWidth(self, handle: Gpu) -> int:
-        return supported(whole(handle).pcie)[1]
 
     def nvmlDeviceGetComputeRunningProcesses(self, handle: Gpu | Instance) -> list[SimpleNamespace]:
         return [SimpleNamespace(pid=pid) for pid in supported(handle.processes)]

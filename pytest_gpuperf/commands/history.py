@@ -48,7 +48,7 @@ SCHEMA = 1
 _SUFFIXES = (".html", ".md")
 _EVENTS = 10
 """The number of printed changes; the report and JSON have the others."""
-_PROBLEMS, _CREEPS, _PARTIAL = 10, 10, 5
+_PROBLEMS, _PARTIAL = 10, 5
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -130,9 +130,7 @@ def _lines(past: History, *, detailed: bool) -> Iterator[str]:
         yield from ("", f"and {earlier} earlier changes; --output FILE.html shows all")
     if told.creeping:
         yield from ("", "Creep, which is many small slowdowns that add up:")
-        yield from (f"  {title}: {said}" for title, said in told.creeping[:_CREEPS])
-        if len(told.creeping) > _CREEPS:
-            yield f"  and {len(told.creeping) - _CREEPS} more"
+        yield from (f"  {title}: {said}" for title, said in told.creeping)
     yield ""
     yield from told.last
     if detailed:

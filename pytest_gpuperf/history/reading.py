@@ -112,36 +112,23 @@ def _runs_in(place: Path) -> Iterator[Path]:
         )
 
 
-def recollect(runs: Sequence[Path], now: float | None = None) -> Recollection:
+def recollect(runs: Sequence[Path]) -> Recollection:
     """The observations in these run files.
 
-    Broken files are left out and named in `problems`. So are runs dated before 1970 or after `now`
-    (seconds since 1970; None: this moment).
+    Broken files are left out and named in `problems`. So are runs dated before 1970 or later than
+    now.
     """
-    import numpy as np
-
-    now = time.time() if now is None else now
-    problems, partial, kept = [], [], {}
-    for file, (run, extract) in enumerate(zip(runs, _extracts(runs), strict=True)):
-        made = np.datetime64(extract.at, "s")  # of years, too, that no datetime has
-        if extract.problem:
-            problems.append(extract.problem)
-        elif not 0 <= extract.at <= now:
-            when = "before 1970" if extract.at < 0 else "in the future"
-            problems.append(f"{run} is dated {made}Z, which is {when}. {_REMEDY}")
-        else:
-            kept[file] = extract.measurements
-            if extract.partial:
-                partial.append(f"{str(made)[:10]} is partial: {extract.partial} ({run})")
+    extracts = list(_extracts(runs))
+    partial = filter(None, (one.partial for one in extracts))
     environments: dict[str, int] = {}
-    measured = _joined(kept, environments)
+    measured = _joined(extracts, environments)
     return Recollection(
         series=tuple(one for key, nights in measured.items() for one in _series(key, nights)),
         surroundings=[Surroundings(**json.loads(text)) for text in environments],
         files=runs,
         readings=_readings(measured.values()),
         unfit={key: _unfit(nights) for key, nights in measured.items()},
-        problems=tuple(problems),
+        problems=tuple(one.problem for one in extracts if one.problem),
         partial=tuple(sorted(partial, reverse=True)),
     )
 
@@ -202,10 +189,10 @@ class _Extract:
     """The kept fields of one file."""
 
     problem: str
-    at: int = 0
+    """Why it is left out; "" if it is not."""
     measurements: Sequence[_Taken] = ()
     partial: str = ""
-    """The progress of a pytest that did not finish; "" if it finished."""
+    """The night and the progress of a pytest that did not finish; "" if it finished."""
 
 
 def _extracts(places: Sequence[Path]) -> Iterator[_Extract]:
@@ -234,9 +221,14 @@ def _extract_of(place: Path) -> _Extract:
         return _Extract(str(error).split("\n", 1)[0])
     created = slim.created if slim.created.tzinfo else slim.created.replace(tzinfo=timezone.utc)
     at = int(created.timestamp())
+    if not 0 <= at <= time.time():
+        when = "before 1970" if at < 0 else "in the future"
+        return _Extract(f"{place} is dated {created.isoformat()}, which is {when}. {_REMEDY}")
+    night = datetime.fromtimestamp(at, timezone.utc).date()
+    partial = f"{night} is partial: {slim.unfinished} ({place})" if slim.unfinished else ""
     unfit = {(one.test, one.name) for one in slim.verdicts if one.outcome == _UNFIT}
     taken = [_taken(one, at, (one.test, one.name) not in unfit) for one in slim.measurements]
-    return _Extract("", at, taken, str(slim.unfinished or ""))
+    return _Extract("", taken, partial)
 
 
 def _read(place: Path) -> _SlimRun:
@@ -328,7 +320,7 @@ _Nights = dict[_Night, list[tuple[int, _Taken]]]
 
 
 def _joined(
-    files_: Mapping[int, Sequence[_Taken]], environments: dict[str, int]
+    files_: Iterable[_Extract], environments: dict[str, int]
 ) -> dict[MeasurementKey, _Nights]:
     """The processes of each measurement, each counted once even if several files have it.
 
@@ -336,8 +328,8 @@ def _joined(
     """
     counted: dict[tuple[str, str, str], int] = {}
     joined: dict[MeasurementKey, _Nights] = {}
-    for file, measurements in files_.items():
-        for one in measurements:
+    for file, extract in enumerate(files_):
+        for one in extract.measurements:
             test, name, *_ = one.key
             if counted.setdefault((test, name, one.process), file) == file:
                 at = environments.setdefault(one.environment, len(environments))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import accumulate
-from types import MappingProxyType
 
 import numpy as np
 import pytest
@@ -37,12 +36,19 @@ def swaying(sigma: float, nights: int = 21) -> list[float]:
     return exact(math.sqrt(2) * sigma * (night % 2) for night in range(nights))
 
 
+def on_one_gpu(
+    asked: Iterable[tuple[Metric, Sequence[float]]], calibration: Calibration | None = None
+) -> list[Trend]:
+    """Of as many tests."""
+    nights = [(metric, NightlyValues(values, ["a"] * len(values))) for metric, values in asked]
+    return trends(nights, calibration)
+
+
 def of_cycles(
     series: Iterable[Sequence[float]], calibration: Calibration | None = None
 ) -> list[Trend]:
     """Of as many tests, on one GPU."""
-    asked = [(CYCLES, NightlyValues(values, ["a"] * len(values))) for values in series]
-    return trends(asked, calibration)
+    return on_one_gpu(((CYCLES, values) for values in series), calibration)
 
 
 def calibrated(metric: Metric, processes: float) -> Calibration:
@@ -80,8 +86,8 @@ def test_a_step_is_found_at_its_night_when_a_few_have_seen_it(change: float, nig
 
 
 def test_nothing_is_found_in_noise() -> None:
-    years = [(CYCLES, NightlyValues(noisy(365, seed), ["a"] * 365)) for seed in range(60)]
-    changes = [change for one in trends(years) for change in one.changes]
+    years = of_cycles(noisy(365, seed) for seed in range(60))
+    changes = [change for one in years for change in one.changes]
     assert len(changes) <= 1
     assert not any(change.matters for change in changes)
 
@@ -135,9 +141,7 @@ def test_a_value_that_comes_and_goes_is_one_of_its_level(share: float) -> None:
         [*still[:-1], 1570.0],
         [*still, *[1563] * 9],
     ]
-    *found, as_others, further, stays = trends(
-        [(LAUNCHES, NightlyValues(values, ["a"] * len(values))) for values in asked]
-    )
+    *found, as_others, further, stays = on_one_gpu((LAUNCHES, values) for values in asked)
     assert not any(one.changes for one in found)
     assert [one.at for one in trend([5.0] * 50 + [6.0, 7.0, 9.0], metric=LAUNCHES).changes] == [50]
     assert as_others.changes == ()
@@ -154,17 +158,13 @@ def test_one_night_that_stands_apart_is_no_change(at: int) -> None:
     assert (one.pending is not None) is (at == 59)  # the next night will tell
 
 
-def device(
-    slow: Mapping[int, float], days: Mapping[int, range] = MappingProxyType({})
-) -> list[Trend]:
-    """Of twelve tests on one machine, which is slower on some nights; of some not every night."""
-    asked = []
-    for test in range(12):
-        values = noisy(60, 100 + test)
-        of = days.get(test, range(60))
-        of_machine = [values[day] * (1 + slow.get(day, 0.0)) for day in of]
-        asked.append((CYCLES, NightlyValues(of_machine, ["a"] * len(of), of)))
-    return trends(asked)
+def device(slow: Mapping[int, float]) -> list[Trend]:
+    """Of twelve tests on one machine, which is slower on some nights."""
+    nights = [noisy(60, 100 + test) for test in range(12)]
+    return of_cycles(
+        [value * (1 + slow.get(night, 0.0)) for night, value in enumerate(values)]
+        for values in nights
+    )
 
 
 def test_a_machine_that_is_slow_on_two_nights_of_three_has_no_other_level() -> None:
@@ -295,8 +295,7 @@ def test_percentages_and_ratios_share_no_noise() -> None:
     """One is in points, the other in shares: a hundred times as large."""
     hits = [60 + math.sqrt(2) * 0.4 * (night % 2) for night in range(21)]
     ratios = [0.6] * 21
-    asked = [(HITS, hits), (IPC, ratios), (HITS, hits)]
-    found = trends([(metric, NightlyValues(values, ["a"] * 21)) for metric, values in asked])
+    found = on_one_gpu([(HITS, hits), (IPC, ratios), (HITS, hits)])
     assert [one.noise for one in found] == pytest.approx([0.4, 1.5e-3 / math.sqrt(2), 0.4])
     assert [(one.points, one.tolerance) for one in found[:1]] == [(True, 0.75)]
 
@@ -304,8 +303,7 @@ def test_percentages_and_ratios_share_no_noise() -> None:
 def test_a_class_shares_its_noise_and_none_has_less_than_it_shows() -> None:
     of_class = [(CYCLES, swaying(sigma)) for sigma in (0.02, 0.012, 0.05)]
     elsewhere = [(INSTRUCTIONS, [1e9] * 21)] * 4
-    asked = [(metric, NightlyValues(of, ["a"] * 21)) for metric, of in (*of_class, *elsewhere)]
-    typical, quiet, loud, counts, *_ = (one.noise for one in trends(asked))
+    typical, quiet, loud, counts, *_ = (one.noise for one in on_one_gpu([*of_class, *elsewhere]))
     assert typical == pytest.approx(0.02, rel=1e-9)
     assert quiet == pytest.approx(math.sqrt((0.02**2 + 0.012**2) / 2), rel=1e-9)
     assert loud == pytest.approx(0.05, rel=1e-9)
@@ -364,8 +362,7 @@ def test_a_night_is_set_aside_in_all_tests_where_half_of_them_were_slow(
 def test_a_slow_night_is_one_of_the_class_that_it_slows() -> None:
     slow = exact(0.002 * (night == 30) for night in range(60))
     for metric, values in ((INSTRUCTIONS, [1e9] * 60), (HITS, [60.0] * 60)):
-        asked = [(CYCLES, slow)] * 3 + [(metric, values)] * 7
-        found = trends([(one, NightlyValues(of_one, ["a"] * 60)) for one, of_one in asked])
+        found = on_one_gpu([(CYCLES, slow)] * 3 + [(metric, values)] * 7)
         assert [one.set_aside for one in found] == [(30,)] * 3 + [()] * 7
 
 
