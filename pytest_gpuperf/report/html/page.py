@@ -72,6 +72,7 @@ def page(
         "page.html.j2",
         ("vendor/echarts.common.min.js", "page.js"),
         run=run,
+        incomplete=view.incomplete(run),
         data=htmlsafe_json_dumps(_neutral([*charts.values()]), allow_nan=False),
         overview=overview(run, measured, file, context),
         nights=nights,
