@@ -607,13 +607,6 @@ class Run:
     metric_units: Mapping[str, str] = field(default_factory=dict)
     """In a file, the unit of each metric's samples; empty in older ones, and once it was read."""
 
-    def incomplete(self) -> dict[str, list[str]]:
-        """The tests that were skipped or failed, by the reason."""
-        by_reason: defaultdict[str, list[str]] = defaultdict(list)
-        for test, reason in self.skipped.items():
-            by_reason[reason].append(test)
-        return by_reason
-
     def results(self) -> tuple[Result, ...]:
         """One result per measurement and ratio, in the order of the run."""
         measurements: defaultdict[tuple[str, str], list[Measurement]] = defaultdict(list)

@@ -78,9 +78,8 @@ def actions(environment: Mapping[str, str]) -> Actions | None:
     """The files that this environment names; None outside of GitHub Actions."""
     if environment.get("GITHUB_ACTIONS") != "true":
         return None
-    return Actions(
-        _path(environment, "GITHUB_STEP_SUMMARY"), _path(environment, "GITHUB_WORKSPACE")
-    )
+    summary, workspace = map(environment.get, ("GITHUB_STEP_SUMMARY", "GITHUB_WORKSPACE"))
+    return Actions(Path(summary) if summary else None, Path(workspace) if workspace else None)
 
 
 def workflow_commands(
@@ -123,8 +122,3 @@ def _data(text: str) -> str:
 def _property(text: str) -> str:
     """`text` as the value of a property: nothing in it ends the value, either."""
     return _data(text).replace(":", "%3A").replace(",", "%2C")
-
-
-def _path(environment: Mapping[str, str], name: str) -> Path | None:
-    value = environment.get(name)
-    return Path(value) if value else None

@@ -101,7 +101,7 @@ def nights(past: History) -> str:
 def _head(results: Sequence[Result], run: Run, context: CommandContext) -> Iterator[str]:
     """Outcomes, incomplete tests, failures, next steps, the run, and how much was judged."""
     yield from (f"# gpuperf: {view.headline(run)}", "")
-    for why, tests in [*run.incomplete().items()][:_LISTED]:
+    for why, tests in [*view.incomplete(run).items()][:_LISTED]:
         more = f" and {len(tests) - _LISTED} more" if len(tests) > _LISTED else ""
         yield f"- incomplete, **{cell(why).strip()}**: {cell(', '.join(tests[:_LISTED]))}{more}"
     yield from [""] if run.skipped else []

@@ -162,6 +162,11 @@ def headline(run: Run) -> str:
     return f"{ended}{tally(run.results()) or 'nothing was measured'}{incomplete}"
 
 
+def incomplete(run: Run) -> dict[str, list[str]]:
+    """The tests that were skipped or failed, by the reason."""
+    return gathered((reason, test) for test, reason in run.skipped.items())
+
+
 def tally(results: Sequence[Result]) -> str:
     """The number of results by outcome, the worst first: "1 regressed, 2 unchanged"."""
     outcomes = [result.outcome for result in results]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from pytest_gpuperf.baselines.judgement import lacking, unjudged_reason
+from pytest_gpuperf.baselines.judgement import OTHER_ALGORITHM, lacking, unjudged_reason
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.judge.attribution import attribute
 from pytest_gpuperf.judge.comparison import Comparison
@@ -248,6 +248,7 @@ SCENARIOS: dict[str, list[Result]] = {
         result(measurement(), _said(outcome=Outcome.REPORTED, reason="too-noisy"), _calm("flops")),
         _named("test_noisy", _said(outcome=Outcome.REPORTED, reason="too-noisy")),
     ],
+    "another kernel for the same work": _undecided(OTHER_ALGORITHM),
     "not measured again": _undecided("not-looked-again"),
     "unfit": [
         _named("test_hot", _said(outcome=Outcome.UNFIT, detail="throttled at the end: heat")),
@@ -308,6 +309,7 @@ SCENARIOS: dict[str, list[Result]] = {
         replace(LIMIT, subject="forward", outcome=Outcome.INCONCLUSIVE, reason="unsure"),
         replace(LIMIT, outcome=Outcome.UNSUPPORTED, measured=None, detail="no such counter"),
     ),
+    "a broken ratio": _expecting(replace(RATIO, below=0.1, outcome=Outcome.BROKEN)),
     "an unread limit": _expecting(
         replace(LIMIT, outcome=Outcome.UNSUPPORTED, measured=None, detail="no such counter")
     ),

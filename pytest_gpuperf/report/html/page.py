@@ -68,11 +68,11 @@ def page(
     figures = all_figures(measured)
     drawings = ((one.key, chart.drawing(one)) for one in figures)
     charts = {key: drawing for key, drawing in drawings if drawing is not None}
-    shown = [one for one in figures if one.rows]
     return _rendered(
         "page.html.j2",
         ("vendor/echarts.common.min.js", "page.js"),
         run=run,
+        incomplete=view.incomplete(run),
         data=htmlsafe_json_dumps(_neutral([*charts.values()]), allow_nan=False),
         overview=overview(run, measured, file, context),
         nights=nights,
@@ -85,12 +85,11 @@ def page(
         value=units.value,
         causes=kernel_lines,
         command=typed(run.command),
-        figures=shown,
+        figures=figures,
         charted=charts.keys(),
         text=cell_text,
         most_rows=_MOST_ROWS,
         link=_link,
-        lacking=[one for one in figures if not one.rows],
         facts=_facts(measured),
     )
 
