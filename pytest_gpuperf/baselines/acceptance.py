@@ -18,7 +18,7 @@ from pytest_gpuperf.baselines.objections import (
     limitations,
     without_kernels,
 )
-from pytest_gpuperf.catalogue import architectures, units
+from pytest_gpuperf.catalogue import architectures
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import GpuperfError, UsageFailure, printable
 from pytest_gpuperf.judge.drift import Drift
@@ -27,7 +27,7 @@ from pytest_gpuperf.judge.verdict import NEW_METRIC
 from pytest_gpuperf.model.entry import Acceptance, Accepted, BaselineFile, Entry
 from pytest_gpuperf.model.measurement import SLOWDOWN, Device, KernelTable, Measurement
 from pytest_gpuperf.model.result import Outcome, Run
-from pytest_gpuperf.storage import baseline_files, data_files, files
+from pytest_gpuperf.storage import baseline_files, data_files, entry_values, files, schema_1
 
 _ASKING = (
     *(Outcome.REGRESSED, Outcome.IMPROVED, Outcome.OUTWEIGHED),
@@ -35,6 +35,7 @@ _ASKING = (
 )
 _SETTLED = (Outcome.UNCHANGED, Outcome.INCONCLUSIVE, Outcome.UNFIT)
 
+_RESTORE = "Restore it from git; nothing was written"
 Content = tuple[Path, bytes]
 """A file and the bytes that are to be written into it."""
 Change = tuple[float | None, float | None]
@@ -171,6 +172,7 @@ def accept(shown: Sequence[Proposal]) -> tuple[Proposal, ...]:
         data: list[Content] = []
         after: dict[Path, BaselineFile] = {}
         for file, group in by_file.items():
+            _migrate(file)
             known = _known(group[0].measurements[0], group[0].request)
             accepted = []
             for proposal in group:
@@ -207,12 +209,14 @@ def rename(file: Path, tests: Mapping[str, str], date: str) -> None:
     """
     folder = file.parent.parent.parent
     with files.changing(folder.resolve()):
+        _migrate(file)
         known = baseline_files.load(file)
         if known is None:
             raise UsageFailure(f"{file}: no such baseline file")
         device = Device(known.arch, known.device, file.parent.name)
         (suite,) = {baseline_files.suite_of(new) for new in tests.values()}
         target = baseline_files.path_for(folder, device, suite)
+        _migrate(target)
         left = {test: own for test, own in known.tests.items() if test not in tests}
         kept = replace(known, tests=left)
         there = kept if target == file else baseline_files.load(target)
@@ -238,6 +242,44 @@ def rename(file: Path, tests: Mapping[str, str], date: str) -> None:
 
 def _renamed(entry: Entry, old: str, date: str) -> Acceptance:
     return Acceptance(date, f"renamed from {old}", entry.revision, entry.processes)
+
+
+def migrate(folder: Path) -> list[Path]:
+    """Writes the baseline files of older versions in `folder` anew, and returns those.
+
+    Raises BadFile for one that cannot be trusted: it stays as it is.
+    """
+    with files.changing(folder.resolve()):
+        return [file for file in sorted(folder.glob("*/*/*.yaml")) if _migrate(file)]
+
+
+def _migrate(file: Path) -> bool:
+    """Writes a baseline file of schema 1 anew, with the data of its entries beside it.
+
+    Call while its folder is held. A process killed here leaves the old file, or the new one.
+    """
+    try:
+        text = files.decoded(files.read_bytes(file), file, _RESTORE)
+    except FileNotFoundError:
+        return False
+    plain = files.parse_yaml(text, file, _RESTORE)
+    if not schema_1.is_written_so(plain):
+        return False
+    known = baseline_files.parsed(file, text)
+    kernels = file.with_name(file.stem + schema_1.SUFFIX)
+    tables = files.read_json(kernels, _RESTORE) if kernels.exists() else {}
+    data: list[Content] = []
+    tests: dict[str, dict[str, Entry]] = {}
+    for test, entries in known.tests.items():
+        for name, entry in entries.items():
+            content = data_files.content(schema_1.entry_data(plain, tables, test, name))
+            called = data_files.name_of(test, name, content)
+            data.append((data_files.folder_beside(file) / called, content))
+            tests.setdefault(test, {})[name] = replace(entry, data=called)
+    made = replace(known, tests=tests)
+    _write([*data, (file, baseline_files.to_text(made, file).encode())])
+    files.remove(kernels)
+    return True
 
 
 def _clear(file: Path, known: BaselineFile) -> None:
@@ -322,19 +364,10 @@ def _acceptance(
         metric: text
         for metric, (old, now) in changes.items()
         if known[metric].gated and old is not None and now is not None and old != now
-        if (text := moved_text(metric, old, now)) not in ("0 %", "+0 %", "-0 %")
+        if (text := entry_values.moved(metric, old, now)) not in ("0 %", "+0 %", "-0 %")
     }
     revision = group[0].fingerprint.revision
     return Acceptance(new.recorded, reason, revision, new.processes, moved, forced)
-
-
-def moved_text(metric: str, old: float, new: float, *, factors: bool | None = None) -> str:
-    """The change of a metric, as people read it: "+1.2 %", "-0.4 pt", "x2.1", "from 0"."""
-    if catalogue().metrics[metric].percentage:
-        return units.moved(new - old, points=True)
-    if not old:
-        return "from 0" if new else "-"
-    return units.moved(new / old - 1, factors=factors)
 
 
 def _changes(old: Entry | None, new: Entry) -> dict[str, Change]:

@@ -19,7 +19,7 @@ from pytest_gpuperf.errors import BAD_CONFIGURATION, FAILED, OK, UsageFailure
 from pytest_gpuperf.model.measurement import Measurement, titles
 from pytest_gpuperf.model.result import Run
 from pytest_gpuperf.report.text.next_command import CommandContext
-from pytest_gpuperf.storage import data_files, run_files
+from pytest_gpuperf.storage import data_files, entry_values, run_files
 
 USAGE: str | None = None
 EXAMPLES = (
@@ -57,11 +57,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="measure creep, small slowdowns that add up, from these samples, not from the first",
     )
+    parser.add_argument(
+        "--migrate",
+        action="store_true",
+        help="convert baseline files of older versions to the current format; accept nothing",
+    )
     add_baselines(parser)
 
 
 def act(options: argparse.Namespace) -> int:
     """Accepts what the flags select; returns the exit code. Raises GpuperfError for bad files."""
+    if options.migrate:
+        folder = baselines_folder(options)
+        written = acceptance.migrate(folder)
+        say(*(f"written: {file}" for file in written))
+        if not written:
+            say(f"nothing to write: every file in {folder} has the current format")
+        return OK
     runs = options.runs or [run_files.newest(Path.cwd())]
     loaded = [(file, run_files.load(file)) for file in runs]
     reason = options.reason or ""
@@ -174,7 +186,7 @@ def lines(proposal: Proposal, title: str = "", shared: Collection[str] = ()) -> 
         new = "(gone)" if now is None else units.value(now, unit)
         moved = "-"
         if before is not None and now is not None:
-            moved = acceptance.moved_text(metric, before, now, factors=factors)
+            moved = entry_values.moved(metric, before, now, factors=factors)
         text.append(f"  {metric:24} {old:>13} -> {new:>13}  {moved}")
     if zero:
         text.append(f"  zero: {', '.join(zero)}")

@@ -7,7 +7,6 @@ write are carried over when the file is written anew. The rest is beside it (`da
 
 from __future__ import annotations
 
-import math
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,7 +14,6 @@ from dataclasses import replace
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path, PurePosixPath
-from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from pytest_gpuperf.catalogue import architectures
@@ -26,11 +24,9 @@ from pytest_gpuperf.judge.verdict import samples_by_phase
 from pytest_gpuperf.model.entry import (
     Accepted,
     BaselineFile,
-    CanarySeries,
     Entry,
     EntryData,
     Processes,
-    Values,
     places_text,
     unreadable_places,
 )
@@ -43,7 +39,7 @@ from pytest_gpuperf.model.measurement import (
     Measurement,
 )
 from pytest_gpuperf.model.metric import MetricClass
-from pytest_gpuperf.storage import files
+from pytest_gpuperf.storage import entry_values, files, schema_1
 from pytest_gpuperf.storage.files import Problem
 
 if TYPE_CHECKING:
@@ -51,9 +47,6 @@ if TYPE_CHECKING:
 
 SCHEMA = 2
 _REMEDY = "Restore this file from git, or repair the entry by hand. gpuperf changed nothing"
-_ANEW = "Move the file away, then accept a new run: gpuperf record, then gpuperf update-baseline"
-_DIGITS = 7
-"""Significant digits of a value that processes differ in: 5e-7 of it, and noise is 1e-4 or more."""
 _CONFLICT = "\n<<<<<<< "
 _TAKE_ONE_SIDE = (
     "Both branches accepted one test. Keep one side of each conflict. The next `gpuperf "
@@ -126,7 +119,8 @@ def load(file: Path) -> BaselineFile | None:
     """The baselines in `file`, or None when there is no such file. Raises BadFile.
 
     Every metric is known; each has a value of every process, and these can have been measured;
-    tolerances can be read; a calibration has spreads of known classes, none negative.
+    tolerances can be read; a calibration has spreads of known classes, none negative. A file of
+    schema 1 is read as one of this: `gpuperf update-baseline --migrate` writes it anew.
     """
     try:
         return parsed(file, files.decoded(files.read_bytes(file), file, _REMEDY))
@@ -135,7 +129,14 @@ def load(file: Path) -> BaselineFile | None:
 
 
 def save(baselines: BaselineFile, file: Path) -> None:
-    """Writes the file atomically. Call under `files.changing` when it was loaded to be changed."""
+    """Writes the file atomically. Call under `files.changing` when it was loaded to be changed.
+
+    Raises UsageFailure for a file of an older schema: its rounds and kernels would be lost.
+    """
+    text = files.read_bytes(file).decode(errors="replace") if file.exists() else ""
+    if schema_1.is_written_so(files.parse_yaml(text, file, _REMEDY)):
+        remedy = "Convert it first: gpuperf update-baseline --migrate"
+        raise UsageFailure(f"{file} has the format of an older gpuperf. {remedy}")
     files.write_atomically(file, to_text(baselines, file))
 
 
@@ -250,7 +251,8 @@ def entry_of(measurements: Sequence[Measurement], recorded: str) -> Entry:
     """The entry that accepts these measurements of one test, from one or more processes."""
     first = measurements[0].fingerprint
     of_process = {m.process: m.fingerprint for m in measurements}
-    metrics, zero = _values_of(_comparable(measurements).get(STEP, {}))
+    metrics, zero = entry_values.values_of(_comparable(measurements).get(STEP, {}))
+    canaries = [_canaries(fingerprint) for fingerprint in of_process.values()]
     return Entry(
         recorded=recorded,
         revision=first.revision,
@@ -265,57 +267,19 @@ def entry_of(measurements: Sequence[Measurement], recorded: str) -> Entry:
         ),
         metrics=metrics,
         zero=zero,
-        canary=_canary_series([_canaries(fingerprint) for fingerprint in of_process.values()]),
+        canary=entry_values.canary_series(
+            [(before or after or Canary()).code for before, after in canaries],
+            _series([before for before, _ in canaries]),
+            _series([after for _, after in canaries]),
+        ),
     )
 
 
-def _values_of(
-    step: Mapping[str, Sequence[Sequence[float]]],
-) -> tuple[dict[str, Values], tuple[str, ...]]:
-    """The values of a step's metrics as an entry has them, and the metrics that are zero.
-
-    Of each process the median of its rounds. Only metrics that can fail a test. Older processes
-    lack a count that a newer release added. Where all other processes agree on its value, this
-    value is taken for the older ones.
-    """
-    known = catalogue().metrics
-    kept: dict[str, Values] = {}
-    zero = []
-    for metric, series in step.items():
-        values = [median(rounds) for rounds in series]
-        if not known[metric].gated:
-            continue
-        if not any(values):
-            zero.append(metric)
-        else:
-            kept[metric] = values[0] if len({*values}) == 1 else tuple(map(_rounded, values))
-    return kept, tuple(zero)
-
-
-def _rounded(value: float) -> float:
-    return float(f"{value:.{_DIGITS}g}")
-
-
-def _canary_series(around: Sequence[tuple[Canary | None, Canary | None]]) -> CanarySeries | None:
-    """The canary's readings around each process; None where the canary read nothing."""
-    codes = tuple((before or after or Canary()).code for before, after in around)
-    if not any(codes):
-        return None
-    means = [_between(before or Canary(), after or Canary()) for before, after in around]
-    readings = {
-        name: tuple(of_process.get(name) for of_process in means)
-        for name in dict.fromkeys(chain.from_iterable(means))
-    }
-    return CanarySeries(codes[0] if readings and len({*codes}) == 1 else codes, readings)
-
-
-def _between(before: Canary, after: Canary) -> dict[str, float]:
-    """The geometric mean of each reading that was taken before a process and after it."""
-    return {
-        name: _rounded(math.sqrt(one * other))
-        for name, one in before.readings.items()
-        if one and (other := after.readings.get(name))
-    }
+def _series(canaries: Sequence[Canary | None]) -> dict[str, tuple[float | None, ...]]:
+    """The values of each reading, one per process."""
+    readings = [canary.readings if canary else {} for canary in canaries]
+    names = dict.fromkeys(name for of_process in readings for name in of_process)
+    return {name: tuple(of_process.get(name) for of_process in readings) for name in names}
 
 
 def _comparable(measurements: Sequence[Measurement]) -> dict[str, dict[str, Processes]]:
@@ -383,9 +347,9 @@ def parsed(file: Path, text: str) -> BaselineFile:
         line = f"\n{text}".split(_CONFLICT)[0].count("\n") + 1
         raise BadFile(file, f"line {line}", "git left an unresolved conflict here", _TAKE_ONE_SIDE)
     data = files.parse_yaml(text, file, _REMEDY)
-    if isinstance(data, dict) and data.get("schema") == 1:
-        raise BadFile(file, "schema", "the file is of before November 2026", _ANEW)
-    if isinstance(data, dict) and f"\n{_END_MARK}\n" not in f"{text}\n":
+    if schema_1.is_written_so(data):
+        data = schema_1.converted(data, file, _REMEDY)
+    elif isinstance(data, dict) and f"\n{_END_MARK}\n" not in f"{text}\n":
         problem = f'the file is cut short: its last line must be "{_END_MARK}"'
         raise BadFile(file, "", problem, _REMEDY)
     retired = tuple(catalogue().retired)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -22,6 +23,7 @@ from pytest_gpuperf.measure.device import nvml
 from pytest_gpuperf.model.entry import Accepted, BaselineFile, Entry, Processes
 from pytest_gpuperf.model.measurement import STEP, Conditions, KernelTable, Measurement, Reading
 from pytest_gpuperf.storage import baseline_files, data_files, run_files
+from tests import ROOT
 from tests.corruption import refusal
 from tests.examples import A100, H200, TEST, measurement, processes, run
 from tests.kernel_steps import table
@@ -346,7 +348,25 @@ def test_a_cpu_has_no_kernels_to_miss(tmp_path: Path) -> None:
     assert proposal.notes == ()
 
 
-# Two branches
+# Files of earlier versions
+
+
+def test_a_file_of_an_earlier_version_is_written_anew_with_the_first_acceptance(
+    tmp_path: Path,
+) -> None:
+    old = ROOT / "tests" / "data" / "schema-1"
+    cpu = nvml.portable_device()
+    file = baseline_files.path_for(tmp_path, cpu, "meddpm")
+    shutil.copytree(old, file.parent)
+    before = loaded(file)
+    known = accepted(tmp_path, [measurement({"flops": [5.0]}, device=cpu)])
+    kept = {name: entries for name, entries in known.tests.items() if name != TEST}
+    assert kept.keys() == before.tests.keys()
+    for test, entries in kept.items():
+        assert replace(entries[STEP], data="") == before.tests[test][STEP]
+        assert data_files.load(file, entries[STEP].data, "").samples
+    assert {one.name for one in file.parent.iterdir()} == {"meddpm.yaml", "meddpm"}
+    assert acceptance.migrate(tmp_path) == []
 
 
 def test_two_acceptances_of_different_tests_merge_in_git(tmp_path: Path) -> None:
