@@ -272,7 +272,7 @@ def pytest_runtest_makereport(
         fixture.used = fixture.used or call.excinfo is not None
         from pytest_gpuperf.report.interchange import share
 
-        share(fixture.results, item.user_properties)
+        share(fixture.results, item.user_properties, getattr(item, "funcargs", {}))
     said = ""
     if _concerns_us(item) and call.excinfo is not None:
         if not item.config.option.fulltrace:

@@ -215,6 +215,15 @@ def scheduler(config: pytest.Config, log: Any) -> Scheduling | None:
         def _split_scope(self, nodeid: str) -> str:
             return self._groups.get(nodeid, nodeid)
 
+        def add_node_collection(self, node: Any, collection: Sequence[str]) -> None:
+            super().add_node_collection(node, collection)
+            if node not in self.registered_collections:
+                pytest.exit(
+                    f"{node.gateway.id}, which replaced a worker that died, collected other tests "
+                    "than the workers before. If tests come from a set, sort the set",
+                    returncode=pytest.ExitCode.TESTS_FAILED,
+                )
+
         def _reschedule(self, node: Any) -> None:
             # The one in the place of a worker that died has collected nothing at first.
             while node in self.registered_collections and not node.shutting_down:

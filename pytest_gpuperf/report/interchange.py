@@ -1,4 +1,5 @@
-"""A run in other forms: reports by their files' suffix, the properties of JUnit, and OpenMetrics.
+"""A run in other forms: reports by their files' suffix, the properties of JUnit, the extra_info of
+pytest-benchmark, and OpenMetrics.
 
 Other programs get a handful of short texts per test. Samples and kernels are for the run file.
 """
@@ -6,7 +7,7 @@ Other programs get a handful of short texts per test. Samples and kernels are fo
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -56,14 +57,22 @@ def report_text(
     return json.dumps(files.to_plain(run), indent=1, ensure_ascii=False) + "\n"
 
 
-def share(results: Sequence[Result], user_properties: list[tuple[str, object]]) -> None:
-    """Adds a test's measurements so far to its JUnit properties.
+def share(
+    results: Sequence[Result],
+    user_properties: list[tuple[str, object]],
+    fixtures: Mapping[str, object],
+) -> None:
+    """Adds a test's measurements so far to its JUnit properties and to its benchmark's extra_info.
 
-    Entries of an earlier execution of the test are replaced.
+    `fixtures` are the values of the test's fixtures, by name. Entries of an earlier execution of
+    the test are replaced.
     """
     others = [entry for entry in user_properties if not entry[0].startswith(PREFIX)]
     mine = (entry for result in results for entry in properties(result))
     user_properties[:] = [*others, *mine]
+    extra = getattr(fixtures.get("benchmark"), "extra_info", None)
+    if isinstance(extra, dict) and results:
+        extra["gpuperf"] = {r.name: extra_info(r) for r in results if r.measurements}
 
 
 def properties(result: Result) -> Iterator[tuple[str, str]]:
@@ -78,6 +87,29 @@ def properties(result: Result) -> Iterator[tuple[str, str]]:
         yield from _of_measurement(result)
     for expectation in result.expectations:
         yield f"{PREFIX}expected", expectation_lines.line(expectation)
+
+
+def extra_info(result: Result) -> dict[str, object]:
+    """One measurement for pytest-benchmark's JSON, as plain data.
+
+    `metrics` has, per metric of the whole step, `value` (the median over processes) and `unit`. A
+    judged metric also has `outcome`, and `change` (a share, or points for a percentage).
+    """
+    metrics: dict[str, dict[str, object]] = {
+        name: {"value": value, "unit": catalogue().metrics[name].unit}
+        for name, value in step_tables.step_values(result.measurements).items()
+    }
+    for said in result.verdicts:
+        if said.phase == STEP and said.metric in metrics and said.outcome is not Outcome.REPORTED:
+            metrics[said.metric] |= {"outcome": said.outcome.value, "change": said.change}
+    device = result.first.fingerprint.device
+    return {
+        "device": device.name,
+        "arch": device.arch,
+        "configuration": result.first.configuration,
+        "processes": len(result.measurements),
+        "metrics": metrics,
+    }
 
 
 def _of_measurement(result: Result) -> Iterator[tuple[str, str]]:

@@ -1,8 +1,12 @@
-"""What other programs read of a session: JUnit's properties."""
+"""What other programs read of a session: JUnit's properties, pytest-benchmark's extra_info."""
 
 from __future__ import annotations
 
+import json
+from typing import Any
 from xml.etree import ElementTree
+
+import pytest
 
 from pytest_gpuperf.model.result import Outcome, Verdict
 from pytest_gpuperf.report.interchange import share
@@ -24,7 +28,7 @@ def shared(*verdicts: Verdict) -> list[tuple[str, object]]:
     """What a test says of one measurement."""
     said: list[tuple[str, object]] = []
     made = measurement({"cycles": [4e8], "ipc": [2.0], "copies": [0.0]}, configuration="")
-    share([result([made] * 3, *verdicts)], said)
+    share([result([made] * 3, *verdicts)], said, {"benchmark": {"extra_info": {}}})
     return said
 
 
@@ -77,7 +81,7 @@ def test_configuration_names_limits_and_the_tests_own_properties_are_there(a100:
 def test_a_repeated_test_has_the_properties_of_its_last_execution() -> None:
     said: list[tuple[str, object]] = [("own", 1)]
     for cycles in (4e8, 5e8):
-        share([result(measurement({"cycles": [cycles]}))], said)
+        share([result(measurement({"cycles": [cycles]}))], said, {})
     assert [value for name, value in said if name in ("own", "gpuperf.cycles.measured")] == [
         *(1, "500000000"),
     ]
@@ -96,3 +100,46 @@ def test_hostile_names_leave_the_xml_well_formed(a100: Project) -> None:
     seen = [name for name, _ in properties(a100, "test_step") if name.endswith(".cycles")]
     printable = ["".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in n) for n in names]
     assert seen == [f"gpuperf.{name}.cycles" for name in printable]
+
+
+# pytest-benchmark
+
+BOTH = """
+    def test_step(benchmark, gpuperf):
+        benchmark.extra_info["own"] = 1
+        benchmark(lambda: None)
+        gpuperf.measure(lambda: None)
+"""
+BENCHMARKED = ("-p", "benchmark", "--benchmark-json=benchmark.json", "--benchmark-max-time=0.01")
+
+
+def extra_info(project: Project) -> dict[str, Any]:
+    """What pytest-benchmark's file says of its only benchmark."""
+    text = (project.root / "benchmark.json").read_text(encoding="utf-8")
+    (benchmark,) = json.loads(text)["benchmarks"]
+    info: dict[str, Any] = benchmark["extra_info"]
+    return info
+
+
+def test_a_regression_is_in_the_benchmark_of_its_test(a100: Project) -> None:
+    # Projects here do without pytest-benchmark.
+    plain = "-p no:hypothesispytest -p no:asyncio"
+    a100.pytester.makeini(f"[pytest]\naddopts = --strict-markers {plain}\n")
+    a100.tests(BOTH)
+    off = a100.run("--benchmark-disable", "--gpuperf-missing=record")
+    off.assert_outcomes(passed=1)
+    a100.measure_processes("run.json", 2, 2, 2)
+    result = a100.run(*BENCHMARKED, "--gpuperf-replay=run.json")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines_random(["*= gpuperf =*", "*- benchmark: 1 tests -*", "test_step *"])
+    info = extra_info(a100)["gpuperf"]["step"]
+    assert info["metrics"]["cycles"] == {
+        "value": 800_000_000,
+        "unit": "cycles",
+        "outcome": "regressed",
+        "change": pytest.approx(1),
+    }
+    assert (info["device"], info["arch"]) == ("NVIDIA A100-SXM4-80GB", "sm80")
+    assert info["metrics"]["ipc"]["value"] == pytest.approx(0.84)
+    assert "outcome" not in info["metrics"]["ipc"]
+    assert extra_info(a100)["own"] == 1
