@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from suites.convnext_ddpm import conftest
-from suites.convnext_ddpm.marks import COMPONENTS
 from tests.one_flag import one_flag
 from tests.plugin.projects import Project
 
@@ -13,7 +12,6 @@ SMALL = (
     *("--everything", "--gpuperf-rounds=1"),
     *("--convnext-size=4", "--convnext-widths=4,6", "--convnext-steps=3"),
 )
-IN_ALL = {*COMPONENTS} - {"block", "normalize", "unnormalize", "p_sample"}
 """What every step computes with torch's own operators."""
 MEASURED = (
     *(f"sampling.py::test_time_step[{name}]" for name in ("copy_sync", "resident", "graph")),
@@ -46,10 +44,9 @@ def test_on_the_cpu_it_measures_what_runs_there(checkout: Project) -> None:
     def parts_of(name: str) -> set[str]:
         return {sample.phase for sample in measured[name].samples}
 
-    phases = {"step", "forward", "backward", "optimizer"}
-    assert parts_of("baseline_training") == {*phases, *IN_ALL, "normalize"}
-    assert parts_of("resident") == {"step", *IN_ALL, "p_sample"}
-    assert parts_of("resident_chain") == {"step"}  # a hundred steps would take long to trace
+    # Components are traced on a GPU alone.
+    assert parts_of("baseline_training") == {"step", "forward", "backward", "optimizer"}
+    assert parts_of("resident") == parts_of("resident_chain") == {"step"}
     repeated = next(s for s in measured["early_start"].samples if s.metric == "wall_time")
     assert len(repeated.values) == 20
 
