@@ -79,7 +79,8 @@ def _session(options: argparse.Namespace) -> Finished:
         chosen = Path(own) / "doses"
         chosen.mkdir()
         arguments = tuple(options.pytest_args)
-        invocation = Invocation(arguments, Path.cwd(), written=("cache_dir",))
+        caches = "no:cacheprovider" not in arguments
+        invocation = Invocation(arguments, Path.cwd(), written=("cache_dir",) if caches else ())
         words, added = invocation.apart(Path(own))
         added[PROVING] = f"{0 if options.is_complete else _SAMPLE} {chosen}"
         start = Start(with_flags(words, _FLAGS), Path.cwd(), added, judges=True)
