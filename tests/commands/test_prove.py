@@ -87,7 +87,8 @@ def _proof(project: Path, tests: str, *flags: str) -> tuple[int, Proof, Run]:
     with FreshProcess(Start([*recorded, "test_it.py"], project, {}, judges=True)) as process:
         process.finished(None)
     before = {*project.rglob("*")}
-    code = main(["prove", *flags, "--output", "proof.json", "--", "--gpu-arch=cpu", "test_it.py"])
+    words = ["--gpu-arch=cpu", "--strict-config", "-p", "no:cacheprovider", "test_it.py"]
+    code = main(["prove", *flags, "--output", "proof.json", "--", *words])
     made = {path.name for path in {*project.rglob("*.json*"), *project.rglob("*.yaml")} - before}
     assert made == {"proof.json"}  # no run, no baseline
     run = run_files.load(project / "proof.json")
