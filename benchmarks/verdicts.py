@@ -45,9 +45,7 @@ def recorded_runs() -> Iterator[tuple[str, Run]]:
             with suppress(GpuperfError):  # benchmarks keep results of other kinds there
                 name = str(file.relative_to(ROOT))
                 run = recorded.run(name)
-                if not run.command.startswith(
-                    "gpuperf prove "
-                ):  # another project's baseline
+                if not run.command.startswith("gpuperf prove "):  # another project's baseline
                     yield name, run
 
 
