@@ -113,6 +113,7 @@ def test_each_count_of_a_cpu_has_a_slowdown_that_makes_it_red(project: Path) -> 
     assert red >= {*counted, *portable, "kept_memory", "peak_memory"}
 
 
+@at_night
 def test_a_step_that_does_nothing_is_named(project: Path) -> None:
     """Its gates fire, and see nothing of the step."""
     code, proof, _ = _proof(project, _NEVER_RUNS)
