@@ -32,6 +32,7 @@ from pytest_gpuperf.judge.alignment import (
     LaunchChange,
     LaunchSequence,
     Place,
+    by_side,
     cost_of,
     frame_of,
     operator_of,
@@ -324,14 +325,14 @@ def _gap(frame: Frame, *, reliable: bool) -> KernelChange:
 
 def _families(frame: Frame) -> list[FamilyChange]:
     """All launches by family, the worst first."""
-    sides = _by_side(frame.launches, lambda launch: launch.family)
+    sides = by_side(frame.launches, lambda launch: launch.family)
     made = [FamilyChange(family, **_sums(frame, *of)) for family, of in sides.items()]
     return sorted(made, key=lambda f: (-abs(f.change), -f.change, f.family))
 
 
 def _modules(frame: Frame) -> list[ModuleChange]:
     """All launches by module, in the order of the step; modules that are gone come last."""
-    sides = _by_side(frame.launches, lambda launch: launch.module) if frame.located else {}
+    sides = by_side(frame.launches, lambda launch: launch.module) if frame.located else {}
     return [ModuleChange(module, **_launches(*of)) for module, of in sides.items()]
 
 
@@ -339,7 +340,7 @@ def _lines(frame: Frame) -> list[LineChange]:
     """The lines of code of all launches that were added, removed, replaced, or take longer."""
     if not frame.located:
         return []
-    sides = _by_side(frame.launches, lambda launch: launch.place)
+    sides = by_side(frame.launches, lambda launch: launch.place)
     changed = {
         one.launch
         for one in frame.changes
@@ -388,7 +389,7 @@ def _recounted(
 
 def _calls(frame: Frame) -> list[CallChange]:
     """The calls that the host makes more or less often than before, by line."""
-    sides = _by_side(_on_host(frame, lambda table: table.calls), lambda at: (at[2].name, at[0]))
+    sides = by_side(_on_host(frame, lambda table: table.calls), lambda at: (at[2].name, at[0]))
     made = []
     for (name, place), (now, then) in sides.items():
         after, before = (sum(call.count for *_, call in side) for side in (now, then))
@@ -401,7 +402,7 @@ def _calls(frame: Frame) -> list[CallChange]:
 def _idle(frame: Frame) -> list[IdleChange]:
     """The idle time of the GPU by the line at which the host was."""
     made = []
-    sides = _by_side(_on_host(frame, lambda table: table.idle_at), lambda at: at[0])
+    sides = by_side(_on_host(frame, lambda table: table.idle_at), lambda at: at[0])
     for place, (now, then) in sides.items():
         after, before = (math.fsum(part.idle for *_, part in side) for side in (now, then))
         made.append(IdleChange(*place, **_times(before, after)))
@@ -420,17 +421,6 @@ def _on_host(
         [(place_of(site), site.module, one) for site, one in sites[0]],
         [(frame.place_now(site), site.module, one) for site, one in sites[1]],
     )
-
-
-def _by_side(
-    items: Sequence[Sequence[_T]], key: Callable[[_T], _K]
-) -> dict[_K, tuple[list[_T], list[_T]]]:
-    """What is now and what was before by `key`, each apart."""
-    sides: dict[_K, tuple[list[_T], list[_T]]] = {}
-    for side, own in enumerate(items):
-        for item in own:
-            sides.setdefault(key(item), ([], []))[side].append(item)
-    return sides
 
 
 def _sides(changes: Sequence[LaunchChange]) -> tuple[list[AlignedLaunch], list[AlignedLaunch]]:
