@@ -352,11 +352,6 @@ class LaunchSequence:
     odd: int
     """The number of tables whose sequence of launches is not that of most tables."""
 
-    @property
-    def keys(self) -> tuple[Key, ...]:
-        """The keys of the kernels, in their order."""
-        return tuple(launch.key for launch in self.launches)
-
     @cached_property
     def time(self) -> float:
         """The time of all launches and gaps, in nanoseconds."""
@@ -400,7 +395,7 @@ def sequence_of(
             cost=duration if explained is None else counts.get(explained, 1.0) or 0.0,
             counts=counts,
             dtype=dtype(tables[first].names[one.name]),
-            place=place_of(site),
+            place=(site.line, site.function),
             module=site.module,
             backward=site.backward,
             frames=(Caller(site.line, site.function, site.executions), *site.callers),
@@ -517,11 +512,6 @@ class Frame:
         """Whether launches have times: operators have none."""
         return self.explained is None
 
-    def counts(self, metric: str) -> bool:
-        """Whether the launches are operators that have parts in `metric`, on both sides."""
-        sides = (any(x.counts.get(metric) is not None for x in side) for side in self.launches)
-        return not self.timed and all(sides)
-
     @cached_property
     def kernels(self) -> tuple[set[str], set[str]]:
         """The whole names of the kernels, now and before."""
@@ -536,7 +526,7 @@ class Frame:
 
     def place_now(self, site: CallSite) -> Place:
         """The place now of a baseline's line that may launch nothing, moved as its nearest line."""
-        where = place_of(site)
+        where = site.line, site.function
         if where in self.relocated:
             return self.relocated[where]
         file, number = numbered(site.line)
@@ -574,8 +564,3 @@ def frame_of(new: LaunchSequence, old: LaunchSequence, explained: str | None = N
     ]
     launches = new.launches, tuple(now_at.values())
     return Frame(new, old, launches, tuple(changes), relocated, explained)
-
-
-def place_of(site: CallSite) -> Place:
-    """The line of code and the function of a call site."""
-    return site.line, site.function

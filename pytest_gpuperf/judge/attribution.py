@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -36,7 +36,6 @@ from pytest_gpuperf.judge.alignment import (
     cost_of,
     frame_of,
     operator_of,
-    place_of,
     sequence_of,
     type_of,
 )
@@ -147,7 +146,9 @@ def attribute(
     reliable = step is None or _agree(new, old, step)
     frame, tests = _tested(frame_of(new, old, explained))
     counts = Counter(change.kind for change in frame.changes)
-    groups = _grouped(frame.changes, lambda c: (c.kind, c.launch.key, c.former and c.former.key))
+    groups: dict[Hashable, list[LaunchChange]] = defaultdict(list)
+    for one in frame.changes:
+        groups[one.kind, one.launch.key, one.former and one.former.key].append(one)
     entries = [_entry(frame, changes, tests) for changes in groups.values()]
     entries.append(_gap(frame, reliable=reliable))
     entries.sort(key=lambda e: (-abs(e.change), -e.change, e.short, e.kind.value))
@@ -159,7 +160,7 @@ def attribute(
         explained=_share(frame, math.fsum(e.change for e in entries if e.significant)),
         shift=_shift(entries),
         launched=LaunchCounts(
-            changed=new.keys != old.keys,
+            changed=[one.key for one in new.launches] != [one.key for one in old.launches],
             added=counts[ChangeKind.ADDED],
             removed=counts[ChangeKind.REMOVED],
             replaced=counts[ChangeKind.REPLACED],
@@ -218,27 +219,27 @@ def _step(verdicts: Sequence[Verdict]) -> StepChange | None:
 
 def _tested(frame: Frame) -> tuple[Frame, dict[Key, Distance]]:
     """The frame with launches marked slower or faster, and the tests of the kernels asked."""
-    same = [change for change in frame.changes if change.kind is ChangeKind.SAME]
-    sides = {
-        key: _sides(changes)
-        for key, changes in _grouped(same, lambda change: change.launch.key).items()
-    }
+    from scipy.stats import false_discovery_control
+
+    same: dict[Key, list[LaunchChange]] = defaultdict(list)
+    for one in frame.changes:
+        if one.kind is ChangeKind.SAME:
+            same[one.launch.key].append(one)
     least = LEAST_SHARE * (frame.old.time + frame.new.time) / 2
     tests: dict[Key, Distance] = {}
-    for key, both in sides.items():
+    for key, own in same.items():
         after, before = (
             [math.fsum(times) for times in zip(*(launch.times for launch in side), strict=True)]
-            for side in both
+            for side in _sides(own)
         )
         size = (fmean(before) + fmean(after)) / 2
         if size >= least:
             tests[key] = distance_of(after, before, assumed(size))
     kinds: dict[Key, ChangeKind] = {}
-    for key, sure in zip(
-        tests, discoveries([test.p_value for test in tests.values()]), strict=True
-    ):
-        change = _launches(*sides[key])["change"]
-        if sure and abs(change) >= least:
+    found = false_discovery_control([test.p_value for test in tests.values()]) if tests else ()
+    for key, p_value in zip(tests, found, strict=True):
+        change = _launches(*_sides(same[key]))["change"]
+        if p_value <= FALSE_DISCOVERIES and abs(change) >= least:
             kinds[key] = ChangeKind.SLOWER if change > 0 else ChangeKind.FASTER
     changes = (
         replace(one, kind=kinds[one.launch.key])
@@ -418,7 +419,7 @@ def _on_host(
         return [], []
     sites = [[(table.sites[one.site], one) for one in what(table)] for table in (now, then)]
     return (
-        [(place_of(site), site.module, one) for site, one in sites[0]],
+        [((site.line, site.function), site.module, one) for site, one in sites[0]],
         [(frame.place_now(site), site.module, one) for site, one in sites[1]],
     )
 
@@ -427,13 +428,6 @@ def _sides(changes: Sequence[LaunchChange]) -> tuple[list[AlignedLaunch], list[A
     """The launches of these changes, those now and those before."""
     now, then = ([c.now for c in changes], [c.then for c in changes])
     return [one for one in now if one], [one for one in then if one]
-
-
-def _grouped(items: Sequence[_T], key: Callable[[_T], _K]) -> dict[_K, list[_T]]:
-    groups: dict[_K, list[_T]] = {}
-    for item in items:
-        groups.setdefault(key(item), []).append(item)
-    return groups
 
 
 # The fields of changes
@@ -578,12 +572,3 @@ def distance_of(measured: Sequence[float], baseline: Sequence[float], spread: fl
     squares = math.fsum((x - fmean(side)) ** 2 for side in (new, old) for x in side)
     own = Variance(spread**2, PRIOR_WEIGHT).seen(squares, len(new) + len(old) - 2)
     return Distance(fmean(new) - fmean(old), own.times(1 / len(new) + 1 / len(old)))
-
-
-def discoveries(p_values: Sequence[float]) -> list[bool]:
-    """The p-values that are significant together, at most 5 % of them falsely."""
-    if not p_values:
-        return []
-    from scipy.stats import false_discovery_control
-
-    return [bool(p <= FALSE_DISCOVERIES) for p in false_discovery_control(p_values)]

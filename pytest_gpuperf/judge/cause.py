@@ -225,7 +225,7 @@ class Case:
             return self._retyped()
         now, then = _types(self.suspect.new), _types(self.suspect.gone)
         total = math.fsum(weight for types in now.values() for _, weight in types)
-        usual = {one.then.dtype for one in self.suspect.same if one.then} - {""}
+        usual = {one.then.dtype for one in self.suspect.of(*AS_BEFORE) if one.then} - {""}
         found = []
         for family, types in now.items():
             told = _largest(types)
@@ -334,9 +334,9 @@ def _suspected(case: Case) -> Case | None:
         return _by_count(case, first)
     worst = max(case.candidates, key=lambda one: one.score, default=case.suspect)
     if worst.score <= _NOTHING:
-        counted = [v.metric for v in regressed if case.frame.counts(v.metric)]
-        if counted:
-            return replace(case, count={"what": counted[0]})
+        for counted in (v.metric for v in regressed if not case.frame.timed):
+            if all(any(x.counts.get(counted) is not None for x in s) for s in case.frame.launches):
+                return replace(case, count={"what": counted})
         return _by_count(case, first) if first else case if slower else None
     if step and slower and worst.score[0] < TOLD * step.change:
         # The trace does not see the loss; a call that is new may be it.
@@ -537,7 +537,7 @@ def _larger(change: LaunchChange) -> bool:
 
 def _of_slower(case: Case) -> Fields:
     """The kernel whose time grew most."""
-    changes = (*case.suspect.same, *case.suspect.of(ChangeKind.REPLACED))
+    changes = case.suspect.of(*AS_BEFORE, ChangeKind.REPLACED)
     longer = [(change.launch.short, change.cost) for change in changes]
     return {"what": _largest(longer) if longer else ""}
 

@@ -104,8 +104,10 @@ def test_instructions_tell_other_code_from_memory() -> None:
         assert entry.cycles is not None, (instructions, cause)
         assert (entry.instructions.before, entry.instructions.after) == (5e6, instructions), cause
         assert (entry.cycles.before, entry.cycles.after) == (600_000, 800_000)
-    uncounted = only(of(table(("add", 400.0)), table(("add", 300.0))))
-    assert (uncounted.cause, uncounted.cycles) == (ChangeReason.UNKNOWN, None)
+    slow, fast = ("add", 400.0), ("add", 300.0)
+    for now, then in ((slow, fast), ((*slow, 5e6), fast), (slow, (*fast, 5e6))):
+        one = only(of(table(now), table(then)))
+        assert (one.cause, one.cycles, one.instructions) == (ChangeReason.UNKNOWN, None, None)
 
 
 def test_another_kernel_in_a_places_stead_replaced_it() -> None:
@@ -157,13 +159,6 @@ def test_times_and_counts_are_means_over_the_tables() -> None:
 # What is said
 
 
-def test_launches_that_one_side_did_not_count_have_no_counts() -> None:
-    with_counts, without = table(("add", 300.0, 5e6)), table(("add", 300.0))
-    for measured, baseline in ((with_counts, without), (without, with_counts)):
-        entry = of(measured, baseline).entries[0]
-        assert (entry.cycles, entry.instructions) == (None, None)
-
-
 def test_of_operators_the_line_with_most_other_ones_comes_first() -> None:
     """They take no time. Calls that are as many as before are not other ones."""
     many, none_yet = "a.py:1 f", "b.py:2 g"
@@ -206,39 +201,23 @@ T_OF_20 = 2.0860
 
 @pytest.mark.parametrize("direction", [1, -1])
 @pytest.mark.parametrize(("part", "significant"), [(0.99, False), (1.01, True)])
-def test_a_kernel_is_blamed_beyond_the_noise_of_its_time(
-    direction: int, part: float, *, significant: bool
+@pytest.mark.parametrize(("us", "more"), [(100.0, 0.0), (5.0, 0.05)], ids=["kernel", "gap"])
+def test_a_kernel_or_the_gap_is_blamed_beyond_the_noise_of_its_time(
+    direction: int, part: float, us: float, more: float, *, significant: bool
 ) -> None:
-    """Of 100 us: 0.8 %, and 6 ns of variance over what it takes on average."""
-    spread = math.hypot(0.008, math.sqrt(6 / 100_000))
+    """Of 100 us: 0.8 %, and 6 ns of variance over what it takes on average; of a gap 5 % too."""
+    spread = math.hypot(more, 0.008, math.sqrt(6 / (1000 * us)))
     t = direction * part * T_OF_20
-    after, before = around(100.0, t * math.sqrt(2) * spread)
-    entry = next(
-        e for e in of(table(("add", after)), table(("add", before))).entries if e.short == "add"
-    )
+    now, then = around(us, t * math.sqrt(2) * spread)
+    sides = (table(("add", 100.0 if more else one), idle=one if more else 0) for one in (now, then))
+    entry = of(*sides).entries[0]
+    assert (entry.kind is ChangeKind.GAP) is bool(more)
     assert entry.statistic == pytest.approx(t)
     assert entry.p_value == pytest.approx(0.05, rel=0.05)
     assert entry.p_value is not None
     assert (entry.p_value <= 0.05) is entry.significant is significant
-
-
-@pytest.mark.parametrize("direction", [1, -1])
-@pytest.mark.parametrize(("part", "significant"), [(0.99, False), (1.01, True)])
-def test_the_gap_is_blamed_beyond_the_noise_of_its_time(
-    direction: int, part: float, *, significant: bool
-) -> None:
-    """Of 5 us: 5 % beside what a kernel that is as short is off by."""
-    spread = math.hypot(0.05, 0.008, math.sqrt(6 / 5_000))
-    t = direction * part * T_OF_20
-    after, before = around(5.0, t * math.sqrt(2) * spread)
-    change = of(table(("add", 100.0), idle=after), table(("add", 100.0), idle=before))
-    entry = change.entries[0]
-    assert entry.kind is ChangeKind.GAP
-    assert entry.statistic == pytest.approx(t)
-    assert entry.p_value == pytest.approx(0.05, rel=0.05)
-    cause = ChangeReason.WAITED if direction > 0 else ChangeReason.WAITED_LESS
-    assert entry.significant is significant
-    assert entry.cause is (cause if significant else ChangeReason.UNKNOWN)
+    waited = ChangeReason.WAITED if direction > 0 else ChangeReason.WAITED_LESS
+    assert entry.cause is (waited if more and significant else ChangeReason.UNKNOWN)
 
 
 @pytest.mark.parametrize(("us", "asked"), [(9.99, False), (10.01, True)])
@@ -386,22 +365,32 @@ def test_a_disagreement_over_less_than_half_a_percent_of_the_step_is_of_no_matte
 # Whatever the tables
 
 
+places = st.sampled_from(
+    ["a.py:1 f", "a.py:2 f net", "a.py:9 g net.0", "b.py:3 h net.0 backward", "b.py:4 h net.1"]
+)
+changes = st.sampled_from([-0.2, 0.0, 1e-4, 0.3])
+sited_rows = st.lists(st.tuples(names, st.floats(1, 1e4), places), min_size=1, max_size=12)
+sited_tables = st.builds(lambda rows, idle: sited(*rows, idle=idle), sited_rows, st.floats(0, 1e4))
+
+
 @few
-@given(tables, tables)
+@given(*[tables | sited_tables] * 2)
 def test_nothing_is_lost_and_shares_add_up_to_one_or_there_are_none(
     measured: KernelTable, baseline: KernelTable
 ) -> None:
     attribution = of(measured, baseline)
     gap = measured.idle - baseline.idle
+    parts = [attribution.families, *filter(None, [attribution.modules])]
     for change in (
         math.fsum(entry.change for entry in attribution.entries),
         attribution.after - attribution.before,
-        math.fsum(family.change for family in attribution.families) + gap,
+        *(math.fsum(one.change for one in part) + gap for part in parts),
     ):
         tolerance = 1e-9 * (attribution.before + attribution.after)
         assert change == pytest.approx(attribution.change, abs=tolerance)
-    assert sum(e.launches_after for e in attribution.entries) == len(measured.launches)
-    assert sum(e.launches_before for e in attribution.entries) == len(baseline.launches)
+    for part in (attribution.entries, *parts):
+        assert sum(one.launches_after for one in part) == len(measured.launches)
+        assert sum(one.launches_before for one in part) == len(baseline.launches)
     shares = [e.share for e in attribution.entries if e.share is not None]
     if abs(attribution.change) > NEAR_ZERO * attribution.before:
         assert len(shares) == len(attribution.entries)
@@ -411,7 +400,7 @@ def test_nothing_is_lost_and_shares_add_up_to_one_or_there_are_none(
 
 
 @few
-@given(tables, tables)
+@given(*[tables | sited_tables] * 2)
 def test_exchanging_the_sides_negates_all_changes(
     measured: KernelTable, baseline: KernelTable
 ) -> None:
@@ -427,34 +416,14 @@ def test_exchanging_the_sides_negates_all_changes(
     assert Counter(other.get(e.kind, e.kind) for e in back.entries) == Counter(
         e.kind for e in there.entries
     )
-
-
-places = st.sampled_from(
-    ["a.py:1 f", "a.py:2 f net", "a.py:9 g net.0", "b.py:3 h net.0 backward", "b.py:4 h net.1"]
-)
-changes = st.sampled_from([-0.2, 0.0, 1e-4, 0.3])
-sited_rows = st.lists(st.tuples(names, st.floats(1, 1e4), places), min_size=1, max_size=12)
+    mirrored = {(m.module, -m.change, m.launches_after, m.launches_before) for m in back.modules}
+    assert mirrored == {
+        (m.module, m.change, m.launches_before, m.launches_after) for m in there.modules
+    }
 
 
 @few
-@given(sited_rows, sited_rows)
-def test_modules_add_up_to_all_launches_and_mirror_each_other(
-    measured: list[Sited], baseline: list[Sited]
-) -> None:
-    there = of(sited(*measured), sited(*baseline))
-    back = of(sited(*baseline), sited(*measured))
-    assert math.fsum(m.after for m in there.modules) == pytest.approx(there.after, rel=1e-12)
-    assert math.fsum(m.before for m in there.modules) == pytest.approx(there.before, rel=1e-12)
-    assert sum(m.launches_after for m in there.modules) == len(measured)
-    assert sum(m.launches_before for m in there.modules) == len(baseline)
-    mirrored = {m.module: (-m.change, m.launches_after, m.launches_before) for m in back.modules}
-    assert {
-        m.module: (m.change, m.launches_before, m.launches_after) for m in there.modules
-    } == mirrored
-
-
-@few
-@given(tables | sited_rows.map(lambda rows: sited(*rows)), tables, changes)
+@given(tables | sited_tables, tables, changes)
 def test_whatever_changed_a_headline_is_made_or_none(
     measured: KernelTable, baseline: KernelTable, change: float
 ) -> None:
