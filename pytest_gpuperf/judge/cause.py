@@ -61,11 +61,7 @@ _COUNTED = (
     (re.compile(r"^(recompilations|graph_breaks|compiled_graphs)$"), CauseKind.RECOMPILATION),
 )
 """The metrics of the host's work, the most telling first."""
-_ORDER = [kind for _, kind in _COUNTED]
-_OF_CALLS = (
-    *(CauseKind.SYNCHRONISATION, CauseKind.MEMORY),
-    *(CauseKind.HOST, CauseKind.RECOMPILATION),
-)
+_OF_CALLS = (CauseKind.SYNCHRONISATION, CauseKind.MEMORY, CauseKind.HOST, CauseKind.RECOMPILATION)
 """The kinds of calls of the host, the most telling first."""
 _NOTHING = (0.0, 0, 0)
 """The score of a candidate that costs nothing."""
@@ -306,23 +302,22 @@ def _blamed(case: Case) -> Cause | None:
         if verdict.outcome is Outcome.REGRESSED and verdict.reason != NO_WORK
     ]
     for lost in (verdict for verdict in regressed if verdict.reason == NOT_COMPILED):
-        return _by_count(case, lost)
-    counts = [(kind, v) for v in regressed if (kind := _kind_of_metric(v.metric))]
+        return _by_count(case, CauseKind.RECOMPILATION, lost)
+    counts = [(kind, v) for says, kind in _COUNTED for v in regressed if says.search(v.metric)]
     if not case.frame.timed:
         counts = [one for one in counts if one[0] is CauseKind.RECOMPILATION]
-    counts.sort(key=lambda one: _ORDER.index(one[0]))
-    first = counts[0][1] if counts else None
+    first = counts[0] if counts else None
     step, slower = case.step, bool(case.step and case.step.slower)
     alone = step or not case.frame.timed or len(counts) == len(regressed)
     if first and not slower and alone:
-        return _by_count(case, first)
+        return _by_count(case, *first)
     worst = max(case.candidates, key=lambda one: one.score, default=case.suspect)
     if worst.score <= _NOTHING:
         for counted in (v.metric for v in regressed if not case.frame.timed):
             if all(any(x.counts.get(counted) is not None for x in s) for s in case.frame.launches):
                 return _cause(case, CauseKind.UNKNOWN, {"what": counted})
         if first:
-            return _by_count(case, first)
+            return _by_count(case, *first)
         return _cause(case, CauseKind.UNKNOWN, {}) if slower else None
     if step and slower and worst.score[0] < TOLD * step.change:
         # The trace does not see the loss; a call that is new may be it.
@@ -330,12 +325,12 @@ def _blamed(case: Case) -> Cause | None:
         if calling.more > 0:
             return _by_calls(case, calling)
         if first:
-            return _by_count(case, first)
+            return _by_count(case, *first)
     if worst.more > 0 and (worst.idle >= worst.change or _only_copies(worst)):
         return _by_calls(case, worst)
     case = replace(case, suspect=worst)
-    known = [verdict for kind, verdict in counts if kind is not CauseKind.TRANSFER]
-    return _by_count(case, known[0]) if known and _waited_for(case) else _by_trace(case)
+    known = [one for one in counts if one[0] is not CauseKind.TRANSFER]
+    return _by_count(case, *known[0]) if known and _waited_for(case) else _by_trace(case)
 
 
 def _by_calls(
@@ -350,9 +345,8 @@ def _by_calls(
     return _cause(case, kind, _of_calls(case, called[kind]))
 
 
-def _by_count(case: Case, count: Verdict) -> Cause:
+def _by_count(case: Case, kind: CauseKind, count: Verdict) -> Cause:
     """A metric counts more, at the line that does it, where one is known."""
-    kind = _kind_of_metric(count.metric) or CauseKind.UNKNOWN
     calling = max(
         case.candidates, key=lambda one: _more(_calls_of(one, kind)), default=case.suspect
     )
@@ -608,7 +602,3 @@ def _calls_of(candidate: Candidate, kind: CauseKind) -> list[CallChange]:
 
 def _more(calls: Iterable[CallChange]) -> int:
     return sum(call.after - call.before for call in calls)
-
-
-def _kind_of_metric(metric: str) -> CauseKind | None:
-    return next((kind for says, kind in _COUNTED if says.search(metric)), None)

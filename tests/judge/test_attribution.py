@@ -18,7 +18,9 @@ from pytest_gpuperf.model.result import (
     Attribution,
     ChangeKind,
     ChangeReason,
+    FamilyChange,
     KernelChange,
+    ModuleChange,
     Outcome,
     Verdict,
 )
@@ -380,6 +382,7 @@ def test_nothing_is_lost_and_shares_add_up_to_one_or_there_are_none(
 ) -> None:
     attribution = of(measured, baseline)
     gap = measured.idle - baseline.idle
+    parts: list[Sequence[KernelChange | FamilyChange | ModuleChange]]
     parts = [attribution.families, *filter(None, [attribution.modules])]
     for change in (
         math.fsum(entry.change for entry in attribution.entries),
