@@ -62,15 +62,20 @@ def only(change: Attribution) -> KernelChange:
 # By hand
 
 
-def test_identical_tables_blame_nothing() -> None:
+def test_the_same_step_measured_again_blames_nothing() -> None:
+    """By hand, and two of an H200."""
+    recorded = ((made, counted("tf32-core")) for made in (counted("tf32-core-1"), traced("tf32")))
+    for measured, baseline in ((table(*STEP, idle=50),) * 2, *recorded):
+        attribution = of(measured, baseline)
+        assert moved(attribution) == []
+        assert not attribution.launched.changed
+
+
+def test_launches_of_one_kernel_count_together() -> None:
     attribution = of(table(*STEP, idle=50), table(*STEP, idle=50))
-    assert moved(attribution) == []
     assert (attribution.change, attribution.explained) == (0, None)
-    assert not attribution.launched.changed
-    # Launches of one kernel count together.
     entry = next(e for e in attribution.entries if e.short == "add")
     assert (entry.launches_before, entry.launches_after, entry.before) == (2, 2, 610_000)
-    assert of(table(), table()).shift is None
 
 
 def test_one_slower_kernel() -> None:
@@ -253,21 +258,28 @@ def test_the_shift_is_the_median_by_time() -> None:
 
 
 @pytest.mark.parametrize(
-    ("first", "third", "shift"), [(1.1, 3.0, 0.02), (1.0, 3.1, None), (-1.0, -3.1, None)]
+    ("percent", "shift"),
+    [
+        ((1.1, 1.1, 2, 2, 3.0, 3.0, 6, 6), 0.02),
+        ((1.0, 1.0, 2, 2, 3.1, 3.1, 6, 6), None),
+        ((-1.0, -1.0, -2, -2, -3.1, -3.1, -6, -6), None),
+        # Of fewer than eight there is none.
+        ((1.5,) * 8, 0.015),
+        ((1.5,) * 7, None),
+    ],
 )
 def test_kernels_share_a_shift_that_is_no_less_than_what_lies_between_their_quartiles(
-    first: float, third: float, shift: float | None
+    percent: tuple[float, ...], shift: float | None
 ) -> None:
-    middle = math.copysign(2.0, first)
-    percent = (first, first, middle, middle, third, third, 2 * third, 2 * third)
     found = shares(*((100.0, one) for one in percent))
     assert found == (shift if shift is None else pytest.approx(shift))
 
 
-@pytest.mark.parametrize(("count", "shift"), [(7, None), (8, 0.015)])
-def test_of_fewer_than_eight_kernels_there_is_no_shift(count: int, shift: float | None) -> None:
-    found = shares(*[(100.0, 1.5)] * count)
-    assert found == (shift if shift is None else pytest.approx(shift))
+def test_a_kernel_that_dominates_does_not_speak_for_all() -> None:
+    others = [(f"add {number}", 300.0) for number in range(10)]
+    change = of(table(("wgrad", 50_000.0), *others), table(("wgrad", 40_000.0), *others))
+    assert only(change).short == "wgrad"
+    assert change.shift == 0
 
 
 # The time of the step, which was judged
@@ -337,31 +349,23 @@ def test_a_step_contradicts_a_trace_beyond_the_noise_of_its_launches_and_its_gap
 
 
 @pytest.mark.parametrize(
-    ("judged", "reliable"),
-    # Of 40 % that the trace says a quarter less, and that a quarter less than was judged.
-    [(0.299, False), (0.301, True), (0.532, True), (0.535, False), (-0.4, False)],
+    ("percent", "judged", "reliable"),
+    [
+        # Of 40 % that the trace says a quarter less, and that a quarter less than was judged.
+        *((40, 0.299, False), (40, 0.301, True), (40, 0.532, True), (40, 0.535, False)),
+        # One in the other direction is another; less than half a percent of the step is nothing.
+        *((40, -0.4, False), (0.48, 0.0, True), (0.52, 0.0, False)),
+    ],
 )
-def test_changes_that_differ_by_a_quarter_of_the_larger_are_the_same(
-    judged: float, *, reliable: bool
-) -> None:
-    """Far beyond the noise of 3.6 %; one in the other direction is another."""
-    now, then = table(("wgrad", 28_000.0)), table(("wgrad", 20_000.0))
-    assert attribute(now, then, NAMING, [step_time(judged, 0.001)]).reliable is reliable
-
-
-@pytest.mark.parametrize(("percent", "reliable"), [(0.48, True), (0.52, False)])
-def test_a_disagreement_over_less_than_half_a_percent_of_the_step_is_of_no_matter(
-    percent: float, *, reliable: bool
+def test_changes_are_the_same_that_differ_by_a_quarter_of_the_larger_or_by_nearly_nothing(
+    percent: float, judged: float, *, reliable: bool
 ) -> None:
     """Fifty traces are sure of it to within 0.2 %."""
-
-    def step(busy: float) -> KernelTable:
-        made = table(("wgrad", 1000 * busy))
-        return replace(made, busy=(1e6 * busy,) * 50, idles=(0.0,) * 50)
-
-    judged = [step_time(0.0, 0.0)]
-    attribution = attribute(step(20 * (1 + percent / 100)), step(20), NAMING, judged)
-    assert attribution.reliable is reliable
+    now, then = (
+        replace(table(("wgrad", us)), busy=(1000 * us,) * 50, idles=(0.0,) * 50)
+        for us in (20_000 + 200 * percent, 20_000)
+    )
+    assert attribute(now, then, NAMING, [step_time(judged, 0.0)]).reliable is reliable
 
 
 # Whatever the tables
@@ -437,21 +441,3 @@ def test_whatever_changed_a_headline_is_made_or_none(
     if change > 0:
         assert told is not None
         assert told.change == pytest.approx(1e6 * change)
-
-
-# Steps of an H200
-
-
-def test_the_same_step_measured_again_blames_nothing() -> None:
-    for measured in (counted("tf32-core-1"), traced("tf32")):
-        attribution = of(measured, counted("tf32-core"))
-        assert moved(attribution) == []
-        assert not attribution.launched.changed
-
-
-def test_a_kernel_that_dominates_does_not_speak_for_all() -> None:
-    others = [(f"add {number}", 300.0) for number in range(10)]
-    change = of(table(("wgrad", 50_000.0), *others), table(("wgrad", 40_000.0), *others))
-    assert only(change).short == "wgrad"
-    assert change.shift == 0
-    assert of(table(("wgrad", 50.0)), table(("wgrad", 40.0))).shift is None
