@@ -29,8 +29,6 @@ from pytest_gpuperf.model.result import ChangeKind
 Key = tuple[str, tuple[int, ...], tuple[int, ...]]
 """The key by which launches are the same kernel: name, grid and block (empty if there is none)."""
 
-_T = TypeVar("_T")
-_K = TypeVar("_K", bound=Hashable)
 Pair = tuple[int, int]
 """A position in the measured sequence, and one in the baseline's."""
 
@@ -43,6 +41,8 @@ Place = tuple[str, str]
 """A line of code, and the function that it is in."""
 
 _PLACE = " in "
+_T = TypeVar("_T")
+_K = TypeVar("_K", bound=Hashable)
 
 CYCLES, INSTRUCTIONS = "cycles", "instructions"
 """The catalogue's metrics that say why a kernel's time changed."""
@@ -530,16 +530,13 @@ class Frame:
         if where in self.relocated:
             return self.relocated[where]
         file, number = numbered(site.line)
-        near = [
-            (abs(number - numbered(line)[1]), line, now)
-            for (line, _), (now, _) in self.relocated.items()
-            if number and numbered(line)[0] == file
-        ]
+        moved = [(*numbered(line), now) for (line, _), (now, _) in self.relocated.items()]
+        near = [(abs(number - at), at, now) for of, at, now in moved if number and of == file]
         if not near:
             return where
-        _, line, now = min(near)
+        _, at, now = min(near)
         other, there = numbered(now)
-        return f"{other}:{number + there - numbered(line)[1]}", site.function
+        return f"{other}:{number + there - at}", site.function
 
 
 def frame_of(new: LaunchSequence, old: LaunchSequence, explained: str | None = None) -> Frame:

@@ -61,9 +61,9 @@ from pytest_gpuperf.model.result import (
     Verdict,
 )
 
-_T = TypeVar("_T")
-_K = TypeVar("_K", bound=Hashable)
 _Done = TypeVar("_Done", HostCall, IdleTime)
+_Sides = tuple[list[AlignedLaunch], list[AlignedLaunch]]
+"""Launches now, and launches before."""
 
 NEAR_ZERO = 1e-3
 """A change of less than this share of the step's time has no shares: parts that cancel would be
@@ -238,7 +238,7 @@ def _tested(frame: Frame) -> tuple[Frame, dict[Key, Distance]]:
     kinds: dict[Key, ChangeKind] = {}
     found = false_discovery_control([test.p_value for test in tests.values()]) if tests else ()
     for key, p_value in zip(tests, found, strict=True):
-        change = _launches(*_sides(same[key]))["change"]
+        change = _launches(_sides(same[key]))["change"]
         if p_value <= FALSE_DISCOVERIES and abs(change) >= least:
             kinds[key] = ChangeKind.SLOWER if change > 0 else ChangeKind.FASTER
     changes = (
@@ -257,7 +257,7 @@ def _entry(
     kind, launch = changes[0].kind, changes[0].launch
     former = changes[0].former if kind is ChangeKind.REPLACED else None
     test = tests.get(launch.key) if kind in AS_BEFORE else None
-    sums = _sums(frame, *_sides(changes))
+    sums = _sums(frame, _sides(changes))
     return KernelChange(
         kind=kind,
         cause=_reason(frame, changes[0], sums["instructions"]),
@@ -327,14 +327,14 @@ def _gap(frame: Frame, *, reliable: bool) -> KernelChange:
 def _families(frame: Frame) -> list[FamilyChange]:
     """All launches by family, the worst first."""
     sides = by_side(frame.launches, lambda launch: launch.family)
-    made = [FamilyChange(family, **_sums(frame, *of)) for family, of in sides.items()]
+    made = [FamilyChange(family, **_sums(frame, of)) for family, of in sides.items()]
     return sorted(made, key=lambda f: (-abs(f.change), -f.change, f.family))
 
 
 def _modules(frame: Frame) -> list[ModuleChange]:
     """All launches by module, in the order of the step; modules that are gone come last."""
     sides = by_side(frame.launches, lambda launch: launch.module) if frame.located else {}
-    return [ModuleChange(module, **_launches(*of)) for module, of in sides.items()]
+    return [ModuleChange(module, **_launches(of)) for module, of in sides.items()]
 
 
 def _lines(frame: Frame) -> list[LineChange]:
@@ -355,12 +355,12 @@ def _lines(frame: Frame) -> list[LineChange]:
         LineChange(
             *place,
             tuple(filter(None, of)),
-            **_launches(*sides[place]),
-            kernels=_recounted(*sides[place]),
+            **_launches(sides[place]),
+            kernels=_recounted(sides[place]),
             counts=tuple(
                 (metric, counted.before, counted.after)
                 for metric in COSTS
-                if (counted := _counted(metric, *sides[place])) and counted.before != counted.after
+                if (counted := _counted(metric, sides[place])) and counted.before != counted.after
             ),
             types=tuple(dict.fromkeys(types for at, types in retyped if at == place)),
         )
@@ -379,11 +379,9 @@ def _lines(frame: Frame) -> list[LineChange]:
     return sorted(made, key=order)
 
 
-def _recounted(
-    now: Sequence[AlignedLaunch], then: Sequence[AlignedLaunch]
-) -> tuple[tuple[str, int, int], ...]:
+def _recounted(sides: _Sides) -> tuple[tuple[str, int, int], ...]:
     """The kernels whose number of launches changed, with that number before and now."""
-    after, before = (Counter(launch.short for launch in side) for side in (now, then))
+    after, before = (Counter(launch.short for launch in side) for side in sides)
     names = sorted({*before, *after})
     return tuple((n, before[n], after[n]) for n in names if before[n] != after[n])
 
@@ -424,7 +422,7 @@ def _on_host(
     )
 
 
-def _sides(changes: Sequence[LaunchChange]) -> tuple[list[AlignedLaunch], list[AlignedLaunch]]:
+def _sides(changes: Sequence[LaunchChange]) -> _Sides:
     """The launches of these changes, those now and those before."""
     now, then = ([c.now for c in changes], [c.then for c in changes])
     return [one for one in now if one], [one for one in then if one]
@@ -433,26 +431,21 @@ def _sides(changes: Sequence[LaunchChange]) -> tuple[list[AlignedLaunch], list[A
 # The fields of changes
 
 
-def _sums(
-    frame: Frame, now: Sequence[AlignedLaunch], then: Sequence[AlignedLaunch]
-) -> dict[str, Any]:
+def _sums(frame: Frame, sides: _Sides) -> dict[str, Any]:
     """The number and time of these launches, their share of the step's change, and their counts."""
-    fields = _launches(now, then)
+    fields = _launches(sides)
     return {
         **fields,
         **_shares(frame, fields["before"], fields["after"]),
-        "cycles": _counted(CYCLES, now, then),
-        "instructions": _counted(INSTRUCTIONS, now, then),
+        "cycles": _counted(CYCLES, sides),
+        "instructions": _counted(INSTRUCTIONS, sides),
     }
 
 
-def _launches(now: Sequence[AlignedLaunch], then: Sequence[AlignedLaunch]) -> dict[str, Any]:
-    before, after = (math.fsum(launch.duration for launch in side) for side in (then, now))
-    return {
-        "launches_before": len(then),
-        "launches_after": len(now),
-        **_times(before, after),
-    }
+def _launches(sides: _Sides) -> dict[str, Any]:
+    after, before = (math.fsum(launch.duration for launch in side) for side in sides)
+    now, then = map(len, sides)
+    return {"launches_before": then, "launches_after": now, **_times(before, after)}
 
 
 def _times(before: float, after: float) -> dict[str, Any]:
@@ -460,10 +453,8 @@ def _times(before: float, after: float) -> dict[str, Any]:
 
 
 def _shares(frame: Frame, before: float, after: float) -> dict[str, Any]:
-    return {
-        "share": _share(frame, after - before),
-        "relative": after / before - 1 if before else None,
-    }
+    relative = after / before - 1 if before else None
+    return {"share": _share(frame, after - before), "relative": relative}
 
 
 def _share(frame: Frame, change: float) -> float | None:
@@ -472,15 +463,10 @@ def _share(frame: Frame, change: float) -> float | None:
     return change / whole if abs(whole) > NEAR_ZERO * frame.old.time else None
 
 
-def _counted(
-    metric: str, now: Sequence[AlignedLaunch], then: Sequence[AlignedLaunch]
-) -> CountChange | None:
-    known = [
-        [value for launch in side if (value := launch.counts[metric]) is not None]
-        for side in (then, now)
-    ]
-    complete = [*map(len, known)] == [len(then), len(now)]
-    return CountChange(*map(math.fsum, known)) if complete else None
+def _counted(metric: str, sides: _Sides) -> CountChange | None:
+    counts = [[launch.counts[metric] for launch in side] for side in reversed(sides)]
+    known = [[count for count in side if count is not None] for side in counts]
+    return CountChange(*map(math.fsum, known)) if known == counts else None
 
 
 def _gap_spread(idle: float) -> float:

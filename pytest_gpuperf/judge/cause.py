@@ -215,9 +215,10 @@ class Case:
             weight = math.fsum(weight for one, weight in types if one == told)
             if told and before and told != before and weight >= _PRECISE * total:
                 found.append((weight, told, before, family))
-        return (
-            dict(zip(("what", "formerly", "family"), max(found)[1:], strict=True)) if found else {}
-        )
+        if not found:
+            return {}
+        _, told, before, family = max(found)
+        return {"what": told, "formerly": before, "family": family}
 
     def _retyped(self) -> Fields:
         """The types of the first operator whose result has another type, and casts to that type."""
@@ -234,9 +235,9 @@ class Case:
         if grown <= 0 or grown < _PRECISE * cost_of(changes):
             return {}
         first = min((one.launch for one in its), key=lambda launch: launch.position)
-        where = {"line": first.place[0], "function": first.place[1]}
         return {
-            **where,
+            "line": first.place[0],
+            "function": first.place[1],
             "modules": (first.module,) * bool(first.module),
             "what": now,
             "formerly": then,
