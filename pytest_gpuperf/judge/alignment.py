@@ -12,8 +12,9 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import fsum, isqrt
+from math import fsum
 from statistics import fmean
+from typing import TypeVar
 
 from pytest_gpuperf.model.measurement import (
     MADE_BYTES,
@@ -40,6 +41,8 @@ Place = tuple[str, str]
 """A line of code, and the function that it is in."""
 
 _PLACE = " in "
+_T = TypeVar("_T")
+_K = TypeVar("_K", bound=Hashable)
 
 CYCLES, INSTRUCTIONS = "cycles", "instructions"
 """The catalogue's metrics that say why a kernel's time changed."""
@@ -243,8 +246,8 @@ def _matched(new: Sequence[Key], old: Sequence[Key]) -> list[Pair]:
 def common(one: Sequence[Hashable], other: Sequence[Hashable]) -> list[Pair]:
     """A longest common subsequence of both, as ascending pairs of positions.
 
-    Time grows with len(one) * len(other) / 64, memory with its square root times len(other): every
-    so manieth row is kept, and those between are computed again on the way back.
+    Time and memory grow with len(one) * len(other), less what both begin and end with: 0.2 s and
+    50 MB for two sequences of 20,000.
     """
     shortest = min(len(one), len(other))
     head = 0
@@ -263,46 +266,29 @@ def common(one: Sequence[Hashable], other: Sequence[Hashable]) -> list[Pair]:
 
 
 def _common(one: Sequence[Hashable], other: Sequence[Hashable]) -> list[Pair]:
-    """A longest common subsequence of sequences without a common beginning or end."""
-    if not one or not other:
-        return []
+    """A longest common subsequence of sequences without a common beginning or end (Hyyrö 2004)."""
     places: dict[Hashable, int] = defaultdict(int)
     for j, item in enumerate(other):
         places[item] |= 1 << j
     full = (1 << len(other)) - 1
-    stride = isqrt(len(one)) + 1
-    kept = [full]
-    for start in range(0, len(one), stride):
-        kept.append(_rows(one[start : start + stride], kept[-1], places, full)[-1])
+    rows = [full]
+    for item in one:
+        row, hits = rows[-1], rows[-1] & places.get(item, 0)
+        rows.append((row + hits | row - hits) & full if hits else row)
     pairs: list[Pair] = []
     i, j = len(one), len(other)
-    for start in reversed(range(0, len(one), stride)):
-        rows = _rows(one[start : start + stride], kept[start // stride], places, full)
-        while i > start and j:
-            # Bit j - 1 of row i is 0 where other[j - 1] makes the subsequence longer. Where it is 0
-            # in row i and 1 above, one[i - 1] is what made it so: these two are a pair.
-            if rows[i - start] >> (j - 1) & 1:
-                j -= 1
-            elif rows[i - start - 1] >> (j - 1) & 1:
-                i -= 1
-                j -= 1
-                pairs.append((i, j))
-            else:
-                i -= 1
+    while i and j:
+        # Bit j - 1 of row i is 0 where other[j - 1] makes the subsequence longer. Where it is 0 in
+        # row i and 1 above, one[i - 1] is what made it so: these two are a pair.
+        if rows[i] >> (j - 1) & 1:
+            j -= 1
+        elif rows[i - 1] >> (j - 1) & 1:
+            i -= 1
+            j -= 1
+            pairs.append((i, j))
+        else:
+            i -= 1
     return pairs[::-1]
-
-
-def _rows(
-    items: Sequence[Hashable], row: int, places: Mapping[Hashable, int], full: int
-) -> list[int]:
-    """The initial `row`, and a further row for each of `items` (Hyyrö 2004)."""
-    rows = [row]
-    for item in items:
-        hits = row & places.get(item, 0)
-        if hits:
-            row = (row + hits | row - hits) & full
-        rows.append(row)
-    return rows
 
 
 def _gaps(
@@ -323,18 +309,24 @@ def _alike(
     kind: Callable[[AlignedLaunch], Hashable],
 ) -> tuple[list[LaunchPair], list[AlignedLaunch], list[AlignedLaunch]]:
     """The launches of one kind paired in order, the longest first to find one; and the rest."""
-    by_kind: dict[Hashable, tuple[list[AlignedLaunch], list[AlignedLaunch]]]
-    by_kind = defaultdict(lambda: ([], []))
-    for side, launches in enumerate((new, old)):
-        for launch in launches:
-            by_kind[kind(launch)][side].append(launch)
     pairs: list[LaunchPair] = []
-    for ours, theirs in by_kind.values():
+    for ours, theirs in by_side((new, old), kind).values():
         count = min(len(ours), len(theirs))
         pairs += zip(_longest(ours, count), _longest(theirs, count), strict=True)
     paired = {launch for both in pairs for launch in both}
     left = [[launch for launch in side if launch not in paired] for side in (new, old)]
     return pairs, left[0], left[1]
+
+
+def by_side(
+    items: Sequence[Sequence[_T]], key: Callable[[_T], _K]
+) -> dict[_K, tuple[list[_T], list[_T]]]:
+    """What is now and what was before by `key`, each apart."""
+    sides: dict[_K, tuple[list[_T], list[_T]]] = {}
+    for side, own in enumerate(items):
+        for item in own:
+            sides.setdefault(key(item), ([], []))[side].append(item)
+    return sides
 
 
 def _longest(launches: Sequence[AlignedLaunch], count: int) -> list[AlignedLaunch]:
@@ -359,11 +351,6 @@ class LaunchSequence:
     """The time of launches and gaps per trace, in nanoseconds."""
     odd: int
     """The number of tables whose sequence of launches is not that of most tables."""
-
-    @property
-    def keys(self) -> tuple[Key, ...]:
-        """The keys of the kernels, in their order."""
-        return tuple(launch.key for launch in self.launches)
 
     @cached_property
     def time(self) -> float:
@@ -408,7 +395,7 @@ def sequence_of(
             cost=duration if explained is None else counts.get(explained, 1.0) or 0.0,
             counts=counts,
             dtype=dtype(tables[first].names[one.name]),
-            place=place_of(site),
+            place=(site.line, site.function),
             module=site.module,
             backward=site.backward,
             frames=(Caller(site.line, site.function, site.executions), *site.callers),
@@ -525,11 +512,6 @@ class Frame:
         """Whether launches have times: operators have none."""
         return self.explained is None
 
-    def counts(self, metric: str) -> bool:
-        """Whether the launches are operators that have parts in `metric`, on both sides."""
-        sides = (any(x.counts.get(metric) is not None for x in side) for side in self.launches)
-        return not self.timed and all(sides)
-
     @cached_property
     def kernels(self) -> tuple[set[str], set[str]]:
         """The whole names of the kernels, now and before."""
@@ -544,20 +526,17 @@ class Frame:
 
     def place_now(self, site: CallSite) -> Place:
         """The place now of a baseline's line that may launch nothing, moved as its nearest line."""
-        where = place_of(site)
+        where = site.line, site.function
         if where in self.relocated:
             return self.relocated[where]
         file, number = numbered(site.line)
-        near = [
-            (abs(number - numbered(line)[1]), line, now)
-            for (line, _), (now, _) in self.relocated.items()
-            if number and numbered(line)[0] == file
-        ]
+        moved = [(*numbered(line), now) for (line, _), (now, _) in self.relocated.items()]
+        near = [(abs(number - at), at, now) for of, at, now in moved if number and of == file]
         if not near:
             return where
-        _, line, now = min(near)
+        _, at, now = min(near)
         other, there = numbered(now)
-        return f"{other}:{number + there - numbered(line)[1]}", site.function
+        return f"{other}:{number + there - at}", site.function
 
 
 def frame_of(new: LaunchSequence, old: LaunchSequence, explained: str | None = None) -> Frame:
@@ -582,8 +561,3 @@ def frame_of(new: LaunchSequence, old: LaunchSequence, explained: str | None = N
     ]
     launches = new.launches, tuple(now_at.values())
     return Frame(new, old, launches, tuple(changes), relocated, explained)
-
-
-def place_of(site: CallSite) -> Place:
-    """The line of code and the function of a call site."""
-    return site.line, site.function

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -32,10 +32,10 @@ from pytest_gpuperf.judge.alignment import (
     LaunchChange,
     LaunchSequence,
     Place,
+    by_side,
     cost_of,
     frame_of,
     operator_of,
-    place_of,
     sequence_of,
     type_of,
 )
@@ -61,9 +61,9 @@ from pytest_gpuperf.model.result import (
     Verdict,
 )
 
-_T = TypeVar("_T")
-_K = TypeVar("_K", bound=Hashable)
 _Done = TypeVar("_Done", HostCall, IdleTime)
+_Sides = tuple[list[AlignedLaunch], list[AlignedLaunch]]
+"""Launches now, and launches before."""
 
 NEAR_ZERO = 1e-3
 """A change of less than this share of the step's time has no shares: parts that cancel would be
@@ -146,7 +146,9 @@ def attribute(
     reliable = step is None or _agree(new, old, step)
     frame, tests = _tested(frame_of(new, old, explained))
     counts = Counter(change.kind for change in frame.changes)
-    groups = _grouped(frame.changes, lambda c: (c.kind, c.launch.key, c.former and c.former.key))
+    groups: dict[Hashable, list[LaunchChange]] = defaultdict(list)
+    for one in frame.changes:
+        groups[one.kind, one.launch.key, one.former and one.former.key].append(one)
     entries = [_entry(frame, changes, tests) for changes in groups.values()]
     entries.append(_gap(frame, reliable=reliable))
     entries.sort(key=lambda e: (-abs(e.change), -e.change, e.short, e.kind.value))
@@ -158,7 +160,7 @@ def attribute(
         explained=_share(frame, math.fsum(e.change for e in entries if e.significant)),
         shift=_shift(entries),
         launched=LaunchCounts(
-            changed=new.keys != old.keys,
+            changed=[one.key for one in new.launches] != [one.key for one in old.launches],
             added=counts[ChangeKind.ADDED],
             removed=counts[ChangeKind.REMOVED],
             replaced=counts[ChangeKind.REPLACED],
@@ -217,27 +219,27 @@ def _step(verdicts: Sequence[Verdict]) -> StepChange | None:
 
 def _tested(frame: Frame) -> tuple[Frame, dict[Key, Distance]]:
     """The frame with launches marked slower or faster, and the tests of the kernels asked."""
-    same = [change for change in frame.changes if change.kind is ChangeKind.SAME]
-    sides = {
-        key: _sides(changes)
-        for key, changes in _grouped(same, lambda change: change.launch.key).items()
-    }
+    from scipy.stats import false_discovery_control
+
+    same: dict[Key, list[LaunchChange]] = defaultdict(list)
+    for one in frame.changes:
+        if one.kind is ChangeKind.SAME:
+            same[one.launch.key].append(one)
     least = LEAST_SHARE * (frame.old.time + frame.new.time) / 2
     tests: dict[Key, Distance] = {}
-    for key, both in sides.items():
+    for key, own in same.items():
         after, before = (
             [math.fsum(times) for times in zip(*(launch.times for launch in side), strict=True)]
-            for side in both
+            for side in _sides(own)
         )
         size = (fmean(before) + fmean(after)) / 2
         if size >= least:
             tests[key] = distance_of(after, before, assumed(size))
     kinds: dict[Key, ChangeKind] = {}
-    for key, sure in zip(
-        tests, discoveries([test.p_value for test in tests.values()]), strict=True
-    ):
-        change = _launches(*sides[key])["change"]
-        if sure and abs(change) >= least:
+    found = false_discovery_control([test.p_value for test in tests.values()]) if tests else ()
+    for key, p_value in zip(tests, found, strict=True):
+        change = _launches(_sides(same[key]))["change"]
+        if p_value <= FALSE_DISCOVERIES and abs(change) >= least:
             kinds[key] = ChangeKind.SLOWER if change > 0 else ChangeKind.FASTER
     changes = (
         replace(one, kind=kinds[one.launch.key])
@@ -255,7 +257,7 @@ def _entry(
     kind, launch = changes[0].kind, changes[0].launch
     former = changes[0].former if kind is ChangeKind.REPLACED else None
     test = tests.get(launch.key) if kind in AS_BEFORE else None
-    sums = _sums(frame, *_sides(changes))
+    sums = _sums(frame, _sides(changes))
     return KernelChange(
         kind=kind,
         cause=_reason(frame, changes[0], sums["instructions"]),
@@ -324,22 +326,22 @@ def _gap(frame: Frame, *, reliable: bool) -> KernelChange:
 
 def _families(frame: Frame) -> list[FamilyChange]:
     """All launches by family, the worst first."""
-    sides = _by_side(frame.launches, lambda launch: launch.family)
-    made = [FamilyChange(family, **_sums(frame, *of)) for family, of in sides.items()]
+    sides = by_side(frame.launches, lambda launch: launch.family)
+    made = [FamilyChange(family, **_sums(frame, of)) for family, of in sides.items()]
     return sorted(made, key=lambda f: (-abs(f.change), -f.change, f.family))
 
 
 def _modules(frame: Frame) -> list[ModuleChange]:
     """All launches by module, in the order of the step; modules that are gone come last."""
-    sides = _by_side(frame.launches, lambda launch: launch.module) if frame.located else {}
-    return [ModuleChange(module, **_launches(*of)) for module, of in sides.items()]
+    sides = by_side(frame.launches, lambda launch: launch.module) if frame.located else {}
+    return [ModuleChange(module, **_launches(of)) for module, of in sides.items()]
 
 
 def _lines(frame: Frame) -> list[LineChange]:
     """The lines of code of all launches that were added, removed, replaced, or take longer."""
     if not frame.located:
         return []
-    sides = _by_side(frame.launches, lambda launch: launch.place)
+    sides = by_side(frame.launches, lambda launch: launch.place)
     changed = {
         one.launch
         for one in frame.changes
@@ -353,12 +355,12 @@ def _lines(frame: Frame) -> list[LineChange]:
         LineChange(
             *place,
             tuple(filter(None, of)),
-            **_launches(*sides[place]),
-            kernels=_recounted(*sides[place]),
+            **_launches(sides[place]),
+            kernels=_recounted(sides[place]),
             counts=tuple(
                 (metric, counted.before, counted.after)
                 for metric in COSTS
-                if (counted := _counted(metric, *sides[place])) and counted.before != counted.after
+                if (counted := _counted(metric, sides[place])) and counted.before != counted.after
             ),
             types=tuple(dict.fromkeys(types for at, types in retyped if at == place)),
         )
@@ -377,18 +379,16 @@ def _lines(frame: Frame) -> list[LineChange]:
     return sorted(made, key=order)
 
 
-def _recounted(
-    now: Sequence[AlignedLaunch], then: Sequence[AlignedLaunch]
-) -> tuple[tuple[str, int, int], ...]:
+def _recounted(sides: _Sides) -> tuple[tuple[str, int, int], ...]:
     """The kernels whose number of launches changed, with that number before and now."""
-    after, before = (Counter(launch.short for launch in side) for side in (now, then))
+    after, before = (Counter(launch.short for launch in side) for side in sides)
     names = sorted({*before, *after})
     return tuple((n, before[n], after[n]) for n in names if before[n] != after[n])
 
 
 def _calls(frame: Frame) -> list[CallChange]:
     """The calls that the host makes more or less often than before, by line."""
-    sides = _by_side(_on_host(frame, lambda table: table.calls), lambda at: (at[2].name, at[0]))
+    sides = by_side(_on_host(frame, lambda table: table.calls), lambda at: (at[2].name, at[0]))
     made = []
     for (name, place), (now, then) in sides.items():
         after, before = (sum(call.count for *_, call in side) for side in (now, then))
@@ -401,7 +401,7 @@ def _calls(frame: Frame) -> list[CallChange]:
 def _idle(frame: Frame) -> list[IdleChange]:
     """The idle time of the GPU by the line at which the host was."""
     made = []
-    sides = _by_side(_on_host(frame, lambda table: table.idle_at), lambda at: at[0])
+    sides = by_side(_on_host(frame, lambda table: table.idle_at), lambda at: at[0])
     for place, (now, then) in sides.items():
         after, before = (math.fsum(part.idle for *_, part in side) for side in (now, then))
         made.append(IdleChange(*place, **_times(before, after)))
@@ -417,58 +417,35 @@ def _on_host(
         return [], []
     sites = [[(table.sites[one.site], one) for one in what(table)] for table in (now, then)]
     return (
-        [(place_of(site), site.module, one) for site, one in sites[0]],
+        [((site.line, site.function), site.module, one) for site, one in sites[0]],
         [(frame.place_now(site), site.module, one) for site, one in sites[1]],
     )
 
 
-def _by_side(
-    items: Sequence[Sequence[_T]], key: Callable[[_T], _K]
-) -> dict[_K, tuple[list[_T], list[_T]]]:
-    """What is now and what was before by `key`, each apart."""
-    sides: dict[_K, tuple[list[_T], list[_T]]] = {}
-    for side, own in enumerate(items):
-        for item in own:
-            sides.setdefault(key(item), ([], []))[side].append(item)
-    return sides
-
-
-def _sides(changes: Sequence[LaunchChange]) -> tuple[list[AlignedLaunch], list[AlignedLaunch]]:
+def _sides(changes: Sequence[LaunchChange]) -> _Sides:
     """The launches of these changes, those now and those before."""
     now, then = ([c.now for c in changes], [c.then for c in changes])
     return [one for one in now if one], [one for one in then if one]
 
 
-def _grouped(items: Sequence[_T], key: Callable[[_T], _K]) -> dict[_K, list[_T]]:
-    groups: dict[_K, list[_T]] = {}
-    for item in items:
-        groups.setdefault(key(item), []).append(item)
-    return groups
-
-
 # The fields of changes
 
 
-def _sums(
-    frame: Frame, now: Sequence[AlignedLaunch], then: Sequence[AlignedLaunch]
-) -> dict[str, Any]:
+def _sums(frame: Frame, sides: _Sides) -> dict[str, Any]:
     """The number and time of these launches, their share of the step's change, and their counts."""
-    fields = _launches(now, then)
+    fields = _launches(sides)
     return {
         **fields,
         **_shares(frame, fields["before"], fields["after"]),
-        "cycles": _counted(CYCLES, now, then),
-        "instructions": _counted(INSTRUCTIONS, now, then),
+        "cycles": _counted(CYCLES, sides),
+        "instructions": _counted(INSTRUCTIONS, sides),
     }
 
 
-def _launches(now: Sequence[AlignedLaunch], then: Sequence[AlignedLaunch]) -> dict[str, Any]:
-    before, after = (math.fsum(launch.duration for launch in side) for side in (then, now))
-    return {
-        "launches_before": len(then),
-        "launches_after": len(now),
-        **_times(before, after),
-    }
+def _launches(sides: _Sides) -> dict[str, Any]:
+    after, before = (math.fsum(launch.duration for launch in side) for side in sides)
+    now, then = map(len, sides)
+    return {"launches_before": then, "launches_after": now, **_times(before, after)}
 
 
 def _times(before: float, after: float) -> dict[str, Any]:
@@ -476,10 +453,8 @@ def _times(before: float, after: float) -> dict[str, Any]:
 
 
 def _shares(frame: Frame, before: float, after: float) -> dict[str, Any]:
-    return {
-        "share": _share(frame, after - before),
-        "relative": after / before - 1 if before else None,
-    }
+    relative = after / before - 1 if before else None
+    return {"share": _share(frame, after - before), "relative": relative}
 
 
 def _share(frame: Frame, change: float) -> float | None:
@@ -488,15 +463,10 @@ def _share(frame: Frame, change: float) -> float | None:
     return change / whole if abs(whole) > NEAR_ZERO * frame.old.time else None
 
 
-def _counted(
-    metric: str, now: Sequence[AlignedLaunch], then: Sequence[AlignedLaunch]
-) -> CountChange | None:
-    known = [
-        [value for launch in side if (value := launch.counts[metric]) is not None]
-        for side in (then, now)
-    ]
-    complete = [*map(len, known)] == [len(then), len(now)]
-    return CountChange(*map(math.fsum, known)) if complete else None
+def _counted(metric: str, sides: _Sides) -> CountChange | None:
+    counts = [[launch.counts[metric] for launch in side] for side in reversed(sides)]
+    known = [[count for count in side if count is not None] for side in counts]
+    return CountChange(*map(math.fsum, known)) if known == counts else None
 
 
 def _gap_spread(idle: float) -> float:
@@ -588,12 +558,3 @@ def distance_of(measured: Sequence[float], baseline: Sequence[float], spread: fl
     squares = math.fsum((x - fmean(side)) ** 2 for side in (new, old) for x in side)
     own = Variance(spread**2, PRIOR_WEIGHT).seen(squares, len(new) + len(old) - 2)
     return Distance(fmean(new) - fmean(old), own.times(1 / len(new) + 1 / len(old)))
-
-
-def discoveries(p_values: Sequence[float]) -> list[bool]:
-    """The p-values that are significant together, at most 5 % of them falsely."""
-    if not p_values:
-        return []
-    from scipy.stats import false_discovery_control
-
-    return [bool(p <= FALSE_DISCOVERIES) for p in false_discovery_control(p_values)]

@@ -39,6 +39,8 @@ _LITTLE = 1e-6
 """The weight of an operator that costs nothing."""
 AS_BEFORE = (ChangeKind.SAME, ChangeKind.SLOWER, ChangeKind.FASTER)
 """The kinds of launches that are the same as before, whatever time they take."""
+_OTHERS = (ChangeKind.ADDED, ChangeKind.REMOVED, ChangeKind.REPLACED)
+"""The kinds of launches that came, went, or are others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +86,6 @@ class Candidate:
         )
 
     @property
-    def others(self) -> int:
-        """The number of launches that came, went, or are others."""
-        return len(self.of(ChangeKind.ADDED, ChangeKind.REMOVED, ChangeKind.REPLACED))
-
-    @property
     def more(self) -> int:
         """The number of additional calls that the host makes at the candidate."""
         return sum(call.after - call.before for call in self.calls)
@@ -96,11 +93,6 @@ class Candidate:
     def of(self, *kinds: ChangeKind) -> list[LaunchChange]:
         """The candidate's changes of these kinds."""
         return [change for change in self.changes if change.kind in kinds]
-
-    @property
-    def same(self) -> list[LaunchChange]:
-        """The changes of launches that are as before."""
-        return self.of(*AS_BEFORE)
 
     @property
     def added(self) -> list[AlignedLaunch]:
@@ -198,9 +190,9 @@ def _blame_gap(candidates: dict[Place, Candidate], found: Attribution) -> None:
     calling = max(known, key=lambda one: one.more, default=None)
     late = calling if calling and calling.more > 0 else None
     if late is None:
-        others = max(known, key=lambda one: (one.others, one.change), default=None)
+        others = max(known, key=lambda one: (len(one.of(*_OTHERS)), one.change), default=None)
         least = step.low if step else gap.change
-        if others and least <= _LAUNCHED * others.others:
+        if others and least <= _LAUNCHED * len(others.of(*_OTHERS)):
             others.idle += gap.change
             others.bound = True
             return

@@ -61,7 +61,8 @@ _COUNTED = (
     (re.compile(r"^(recompilations|graph_breaks|compiled_graphs)$"), CauseKind.RECOMPILATION),
 )
 """The metrics of the host's work, the most telling first."""
-_ORDER = [kind for _, kind in _COUNTED]
+_OF_CALLS = (CauseKind.SYNCHRONISATION, CauseKind.MEMORY, CauseKind.HOST, CauseKind.RECOMPILATION)
+"""The kinds of calls of the host, the most telling first."""
 _NOTHING = (0.0, 0, 0)
 """The score of a candidate that costs nothing."""
 _MORE = (CauseKind.LAUNCHES, CauseKind.LAYOUT, CauseKind.COUNT)
@@ -92,13 +93,9 @@ def cause_of(frame: Frame, found: Attribution, verdicts: Sequence[Verdict]) -> C
     """
     if verdicts and not any(verdict.outcome is Outcome.REGRESSED for verdict in verdicts):
         return None
-    case = _suspected(Case(frame, found.step, verdicts, candidates_of(frame, found)))
-    if case is None:
-        return None
-    of_rule, fields = next((kind, fields) for applies, kind, fields in _RULES if applies(case))
-    kind = of_rule or case.calls or case.counted or case.main
-    told = kind is not CauseKind.SLOWER or not _together(found)
-    return _cause(case, kind, fields(case)) if told else None
+    cause = _blamed(Case(frame, found.step, verdicts, candidates_of(frame, found)))
+    slower = cause is not None and cause.kind is CauseKind.SLOWER
+    return None if slower and _together(found) else cause
 
 
 def _together(found: Attribution) -> bool:
@@ -118,23 +115,6 @@ class Case:
     verdicts: Sequence[Verdict]
     candidates: Sequence[Candidate]
     suspect: Candidate = field(default_factory=Candidate)
-    calls: CauseKind | None = None
-    """The kind of the suspect's calls, if those calls are blamed."""
-    counted: CauseKind | None = None
-    """The kind of the metric that is blamed."""
-    count: Fields = field(default_factory=dict)
-    """The fields of the metric that is blamed."""
-
-    @cached_property
-    def called(self) -> list[CallChange]:
-        """The suspect's calls of the blamed kind that are made more often."""
-        more = [call for call in self.suspect.calls if call.after > call.before]
-        return [call for call in more if _kind_of_call(call.name) is self.calls]
-
-    @cached_property
-    def copies(self) -> list[AlignedLaunch]:
-        """The suspect's copies. Of one whose calls are blamed, those that the calls wait for."""
-        return self.copied(self.suspect, _SENT if self.calls else "")
 
     def copied(self, candidate: Candidate, way: str = "") -> list[AlignedLaunch]:
         """The copies that are new, or others than before, of the kernel that takes most.
@@ -225,7 +205,7 @@ class Case:
             return self._retyped()
         now, then = _types(self.suspect.new), _types(self.suspect.gone)
         total = math.fsum(weight for types in now.values() for _, weight in types)
-        usual = {one.then.dtype for one in self.suspect.same if one.then} - {""}
+        usual = {one.then.dtype for one in self.suspect.of(*AS_BEFORE) if one.then} - {""}
         found = []
         for family, types in now.items():
             told = _largest(types)
@@ -235,9 +215,10 @@ class Case:
             weight = math.fsum(weight for one, weight in types if one == told)
             if told and before and told != before and weight >= _PRECISE * total:
                 found.append((weight, told, before, family))
-        return (
-            dict(zip(("what", "formerly", "family"), max(found)[1:], strict=True)) if found else {}
-        )
+        if not found:
+            return {}
+        _, told, before, family = max(found)
+        return {"what": told, "formerly": before, "family": family}
 
     def _retyped(self) -> Fields:
         """The types of the first operator whose result has another type, and casts to that type."""
@@ -254,9 +235,9 @@ class Case:
         if grown <= 0 or grown < _PRECISE * cost_of(changes):
             return {}
         first = min((one.launch for one in its), key=lambda launch: launch.position)
-        where = {"line": first.place[0], "function": first.place[1]}
         return {
-            **where,
+            "line": first.place[0],
+            "function": first.place[1],
             "modules": (first.module,) * bool(first.module),
             "what": now,
             "formerly": then,
@@ -313,8 +294,8 @@ class Case:
         return {} if alike else {"what": now, "formerly": then}
 
 
-def _suspected(case: Case) -> Case | None:
-    """The case with a suspect; None if nothing stands out and the step is not slower."""
+def _blamed(case: Case) -> Cause | None:
+    """The cause that is blamed; None if nothing stands out and the step is not slower."""
     # Work that is gone is at no line of the step as it is now.
     regressed = [
         verdict
@@ -322,71 +303,82 @@ def _suspected(case: Case) -> Case | None:
         if verdict.outcome is Outcome.REGRESSED and verdict.reason != NO_WORK
     ]
     for lost in (verdict for verdict in regressed if verdict.reason == NOT_COMPILED):
-        return _by_count(case, lost)
-    counts = [(kind, v) for v in regressed if (kind := _kind_of_metric(v.metric))]
+        return _by_count(case, CauseKind.RECOMPILATION, lost)
+    counts = [(kind, v) for says, kind in _COUNTED for v in regressed if says.search(v.metric)]
     if not case.frame.timed:
         counts = [one for one in counts if one[0] is CauseKind.RECOMPILATION]
-    counts.sort(key=lambda one: _ORDER.index(one[0]))
-    first = counts[0][1] if counts else None
+    first = counts[0] if counts else None
     step, slower = case.step, bool(case.step and case.step.slower)
     alone = step or not case.frame.timed or len(counts) == len(regressed)
     if first and not slower and alone:
-        return _by_count(case, first)
+        return _by_count(case, *first)
     worst = max(case.candidates, key=lambda one: one.score, default=case.suspect)
     if worst.score <= _NOTHING:
-        counted = [v.metric for v in regressed if case.frame.counts(v.metric)]
-        if counted:
-            return replace(case, count={"what": counted[0]})
-        return _by_count(case, first) if first else case if slower else None
+        for counted in (v.metric for v in regressed if not case.frame.timed):
+            if all(any(x.counts.get(counted) is not None for x in s) for s in case.frame.launches):
+                return _cause(case, CauseKind.UNKNOWN, {"what": counted})
+        if first:
+            return _by_count(case, *first)
+        return _cause(case, CauseKind.UNKNOWN, {}) if slower else None
     if step and slower and worst.score[0] < TOLD * step.change:
         # The trace does not see the loss; a call that is new may be it.
         calling = max(case.candidates, key=lambda one: (one.more, one.score))
         if calling.more > 0:
             return _by_calls(case, calling)
         if first:
-            return _by_count(case, first)
+            return _by_count(case, *first)
     if worst.more > 0 and (worst.idle >= worst.change or _only_copies(worst)):
         return _by_calls(case, worst)
-    known = [verdict for kind, verdict in counts if kind is not CauseKind.TRANSFER]
-    if known and _waited_for(worst):
-        return _by_count(case, known[0], worst)
-    return replace(case, suspect=worst)
+    case = replace(case, suspect=worst)
+    known = [one for one in counts if one[0] is not CauseKind.TRANSFER]
+    return _by_count(case, *known[0]) if known and _waited_for(case) else _by_trace(case)
 
 
-def _by_calls(case: Case, suspect: Candidate, counted: CauseKind | None = None) -> Case:
+def _by_calls(
+    case: Case, suspect: Candidate, counted: CauseKind = CauseKind.SYNCHRONISATION
+) -> Cause:
     """The host waits, or asks for memory; of both the one that was `counted`, where known."""
-    kinds = {_kind_of_call(call.name) for call in suspect.calls if call.after > call.before}
-    order = (counted, CauseKind.SYNCHRONISATION, CauseKind.MEMORY, CauseKind.HOST)
-    kind = next(one for one in order if one in kinds)
-    return replace(case, suspect=suspect, calls=kind)
+    case = replace(case, suspect=suspect)
+    called = {kind: _calls_of(suspect, kind) for kind in (counted, *_OF_CALLS)}
+    kind = next(kind for kind, calls in called.items() if calls)
+    if kind is CauseKind.SYNCHRONISATION and _sends(suspect, called[kind]):
+        return _cause(case, CauseKind.TRANSFER, _of_copies(case, _SENT))
+    return _cause(case, kind, _of_calls(case, called[kind]))
 
 
-def _by_count(case: Case, count: Verdict, suspect: Candidate | None = None) -> Case:
+def _by_count(case: Case, kind: CauseKind, count: Verdict) -> Cause:
     """A metric counts more, at the line that does it, where one is known."""
-    kind = _kind_of_metric(count.metric)
+    calling = max(
+        case.candidates, key=lambda one: _more(_calls_of(one, kind)), default=case.suspect
+    )
+    if _calls_of(calling, kind):
+        return _by_calls(case, calling, kind)
+    copying = max(case.candidates, key=lambda one: len(case.copied(one)), default=case.suspect)
+    if kind is CauseKind.TRANSFER and case.copied(copying):
+        case = replace(case, suspect=copying)
+        return _cause(case, kind, _of_copies(case))
     before, after = (round(value or 0.0) for value in (count.baseline, count.measured))
     said: Fields = {"what": count.metric, "before": before, "after": after}
     if count.unit == "bytes":
         said |= {"before": 0, "after": 0, "bytes": float(after - before)}
-    case = replace(case, counted=kind, count=said, suspect=suspect or Candidate())
-    calling = max(case.candidates, key=lambda one: _more_of(kind, one), default=case.suspect)
-    if _more_of(kind, calling) > 0:
-        return _by_calls(case, calling, kind)
-    copying = max(case.candidates, key=lambda one: len(case.copied(one)), default=case.suspect)
-    copies = kind is CauseKind.TRANSFER and case.copied(copying)
-    return replace(case, suspect=copying) if copies else case
+    return _cause(case, kind, said)
 
 
-def _sends(case: Case) -> bool:
+def _by_trace(case: Case) -> Cause:
+    """What the suspect's launches and idle times show, by the first rule that applies."""
+    kind, fields = next((kind, fields) for applies, kind, fields in _RULES if applies(case))
+    return _cause(case, kind or case.main, fields(case))
+
+
+def _sends(candidate: Candidate, waits: Sequence[CallChange]) -> bool:
     """Whether the host waits because it sends data to the GPU out of pageable memory."""
     sent = [
         change
-        for change in case.suspect.of(ChangeKind.ADDED, ChangeKind.REPLACED)
+        for change in candidate.of(ChangeKind.ADDED, ChangeKind.REPLACED)
         # Out of memory that was pinned before as well.
         if _SENT in change.launch.name and not (change.former and _SENT in change.former.name)
     ]
-    waits = sum(call.after - call.before for call in case.called)
-    return case.calls is CauseKind.SYNCHRONISATION and 0 < waits <= len(sent)
+    return _more(waits) <= len(sent)
 
 
 def _only_copies(candidate: Candidate) -> bool:
@@ -395,9 +387,9 @@ def _only_copies(candidate: Candidate) -> bool:
     return copies and not candidate.of(ChangeKind.REPLACED)
 
 
-def _waited_for(candidate: Candidate) -> bool:
-    """Whether the GPU waits for the host at the candidate, and not for launches."""
-    return candidate.idle > candidate.change and not candidate.bound
+def _waited_for(case: Case) -> bool:
+    """Whether the GPU waits for the host at the suspect, and not for launches."""
+    return case.suspect.idle > case.suspect.change and not case.suspect.bound
 
 
 def _reformats(case: Case) -> bool:
@@ -430,9 +422,8 @@ def _cause(case: Case, kind: CauseKind, fields: Fields) -> Cause:
     return Cause(kind=kind, **{**known, **fields})
 
 
-def _of_calls(case: Case) -> Fields:
+def _of_calls(case: Case, calls: Sequence[CallChange]) -> Fields:
     """The call that increased most; for memory, a call that gives memory back."""
-    calls = case.called
     most = max(calls, key=lambda call: (bool(FREES.search(call.name)), call.after - call.before))
     modules = tuple(dict.fromkeys(module for call in calls for module in call.modules))
     return {
@@ -444,8 +435,9 @@ def _of_calls(case: Case) -> Fields:
     }
 
 
-def _of_copies(case: Case) -> Fields:
-    name = case.copies[0].name
+def _of_copies(case: Case, way: str = "") -> Fields:
+    """The suspect's copies that take most, of those that go one `way`, where it is given."""
+    name = case.copied(case.suspect, way)[0].name
     after, before = (sum(launch.name == name for launch in side) for side in case.within)
     copied = _bytes(case, name)
     return {"what": name, "family": COPY, "before": before, "after": after, "bytes": copied}
@@ -537,7 +529,7 @@ def _larger(change: LaunchChange) -> bool:
 
 def _of_slower(case: Case) -> Fields:
     """The kernel whose time grew most."""
-    changes = (*case.suspect.same, *case.suspect.of(ChangeKind.REPLACED))
+    changes = case.suspect.of(*AS_BEFORE, ChangeKind.REPLACED)
     longer = [(change.launch.short, change.cost) for change in changes]
     return {"what": _largest(longer) if longer else ""}
 
@@ -552,14 +544,7 @@ _OF_MAIN: dict[CauseKind, Callable[[Case], Fields]] = {
 }
 """The fields by the reason for most of a change; if several reasons tie, the first."""
 _RULES: tuple[tuple[Callable[[Case], object], CauseKind | None, Callable[[Case], Fields]], ...] = (
-    # Calls of the host, and counts.
-    (_sends, CauseKind.TRANSFER, _of_copies),
-    (lambda c: c.calls, None, _of_calls),
-    (lambda c: c.counted is CauseKind.TRANSFER and c.copies, None, _of_copies),
-    (lambda c: c.counted, None, lambda c: c.count),
-    # What the trace has.
-    (lambda c: c.suspect.score <= _NOTHING, CauseKind.UNKNOWN, lambda c: c.count),
-    (lambda c: _waited_for(c.suspect), CauseKind.HOST, lambda _: {}),
+    (_waited_for, CauseKind.HOST, lambda _: {}),
     (lambda c: c.types, CauseKind.PRECISION, lambda c: c.types),
     (lambda c: c.repeat, CauseKind.LAUNCHES, _of_repeat),
     (lambda c: c.times, CauseKind.REPEATED, lambda c: {**_of_added(c), "times": c.times}),
@@ -569,8 +554,8 @@ _RULES: tuple[tuple[Callable[[Case], object], CauseKind | None, Callable[[Case],
     (lambda c: c.main is CauseKind.LAUNCHES and c.again, CauseKind.REPEATED, _of_added),
     (lambda _: True, None, lambda c: _OF_MAIN[c.main](c)),
 )
-"""The kind and fields of a cause, by the first condition that applies. None is the kind that is
-blamed already: that of the calls, of the metric, or of most of the change."""
+"""The kind and fields of a cause, by the first condition that applies. None is the reason for most
+of the change."""
 
 
 def _types(launches: Iterable[AlignedLaunch]) -> dict[str, list[tuple[str, float]]]:
@@ -610,13 +595,11 @@ def _kind_of_call(name: str) -> CauseKind:
     return CauseKind.MEMORY if _ALLOCATES.search(name) else CauseKind.HOST
 
 
-def _more_of(kind: CauseKind | None, candidate: Candidate) -> int:
-    """The number of additional calls of this kind; calls that became fewer count as zero."""
-    more = (
-        call.after - call.before for call in candidate.calls if _kind_of_call(call.name) is kind
-    )
-    return sum(count for count in more if count > 0)
+def _calls_of(candidate: Candidate, kind: CauseKind) -> list[CallChange]:
+    """The candidate's calls of this kind that are made more often."""
+    more = [call for call in candidate.calls if call.after > call.before]
+    return [call for call in more if _kind_of_call(call.name) is kind]
 
 
-def _kind_of_metric(metric: str) -> CauseKind | None:
-    return next((kind for says, kind in _COUNTED if says.search(metric)), None)
+def _more(calls: Iterable[CallChange]) -> int:
+    return sum(call.after - call.before for call in calls)

@@ -18,7 +18,9 @@ from pytest_gpuperf.model.result import (
     Attribution,
     ChangeKind,
     ChangeReason,
+    FamilyChange,
     KernelChange,
+    ModuleChange,
     Outcome,
     Verdict,
 )
@@ -60,15 +62,20 @@ def only(change: Attribution) -> KernelChange:
 # By hand
 
 
-def test_identical_tables_blame_nothing() -> None:
+def test_the_same_step_measured_again_blames_nothing() -> None:
+    """By hand, and two of an H200."""
+    recorded = ((made, counted("tf32-core")) for made in (counted("tf32-core-1"), traced("tf32")))
+    for measured, baseline in ((table(*STEP, idle=50),) * 2, *recorded):
+        attribution = of(measured, baseline)
+        assert moved(attribution) == []
+        assert not attribution.launched.changed
+
+
+def test_launches_of_one_kernel_count_together() -> None:
     attribution = of(table(*STEP, idle=50), table(*STEP, idle=50))
-    assert moved(attribution) == []
     assert (attribution.change, attribution.explained) == (0, None)
-    assert not attribution.launched.changed
-    # Launches of one kernel count together.
     entry = next(e for e in attribution.entries if e.short == "add")
     assert (entry.launches_before, entry.launches_after, entry.before) == (2, 2, 610_000)
-    assert of(table(), table()).shift is None
 
 
 def test_one_slower_kernel() -> None:
@@ -104,8 +111,10 @@ def test_instructions_tell_other_code_from_memory() -> None:
         assert entry.cycles is not None, (instructions, cause)
         assert (entry.instructions.before, entry.instructions.after) == (5e6, instructions), cause
         assert (entry.cycles.before, entry.cycles.after) == (600_000, 800_000)
-    uncounted = only(of(table(("add", 400.0)), table(("add", 300.0))))
-    assert (uncounted.cause, uncounted.cycles) == (ChangeReason.UNKNOWN, None)
+    slow, fast = ("add", 400.0), ("add", 300.0)
+    for now, then in ((slow, fast), ((*slow, 5e6), fast), (slow, (*fast, 5e6))):
+        one = only(of(table(now), table(then)))
+        assert (one.cause, one.cycles, one.instructions) == (ChangeReason.UNKNOWN, None, None)
 
 
 def test_another_kernel_in_a_places_stead_replaced_it() -> None:
@@ -157,13 +166,6 @@ def test_times_and_counts_are_means_over_the_tables() -> None:
 # What is said
 
 
-def test_launches_that_one_side_did_not_count_have_no_counts() -> None:
-    with_counts, without = table(("add", 300.0, 5e6)), table(("add", 300.0))
-    for measured, baseline in ((with_counts, without), (without, with_counts)):
-        entry = of(measured, baseline).entries[0]
-        assert (entry.cycles, entry.instructions) == (None, None)
-
-
 def test_of_operators_the_line_with_most_other_ones_comes_first() -> None:
     """They take no time. Calls that are as many as before are not other ones."""
     many, none_yet = "a.py:1 f", "b.py:2 g"
@@ -206,39 +208,23 @@ T_OF_20 = 2.0860
 
 @pytest.mark.parametrize("direction", [1, -1])
 @pytest.mark.parametrize(("part", "significant"), [(0.99, False), (1.01, True)])
-def test_a_kernel_is_blamed_beyond_the_noise_of_its_time(
-    direction: int, part: float, *, significant: bool
+@pytest.mark.parametrize(("us", "more"), [(100.0, 0.0), (5.0, 0.05)], ids=["kernel", "gap"])
+def test_a_kernel_or_the_gap_is_blamed_beyond_the_noise_of_its_time(
+    direction: int, part: float, us: float, more: float, *, significant: bool
 ) -> None:
-    """Of 100 us: 0.8 %, and 6 ns of variance over what it takes on average."""
-    spread = math.hypot(0.008, math.sqrt(6 / 100_000))
+    """Of 100 us: 0.8 %, and 6 ns of variance over what it takes on average; of a gap 5 % too."""
+    spread = math.hypot(more, 0.008, math.sqrt(6 / (1000 * us)))
     t = direction * part * T_OF_20
-    after, before = around(100.0, t * math.sqrt(2) * spread)
-    entry = next(
-        e for e in of(table(("add", after)), table(("add", before))).entries if e.short == "add"
-    )
+    now, then = around(us, t * math.sqrt(2) * spread)
+    sides = (table(("add", 100.0 if more else one), idle=one if more else 0) for one in (now, then))
+    entry = of(*sides).entries[0]
+    assert (entry.kind is ChangeKind.GAP) is bool(more)
     assert entry.statistic == pytest.approx(t)
     assert entry.p_value == pytest.approx(0.05, rel=0.05)
     assert entry.p_value is not None
     assert (entry.p_value <= 0.05) is entry.significant is significant
-
-
-@pytest.mark.parametrize("direction", [1, -1])
-@pytest.mark.parametrize(("part", "significant"), [(0.99, False), (1.01, True)])
-def test_the_gap_is_blamed_beyond_the_noise_of_its_time(
-    direction: int, part: float, *, significant: bool
-) -> None:
-    """Of 5 us: 5 % beside what a kernel that is as short is off by."""
-    spread = math.hypot(0.05, 0.008, math.sqrt(6 / 5_000))
-    t = direction * part * T_OF_20
-    after, before = around(5.0, t * math.sqrt(2) * spread)
-    change = of(table(("add", 100.0), idle=after), table(("add", 100.0), idle=before))
-    entry = change.entries[0]
-    assert entry.kind is ChangeKind.GAP
-    assert entry.statistic == pytest.approx(t)
-    assert entry.p_value == pytest.approx(0.05, rel=0.05)
-    cause = ChangeReason.WAITED if direction > 0 else ChangeReason.WAITED_LESS
-    assert entry.significant is significant
-    assert entry.cause is (cause if significant else ChangeReason.UNKNOWN)
+    waited = ChangeReason.WAITED if direction > 0 else ChangeReason.WAITED_LESS
+    assert entry.cause is (waited if more and significant else ChangeReason.UNKNOWN)
 
 
 @pytest.mark.parametrize(("us", "asked"), [(9.99, False), (10.01, True)])
@@ -272,21 +258,28 @@ def test_the_shift_is_the_median_by_time() -> None:
 
 
 @pytest.mark.parametrize(
-    ("first", "third", "shift"), [(1.1, 3.0, 0.02), (1.0, 3.1, None), (-1.0, -3.1, None)]
+    ("percent", "shift"),
+    [
+        ((1.1, 1.1, 2, 2, 3.0, 3.0, 6, 6), 0.02),
+        ((1.0, 1.0, 2, 2, 3.1, 3.1, 6, 6), None),
+        ((-1.0, -1.0, -2, -2, -3.1, -3.1, -6, -6), None),
+        # Of fewer than eight there is none.
+        ((1.5,) * 8, 0.015),
+        ((1.5,) * 7, None),
+    ],
 )
 def test_kernels_share_a_shift_that_is_no_less_than_what_lies_between_their_quartiles(
-    first: float, third: float, shift: float | None
+    percent: tuple[float, ...], shift: float | None
 ) -> None:
-    middle = math.copysign(2.0, first)
-    percent = (first, first, middle, middle, third, third, 2 * third, 2 * third)
     found = shares(*((100.0, one) for one in percent))
     assert found == (shift if shift is None else pytest.approx(shift))
 
 
-@pytest.mark.parametrize(("count", "shift"), [(7, None), (8, 0.015)])
-def test_of_fewer_than_eight_kernels_there_is_no_shift(count: int, shift: float | None) -> None:
-    found = shares(*[(100.0, 1.5)] * count)
-    assert found == (shift if shift is None else pytest.approx(shift))
+def test_a_kernel_that_dominates_does_not_speak_for_all() -> None:
+    others = [(f"add {number}", 300.0) for number in range(10)]
+    change = of(table(("wgrad", 50_000.0), *others), table(("wgrad", 40_000.0), *others))
+    assert only(change).short == "wgrad"
+    assert change.shift == 0
 
 
 # The time of the step, which was judged
@@ -356,52 +349,55 @@ def test_a_step_contradicts_a_trace_beyond_the_noise_of_its_launches_and_its_gap
 
 
 @pytest.mark.parametrize(
-    ("judged", "reliable"),
-    # Of 40 % that the trace says a quarter less, and that a quarter less than was judged.
-    [(0.299, False), (0.301, True), (0.532, True), (0.535, False), (-0.4, False)],
+    ("percent", "judged", "reliable"),
+    [
+        # Of 40 % that the trace says a quarter less, and that a quarter less than was judged.
+        *((40, 0.299, False), (40, 0.301, True), (40, 0.532, True), (40, 0.535, False)),
+        # One in the other direction is another; less than half a percent of the step is nothing.
+        *((40, -0.4, False), (0.48, 0.0, True), (0.52, 0.0, False)),
+    ],
 )
-def test_changes_that_differ_by_a_quarter_of_the_larger_are_the_same(
-    judged: float, *, reliable: bool
-) -> None:
-    """Far beyond the noise of 3.6 %; one in the other direction is another."""
-    now, then = table(("wgrad", 28_000.0)), table(("wgrad", 20_000.0))
-    assert attribute(now, then, NAMING, [step_time(judged, 0.001)]).reliable is reliable
-
-
-@pytest.mark.parametrize(("percent", "reliable"), [(0.48, True), (0.52, False)])
-def test_a_disagreement_over_less_than_half_a_percent_of_the_step_is_of_no_matter(
-    percent: float, *, reliable: bool
+def test_changes_are_the_same_that_differ_by_a_quarter_of_the_larger_or_by_nearly_nothing(
+    percent: float, judged: float, *, reliable: bool
 ) -> None:
     """Fifty traces are sure of it to within 0.2 %."""
-
-    def step(busy: float) -> KernelTable:
-        made = table(("wgrad", 1000 * busy))
-        return replace(made, busy=(1e6 * busy,) * 50, idles=(0.0,) * 50)
-
-    judged = [step_time(0.0, 0.0)]
-    attribution = attribute(step(20 * (1 + percent / 100)), step(20), NAMING, judged)
-    assert attribution.reliable is reliable
+    now, then = (
+        replace(table(("wgrad", us)), busy=(1000 * us,) * 50, idles=(0.0,) * 50)
+        for us in (20_000 + 200 * percent, 20_000)
+    )
+    assert attribute(now, then, NAMING, [step_time(judged, 0.0)]).reliable is reliable
 
 
 # Whatever the tables
 
 
+places = st.sampled_from(
+    ["a.py:1 f", "a.py:2 f net", "a.py:9 g net.0", "b.py:3 h net.0 backward", "b.py:4 h net.1"]
+)
+changes = st.sampled_from([-0.2, 0.0, 1e-4, 0.3])
+sited_rows = st.lists(st.tuples(names, st.floats(1, 1e4), places), min_size=1, max_size=12)
+sited_tables = st.builds(lambda rows, idle: sited(*rows, idle=idle), sited_rows, st.floats(0, 1e4))
+
+
 @few
-@given(tables, tables)
+@given(*[tables | sited_tables] * 2)
 def test_nothing_is_lost_and_shares_add_up_to_one_or_there_are_none(
     measured: KernelTable, baseline: KernelTable
 ) -> None:
     attribution = of(measured, baseline)
     gap = measured.idle - baseline.idle
+    parts: list[Sequence[KernelChange | FamilyChange | ModuleChange]]
+    parts = [attribution.families, *filter(None, [attribution.modules])]
     for change in (
         math.fsum(entry.change for entry in attribution.entries),
         attribution.after - attribution.before,
-        math.fsum(family.change for family in attribution.families) + gap,
+        *(math.fsum(one.change for one in part) + gap for part in parts),
     ):
         tolerance = 1e-9 * (attribution.before + attribution.after)
         assert change == pytest.approx(attribution.change, abs=tolerance)
-    assert sum(e.launches_after for e in attribution.entries) == len(measured.launches)
-    assert sum(e.launches_before for e in attribution.entries) == len(baseline.launches)
+    for part in (attribution.entries, *parts):
+        assert sum(one.launches_after for one in part) == len(measured.launches)
+        assert sum(one.launches_before for one in part) == len(baseline.launches)
     shares = [e.share for e in attribution.entries if e.share is not None]
     if abs(attribution.change) > NEAR_ZERO * attribution.before:
         assert len(shares) == len(attribution.entries)
@@ -411,7 +407,7 @@ def test_nothing_is_lost_and_shares_add_up_to_one_or_there_are_none(
 
 
 @few
-@given(tables, tables)
+@given(*[tables | sited_tables] * 2)
 def test_exchanging_the_sides_negates_all_changes(
     measured: KernelTable, baseline: KernelTable
 ) -> None:
@@ -427,34 +423,14 @@ def test_exchanging_the_sides_negates_all_changes(
     assert Counter(other.get(e.kind, e.kind) for e in back.entries) == Counter(
         e.kind for e in there.entries
     )
-
-
-places = st.sampled_from(
-    ["a.py:1 f", "a.py:2 f net", "a.py:9 g net.0", "b.py:3 h net.0 backward", "b.py:4 h net.1"]
-)
-changes = st.sampled_from([-0.2, 0.0, 1e-4, 0.3])
-sited_rows = st.lists(st.tuples(names, st.floats(1, 1e4), places), min_size=1, max_size=12)
+    mirrored = {(m.module, -m.change, m.launches_after, m.launches_before) for m in back.modules}
+    assert mirrored == {
+        (m.module, m.change, m.launches_before, m.launches_after) for m in there.modules
+    }
 
 
 @few
-@given(sited_rows, sited_rows)
-def test_modules_add_up_to_all_launches_and_mirror_each_other(
-    measured: list[Sited], baseline: list[Sited]
-) -> None:
-    there = of(sited(*measured), sited(*baseline))
-    back = of(sited(*baseline), sited(*measured))
-    assert math.fsum(m.after for m in there.modules) == pytest.approx(there.after, rel=1e-12)
-    assert math.fsum(m.before for m in there.modules) == pytest.approx(there.before, rel=1e-12)
-    assert sum(m.launches_after for m in there.modules) == len(measured)
-    assert sum(m.launches_before for m in there.modules) == len(baseline)
-    mirrored = {m.module: (-m.change, m.launches_after, m.launches_before) for m in back.modules}
-    assert {
-        m.module: (m.change, m.launches_before, m.launches_after) for m in there.modules
-    } == mirrored
-
-
-@few
-@given(tables | sited_rows.map(lambda rows: sited(*rows)), tables, changes)
+@given(tables | sited_tables, tables, changes)
 def test_whatever_changed_a_headline_is_made_or_none(
     measured: KernelTable, baseline: KernelTable, change: float
 ) -> None:
@@ -465,21 +441,3 @@ def test_whatever_changed_a_headline_is_made_or_none(
     if change > 0:
         assert told is not None
         assert told.change == pytest.approx(1e6 * change)
-
-
-# Steps of an H200
-
-
-def test_the_same_step_measured_again_blames_nothing() -> None:
-    for measured in (counted("tf32-core-1"), traced("tf32")):
-        attribution = of(measured, counted("tf32-core"))
-        assert moved(attribution) == []
-        assert not attribution.launched.changed
-
-
-def test_a_kernel_that_dominates_does_not_speak_for_all() -> None:
-    others = [(f"add {number}", 300.0) for number in range(10)]
-    change = of(table(("wgrad", 50_000.0), *others), table(("wgrad", 40_000.0), *others))
-    assert only(change).short == "wgrad"
-    assert change.shift == 0
-    assert of(table(("wgrad", 50.0)), table(("wgrad", 40.0))).shift is None
