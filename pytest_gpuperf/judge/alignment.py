@@ -12,7 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import fsum
+from math import fsum, isqrt
 from statistics import fmean
 from typing import TypeVar
 
@@ -246,8 +246,8 @@ def _matched(new: Sequence[Key], old: Sequence[Key]) -> list[Pair]:
 def common(one: Sequence[Hashable], other: Sequence[Hashable]) -> list[Pair]:
     """A longest common subsequence of both, as ascending pairs of positions.
 
-    Time and memory grow with len(one) * len(other), less what both begin and end with: 0.2 s and
-    50 MB for two sequences of 20,000.
+    Time grows with len(one) * len(other) / 64, memory with its square root times len(other): every
+    so manieth row is kept, and those between are computed again on the way back.
     """
     shortest = min(len(one), len(other))
     head = 0
@@ -266,29 +266,46 @@ def common(one: Sequence[Hashable], other: Sequence[Hashable]) -> list[Pair]:
 
 
 def _common(one: Sequence[Hashable], other: Sequence[Hashable]) -> list[Pair]:
-    """A longest common subsequence of sequences without a common beginning or end (Hyyrö 2004)."""
+    """A longest common subsequence of sequences without a common beginning or end."""
+    if not one or not other:
+        return []
     places: dict[Hashable, int] = defaultdict(int)
     for j, item in enumerate(other):
         places[item] |= 1 << j
     full = (1 << len(other)) - 1
-    rows = [full]
-    for item in one:
-        row, hits = rows[-1], rows[-1] & places.get(item, 0)
-        rows.append((row + hits | row - hits) & full if hits else row)
+    stride = isqrt(len(one)) + 1
+    kept = [full]
+    for start in range(0, len(one), stride):
+        kept.append(_rows(one[start : start + stride], kept[-1], places, full)[-1])
     pairs: list[Pair] = []
     i, j = len(one), len(other)
-    while i and j:
-        # Bit j - 1 of row i is 0 where other[j - 1] makes the subsequence longer. Where it is 0 in
-        # row i and 1 above, one[i - 1] is what made it so: these two are a pair.
-        if rows[i] >> (j - 1) & 1:
-            j -= 1
-        elif rows[i - 1] >> (j - 1) & 1:
-            i -= 1
-            j -= 1
-            pairs.append((i, j))
-        else:
-            i -= 1
+    for start in reversed(range(0, len(one), stride)):
+        rows = _rows(one[start : start + stride], kept[start // stride], places, full)
+        while i > start and j:
+            # Bit j - 1 of row i is 0 where other[j - 1] makes the subsequence longer. Where it is 0
+            # in row i and 1 above, one[i - 1] is what made it so: these two are a pair.
+            if rows[i - start] >> (j - 1) & 1:
+                j -= 1
+            elif rows[i - start - 1] >> (j - 1) & 1:
+                i -= 1
+                j -= 1
+                pairs.append((i, j))
+            else:
+                i -= 1
     return pairs[::-1]
+
+
+def _rows(
+    items: Sequence[Hashable], row: int, places: Mapping[Hashable, int], full: int
+) -> list[int]:
+    """The initial `row`, and a further row for each of `items` (Hyyrö 2004)."""
+    rows = [row]
+    for item in items:
+        hits = row & places.get(item, 0)
+        if hits:
+            row = (row + hits | row - hits) & full
+        rows.append(row)
+    return rows
 
 
 def _gaps(
