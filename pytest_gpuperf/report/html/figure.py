@@ -145,10 +145,10 @@ def share(part: float | None, whole: float | None) -> Quantity | None:
 
 
 def cell_text(cell: Cell) -> str:
-    """A cell as people read it; "-" for nothing."""
+    """A cell as people read it, in one line that no browser interprets; "-" for nothing."""
     if cell is None:
         return "-"
-    return cell if isinstance(cell, str) else cell.text
+    return printable(cell) if isinstance(cell, str) else cell.text
 
 
 def csv_text(figure: Figure) -> str:

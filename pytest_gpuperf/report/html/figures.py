@@ -15,7 +15,13 @@ from pytest_gpuperf.catalogue import units, yaml_table
 from pytest_gpuperf.catalogue.architectures import CPU
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.model.measurement import STEP, KernelTable
-from pytest_gpuperf.report.html.components import OUTSIDE, graph_note
+from pytest_gpuperf.report.html.components import (
+    OUTSIDE,
+    TIME,
+    ComponentRow,
+    component_rows,
+    graph_note,
+)
 from pytest_gpuperf.report.html.figure import (
     RATIO,
     Cell,
@@ -215,21 +221,23 @@ def _phases(known: _Table, subject: FigureSubject, _: Sequence[FigureSubject]) -
 
 def _components(_: _Table, subject: FigureSubject, subjects: Sequence[FigureSubject]) -> Found:
     """The components of the subject, the longest first, if any has launches."""
-    inside = _inside(subject)
+    rows, inside = _rows_inside(subject)
     # A graph hides its components; it has bars if no other subject shows any.
-    if not inside and any(map(_inside, subjects)):
+    if not inside and any(_rows_inside(other)[1] for other in subjects):
         return Found()
     found, note = Found(said=inside[0] if inside else ""), graph_note(subject.values)
     found.notes += [f"{subject.label}: {note}"] if note else []
-    for row in subject.components:
-        time, part = (None, None) if row.empty else (row.time, quantity(row.share, "%"))
-        found.rows.append((row.name, time, part, row.launches, row.copy_time))
+    for row in rows:
+        part = share(row.time, subject.value(TIME))
+        time = (None, None) if row.empty else (row.time, part)
+        found.rows.append((row.name, *time, row.launches, row.copy_time))
     return found
 
 
-def _inside(subject: FigureSubject) -> list[str]:
-    """The components that launched something, the longest first."""
-    return [row.name for row in subject.components if row.name != OUTSIDE and not row.empty]
+def _rows_inside(subject: FigureSubject) -> tuple[list[ComponentRow], list[str]]:
+    """The components, and the names of those that launched something, the longest first."""
+    rows = component_rows(subject.result.first.components, subject.values)
+    return rows, [row.name for row in rows if row.name != OUTSIDE and not row.empty]
 
 
 # Kernels

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -73,7 +73,7 @@ def page(
         ("vendor/echarts.common.min.js", "page.js"),
         run=run,
         incomplete=view.incomplete(run),
-        data=htmlsafe_json_dumps(_neutral([*charts.values()]), allow_nan=False),
+        data=htmlsafe_json_dumps([*charts.values()], allow_nan=False),
         overview=overview(run, measured, file, context),
         nights=nights,
         proof=proof,
@@ -107,17 +107,6 @@ def history_page(past: History) -> str:
         span=(date(past.days[0]), date(past.days[-1])) if past.days else ("", ""),
         most_events=_MOST_EVENTS,
     )
-
-
-def _neutral(data: object) -> object:
-    """`data` with texts that no browser interprets."""
-    if isinstance(data, str):
-        return printable_lines(data)
-    if isinstance(data, Mapping):
-        return {key: _neutral(value) for key, value in data.items()}
-    if isinstance(data, (list, tuple)):
-        return [_neutral(value) for value in data]
-    return data
 
 
 def _link(figure: Figure) -> str:
