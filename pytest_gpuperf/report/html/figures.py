@@ -26,10 +26,9 @@ from pytest_gpuperf.report.html.figure import (
     RATIO,
     Cell,
     Figure,
+    Plain,
     Plot,
     Quantity,
-    Roof,
-    Shape,
     cell_text,
     quantity,
     ratio,
@@ -73,7 +72,7 @@ class Found:
     said: str = ""
     """A finding in a few words."""
     notes: list[str] = field(default_factory=list)
-    roofs: list[Roof] = field(default_factory=list)
+    roofs: list[Plain] = field(default_factory=list)
 
 
 _Table = dict[str, Any]
@@ -102,7 +101,7 @@ def _figure(key: str, known: _Table, subjects: Sequence[FigureSubject]) -> Figur
     notes += [note for _, one in found if one.rows for note in one.notes]
     before = f"{known['before']} " if "before" in known else ""
     said = told([(one.said, subject.label) for subject, one in found if one.said], before)
-    roofs = {roof.name: roof for _, one in found for roof in one.roofs}
+    roofs = {roof["name"]: roof for _, one in found for roof in one.roofs}
     return Figure(
         key=key,
         title=known["title"],
@@ -138,25 +137,16 @@ def _plot(
     known: _Table,
     columns: Sequence[str],
     subjects: Sequence[FigureSubject],
-    roofs: tuple[Roof, ...],
+    roofs: tuple[Plain, ...],
 ) -> Plot | None:
     """The chart of these columns, with the paper's GPU of our architecture."""
     values = ["relative"] if "relative" in columns else [v for v in known["values"] if v in columns]
     own = dict.fromkeys(f"paper, {PAPER_GPUS.get(s.device.arch)}" for s in subjects)
     published = tuple(column for column in own if column in columns)
-    if len(values) < (2 if known["shape"] == Shape.POINTS.value else 1):
+    if len(values) < (2 if known["shape"] == "points" else 1):
         return None
-    return Plot(
-        **{
-            **known,
-            "shape": Shape(known["shape"]),
-            "values": (*values, *published),
-            "panels": tuple(known.get("panels", ())),
-            "sizes": known["sizes"] if known.get("sizes") in columns else "",
-        },
-        published=published,
-        roofs=roofs,
-    )
+    drawn = {**known, "values": (*values, *published)}
+    return Plot(**drawn, published=published, roofs=roofs)
 
 
 def _cell(value: Cell | float, unit: str) -> Cell:
@@ -389,14 +379,14 @@ def _under_roofs(_: _Table, subject: FigureSubject, __: Sequence[FigureSubject])
     return found
 
 
-def _roofs(points: Roofline) -> Iterator[Roof]:
+def _roofs(points: Roofline) -> Iterator[Plain]:
     """A roof for each kind of arithmetic that the kernels do, at the device's published peak."""
     if points.peaks is None:
         return
     for kind, work in points.step.flop.items():
         top = points.peaks.flop_per_second.get(kind)
         if work and top:
-            yield Roof(kind, points.peaks.bytes_per_second, top)
+            yield {"name": kind, "slope": points.peaks.bytes_per_second, "top": top}
 
 
 SOURCES: dict[str, Callable[[_Table, FigureSubject, Sequence[FigureSubject]], Found]] = {

@@ -19,8 +19,6 @@ from pytest_gpuperf.report.html.figure import (
     Figure,
     Plot,
     Quantity,
-    Roof,
-    Shape,
     csv_text,
     quantity,
     ratio,
@@ -88,7 +86,7 @@ def test_what_is_drawn_is_what_the_table_has() -> None:
             plot, drawing = figure.plot, chart.drawing(figure)
             if drawing is None or plot is None:
                 continue
-            titles = plot.values[1:] if plot.shape is Shape.POINTS else plot.values
+            titles = plot.values[1:] if plot.shape == "points" else plot.values
             cells = [
                 {(cell.text, cell.value) for cell in shown if isinstance(cell, Quantity)}
                 for shown in ([row[figure.at(title)] for title in titles] for row in figure.rows)
@@ -216,10 +214,10 @@ def test_families_share_the_time_of_the_kernels_whose_longest_have_rows() -> Non
 
 def test_bars_of_one_name_stand_beside_each_other_and_lone_ones_have_the_row() -> None:
     rows = (("a", "x", Quantity(1.0, "%")), ("a", "y", Quantity(2.0, "%")))
-    figure = Figure("k", "t", "c.", ("name", "kind", "v"), rows, Plot(Shape.BARS, "name", ("v",)))
-    beside = replace(figure, plot=Plot(Shape.BARS, "name", ("v",), series="kind"))
+    figure = Figure("k", "t", "c.", ("name", "kind", "v"), rows, Plot("bars", "name", ("v",)))
+    beside = replace(figure, plot=Plot("bars", "name", ("v",), series="kind"))
     assert [s["name"] for p in drawn(beside)["panels"] for s in p["series"]] == ["x", "y"]
-    alone = replace(figure, plot=Plot(Shape.BARS, "kind", ("v",), series="kind"))
+    alone = replace(figure, plot=Plot("bars", "kind", ("v",), series="kind"))
     assert [len(s["items"]) for p in drawn(alone)["panels"] for s in p["series"]] == [2]
     colours = [i["colour"] for p in drawn(alone)["panels"] for s in p["series"] for i in s["items"]]
     assert colours == ["s0", "s1"]
@@ -227,7 +225,7 @@ def test_bars_of_one_name_stand_beside_each_other_and_lone_ones_have_the_row() -
 
 def test_families_have_one_colour_and_one_order_in_every_figure() -> None:
     rows = (("a", "layout", Quantity(9.0, "%")), ("a", "gemm", Quantity(1.0, "%")))
-    plot = Plot(Shape.STACK, "name", ("v",), series="family")
+    plot = Plot("stack", "name", ("v",), series="family")
     figure = Figure("k", "t", "c.", ("name", "family", "v"), rows, plot)
     legend = [(entry["name"], entry["colour"]) for entry in drawn(figure)["legend"]]
     assert legend == [("gemm", "f3"), ("layout", "f7")]
@@ -262,7 +260,7 @@ def test_a_step_that_launches_nothing_in_a_component_is_left_out_beside_one_that
 
 def test_of_many_series_the_largest_have_a_colour() -> None:
     rows = tuple(("a", f"part{at}", Quantity(float(at), "ms")) for at in range(12))
-    plot = Plot(Shape.STACK, "name", ("v",), series="part")
+    plot = Plot("stack", "name", ("v",), series="part")
     figure = Figure("k", "t", "c.", ("name", "part", "v"), rows, plot)
     legend = [(entry["name"], entry["colour"]) for entry in drawn(figure)["legend"]]
     assert legend == [*((f"part{at}", f"s{at - 5}") for at in range(5, 12)), ("others", "s7")]
@@ -270,7 +268,13 @@ def test_of_many_series_the_largest_have_a_colour() -> None:
 
 def test_zero_has_no_place_on_a_logarithmic_axis() -> None:
     rows = (("a", Quantity(0.0, "ns"), Quantity(1.0, "")), ("b", Quantity(1.0, "ns"), None))
-    plot = Plot(Shape.POINTS, "n", ("x", "y"), logarithmic=(True, False), roofs=(Roof("r", 1, 1),))
+    plot = Plot(
+        "points",
+        "n",
+        ("x", "y"),
+        logarithmic=(True, False),
+        roofs=({"name": "r", "slope": 1, "top": 1},),
+    )
     assert chart.drawing(Figure("k", "t", "c.", ("n", "x", "y"), rows, plot)) is None
 
 
