@@ -105,18 +105,6 @@ def test_under_torchrun_all_commands_that_measure_are_started_by_it() -> None:
         assert commands.strip().startswith(first)
 
 
-def test_what_is_accepted_is_named_where_it_is_not_the_newest() -> None:
-    for session, command in (
-        (SESSION, 'gpuperf update-baseline --reason "..."'),
-        (CommandContext(run="run.json"), 'gpuperf update-baseline run.json --reason "..."'),
-        (
-            CommandContext(run="a b.json", baselines="perf/accepted"),
-            "gpuperf update-baseline 'a b.json' --baselines perf/accepted --reason \"...\"",
-        ),
-    ):
-        assert session.accept() == command, session
-
-
 def test_what_is_undecided_takes_more_processes() -> None:
     for session, command in (
         (replace(SESSION, processes=3), f"pytest --gpuperf-processes 9 {SELECTED}"),

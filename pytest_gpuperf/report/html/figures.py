@@ -260,22 +260,24 @@ def groups(table: KernelTable, *, families: bool = False) -> list[LaunchedGroup]
     return sorted(added.values(), key=lambda one: -one.duration)
 
 
+def _longest(every: Sequence[LaunchedGroup]) -> tuple[float, Found]:
+    """The time of all groups, and what they show so far: the longest of them."""
+    total = sum(one.duration for one in every)
+    said = f"{every[0].name} ({100 * every[0].duration / total:.0f} %)" if total else ""
+    return total, Found(said=said)
+
+
 def _times(one: LaunchedGroup, total: float) -> tuple[Cell | float, ...]:
     return one.duration, share(one.duration, total), one.launches
-
-
-def _longest(one: LaunchedGroup, total: float) -> str:
-    return f"{one.name} ({100 * one.duration / total:.0f} %)" if total else ""
 
 
 def _families(_: _Table, subject: FigureSubject, __: Sequence[FigureSubject]) -> Found:
     """Time by family, and its priority score: time times estimated speedup (equations 1 and 2)."""
     every = groups(subject.kernels, families=True)
-    total = sum(one.duration for one in every)
+    total, found = _longest(every)
     scores = priority.priorities(subject.kernels, family)
     by_name = {one.family: one for one in scores.families}
     idle = units.value(subject.kernels.idle, "ns")
-    found = Found(said=_longest(every[0], total) if every else "")
     found.notes.append(f"{subject.label}: the GPU was idle for {idle}, which is not counted here.")
     if scores.families:
         most = scores.families[0].family
@@ -293,8 +295,7 @@ def _families(_: _Table, subject: FigureSubject, __: Sequence[FigureSubject]) ->
 
 def _kernels(_: _Table, subject: FigureSubject, __: Sequence[FigureSubject]) -> Found:
     every = groups(subject.kernels)
-    total = sum(one.duration for one in every)
-    found = Found(said=_longest(every[0], total) if every else "")
+    total, found = _longest(every)
     shown, rest = every[:_MOST], every[_MOST:]
     if rest:
         launches, duration = sum(one.launches for one in rest), sum(one.duration for one in rest)

@@ -20,7 +20,6 @@ from pytest_gpuperf import __version__
 from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.catalogue.architectures import CPU
 from pytest_gpuperf.errors import printable_lines
-from pytest_gpuperf.model.measurement import Scalar
 from pytest_gpuperf.model.result import Run
 from pytest_gpuperf.report import view
 from pytest_gpuperf.report.html import chart
@@ -123,15 +122,14 @@ def _facts(subjects: Sequence[FigureSubject]) -> dict[str, str]:
         facts += [("device", str(device)), ("GPU", device.identity if device.arch != CPU else "")]
         facts.append(("revision", prints.revision))
         for known in (measurement.workload, prints.software, prints.settings):
-            facts += [(name, _scalar(value)) for name, value in known.items()]
+            facts += [
+                (name, f"{value:g}" if isinstance(value, float) else str(value))
+                for name, value in known.items()
+            ]
     # How long the measurement took is no property of the step.
     of_step = [(name, value) for name, value in facts if value and not name.endswith("_s")]
     found = view.gathered(of_step)
     return {name: units.few(values, _MOST_VALUES, "others") for name, values in found.items()}
-
-
-def _scalar(value: Scalar) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _rendered(name: str, files: Sequence[str] = (), **content: object) -> str:
