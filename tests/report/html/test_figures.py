@@ -223,13 +223,20 @@ def test_bars_of_one_name_stand_beside_each_other_and_lone_ones_have_the_row() -
     assert colours == ["s0", "s1"]
 
 
-def test_families_have_one_colour_and_one_order_in_every_figure() -> None:
-    rows = (("a", "layout", Quantity(9.0, "%")), ("a", "gemm", Quantity(1.0, "%")))
-    plot = Plot("stack", "name", ("v",), series="family")
-    figure = Figure("k", "t", "c.", ("name", "family", "v"), rows, plot)
-    legend = [(entry["name"], entry["colour"]) for entry in drawn(figure)["legend"]]
-    assert legend == [("gemm", "f3"), ("layout", "f7")]
-    assert [s["name"] for p in drawn(figure)["panels"] for s in p["series"]] == ["gemm", "layout"]
+def stacked(parts: dict[str, float]) -> tuple[list[tuple[str, str]], list[str]]:
+    """The legend of a stack with its colours, and the series as they are drawn."""
+    rows = tuple(("a", part, Quantity(value, "ms")) for part, value in parts.items())
+    plot = Plot("stack", "name", ("v",), series="part")
+    drawing = drawn(Figure("k", "t", "c.", ("name", "part", "v"), rows, plot))
+    legend = [(entry["name"], entry["colour"]) for entry in drawing["legend"]]
+    return legend, [s["name"] for p in drawing["panels"] for s in p["series"]]
+
+
+def test_families_have_one_colour_and_order_and_of_many_series_the_largest_have_a_colour() -> None:
+    families = stacked({"layout": 9.0, "gemm": 1.0})
+    assert families == ([("gemm", "f3"), ("layout", "f7")], ["gemm", "layout"])
+    legend, _ = stacked({f"part{at}": float(at) for at in range(12)})
+    assert legend == [*((f"part{at}", f"s{at - 5}") for at in range(5, 12)), ("others", "s7")]
 
 
 def test_charts_of_configurations_share_their_axes_and_those_of_metrics_do_not() -> None:
@@ -256,14 +263,6 @@ def test_a_step_that_launches_nothing_in_a_component_is_left_out_beside_one_that
     figure = figures(run([graph]))["components"]
     assert [row[:2] for row in figure.rows] == [("graph", "conv2d"), ("graph", "(outside)")]
     assert (figure.notes, figure.missing) == ((), "")
-
-
-def test_of_many_series_the_largest_have_a_colour() -> None:
-    rows = tuple(("a", f"part{at}", Quantity(float(at), "ms")) for at in range(12))
-    plot = Plot("stack", "name", ("v",), series="part")
-    figure = Figure("k", "t", "c.", ("name", "part", "v"), rows, plot)
-    legend = [(entry["name"], entry["colour"]) for entry in drawn(figure)["legend"]]
-    assert legend == [*((f"part{at}", f"s{at - 5}") for at in range(5, 12)), ("others", "s7")]
 
 
 def test_zero_has_no_place_on_a_logarithmic_axis() -> None:
