@@ -7,13 +7,7 @@ from collections.abc import Iterator
 from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.catalogue.architectures import CPU
 from pytest_gpuperf.catalogue.units import counted
-from pytest_gpuperf.judge.comparison import (
-    Comparison,
-    DeviceRelation,
-    Measurements,
-    Pair,
-    tables,
-)
+from pytest_gpuperf.judge.comparison import Comparison, DeviceRelation, Measurements, Pair, tables
 from pytest_gpuperf.model.measurement import STEP
 from pytest_gpuperf.model.result import Verdict
 from pytest_gpuperf.report import view

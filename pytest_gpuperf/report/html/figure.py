@@ -116,16 +116,11 @@ def quantity(value: float | None, unit: str) -> Quantity | None:
     return Quantity(value, unit)
 
 
-def ratio(value: float | None, base: float | None) -> Quantity | None:
-    """A cell of `value` over `base`; None if one is missing, or the base is 0."""
+def ratio(value: float | None, base: float | None, unit: str = RATIO) -> Quantity | None:
+    """A cell of `value` over `base`, or in "%" of it; None if one is missing, or the base is 0."""
     if value is None or not base:
         return None
-    return quantity(value / base, RATIO)
-
-
-def share(part: float | None, whole: float | None) -> Quantity | None:
-    """A cell of `part` in percent of `whole`; None if one is missing, or the whole is 0."""
-    return None if part is None or not whole else quantity(100 * part / whole, "%")
+    return quantity((100 if unit == "%" else 1) * value / base, unit)
 
 
 def cell_text(cell: Cell) -> str:

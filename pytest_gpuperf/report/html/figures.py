@@ -32,7 +32,6 @@ from pytest_gpuperf.report.html.figure import (
     cell_text,
     quantity,
     ratio,
-    share,
     told,
 )
 from pytest_gpuperf.report.html.subject import FigureSubject, family, short_name
@@ -198,7 +197,7 @@ def _phases(known: _Table, subject: FigureSubject, _: Sequence[FigureSubject]) -
         # A metric that is zero in every phase has no chart.
         for phase, value in values.items() if any(values.values()) else ():
             if value is not None:
-                cells = quantity(value, of.unit), share(value, whole)
+                cells = quantity(value, of.unit), ratio(value, whole, "%")
                 found.rows.append((metric, phase, *cells))
         if metric in _SPENT and whole and any(values.values()) and not found.said:
             value, phase = max((value or 0.0, phase) for phase, value in values.items())
@@ -218,7 +217,7 @@ def _components(_: _Table, subject: FigureSubject, subjects: Sequence[FigureSubj
     found, note = Found(said=inside[0] if inside else ""), graph_note(subject.values)
     found.notes += [f"{subject.label}: {note}"] if note else []
     for row in rows:
-        part = share(row.time, subject.value(TIME))
+        part = ratio(row.time, subject.value(TIME), "%")
         time = (None, None) if row.empty else (row.time, part)
         found.rows.append((row.name, *time, row.launches, row.copy_time))
     return found
@@ -268,7 +267,7 @@ def _longest(every: Sequence[LaunchedGroup]) -> tuple[float, Found]:
 
 
 def _times(one: LaunchedGroup, total: float) -> tuple[Cell | float, ...]:
-    return one.duration, share(one.duration, total), one.launches
+    return one.duration, ratio(one.duration, total, "%"), one.launches
 
 
 def _families(_: _Table, subject: FigureSubject, __: Sequence[FigureSubject]) -> Found:

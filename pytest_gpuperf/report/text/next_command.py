@@ -169,11 +169,9 @@ def of_run(run: Run, file: str) -> CommandContext:
 
 
 def _value(words: Sequence[str], flag: str) -> str:
-    """The value given with a flag; "" if the flag is absent."""
-    for word, after in zip(words, [*words, ""][1:], strict=True):
-        if word == flag or word.startswith(f"{flag}="):
-            return word.partition("=")[2] or after
-    return ""
+    """The last value given with a flag, which is pytest's; "" if the flag is absent."""
+    given, _ = _split(words, (flag,))
+    return given[-1].removeprefix(f"{flag}=") if given else ""
 
 
 def lines(

@@ -22,7 +22,6 @@ from pytest_gpuperf.report.html.figure import (
     csv_text,
     quantity,
     ratio,
-    share,
     told,
 )
 from pytest_gpuperf.report.html.figures import all_figures
@@ -137,9 +136,8 @@ def test_what_is_no_number_is_no_quantity() -> None:
     assert {quantity(value, "ns") for value in (math.nan, math.inf, -math.inf, None)} == {None}
     for made, expected in (
         (ratio(1.0, 4.0), Quantity(0.25, "ratio")),
-        (share(1.0, 4.0), Quantity(25.0, "%")),
+        (ratio(1.0, 4.0, "%"), Quantity(25.0, "%")),
         *((none, None) for none in (ratio(None, 2.0), ratio(1.0, 0.0), ratio(1.0, None))),
-        *((none, None) for none in (share(1.0, 0.0), share(None, 1.0))),
     ):
         assert made == expected
 
