@@ -11,14 +11,7 @@ from hypothesis import strategies as st
 
 from pytest_gpuperf.measure.collector import each
 from pytest_gpuperf.report.text import progress
-from pytest_gpuperf.report.text.progress import (
-    PATIENCE,
-    Below,
-    Display,
-    Occasional,
-    Outlet,
-    Status,
-)
+from pytest_gpuperf.report.text.progress import PATIENCE, Below, Display, Occasional, Outlet, Status
 from tests.screen import Screen
 
 NAME = "test_training_step[tf32]"

@@ -15,6 +15,7 @@ from pytest_gpuperf.measure.device.nvml import portable_device
 from pytest_gpuperf.model.measurement import KernelTable, Launch, Measurement
 from pytest_gpuperf.model.result import Run
 from pytest_gpuperf.report.html import chart
+from pytest_gpuperf.report.html.components import component_rows, graph_note
 from pytest_gpuperf.report.html.figure import (
     Figure,
     Plot,
@@ -280,3 +281,25 @@ def test_findings_are_a_sentence_of_which_the_table_has_the_rest() -> None:
     assert told(said, "Most is ") == "Most is gemm in a, c, d and 2 others; conv in b. "
     assert told([(str(n), str(n)) for n in range(5)]).endswith("2 in 2; and 2 more in the table. ")
     assert told([], "Most is ") == ""
+
+
+def test_what_is_outside_of_components_is_never_less_than_nothing() -> None:
+    parts = {"layer_norm": (2e6, 60.0), "conv2d": (5e6, 40.0), "extract": (0.0, 0.0)}
+    for time, launches, outside in (
+        (8e6, 110.0, [("(outside)", 1e6)]),
+        (7e6, 100.0, []),
+        # Of streams that overlap, the components may be longer than the step.
+        (6e6, 110.0, [("(outside)", 0.0)]),
+    ):
+        step = {"step": (time, launches), **parts}
+        known = {(name, "kernel_time"): own for name, (own, _) in step.items()}
+        known |= {(name, "launches"): count for name, (_, count) in step.items()}
+        shown = [(row.name, row.time) for row in component_rows([*parts], known)]
+        assert shown == [("conv2d", 5e6), ("layer_norm", 2e6), ("extract", 0.0), *outside]
+    assert component_rows([], known) == component_rows(["another"], known) == []
+
+
+def test_with_graphs_it_says_whose_their_kernels_are() -> None:
+    said = [graph_note({("step", "graph_launches"): count}) for count in (0.0, 1.0, 2.0)]
+    begins = ["", "1 of the launches is a CUDA graph", "2 of the launches are CUDA graphs"]
+    assert [text.partition(":")[0] for text in said] == begins
