@@ -126,7 +126,7 @@ def conclude(trial: Interleaved, options: argparse.Namespace) -> int:
     """Prints and writes the results of the trial, and returns the exit code."""
     pairs, (old, new) = trial.pairs, trial.pairs.sides
     run, saved = trial.save(), here(trial.file(new))
-    context = CommandContext(trial.command, paired=True)
+    context = CommandContext(trial.command)
     width = terminal_width()
     results = view.worst_first(pairs.results.values())
     slower = [result for result in results if result.outcome in FAULTS]

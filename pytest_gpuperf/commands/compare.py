@@ -149,21 +149,17 @@ def _grouped(side: Chosen) -> dict[Key, Measurements]:
     """The measurements of one side by what they are paired by, those of all processes together."""
     grouped: dict[Key, list[Measurement]] = {}
     for measurement in side.measurements:
-        test = measurement.test
-        if side.configuration:
-            test = _without(test, side.configuration)
+        test = _without(measurement.test, side.configuration)
         grouped.setdefault((test, measurement.name), []).append(measurement)
     return {key: tuple(measurements) for key, measurements in grouped.items()}
 
 
-def _without(test: str, configuration: str) -> str:
+def _without(test: str, configuration: str | None) -> str:
     """A node id without the name of its configuration: in the parameters, or in a name before."""
-    whole = rf"(?<![A-Za-z0-9]){re.escape(configuration)}(?![A-Za-z0-9])"
-    places = [match.span() for match in re.finditer(whole, test)]
-    if not places:
+    if not configuration:
         return test
-    start, end = places[-1]
-    return f"{test[:start]}*{test[end:]}"
+    whole = rf"(.*(?<![A-Za-z0-9])){re.escape(configuration)}(?![A-Za-z0-9])"
+    return re.sub(whole, r"\1*", test, count=1, flags=re.DOTALL)
 
 
 def _listing(label: str, side: Chosen) -> str:

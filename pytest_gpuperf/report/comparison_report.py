@@ -3,20 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.catalogue.architectures import CPU
 from pytest_gpuperf.catalogue.units import counted
-from pytest_gpuperf.judge.comparison import (
-    Chosen,
-    Comparison,
-    DeviceRelation,
-    Measurements,
-    Pair,
-    gpus,
-    tables,
-)
+from pytest_gpuperf.judge.comparison import Comparison, DeviceRelation, Measurements, Pair, tables
 from pytest_gpuperf.model.measurement import STEP
 from pytest_gpuperf.model.result import Verdict
 from pytest_gpuperf.report import view
@@ -59,35 +50,6 @@ def markdown(comparison: Comparison, *, kernels: int = 10) -> str:
     return "\n".join(["# gpuperf compare", "", *block, ""])
 
 
-def source(side: Chosen) -> dict[str, Any]:
-    """The run, devices and code that one side comes from."""
-    fingerprints = [measurement.fingerprint for measurement in side.measurements]
-    return {
-        "run": str(side.run),
-        "created": side.created,
-        "configuration": side.configuration,
-        "devices": [*dict.fromkeys(str(f.device) for f in fingerprints)],
-        "revisions": [*dict.fromkeys(f.revision for f in fingerprints if f.revision)],
-        "measured": min((f.measured for f in fingerprints if f.measured), default=""),
-    }
-
-
-def side_of(measurements: Measurements) -> dict[str, Any]:
-    """One measurement with all its processes, as data."""
-    first, traced = measurements[0], tables(measurements)
-    return {
-        "test": first.test,
-        "name": first.name,
-        "configuration": first.configuration,
-        "device": first.fingerprint.device.name,
-        "arch": first.fingerprint.device.arch,
-        "gpus": gpus(measurements),
-        "processes": _processes(measurements),
-        "tables": len(traced),
-        "mismatches": [*dict.fromkeys(one.mismatch for one in traced if one.mismatch)],
-    }
-
-
 def _processes(measurements: Measurements) -> int:
     return len({measurement.process for measurement in measurements})
 
@@ -98,10 +60,12 @@ def _kernels(pair: Pair, most: int, width: int) -> list[str]:
     if not (attribution and most):
         return []
     notes = []
-    for label, side in zip("ab", map(side_of, pair.sides), strict=True):
-        notes += [f"{label} has no counters per kernel: {reason}" for reason in side["mismatches"]]
-        of, every = side["tables"], side["processes"]
-        notes += [f"kernels of {label} come from {of} of {every} processes"] if of < every else []
+    for label, side in zip("ab", pair.sides, strict=True):
+        traced, every = tables(side), _processes(side)
+        reasons = dict.fromkeys(one.mismatch for one in traced if one.mismatch)
+        notes += [f"{label} has no counters per kernel: {reason}" for reason in reasons]
+        if len(traced) < every:
+            notes.append(f"kernels of {label} come from {len(traced)} of {every} processes")
     lines = kernel_lines.lines(attribution, width, most)
     return [*lines, *(line for note in notes for line in table.wrapped([note], width, ""))]
 
@@ -109,11 +73,13 @@ def _kernels(pair: Pair, most: int, width: int) -> list[str]:
 def _sources(comparison: Comparison) -> Iterator[str]:
     """The description of each side: file, configuration, device, code and time."""
     for label, side in (("a", comparison.a), ("b", comparison.b)):
-        about = source(side)
+        prints = [measurement.fingerprint for measurement in side.measurements]
         configuration = side.configuration
         asked = "" if configuration is None else f"configuration {configuration or 'none'}"
-        devices, revisions = (" and ".join(about[key]) for key in ("devices", "revisions"))
-        parts = [about["run"], asked, devices, revisions, about["measured"]]
+        devices = " and ".join(dict.fromkeys(str(one.device) for one in prints))
+        revisions = " and ".join(dict.fromkeys(one.revision for one in prints if one.revision))
+        measured = min((one.measured for one in prints if one.measured), default="")
+        parts = [str(side.run), asked, devices, revisions, measured]
         yield f"{label}: {', '.join(filter(None, parts))}"
 
 

@@ -106,10 +106,9 @@ def _command(level: str, result: Result, place: Place | None, why: str = "") -> 
     said = [*([why] if why else []), *view.reasons(result)]
     if result.attribution:
         said += kernel_lines.lines(result.attribution, table.WIDTH, _KERNELS)
-    properties = {"file": place.file if place else "", "line": ""}
-    if place and place.line is not None:
-        properties["line"] = str(place.line)
-    properties["title"] = f"gpuperf: {view.standing(result)}"
+    file, line = (place.file, place.line) if place else ("", None)
+    title = f"gpuperf: {view.standing(result)}"
+    properties = {"file": file, "line": str(line or ""), "title": title}
     written = ",".join(f"{name}={_property(text)}" for name, text in properties.items() if text)
     return f"::{level} {written}::{_data(chr(10).join(said))}"
 

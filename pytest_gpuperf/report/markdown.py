@@ -8,28 +8,10 @@ from typing import TYPE_CHECKING
 
 from pytest_gpuperf.errors import printable
 from pytest_gpuperf.model.measurement import STEP, titles
-from pytest_gpuperf.model.result import (
-    DOUBTS,
-    FAULTS,
-    Expectation,
-    Outcome,
-    Result,
-    Run,
-    Verdict,
-)
+from pytest_gpuperf.model.result import DOUBTS, FAULTS, Expectation, Outcome, Result, Run, Verdict
 from pytest_gpuperf.report import view
-from pytest_gpuperf.report.text import (
-    expectation_lines,
-    kernel_lines,
-    table,
-)
-from pytest_gpuperf.report.text.next_command import (
-    CommandContext,
-    alone,
-    of_run,
-    typed,
-    wanted,
-)
+from pytest_gpuperf.report.text import expectation_lines, kernel_lines, table
+from pytest_gpuperf.report.text.next_command import CommandContext, alone, of_run, typed, wanted
 
 if TYPE_CHECKING:
     from pytest_gpuperf.history.nights import History

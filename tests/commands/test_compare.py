@@ -49,14 +49,11 @@ class Command:
         code = __main__.main(["compare", *map(str, arguments)])
         return (code, *self._capsys.readouterr())
 
-    def text(self, *arguments: object, columns: int = 80) -> str:
+    def lines(self, *arguments: object, columns: int = 80) -> list[str]:
         """What it prints."""
         code, said, complaint = self(*arguments, columns=columns)
         assert (code, complaint) == (0, "")
-        return said
-
-    def lines(self, *arguments: object, columns: int = 80) -> list[str]:
-        return self.text(*arguments, columns=columns).splitlines()
+        return said.splitlines()
 
     def refused(self, *arguments: object) -> str:
         """What it says to bad input, without the name of the command."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 
 from hypothesis import example, given
@@ -20,30 +21,16 @@ PLACES = {TEST: Place("suites/meddpm/test_training.py", 12)}
 LEVELS = {**dict.fromkeys(FAULTS, "error"), **dict.fromkeys(DOUBTS, "warning")}
 
 
-def test_what_failed_is_an_error_and_what_has_to_be_looked_at_a_warning() -> None:
-    for outcome in Outcome:
-        lines = workflow_commands([result(measurement(), verdict(outcome=outcome))], PLACES)
-        levels = [line.partition(" file=")[0][2:] for line in lines]
-        assert levels == [level for known, level in LEVELS.items() if known is outcome]
+def test_what_failed_is_an_error_unless_its_test_is_spared_and_a_doubt_is_a_warning() -> None:
+    # Another test excuses nothing, and neither does a reason that is empty.
+    for outcome, spared in product(Outcome, ({TEST: "known"}, {"another": "known"}, {TEST: ""})):
+        judged = [result(measurement(), verdict(outcome=outcome))]
+        said = commands("\n".join(workflow_commands(judged, PLACES, spared)))
+        level = LEVELS.get(outcome)
+        excused = level == "error" and spared == {TEST: "known"}
+        expected = [("notice" if excused else level, excused)] if level else []
+        assert [(one.name, "known" in one.message) for one in said] == expected, (outcome, spared)
     assert not list(workflow_commands([result(measurement())], PLACES))
-
-
-def test_what_failed_no_test_is_no_error() -> None:
-    for outcome, spared, level, says in (
-        (Outcome.REGRESSED, TEST, "notice", ["expected to fail: known"]),
-        (Outcome.BROKEN, TEST, "notice", ["expected to fail: known"]),
-        (Outcome.INCONCLUSIVE, TEST, "warning", []),
-        (Outcome.NO_BASELINE, TEST, "warning", []),
-        # Another test excuses nothing.
-        (Outcome.REGRESSED, "another", "error", []),
-    ):
-        said = run([measurement()], [verdict(outcome=outcome)])
-        lines = workflow_commands(said.results(), PLACES, {spared: "expected to fail: known"})
-        (command,) = commands("\n".join(lines))
-        assert command.name == level, (outcome, spared)
-        assert command.message.splitlines()[:-1] == says, (outcome, spared)
-    (line,) = workflow_commands([result(measurement(), verdict())], PLACES, {TEST: ""})
-    assert line.startswith("::error ")
 
 
 def test_what_is_not_known_of_a_place_is_left_out() -> None:

@@ -31,13 +31,9 @@ def unreadable(metric: str, reason: str) -> Result:
 BROKEN = Expectation(
     TEST, "duration", "ns", "step", None, 2.2e8, outcome=Outcome.BROKEN, reason="beyond"
 )
-REGRESSED, IMPROVED, MISSING, UNDECIDED, UNCHANGED = map(
-    judged,
-    (
-        *(Outcome.REGRESSED, Outcome.IMPROVED, Outcome.NO_BASELINE),
-        *(Outcome.INCONCLUSIVE, Outcome.UNCHANGED),
-    ),
-)
+REGRESSED, IMPROVED = judged(Outcome.REGRESSED), judged(Outcome.IMPROVED)
+MISSING, UNDECIDED = judged(Outcome.NO_BASELINE), judged(Outcome.INCONCLUSIVE)
+UNCHANGED = judged(Outcome.UNCHANGED)
 NO_COUNTERS = unreadable("cycles", "CUPTI may not read counters here")
 AGAIN = [f"measure it again: pytest --gpu-arch sm90 '{TEST}'"]
 ACCEPTED = 'gpuperf update-baseline --reason "..."'
@@ -105,18 +101,6 @@ def test_under_torchrun_all_commands_that_measure_are_started_by_it() -> None:
         assert commands.strip().startswith(first)
 
 
-def test_what_is_accepted_is_named_where_it_is_not_the_newest() -> None:
-    for session, command in (
-        (SESSION, 'gpuperf update-baseline --reason "..."'),
-        (CommandContext(run="run.json"), 'gpuperf update-baseline run.json --reason "..."'),
-        (
-            CommandContext(run="a b.json", baselines="perf/accepted"),
-            "gpuperf update-baseline 'a b.json' --baselines perf/accepted --reason \"...\"",
-        ),
-    ):
-        assert session.accept() == command, session
-
-
 def test_what_is_undecided_takes_more_processes() -> None:
     for session, command in (
         (replace(SESSION, processes=3), f"pytest --gpuperf-processes 9 {SELECTED}"),
@@ -142,36 +126,20 @@ def test_a_second_test_is_recorded_alone() -> None:
 def test_what_an_acceptance_is_refused_for_is_overruled_or_measured_first() -> None:
     forced = " (--force overrides: dirty tree):"
     accept = 'gpuperf update-baseline --force --reason "..."'
+    first = '  gpuperf update-baseline --force --reason "first baseline"'
     one = replace(REGRESSED, measurements=REGRESSED.measurements[:1])
     flags = replace(SESSION, flags="--gpu-arch sm90")
+    record = f"  gpuperf record -- --gpu-arch sm90 '{TEST}'"
+    replayed = (
+        "accept an intended change (--force overrides: 1 process of 3): "
+        'gpuperf update-baseline run.json --force --reason "..."'
+    )
     for shown, session, advice in (
         (dirty(REGRESSED), SESSION, [*AGAIN, f"accept an intended change{forced} {accept}"]),
         (dirty(IMPROVED), SESSION, [f"{GAIN}{forced} {accept}"]),
-        (
-            dirty(MISSING),
-            SESSION,
-            [
-                *(f"make a baseline on this device{forced}", RECORD[1]),
-                '  gpuperf update-baseline --force --reason "first baseline"',
-            ],
-        ),
-        (
-            one,
-            flags,
-            [
-                *(*AGAIN, "accept an intended change:"),
-                *(f"  gpuperf record -- --gpu-arch sm90 '{TEST}'", f"  {ACCEPTED}"),
-            ],
-        ),
-        (
-            one,
-            replace(flags, run="run.json", replayed=True),
-            [
-                *AGAIN,
-                "accept an intended change (--force overrides: 1 process of 3): "
-                'gpuperf update-baseline run.json --force --reason "..."',
-            ],
-        ),
+        (dirty(MISSING), SESSION, [f"make a baseline on this device{forced}", RECORD[1], first]),
+        (one, flags, [*AGAIN, "accept an intended change:", record, f"  {ACCEPTED}"]),
+        (one, replace(flags, run="run.json", replayed=True), [*AGAIN, replayed]),
     ):
         assert advised(shown, session=session) == advice
 

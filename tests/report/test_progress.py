@@ -11,14 +11,7 @@ from hypothesis import strategies as st
 
 from pytest_gpuperf.measure.collector import each
 from pytest_gpuperf.report.text import progress
-from pytest_gpuperf.report.text.progress import (
-    PATIENCE,
-    Below,
-    Display,
-    Occasional,
-    Outlet,
-    Status,
-)
+from pytest_gpuperf.report.text.progress import PATIENCE, Below, Display, Occasional, Outlet, Status
 from tests.screen import Screen
 
 NAME = "test_training_step[tf32]"
@@ -133,7 +126,7 @@ def test_what_does_not_fit_is_left_out() -> None:
     for width, says in (
         (79, "test_training_step[tf32]: counting round 2 of 5, pass 3 of 14, about 40 s left"),
         (70, "test...tep[tf32]: counting round 2 of 5, pass 3 of 14, about 40 s left"),
-        (49, "counting round 2 of 5, pass 3 of 14, 40 s left"),
+        (49, "tes...[tf32]: counting round 2 of 5, pass 3 of 14"),
         (39, "counting round 2 of 5, pass 3 of 14"),
         (29, "counting round 2 of 5, pass 3"),
     ):

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pytest_gpuperf.catalogue.kernel_families import FAMILIES
-from pytest_gpuperf.report.html.figure import Cell, Figure, Plain, Plot, Quantity, Shape, cell_text
+from pytest_gpuperf.report.html.figure import Cell, Figure, Plain, Plot, Quantity, cell_text
 
 _COLOURS = 8
 """The number of colours in page.css, --s0 to --s7, for series that are no family of kernels."""
@@ -30,22 +30,22 @@ def drawing(figure: Figure) -> Plain | None:
     plot = figure.plot
     items = _items(figure, plot) if plot else []
     # One point alone is a number.
-    if plot is None or not items or (plot.shape is Shape.POINTS and len(figure.rows) < 2):
+    if plot is None or not items or (plot.shape == "points" and len(figure.rows) < 2):
         return None
     colours = _colours(plot, items)
     panels: dict[str, list[_Item]] = {}
     for item in items:
         item["colour"] = colours[item["series"]]
         panels.setdefault(item.pop("panel"), []).append(item)
-    axes = zip(plot.values, plot.logarithmic, strict=True) if plot.shape is Shape.POINTS else ()
+    axes = zip(plot.values, plot.logarithmic, strict=True) if plot.shape == "points" else ()
     return {
         "key": figure.key,
         "title": figure.title,
-        "shape": plot.shape.value,
+        "shape": plot.shape,
         "most": plot.most,
         # Charts of configurations share a scale for comparison; metrics have different units.
-        "shared": plot.panels[:1] == (_CONFIGURATION,),
-        "roofs": [{"name": roof.name, "slope": roof.slope, "top": roof.top} for roof in plot.roofs],
+        "shared": _CONFIGURATION in plot.panels[:1],
+        "roofs": list(plot.roofs),
         "axes": [
             {"title": column, "unit": figure.unit(column), "logarithmic": logarithmic}
             for column, logarithmic in axes
@@ -59,7 +59,7 @@ def drawing(figure: Figure) -> Plain | None:
 
 def _items(figure: Figure, plot: Plot) -> list[_Item]:
     """Every bar, segment or point, with the row that it shows."""
-    points = plot.shape is Shape.POINTS
+    points = plot.shape == "points"
     columns = plot.values[1:] if points else plot.values
     items = []
     for at, row in enumerate(figure.rows):
@@ -103,7 +103,7 @@ def _colours(plot: Plot, items: Sequence[_Item]) -> dict[str, str]:
         sizes[item["series"]] = sizes.get(item["series"], 0.0) + item["value"]
     colours = {label: f"f{_ORDER[label]}" for label in sizes if label in _ORDER}
     others = [label for label in sizes if label not in _ORDER]
-    if plot.shape is Shape.STACK and len(others) > _COLOURS:
+    if plot.shape == "stack" and len(others) > _COLOURS:
         # Python's sort is stable: of two that are equal, the first keeps its colour.
         large = sorted(others, key=lambda label: -sizes[label])[: _COLOURS - 1]
         colours |= {label: _REST for label in others if label not in large}
@@ -117,7 +117,7 @@ def _legend(plot: Plot, items: Sequence[_Item]) -> list[Plain]:
     if len(series) < 2 or plot.series == plot.name:
         return []
     grey = [label for label, item in series.items() if item["colour"] == _REST]
-    folded = grey if len(grey) > 1 and plot.shape is Shape.STACK else []
+    folded = grey if len(grey) > 1 and plot.shape == "stack" else []
     entries: list[Plain] = [
         {"name": label, "colour": item["colour"], "hollow": item["hollow"]}
         for label, item in series.items()
@@ -134,7 +134,7 @@ def _order(item: _Item) -> int:
 def _panel(plot: Plot, title: str, items: Sequence[_Item]) -> Plain:
     names = list(dict.fromkeys(item["name"] for item in items))
     # Single bars form one series, so each has the full width of its name.
-    alone = plot.shape is Shape.BARS and len(names) == len(items)
+    alone = plot.shape == "bars" and len(names) == len(items)
     series: dict[str, list[_Item]] = {}
     for item in items if alone else sorted(items, key=_order):
         label = "" if alone else item["series"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pytest_gpuperf.model.measurement import STEP
@@ -10,7 +10,7 @@ from pytest_gpuperf.report.text.step_tables import Values
 
 OUTSIDE = "(outside)"
 """The row for time outside all components."""
-_TIME = "kernel_time"
+TIME = "kernel_time"
 _COPY_TIMES = ("copy_time_h2d", "copy_time_d2h", "copy_time_d2d")
 
 
@@ -21,8 +21,6 @@ class ComponentRow:
     name: str
     time: float
     """Nanoseconds of its kernels."""
-    share: float | None
-    """The share of the step's time, in percent."""
     launches: float | None
     copy_time: float | None
     """The time of copies in all directions, added up."""
@@ -34,33 +32,25 @@ class ComponentRow:
 
 
 def component_rows(names: Sequence[str], values: Values) -> list[ComponentRow]:
-    """The components of these names, the longest first, the time outside them last; [] for none."""
-    inside = [
-        ComponentRow(
-            name,
-            values[name, _TIME],
-            _share(values[name, _TIME], values),
-            values.get((name, "launches")),
-            _copy_time(values, name),
-        )
-        for name in names
-        if (name, _TIME) in values
-    ]
-    inside.sort(key=lambda row: -row.time)
-    return [*inside, *(_outside(inside, values) if inside else ())]
-
-
-def _outside(inside: Sequence[ComponentRow], values: Values) -> Iterator[ComponentRow]:
-    """The part of the step outside its components, if it has launches.
+    """The components of these names, the longest first, the time outside them last; [] for none.
 
     With kernels on several streams at once, components can add up to more than the step.
     """
-    time = max(0.0, values.get((STEP, _TIME), 0.0) - sum(row.time for row in inside))
-    left = values.get((STEP, "launches"), 0.0) - sum(row.launches or 0.0 for row in inside)
-    copies = _copy_time(values, STEP)
-    other = None if copies is None else max(0.0, copies - sum(r.copy_time or 0.0 for r in inside))
-    if left:
-        yield ComponentRow(OUTSIDE, time, _share(time, values), left, other)
+    inside = [_row(name, values) for name in names if (name, TIME) in values]
+    step = _row(STEP, values)
+    left = (step.launches or 0.0) - sum(row.launches or 0.0 for row in inside)
+    time = max(0.0, step.time - sum(row.time for row in inside))
+    copies = step.copy_time
+    if copies is not None:
+        copies = max(0.0, copies - sum(row.copy_time or 0.0 for row in inside))
+    outside = [ComponentRow(OUTSIDE, time, left, copies)] if inside and left else []
+    return [*sorted(inside, key=lambda row: -row.time), *outside]
+
+
+def _row(name: str, values: Values) -> ComponentRow:
+    times = [values[name, metric] for metric in _COPY_TIMES if (name, metric) in values]
+    time, launches = values.get((name, TIME), 0.0), values.get((name, "launches"))
+    return ComponentRow(name, time, launches, sum(times) if times else None)
 
 
 def graph_note(values: Values) -> str:
@@ -73,13 +63,3 @@ def graph_note(values: Values) -> str:
         "kernels belong to the component that launches the graph, not to the component that was "
         "open at its capture"
     )
-
-
-def _copy_time(values: Values, part: str) -> float | None:
-    times = [values[part, name] for name in _COPY_TIMES if (part, name) in values]
-    return sum(times) if times else None
-
-
-def _share(time: float, values: Values) -> float | None:
-    whole = values.get((STEP, _TIME))
-    return 100 * time / whole if whole else None

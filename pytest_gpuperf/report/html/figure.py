@@ -7,7 +7,7 @@ import io
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import Enum
+from typing import Literal
 
 from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.errors import printable
@@ -48,26 +48,9 @@ Plain = dict[str, object]
 """JSON for the page's script."""
 
 
-class Shape(str, Enum):
-    """The form of a chart."""
-
-    BARS = "bars"
-    """A bar per row, beside each other where several rows share a name."""
-    STACK = "stack"
-    """A segment per row, one after the other."""
-    POINTS = "points"
-    """A point per row, at its x and y."""
-
-
-@dataclass(frozen=True, slots=True)
-class Roof:
-    """A line that no point is above: sloped up to the ridge, flat beyond it."""
-
-    name: str
-    slope: float
-    """y per x, left of the ridge."""
-    top: float
-    """y, right of the ridge."""
+Shape = Literal["bars", "stack", "points"]
+"""The form of a chart: a bar per row, beside each other where several rows share a name; a segment
+per row, one after the other; or a point per row, at its x and y."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +60,11 @@ class Plot:
     shape: Shape
     name: str
     """The column of text that names a row: at the axis for bars."""
-    values: tuple[str, ...]
+    values: Sequence[str]
     """Columns of quantities: a series each for bars; x and y for points."""
     series: str = ""
     """The column of text that divides rows into series, each with its colour."""
-    panels: tuple[str, ...] = ()
+    panels: Sequence[str] = ()
     """The columns of text that divide rows into charts side by side."""
     published: tuple[str, ...] = ()
     """The columns of `values` from the ICPE '26 paper: drawn hollow."""
@@ -89,7 +72,8 @@ class Plot:
     """Whether the axes of x and y are logarithmic, for points."""
     most: float | None = None
     """The end of the axis of values; None if the values decide."""
-    roofs: tuple[Roof, ...] = ()
+    roofs: tuple[Plain, ...] = ()
+    """Lines that no point is above: their `name`, `slope` (y per x) up to the ridge, and `top`."""
     sizes: str = ""
     """The column of quantities proportional to the areas, for points."""
 
@@ -132,23 +116,18 @@ def quantity(value: float | None, unit: str) -> Quantity | None:
     return Quantity(value, unit)
 
 
-def ratio(value: float | None, base: float | None) -> Quantity | None:
-    """A cell of `value` over `base`; None if one is missing, or the base is 0."""
+def ratio(value: float | None, base: float | None, unit: str = RATIO) -> Quantity | None:
+    """A cell of `value` over `base`, or in "%" of it; None if one is missing, or the base is 0."""
     if value is None or not base:
         return None
-    return quantity(value / base, RATIO)
-
-
-def share(part: float | None, whole: float | None) -> Quantity | None:
-    """A cell of `part` in percent of `whole`; None if one is missing, or the whole is 0."""
-    return None if part is None or not whole else quantity(100 * part / whole, "%")
+    return quantity((100 if unit == "%" else 1) * value / base, unit)
 
 
 def cell_text(cell: Cell) -> str:
-    """A cell as people read it; "-" for nothing."""
+    """A cell as people read it, in one line that no browser interprets; "-" for nothing."""
     if cell is None:
         return "-"
-    return cell if isinstance(cell, str) else cell.text
+    return printable(cell) if isinstance(cell, str) else cell.text
 
 
 def csv_text(figure: Figure) -> str:

@@ -15,19 +15,23 @@ from pytest_gpuperf.catalogue import units, yaml_table
 from pytest_gpuperf.catalogue.architectures import CPU
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.model.measurement import STEP, KernelTable
-from pytest_gpuperf.report.html.components import OUTSIDE, graph_note
+from pytest_gpuperf.report.html.components import (
+    OUTSIDE,
+    TIME,
+    ComponentRow,
+    component_rows,
+    graph_note,
+)
 from pytest_gpuperf.report.html.figure import (
     RATIO,
     Cell,
     Figure,
+    Plain,
     Plot,
     Quantity,
-    Roof,
-    Shape,
     cell_text,
     quantity,
     ratio,
-    share,
     told,
 )
 from pytest_gpuperf.report.html.subject import FigureSubject, family, short_name
@@ -67,7 +71,7 @@ class Found:
     said: str = ""
     """A finding in a few words."""
     notes: list[str] = field(default_factory=list)
-    roofs: list[Roof] = field(default_factory=list)
+    roofs: list[Plain] = field(default_factory=list)
 
 
 _Table = dict[str, Any]
@@ -96,7 +100,7 @@ def _figure(key: str, known: _Table, subjects: Sequence[FigureSubject]) -> Figur
     notes += [note for _, one in found if one.rows for note in one.notes]
     before = f"{known['before']} " if "before" in known else ""
     said = told([(one.said, subject.label) for subject, one in found if one.said], before)
-    roofs = {roof.name: roof for _, one in found for roof in one.roofs}
+    roofs = {roof["name"]: roof for _, one in found for roof in one.roofs}
     return Figure(
         key=key,
         title=known["title"],
@@ -132,25 +136,16 @@ def _plot(
     known: _Table,
     columns: Sequence[str],
     subjects: Sequence[FigureSubject],
-    roofs: tuple[Roof, ...],
+    roofs: tuple[Plain, ...],
 ) -> Plot | None:
     """The chart of these columns, with the paper's GPU of our architecture."""
     values = ["relative"] if "relative" in columns else [v for v in known["values"] if v in columns]
     own = dict.fromkeys(f"paper, {PAPER_GPUS.get(s.device.arch)}" for s in subjects)
     published = tuple(column for column in own if column in columns)
-    if len(values) < (2 if known["shape"] == Shape.POINTS.value else 1):
+    if len(values) < (2 if known["shape"] == "points" else 1):
         return None
-    return Plot(
-        **{
-            **known,
-            "shape": Shape(known["shape"]),
-            "values": (*values, *published),
-            "panels": tuple(known.get("panels", ())),
-            "sizes": known["sizes"] if known.get("sizes") in columns else "",
-        },
-        published=published,
-        roofs=roofs,
-    )
+    drawn = {**known, "values": (*values, *published)}
+    return Plot(**drawn, published=published, roofs=roofs)
 
 
 def _cell(value: Cell | float, unit: str) -> Cell:
@@ -202,7 +197,7 @@ def _phases(known: _Table, subject: FigureSubject, _: Sequence[FigureSubject]) -
         # A metric that is zero in every phase has no chart.
         for phase, value in values.items() if any(values.values()) else ():
             if value is not None:
-                cells = quantity(value, of.unit), share(value, whole)
+                cells = quantity(value, of.unit), ratio(value, whole, "%")
                 found.rows.append((metric, phase, *cells))
         if metric in _SPENT and whole and any(values.values()) and not found.said:
             value, phase = max((value or 0.0, phase) for phase, value in values.items())
@@ -215,21 +210,23 @@ def _phases(known: _Table, subject: FigureSubject, _: Sequence[FigureSubject]) -
 
 def _components(_: _Table, subject: FigureSubject, subjects: Sequence[FigureSubject]) -> Found:
     """The components of the subject, the longest first, if any has launches."""
-    inside = _inside(subject)
+    rows, inside = _rows_inside(subject)
     # A graph hides its components; it has bars if no other subject shows any.
-    if not inside and any(map(_inside, subjects)):
+    if not inside and any(_rows_inside(other)[1] for other in subjects):
         return Found()
     found, note = Found(said=inside[0] if inside else ""), graph_note(subject.values)
     found.notes += [f"{subject.label}: {note}"] if note else []
-    for row in subject.components:
-        time, part = (None, None) if row.empty else (row.time, quantity(row.share, "%"))
-        found.rows.append((row.name, time, part, row.launches, row.copy_time))
+    for row in rows:
+        part = ratio(row.time, subject.value(TIME), "%")
+        time = (None, None) if row.empty else (row.time, part)
+        found.rows.append((row.name, *time, row.launches, row.copy_time))
     return found
 
 
-def _inside(subject: FigureSubject) -> list[str]:
-    """The components that launched something, the longest first."""
-    return [row.name for row in subject.components if row.name != OUTSIDE and not row.empty]
+def _rows_inside(subject: FigureSubject) -> tuple[list[ComponentRow], list[str]]:
+    """The components, and the names of those that launched something, the longest first."""
+    rows = component_rows(subject.result.first.components, subject.values)
+    return rows, [row.name for row in rows if row.name != OUTSIDE and not row.empty]
 
 
 # Kernels
@@ -262,22 +259,24 @@ def groups(table: KernelTable, *, families: bool = False) -> list[LaunchedGroup]
     return sorted(added.values(), key=lambda one: -one.duration)
 
 
+def _longest(every: Sequence[LaunchedGroup]) -> tuple[float, Found]:
+    """The time of all groups, and what they show so far: the longest of them."""
+    total = sum(one.duration for one in every)
+    said = f"{every[0].name} ({100 * every[0].duration / total:.0f} %)" if total else ""
+    return total, Found(said=said)
+
+
 def _times(one: LaunchedGroup, total: float) -> tuple[Cell | float, ...]:
-    return one.duration, share(one.duration, total), one.launches
-
-
-def _longest(one: LaunchedGroup, total: float) -> str:
-    return f"{one.name} ({100 * one.duration / total:.0f} %)" if total else ""
+    return one.duration, ratio(one.duration, total, "%"), one.launches
 
 
 def _families(_: _Table, subject: FigureSubject, __: Sequence[FigureSubject]) -> Found:
     """Time by family, and its priority score: time times estimated speedup (equations 1 and 2)."""
     every = groups(subject.kernels, families=True)
-    total = sum(one.duration for one in every)
+    total, found = _longest(every)
     scores = priority.priorities(subject.kernels, family)
     by_name = {one.family: one for one in scores.families}
     idle = units.value(subject.kernels.idle, "ns")
-    found = Found(said=_longest(every[0], total) if every else "")
     found.notes.append(f"{subject.label}: the GPU was idle for {idle}, which is not counted here.")
     if scores.families:
         most = scores.families[0].family
@@ -295,8 +294,7 @@ def _families(_: _Table, subject: FigureSubject, __: Sequence[FigureSubject]) ->
 
 def _kernels(_: _Table, subject: FigureSubject, __: Sequence[FigureSubject]) -> Found:
     every = groups(subject.kernels)
-    total = sum(one.duration for one in every)
-    found = Found(said=_longest(every[0], total) if every else "")
+    total, found = _longest(every)
     shown, rest = every[:_MOST], every[_MOST:]
     if rest:
         launches, duration = sum(one.launches for one in rest), sum(one.duration for one in rest)
@@ -381,14 +379,14 @@ def _under_roofs(_: _Table, subject: FigureSubject, __: Sequence[FigureSubject])
     return found
 
 
-def _roofs(points: Roofline) -> Iterator[Roof]:
+def _roofs(points: Roofline) -> Iterator[Plain]:
     """A roof for each kind of arithmetic that the kernels do, at the device's published peak."""
     if points.peaks is None:
         return
     for kind, work in points.step.flop.items():
         top = points.peaks.flop_per_second.get(kind)
         if work and top:
-            yield Roof(kind, points.peaks.bytes_per_second, top)
+            yield {"name": kind, "slope": points.peaks.bytes_per_second, "top": top}
 
 
 SOURCES: dict[str, Callable[[_Table, FigureSubject, Sequence[FigureSubject]], Found]] = {

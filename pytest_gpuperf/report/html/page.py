@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,7 +20,6 @@ from pytest_gpuperf import __version__
 from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.catalogue.architectures import CPU
 from pytest_gpuperf.errors import printable_lines
-from pytest_gpuperf.model.measurement import Scalar
 from pytest_gpuperf.model.result import Run
 from pytest_gpuperf.report import view
 from pytest_gpuperf.report.html import chart
@@ -73,7 +72,7 @@ def page(
         ("vendor/echarts.common.min.js", "page.js"),
         run=run,
         incomplete=view.incomplete(run),
-        data=htmlsafe_json_dumps(_neutral([*charts.values()]), allow_nan=False),
+        data=htmlsafe_json_dumps([*charts.values()], allow_nan=False),
         overview=overview(run, measured, file, context),
         nights=nights,
         proof=proof,
@@ -109,17 +108,6 @@ def history_page(past: History) -> str:
     )
 
 
-def _neutral(data: object) -> object:
-    """`data` with texts that no browser interprets."""
-    if isinstance(data, str):
-        return printable_lines(data)
-    if isinstance(data, Mapping):
-        return {key: _neutral(value) for key, value in data.items()}
-    if isinstance(data, (list, tuple)):
-        return [_neutral(value) for value in data]
-    return data
-
-
 def _link(figure: Figure) -> str:
     """The data: URL of its CSV file."""
     quoted = quote(csv_text(figure), safe=" ,()[]:;/*=!@|~$", errors="replace")
@@ -134,15 +122,14 @@ def _facts(subjects: Sequence[FigureSubject]) -> dict[str, str]:
         facts += [("device", str(device)), ("GPU", device.identity if device.arch != CPU else "")]
         facts.append(("revision", prints.revision))
         for known in (measurement.workload, prints.software, prints.settings):
-            facts += [(name, _scalar(value)) for name, value in known.items()]
+            facts += [
+                (name, f"{value:g}" if isinstance(value, float) else str(value))
+                for name, value in known.items()
+            ]
     # How long the measurement took is no property of the step.
     of_step = [(name, value) for name, value in facts if value and not name.endswith("_s")]
     found = view.gathered(of_step)
     return {name: units.few(values, _MOST_VALUES, "others") for name, values in found.items()}
-
-
-def _scalar(value: Scalar) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _rendered(name: str, files: Sequence[str] = (), **content: object) -> str:

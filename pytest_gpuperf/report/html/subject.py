@@ -10,7 +10,6 @@ from functools import cache, cached_property
 from pytest_gpuperf.catalogue import kernel_families
 from pytest_gpuperf.model.measurement import STEP, Device, KernelTable, Measurement, titles
 from pytest_gpuperf.model.result import Result, Run
-from pytest_gpuperf.report.html.components import ComponentRow, component_rows
 from pytest_gpuperf.report.text.step_tables import FIRST, Values, measured_values
 
 KERNELS = "--gpuperf-kernels always"
@@ -56,11 +55,6 @@ class FigureSubject:
         tables = [m.kernels for m in self.measurements if m.kernels and not m.kernels.of_operators]
         counted = [table for table in tables if table.metrics and not table.mismatch]
         return next(iter([*counted, *tables]), KernelTable((), (), (), 0.0))
-
-    @cached_property
-    def components(self) -> list[ComponentRow]:
-        """The components of its step; [] where it has none."""
-        return component_rows(self.result.first.components, self.values)
 
 
 def subjects(run: Run) -> list[FigureSubject]:

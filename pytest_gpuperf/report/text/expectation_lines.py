@@ -94,12 +94,9 @@ def _subject(expectation: Expectation) -> str:
 
 
 def _bounds(expectation: Expectation) -> str:
-    bounds = {"above": expectation.above, "below": expectation.below}
-    return " and ".join(
-        f"{name} {_number(bound, expectation)}"
-        for name, bound in bounds.items()
-        if bound is not None
-    )
+    bounds = (("above", expectation.above), ("below", expectation.below))
+    known = ((name, bound) for name, bound in bounds if bound is not None)
+    return " and ".join(f"{name} {_number(bound, expectation)}" for name, bound in known)
 
 
 def _measured(expectation: Expectation) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import fsum
 from typing import TypeVar
 
@@ -294,12 +294,12 @@ def module_tree(attribution: Attribution) -> ModuleBranch | None:
 def _branch(name: str, inside: Sequence[tuple[list[str], ModuleChange]]) -> ModuleBranch:
     """The branch of these modules, whose paths are from here on."""
     own = [module for path, module in inside if not path]
-    below = _grouped([entry for entry in inside if entry[0]], lambda entry: entry[0][0])
-    inner = [(group[0][0][0], [(path[1:], module) for path, module in group]) for group in below]
-    if len(inner) == 1 and not own and name != _STEP:
-        step, rest = inner[0]
-        return _branch(f"{name}.{step}", rest)
-    branches = [_branch(step, rest) for step, rest in inner]
+    inner: dict[str, list[tuple[list[str], ModuleChange]]] = {}
+    for (step, *rest), module in (entry for entry in inside if entry[0]):
+        inner.setdefault(step, []).append((rest, module))
+    branches = [_branch(step, below) for step, below in inner.items()]
+    if len(branches) == 1 and not own and name != _STEP:
+        return replace(branches[0], module=f"{name}.{branches[0].module}")
     if own and branches:
         branches += [_summed("itself" if name != _STEP else "no module", own)]
     branches.sort(key=ModuleBranch.size, reverse=True)

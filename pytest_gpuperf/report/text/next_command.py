@@ -58,8 +58,6 @@ class CommandContext:
     """The most processes that a test was looked at in."""
     missing_passes: bool = False
     """Whether a test without a baseline passes, so that regressed tests come first."""
-    paired: bool = False
-    """Whether `gpuperf ab` measured two revisions in turn, without a baseline."""
     launcher: str = ""
     """The command that starts pytest, "torchrun --nproc-per-node 4 -m"; "" for plain pytest."""
     recorded: frozenset[tuple[str, str]] = frozenset()
@@ -95,10 +93,6 @@ class CommandContext:
         """A command of pytest, started as the session was."""
         return f"{self.launcher} {command}" if self.launcher else command
 
-    def _recorded(self, selected: str) -> str:
-        """The arguments of `gpuperf record` that measure this selection."""
-        return self.started(f"pytest {selected}") if self.launcher else selected
-
     def accept(self, reason: str = "...", *, force: bool = False) -> str:
         """The command that makes a baseline of the run; `force`: over what speaks against it."""
         words = ["gpuperf update-baseline"]
@@ -112,7 +106,8 @@ class CommandContext:
     ) -> tuple[str, str]:
         """The two commands that make a baseline for these tests, or for all that were selected."""
         accept = CommandContext(baselines=self.baselines).accept(reason, force=force)
-        selected = self._recorded(self._selecting(tests))
+        selected = self._selecting(tests)
+        selected = self.started(f"pytest {selected}") if self.launcher else selected
         return f"gpuperf record -- {selected}".rstrip(), accept
 
 
@@ -158,7 +153,7 @@ def of_run(run: Run, file: str) -> CommandContext:
         words = run_files.pytest_arguments(run.command)
     except UsageFailure:  # it was imported, or is of two revisions
         if run.command.startswith(PAIRED):
-            return CommandContext(run.command, run=file, paired=True)
+            return CommandContext(run.command, run=file)
         return CommandContext(shlex.join(dict.fromkeys(m.test for m in run.measurements)), run=file)
     launcher, words = run_files.launched(words)
     words = words[1:] if words[:1] == ["pytest"] else words
@@ -174,11 +169,9 @@ def of_run(run: Run, file: str) -> CommandContext:
 
 
 def _value(words: Sequence[str], flag: str) -> str:
-    """The value given with a flag; "" if the flag is absent."""
-    for word, after in zip(words, [*words, ""][1:], strict=True):
-        if word == flag or word.startswith(f"{flag}="):
-            return word.partition("=")[2] or after
-    return ""
+    """The last value given with a flag, which is pytest's; "" if the flag is absent."""
+    given, _ = _split(words, (flag,))
+    return given[-1].removeprefix(f"{flag}=") if given else ""
 
 
 def lines(
@@ -212,7 +205,7 @@ def wanted(
     """The next actions with their commands; the last is the recommended one."""
     outcomes = {entry.outcome for result in results for entry in result.said}
     worse = outcomes & {*FAULTS}
-    if context.paired:
+    if context.command.startswith(PAIRED):  # in turn, without a baseline
         if worse:
             yield _again(results, context)
         return

@@ -28,7 +28,6 @@ _SPARE = 3
 below."""
 _LEAST_TITLE = 10
 """Characters below which a name says nothing, and is left out."""
-_DUMB = "dumb"
 
 
 @dataclass(frozen=True)
@@ -47,15 +46,14 @@ class Status:
     """Estimated seconds to the end; None if unknown."""
 
     def line(self, width: int) -> str:
-        """The status in at most `width` characters; the title is shortened first, then left out."""
+        """The status in at most `width` characters; what has no room is shortened or left out."""
         title = printable(self.title)
-        ends = [""]
+        said = self.doing
         if self.left:
-            ends = [f", {about}{duration(self.left)} left" for about in ("about ", "")] + ends
+            said += f", about {duration(self.left)} left"
         elif self.since >= 1:
-            ends = [f", {duration(self.since)} so far", *ends]
-        said = next((self.doing + end for end in ends if len(self.doing + end) <= width), "")
-        said = said or self.doing
+            said += f", {duration(self.since)} so far"
+        said = said if len(said) <= width else self.doing
         room = width - len(said) - len(": ")
         if room >= min(len(title), _LEAST_TITLE):
             said = f"{shortened(title, room)}: {said}"
@@ -205,4 +203,4 @@ def on_stdout() -> Outlet:
 
 def obeys(terminal: bool) -> bool:
     """Whether a line can be erased on this terminal."""
-    return terminal and os.environ.get("TERM", _DUMB) != _DUMB
+    return terminal and os.environ.get("TERM", "dumb") != "dumb"

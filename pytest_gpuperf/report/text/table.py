@@ -174,19 +174,13 @@ def _stacked(headings: Sequence[str], row: Sequence[str], width: int) -> list[st
 
 def wrapped(parts: Sequence[str], width: int, indent: str) -> list[str]:
     """`parts` joined by blanks, broken between parts (and inside one that is too long)."""
-    from textwrap import wrap
+    from textwrap import TextWrapper
 
     room = max(width, len(indent) + 10)
     # A line feed between sentences becomes a blank; other unprintable characters do not.
     text = " ".join(" ".join(parts).splitlines())
-    lines = wrap(
-        printable(text),
-        room,
-        initial_indent=indent,
-        subsequent_indent=indent,
-        break_on_hyphens=False,
-    )
-    shown = [printable(line) for line in lines]
+    wrapper = TextWrapper(room, indent, indent, break_on_hyphens=False)
+    shown = map(printable, wrapper.wrap(printable(text)))
     # A C++ name that is broken before "::" begins a line as a command does, and gets longer.
     return [
         part
@@ -212,14 +206,11 @@ def fitting(blocks: Sequence[Sequence[str]], room: int) -> int:
 
 def within(text: str, width: int) -> list[str]:
     """The lines of `text`, those that are wider wrapped; commands are whole, to be pasted."""
-    return [part for line in text.split("\n") for part in _in_parts(line, width)]
-
-
-def _in_parts(line: str, width: int) -> list[str]:
-    if len(line) <= width or is_command(line):
-        return [line]
-    said = line.lstrip(" ")
-    return wrapped([said], width, " " * (len(line) - len(said)))
+    lines = []
+    for line in text.split("\n"):
+        whole, said = len(line) <= width or is_command(line), line.lstrip(" ")
+        lines += [line] if whole else wrapped([said], width, " " * (len(line) - len(said)))
+    return lines
 
 
 _COMMANDS = tuple(f"{INDENT}{word} " for word in ("gpuperf", "pytest", "torchrun", "for run in"))

@@ -15,16 +15,14 @@ from pytest_gpuperf.measure.device.nvml import portable_device
 from pytest_gpuperf.model.measurement import KernelTable, Launch, Measurement
 from pytest_gpuperf.model.result import Run
 from pytest_gpuperf.report.html import chart
+from pytest_gpuperf.report.html.components import component_rows, graph_note
 from pytest_gpuperf.report.html.figure import (
     Figure,
     Plot,
     Quantity,
-    Roof,
-    Shape,
     csv_text,
     quantity,
     ratio,
-    share,
     told,
 )
 from pytest_gpuperf.report.html.figures import all_figures
@@ -88,7 +86,7 @@ def test_what_is_drawn_is_what_the_table_has() -> None:
             plot, drawing = figure.plot, chart.drawing(figure)
             if drawing is None or plot is None:
                 continue
-            titles = plot.values[1:] if plot.shape is Shape.POINTS else plot.values
+            titles = plot.values[1:] if plot.shape == "points" else plot.values
             cells = [
                 {(cell.text, cell.value) for cell in shown if isinstance(cell, Quantity)}
                 for shown in ([row[figure.at(title)] for title in titles] for row in figure.rows)
@@ -139,9 +137,8 @@ def test_what_is_no_number_is_no_quantity() -> None:
     assert {quantity(value, "ns") for value in (math.nan, math.inf, -math.inf, None)} == {None}
     for made, expected in (
         (ratio(1.0, 4.0), Quantity(0.25, "ratio")),
-        (share(1.0, 4.0), Quantity(25.0, "%")),
+        (ratio(1.0, 4.0, "%"), Quantity(25.0, "%")),
         *((none, None) for none in (ratio(None, 2.0), ratio(1.0, 0.0), ratio(1.0, None))),
-        *((none, None) for none in (share(1.0, 0.0), share(None, 1.0))),
     ):
         assert made == expected
 
@@ -216,22 +213,29 @@ def test_families_share_the_time_of_the_kernels_whose_longest_have_rows() -> Non
 
 def test_bars_of_one_name_stand_beside_each_other_and_lone_ones_have_the_row() -> None:
     rows = (("a", "x", Quantity(1.0, "%")), ("a", "y", Quantity(2.0, "%")))
-    figure = Figure("k", "t", "c.", ("name", "kind", "v"), rows, Plot(Shape.BARS, "name", ("v",)))
-    beside = replace(figure, plot=Plot(Shape.BARS, "name", ("v",), series="kind"))
+    figure = Figure("k", "t", "c.", ("name", "kind", "v"), rows, Plot("bars", "name", ("v",)))
+    beside = replace(figure, plot=Plot("bars", "name", ("v",), series="kind"))
     assert [s["name"] for p in drawn(beside)["panels"] for s in p["series"]] == ["x", "y"]
-    alone = replace(figure, plot=Plot(Shape.BARS, "kind", ("v",), series="kind"))
+    alone = replace(figure, plot=Plot("bars", "kind", ("v",), series="kind"))
     assert [len(s["items"]) for p in drawn(alone)["panels"] for s in p["series"]] == [2]
     colours = [i["colour"] for p in drawn(alone)["panels"] for s in p["series"] for i in s["items"]]
     assert colours == ["s0", "s1"]
 
 
-def test_families_have_one_colour_and_one_order_in_every_figure() -> None:
-    rows = (("a", "layout", Quantity(9.0, "%")), ("a", "gemm", Quantity(1.0, "%")))
-    plot = Plot(Shape.STACK, "name", ("v",), series="family")
-    figure = Figure("k", "t", "c.", ("name", "family", "v"), rows, plot)
-    legend = [(entry["name"], entry["colour"]) for entry in drawn(figure)["legend"]]
-    assert legend == [("gemm", "f3"), ("layout", "f7")]
-    assert [s["name"] for p in drawn(figure)["panels"] for s in p["series"]] == ["gemm", "layout"]
+def stacked(parts: dict[str, float]) -> tuple[list[tuple[str, str]], list[str]]:
+    """The legend of a stack with its colours, and the series as they are drawn."""
+    rows = tuple(("a", part, Quantity(value, "ms")) for part, value in parts.items())
+    plot = Plot("stack", "name", ("v",), series="part")
+    drawing = drawn(Figure("k", "t", "c.", ("name", "part", "v"), rows, plot))
+    legend = [(entry["name"], entry["colour"]) for entry in drawing["legend"]]
+    return legend, [s["name"] for p in drawing["panels"] for s in p["series"]]
+
+
+def test_families_have_one_colour_and_order_and_of_many_series_the_largest_have_a_colour() -> None:
+    families = stacked({"layout": 9.0, "gemm": 1.0})
+    assert families == ([("gemm", "f3"), ("layout", "f7")], ["gemm", "layout"])
+    legend, _ = stacked({f"part{at}": float(at) for at in range(12)})
+    assert legend == [*((f"part{at}", f"s{at - 5}") for at in range(5, 12)), ("others", "s7")]
 
 
 def test_charts_of_configurations_share_their_axes_and_those_of_metrics_do_not() -> None:
@@ -260,17 +264,15 @@ def test_a_step_that_launches_nothing_in_a_component_is_left_out_beside_one_that
     assert (figure.notes, figure.missing) == ((), "")
 
 
-def test_of_many_series_the_largest_have_a_colour() -> None:
-    rows = tuple(("a", f"part{at}", Quantity(float(at), "ms")) for at in range(12))
-    plot = Plot(Shape.STACK, "name", ("v",), series="part")
-    figure = Figure("k", "t", "c.", ("name", "part", "v"), rows, plot)
-    legend = [(entry["name"], entry["colour"]) for entry in drawn(figure)["legend"]]
-    assert legend == [*((f"part{at}", f"s{at - 5}") for at in range(5, 12)), ("others", "s7")]
-
-
 def test_zero_has_no_place_on_a_logarithmic_axis() -> None:
     rows = (("a", Quantity(0.0, "ns"), Quantity(1.0, "")), ("b", Quantity(1.0, "ns"), None))
-    plot = Plot(Shape.POINTS, "n", ("x", "y"), logarithmic=(True, False), roofs=(Roof("r", 1, 1),))
+    plot = Plot(
+        "points",
+        "n",
+        ("x", "y"),
+        logarithmic=(True, False),
+        roofs=({"name": "r", "slope": 1, "top": 1},),
+    )
     assert chart.drawing(Figure("k", "t", "c.", ("n", "x", "y"), rows, plot)) is None
 
 
@@ -279,3 +281,25 @@ def test_findings_are_a_sentence_of_which_the_table_has_the_rest() -> None:
     assert told(said, "Most is ") == "Most is gemm in a, c, d and 2 others; conv in b. "
     assert told([(str(n), str(n)) for n in range(5)]).endswith("2 in 2; and 2 more in the table. ")
     assert told([], "Most is ") == ""
+
+
+def test_what_is_outside_of_components_is_never_less_than_nothing() -> None:
+    parts = {"layer_norm": (2e6, 60.0), "conv2d": (5e6, 40.0), "extract": (0.0, 0.0)}
+    for time, launches, outside in (
+        (8e6, 110.0, [("(outside)", 1e6)]),
+        (7e6, 100.0, []),
+        # Of streams that overlap, the components may be longer than the step.
+        (6e6, 110.0, [("(outside)", 0.0)]),
+    ):
+        step = {"step": (time, launches), **parts}
+        known = {(name, "kernel_time"): own for name, (own, _) in step.items()}
+        known |= {(name, "launches"): count for name, (_, count) in step.items()}
+        shown = [(row.name, row.time) for row in component_rows([*parts], known)]
+        assert shown == [("conv2d", 5e6), ("layer_norm", 2e6), ("extract", 0.0), *outside]
+    assert component_rows([], known) == component_rows(["another"], known) == []
+
+
+def test_with_graphs_it_says_whose_their_kernels_are() -> None:
+    said = [graph_note({("step", "graph_launches"): count}) for count in (0.0, 1.0, 2.0)]
+    begins = ["", "1 of the launches is a CUDA graph", "2 of the launches are CUDA graphs"]
+    assert [text.partition(":")[0] for text in said] == begins

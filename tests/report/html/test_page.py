@@ -27,6 +27,7 @@ from pytest_gpuperf.model.result import (
 )
 from pytest_gpuperf.report.html.page import page
 from pytest_gpuperf.report.proof import Firing
+from pytest_gpuperf.report.text import proof_lines
 from tests.examples import TEST, kernels_changed, measurement, proof, run, trial, verdict
 from tests.kernel_steps import NAMING, table
 from tests.report.html.pages import COMMITTED, full, rendered
@@ -268,15 +269,10 @@ def test_dead_gates_are_open_and_those_that_fired_are_folded() -> None:
     )
     text = page(run([measurement()]), proof=proven)
     said = text.partition(">Can these gates fire?</h2>")[2].partition("</section>")[0]
-    texts = [*re.findall("<dd>(.*?)</dd>", said), *re.findall('<p class="[a-z]+">(.*?)</p>', said)]
-    assert texts == [
-        "2026-03-01T12:00:00Z",
-        "NVIDIA H200 (sm90)",
-        "2 of 4 slowdowns red, the right line in 2 of 2; 1 dead gate",
-        "test_bad is not proven: the test fails",
-        "test_training_step[tf32] does not see all: the baseline lacks copies: accept a run that "
-        "has it",
-    ]
+    sentences = [*proof_lines.failing(proven), *proof_lines.blind(proven)]
+    assert re.findall("<dd>(.*?)</dd>", said) == ["2026-03-01T12:00:00Z", "NVIDIA H200 (sm90)"]
+    assert re.findall('<p class="says">(.*?)</p>', said) == [proof_lines.total(proven)]
+    assert re.findall('<p class="bad">(.*?)</p>', said) == sentences
     dead, good, noisy = said.split("<details ")[1:]
     assert dead.startswith('class="verdict bad" open>')
     assert '<span class="badge bad">1 dead gate</span> test_training_step[tf32]</h3>' in dead
