@@ -140,8 +140,7 @@ class _Commits:
         """The comparison by `gpuperf ab`. Raises Ended, NotInstalled and UsageFailure."""
         options, made = self._options, self._prepared
         sides = replace(made(old), letter="a", runs=[]), replace(made(new), letter="b", runs=[])
-        packages = [f"--package={one}" for one in options.packages]
-        words = ["bisect", *packages] if packages else ["ab", *(side.name for side in sides)]
+        words = options.words if options.packages else ["ab", *(side.name for side in sides)]
         trial = Interleaved(options, sides, self._environment, words)
         trial.measure()
         return trial
