@@ -49,8 +49,9 @@ def say_lines(lines: Iterable[Line]) -> None:
 
 
 def say_json(data: object) -> None:
-    """Prints `data` as JSON. Raises ValueError for NaN."""
-    say(*json_text(data).split("\n"))
+    """Prints JSON that says the same in the log of a CI service. Raises ValueError for NaN."""
+    text = json.dumps(data, indent=1, allow_nan=False).replace("##", "#\\u0023")
+    say(*text.split("\n"))
 
 
 def terminal_width() -> int:
@@ -79,11 +80,6 @@ def write_reports(
 def complain(message: object) -> None:
     """Says on stderr what went wrong, an error's message for example; it may have several lines."""
     say(*f"gpuperf: {message}".split("\n"), error=True)
-
-
-def json_text(data: object, indent: int = 1) -> str:
-    """`data` as JSON that says the same in the log of a CI service. Raises ValueError for NaN."""
-    return json.dumps(data, indent=indent, allow_nan=False).replace("##", "#\\u0023")
 
 
 def confirmed(question: str) -> bool:

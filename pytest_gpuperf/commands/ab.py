@@ -34,7 +34,6 @@ from pytest_gpuperf.report.interchange import SUFFIXES, report_text
 from pytest_gpuperf.report.text.failure import failure
 from pytest_gpuperf.report.text.next_command import CommandContext
 from pytest_gpuperf.report.text.summary import summary
-from pytest_gpuperf.storage import run_files
 
 USAGE = (
     "gpuperf ab BASE [HEAD] [--processes K] [--time-limit SECONDS] [--install CMD]\n"
@@ -89,8 +88,7 @@ def act(options: argparse.Namespace) -> int:
         for side in sides:
             say(f"{side.letter.upper()}: {side.title}")
         environment = opened.enter_context(device_held(repo, place))
-        command = run_files.command_line(["gpuperf", *options.words, "--", *options.pytest_args])
-        return _compared(Interleaved(options, PairState(sides), environment, command), options)
+        return _compared(Interleaved(options, sides, environment, options.words), options)
 
 
 def _compared(trial: Interleaved, options: argparse.Namespace) -> int:

@@ -18,12 +18,12 @@ from functools import cache, partial
 from pathlib import Path
 
 from pytest_gpuperf.commands import ab, complain, interleaved, say
-from pytest_gpuperf.commands.interleaved import Ended, Interleaved, PairState, Revision
+from pytest_gpuperf.commands.interleaved import Ended, Interleaved, Revision
 from pytest_gpuperf.commands.worktrees import Repository, Tree, repository, worktrees
 from pytest_gpuperf.errors import FAILED, NotInstalled, UsageFailure
 from pytest_gpuperf.measure import fresh_process
 from pytest_gpuperf.model.result import Outcome
-from pytest_gpuperf.storage import files, run_files
+from pytest_gpuperf.storage import files
 
 USAGE = (
     "gpuperf bisect {GOOD BAD | --package NAME=OLD..NEW ...} [--processes K]\n"
@@ -140,10 +140,8 @@ class _Commits:
         """The comparison by `gpuperf ab`. Raises Ended, NotInstalled and UsageFailure."""
         options, made = self._options, self._prepared
         sides = replace(made(old), letter="a", runs=[]), replace(made(new), letter="b", runs=[])
-        packages = [f"--package={one}" for one in options.packages]
-        words = ["bisect", *packages] if packages else ["ab", *(side.name for side in sides)]
-        command = run_files.command_line(["gpuperf", *words, "--", *options.pytest_args])
-        trial = Interleaved(options, PairState(sides), self._environment, command)
+        words = options.words if options.packages else ["ab", *(side.name for side in sides)]
+        trial = Interleaved(options, sides, self._environment, words)
         trial.measure()
         return trial
 

@@ -222,11 +222,12 @@ class Interleaved:
     def __init__(
         self,
         options: argparse.Namespace,
-        pairs: PairState,
+        sides: tuple[Revision, Revision],
         environment: dict[str, str],
-        command: str,
+        words: Sequence[str],
     ) -> None:
-        self.pairs, self.command = pairs, command
+        self.pairs = PairState(sides)
+        self.command = run_files.command_line(["gpuperf", *words, "--", *options.pytest_args])
         self._options, self._environment = options, environment
         stamp = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S.%fZ")
         self.place = run_files.project(Path.cwd()) / FOLDER / f"{stamp}-{os.getpid()}"

@@ -207,7 +207,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
     wanted = 0 if _REFUSAL in item.config.stash else _gpus(item)
     with session.holding(wanted) if wanted else nullcontext():
         done = yield
-    if session.role is not None and session.role.stopped:
+    if session.others is not None and session.others.stopped:
         from pytest_gpuperf.measure.barrier import STOPPED
 
         item.session.shouldfail = STOPPED

@@ -70,11 +70,6 @@ class RankRole:
         """The other ranks of the measurement, once this process has an instrument."""
         return self._instrument.others if self._instrument is not None else None
 
-    @property
-    def stopped(self) -> bool:
-        """Whether a rank has stopped all ranks: no test after that is measured."""
-        return self.others is not None and self.others.stopped
-
     def instrument(self, own: Instrument) -> Instrument:
         """The instrument for all ranks; this rank measures by `own`. Raises UsageFailure."""
         self._instrument = ranks.RankInstrument(own, self.rank, self.settings, self._tell)

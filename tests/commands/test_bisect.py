@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import ceil, log2
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -24,9 +23,6 @@ from tests import examples
 from tests.commands.revisions import CYCLES, ONE, TWO, Processes, Started, checkout, git
 from tests.plugin.test_conditions import AT_NIGHT
 from tests.releases import Index, index, packages_of, small_environment
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["checkout"]
 BROKEN, HANGS = "broken", "hangs"
@@ -80,13 +76,7 @@ def processes(monkeypatch: pytest.MonkeyPatch) -> Written:
     return scripted
 
 
-@pytest.fixture
-def folder(checkout: Path) -> Path:
-    """An empty repository."""
-    return checkout
-
-
-def history(folder: Path, factors: Sequence[str]) -> None:
+def history(checkout: Path, factors: Sequence[str]) -> None:
     """A commit for each, with its number for a message and a tag; by one process of git."""
     stream = []
     for number, factor in enumerate(factors):
@@ -97,8 +87,10 @@ def history(folder: Path, factors: Sequence[str]) -> None:
             f"reset refs/tags/c{number}\nfrom refs/heads/main\n"
         )
     text = "\n".join(stream)
-    subprocess.run(["git", "fast-import", "--quiet"], cwd=folder, input=text, text=True, check=True)
-    git(folder, "reset", "-q", "--hard", "main")
+    subprocess.run(
+        ["git", "fast-import", "--quiet"], cwd=checkout, input=text, text=True, check=True
+    )
+    git(checkout, "reset", "-q", "--hard", "main")
 
 
 def bisect(*words: str) -> int:
@@ -111,36 +103,36 @@ def of_one(*factors: float) -> list[str]:
 
 @pytest.mark.parametrize("slow", [1, 6, 9])
 def test_the_commit_is_named_wherever_it_is(
-    folder: Path, processes: Written, capsys: pytest.CaptureFixture[str], slow: int
+    checkout: Path, processes: Written, capsys: pytest.CaptureFixture[str], slow: int
 ) -> None:
-    history(folder, of_one(*[1.0] * slow, *[1.02] * (10 - slow)))
-    git(folder, "tag", "v1.2", "c0")
+    history(checkout, of_one(*[1.0] * slow, *[1.02] * (10 - slow)))
+    git(checkout, "tag", "v1.2", "c0")
     assert bisect(*shlex.split(EXAMPLES[0])[2:]) == FAILED
     said = capsys.readouterr().out
     assert f" {slow}\n" in said.partition("first slower one:")[2][:24]
     assert "gpuperf: cycles +2.00 % on NVIDIA H200" in said
     assert processes.builds <= 1 + ceil(log2(9)) + 1
-    assert git(folder, "worktree", "list").count("\n") == 1
-    assert not git(folder, "status", "--porcelain")
+    assert git(checkout, "worktree", "list").count("\n") == 1
+    assert not git(checkout, "status", "--porcelain")
 
 
 @pytest.mark.parametrize(("factor", "said"), [("1.0 1.0", "not slower"), (BROKEN, "skipped")])
 def test_a_bad_one_that_is_not_slower_is_refused(
-    folder: Path, processes: Written, capsys: pytest.CaptureFixture[str], factor: str, said: str
+    checkout: Path, processes: Written, capsys: pytest.CaptureFixture[str], factor: str, said: str
 ) -> None:
-    history(folder, ["1.0 1.0", "1.02 1.0", factor])
+    history(checkout, ["1.0 1.0", "1.02 1.0", factor])
     assert bisect("c0", "c2", "--", "tests") == BAD_CONFIGURATION
     shown = capsys.readouterr().err
-    good = git(folder, "rev-parse", "--short", "c0").strip()
+    good = git(checkout, "rev-parse", "--short", "c0").strip()
     assert f"is not measurably slower than GOOD, {good}" in shown
     assert f" ({said}). Name another pair" in shown
     assert processes.started
 
 
 def test_where_those_between_cannot_be_measured_it_says_which_it_may_be(
-    folder: Path, processes: Written, capsys: pytest.CaptureFixture[str]
+    checkout: Path, processes: Written, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    history(folder, ["1.0 1.0", BROKEN, HANGS, "1.02 1.0", "1.02 1.0"])
+    history(checkout, ["1.0 1.0", BROKEN, HANGS, "1.02 1.0", "1.02 1.0"])
     assert bisect("c0", "main", "--", "tests") == FAILED
     shown = capsys.readouterr()
     said = shown.out.partition("one of these is")[2]
@@ -149,8 +141,8 @@ def test_where_those_between_cannot_be_measured_it_says_which_it_may_be(
     assert processes.started
 
 
-def test_a_good_one_that_cannot_be_measured_ends_it(folder: Path, processes: Written) -> None:
-    history(folder, [BROKEN, "1.0 1.0", "1.02 1.0"])
+def test_a_good_one_that_cannot_be_measured_ends_it(checkout: Path, processes: Written) -> None:
+    history(checkout, [BROKEN, "1.0 1.0", "1.02 1.0"])
     assert bisect("c0", "main", "--", "tests") == 2
     assert len(processes.started) == 1
 
@@ -172,13 +164,13 @@ def test_a_good_one_that_cannot_be_measured_ends_it(folder: Path, processes: Wri
     ],
 )
 def test_bad_configuration_says_what_to_do(
-    folder: Path,
+    checkout: Path,
     processes: Written,
     capsys: pytest.CaptureFixture[str],
     words: Sequence[str],
     said: str,
 ) -> None:
-    history(folder, of_one(1.0, 1.02))
+    history(checkout, of_one(1.0, 1.02))
     assert bisect(*words, "--", "tests") == BAD_CONFIGURATION
     assert said in capsys.readouterr().err
     assert not processes.started
@@ -210,10 +202,10 @@ class InEnvironments(Written):
 
 
 @pytest.fixture
-def offered(tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Index:
+def offered(tmp_path: Path, checkout: Path, monkeypatch: pytest.MonkeyPatch) -> Index:
     """An index, in the place of any other, and a small environment in the place of this one."""
     small_environment(tmp_path, monkeypatch)
-    assert folder == Path.cwd()
+    assert checkout == Path.cwd()
     return index(tmp_path, monkeypatch)
 
 
@@ -299,9 +291,9 @@ def test_without_uv_or_its_index_it_says_what_to_do(
 
 
 def test_only_a_virtual_environment_is_copied(
-    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    checkout: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    history(folder, of_one(1.0))
+    history(checkout, of_one(1.0))
     monkeypatch.setattr(sys, "prefix", sys.base_prefix)
     assert bisect("--package=net=1.0..1.1", "--", "tests") == BAD_CONFIGURATION
     assert "from an environment that venv or uv made" in capsys.readouterr().err
