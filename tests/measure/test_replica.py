@@ -20,7 +20,6 @@ from pytest_gpuperf.measure.fresh_process import Finished, Start
 from pytest_gpuperf.measure.ncu import profiled_step
 from pytest_gpuperf.measure.replica import (
     PROFILED,
-    PROFILED_S,
     WINDOW,
     Invocation,
     Replicas,
@@ -50,18 +49,16 @@ class Processes:
 
     def __call__(
         self,
-        arguments: Sequence[str],
+        start: Start,
         *,
-        folder: Path,
-        under: Sequence[str] = (),
         time_limit: float,
-        environment: Mapping[str, str],
         tick: Callable[[float], None],
     ) -> Finished:
-        assert (folder, time_limit) == (FOLDER, 60.0)
+        assert (start.folder, time_limit) == (FOLDER, 60.0)
+        environment = start.environment
         tick(1.0)
         self.tasks.append(json.loads(environment[replica.VARIABLE]))
-        self.commands.append([*under, *arguments])
+        self.commands.append([*start.under, *start.arguments])
         self.added.append({k: v for k, v in environment.items() if k != replica.VARIABLE})
         number = len(self.tasks)
         made = [measurement(test=test, process=f"p{number}") for test in (TEST, "of others")]
@@ -81,13 +78,7 @@ class Processes:
         try:
             for number, start in enumerate(starts, 1):
                 begins(number)
-                yield self(
-                    start.arguments,
-                    folder=start.folder,
-                    time_limit=time_limit(),
-                    environment=start.environment,
-                    tick=tick,
-                )
+                yield self(start, time_limit=time_limit(), tick=tick)
         finally:
             self.ended.append(len(starts))
 
@@ -266,4 +257,3 @@ def test_a_task_runs_the_step_warmed_up_and_marked(monkeypatch: pytest.MonkeyPat
         assert (runner.device(), runner.torch_device, runner.software()) == (H200, "cuda", {})
         collected = runner.collect(work, Plan(()))
         assert (diary, collected.samples) == (done, ())
-        assert set(collected.settings or {}) == ({PROFILED_S} if done else set())
