@@ -377,9 +377,7 @@ class Operators:
 
     def table(self, breaks: Iterable[tuple[str, list[tuple[str, int, str]]]] = ()) -> KernelTable:
         """The table, after `Memory.end`, with compiled code's graph breaks and their reasons."""
-        for operator, of_memory in self.memory.by_operator():
-            for at, nbytes in enumerate(of_memory, len(_OF_OPERATOR)):
-                operator.counts[at] += nbytes
+        self.memory.attribute()
         every = dict.fromkeys(one.name for one in self._noted)
         names = {name: position for position, name in enumerate(every)}
         launches = [
@@ -464,14 +462,15 @@ class Memory:
             time.sleep(_LOOKING_S)
         self._living.clear()
 
-    def by_operator(self) -> Iterator[tuple[Noted, list[int]]]:
-        """The operator of each of `history`, with its bytes saved, kept, and alive at the peak."""
+    def attribute(self) -> None:
+        """Adds to each operator the bytes that it made: saved, kept, and alive at the peak."""
         for one in self.history or ():
             if one.operator is not None:
                 ended = math.inf if one.ended is None else one.ended
                 at_peak = one.made <= self._peak_at < ended
                 of = one.saved, one.ended is None, at_peak
-                yield one.operator, [one.nbytes * applies for applies in of]
+                for at, applies in enumerate(of, len(_OF_OPERATOR)):
+                    one.operator.counts[at] += one.nbytes * applies
 
     def _ended(self, key: int, _: object) -> None:
         with self.lock:
@@ -499,22 +498,18 @@ def _copied(
     operator: object, arguments: tuple[Any, ...], result: Any
 ) -> list[tuple[torch.Tensor, torch.Tensor]]:
     """Source and target of each tensor that `operator` copied; nothing if it is not a copy."""
-    find = _COPIES.get(operator)
-    pairs = find(arguments, result) if find else ()
+    pairs: Iterable[tuple[Any, Any]] = ()
+    if operator in _SOURCES:
+        pairs = [(arguments[_SOURCES[operator]], result)]
+    elif operator is aten._foreach_copy_:
+        pairs = zip(arguments[1], arguments[0], strict=True)
     # A number may be copied into a tensor.
     return [(source, target) for source, target in pairs if isinstance(source, torch.Tensor)]
 
 
-_Pairs = Callable[[tuple[Any, ...], Any], Any]
-
-_COPIES: dict[object, _Pairs] = {
-    aten.clone: lambda arguments, result: [(arguments[0], result)],
-    aten._to_copy: lambda arguments, result: [(arguments[0], result)],
-    aten.copy: lambda arguments, result: [(arguments[1], result)],
-    aten.copy_: lambda arguments, result: [(arguments[1], result)],
-    aten._foreach_copy_: lambda arguments, _: zip(arguments[1], arguments[0], strict=True),
-}
-"""The operators that copy a tensor as it is (`contiguous`, `to`, `reshape` dispatch these)."""
+_SOURCES: dict[object, int] = {aten.clone: 0, aten._to_copy: 0, aten.copy: 1, aten.copy_: 1}
+"""The operators that copy one tensor as it is (`contiguous`, `to`, `reshape` dispatch these), with
+the position of the argument that is copied."""
 
 
 def _tensors(value: object) -> Iterator[torch.Tensor]:
