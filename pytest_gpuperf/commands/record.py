@@ -20,7 +20,7 @@ from pytest_gpuperf.commands import complain, here, print_failure, say
 from pytest_gpuperf.commands.flags import add_new_run, check_new, new_run
 from pytest_gpuperf.errors import FAILED, INTERRUPTED, UsageFailure
 from pytest_gpuperf.measure import fresh_process
-from pytest_gpuperf.measure.fresh_process import Finished
+from pytest_gpuperf.measure.fresh_process import Finished, Start
 from pytest_gpuperf.model.result import Run
 from pytest_gpuperf.report.text.progress import Display, on_stdout
 from pytest_gpuperf.storage import files, run_files
@@ -101,12 +101,9 @@ class _Recording:
             name = f"process {number}{f' of {self._processes}' if self._is_asked else ''}"
             with self._display.of(name):
                 self._display.begins("measuring")
-                finished = fresh_process.run_pytest(
-                    [*kernels, "-q", *arguments],
-                    folder=Path.cwd(),
-                    under=torchrun if launcher else [],
-                    tick=lambda _: self._display.goes_on(),
-                )
+                under = torchrun if launcher else []
+                start = Start([*kernels, "-q", *arguments], Path.cwd(), under=under)
+                finished = fresh_process.run_pytest(start, tick=lambda _: self._display.goes_on())
             self._took.append(finished.seconds)
             self._settle(finished.run)
             self._print_progress(name, finished, self._processes - number)

@@ -22,7 +22,7 @@ import threading
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import takewhile
 from pathlib import Path
@@ -70,15 +70,18 @@ _OF_ANOTHER_TEST = ("PYTEST_CURRENT_TEST", "PYTEST_XDIST_")
 
 @dataclass(frozen=True)
 class Start:
-    """The arguments that start a pytest process: for each field see `run_pytest`."""
+    """The start of a process `python -m pytest`."""
 
     arguments: Sequence[str]
     folder: Path
-    environment: Mapping[str, str]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Added to this process's own, without variables that name its test or xdist worker."""
     python: str = sys.executable
     """The interpreter, which has pytest and this plugin; a path is relative to the folder."""
     judges: bool = False
     """Whether the process compares its measurements with baselines; by default it only measures."""
+    under: Sequence[str] = ()
+    """The command that starts it, a profiler's."""
 
 
 @dataclass(frozen=True)
@@ -120,27 +123,22 @@ class Finished:
 
 
 def run_pytest(
-    arguments: Sequence[str],
+    start: Start,
     *,
-    folder: Path,
-    under: Sequence[str] = (),
     time_limit: float | None = None,
-    environment: Mapping[str, str] | None = None,
     tick: Callable[[float], None] | None = None,
 ) -> Finished:
-    """Runs `python -m pytest` with these arguments in `folder`, and waits for it.
+    """Starts pytest in a fresh process, and waits for it.
 
-    It judges nothing. `under` is a command that starts it, a profiler's. `environment` is added to
-    this process's own, without variables that name this process's test or xdist worker. After
-    `time_limit` seconds, and on any exception while waiting (Ctrl-C is one), the child and all its
-    descendants are ended. They get SIGTERM, and SIGKILL after `GRACE` seconds; a second Ctrl-C cuts
-    the grace short. They also end with this process, even by SIGKILL. Processes that the child left
-    running are ended too, since the next measurement would include them. `tick` is called with the
-    seconds passed, at once and about every second.
+    After `time_limit` seconds, and on any exception while waiting (Ctrl-C is one), the child and
+    all its descendants are ended. They get SIGTERM, and SIGKILL after `GRACE` seconds; a second
+    Ctrl-C cuts the grace short. They also end with this process, even by SIGKILL. Processes that
+    the child left running are ended too, since the next measurement would include them. `tick` is
+    called with the seconds passed, at once and about every second.
 
-    Raises UsageFailure if `folder` is none, and BadFile for a run that was saved but is damaged.
+    Raises UsageFailure if the folder is none, and BadFile for a run that was saved but is damaged.
     """
-    with FreshProcess(Start(arguments, folder, environment or {}), under) as child:
+    with FreshProcess(start) as child:
         return child.finished(time_limit, tick)
 
 
@@ -194,9 +192,7 @@ def run_in_turn(
 class FreshProcess:
     """A pytest in a process of its own. Leaving the block ends it, and all that it has started."""
 
-    def __init__(
-        self, start: Start, under: Sequence[str] = (), ahead: Sequence[str] | None = None
-    ) -> None:
+    def __init__(self, start: Start, ahead: Sequence[str] | None = None) -> None:
         """With `ahead`, it imports these modules and runs no test before `finished` is called."""
         self._kept = ExitStack()
         temporary = tempfile.TemporaryDirectory(prefix="gpuperf-", ignore_cleanup_errors=True)
@@ -206,7 +202,8 @@ class FreshProcess:
         flags = ["--gpuperf-github=never", f"--gpuperf-run={self._saved}"]
         flags += [] if start.judges else ["--gpuperf-no-judge"]
         # Unbuffered, or all of stdout would come after stderr.
-        command = [*under, start.python, "-u", "-m", "pytest", *with_flags(start.arguments, flags)]
+        pytest = [start.python, "-u", "-m", "pytest", *with_flags(start.arguments, flags)]
+        command = [*start.under, *pytest]
         added = dict(start.environment)
         self._late = False
         self._waits = ahead is not None

@@ -471,8 +471,7 @@ def collector_for(
 ) -> Collector:
     """The collector to measure with; `offered` comes from a hook and goes before the built-in ones.
 
-    Raises UsageFailure when the device is not of the architecture that was asked for, or there is
-    none.
+    Raises UsageFailure when no device of the architecture that was asked for is there.
     """
     if offered is not None:
         check_architecture(settings.arch, offered.device())

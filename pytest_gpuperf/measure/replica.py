@@ -13,7 +13,6 @@ import os
 import shlex
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -38,9 +37,6 @@ WINDOW = "window"
 
 RANKS = "ranks"
 """Be one of several ranks that execute the step together."""
-
-PROFILED_S = "profiled_s"
-"""The setting that has the seconds between the marks."""
 
 _PASSED, _FAILED = 0, 1
 
@@ -213,11 +209,8 @@ class Replicas:
         _release_memory()
         with self._apart(task, {**self._added(), **(environment or {})}) as start:
             finished = fresh_process.run_pytest(
-                start.arguments,
-                folder=start.folder,
-                under=under,
+                replace(start, under=under),
                 time_limit=self.time_limit,
-                environment=start.environment,
                 tick=lambda _: self.progress.goes_on(),
             )
         return self._in_time(finished, f"{task.test} under {profiler}" if under else task.test)
@@ -325,10 +318,7 @@ class TaskRunner:
         """The test begins, its set-up included: for what counts from there on."""
 
     def collect(self, work: Work, plan: Plan) -> Collected:
-        """Executes the step, warmed up and marked.
-
-        The settings say how long it took between the marks: with a profiler, the profiling.
-        """
+        """Executes the step, warmed up and marked."""
         from pytest_gpuperf.measure.ncu import profiled_step
 
         if work.name != self._task.name:
@@ -337,7 +327,6 @@ class TaskRunner:
             work.reset()
             work.step()
         work.reset()
-        before = time.perf_counter()
         with profiled_step.marked():
             work.step()
-        return Collected((), settings={PROFILED_S: round(time.perf_counter() - before, 3)})
+        return Collected(())

@@ -23,7 +23,7 @@ from pytest_gpuperf import __main__, errors
 from pytest_gpuperf.errors import INTERRUPTED
 from pytest_gpuperf.measure import fresh_process
 from pytest_gpuperf.measure.device.nvml import portable_device
-from pytest_gpuperf.measure.fresh_process import Finished
+from pytest_gpuperf.measure.fresh_process import Finished, Start
 from pytest_gpuperf.model.measurement import Device, KernelTable
 from pytest_gpuperf.storage import run_files
 from tests import examples
@@ -47,23 +47,16 @@ class Children:
     series: dict[str, list[float]] | None = None
     started: list[list[str]] = field(default_factory=list)
 
-    def __call__(
-        self,
-        arguments: Sequence[str],
-        *,
-        folder: Path,
-        tick: Callable[[float], None],
-        under: Sequence[str] = (),
-    ) -> Finished:
-        assert not under, "no torchrun"
-        assert folder == Path.cwd()
+    def __call__(self, start: Start, *, tick: Callable[[float], None]) -> Finished:
+        assert not start.under, "no torchrun"
+        assert start.folder == Path.cwd()
         tick(0.0)
-        self.started.append(list(arguments))
+        self.started.append(list(start.arguments))
         number = len(self.started)
         code = self.codes[number - 1] if number <= len(self.codes) else 0
         if code == INTERRUPTED:
             raise KeyboardInterrupt
-        table = KernelTable((), (), (), 0.0) if ALWAYS in arguments else None
+        table = KernelTable((), (), (), 0.0) if ALWAYS in start.arguments else None
         measured = examples.measurement(
             self.series, test=STEP, process=f"child {number}", device=self.device, kernels=table
         )

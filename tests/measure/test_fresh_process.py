@@ -125,13 +125,9 @@ def test_step(gpuperf, pytestconfig):
     for name in ("PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT", "PYTEST_XDIST_TESTRUNUID"):
         monkeypatch.setenv(name, "gw0")
     seconds: list[float] = []
-    finished = run_pytest(
-        ["-q", "-s", "--gpuperf-run=mine.json", "--", "test_steps.py"],
-        folder=folder,
-        time_limit=600,
-        environment={"ADDED": "too"},
-        tick=seconds.append,
-    )
+    arguments = ["-q", "-s", "--gpuperf-run=mine.json", "--", "test_steps.py"]
+    start = Start(arguments, folder, {"ADDED": "too"})
+    finished = run_pytest(start, time_limit=600, tick=seconds.append)
     assert (finished.code, finished.timed_out) == (0, False), finished.output
     assert finished.run is not None
     assert [m.test for m in finished.run.measurements] == ["test_steps.py::test_step"]
@@ -177,7 +173,7 @@ def test_of_a_process_that_was_killed_comes_the_signal_and_its_children_are_ende
 ) -> None:
     """They are not waited for, though they have pytest's own stdout."""
     write(folder, f"{STARTING}\ndef test_it():\n    start()\n    os.kill(os.getpid(), 9)")
-    finished = run_pytest(["-s"], folder=folder)
+    finished = run_pytest(Start(["-s"], folder))
     assert (finished.run, finished.code, finished.timed_out) == (None, -signal.SIGKILL, False)
     assert finished.measurement("test_steps.py::test_it", "step") is None
     assert living(folder) == []
@@ -190,7 +186,7 @@ from pytest_gpuperf.measure import fresh_process
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job would ignore it
 fresh_process.GRACE = float(sys.argv[1])
-fresh_process.run_pytest(["-q", "-s"], folder=Path(), under=sys.argv[2:])
+fresh_process.run_pytest(fresh_process.Start(["-q", "-s"], Path(), under=sys.argv[2:]))
 """
 """A process that waits for a fresh one."""
 
@@ -216,7 +212,7 @@ def test_an_exception_while_waiting_ends_pytest_and_all_that_it_started(folder: 
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run_pytest(["-q"], folder=folder, tick=tick)
+        run_pytest(Start(["-q"], folder), tick=tick)
     assert (folder / "tidied").exists()
     assert living(folder) == []
 
@@ -273,9 +269,9 @@ def test_where_an_interruption_leaves_a_lock_nobody_waits_for_it(
 
     monkeypatch.setattr(fresh_process, "_started", interrupted)
     write(folder, "import time\n\ndef test_it(): time.sleep(600)")
-    assert run_pytest(["-q"], folder=folder, time_limit=0.1).timed_out
+    assert run_pytest(Start(["-q"], folder), time_limit=0.1).timed_out
     write(folder, "def test_it(): assert False")
-    assert run_pytest(["-q"], folder=folder).code == pytest.ExitCode.TESTS_FAILED
+    assert run_pytest(Start(["-q"], folder)).code == pytest.ExitCode.TESTS_FAILED
     for process in locked:
         process._waitpid_lock.release()
         process.poll()
@@ -323,10 +319,8 @@ def test_it(gpuperf):
     jump = clock_that_jumps(monkeypatch)
     task = json.dumps(asdict(Task("test_steps.py::test_it")))
     finished = run_pytest(
-        ["-q"],
-        folder=folder,
+        Start(["-q"], folder, {VARIABLE: task}),
         time_limit=3600,
-        environment={VARIABLE: task},
         tick=lambda _: jump() if (folder / "begun").exists() else None,
     )
     assert (finished.timed_out, finished.code) == (True, -signal.SIGTERM)
@@ -361,7 +355,7 @@ def test_what_cannot_be_started_is_refused(tmp_path: Path) -> None:
         (tmp_path, ["no-such-profiler"], r"^no-such-profiler: no such program"),
     ):
         with pytest.raises(UsageFailure, match=says):
-            run_pytest([], folder=folder, under=under)
+            run_pytest(Start([], folder, under=under))
 
 
 # Several
@@ -376,7 +370,7 @@ def in_turn(
         with (folder / "diary").open("a", encoding="utf-8") as diary:
             diary.write(f"{number} begins\n")
 
-    starts = [Start(arguments.split(), folder, {})] * 2
+    starts = [Start(arguments.split(), folder)] * 2
     return run_in_turn(starts, time_limit=lambda: 600, begins=begins, tick=tick)
 
 

@@ -20,7 +20,6 @@ from pytest_gpuperf.measure.fresh_process import Finished, Start
 from pytest_gpuperf.measure.ncu import profiled_step
 from pytest_gpuperf.measure.replica import (
     PROFILED,
-    PROFILED_S,
     WINDOW,
     Invocation,
     Replicas,
@@ -49,19 +48,13 @@ class Processes:
     """How many of those that were started together were ended together."""
 
     def __call__(
-        self,
-        arguments: Sequence[str],
-        *,
-        folder: Path,
-        under: Sequence[str] = (),
-        time_limit: float,
-        environment: Mapping[str, str],
-        tick: Callable[[float], None],
+        self, start: Start, *, time_limit: float, tick: Callable[[float], None]
     ) -> Finished:
-        assert (folder, time_limit) == (FOLDER, 60.0)
+        assert (start.folder, time_limit) == (FOLDER, 60.0)
+        environment = start.environment
         tick(1.0)
         self.tasks.append(json.loads(environment[replica.VARIABLE]))
-        self.commands.append([*under, *arguments])
+        self.commands.append([*start.under, *start.arguments])
         self.added.append({k: v for k, v in environment.items() if k != replica.VARIABLE})
         number = len(self.tasks)
         made = [measurement(test=test, process=f"p{number}") for test in (TEST, "of others")]
@@ -81,13 +74,7 @@ class Processes:
         try:
             for number, start in enumerate(starts, 1):
                 begins(number)
-                yield self(
-                    start.arguments,
-                    folder=start.folder,
-                    time_limit=time_limit(),
-                    environment=start.environment,
-                    tick=tick,
-                )
+                yield self(start, time_limit=time_limit(), tick=tick)
         finally:
             self.ended.append(len(starts))
 
@@ -148,9 +135,8 @@ def test_a_replica_that_fails_says_why_and_what_came_before_it_is_kept(
         assert said in str(caught.value)
         assert processes.ended.pop() == 2
         assert [m.process for m in made.measurements(TEST, "step", 1)] == ["p1"]
-
-
-def test_a_replica_whose_test_fails_after_it_measured_counts(processes: Processes) -> None:
+    # One whose test fails after it measured counts.
+    processes.tasks.clear()
     processes.ends = {1: Finished(run([measurement(test=TEST)]), 1, "", 1.0)}
     assert len(replicas().measurements(TEST, "step", 1)) == 1
 
@@ -266,4 +252,3 @@ def test_a_task_runs_the_step_warmed_up_and_marked(monkeypatch: pytest.MonkeyPat
         assert (runner.device(), runner.torch_device, runner.software()) == (H200, "cuda", {})
         collected = runner.collect(work, Plan(()))
         assert (diary, collected.samples) == (done, ())
-        assert set(collected.settings or {}) == ({PROFILED_S} if done else set())

@@ -99,8 +99,10 @@ class CpuCollector:
         timed = each(work.progress, "timing", repetitions)
         series[STEP, "wall_time"] = [_wall_ms(work) for _ in timed]
         if plan.activity:
-            for metric, value in _compiled(work).items():
-                series[STEP, metric] = [value]
+            # One more execution, if anything was compiled.
+            compilations = Compilations()
+            counts = compilations.counted(_traced(work) if compilations.any else None)
+            series |= {(STEP, metric): [count] for metric, count in counts.items()}
         if plan.components:
             untraced = (metric.name for metric in plan.activity if not metric.portable)
             unsupported += tuple(Unsupported(name, "there is no GPU to trace") for name in untraced)
@@ -125,12 +127,6 @@ class CpuCollector:
         operators = Operators(self._root)
         _counted(work, Losses(work), operators)
         return operators.table(graph_breaks(_traced(work)) if Compilations().any else ())
-
-
-def _compiled(work: Work) -> dict[str, float]:
-    """The work of torch.compile in the step, from one more execution if anything was compiled."""
-    compilations = Compilations()
-    return compilations.counted(_traced(work) if compilations.any else None)
 
 
 def _traced(work: Work) -> profile.Trace:

@@ -94,8 +94,8 @@ class _Allocation:
     """A storage that the step made."""
 
     nbytes: int
-    operator: int | None
-    """The number of the one that made it."""
+    operator: Noted | None
+    """The operator that made it."""
     made: int
     """The number of allocations before this one."""
     ended: int | None = None
@@ -248,10 +248,10 @@ class StepCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if result is not NotImplemented:
                 return result
         counted = operator not in _NOT_COUNTED
-        number = None
+        noted = None
         if self._operators and counted:
             with self._lock:
-                number = self._operators.note(str(operator))
+                noted = self._operators.note(str(operator))
         result = func(*args, **kwargs)
         copied = _copied(operator, args, result)
         copies = [
@@ -263,7 +263,7 @@ class StepCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         with self._lock:
             if here.thread != self._own_thread:
                 self.uncounted[PEAK] = _AT_ONCE
-            made = self.memory.note(result, (args, kwargs), number)
+            made = self.memory.note(result, (args, kwargs), noted)
             self.work[operator, "calls"] += counted
             self.work[operator, "FLOP"] += flops
             for counts in here.counted_now:
@@ -272,10 +272,11 @@ class StepCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 counts.copies += len(copied)
                 counts.layout_copies += len(copies)
                 counts.layout_copy_bytes += sum(copies)
-            if self._operators and number is not None:
+            if noted is not None:
                 dtype = next((str(one.dtype) for one in _tensors((result, args))), "")
-                counted_of_it = (flops, len(copied), len(copies), sum(copies), made)
-                self._operators.executed(number, dtype.removeprefix("torch."), counted_of_it)
+                noted.name = f"{noted.name} {dtype.removeprefix('torch.')}".strip()
+                of_it = flops, len(copied), len(copies), sum(copies), made
+                noted.counts[: len(_OF_OPERATOR)] = of_it
         here.inside_ns += time.thread_time_ns() - began
         return result
 
@@ -342,7 +343,19 @@ def _refusals_heard_by(counter: StepCounter) -> Iterator[None]:
 
 
 _OF_OPERATOR = ("flops", "copies", "layout_copies", "layout_copy_bytes", MADE_BYTES)
-_OF_MEMORY = ("saved_bytes", "kept_memory", "peak_memory")
+_COSTS = (*_OF_OPERATOR, "saved_bytes", "kept_memory", "peak_memory")
+
+
+@dataclass
+class Noted:
+    """One operator of an execution."""
+
+    name: str
+    """With the result's type once it was executed."""
+    site: int
+    """The number of its call site."""
+    counts: list[float] = field(default_factory=lambda: [0.0] * len(_COSTS))
+    """In the order of _COSTS."""
 
 
 class Operators:
@@ -354,41 +367,31 @@ class Operators:
 
     def __init__(self, root: Path) -> None:
         self._call_sites = CallSiteRegistry(root)
-        self._noted: list[str] = []
-        self._site_of: list[int] = []
-        self._counts: list[list[float]] = []
+        self._noted: list[Noted] = []
         self.memory = Memory(history=[])
 
-    def note(self, operator: str) -> int:
-        """Notes an operator before it is executed. Returns its number."""
-        self._noted.append(operator)
-        self._site_of.append(self._call_sites.here())
-        self._counts.append([0.0] * len((*_OF_OPERATOR, *_OF_MEMORY)))
-        return len(self._noted) - 1
-
-    def executed(self, number: int, dtype: str, counts: tuple[int, ...]) -> None:
-        """Notes the result's type and the operator's counts, in the order of _OF_OPERATOR."""
-        self._noted[number] = f"{self._noted[number]} {dtype}".strip()
-        self._counts[number][: len(counts)] = counts
+    def note(self, operator: str) -> Noted:
+        """Notes an operator before it is executed."""
+        self._noted.append(Noted(operator, self._call_sites.here()))
+        return self._noted[-1]
 
     def table(self, breaks: Iterable[tuple[str, list[tuple[str, int, str]]]] = ()) -> KernelTable:
         """The table, after `Memory.end`, with compiled code's graph breaks and their reasons."""
-        for number, of_memory in self.memory.by_operator():
-            for at, nbytes in enumerate(of_memory, len(_OF_OPERATOR)):
-                self._counts[number][at] += nbytes
-        names = {name: position for position, name in enumerate(dict.fromkeys(self._noted))}
+        self.memory.attribute()
+        every = dict.fromkeys(one.name for one in self._noted)
+        names = {name: position for position, name in enumerate(every)}
         launches = [
             Launch(names[name], OPERATOR, None, None, 0.0, tuple(counts) if any(counts) else ())
-            for name, counts in zip(self._noted, self._counts, strict=True)
+            for name, counts in ((one.name, one.counts) for one in self._noted)
         ]
         left = Counter((reason, self._call_sites.of(frames)) for reason, frames in breaks)
         return KernelTable(
             tuple(names),
-            (*_OF_OPERATOR, *_OF_MEMORY),
+            _COSTS,
             tuple(launches),
             0.0,
             sites=self._call_sites.sites,
-            site_of=tuple(self._site_of),
+            site_of=tuple(one.site for one in self._noted),
             calls=tuple(HostCall(f"{GRAPH_BREAK}: {why}", at, n) for (why, at), n in left.items()),
         )
 
@@ -405,11 +408,12 @@ class Memory:
     frees inside itself is not seen.
     """
 
+    kept: int = 0
+    """The bytes that are alive."""
     peak: int = 0
     """The most bytes that were alive at once."""
     history: list[_Allocation] | None = None
     """All allocations, if requested."""
-    _current: int = 0
     _made: int = 0
     _peak_at: int = 0
     # Keyed by the address of the C++ storage, which is unique among the living.
@@ -419,12 +423,12 @@ class Memory:
     lock: threading.RLock = field(default_factory=threading.RLock)
     """The lock for every update, because several threads make and free storages."""
 
-    def note(self, results: object, arguments: object, operator: int | None = None) -> int:
+    def note(self, results: object, arguments: object, operator: Noted | None = None) -> int:
         """Takes up storages among an operator's results that were not among its arguments.
 
-        Returns their bytes. `operator` is its number.
+        Returns their bytes.
         """
-        before = self._current
+        before = self.kept
         given = {argument.untyped_storage()._cdata for argument in _tensors(arguments)}
         for storage in (tensor.untyped_storage() for tensor in _tensors(results)):
             key = storage._cdata
@@ -436,10 +440,10 @@ class Memory:
             if self.history is not None:
                 self.history.append(made)
             self._made += 1
-            self._current += storage.nbytes()
-            if self._current > self.peak:
-                self.peak, self._peak_at = self._current, made.made
-        return self._current - before
+            self.kept += storage.nbytes()
+            if self.kept > self.peak:
+                self.peak, self._peak_at = self.kept, made.made
+        return self.kept - before
 
     def newly_saved(self, tensor: torch.Tensor) -> int:
         """The bytes that saving `tensor` keeps alive and that no earlier saving did."""
@@ -451,11 +455,6 @@ class Memory:
         allocation.saved = True
         return allocation.nbytes
 
-    @property
-    def kept(self) -> int:
-        """The bytes that are alive."""
-        return self._current
-
     def end(self, patience_s: float = 0.0) -> None:
         """Stops following, once nothing is alive any more or so many seconds later."""
         end = time.monotonic() + patience_s
@@ -463,20 +462,21 @@ class Memory:
             time.sleep(_LOOKING_S)
         self._living.clear()
 
-    def by_operator(self) -> Iterator[tuple[int, list[int]]]:
-        """The operator of each of `history`, with its bytes saved, kept, and alive at the peak."""
+    def attribute(self) -> None:
+        """Adds to each operator the bytes that it made: saved, kept, and alive at the peak."""
         for one in self.history or ():
             if one.operator is not None:
                 ended = math.inf if one.ended is None else one.ended
                 at_peak = one.made <= self._peak_at < ended
                 of = one.saved, one.ended is None, at_peak
-                yield one.operator, [one.nbytes * applies for applies in of]
+                for at, applies in enumerate(of, len(_OF_OPERATOR)):
+                    one.operator.counts[at] += one.nbytes * applies
 
     def _ended(self, key: int, _: object) -> None:
         with self.lock:
             allocation, _ = self._living.pop(key)
             allocation.ended = self._made
-            self._current -= allocation.nbytes
+            self.kept -= allocation.nbytes
 
 
 def changes_stride_order(source: torch.Tensor, target: torch.Tensor) -> bool:
@@ -498,22 +498,18 @@ def _copied(
     operator: object, arguments: tuple[Any, ...], result: Any
 ) -> list[tuple[torch.Tensor, torch.Tensor]]:
     """Source and target of each tensor that `operator` copied; nothing if it is not a copy."""
-    find = _COPIES.get(operator)
-    pairs = find(arguments, result) if find else ()
+    pairs: Iterable[tuple[Any, Any]] = ()
+    if operator in _SOURCES:
+        pairs = [(arguments[_SOURCES[operator]], result)]
+    elif operator is aten._foreach_copy_:
+        pairs = zip(arguments[1], arguments[0], strict=True)
     # A number may be copied into a tensor.
     return [(source, target) for source, target in pairs if isinstance(source, torch.Tensor)]
 
 
-_Pairs = Callable[[tuple[Any, ...], Any], Any]
-
-_COPIES: dict[object, _Pairs] = {
-    aten.clone: lambda arguments, result: [(arguments[0], result)],
-    aten._to_copy: lambda arguments, result: [(arguments[0], result)],
-    aten.copy: lambda arguments, result: [(arguments[1], result)],
-    aten.copy_: lambda arguments, result: [(arguments[1], result)],
-    aten._foreach_copy_: lambda arguments, _: zip(arguments[1], arguments[0], strict=True),
-}
-"""The operators that copy a tensor as it is (`contiguous`, `to`, `reshape` dispatch these)."""
+_SOURCES: dict[object, int] = {aten.clone: 0, aten._to_copy: 0, aten.copy: 1, aten.copy_: 1}
+"""The operators that copy one tensor as it is (`contiguous`, `to`, `reshape` dispatch these), with
+the position of the argument that is copied."""
 
 
 def _tensors(value: object) -> Iterator[torch.Tensor]:

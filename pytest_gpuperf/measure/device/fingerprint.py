@@ -47,31 +47,28 @@ def machine() -> Machine | None:
     """
     with nvml.open_session() as session:
         gpu = session.gpu()
-        made = _machine(session, gpu) if gpu else Machine()
+        if gpu is None:
+            return None
+        memory = session.ask("nvmlDeviceGetMemoryInfo", gpu.visible)
+        whole = gpu.physical
+
+        def current(function: str) -> bool | None:
+            modes = session.ask(function, whole)  # current and pending
+            return bool(modes[0]) if modes else None
+
+        made = Machine(
+            vbios=session.text("nvmlDeviceGetVbiosVersion", whole),
+            board_part=session.text("nvmlDeviceGetBoardPartNumber", whole),
+            inforom=session.text("nvmlDeviceGetInforomImageVersion", whole),
+            memory_bytes=None if memory is None else int(memory.total),
+            ecc=current("nvmlDeviceGetEccMode"),
+            mig=current("nvmlDeviceGetMigMode"),
+            power_limit_watts=session.watts("nvmlDeviceGetPowerManagementDefaultLimit", whole),
+            enforced_power_limit_watts=session.watts("nvmlDeviceGetEnforcedPowerLimit", whole),
+            pcie_generation=session.integer("nvmlDeviceGetMaxPcieLinkGeneration", whole),
+            pcie_width=session.integer("nvmlDeviceGetMaxPcieLinkWidth", whole),
+        )
     return None if made == Machine() else made
-
-
-def _machine(session: nvml.NvmlSession, gpu: nvml.Gpu) -> Machine:
-    """What NVML answers; of a GPU without the feature the answer is None or ""."""
-    memory = session.ask("nvmlDeviceGetMemoryInfo", gpu.visible)
-    whole = gpu.physical
-
-    def current(function: str) -> bool | None:
-        modes = session.ask(function, whole)  # current and pending
-        return bool(modes[0]) if modes else None
-
-    return Machine(
-        vbios=session.text("nvmlDeviceGetVbiosVersion", whole),
-        board_part=session.text("nvmlDeviceGetBoardPartNumber", whole),
-        inforom=session.text("nvmlDeviceGetInforomImageVersion", whole),
-        memory_bytes=None if memory is None else int(memory.total),
-        ecc=current("nvmlDeviceGetEccMode"),
-        mig=current("nvmlDeviceGetMigMode"),
-        power_limit_watts=session.watts("nvmlDeviceGetPowerManagementDefaultLimit", whole),
-        enforced_power_limit_watts=session.watts("nvmlDeviceGetEnforcedPowerLimit", whole),
-        pcie_generation=session.integer("nvmlDeviceGetMaxPcieLinkGeneration", whole),
-        pcie_width=session.integer("nvmlDeviceGetMaxPcieLinkWidth", whole),
-    )
 
 
 def driver_version() -> str:

@@ -72,7 +72,7 @@ def read(parent: int | None = None, siblings: Siblings | None = None) -> Reading
             ),
             power_watts=session.watts("nvmlDeviceGetPowerUsage", gpu.physical),
             throttle_reasons=_throttle_reasons(session, gpu.physical),
-            other_processes=_without_us(_compute_processes(session, gpu.visible), parent, siblings),
+            other_processes=_other_processes(session, gpu.visible, parent, siblings),
         )
 
 
@@ -124,22 +124,19 @@ def _throttle_reasons(session: nvml.NvmlSession, handle: object) -> tuple[str, .
     return tuple(words for bit, words in _SLOWING.items() if bit & (bits or 0))
 
 
-def _compute_processes(session: nvml.NvmlSession, handle: object) -> tuple[int, ...]:
-    processes = session.ask("nvmlDeviceGetComputeRunningProcesses", handle) or ()
-    return tuple(sorted({int(process.pid) for process in processes}))
-
-
-def _without_us(
-    pids: tuple[int, ...],
-    parent: int | None,
-    siblings: Siblings | None,
+def _other_processes(
+    session: nvml.NvmlSession, handle: object, parent: int | None, siblings: Siblings | None
 ) -> tuple[int, ...]:
+    processes = session.ask("nvmlDeviceGetComputeRunningProcesses", handle)
+    if not processes:
+        return ()
+    pids = sorted({int(process.pid) for process in processes})
     controller = siblings.controller if siblings else None
-    started = fresh_process.beside() if pids else set()
+    started = fresh_process.beside()
     above = {pid: fresh_process.ancestors(pid) for pid in pids}
     us = {os.getpid(), parent, controller, *started}
     us |= {pid for pid in pids if above[pid][:1] == [controller] or started & {*above[pid]}}
-    if us & set(pids) or not pids:
+    if us & set(pids):
         return tuple(pid for pid in pids if pid not in us)
     # Who uses the GPU and is not listed under its own pid: NVML reports the pids of another
     # namespace, as it does in many containers. One of these is us. Which one cannot be told;

@@ -127,10 +127,8 @@ class FrameFinder:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self._shown: dict[CodeType, str] = {}
-        """The file as it is shown, by code; "" for a library's."""
-        self._distributions: dict[CodeType, str] = {}
-        """The distribution that it is of, by code of a library; "" for none that has a version."""
+        self._files: dict[CodeType, tuple[str, str]] = {}
+        """By code, its file as it is shown, "" for a library's; and the library's distribution."""
         self._modules: dict[int, str] = {}
         """The names of modules within the outermost, by id."""
         self._numbers: dict[tuple[str, ...], int] = {}
@@ -160,7 +158,7 @@ class FrameFinder:
                     executions=execution.number,
                     callers=execution.callers,
                 )
-            libraries[self._distributions[code]] = None
+            libraries[self._files[code][1]] = None
         return _NOWHERE
 
     def counted(self, site: CallSite) -> CallSite:
@@ -224,11 +222,10 @@ class FrameFinder:
         return self._modules[id(modules[0])] if modules else ""
 
     def _file(self, code: CodeType) -> str:
-        if code not in self._shown:
+        if code not in self._files:
             file = Path(code.co_filename)
-            self._shown[code] = self.named(file)
-            self._distributions[code] = of_file(file)
-        return self._shown[code]
+            self._files[code] = self.named(file), of_file(file)
+        return self._files[code][0]
 
     def named(self, file: Path) -> str:
         """A file as people find it, without a folder of this machine; "" for a library's."""
