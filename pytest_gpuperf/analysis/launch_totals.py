@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import geometric_mean
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.measure.trace.profile import COUNTED, GRAPH
@@ -149,13 +150,6 @@ def ratio(over: float, under: float) -> float | None:
     return quotient if math.isfinite(quotient) else None
 
 
-def geometric_mean(values: Sequence[float]) -> float | None:
-    """The geometric mean of positive numbers: exp of the mean logarithm. None without values."""
-    if not values:
-        return None
-    return math.exp(math.fsum(map(math.log, values)) / len(values))
-
-
 @dataclass(frozen=True, slots=True)
 class KernelIpc:
     """The IPC of one kernel, by its name."""
@@ -234,7 +228,7 @@ def _of(counters: Counters, group: Group) -> KernelIpc:
         launches=len(rated),
         nanoseconds=total(launch.duration for launch, _ in rated),
         ipc=of_step(counts),
-        geometric_mean=geometric_mean([rate for _, rate in rated]),
+        geometric_mean=geometric_mean(rate for _, rate in rated) if rated else None,
     )
 
 

@@ -54,14 +54,9 @@ class Peaks:
     """The peak bandwidth of DRAM."""
 
 
-def of_device(slug: str) -> Peaks | None:
-    """The peaks of the device of that slug (`model.Device.slug`); None where it is not known."""
-    return published().get(slug)
-
-
 @cache
 def published() -> Mapping[str, Peaks]:
-    """The peaks that NVIDIA publishes (`peaks.yaml`), by device slug."""
+    """The peaks that NVIDIA publishes (`peaks.yaml`), by device slug (`model.Device.slug`)."""
     data = yaml_table(Path(__file__).with_name("peaks.yaml"))
     peaks = {}
     for slug, device in data["devices"].items():

@@ -353,9 +353,7 @@ def parsed(file: Path, text: str) -> BaselineFile:
         problem = f'the file is cut short: its last line must be "{_END_MARK}"'
         raise BadFile(file, "", problem, _REMEDY)
     retired = tuple(catalogue().retired)
-    loaded = files.validate(data, BaselineFile, file, SCHEMA, _REMEDY, retired)
-    files.check(_problems(loaded), file, _REMEDY)
-    return loaded
+    return files.validate(data, BaselineFile, file, SCHEMA, _REMEDY, retired, _problems)
 
 
 def _dumper() -> type[yaml.SafeDumper]:
@@ -377,9 +375,8 @@ def _dumper() -> type[yaml.SafeDumper]:
             not {"reason", "readings"}.isdisjoint(data)
             or not any(isinstance(item, (list, dict)) for item in data.values())
         )
-        node = dumper.represent_mapping("tag:yaml.org,2002:map", data)
-        node.flow_style = innermost
-        return node
+        flow = innermost and not isinstance(data, _Block)
+        return dumper.represent_mapping("tag:yaml.org,2002:map", data, flow_style=flow)
 
     def number(dumper: yaml.SafeDumper, value: float) -> yaml.Node:
         # Counts are whole numbers; ".0" at the end of eleven digits is noise in a review.
@@ -393,12 +390,8 @@ def _dumper() -> type[yaml.SafeDumper]:
         return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
 
     Dumper.add_representer(str, text)
-
-    def block(dumper: yaml.SafeDumper, data: _Block) -> yaml.Node:
-        return dumper.represent_mapping("tag:yaml.org,2002:map", data, flow_style=False)
-
     Dumper.add_representer(dict, mapping)
-    Dumper.add_representer(_Block, block)
+    Dumper.add_representer(_Block, mapping)
     Dumper.add_representer(list, sequence)
     Dumper.add_representer(float, number)
     return Dumper
