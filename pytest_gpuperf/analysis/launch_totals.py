@@ -51,13 +51,8 @@ class Counters:
 
     def values(self, launch: Launch, metrics: Iterable[str]) -> dict[str, float]:
         """The launch's values of those of `metrics` that it has."""
-        by_metric = {}
-        for metric in metrics:
-            position = self._index.get(metric)
-            value = None if position is None else _at(launch, position)
-            if value is not None:
-                by_metric[metric] = value
-        return by_metric
+        there = ((name, _at(launch, self._index[name])) for name in metrics if name in self._index)
+        return {metric: value for metric, value in there if value is not None}
 
     def totals(
         self, launches: Sequence[Launch], metrics: Iterable[str]

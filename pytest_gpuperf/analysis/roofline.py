@@ -234,9 +234,6 @@ def _lacks_tensor(values: Mapping[str, float]) -> bool:
 def _shares(rates: Mapping[str, float | None], peaks: Peaks) -> dict[str, float]:
     """The shares of the peaks, by kind of arithmetic and DRAM, where rate and peak are known."""
     known = {**peaks.flop_per_second, DRAM: peaks.bytes_per_second}
-    by_kind = {}
-    for kind, rate in rates.items():
-        share = None if rate is None or kind not in known else ratio(rate, known[kind])
-        if share is not None:
-            by_kind[kind] = share
-    return by_kind
+    rated = [(kind, rate) for kind, rate in rates.items() if rate is not None and kind in known]
+    shares = ((kind, ratio(rate, known[kind])) for kind, rate in rated)
+    return {kind: share for kind, share in shares if share is not None}
