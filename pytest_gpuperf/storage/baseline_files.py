@@ -30,14 +30,7 @@ from pytest_gpuperf.model.entry import (
     places_text,
     unreadable_places,
 )
-from pytest_gpuperf.model.measurement import (
-    STEP,
-    Canary,
-    Device,
-    Fingerprint,
-    KernelTable,
-    Measurement,
-)
+from pytest_gpuperf.model.measurement import STEP, Canary, Device, KernelTable, Measurement
 from pytest_gpuperf.model.metric import MetricClass
 from pytest_gpuperf.storage import entry_values, files, schema_1
 from pytest_gpuperf.storage.files import Problem
@@ -252,7 +245,9 @@ def entry_of(measurements: Sequence[Measurement], recorded: str) -> Entry:
     first = measurements[0].fingerprint
     of_process = {m.process: m.fingerprint for m in measurements}
     metrics, zero = entry_values.values_of(_comparable(measurements).get(STEP, {}))
-    canaries = [_canaries(fingerprint) for fingerprint in of_process.values()]
+    conditions = [fingerprint.conditions for fingerprint in of_process.values()]
+    before = [seen.before.canary if seen else None for seen in conditions]
+    after = [seen.after.canary if seen else None for seen in conditions]
     return Entry(
         recorded=recorded,
         revision=first.revision,
@@ -268,9 +263,9 @@ def entry_of(measurements: Sequence[Measurement], recorded: str) -> Entry:
         metrics=metrics,
         zero=zero,
         canary=entry_values.canary_series(
-            [(before or after or Canary()).code for before, after in canaries],
-            _series([before for before, _ in canaries]),
-            _series([after for _, after in canaries]),
+            [(one or other or Canary()).code for one, other in zip(before, after, strict=True)],
+            _series(before),
+            _series(after),
         ),
     )
 
@@ -302,12 +297,6 @@ def _comparable(measurements: Sequence[Measurement]) -> dict[str, dict[str, Proc
 def data_of(measurements: Sequence[Measurement], kernels: KernelTable | None) -> EntryData:
     """The data of these measurements' entry beside the YAML: all rounds, and this table."""
     return EntryData(schema=SCHEMA, samples=_comparable(measurements), kernels=kernels)
-
-
-def _canaries(fingerprint: Fingerprint) -> tuple[Canary | None, Canary | None]:
-    """The readings of the canary before and after a process; None where there are none."""
-    seen = fingerprint.conditions
-    return (seen.before.canary, seen.after.canary) if seen else (None, None)
 
 
 def _portable(metric: str, device: Device) -> bool:

@@ -12,12 +12,7 @@ from pytest_gpuperf.analysis import roofline
 from pytest_gpuperf.analysis.roofline import DRAM, OPCODES, TENSOR, Peaks, published
 from pytest_gpuperf.catalogue import architectures
 from pytest_gpuperf.model.measurement import KernelTable
-from tests.analysis.tables import (
-    family,
-    hostile,
-    paper_set,
-    table,
-)
+from tests.analysis.tables import family, hostile, paper_set, table
 from tests.strategies import few
 
 PLAIN = Peaks({"fp32": 10e12, "fp16": 20e12, "fp64": 5e12, "tensor tf32": 100e12}, 1e12)
