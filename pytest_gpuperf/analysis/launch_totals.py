@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import geometric_mean
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.measure.trace.profile import COUNTED, GRAPH
@@ -50,13 +51,8 @@ class Counters:
 
     def values(self, launch: Launch, metrics: Iterable[str]) -> dict[str, float]:
         """The launch's values of those of `metrics` that it has."""
-        by_metric = {}
-        for metric in metrics:
-            position = self._index.get(metric)
-            value = None if position is None else _at(launch, position)
-            if value is not None:
-                by_metric[metric] = value
-        return by_metric
+        there = ((name, _at(launch, self._index[name])) for name in metrics if name in self._index)
+        return {metric: value for metric, value in there if value is not None}
 
     def totals(
         self, launches: Sequence[Launch], metrics: Iterable[str]
@@ -149,13 +145,6 @@ def ratio(over: float, under: float) -> float | None:
     return quotient if math.isfinite(quotient) else None
 
 
-def geometric_mean(values: Sequence[float]) -> float | None:
-    """The geometric mean of positive numbers: exp of the mean logarithm. None without values."""
-    if not values:
-        return None
-    return math.exp(math.fsum(map(math.log, values)) / len(values))
-
-
 @dataclass(frozen=True, slots=True)
 class KernelIpc:
     """The IPC of one kernel, by its name."""
@@ -234,7 +223,7 @@ def _of(counters: Counters, group: Group) -> KernelIpc:
         launches=len(rated),
         nanoseconds=total(launch.duration for launch, _ in rated),
         ipc=of_step(counts),
-        geometric_mean=geometric_mean([rate for _, rate in rated]),
+        geometric_mean=geometric_mean(rate for _, rate in rated) if rated else None,
     )
 
 

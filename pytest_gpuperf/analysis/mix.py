@@ -9,7 +9,7 @@ parts of each class, and the classes without a counter.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -178,18 +178,16 @@ def _counted(
     notes = [*absent(existing((*parts, whole), arch), values)]
     if counts and whole in values:
         every, several = values[whole], total(counts.values())
-        if several > every:
-            notes += _too_many(several, every)
-        else:
+        over = ratio(several - every, every)
+        if several <= every:
             counts[REST] = every - several
+        elif over is None or over > _ROUNDING:
+            more = "" if over is None else f" by {over:.1%}"
+            notes.append(
+                f"the parts sum to more instructions than the whole{more}, so shares refer to the "
+                "sum"
+            )
     return counts, notes
-
-
-def _too_many(several: float, every: float) -> Iterator[str]:
-    over = ratio(several - every, every)
-    if over is None or over > _ROUNDING:
-        more = "" if over is None else f" by {over:.1%}"
-        yield f"the parts sum to more instructions than the whole{more}, so shares refer to the sum"
 
 
 def _classes(

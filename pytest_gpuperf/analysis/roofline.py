@@ -54,14 +54,9 @@ class Peaks:
     """The peak bandwidth of DRAM."""
 
 
-def of_device(slug: str) -> Peaks | None:
-    """The peaks of the device of that slug (`model.Device.slug`); None where it is not known."""
-    return published().get(slug)
-
-
 @cache
 def published() -> Mapping[str, Peaks]:
-    """The peaks that NVIDIA publishes (`peaks.yaml`), by device slug."""
+    """The peaks that NVIDIA publishes (`peaks.yaml`), by device slug (`model.Device.slug`)."""
     data = yaml_table(Path(__file__).with_name("peaks.yaml"))
     peaks = {}
     for slug, device in data["devices"].items():
@@ -239,9 +234,6 @@ def _lacks_tensor(values: Mapping[str, float]) -> bool:
 def _shares(rates: Mapping[str, float | None], peaks: Peaks) -> dict[str, float]:
     """The shares of the peaks, by kind of arithmetic and DRAM, where rate and peak are known."""
     known = {**peaks.flop_per_second, DRAM: peaks.bytes_per_second}
-    by_kind = {}
-    for kind, rate in rates.items():
-        share = None if rate is None or kind not in known else ratio(rate, known[kind])
-        if share is not None:
-            by_kind[kind] = share
-    return by_kind
+    rated = [(kind, rate) for kind, rate in rates.items() if rate is not None and kind in known]
+    shares = ((kind, ratio(rate, known[kind])) for kind, rate in rated)
+    return {kind: share for kind, share in shares if share is not None}

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from pytest_gpuperf.baselines.objections import (
@@ -99,11 +100,6 @@ class Proposal:
         return self.entry.log[-1]
 
     @property
-    def files(self) -> tuple[Content, ...]:
-        """The files to write for this proposal, besides the baseline file."""
-        return ((data_files.folder_beside(self.file) / self.entry.data, self.data),)
-
-    @property
     def refused(self) -> bool:
         """Whether the proposal cannot be accepted as it is."""
         return bool(self.objections) and not self.request.force
@@ -181,7 +177,8 @@ def accept(shown: Sequence[Proposal]) -> tuple[Proposal, ...]:
                     accepted.append(now)
             if accepted:
                 baselines.append((file, baseline_files.to_text(known, file).encode()))
-                data += [content for proposal in accepted for content in proposal.files]
+                beside = data_files.folder_beside(file)
+                data += [(beside / proposal.entry.data, proposal.data) for proposal in accepted]
                 after[file] = known
                 done += accepted
         objected = [
@@ -386,14 +383,10 @@ def _write(contents: Sequence[Content]) -> None:
     """Writes all files in this order. When one cannot be written, the others are as they were."""
     with ExitStack() as undo:
         for file, content in contents:
-            before = file.read_bytes() if file.exists() else None
+            if file.exists():
+                restore = partial(files.write_atomically, file, file.read_bytes())
+            else:
+                restore = partial(files.remove, file)
             files.write_atomically(file, content)
-            undo.callback(_put, file, before)
+            undo.callback(restore)
         undo.pop_all()
-
-
-def _put(file: Path, content: bytes | None) -> None:
-    if content is not None:
-        files.write_atomically(file, content)
-    else:
-        files.remove(file)

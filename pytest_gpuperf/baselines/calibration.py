@@ -24,7 +24,7 @@ from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import UsageFailure
 from pytest_gpuperf.judge.stopping import next_look
 from pytest_gpuperf.judge.verdict import judge
-from pytest_gpuperf.model.entry import BaselineFile, Calibration, Spread
+from pytest_gpuperf.model.entry import Calibration, Spread
 from pytest_gpuperf.model.measurement import STEP, Device, Measurement
 from pytest_gpuperf.model.metric import Metric, MetricClass
 from pytest_gpuperf.model.result import Outcome, Run
@@ -111,20 +111,18 @@ def write(findings: Sequence[Finding], folder: Path) -> list[Path]:
     """
     by_file = {baseline_files.path_for(folder, f.device, f.suite): f for f in findings}
     with files.changing(folder):
-        known = {file: _existing(folder, finding, file) for file, finding in by_file.items()}
+        calibrated = {}
         for file, finding in by_file.items():
-            baseline_files.save(replace(known[file], calibration=finding.calibration), file)
+            known = baseline_files.load_for(folder, finding.device, finding.suite)
+            if known is None:
+                raise UsageFailure(
+                    f"{file} does not exist, so the calibration has no baseline file to go to. "
+                    'Accept a baseline first: gpuperf update-baseline RUN --reason "first baseline"'
+                )
+            calibrated[file] = replace(known, calibration=finding.calibration)
+        for file, known in calibrated.items():
+            baseline_files.save(known, file)
     return list(by_file)
-
-
-def _existing(folder: Path, finding: Finding, file: Path) -> BaselineFile:
-    known = baseline_files.load_for(folder, finding.device, finding.suite)
-    if known is None:
-        raise UsageFailure(
-            f"{file} does not exist, so the calibration has no baseline file to go to. Accept a "
-            'baseline first: gpuperf update-baseline RUN --reason "first baseline"'
-        )
-    return known
 
 
 def _whole_step(measured: Measurement, day: str) -> Measurement:

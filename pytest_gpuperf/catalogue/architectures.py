@@ -26,7 +26,6 @@ class Architecture:
     name: str
     chips: tuple[str, ...]
     """NVIDIA's chip names. The first is the one that CUPTI knows the architecture's metrics by."""
-    generation: str
     products: tuple[str, ...] = ()
     """The product names of cards with these chips that are used for training."""
 
@@ -34,23 +33,16 @@ class Architecture:
 ARCHITECTURES: dict[str, Architecture] = {
     architecture.name: architecture
     for architecture in (
-        Architecture("sm70", ("GV100",), "Volta", ("V100",)),
-        Architecture("sm75", ("TU102", "TU104", "TU106", "TU116", "TU117"), "Turing", ("T4",)),
-        Architecture("sm80", ("GA100",), "Ampere", ("A100", "A30")),
-        Architecture(
-            "sm86", ("GA102", "GA103", "GA104", "GA106", "GA107"), "Ampere", ("A10", "A40")
-        ),
-        Architecture(
-            "sm89",
-            ("AD102", "AD103", "AD104", "AD106", "AD107"),
-            "Ada Lovelace",
-            ("L4", "L40", "L40S"),
-        ),
-        Architecture("sm90", ("GH100",), "Hopper", ("H100", "H200")),
-        Architecture("sm100", ("GB100",), "Blackwell", ("B200",)),
-        Architecture("sm103", ("GB110",), "Blackwell Ultra"),
-        Architecture("sm120", ("GB202", "GB203", "GB205", "GB206", "GB207"), "Blackwell"),
-        Architecture(CPU, (), ""),
+        Architecture("sm70", ("GV100",), ("V100",)),
+        Architecture("sm75", ("TU102", "TU104", "TU106", "TU116", "TU117"), ("T4",)),
+        Architecture("sm80", ("GA100",), ("A100", "A30")),
+        Architecture("sm86", ("GA102", "GA103", "GA104", "GA106", "GA107"), ("A10", "A40")),
+        Architecture("sm89", ("AD102", "AD103", "AD104", "AD106", "AD107"), ("L4", "L40", "L40S")),
+        Architecture("sm90", ("GH100",), ("H100", "H200")),
+        Architecture("sm100", ("GB100",), ("B200",)),
+        Architecture("sm103", ("GB110",)),
+        Architecture("sm120", ("GB202", "GB203", "GB205", "GB206", "GB207")),
+        Architecture(CPU, ()),
     )
 }
 """The known architectures by name, oldest first."""

@@ -55,8 +55,7 @@ class Catalogue:
         names = [ALWAYS, *(name.strip() for name in wanted.split(","))]
         for name in names:
             self._check(name)
-        members = {metric for name in names for metric in self.sets.get(name, (name,))}
-        return tuple(metric for name, metric in self.metrics.items() if name in members)
+        return tuple(self.metrics[name] for name in _members(names, self.sets, self.metrics))
 
     def _check(self, name: str) -> None:
         if name in self.sets:

@@ -112,11 +112,6 @@ def unreadable_places(where: Sequence[str]) -> list[str]:
     return [text for text in where if not _PLACE.fullmatch(text)]
 
 
-def _of_each(values: Values, count: int) -> tuple[float, ...]:
-    """The value of each of `count` processes."""
-    return values if isinstance(values, tuple) else (values,) * count
-
-
 @dataclass(frozen=True, slots=True)
 class Accepted:
     """Values of one measurement that were accepted once."""
@@ -156,7 +151,10 @@ class Accepted:
         count = self.processes
         known: dict[str, Values] = {**self.metrics, **dict.fromkeys(self.zero, 0.0)}
         return {
-            name: tuple((one,) for one in _of_each(values, count)) for name, values in known.items()
+            name: tuple((one,) for one in values)
+            if isinstance(values, tuple)
+            else ((values,),) * count
+            for name, values in known.items()
         }
 
 

@@ -68,8 +68,6 @@ class Metric:
 
     def exists_on(self, arch: str) -> bool:
         """Whether the metric can be measured on `arch`; true if it is always collected."""
-        if self.traced:
+        if self.traced or self.of_gpu:
             return self.portable or arch != "cpu"
-        if self.of_gpu:
-            return arch != "cpu"
         return not self.hardware or self.hardware_name(arch) is not None

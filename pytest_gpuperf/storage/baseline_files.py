@@ -30,14 +30,7 @@ from pytest_gpuperf.model.entry import (
     places_text,
     unreadable_places,
 )
-from pytest_gpuperf.model.measurement import (
-    STEP,
-    Canary,
-    Device,
-    Fingerprint,
-    KernelTable,
-    Measurement,
-)
+from pytest_gpuperf.model.measurement import STEP, Canary, Device, KernelTable, Measurement
 from pytest_gpuperf.model.metric import MetricClass
 from pytest_gpuperf.storage import entry_values, files, schema_1
 from pytest_gpuperf.storage.files import Problem
@@ -252,7 +245,9 @@ def entry_of(measurements: Sequence[Measurement], recorded: str) -> Entry:
     first = measurements[0].fingerprint
     of_process = {m.process: m.fingerprint for m in measurements}
     metrics, zero = entry_values.values_of(_comparable(measurements).get(STEP, {}))
-    canaries = [_canaries(fingerprint) for fingerprint in of_process.values()]
+    conditions = [fingerprint.conditions for fingerprint in of_process.values()]
+    before = [seen.before.canary if seen else None for seen in conditions]
+    after = [seen.after.canary if seen else None for seen in conditions]
     return Entry(
         recorded=recorded,
         revision=first.revision,
@@ -268,9 +263,9 @@ def entry_of(measurements: Sequence[Measurement], recorded: str) -> Entry:
         metrics=metrics,
         zero=zero,
         canary=entry_values.canary_series(
-            [(before or after or Canary()).code for before, after in canaries],
-            _series([before for before, _ in canaries]),
-            _series([after for _, after in canaries]),
+            [(one or other or Canary()).code for one, other in zip(before, after, strict=True)],
+            _series(before),
+            _series(after),
         ),
     )
 
@@ -302,12 +297,6 @@ def _comparable(measurements: Sequence[Measurement]) -> dict[str, dict[str, Proc
 def data_of(measurements: Sequence[Measurement], kernels: KernelTable | None) -> EntryData:
     """The data of these measurements' entry beside the YAML: all rounds, and this table."""
     return EntryData(schema=SCHEMA, samples=_comparable(measurements), kernels=kernels)
-
-
-def _canaries(fingerprint: Fingerprint) -> tuple[Canary | None, Canary | None]:
-    """The readings of the canary before and after a process; None where there are none."""
-    seen = fingerprint.conditions
-    return (seen.before.canary, seen.after.canary) if seen else (None, None)
 
 
 def _portable(metric: str, device: Device) -> bool:
@@ -353,9 +342,7 @@ def parsed(file: Path, text: str) -> BaselineFile:
         problem = f'the file is cut short: its last line must be "{_END_MARK}"'
         raise BadFile(file, "", problem, _REMEDY)
     retired = tuple(catalogue().retired)
-    loaded = files.validate(data, BaselineFile, file, SCHEMA, _REMEDY, retired)
-    files.check(_problems(loaded), file, _REMEDY)
-    return loaded
+    return files.validate(data, BaselineFile, file, SCHEMA, _REMEDY, retired, _problems)
 
 
 def _dumper() -> type[yaml.SafeDumper]:
@@ -377,9 +364,8 @@ def _dumper() -> type[yaml.SafeDumper]:
             not {"reason", "readings"}.isdisjoint(data)
             or not any(isinstance(item, (list, dict)) for item in data.values())
         )
-        node = dumper.represent_mapping("tag:yaml.org,2002:map", data)
-        node.flow_style = innermost
-        return node
+        flow = innermost and not isinstance(data, _Block)
+        return dumper.represent_mapping("tag:yaml.org,2002:map", data, flow_style=flow)
 
     def number(dumper: yaml.SafeDumper, value: float) -> yaml.Node:
         # Counts are whole numbers; ".0" at the end of eleven digits is noise in a review.
@@ -393,12 +379,8 @@ def _dumper() -> type[yaml.SafeDumper]:
         return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
 
     Dumper.add_representer(str, text)
-
-    def block(dumper: yaml.SafeDumper, data: _Block) -> yaml.Node:
-        return dumper.represent_mapping("tag:yaml.org,2002:map", data, flow_style=False)
-
     Dumper.add_representer(dict, mapping)
-    Dumper.add_representer(_Block, block)
+    Dumper.add_representer(_Block, mapping)
     Dumper.add_representer(list, sequence)
     Dumper.add_representer(float, number)
     return Dumper

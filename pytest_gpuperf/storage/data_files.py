@@ -73,9 +73,7 @@ def parsed(file: Path, content: bytes) -> EntryData:
     if digest not in file.name:
         raise BadFile(file, "", f"the file was changed: its digest is {digest}", _REMEDY)
     plain = files.parse_json(content, file, _REMEDY)
-    loaded = files.validate(plain, EntryData, file, SCHEMA, _REMEDY)
-    files.check(_problems(loaded), file, _REMEDY)
-    return loaded
+    return files.validate(plain, EntryData, file, SCHEMA, _REMEDY, problems=_problems)
 
 
 def unnamed(baseline: Path, loaded: BaselineFile) -> list[Path]:

@@ -19,7 +19,7 @@ import subprocess
 import tempfile
 import time
 import zlib
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime, timezone
 from pathlib import Path
@@ -195,11 +195,13 @@ def validate(
     schema: int,
     remedy: str,
     retired: Sequence[str] = (),
+    problems: Callable[[T], Iterable[Problem]] = lambda _: (),
 ) -> T:
     """`data`, as read from `file`, as an instance of the dataclass `expected`.
 
     `schema` is the version this code writes. What older files say of `retired` names is left out.
-    Raises BadFile naming the offending entry; the `remedy` ends its message.
+    `problems` finds those that the types do not exclude. Raises BadFile naming the first offending
+    entry; the `remedy` ends its message.
     """
     from pydantic import ValidationError
 
@@ -214,18 +216,16 @@ def validate(
     try:
         data = _without(data, retired) if retired else data
         # Through JSON, so that strict validation treats YAML and JSON alike (lists are tuples).
-        return adapter(expected).validate_json(json.dumps(data, default=str), strict=True)
+        loaded = adapter(expected).validate_json(json.dumps(data, default=str), strict=True)
     except ValidationError as error:
         entry, problem = _first_problem(error.errors(include_url=False, include_input=False), data)
     except (ValueError, RecursionError) as error:
         entry, problem = "", f"cannot be read: {error}"
+    else:
+        for entry, problem in problems(loaded):
+            raise BadFile(file, entry, problem, remedy)
+        return loaded
     raise BadFile(file, entry, problem, remedy)
-
-
-def check(problems: Iterator[Problem], file: Path, remedy: str) -> None:
-    """Raises BadFile for the first of these problems of `file`, which its types do not exclude."""
-    for entry, problem in problems:
-        raise BadFile(file, entry, problem, remedy)
 
 
 def _first_problem(errors: list[ErrorDetails], data: object) -> tuple[str, str]:

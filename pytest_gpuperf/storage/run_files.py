@@ -212,8 +212,7 @@ def load(file: Path) -> Run:
     except FileNotFoundError:
         raise UsageFailure(f"{file}: no such run file") from None
     retired = (*catalogue().retired, *RETIRED)
-    run = files.validate(data, Run, file, SCHEMA, _REMEDY, retired)
-    files.check(_problems(run), file, _REMEDY)
+    run = files.validate(data, Run, file, SCHEMA, _REMEDY, retired, _problems)
     return replace(run, metric_units={})
 
 

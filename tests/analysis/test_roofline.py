@@ -9,15 +9,10 @@ import pytest
 from hypothesis import given
 
 from pytest_gpuperf.analysis import roofline
-from pytest_gpuperf.analysis.roofline import DRAM, OPCODES, TENSOR, Peaks, of_device, published
+from pytest_gpuperf.analysis.roofline import DRAM, OPCODES, TENSOR, Peaks, published
 from pytest_gpuperf.catalogue import architectures
 from pytest_gpuperf.model.measurement import KernelTable
-from tests.analysis.tables import (
-    family,
-    hostile,
-    paper_set,
-    table,
-)
+from tests.analysis.tables import family, hostile, paper_set, table
 from tests.strategies import few
 
 PLAIN = Peaks({"fp32": 10e12, "fp16": 20e12, "fp64": 5e12, "tensor tf32": 100e12}, 1e12)
@@ -184,7 +179,7 @@ def test_no_table_is_too_odd(points: KernelTable) -> None:
 def of_step(values: Mapping[str, float]) -> roofline.Point:
     """A step by what was counted of it as a whole, as if it were one launch."""
     whole = table(("step", 1e3 * values["step_time"], values))
-    return roofline.roofline(whole, family, of_device("nvidia-h200"), "sm90").step
+    return roofline.roofline(whole, family, published()["nvidia-h200"], "sm90").step
 
 
 def test_tf32_does_the_convolutions_arithmetic_on_the_tensor_cores() -> None:
@@ -202,4 +197,4 @@ def test_peaks_are_of_slugs_and_plausible() -> None:
         flop = peaks.flop_per_second
         assert flop["fp16"] >= flop["fp32"] > flop["fp64"]
         assert set(flop) <= {*OPCODES, *TENSOR}
-    assert of_device("nvidia-h200-mig-1g-18gb") is None
+    assert "nvidia-h200-mig-1g-18gb" not in published()

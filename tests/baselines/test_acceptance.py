@@ -27,6 +27,7 @@ from tests import ROOT
 from tests.corruption import refusal
 from tests.examples import A100, H200, TEST, measurement, processes, run
 from tests.kernel_steps import table
+from tests.killing import git
 from tests.waiting import run_at_once
 
 CREATED = "2026-03-01T23:59:59Z"
@@ -152,36 +153,14 @@ def test_two_who_accept_different_tests_at_once_lose_nothing(tmp_path: Path) -> 
 # Origins
 
 
-def five(
-    cycles: float = 437e6, workload: dict[str, Any] | None = None, **series: float
-) -> list[Measurement]:
+def five(cycles: float = 437e6, **others: Any) -> list[Measurement]:
     """Five processes without noise, measured at a commit."""
-    return [
-        measurement(
-            {"cycles": [cycles], **{name: [value] for name, value in series.items()}},
-            process=f"p{number}",
-            workload=workload,
-        )
-        for number in range(5)
-    ]
+    return [measurement({"cycles": [cycles]}, process=f"p{n}", **others) for n in range(5)]
 
 
 def entry(known: BaselineFile) -> Entry:
     """The entry of the test."""
     return known.tests[TEST][STEP]
-
-
-def test_the_second_has_the_first_as_its_origin(tmp_path: Path) -> None:
-    first = entry(accepted(tmp_path, five(100.0, ipc=2.0, instructions=7.0)))
-    assert first.origin is None  # it is its own
-    second = entry(accepted(tmp_path, five(90.0), created="2026-03-08T00:00:00Z"))
-    assert second.recorded == "2026-03-08"
-    assert second.origin == Accepted(
-        recorded="2026-03-01",
-        revision=first.revision,
-        where=first.where,
-        metrics={"cycles": 100.0, "instructions": 7.0},
-    )
 
 
 def test_another_workload_is_its_own_origin(tmp_path: Path) -> None:
@@ -370,9 +349,7 @@ def test_a_file_of_an_earlier_version_is_written_anew_with_the_first_acceptance(
 
 
 def test_two_acceptances_of_different_tests_merge_in_git(tmp_path: Path) -> None:
-    def git(*words: str) -> None:
-        who = ["-c", "user.name=a", "-c", "user.email=a@b.c"]
-        subprocess.run(["git", *who, *words], cwd=tmp_path, check=True, capture_output=True)
+    who = ("-c", "user.name=a", "-c", "user.email=a@b.c")
 
     def accept(*tests: str, cycles: float) -> None:
         measured = [
@@ -381,17 +358,17 @@ def test_two_acceptances_of_different_tests_merge_in_git(tmp_path: Path) -> None
             for n in range(3)
         ]
         accepted(tmp_path, measured, f"because of {cycles}")
-        git("add", "-A")
-        git("commit", "-qm", "accepted")
+        git(tmp_path, "add", "-A")
+        git(tmp_path, *who, "commit", "-qm", "accepted")
 
     tests = [f"suites/meddpm/test_{name}.py::test" for name in "abcd"]
-    git("init", "-qb", "main")
+    git(tmp_path, "init", "-qb", "main")
     accept(*tests, cycles=100.0)
-    git("checkout", "-qb", "theirs")
+    git(tmp_path, "checkout", "-qb", "theirs")
     accept(tests[1], f"{tests[3]}[new]", cycles=110.0)
-    git("checkout", "-q", "main")
+    git(tmp_path, "checkout", "-q", "main")
     accept(tests[0], tests[2], cycles=90.0)
-    git("merge", "-q", "--no-edit", "theirs")
+    git(tmp_path, *who, "merge", "-q", "--no-edit", "theirs")
     known = loaded(tmp_path / FILE)
     assert [known.tests[test][STEP].metrics["cycles"] for test in sorted(known.tests)] == [
         *(90.0, 110.0, 90.0, 100.0, 110.0)
@@ -521,11 +498,9 @@ def test_killed_at_any_of_its_changes_it_leaves_files_that_belong_together(tmp_p
             table = data_files.load(yaml, known.tests[test][STEP].data, "").kernels
             assert table == (ONE if known == old or test != TEST else OTHER)
         # git adds what is whole, and nothing else.
-        for words in (["init", "-q"], ["add", "-A"]):
-            subprocess.run(["git", *words], cwd=folder, check=True)
-        added = subprocess.run(
-            ["git", "ls-files"], cwd=folder, check=True, capture_output=True, text=True
-        ).stdout.split()
+        git(folder, "init", "-q")
+        git(folder, "add", "-A")
+        added = git(folder, "ls-files").split()
         assert str(FILE) in added
         assert all(name.endswith((".yaml", ".json.xz")) for name in added)
         assert len(added) in (3, 4)  # one more is data that nothing names

@@ -10,12 +10,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_gpuperf.catalogue.kernel_families import (
-    FAMILIES,
-    LONGEST,
-    family,
-    short_name,
-)
+from pytest_gpuperf.catalogue.kernel_families import FAMILIES, LONGEST, family, short_name
 from tests import ROOT
 
 DATA = ROOT / "tests" / "data"

@@ -5,11 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pytest_gpuperf.model.measurement import title_of
-from pytest_gpuperf.model.result import (
-    Expectation,
-    JudgedBy,
-    Outcome,
-)
+from pytest_gpuperf.model.result import Expectation, JudgedBy, Outcome
 from tests.examples import TEST, measurement, result, run, verdict
 
 LIMIT = Expectation(TEST, "duration", "ns", "step", None, 1e9, Outcome.HOLDS, "within")

@@ -82,18 +82,6 @@ CYCLES = (*HERE, "metrics", "cycles")
 ORIGIN = (*HERE, "anchor", "metrics", "cycles")
 
 
-@pytest.fixture
-def file(tmp_path: Path) -> Path:
-    """Where baselines may be kept."""
-    return tmp_path / "meddpm.yaml"
-
-
-@pytest.fixture(scope="session")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same for property tests, which write it many times."""
-    return tmp_path_factory.mktemp("baselines") / "meddpm.yaml"
-
-
 def written(file: Path, plain: object) -> Path:
     """Writes plain data as YAML, as an editor might."""
     file.write_text(yaml.safe_dump(plain, sort_keys=False, explicit_end=True), encoding="utf-8")

@@ -39,18 +39,6 @@ FIRST = ("measurements", 0)
 SAMPLES = (*FIRST, "samples")
 
 
-@pytest.fixture
-def file(tmp_path: Path) -> Path:
-    """Where a run may be kept."""
-    return tmp_path / "run.json"
-
-
-@pytest.fixture(scope="session")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same for property tests, which write it many times."""
-    return tmp_path_factory.mktemp("runs") / "run.json"
-
-
 # Round trip
 
 

@@ -72,17 +72,15 @@ def test_the_rest_of_an_entry_is_its_data(plain: Any) -> None:
     ],
 )
 def test_what_cannot_be_trusted_is_refused(
-    plain: Any, tmp_path: Path, place: tuple[str, ...], value: object
+    plain: Any, file: Path, place: tuple[str, ...], value: object
 ) -> None:
-    file = tmp_path / "meddpm.yaml"
     file.write_text(yaml.safe_dump(changed(plain, place, value)), encoding="utf-8")
     with pytest.raises(BadFile) as caught:
         baseline_files.load(file)
     assert caught.value.file == file
 
 
-def test_saving_over_an_old_file_would_lose_its_rounds_and_is_refused(tmp_path: Path) -> None:
-    file = tmp_path / "meddpm.yaml"
+def test_saving_over_an_old_file_would_lose_its_rounds_and_is_refused(file: Path) -> None:
     file.write_bytes(OLD.read_bytes())
     loaded = baseline_files.load(file)
     assert loaded is not None
@@ -91,8 +89,7 @@ def test_saving_over_an_old_file_would_lose_its_rounds_and_is_refused(tmp_path: 
     assert file.read_bytes() == OLD.read_bytes()
 
 
-def test_one_that_was_cut_short_is_refused(tmp_path: Path) -> None:
-    file = tmp_path / "meddpm.yaml"
+def test_one_that_was_cut_short_is_refused(file: Path) -> None:
     text = OLD.read_text(encoding="utf-8")
     file.write_text(text[: text.index("\naccepted:") + 1], encoding="utf-8")
     with pytest.raises(BadFile, match="KeyError: 'accepted'"):

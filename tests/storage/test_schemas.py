@@ -89,9 +89,8 @@ def test_whatever_is_saved_validates(saved: Run, baselines: entry.BaselineFile) 
     assert not problems("baseline", json.loads(files.to_json(baselines)))
 
 
-def test_what_loading_refuses_the_schema_refuses(tmp_path: Path) -> None:
+def test_what_loading_refuses_the_schema_refuses(file: Path) -> None:
     first, said = ("measurements", 0), ("verdicts", 0)
-    file = tmp_path / "run.json"
     assert not problems("run", PLAIN)
     wrong: list[Any] = [
         changed(PLAIN, ["schema"], 2),

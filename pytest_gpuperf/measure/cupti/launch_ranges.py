@@ -60,14 +60,7 @@ def uncounted(trace: Trace, mismatch: str = "") -> KernelTable:
     names = tuple(dict.fromkeys(entry.name for entry in trace.entries))
     index = {name: number for number, name in enumerate(names)}
     launches = (
-        Launch(
-            name=index[entry.name],
-            kind=entry.kind,
-            grid=entry.grid,
-            block=entry.block,
-            duration=entry.duration,
-            values=(),
-        )
+        Launch(index[entry.name], entry.kind, entry.grid, entry.block, entry.duration)
         for entry in trace.entries
     )
     return KernelTable(names, (), tuple(launches), trace.idle, mismatch=mismatch)

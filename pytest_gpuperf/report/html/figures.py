@@ -9,8 +9,7 @@ from typing import Any
 
 from pytest_gpuperf.analysis import launch_totals, priority
 from pytest_gpuperf.analysis.mix import Mix, instruction_mix, instruction_mixes, paper_classes
-from pytest_gpuperf.analysis.roofline import Roofline, roofline
-from pytest_gpuperf.analysis.roofline import of_device as peaks_of_device
+from pytest_gpuperf.analysis.roofline import Roofline, published, roofline
 from pytest_gpuperf.catalogue import units, yaml_table
 from pytest_gpuperf.catalogue.architectures import CPU
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
@@ -359,7 +358,7 @@ def _largest(classes: Mix) -> str:
 def _under_roofs(_: _Table, subject: FigureSubject, __: Sequence[FigureSubject]) -> Found:
     """Kernels under the roofs of the device; areas are their times."""
     device = subject.device
-    points = roofline(subject.kernels, family, peaks_of_device(device.slug), device.arch)
+    points = roofline(subject.kernels, family, published().get(device.slug), device.arch)
     step, found = points.step, Found()
     for one in points.kernels[:_UNDER_ROOFS]:
         if one.flop_per_byte:
