@@ -39,13 +39,13 @@ Key = tuple[str, str]
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `gpuperf compare`."""
-    parser.add_argument("a", type=Path, metavar="RUN_A", help="the run to compare with (before)")
+    parser.add_argument("a", type=Path, metavar="RUN_A", help="first run: before the change")
     parser.add_argument(
         "b",
         type=Path,
         nargs="?",
         metavar="RUN_B",
-        help="the run to compare (after)",
+        help="second run: after the change; leave it out if --config is given twice",
     )
     parser.add_argument(
         "--config",

@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--all",
         dest="is_complete",
         action="store_true",
-        help=f"try every slowdown in every size; default: {_SAMPLE} slowdowns per measurement",
+        help=f"try every slowdown at every size; without it, {_SAMPLE} slowdowns per measurement",
     )
     parser.add_argument(
         "--output",

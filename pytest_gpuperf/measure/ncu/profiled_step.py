@@ -69,7 +69,8 @@ def _check(report: Report, executions: int) -> None:
     if executions < 1 or len(rows) % executions:
         raise UsageFailure(
             f"{report.file}: its {len(rows)} kernels or ranges cannot be divided into {executions} "
-            "equal executions of one step. Pass the number of executions: --steps N"
+            "executions of the step, each with equally many. If the program executed the step N "
+            "times under ncu, pass --steps N"
         )
     share = len(rows) // executions
     ranges = [row for row in rows if row.kind == "range"]
