@@ -44,14 +44,14 @@ MOST_LINES = {
 }
 """What somebody can know of each room. A line more is worth one that goes, or a reason."""
 STILL_MORE = {
-    "model": 1583,
-    "judge": 5165,
-    "baselines": 1939,
-    "measure": 9738,
+    "model": 1579,
+    "judge": 5092,
+    "baselines": 1930,
+    "measure": 9700,
     "history": 1443,
-    "report": 5028,
-    "plugin": 2668,
-    "commands": 2816,
+    "report": 4881,
+    "plugin": 2663,
+    "commands": 2802,
 }
 """Rooms that are being made smaller, as they are now; none of them grows."""
 

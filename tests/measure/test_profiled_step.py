@@ -144,8 +144,8 @@ def test_what_is_not_one_step(tmp_path: Path) -> None:
     nothing = without(KERNEL, *(name for name in KERNEL if "." in name))
     for kernels, executions, said in (
         ([KERNEL, LONGER, KERNEL], 2, "3 kernels or ranges cannot be divided into 2"),
-        ([KERNEL], 0, "into 0 equal executions"),
-        ([KERNEL], -1, "into -1 equal executions"),
+        ([KERNEL], 0, "into 0 executions"),
+        ([KERNEL], -1, "into -1 executions"),
         ([KERNEL, LONGER] * 2, 4, "kernel 1 is add.* in execution 1, but mul in execution 2"),
         ([RANGE, RANGE], 1, "--steps 2"),
         ([RANGE, KERNEL], 2, "1 ranges and 1 kernels"),
