@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--output",
         type=Path,
         metavar="FILE",
-        help=f"run file of it, for `gpuperf report --prove`; default: {_FOLDER}/<time>.json.xz",
+        help=f"write the result to this run file; default: {_FOLDER}/<time>.json.xz",
     )
     parser.add_argument("pytest_args", nargs="*", metavar="PYTEST-ARGS")
 
@@ -63,7 +63,7 @@ def act(options: argparse.Namespace) -> int:
     stamp = proof.created.replace(":", "").replace("-", "")
     place = options.output or project / _FOLDER / f"{stamp}.json.xz"
     files.ignored_by_git(project / _FOLDER.parent)
-    command = run_files.command_line(["gpuperf", "prove", "--", *options.pytest_args])
+    command = run_files.command_line(["gpuperf", *options.words, "--", *options.pytest_args])
     # Kernels have been used: the lines are in the attributions.
     measured = tuple(replace(m, kernels=None) for m in finished.run.measurements)
     run_files.save(replace(finished.run, command=command, measurements=measured), place)

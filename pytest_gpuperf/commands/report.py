@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "regression began, its likely causes and the next commands",
     )
     parser.add_argument(
-        "--prove", type=Path, metavar="FILE", help="run of `gpuperf prove`, for HTML reports"
+        "--prove", type=Path, metavar="FILE", help="run file of `gpuperf prove`, for HTML reports"
     )
     add_outputs(
         parser,
