@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=1,
         metavar="N",
-        help="executions of the step in each report (rounds); default: 1",
+        help="how many times each report has the step; default: 1",
     )
     parser.add_argument(
         "--ncu",
