@@ -45,6 +45,10 @@ def test_eager(gpuperf):
 def test_compiled(gpuperf):
     measured(gpuperf, lambda model: torch.compile(model, backend="eager"))
 """
+_PLAIN = """
+def test_eager(gpuperf):
+    measured(gpuperf)
+"""
 _DEAD = """
 TOLERATED = "operators flops copies saved_bytes kept_memory peak_memory"
 TOLERATED += " layout_copies layout_copy_bytes"
@@ -81,11 +85,18 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def _proof(project: Path, tests: str, *flags: str) -> tuple[int, Proof, Run]:
+def _proof(
+    project: Path, tests: str, *flags: str, dropped: tuple[str, ...] = ()
+) -> tuple[int, Proof, Run]:
+    """What `gpuperf prove` finds after a recording, without the baseline's `dropped` keys."""
     (project / "test_it.py").write_text(_STEP + tests, encoding="utf-8")
     recorded = ["--gpu-arch=cpu", "--gpuperf-missing=record", "-q", "-p", "no:cacheprovider"]
     with FreshProcess(Start([*recorded, "test_it.py"], project, {}, judges=True)) as process:
         process.finished(None)
+    for baseline in project.rglob("*.yaml") if dropped else ():
+        lines = baseline.read_text(encoding="utf-8").splitlines(keepends=True)
+        kept = (line for line in lines if line.partition(":")[0].strip() not in dropped)
+        baseline.write_text("".join(kept), encoding="utf-8")
     before = {*project.rglob("*")}
     words = ["--gpu-arch=cpu", "--strict-config", "-p", "no:cacheprovider", "test_it.py"]
     code = main(["prove", *flags, "--output", "proof.json", "--", *words])
@@ -141,3 +152,12 @@ def test_a_failure_that_pytest_expects_is_no_alarm(project: Path) -> None:
     code, proof, _ = _proof(project, _EXPECTED_TO_FAIL)
     assert (code, {trial.firing for trial in proof.trials}) == (FAILED, {Firing.PASSED})
     assert proof.dead
+
+
+@at_night
+def test_a_metric_that_the_baseline_lost_is_named(project: Path) -> None:
+    """With the data beside it; these would still tell its values."""
+    code, proof, _ = _proof(project, _PLAIN, dropped=("flops", "data"))
+    assert (code, proof.dead) == (FAILED, [])
+    (said,) = proof.blind["test_it.py::test_eager"]
+    assert said.startswith("the baseline lacks flops:")
