@@ -23,6 +23,7 @@ from pytest_gpuperf.commands.interleaved import (
     add_limits,
     check_limits,
     device_held,
+    ended_by_sigterm,
     is_undecided,
 )
 from pytest_gpuperf.commands.worktrees import Repository, Tree, repository, worktrees
@@ -79,6 +80,7 @@ def act(options: argparse.Namespace) -> int:
     check_outputs(options.outputs, SUFFIXES)
     repo = repository(Path.cwd())
     with ExitStack() as opened:
+        opened.enter_context(ended_by_sigterm())
         place = opened.enter_context(worktrees(repo))
         sides = _sides(options, repo, place)
         for side in sides:

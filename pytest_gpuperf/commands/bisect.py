@@ -65,6 +65,7 @@ def act(options: argparse.Namespace) -> int:
     """
     interleaved.check_limits(options)
     with ExitStack() as opened:
+        opened.enter_context(interleaved.ended_by_sigterm())
         return (_Releases if options.packages else _Commits)(options, opened).searched()
 
 

@@ -10,12 +10,15 @@ from __future__ import annotations
 import argparse
 import math
 import os
+import signal
 import time
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
+from types import FrameType
+from typing import NoReturn
 
 from pytest_gpuperf.baselines.judgement import fit_pairs, judged_in_pairs, surely_no_loss
 from pytest_gpuperf.catalogue import units
@@ -259,7 +262,7 @@ class Interleaved:
         self.out_of_time |= number < most and bool(self.pairs.open)
 
     def count_kernels(self) -> None:
-        """Has a process of each side count the kernels of what got slower. Raises Ended."""
+        """Counts the kernels of what got slower, in one more process per side. Raises Ended."""
         if slower := self.pairs.slower:
             processes = [(side, f"kernels, {side.name}") for side in self.pairs.sides]
             flags = ["--gpuperf-kernels=always", *self.pairs.deselected(slower)]
@@ -407,3 +410,17 @@ def device_held(here: Repository, folder: Path) -> Iterator[dict[str, str]]:
             display.begins("for another measurement on this device")
             held.enter_context(files.locked(nvml.node(), patience=PATIENCE, tick=display.goes_on))
         yield {**environment, STAND_IN: str(stand_in)}
+
+
+@contextmanager
+def ended_by_sigterm() -> Iterator[None]:
+    """Has SIGTERM end this process as an exception does: worktrees are removed."""
+
+    def end(_: int, __: FrameType | None) -> NoReturn:
+        raise SystemExit(128 + signal.SIGTERM)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,7 +1,7 @@
 """Candidates for the cause of a loss: functions, or families of kernels where no line is known.
 
 Pure, as all of the judge. A candidate is a function whose launches, idle times or calls of the host
-changed; of what kind its loss is, `cause` says. A launch that was added is the work of the
+changed; `cause` says the kind of its loss. A launch that was added is the work of the
 innermost function that is executed as often as before: what it calls is not. What costs more, and
 does not where others call the same line, is its caller's work.
 """

@@ -9,7 +9,7 @@ Two GPUs of one name differ by themselves, and how far is known of those whose c
 where it is slower than at least half of these, than each by more than chance allows. Chance names
 any rank of a step in ALPHA of all measurements at most: each of the n (n - 1) comparisons is
 allowed ALPHA / n (n - 1), by Student's t (`Variance.reach`). The noise of a comparison is that of
-all ranks, or of the two where theirs is larger. Less than LEAST is nobody's concern.
+all ranks, or of the two where theirs is larger. A smaller difference than LEAST is ignored.
 
 Against a baseline each rank is compared with itself (`changed_rank`): GPUs that differ by
 themselves did so before.

@@ -409,7 +409,7 @@ def _waited(
 
 
 def _code(child: subprocess.Popen[bytes]) -> int | None:
-    """The exit code of what the reaper ran, as `Popen.poll` has it; None while it runs.
+    """The exit code of the command below the reaper, as of `Popen.poll`; None while it runs.
 
     Popen's own methods hold a lock while they ask. Ctrl-C at the wrong moment leaves it locked, and
     later waits never return. Asking the kernel needs no lock.

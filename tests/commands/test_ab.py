@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import signal
 import sys
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
@@ -18,6 +19,7 @@ import pytest
 from pytest_gpuperf import __main__, errors
 from pytest_gpuperf.commands.ab import EXAMPLES
 from pytest_gpuperf.errors import BAD_CONFIGURATION, FAILED, INTERRUPTED, OK
+from pytest_gpuperf.measure import fresh_process
 from pytest_gpuperf.measure.device import nvml
 from pytest_gpuperf.measure.fresh_process import Finished, Start
 from pytest_gpuperf.measure.instrument import STAND_IN
@@ -428,6 +430,20 @@ def test_ctrl_c_keeps_what_was_measured_and_leaves_nothing_else(
     assert "gpuperf: interrupted" in capsys.readouterr().err
     assert not left(folder)
     assert len([*folder.glob(".gpuperf/ab/*/?.json")]) == min(after, 2)
+
+
+def test_sigterm_removes_the_worktrees(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def told(*_: object, **__: object) -> Finished:
+        signal.raise_signal(signal.SIGTERM)
+        raise AssertionError
+
+    monkeypatch.setattr(fresh_process, "run_in_turn", told)
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(SystemExit) as ended:
+        ab("main", "--", "tests")
+    assert ended.value.code == 128 + signal.SIGTERM
+    assert signal.getsignal(signal.SIGTERM) is before
+    assert not left(folder)
 
 
 def test_everything_after_the_dashes_is_pytest_s(processes: Scripted) -> None:
