@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from pytest_gpuperf.judge.clock import KERNEL_TIME, AtOneClock, at_one_clock
 from pytest_gpuperf.judge.interval import (
     Difference,
     centre,
@@ -22,14 +21,12 @@ from pytest_gpuperf.judge.interval import (
     pair_changes,
     paired_difference,
 )
-from pytest_gpuperf.judge.machine import confounded, kinds, machine_state
+from pytest_gpuperf.judge.machine import KERNEL_TIME, confounded, kinds, machine_state
 from pytest_gpuperf.judge.noise import (
-    PRIOR_WEIGHT,
     BaselineGpus,
     ProcessPlace,
     Rounds,
     Scale,
-    Variance,
     alike_on,
     judged_unit,
     on_judged_scale,
@@ -155,30 +152,28 @@ def judge(
     measured = samples_by_phase(measurements)
     gate = _gate(measured.get(STEP, {}), reference, metrics, tolerances)
     gpus = _gpus(measurements, reference)
-    verdicts: list[Verdict] = []
-    clock: AtOneClock | None = None
-    for phase, series in measured.items():
-        samples = _phase_samples(phase, series, reference, metrics, tolerances)
-        looks = samples.differences(gpus)
-        if phase == STEP and not reference.paired:
-            looks, clock = _at_clock(looks, samples, gpus, measurements, reference)
-        for name in series:
-            reported = _reported(measurements, phase, metrics[name])
-            if name in looks:
-                its_clock = clock if (phase, name) == (STEP, KERNEL_TIME) else None
-                verdicts.append(_decided(reported, looks[name], gate, its_clock))
-            else:
-                verdicts.append(_uncompared(reported, series[name], gate, reference))
-
-    left = _left(verdicts)
-    verdicts = [_working(verdict, left) for verdict in verdicts]
     machine = machine_state(
         measurements,
         reference.canary,
         reference.gpus,
         is_unseen=gpus is not None and not gpus.known,
-        clock_is_known=clock is not None,
     )
+    verdicts: list[Verdict] = []
+    for phase, series in measured.items():
+        samples = _phase_samples(phase, series, reference, metrics, tolerances)
+        looks = samples.differences(gpus)
+        if machine and phase == STEP and KERNEL_TIME in looks and not reference.paired:
+            look = looks[KERNEL_TIME]
+            looks[KERNEL_TIME] = replace(look, shared=total([look.shared, machine.clock_error]))
+        for name in series:
+            reported = _reported(measurements, phase, metrics[name])
+            if name in looks:
+                verdicts.append(_decided(reported, looks[name], gate))
+            else:
+                verdicts.append(_uncompared(reported, series[name], gate, reference))
+
+    left = _left(verdicts)
+    verdicts = [_working(verdict, left) for verdict in verdicts]
     if machine:
         verdicts = [
             # What is surely no loss passes in any case.
@@ -274,25 +269,22 @@ def _reported(measurements: Sequence[Measurement], phase: str, metric: Metric) -
     )
 
 
-def _decided(verdict: Verdict, look: Difference, gate: _Gate, clock: AtOneClock | None) -> Verdict:
+def _decided(verdict: Verdict, look: Difference, gate: _Gate) -> Verdict:
     """The verdict with the numbers of its difference, and with the outcome that they decide."""
     if not gate.has(verdict):
-        return _with_numbers(verdict, look, gate, clock)
+        return _with_numbers(verdict, look, gate)
     direction = gate.metrics[verdict.metric].direction
     least = 1 if verdict.metric in gate.exact else LEAST_TO_ALARM
     outcome, reason = decide(direction, look, gate.rate, gate.tests, least)
-    return _with_numbers(replace(verdict, outcome=outcome, reason=reason), look, gate, clock)
+    return _with_numbers(replace(verdict, outcome=outcome, reason=reason), look, gate)
 
 
-def _with_numbers(
-    verdict: Verdict, look: Difference, gate: _Gate, clock: AtOneClock | None
-) -> Verdict:
+def _with_numbers(verdict: Verdict, look: Difference, gate: _Gate) -> Verdict:
     if look.from_zero:
         floor = look.tolerance.floor
         return replace(verdict, baseline=0.0, measured=look.measured, tolerance=floor)
     between = OTHER_GPU if look.is_unseen else ""
     day = ONE_DAY if look.of_one_day else ""
-    at_clock = str(clock) if clock and clock.is_noteworthy else ""
     detectable = minimum_detectable_effect(look, gate.rate, gate.tests)
     return replace(
         verdict,
@@ -302,7 +294,7 @@ def _with_numbers(
         low=look.shown(look.change - look.margin),
         high=look.shown(look.change + look.margin),
         tolerance=look.shown(look.floor),
-        detail="; ".join(filter(None, [between, day, at_clock])),
+        detail="; ".join(filter(None, [between, day])),
         minimum_detectable_effect=look.shown(detectable),
     )
 
@@ -579,48 +571,6 @@ def _gpus(measurements: Sequence[Measurement], reference: Reference) -> Baseline
     new = {one.process: one.fingerprint.device.identity for one in measurements}
     alike = alike_on(devices[0].slug)
     return BaselineGpus(places, measured, kind, alike, day, tuple(new.values()))
-
-
-def _at_clock(
-    looks: dict[str, Difference],
-    samples: _PhaseSamples,
-    gpus: BaselineGpus | None,
-    measurements: Sequence[Measurement],
-    reference: Reference,
-) -> tuple[dict[str, Difference], AtOneClock | None]:
-    """The looks at a whole step, with the times of kernels at the clock of the new processes.
-
-    As measured, and None, where the clocks are not known or the baseline has no such times.
-    """
-    timed = [
-        one
-        for one in measurements
-        if any(s.metric == KERNEL_TIME and s.phase == STEP for s in one.samples)
-    ]
-    if reference.canary is None or KERNEL_TIME not in samples.baseline:
-        return looks, None
-    clock = at_one_clock(
-        timed,
-        reference.canary,
-        reference.places,
-        samples.measured[KERNEL_TIME],
-        samples.baseline[KERNEL_TIME],
-        noise=samples.tolerances[KERNEL_TIME].scale,
-    )
-    if clock is None:
-        return looks, None
-    now = {**samples.measured, KERNEL_TIME: clock.measured}
-    before = {**samples.baseline, KERNEL_TIME: clock.baseline}
-    at_it = replace(samples, measured=now, baseline=before).differences(gpus)
-    # The same change, around the measured value: the baseline becomes what it would be there.
-    look, measured = at_it[KERNEL_TIME], looks[KERNEL_TIME].measured
-    at_it[KERNEL_TIME] = replace(
-        look,
-        baseline=measured / look.measured * look.baseline,
-        measured=measured,
-        shared=total([look.shared, Variance(clock.error**2, PRIOR_WEIGHT)]),
-    )
-    return at_it, clock
 
 
 def samples_by_phase(

@@ -335,7 +335,7 @@ def left_in_doubt(change: float, canary: Mapping[str, float], *, unmet: bool = F
         high=change + 0.02,
     )
     now = measured({"step_time": 1 + change}, canary)
-    machine = machine_state(now, AS_BEFORE, (H200.identity,), is_unseen=unmet, clock_is_known=False)
+    machine = machine_state(now, AS_BEFORE, (H200.identity,), is_unseen=unmet)
     assert machine is not None
     return confounded(doubt, catalogue().metrics["step_time"], machine)
 
