@@ -25,7 +25,6 @@ from pytest_gpuperf.report.text import (
     step_tables,
     table,
 )
-from pytest_gpuperf.report.text.kernel_lines import ModuleBranch
 from pytest_gpuperf.report.text.next_command import CommandContext, of_run, wanted
 
 _UNTOLD = (Outcome.UNSUPPORTED, Outcome.REPORTED)
@@ -71,8 +70,6 @@ class TestRow:
     """Whether it passed and nothing changed."""
     cause: str
     """Why it got worse, in a sentence; "" if that is unknown."""
-    tree: ModuleBranch | None
-    """The modules that changed; None if none is known, or none changed."""
 
     @property
     def test(self) -> str:
@@ -104,14 +101,6 @@ class TestRow:
         device, processes = self.result.first.fingerprint.device, len(self.result.measurements)
         counted = f", {processes} processes" if processes > 1 else ""
         return f"{device.name} ({device.arch}{counted})"
-
-    @property
-    def opened(self) -> list[ModuleBranch]:
-        """The branches on the way to the module that changed most: they are shown open."""
-        way = [self.tree] if self.tree else []
-        while way and way[-1].branches:
-            way.append(max(way[-1].branches, key=ModuleBranch.size))
-        return way
 
     @property
     def details(self) -> tuple[str, ...]:
@@ -216,7 +205,6 @@ def _row(result: Result, place: int, unique: bool) -> TestRow:
         tuple(map(_cells, told)),
         all(outcome in _CALM for outcome in (result.outcome, *(v.outcome for v in told))),
         cause,
-        tree=kernel_lines.module_tree(blamed) if blamed else None,
     )
     return row if unique else replace(row, label=row.test)
 

@@ -81,7 +81,6 @@ def page(
         if nights
         else {},
         drawings=night_drawings,
-        value=units.value,
         causes=kernel_lines,
         command=typed(run.command),
         figures=figures,

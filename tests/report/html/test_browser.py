@@ -23,7 +23,7 @@ from pytest_gpuperf.model.result import Outcome, Run
 from pytest_gpuperf.report.html.page import history_page, page
 from pytest_gpuperf.report.proof import Firing, Proof
 from tests.examples import measurement, proof, run, trial, verdict
-from tests.report.html.pages import full, rendered, with_modules
+from tests.report.html.pages import full, rendered
 from tests.report.html.test_figures import KEYS
 from tests.report.html.test_page import ATTACK, hostile
 
@@ -38,9 +38,9 @@ MOST_PIXELS = 6000
 INKS = ("#16191d", "#545c66")
 """Of text in page.css, without the dark scheme."""
 BROKEN = "h200-tf32-broken.json.xz"
-REPORTS = ("full", "hostile", BROKEN, "many", "modules")
+REPORTS = ("full", "hostile", BROKEN, "many")
 """All that there is; the worst names and hardly any figure; a regression with its kernels; a table
-of many tests, some gates of which cannot fire; a regression with its modules."""
+of many tests, some gates of which cannot fire."""
 CLIPPED = (
     "[...document.querySelectorAll('.tests td, .judged td, .expected td, .proof td')]"
     ".filter(cell => cell.scrollWidth > cell.clientWidth + 1).map(cell => cell.innerText)"
@@ -176,7 +176,6 @@ def reports(
         "hostile": hostile(ATTACK),
         BROKEN: rendered(BROKEN),
         "many": page(many(), "run.json", past=past, proof=proven()),
-        "modules": page(with_modules(), "run.json"),
     }
     opened = {}
     for number, name in enumerate(REPORTS):
@@ -226,7 +225,6 @@ SCREENS = {
     "full": ((PHONE, "dark", ()), (DESK, "light", ("color-contrast", "link-in-text-block"))),
     "hostile": (),
     "many": ((DESK, "dark", ()), (PHONE, "light", ())),
-    "modules": ((DESK, "dark", ()), (PHONE, "light", ())),
 }
 """Where faults are looked for, in every width and scheme, and which rules, if not all: in its other
 scheme only the colours of a report differ."""
@@ -287,25 +285,6 @@ def test_hovering_gives_the_kernel_and_its_value(report: Opened) -> None:
         report.show(width, scheme)
         said = report.tip("kernels", right, below)
         assert all(text in said for text in (kernel, time, family))
-
-
-def test_the_tree_of_modules_opens_and_closes_by_keys_and_fits_a_phone(
-    reports: dict[str, Opened],
-) -> None:
-    opened = reports["modules"]
-    opened.page.reload()
-    opened.page.wait_for_selector("html[data-drawn=yes]", state="attached")
-    for width in (PHONE, DESK):
-        opened.show(width)
-        assert opened.page.evaluate("document.documentElement.scrollWidth") == width
-    rows = opened.page.locator(".modules .node:visible")
-    before = rows.count()
-    folded = opened.page.locator(".modules details:not([open]) > summary:visible").first
-    folded.focus()
-    opened.page.keyboard.press("Enter")
-    assert rows.count() > before
-    opened.page.keyboard.press("Enter")
-    assert rows.count() == before
 
 
 def shown(opened: Opened) -> list[str]:

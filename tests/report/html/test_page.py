@@ -22,7 +22,6 @@ from pytest_gpuperf.model.result import (
     Cause,
     CauseKind,
     LineChange,
-    ModuleChange,
     Outcome,
 )
 from pytest_gpuperf.report.html.page import page
@@ -139,7 +138,6 @@ def hostile(text: str) -> str:
             *(None, 1, 2, None, 1e6, 0.1, 1e6),
         ),
         "lines": (LineChange(text, text, (text,), 1, 2, 1e6, 2e6, 1e6, ((text, 1, 2),)),),
-        "modules": (ModuleChange(f"{text}.{text}", 1, 2, 1e6, 2e6, 1e6),),
     }
     kernels = KernelTable((text,), (), (launched(0, 1000.0),), 0.0, text)
     measured = measurement(
