@@ -1,7 +1,7 @@
 """A figure as data for the page's script: names, series and items, each with the row it shows.
 
-This module knows shapes and no specific figure. The script adds only the theme's colours, so chart,
-table and CSV show the same rows.
+This module knows shapes and no specific figure. The script adds only the theme's colours, so chart
+and table show the same rows.
 """
 
 from __future__ import annotations

@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import quote
 
 from pytest_gpuperf import __version__
 from pytest_gpuperf.catalogue import units
@@ -23,7 +22,7 @@ from pytest_gpuperf.errors import printable_lines
 from pytest_gpuperf.model.result import Run
 from pytest_gpuperf.report import view
 from pytest_gpuperf.report.html import chart
-from pytest_gpuperf.report.html.figure import Figure, cell_text, csv_text
+from pytest_gpuperf.report.html.figure import cell_text
 from pytest_gpuperf.report.html.figures import all_figures
 from pytest_gpuperf.report.html.overview import overview
 from pytest_gpuperf.report.html.subject import FigureSubject, subjects
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
 
 _FOLDER = Path(__file__).parent
 _MOST_ROWS = 400
-"""Rows of a figure's table in the page; its CSV file has them all."""
+"""The most rows of a figure's table that the page shows."""
 _MOST_EVENTS = 120
 """Events on the page of a history."""
 _MOST_VALUES = 6
@@ -87,7 +86,6 @@ def page(
         charted=charts.keys(),
         text=cell_text,
         most_rows=_MOST_ROWS,
-        link=_link,
         facts=_facts(measured),
     )
 
@@ -105,12 +103,6 @@ def history_page(past: History) -> str:
         span=(date(past.days[0]), date(past.days[-1])) if past.days else ("", ""),
         most_events=_MOST_EVENTS,
     )
-
-
-def _link(figure: Figure) -> str:
-    """The data: URL of its CSV file."""
-    quoted = quote(csv_text(figure), safe=" ,()[]:;/*=!@|~$", errors="replace")
-    return f"data:text/csv;charset=utf-8,{quoted}"
 
 
 def _facts(subjects: Sequence[FigureSubject]) -> dict[str, str]:

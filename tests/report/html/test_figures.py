@@ -1,9 +1,7 @@
-"""Figures: one set of rows for chart, table and CSV; nothing is silently missing."""
+"""Figures: one set of rows for chart and table; nothing is silently missing."""
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from dataclasses import replace
 from functools import cache
@@ -20,7 +18,6 @@ from pytest_gpuperf.report.html.figure import (
     Figure,
     Plot,
     Quantity,
-    csv_text,
     quantity,
     ratio,
     told,
@@ -97,40 +94,6 @@ def test_what_is_drawn_is_what_the_table_has() -> None:
                 seen.add(item["row"])
             expected = {index for index, shown in enumerate(cells) if shown}
             assert plot.logarithmic != (False, False) or seen == expected, (name, figure.key)
-
-
-def test_the_csv_has_every_number_in_full() -> None:
-    for name in ("h200-paper.json.xz", "collectors/cupti.json.xz", "full"):
-        for figure in figures_of(name).values():
-            heading, *lines = csv.reader(io.StringIO(csv_text(figure), newline=""))
-            for line, row in zip(lines, figure.rows, strict=True):
-                assert len(line) == len(heading)
-                numbers = [cell.value for cell in row if isinstance(cell, Quantity)]
-                assert {f"{number:.15g}" for number in numbers} <= set(line), figure.key
-
-
-def test_a_column_of_one_unit_has_it_in_its_heading_and_others_beside_each_value() -> None:
-    figure = Figure(
-        "k", "t", "c.", ("what", "value"), (("a", Quantity(2.0, "%")), ("b", Quantity(1e9, "ns")))
-    )
-    assert csv_text(figure) == "what,value,unit\r\na,2,%\r\nb,1000000000,ns\r\n"
-    one = replace(figure, rows=figure.rows[:1])
-    assert csv_text(one) == "what,value [%]\r\na,2\r\n"
-    assert chart.drawing(figure) is None
-
-
-def test_no_name_is_a_formula_in_a_spreadsheet() -> None:
-    """Numbers stay numbers, below zero too; a name is text, in a heading as well."""
-    command = "cmd|' /C calc'!A0"
-    for start, shown in (
-        *((start, f"'{start}") for start in ("=", "+", "-", "@", "\uff1d", "\uff0b", " =")),
-        *(("\t=", r"\x09="), ("\r", r"\x0d"), ("\n=", r"\x0a=")),
-    ):
-        name = f"{start}{command}"
-        figure = Figure("k", "t", "c.", (name, "value"), ((name, Quantity(-2.5, "ms")),))
-        heading, cells = csv.reader(io.StringIO(csv_text(figure), newline=""))
-        assert heading == [f"{shown}{command}", "value [ms]"]
-        assert cells == [f"{shown}{command}", "-2.5"]
 
 
 def test_what_is_no_number_is_no_quantity() -> None:

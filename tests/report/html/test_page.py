@@ -10,7 +10,6 @@ import re
 from dataclasses import replace
 from html.parser import HTMLParser
 from typing import Any
-from urllib.parse import unquote
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -106,20 +105,10 @@ def _hash(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
-def test_eight_configurations_take_less_than_3_mb_with_their_csv_files() -> None:
+def test_eight_configurations_take_less_than_3_mb() -> None:
     text = page(full(8), "run.json")
     assert len(text.encode()) < 3_000_000
-    links = {
-        said["download"]: said["href"]
-        for tag, said in Structure(text).elements
-        if tag == "a" and "download" in said
-    }
-    assert {"work.csv", "kernel-ipc.csv"} <= set(links)
-    kind, _, data = (links["kernel-ipc.csv"] or "").partition(",")
-    assert kind == "data:text/csv;charset=utf-8"
-    lines = unquote(data).splitlines()
-    assert lines[0].startswith("configuration,kernel,")
-    assert len(lines) == 1 + 734  # the table in the page has fewer
+    assert "more rows are left out" in text
 
 
 def launched(name: int, duration: float, *values: float) -> Launch:
