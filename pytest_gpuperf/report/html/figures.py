@@ -14,13 +14,6 @@ from pytest_gpuperf.catalogue import units, yaml_table
 from pytest_gpuperf.catalogue.architectures import CPU
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.model.measurement import STEP, KernelTable
-from pytest_gpuperf.report.html.components import (
-    OUTSIDE,
-    TIME,
-    ComponentRow,
-    component_rows,
-    graph_note,
-)
 from pytest_gpuperf.report.html.figure import (
     RATIO,
     Cell,
@@ -45,9 +38,10 @@ _POINTS = 120
 """Kernels that have a point, per configuration."""
 _UNDER_ROOFS = 40
 """Kernels under the roofs, per configuration, those that take longest."""
-_NAME = 300
-"""Characters of a whole name that are kept; ATen's have up to 5,000."""
 
+_OUTSIDE = "(outside)"
+"""The row for time outside all components."""
+_TIME, _COPY_TIMES = "kernel_time", ("copy_time_h2d", "copy_time_d2h", "copy_time_d2d")
 _SPENT = ("cycles", "flops")
 """The metrics that phases share, on a GPU and on a CPU."""
 
@@ -207,25 +201,33 @@ def _phases(known: _Table, subject: FigureSubject, _: Sequence[FigureSubject]) -
 # What a trace has shown
 
 
-def _components(_: _Table, subject: FigureSubject, subjects: Sequence[FigureSubject]) -> Found:
-    """The components of the subject, the longest first, if any has launches."""
-    rows, inside = _rows_inside(subject)
-    # A graph hides its components; it has bars if no other subject shows any.
-    if not inside and any(_rows_inside(other)[1] for other in subjects):
+def _components(_: _Table, subject: FigureSubject, __: Sequence[FigureSubject]) -> Found:
+    """The components, the longest first, and what is outside them; none if a graph hides them all.
+
+    With kernels on several streams at once, components can add up to more than the step.
+    """
+    named = [name for name in subject.result.first.components if (name, _TIME) in subject.values]
+    parts = {name: _traced(subject, name) for name in named}
+    names = sorted(parts, key=lambda name: -parts[name][0])
+    if not any(launches or copies for _, launches, copies in parts.values()):
         return Found()
-    found, note = Found(said=inside[0] if inside else ""), graph_note(subject.values)
-    found.notes += [f"{subject.label}: {note}"] if note else []
-    for row in rows:
-        part = ratio(row.time, subject.value(TIME), "%")
-        time = (None, None) if row.empty else (row.time, part)
-        found.rows.append((row.name, *time, row.launches, row.copy_time))
+    found, whole = Found(said=names[0]), _traced(subject, STEP)
+    inside = [sum(column) for column in zip(*parts.values(), strict=True)]
+    outside = [max(0.0, of - known) for of, known in zip(whole, inside, strict=True)]
+    rows = [(name, *parts[name]) for name in names]
+    rows += [(_OUTSIDE, outside[0], outside[1], outside[2])] if outside[1] else []
+    for name, time, launches, copies in rows:
+        # The time of a component without launches and copies is undefined and not 0.
+        times = (time, ratio(time, whole[0], "%")) if launches or copies else (None, None)
+        found.rows.append((name, *times, launches, copies))
     return found
 
 
-def _rows_inside(subject: FigureSubject) -> tuple[list[ComponentRow], list[str]]:
-    """The components, and the names of those that launched something, the longest first."""
-    rows = component_rows(subject.result.first.components, subject.values)
-    return rows, [row.name for row in rows if row.name != OUTSIDE and not row.empty]
+def _traced(subject: FigureSubject, phase: str) -> tuple[float, float, float]:
+    """Time of kernels in ns, launches, and time of copies in all directions."""
+    values = (subject.value(metric, phase) or 0.0 for metric in (_TIME, "launches", *_COPY_TIMES))
+    time, launches, *copies = values
+    return time, launches, sum(copies)
 
 
 # Kernels
@@ -238,8 +240,6 @@ class LaunchedGroup:
     name: str
     """The short name, or the family when families were added up."""
     family: str
-    full: str
-    """The whole name, of one of them."""
     launches: int = 0
     duration: float = 0.0
     """Nanoseconds in all."""
@@ -252,7 +252,7 @@ def groups(table: KernelTable, *, families: bool = False) -> list[LaunchedGroup]
         full = table.names[launch.name]
         of = family(full)
         name = of if families else short_name(full)
-        one = added.setdefault((name, of), LaunchedGroup(name, of, full))
+        one = added.setdefault((name, of), LaunchedGroup(name, of))
         one.launches += 1
         one.duration += launch.duration
     return sorted(added.values(), key=lambda one: -one.duration)
@@ -297,10 +297,9 @@ def _kernels(_: _Table, subject: FigureSubject, __: Sequence[FigureSubject]) -> 
     shown, rest = every[:_MOST], every[_MOST:]
     if rest:
         launches, duration = sum(one.launches for one in rest), sum(one.duration for one in rest)
-        shown.append(LaunchedGroup(f"{len(rest):,} others", "other", "", launches, duration))
+        shown.append(LaunchedGroup(f"{len(rest):,} others", "other", launches, duration))
     for one in shown:
-        full = one.full if len(one.full) <= _NAME else one.full[:_NAME] + "..."
-        found.rows.append((one.name, one.family, *_times(one, total), full))
+        found.rows.append((one.name, one.family, *_times(one, total)))
     return found
 
 

@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 
 from pytest_gpuperf.measure.device.nvml import portable_device
-from pytest_gpuperf.model.measurement import KernelTable, Launch, Measurement
+from pytest_gpuperf.model.measurement import KernelTable, Launch
 from pytest_gpuperf.model.result import Run
 from pytest_gpuperf.report.html import chart
-from pytest_gpuperf.report.html.components import component_rows, graph_note
 from pytest_gpuperf.report.html.figure import (
     Figure,
     Plot,
@@ -210,21 +209,24 @@ def test_charts_of_configurations_share_their_axes_and_those_of_metrics_do_not()
     assert shared == {"kernels", "kernel-ipc", "instruction-mix", "roofline"}
 
 
-def test_a_step_that_launches_nothing_in_a_component_is_left_out_beside_one_that_does() -> None:
-    """A graph of a hundred steps would leave the others no room."""
+def test_components_have_rows_and_what_is_outside_is_never_less_than_nothing() -> None:
+    """A step whose graph hides its components has none."""
+    inside = {"layer_norm": (2e6, 60.0), "conv2d": (5e6, 40.0), "extract": (0.0, 0.0)}
 
-    def step(name: str, launches: float) -> Measurement:
-        part = {"kernel_time": [4e5 * launches], "launches": [launches]}
-        whole = {"kernel_time": [4e6], "launches": [10.0]}
-        made = measurement(whole, phases={"conv2d": part}, test=f"t[{name}]", configuration=name)
-        return replace(made, components=("conv2d",))
+    def rows(time: float, launches: float, parts: dict[str, tuple[float, float]]) -> list[Any]:
+        one = measurement(
+            {"kernel_time": [time], "launches": [launches]},
+            phases={n: {"kernel_time": [t], "launches": [c]} for n, (t, c) in parts.items()},
+        )
+        figure = figures(run([replace(one, components=tuple(parts))]))["components"]
+        return [(row[1], row[2] and row[2].value) for row in figure.rows]
 
-    eager, graph = step("eager", 4), step("graph", 0)
-    figure = figures(run([eager, graph]))["components"]
-    assert {row[0] for row in figure.rows} == {"eager"}
-    figure = figures(run([graph]))["components"]
-    assert [row[:2] for row in figure.rows] == [("graph", "conv2d"), ("graph", "(outside)")]
-    assert (figure.notes, figure.missing) == ((), "")
+    known = [("conv2d", 5e6), ("layer_norm", 2e6), ("extract", None)]
+    assert rows(8e6, 110.0, inside) == [*known, ("(outside)", 1e6)]
+    assert rows(7e6, 100.0, inside) == known
+    # Of streams that overlap, the components may be longer than the step.
+    assert rows(6e6, 110.0, inside) == [*known, ("(outside)", 0.0)]
+    assert rows(4e6, 10.0, {"conv2d": (0.0, 0.0)}) == rows(4e6, 10.0, {}) == []
 
 
 def test_zero_has_no_place_on_a_logarithmic_axis() -> None:
@@ -244,25 +246,3 @@ def test_findings_are_a_sentence_of_which_the_table_has_the_rest() -> None:
     assert told(said, "Most is ") == "Most is gemm in a, c, d and 2 others; conv in b. "
     assert told([(str(n), str(n)) for n in range(5)]).endswith("2 in 2; and 2 more in the table. ")
     assert told([], "Most is ") == ""
-
-
-def test_what_is_outside_of_components_is_never_less_than_nothing() -> None:
-    parts = {"layer_norm": (2e6, 60.0), "conv2d": (5e6, 40.0), "extract": (0.0, 0.0)}
-    for time, launches, outside in (
-        (8e6, 110.0, [("(outside)", 1e6)]),
-        (7e6, 100.0, []),
-        # Of streams that overlap, the components may be longer than the step.
-        (6e6, 110.0, [("(outside)", 0.0)]),
-    ):
-        step = {"step": (time, launches), **parts}
-        known = {(name, "kernel_time"): own for name, (own, _) in step.items()}
-        known |= {(name, "launches"): count for name, (_, count) in step.items()}
-        shown = [(row.name, row.time) for row in component_rows([*parts], known)]
-        assert shown == [("conv2d", 5e6), ("layer_norm", 2e6), ("extract", 0.0), *outside]
-    assert component_rows([], known) == component_rows(["another"], known) == []
-
-
-def test_with_graphs_it_says_whose_their_kernels_are() -> None:
-    said = [graph_note({("step", "graph_launches"): count}) for count in (0.0, 1.0, 2.0)]
-    begins = ["", "1 of the launches is a CUDA graph", "2 of the launches are CUDA graphs"]
-    assert [text.partition(":")[0] for text in said] == begins
