@@ -12,8 +12,6 @@ from pytest_gpuperf.model.measurement import STEP, Device, KernelTable, Measurem
 from pytest_gpuperf.model.result import Result, Run
 from pytest_gpuperf.report.text.step_tables import FIRST, Values, measured_values
 
-KERNELS = "--gpuperf-kernels always"
-
 family: Callable[[str], str] = cache(kernel_families.family)
 """`kernels.family`, each name read once."""
 short_name: Callable[[str], str] = cache(kernel_families.short_name)

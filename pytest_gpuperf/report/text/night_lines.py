@@ -25,8 +25,6 @@ SeriesKey = tuple[str, str, str, str]
 """Test, measurement, architecture and device: `MetricHistory.key`."""
 RECENT_DAYS = 30
 """The days that a sparkline shows, and for which a change for the worse is news."""
-_MAIN = ("step_time", "cycles", "flops", "operators")
-"""The metric of a test's row: the first of these that was measured, else its first gated metric."""
 _OTHERS = 2
 """Metrics of a test that are named beside the first."""
 _MOVES, _SUSPECTS = 5, 3
@@ -140,7 +138,8 @@ def _night_rows(past: History, keys: Collection[SeriesKey]) -> list[NightRow]:
     rows = []
     for metrics in by_test.values():
         gated = (one for one in metrics.values() if one.metric.gated)
-        main = next((metrics[name] for name in _MAIN if name in metrics), None) or next(gated, None)
+        main = next((metrics[name] for name in view.MAIN if name in metrics), None)
+        main = main or next(gated, None)
         if main is not None:
             rows.append(_row(past, main))
     return sorted(rows, key=lambda row: (row.tone != "bad", -row.cost, row.label, row.device))

@@ -90,7 +90,7 @@ def _place(result: Result) -> str:
 
 def _rows(results: Sequence[Result], names: Names, width: int) -> Iterator[Line]:
     """The table of one row per test, in the columns that fit; names are shortened to fit, too."""
-    entries = [view.main(result) or next(iter(view.measured(result)), None) for result in results]
+    entries = [view.shown(result) for result in results]
     moves = [entry for entry in entries if isinstance(entry, Verdict)]
     changes = dict(zip(map(id, moves), units.changes(moves), strict=True))
     rows = [_HEADINGS]
