@@ -233,45 +233,29 @@ def _traced(subject: FigureSubject, phase: str) -> tuple[float, float, float]:
 # Kernels
 
 
-@dataclass
-class LaunchedGroup:
-    """The launches of kernels that read the same."""
+def launched(table: KernelTable, named: Callable[[str], str]) -> list[tuple[str, str, float, int]]:
+    """Kernels, copies and fills added up by the name that `named` gives them, the longest first.
 
-    name: str
-    """The short name, or the family when families were added up."""
-    family: str
-    launches: int = 0
-    duration: float = 0.0
-    """Nanoseconds in all."""
-
-
-def groups(table: KernelTable, *, families: bool = False) -> list[LaunchedGroup]:
-    """Kernels, copies and fills by how they read, or by family; the longest in all first."""
-    added: dict[tuple[str, str], LaunchedGroup] = {}
+    Each has name, family, time in ns and the number of launches.
+    """
+    times: dict[tuple[str, str], list[float]] = {}
     for launch in table.launches:
         full = table.names[launch.name]
-        of = family(full)
-        name = of if families else short_name(full)
-        one = added.setdefault((name, of), LaunchedGroup(name, of))
-        one.launches += 1
-        one.duration += launch.duration
-    return sorted(added.values(), key=lambda one: -one.duration)
+        times.setdefault((named(full), family(full)), []).append(launch.duration)
+    added = [(name, of, sum(own), len(own)) for (name, of), own in times.items()]
+    return sorted(added, key=lambda one: -one[2])
 
 
-def _longest(every: Sequence[LaunchedGroup]) -> tuple[float, Found]:
-    """The time of all groups, and what they show so far: the longest of them."""
-    total = sum(one.duration for one in every)
-    said = f"{every[0].name} ({100 * every[0].duration / total:.0f} %)" if total else ""
+def _longest(every: Sequence[tuple[str, str, float, int]]) -> tuple[float, Found]:
+    """The time of all kernels, and the longest as what was found."""
+    total = sum(time for _, _, time, _ in every)
+    said = f"{every[0][0]} ({100 * every[0][2] / total:.0f} %)" if total else ""
     return total, Found(said=said)
-
-
-def _times(one: LaunchedGroup, total: float) -> tuple[Cell | float, ...]:
-    return one.duration, ratio(one.duration, total, "%"), one.launches
 
 
 def _families(_: _Table, subject: FigureSubject, __: Sequence[FigureSubject]) -> Found:
     """Time by family, and its priority score: time times estimated speedup (equations 1 and 2)."""
-    every = groups(subject.kernels, families=True)
+    every = launched(subject.kernels, family)
     total, found = _longest(every)
     scores = priority.priorities(subject.kernels, family)
     by_name = {one.family: one for one in scores.families}
@@ -282,24 +266,25 @@ def _families(_: _Table, subject: FigureSubject, __: Sequence[FigureSubject]) ->
         found.notes += [f"{subject.label}: most could be gained from {most}.", *scores.missing]
     else:
         found.notes.append("The priority score needs --gpuperf-metrics paper.")
-    for one in every:
-        of = by_name.get(one.name)
+    for name, of, time, launches in every:
+        score = by_name.get(of)
         gain: tuple[Cell | float, ...] = (None,) * 5
-        if of is not None:
-            gain = of.score, of.share, of.speedup, of.bottleneck, of.throughput
-        found.rows += [(one.name, *_times(one, total), *gain)] if one.duration else []
+        if score is not None:
+            gain = score.score, score.share, score.speedup, score.bottleneck, score.throughput
+        cells = name, time, ratio(time, total, "%"), launches
+        found.rows += [(*cells, *gain)] if time else []
     return found
 
 
 def _kernels(_: _Table, subject: FigureSubject, __: Sequence[FigureSubject]) -> Found:
-    every = groups(subject.kernels)
+    every = launched(subject.kernels, short_name)
     total, found = _longest(every)
     shown, rest = every[:_MOST], every[_MOST:]
     if rest:
-        launches, duration = sum(one.launches for one in rest), sum(one.duration for one in rest)
-        shown.append(LaunchedGroup(f"{len(rest):,} others", "other", launches, duration))
-    for one in shown:
-        found.rows.append((one.name, one.family, *_times(one, total)))
+        time, launches = sum(one[2] for one in rest), sum(one[3] for one in rest)
+        shown.append((f"{len(rest):,} others", "other", time, launches))
+    for name, of, time, launches in shown:
+        found.rows.append((name, of, time, ratio(time, total, "%"), launches))
     return found
 
 

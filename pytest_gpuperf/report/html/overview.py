@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from pytest_gpuperf.catalogue import units
-from pytest_gpuperf.model.measurement import STEP
+from pytest_gpuperf.model.measurement import STEP, titles
 from pytest_gpuperf.model.result import (
     WORST_FIRST,
     Expectation,
@@ -140,10 +140,10 @@ def overview(
 
     `context` says how the run was started; None derives it from the run.
     """
-    titles = Counter(subject.result.title for subject in subjects)
     every = view.worst_first(run.results())
     ranked = [one for one in every if one.measurements]
-    rows = [_row(one, at, titles[one.title] == 1) for at, one in enumerate(ranked, 1)]
+    names = titles((one.test, one.name) for one in ranked)
+    rows = [_row(one, at, names[one.test, one.name]) for at, one in enumerate(ranked, 1)]
     expected = sorted(run.expectations, key=lambda entry: WORST_FIRST.index(entry.outcome))
     tones = [row.tone for row in rows]
     tones += [_TONES.get(entry.outcome, "") for entry in expected if entry.outcome not in _CALM]
@@ -190,16 +190,16 @@ def _worst(results: Sequence[Result], rows: Sequence[TestRow]) -> tuple[str, str
     return said, row.cause or why
 
 
-def _row(result: Result, place: int, unique: bool) -> TestRow:
+def _row(result: Result, place: int, label: str) -> TestRow:
     step = [v for v in result.verdicts if v.phase == STEP and v.outcome not in _UNTOLD]
     told = sorted((v for v in step if not table.is_zero(v)), key=view.rank) or step
     main = view.shown(result)
     cause = kernel_lines.sentence(result.attribution) if result.attribution else ""
     own = main.metric if main else ""
     others = [said for said in view.reasons(result) if said.split(" ", 1)[0] != own]
-    row = TestRow(
+    return TestRow(
         place,
-        result.title,
+        label,
         result,
         _cells(main),
         cause or "; ".join(others),
@@ -207,7 +207,6 @@ def _row(result: Result, place: int, unique: bool) -> TestRow:
         all(outcome in _CALM for outcome in (result.outcome, *(v.outcome for v in told))),
         cause,
     )
-    return row if unique else replace(row, label=row.test)
 
 
 def _cells(entry: Verdict | Expectation | None) -> Cells:

@@ -46,7 +46,6 @@ class NightRow:
     tone: str
     """bad, good or "": the last change, if it is from the last 30 days."""
     since: str
-    gaps: str
     cost: float
     """The time that a step takes longer since then, in ns; 0 if that is unknown."""
 
@@ -158,7 +157,6 @@ def _row(past: History, main: MetricHistory) -> NightRow:
         change=units.from_zero_or(last.change, points=trend.points) if last else "",
         tone=tone if is_recent else "",
         since=date(seen.days[last.at]) if last else "",
-        gaps=gap_text(main),
         cost=_cost(Move(main, last)) if last else 0.0,
     )
 
