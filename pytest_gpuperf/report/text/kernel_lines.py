@@ -254,7 +254,6 @@ def _details(attribution: Attribution, width: int, most: int) -> list[str]:
     changes = rows(attribution)
     lines = attribution.lines[:_LINES] if changes else ()
     said = [f"{duration(one.change)} at {_place(one)}: {_what(one)}" for one in lines]
-    said += [f"{idle} while the host was at {at}" for at, idle in waiting(attribution)[:_LINES]]
     head = [*table.wrapped([heading(attribution)], width, ""), *_indented(said, width)]
     below = _indented(notes(attribution), width)
     blocks = _laid_out(changes, width)
@@ -350,20 +349,6 @@ def code_lines(attribution: Attribution) -> list[tuple[str, str]]:
     As in "model.py:12 Net.forward (layers.0)" and "aten.mm 1 -> 2".
     """
     return [(_place(change), _what(change)) for change in attribution.lines]
-
-
-def waiting(attribution: Attribution) -> list[tuple[str, str]]:
-    """Lines of code during which the GPU idles longer, and by how much, worst first.
-
-    Empty unless the gaps between kernels changed beyond their noise.
-    """
-    gaps = [e for e in attribution.entries if e.kind is ChangeKind.GAP and e.significant]
-    least = _SMALL * abs(fsum(entry.change for entry in gaps))
-    return [
-        (f"{one.line} {one.function}".strip() or "not your code", f"{duration(one.change)} idle")
-        for one in (attribution.idle if gaps else ())
-        if abs(one.change) > least
-    ]
 
 
 def _place(change: LineChange) -> str:

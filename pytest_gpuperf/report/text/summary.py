@@ -56,7 +56,7 @@ def summary(
     ranked = view.worst_first(measured)
     names = titles((r.first.test, r.first.name) for r in measured)
     lines: list[Line] = []
-    configurations = step_tables.configurations(measured, width, verbose=verbose)
+    configurations = step_tables.configurations(measured, width)
     devices: dict[str, list[Result]] = {}
     for result in ranked:
         devices.setdefault(_place(result), []).append(result)

@@ -320,23 +320,6 @@ def test_the_table_has_what_failed_first_and_folds_what_passed(table: Opened) ->
     assert shown(table)[3:] == [str(number) for number in range(12)]
 
 
-def test_the_table_is_filtered_and_searched(table: Opened) -> None:
-    table.page.click(".totals [data-status=unchanged] button")
-    assert len(shown(table)) == 12
-    table.page.fill(".search", "[1")
-    assert shown(table) == ["1", "10", "11"]
-    table.page.click(".totals [data-status=unchanged] button")
-    assert shown(table) == ["14", "12", "13", "1", "10", "11"]
-    table.page.fill(".search", "")
-    assert shown(table) == ["14", "12", "13"]  # and the fold is closed again
-    table.page.click(".totals [data-status=incomplete] button")
-    assert (shown(table), table.page.locator(".skips dd:visible").count()) == ([], 1)
-    table.page.fill(".search", "no such test")
-    assert table.page.locator(".none").is_visible()
-    table.page.fill(".search", "")
-    table.page.click(".totals [data-status=incomplete] button")
-
-
 def test_a_name_in_the_table_leads_to_its_numbers_and_a_button_copies_its_node_id(
     table: Opened,
 ) -> None:
