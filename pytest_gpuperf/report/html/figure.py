@@ -93,7 +93,7 @@ class Figure:
     notes: tuple[str, ...] = ()
     """Notes for the reader, such as what was left out."""
     missing: str = ""
-    """The metrics that the run lacks, and the flag that collects them; "" if none is missing."""
+    """The flag that collects the data of a figure without rows; "" for others."""
 
     def at(self, column: str) -> int:
         """The position of a column. Raises ValueError if there is none."""

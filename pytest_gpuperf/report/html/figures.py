@@ -30,8 +30,6 @@ from pytest_gpuperf.report.html.subject import FigureSubject, family, short_name
 
 _FOLDER = Path(__file__).parent
 _STEP = "the whole step"
-_MOST_NAMED = 4
-"""The number of missing metrics that a note names."""
 _MOST = 15
 """Kernels that are shown by themselves, per configuration."""
 _POINTS = 120
@@ -103,26 +101,14 @@ def _figure(key: str, known: _Table, subjects: Sequence[FigureSubject]) -> Figur
         plot=_plot(known["plot"], shown, subjects, tuple(roofs.values())),
         source=known.get("source", ""),
         notes=tuple(dict.fromkeys(notes)),
-        missing=_missing(key, known, subjects, there=bool(rows)),
+        missing="" if rows else _missing(known, subjects),
     )
 
 
-def _missing(key: str, known: _Table, subjects: Sequence[FigureSubject], *, there: bool) -> str:
-    """Metrics that no subject has, and the flag that collects them; "" if nothing is missing.
-
-    On a CPU nothing is missed that only a GPU has.
-    """
-    archs = {subject.device.arch for subject in subjects}
-    on_gpu = archs != {CPU}
-    if not there:
-        return f"needs {known['needs']}" if on_gpu or known.get("on_cpu") else "needs a GPU"
-    absent = [
-        metric
-        for metric in (known["wanted"] if on_gpu and key not in SOURCES else ())
-        if any(catalogue().metrics[metric].exists_on(arch) for arch in archs)
-        and not any(subject.value(metric) is not None for subject in subjects)
-    ]
-    return f"Not measured: {units.few(absent, _MOST_NAMED)} ({known['needs']})" if absent else ""
+def _missing(known: _Table, subjects: Sequence[FigureSubject]) -> str:
+    """The flag that collects the data of a figure without rows."""
+    on_gpu = {subject.device.arch for subject in subjects} != {CPU}
+    return f"needs {known['needs']}" if on_gpu or known.get("on_cpu") else "needs a GPU"
 
 
 def _plot(

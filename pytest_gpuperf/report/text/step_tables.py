@@ -20,7 +20,7 @@ _IN_DETAIL = ("kernel_time", "launches", "copies", "copy_bytes")
 """Prefixes of gated metrics that the table leaves out, since step_time includes them."""
 
 _IN_WINDOW = ("cycles", "instructions")
-"""The metrics of the paper's comparisons (section 6.1). Both add up, so they have shares."""
+"""The metrics of the paper's comparisons (section 6.1)."""
 Values = Mapping[tuple[str, str], float]
 """Values by phase and metric."""
 
@@ -87,13 +87,10 @@ def window_line(measurement: Measurement) -> str:
     window = measurement.window
     if window is None:
         return ""
-    step = {s.metric: centre([s.values]) for s in measurement.samples if s.phase == STEP}
-    parts = []
-    for sample in (one for one in window.samples if one.metric in _IN_WINDOW):
-        value, unit = sample.values[0], catalogue().metrics[sample.metric].unit
-        parts.append(f"{sample.metric} {units.value(value, unit)}")
-        if step.get(sample.metric):
-            share = 100 * value / step[sample.metric]
-            parts[-1] += f", {share:{'.2g' if share < 100 else '.0f'}} % of the step's"
+    parts = [
+        f"{one.metric} {units.value(one.values[0], catalogue().metrics[one.metric].unit)}"
+        for one in window.samples
+        if one.metric in _IN_WINDOW
+    ]
     launches = f"launches {window.skipped + 1} to {window.skipped + window.counted}"
     return f"paper window, {launches} of a process ({window.collector}): {'; '.join(parts)}"

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from pytest_gpuperf.measure.device.nvml import portable_device
 from pytest_gpuperf.model.measurement import KernelTable, Launch
 from pytest_gpuperf.model.result import Run
 from pytest_gpuperf.report.html import chart
@@ -23,7 +22,7 @@ from pytest_gpuperf.report.html.figure import (
 )
 from pytest_gpuperf.report.html.figures import all_figures
 from pytest_gpuperf.report.html.subject import subjects
-from tests.examples import H200, measurement, run
+from tests.examples import measurement, run
 from tests.kernel_steps import table
 from tests.report.html.pages import COMMITTED, committed, full
 
@@ -111,21 +110,6 @@ def test_durations_that_overflow_draw_nothing() -> None:
     said = figures(run([measurement(kernels=huge)]))
     assert "time" not in said["kernels"].columns
     assert chart.drawing(said["kernels"]) is None
-
-
-def test_metrics_that_a_figure_lacks_are_named_unless_the_architecture_has_none() -> None:
-    def missing(arch: str) -> str:
-        device = replace(H200, arch=arch)
-        return figures(run([measurement({"step_time": [1.0]}, device=device)]))["work"].missing
-
-    assert (
-        missing("sm90")
-        == missing("sm70")
-        == ("Not measured: cycles, instructions, ipc (--gpuperf-metrics core)")
-    )
-    assert missing("cpu") == ""
-    on_cpu = figures(run([measurement(device=portable_device())]))
-    assert "gpuperf.phase" in on_cpu["phases"].missing
 
 
 def test_of_the_papers_values_those_of_the_same_architecture_are_drawn_hollow() -> None:
