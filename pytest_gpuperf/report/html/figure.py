@@ -95,13 +95,9 @@ class Figure:
     missing: str = ""
     """The flag that collects the data of a figure without rows; "" for others."""
 
-    def at(self, column: str) -> int:
-        """The position of a column. Raises ValueError if there is none."""
-        return self.columns.index(column)
-
     def unit(self, column: str) -> str:
         """The unit of the first number in a column; "" where it has none."""
-        cells = (row[self.at(column)] for row in self.rows)
+        cells = (row[self.columns.index(column)] for row in self.rows)
         return next((cell.unit for cell in cells if isinstance(cell, Quantity)), "")
 
 

@@ -21,7 +21,6 @@ from pytest_gpuperf.report.html.figure import (
     Plain,
     Plot,
     Quantity,
-    cell_text,
     quantity,
     ratio,
     told,
@@ -247,11 +246,8 @@ def _families(_: _Table, subject: FigureSubject, __: Sequence[FigureSubject]) ->
     by_name = {one.family: one for one in scores.families}
     idle = units.value(subject.kernels.idle, "ns")
     found.notes.append(f"{subject.label}: the GPU was idle for {idle}, which is not counted here.")
-    if scores.families:
-        most = scores.families[0].family
-        found.notes += [f"{subject.label}: most could be gained from {most}.", *scores.missing]
-    else:
-        found.notes.append("The priority score needs --gpuperf-metrics paper.")
+    unknown = "The priority score needs --gpuperf-metrics paper."
+    found.notes += scores.missing if scores.families else [unknown]
     for name, of, time, launches in every:
         score = by_name.get(of)
         gain: tuple[Cell | float, ...] = (None,) * 5
@@ -337,10 +333,6 @@ def _under_roofs(_: _Table, subject: FigureSubject, __: Sequence[FigureSubject])
             found.rows.append((short_name(one.name), one.family, *rate, *cells))
     if not found.rows:
         return found
-    if step.flop_per_second is not None and step.flop_per_byte is not None:
-        rate_of_all = cell_text(quantity(step.flop_per_second, "FLOP/s"))
-        at = f"{rate_of_all} at {step.flop_per_byte:.3g} FLOP per byte."
-        found.notes.append(f"All kernels of {subject.label} together: {at}")
     if step.roof is not None and step.share_of_roof is not None:
         found.said = f"{100 * step.share_of_roof:.0f} % of {step.roof}"
     found.notes += points.missing

@@ -361,10 +361,8 @@ def _what(change: LineChange) -> str:
     moved = sorted(change.kernels, key=lambda one: (-abs(one[2] - one[1]), one[0]))
     said = [_counted(*count) for count in change.counts[:_COUNTS_NAMED]]
     said += [f"{before} -> {after}" for before, after in change.types]
-    said += [f"{name} {before} -> {after}" for name, before, after in moved[:_NAMED]]
-    more = len(moved) - _NAMED
-    if more > 0:
-        said.append("1 other" if more == 1 else f"{more} others")
+    kernels = [f"{name} {before} -> {after}" for name, before, after in moved]
+    said += [units.few(kernels, _NAMED, "others")] if kernels else []
     return ", ".join(said) or ("the same kernels" if change.change else "in another order")
 
 

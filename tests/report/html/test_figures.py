@@ -43,7 +43,7 @@ def figures_of(name: str) -> dict[str, Figure]:
 
 
 def column(figure: Figure, title: str) -> list[object]:
-    return [row[figure.at(title)] for row in figure.rows]
+    return [row[figure.columns.index(title)] for row in figure.rows]
 
 
 def values(figure: Figure, title: str) -> dict[tuple[str, str], float]:
@@ -51,7 +51,7 @@ def values(figure: Figure, title: str) -> dict[tuple[str, str], float]:
     return {
         (str(row[0]), str(row[1])): cell.value
         for row in figure.rows
-        if isinstance(cell := row[figure.at(title)], Quantity)
+        if isinstance(cell := row[figure.columns.index(title)], Quantity)
     }
 
 
@@ -84,7 +84,9 @@ def test_what_is_drawn_is_what_the_table_has() -> None:
             titles = plot.values[1:] if plot.shape == "points" else plot.values
             cells = [
                 {(cell.text, cell.value) for cell in shown if isinstance(cell, Quantity)}
-                for shown in ([row[figure.at(title)] for title in titles] for row in figure.rows)
+                for shown in (
+                    [row[figure.columns.index(title)] for title in titles] for row in figure.rows
+                )
             ]
             seen = set()
             for item in items(drawing):
