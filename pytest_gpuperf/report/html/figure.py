@@ -17,7 +17,7 @@ RATIO = "ratio"
 _MICROSECONDS = 1e5
 """Below so many nanoseconds, time is shown in microseconds: kernels take few of them."""
 _MOST = 3
-"""The number of findings, and of configurations of each, that a sentence names."""
+"""The number of configurations of a finding that a sentence names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,8 +128,6 @@ def told(findings: Sequence[tuple[str, str]], before: str = "") -> str:
     "Most time goes to: gemm (31 %) in tf32, bf16 and 2 others; layout (40 %) in channels_last. ".
     """
     groups = gathered(findings).items()
-    parts = [f"{what} in {units.few(of, _MOST, 'others')}" for what, of in groups]
-    more = len(parts) - _MOST
-    said = "; ".join(parts[:_MOST]) + (f"; and {more} more in the table" if more > 0 else "")
+    said = "; ".join(f"{what} in {units.few(of, _MOST, 'others')}" for what, of in groups)
     # A name is written as it is, at the beginning of a sentence too.
     return f"{before}{said}. " if findings else ""

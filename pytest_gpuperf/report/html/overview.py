@@ -75,12 +75,6 @@ class TestRow:
         return test if name == STEP else f"{test}, {name}"
 
     @property
-    def series(self) -> tuple[str, str, str, str]:
-        """Test, measurement, architecture and device: what histories know it by."""
-        device = self.result.first.fingerprint.device
-        return self.result.test, self.result.name, device.arch, device.slug
-
-    @property
     def outcome(self) -> str:
         """The worst outcome in words."""
         outcome = self.result.outcome
@@ -254,7 +248,7 @@ def _notes(run: Run, subjects: Sequence[FigureSubject]) -> Iterator[str]:
     """Complaints about the device, and metrics that do not exist, as sentences."""
     for subject in subjects:
         yield from (f"{subject.label}: {said}" for said in view.complaints(subject.result))
-        windows = [m for m in subject.measurements if m.window]
+        windows = [m for m in subject.result.measurements if m.window]
         if windows:
             yield f"{subject.label}: {step_tables.window_line(windows[0])}"
     yield from view.unsupported(run.verdicts)

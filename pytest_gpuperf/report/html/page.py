@@ -32,7 +32,7 @@ from pytest_gpuperf.report.html.subject import FigureSubject, subjects
 from pytest_gpuperf.report.proof import Proof
 from pytest_gpuperf.report.text import kernel_lines, proof_lines
 from pytest_gpuperf.report.text.next_command import CommandContext, typed
-from pytest_gpuperf.report.text.night_lines import night_view
+from pytest_gpuperf.report.text.night_lines import night_view, series_key
 
 _FOLDER = Path(__file__).parent
 _MOST_ROWS = 400
@@ -70,9 +70,8 @@ def page(
         nights=nights,
         proof=proof,
         gates=proof_lines,
-        sparks={one.main.key: night_drawings.spark(nights, one.main) for one in nights.rows}
-        if nights
-        else {},
+        histories={one.main.key: one.main for one in nights.rows} if nights else {},
+        series_key=series_key,
         drawings=night_drawings,
         causes=kernel_lines,
         command=typed(run.command),
@@ -98,7 +97,7 @@ def history_page(past: History) -> str:
 def _facts(subjects: Sequence[FigureSubject]) -> dict[str, str]:
     """The conditions of all measurements: each value once."""
     facts: list[tuple[str, str]] = []
-    for measurement in (one for subject in subjects for one in subject.measurements):
+    for measurement in (one for subject in subjects for one in subject.result.measurements):
         device, prints = measurement.fingerprint.device, measurement.fingerprint
         facts += [("device", str(device)), ("GPU", device.identity if device.arch != CPU else "")]
         facts.append(("revision", prints.revision))

@@ -18,6 +18,7 @@ from pytest_gpuperf.history.nights import (
     date,
 )
 from pytest_gpuperf.history.suspects import SuspectKind
+from pytest_gpuperf.model.measurement import Measurement
 from pytest_gpuperf.model.result import Run
 from pytest_gpuperf.report import view
 
@@ -101,7 +102,7 @@ class NightView:
 
 def night_view(past: History, run: Run | None = None) -> NightView:
     """A view of all nights; only of the tests and devices of `run`, if it is given."""
-    keys = {one.key for one in past.series} if run is None else {*_keys(run)}
+    keys = {one.key for one in past.series} if run is None else {*map(series_key, run.measurements)}
     devices = {key[2:] for key in keys} if run else {*past.devices}
     groups = _merged(one for one in past.events if one.device in devices)
     events = [(group[0], _told(past, group)) for group in groups]
@@ -123,10 +124,10 @@ def night_view(past: History, run: Run | None = None) -> NightView:
     )
 
 
-def _keys(run: Run) -> Iterator[SeriesKey]:
-    for one in run.measurements:
-        device = one.fingerprint.device
-        yield one.test, one.name, device.arch, device.slug
+def series_key(one: Measurement) -> SeriesKey:
+    """What histories know a measurement by."""
+    device = one.fingerprint.device
+    return one.test, one.name, device.arch, device.slug
 
 
 def _night_rows(past: History, keys: Collection[SeriesKey]) -> list[NightRow]:

@@ -27,18 +27,6 @@ def commands(said: Overview) -> list[str]:
     return [command for _, commands in said.steps for command in commands]
 
 
-def test_without_a_time_the_metric_decides_that_changed_most() -> None:
-    near = verdict("flops", Outcome.REGRESSED, change=0.001)
-    far = verdict("operators", Outcome.REGRESSED, change=0.004)
-    (row,) = of(run([measurement()], [near, far])).rows
-    assert row.decides["metric"] == "operators"
-    # If nothing changed, it is what a step on a CPU costs most in, and nothing that is zero.
-    calm = [replace(one, outcome=Outcome.UNCHANGED) for one in (far, near)]
-    none = verdict("copies", Outcome.UNCHANGED, change=0.0, baseline=0.0, measured=0.0)
-    (row,) = of(run([measurement()], [none, *calm])).rows
-    assert row.decides["metric"] == "flops"
-
-
 def test_it_says_which_commit_was_judged_by_which_baseline_on_what() -> None:
     made = run([measurement()], [verdict()])
     made = replace(made, judged_by=(JudgedBy(TEST, "step", "2026-02-01", "fedcba987654"),))
