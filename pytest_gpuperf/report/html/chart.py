@@ -93,11 +93,15 @@ def _fits(cell: Cell, logarithmic: bool) -> bool:
 
 
 def _colours(items: Sequence[_Item]) -> dict[str, str]:
-    """A colour of page.css per series: families have their own in every figure."""
-    labels = dict.fromkeys(item["series"] for item in items)
-    colours = {label: f"f{_ORDER[label]}" for label in labels if label in _ORDER}
-    others = [label for label in labels if label not in _ORDER]
-    return colours | {label: f"s{at % _COLOURS}" for at, label in enumerate(others)}
+    """A colour of page.css per series: families have their own; of many, the smallest are grey."""
+    sizes: dict[str, float] = {}
+    for item in items:
+        sizes[item["series"]] = sizes.get(item["series"], 0.0) + item["value"]
+    colours = {label: f"f{_ORDER[label]}" for label in sizes if label in _ORDER}
+    others = [label for label in sizes if label not in _ORDER]
+    if len(others) > _COLOURS:
+        others.sort(key=lambda label: -sizes[label])
+    return colours | {label: f"s{min(at, _COLOURS - 1)}" for at, label in enumerate(others)}
 
 
 def _legend(plot: Plot, items: Sequence[_Item]) -> list[Plain]:

@@ -37,7 +37,6 @@ _TONES = table.TONES | {
     Outcome.UNCHANGED: "good",
 }
 _NOT_JUDGED = "not compared"
-_INCOMPLETE = "incomplete"
 _FEW = 3
 """The most values of a fact, and metrics in a sentence, that are named."""
 
@@ -222,7 +221,7 @@ def _totals(rows: Sequence[TestRow], run: Run) -> Iterator[tuple[int, str, str]]
     counts = Counter((row.outcome, row.tone) for row in rows)
     yield from ((count, outcome, tone) for (outcome, tone), count in counts.items())
     if run.skipped:
-        yield len(run.skipped), _INCOMPLETE, ""
+        yield len(run.skipped), "incomplete", ""
 
 
 def _about(run: Run, results: Sequence[Result]) -> Iterator[tuple[str, str]]:

@@ -179,11 +179,11 @@ def stacked(parts: dict[str, float]) -> tuple[list[tuple[str, str]], list[str]]:
     return legend, [s["name"] for p in drawing["panels"] for s in p["series"]]
 
 
-def test_families_have_one_colour_and_order_and_others_take_turns() -> None:
+def test_families_have_one_colour_and_order_and_of_many_series_the_smallest_are_grey() -> None:
     families = stacked({"layout": 9.0, "gemm": 1.0})
     assert families == ([("gemm", "f3"), ("layout", "f7")], ["gemm", "layout"])
     legend, _ = stacked({f"part{at}": float(at) for at in range(12)})
-    assert legend == [(f"part{at}", f"s{at % 8}") for at in range(12)]
+    assert legend == [(f"part{at}", f"s{min(11 - at, 7)}") for at in range(12)]
 
 
 def test_charts_of_configurations_share_their_axes_and_those_of_metrics_do_not() -> None:
