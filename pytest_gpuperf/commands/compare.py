@@ -138,7 +138,7 @@ def _of(file: Path, run: Run, configuration: str | None) -> Chosen:
             f'{file} has no configuration "{configuration}". It has '
             f"{', '.join(known) or 'none'}{close and f'.{close}'}"
         )
-    return Chosen(file, run.created, chosen, configuration)
+    return Chosen(file, chosen, configuration)
 
 
 def _configurations(run: Run) -> list[str]:

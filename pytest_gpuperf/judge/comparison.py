@@ -44,7 +44,6 @@ class Chosen:
     """The measurements of one side, and the selection that was asked for."""
 
     run: Path
-    created: str
     measurements: Measurements
     configuration: str | None = None
     """The configuration to compare; None: all configurations."""
@@ -71,8 +70,8 @@ class Pair:
         one, other = ({m.fingerprint.device.slug for m in side} for side in self.sides)
         if one != other:
             return DeviceRelation.KINDS
-        same = {*gpus(self.before)} == {*gpus(self.result.measurements)}
-        return DeviceRelation.SAME if same else DeviceRelation.OTHER
+        one, other = ({m.fingerprint.device.identity for m in side} for side in self.sides)
+        return DeviceRelation.SAME if one == other else DeviceRelation.OTHER
 
     @property
     def differing(self) -> Iterator[tuple[str, str, str | None, str | None]]:
@@ -118,11 +117,6 @@ def pair(
     attribution = attribute(new, old, naming) if naming and old and new else None
     verdicts = tuple(_verdicts(made, metrics))
     return replace(made, result=replace(made.result, verdicts=verdicts, attribution=attribution))
-
-
-def gpus(side: Measurements) -> list[str]:
-    """Digests of the UUIDs of the GPUs that the processes ran on."""
-    return list(dict.fromkeys(m.fingerprint.device.identity for m in side))
 
 
 def tables(side: Measurements) -> list[KernelTable]:

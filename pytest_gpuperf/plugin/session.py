@@ -242,11 +242,11 @@ class Session:
     def display(self) -> Display:
         """Shows what is being measured."""
         from pytest_gpuperf.plugin import terminal
-        from pytest_gpuperf.report.text.progress import Display, Outlet
+        from pytest_gpuperf.report.text.progress import Display
 
         # Nobody reads what a process prints that we started.
         return Display(
-            lambda: terminal.outlet(self.config) if self.origin.task is None else Outlet(),
+            lambda: terminal.outlet(self.config) if self.origin.task is None else None,
             aside=self.timeout.stopped,
         )
 

@@ -11,32 +11,26 @@ if TYPE_CHECKING:
     from pytest_gpuperf.report.text.progress import Outlet
 
 
-def outlet(config: Any) -> Outlet:
+def outlet(config: Any) -> Outlet | None:
     """Where progress appears in the session of this pytest.Config, past the capture of output.
 
-    None under -q, and in a worker of xdist, which has no reporter.
+    None under -q, without a terminal, if others print while tests run, and in a worker of xdist,
+    which has no reporter.
     """
-    from pytest_gpuperf.report.text.progress import Below, Occasional, Outlet, obeys
+    from pytest_gpuperf.report.text.progress import Outlet, obeys
 
     reporter = config.pluginmanager.getplugin("terminalreporter")
     if reporter is None or config.get_verbosity() < 0:
-        return Outlet()
+        return None
+    if not obeys(reporter.isatty) or _others_print(config):
+        return None
 
     def write(text: str) -> None:
         with _uncaptured(config):
             sys.stdout.write(text)
             sys.stdout.flush()
 
-    def say(text: str) -> None:
-        with _uncaptured(config):
-            reporter.ensure_newline()
-            reporter.write_line(text)
-
-    if obeys(reporter.isatty) and not _others_print(config):
-        return Below(
-            write, partial(columns, config), lambda: int(reporter._tw.width_of_current_line)
-        )
-    return Occasional(say, partial(columns, config))
+    return Outlet(write, partial(columns, config), lambda: int(reporter._tw.width_of_current_line))
 
 
 def columns(config: Any) -> int:

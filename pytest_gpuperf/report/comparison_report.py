@@ -16,8 +16,6 @@ from pytest_gpuperf.report.text import kernel_lines, table
 from pytest_gpuperf.report.text.table import INDENT, NOTHING, Line
 
 _METRICS = ("metric", "a", "b", "change", "99.5 % interval")
-_INTERVAL = 4
-"""The position of the interval in _METRICS."""
 
 
 def text_lines(comparison: Comparison, *, kernels: int = 10, width: int = 80) -> list[Line]:
@@ -148,7 +146,7 @@ def _metrics(pair: Pair, width: int) -> list[Line]:
         a, b = (units.value(v, verdict.unit) for v in (verdict.baseline, verdict.measured))
         name = INDENT + verdict.metric if inside else verdict.metric
         rows.append((name, a, b, change, _interval(verdict))[:last])
-    return table.column_lines(_METRICS[:last], rows, width, (0,), dispensable=(_INTERVAL,))
+    return table.column_lines(_METRICS[:last], rows, width, (0,), dispensable=(len(_METRICS) - 1,))
 
 
 def _interval(verdict: Verdict) -> str:

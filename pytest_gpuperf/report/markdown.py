@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.errors import printable
 from pytest_gpuperf.model.measurement import STEP, titles
 from pytest_gpuperf.model.result import DOUBTS, FAULTS, Expectation, Outcome, Result, Run, Verdict
@@ -84,8 +85,7 @@ def _head(results: Sequence[Result], run: Run, context: CommandContext) -> Itera
     """Outcomes, incomplete tests, failures, next steps, the run, and how much was judged."""
     yield from (f"# gpuperf: {view.headline(run)}", "")
     for why, tests in [*view.incomplete(run).items()][:_LISTED]:
-        more = f" and {len(tests) - _LISTED} more" if len(tests) > _LISTED else ""
-        yield f"- incomplete, **{cell(why).strip()}**: {cell(', '.join(tests[:_LISTED]))}{more}"
+        yield f"- incomplete, **{cell(why).strip()}**: {cell(units.few(tests, _LISTED))}"
     yield from [""] if run.skipped else []
     told = [result for result in results if view.reasons(result)]
     typed_again = []

@@ -55,7 +55,7 @@ _TOLD = (*FAULTS, *DOUBTS, Outcome.IMPROVED)
 """Outcomes that are named before the tables."""
 TIMES = ("step_time", "wall_time", "duration")
 """The time of a step, the best first."""
-_MAIN = (*("step_time", "cycles"), *("flops", "operators"))
+MAIN = ("step_time", "cycles", "flops", "operators")
 """The metric of a test's row if nothing changed: the first two on a GPU, the others on a CPU."""
 _MOVED = (*FAULTS, Outcome.MACHINE, Outcome.INCONCLUSIVE, Outcome.IMPROVED)
 """Outcomes of what may have got worse or better."""
@@ -121,14 +121,28 @@ def main(result: Result) -> Verdict | Expectation | None:
     """
     said = [entry for entry in result.said if entry.outcome is result.outcome]
     if result.outcome not in _MOVED:
-        known = [e for e in said if e.metric in _MAIN and e.measured]
-        return min(known, key=lambda e: _MAIN.index(e.metric), default=next(iter(said), None))
+        known = [e for e in said if e.metric in MAIN and e.measured]
+        return min(known, key=_place, default=next(iter(said), None))
     return worst(said) if said else None
+
+
+def shown(result: Result) -> Verdict | Expectation | None:
+    """The main entry of a result; without any, the step's main metric as measured."""
+    return main(result) or min(measured(result), key=_place, default=None)
+
+
+def _place(entry: Verdict | Expectation) -> int:
+    return MAIN.index(entry.metric) if entry.metric in MAIN else len(MAIN)
 
 
 def worst(entries: Sequence[Verdict | Expectation]) -> Verdict | Expectation:
     """The time, among entries of one outcome; else the largest change."""
-    return min(entries, key=lambda entry: (entry.metric not in TIMES, -_size(entry)))
+    return min(entries, key=rank)
+
+
+def rank(entry: Verdict | Expectation) -> tuple[int, bool, float]:
+    """The sort key of entries, worst first: the outcome, then times, then the largest change."""
+    return WORST_FIRST.index(entry.outcome), entry.metric not in TIMES, -_size(entry)
 
 
 def _size(entry: Verdict | Expectation) -> float:

@@ -72,7 +72,7 @@ def gpuperf(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch)
 
 
 def side(*measurements: Measurement, configuration: str | None = None) -> Chosen:
-    return Chosen(Path("run.json"), "2026-03-01T12:00:00Z", measurements, configuration)
+    return Chosen(Path("run.json"), measurements, configuration)
 
 
 def of(test: str, configuration: str = "", **others: Any) -> Measurement:

@@ -24,7 +24,7 @@ from pytest_gpuperf.model.result import Expectation, Outcome
 from pytest_gpuperf.plugin.fixture import GpuPerf
 from pytest_gpuperf.plugin.markers import MarkerOptions
 from pytest_gpuperf.report.text.next_command import CommandContext
-from pytest_gpuperf.report.text.progress import Display, Outlet
+from pytest_gpuperf.report.text.progress import Display
 from pytest_gpuperf.storage import run_files
 from tests.examples import default_settings, measurement, run
 
@@ -61,7 +61,7 @@ class Recorded:
             others=None,
             judging=Judging(settings, None),
             task=None,
-            display=Display(Outlet),
+            display=Display(lambda: None),
             config=SimpleNamespace(hook=hook),
             width=96,
             context=lambda: CommandContext("suites"),

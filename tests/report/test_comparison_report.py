@@ -35,17 +35,6 @@ def test_an_interval_has_one_unit_however_small_it_is() -> None:
         assert shown(compared((old, new)), kernels=0)[-1].endswith(says)
 
 
-def test_the_title_has_what_the_sides_differ_by() -> None:
-    other, sampling = measurement(configuration="other"), measurement(name="sampling")
-    bf16 = measurement(test="x.py::test_a[bf16]", configuration="bf16")
-    for a, b, title in (
-        (measurement(), bf16, "test_training_step[tf32] -> test_a[bf16]"),
-        (other, A, "test_training_step[tf32], configuration other -> test_training_step[tf32]"),
-        (sampling, sampling, "test_training_step[tf32], sampling"),
-    ):
-        assert f"{title} (1 process each)" in shown(compared(([a], [b])), width=200)
-
-
 # Width
 
 

@@ -31,18 +31,6 @@ def test_a_terminal_has_no_line_that_is_too_wide_but_for_commands() -> None:
         assert any('gpuperf update-baseline --reason "..."' in line for line in lines)
 
 
-def test_of_regressed_metrics_the_sentence_names_the_time_else_what_changed_most() -> None:
-    changes = {"copies": None, "saved_bytes": 0.84, "operators": 0.01}
-    rows = [verdict(metric, change=change, baseline=0.0) for metric, change in changes.items()]
-    for failing, says in (
-        (rows, "saved_bytes +84.00 % (and 2 more metrics)"),
-        (rows[1:], "saved_bytes +84.00 % (and 1 more metric)"),
-        ([*rows, verdict("step_time", change=0.02)], "step_time +2.00 % (and 3 more metrics)"),
-        (rows[:1], "copies from 0 on"),
-    ):
-        assert failure.sentence(result(measurement(), *failing), failing).startswith(says)
-
-
 def test_what_several_tests_fail_for_is_software_before_a_line_of_code() -> None:
     line = attribute(operators(TWICE, TWICE), operators(TWICE), NAMING)
     other = replace(line, upgrades=(Upgrade("torch", "2", "3", 0, 0),))

@@ -1,7 +1,7 @@
 """A figure as data for the page's script: names, series and items, each with the row it shows.
 
-This module knows shapes and no specific figure. The script adds only the theme's colours, so chart,
-table and CSV show the same rows.
+This module knows shapes and no specific figure. The script adds only the theme's colours, so chart
+and table show the same rows.
 """
 
 from __future__ import annotations
@@ -14,11 +14,7 @@ from pytest_gpuperf.report.html.figure import Cell, Figure, Plain, Plot, Quantit
 
 _COLOURS = 8
 """The number of colours in page.css, --s0 to --s7, for series that are no family of kernels."""
-_REST = f"s{_COLOURS - 1}"
-"""The grey of a stack with more series, for those that are small everywhere."""
 _CONFIGURATION = "configuration"
-_OTHERS = "others"
-"""Their name in the legend; the tooltip shows each name."""
 
 _Item = dict[str, Any]
 """One bar, segment or point, in the script's format."""
@@ -32,7 +28,7 @@ def drawing(figure: Figure) -> Plain | None:
     # One point alone is a number.
     if plot is None or not items or (plot.shape == "points" and len(figure.rows) < 2):
         return None
-    colours = _colours(plot, items)
+    colours = _colours(items)
     panels: dict[str, list[_Item]] = {}
     for item in items:
         item["colour"] = colours[item["series"]]
@@ -96,34 +92,27 @@ def _fits(cell: Cell, logarithmic: bool) -> bool:
     return isinstance(cell, Quantity) and (cell.value > 0 or not logarithmic)
 
 
-def _colours(plot: Plot, items: Sequence[_Item]) -> dict[str, str]:
-    """A colour of page.css per series: families have their own in every figure."""
+def _colours(items: Sequence[_Item]) -> dict[str, str]:
+    """A colour of page.css per series: families have their own; of many, the smallest are grey."""
     sizes: dict[str, float] = {}
     for item in items:
         sizes[item["series"]] = sizes.get(item["series"], 0.0) + item["value"]
     colours = {label: f"f{_ORDER[label]}" for label in sizes if label in _ORDER}
     others = [label for label in sizes if label not in _ORDER]
-    if plot.shape == "stack" and len(others) > _COLOURS:
-        # Python's sort is stable: of two that are equal, the first keeps its colour.
-        large = sorted(others, key=lambda label: -sizes[label])[: _COLOURS - 1]
-        colours |= {label: _REST for label in others if label not in large}
-        others = [label for label in others if label in large]
-    return colours | {label: f"s{at % _COLOURS}" for at, label in enumerate(others)}
+    if len(others) > _COLOURS:
+        others.sort(key=lambda label: -sizes[label])
+    return colours | {label: f"s{min(at, _COLOURS - 1)}" for at, label in enumerate(others)}
 
 
 def _legend(plot: Plot, items: Sequence[_Item]) -> list[Plain]:
-    """The series, in their order, if there are several; small ones of a stack are one entry."""
+    """The series, in their order, if there are several."""
     series = {item["series"]: item for item in sorted(items, key=_order)}
     if len(series) < 2 or plot.series == plot.name:
         return []
-    grey = [label for label, item in series.items() if item["colour"] == _REST]
-    folded = grey if len(grey) > 1 and plot.shape == "stack" else []
-    entries: list[Plain] = [
+    return [
         {"name": label, "colour": item["colour"], "hollow": item["hollow"]}
         for label, item in series.items()
-        if label not in folded
     ]
-    return entries + ([{"name": _OTHERS, "colour": _REST, "hollow": False}] if folded else [])
 
 
 def _order(item: _Item) -> int:

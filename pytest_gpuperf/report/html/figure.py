@@ -1,9 +1,7 @@
-"""A figure as data: the rows that its chart, its table, its CSV file and its words are made of."""
+"""A figure as data: the rows that its chart, its table and its words are made of."""
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,10 +16,8 @@ RATIO = "ratio"
 
 _MICROSECONDS = 1e5
 """Below so many nanoseconds, time is shown in microseconds: kernels take few of them."""
-_FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
-"""A spreadsheet takes these, in their wide forms too, for the beginning of a formula."""
 _MOST = 3
-"""The number of findings, and of configurations of each, that a sentence names."""
+"""The number of configurations of a finding that a sentence names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +76,10 @@ class Plot:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One figure of the report. `plot` is drawn from `rows`, and so are table and CSV."""
+    """One figure of the report. `plot` is drawn from `rows`, and so is the table."""
 
     key: str
-    """Its anchor in the page and the name of its CSV file."""
+    """Its anchor in the page."""
     title: str
     """The title in the page."""
     conclusion: str
@@ -97,15 +93,11 @@ class Figure:
     notes: tuple[str, ...] = ()
     """Notes for the reader, such as what was left out."""
     missing: str = ""
-    """The metrics that the run lacks, and the flag that collects them; "" if none is missing."""
-
-    def at(self, column: str) -> int:
-        """The position of a column. Raises ValueError if there is none."""
-        return self.columns.index(column)
+    """The flag that collects the data of a figure without rows; "" for others."""
 
     def unit(self, column: str) -> str:
         """The unit of the first number in a column; "" where it has none."""
-        cells = (row[self.at(column)] for row in self.rows)
+        cells = (row[self.columns.index(column)] for row in self.rows)
         return next((cell.unit for cell in cells if isinstance(cell, Quantity)), "")
 
 
@@ -130,47 +122,12 @@ def cell_text(cell: Cell) -> str:
     return printable(cell) if isinstance(cell, str) else cell.text
 
 
-def csv_text(figure: Figure) -> str:
-    """The rows of a figure: numbers in full, their unit in the heading or, where a column has
-    several, in a column of its own.
-
-    Text that a spreadsheet would run as a formula is quoted.
-    """
-    columns: list[list[str]] = []
-    for at, title in enumerate(figure.columns):
-        cells = [row[at] for row in figure.rows]
-        known = list(dict.fromkeys(cell.unit for cell in cells if isinstance(cell, Quantity)))
-        heading = f"{title} [{known[0]}]" if len(known) == 1 and known[0] else title
-        columns.append([_inert(heading), *map(_plain, cells)])
-        if len(known) > 1:
-            columns.append(["unit", *(c.unit if isinstance(c, Quantity) else "" for c in cells)])
-    out = io.StringIO()
-    csv.writer(out, lineterminator="\r\n").writerows(zip(*columns, strict=True))
-    return out.getvalue()
-
-
-def _plain(cell: Cell) -> str:
-    if cell is None:
-        return ""
-    if isinstance(cell, Quantity):
-        return f"{cell.value:.15g}"
-    return _inert(cell)
-
-
-def _inert(text: str) -> str:
-    """`text` in one line, for a cell that no spreadsheet runs."""
-    text = printable(text)
-    return f"'{text}" if text.lstrip().startswith(_FORMULA) else text
-
-
 def told(findings: Sequence[tuple[str, str]], before: str = "") -> str:
     """Findings and the configuration of each as a sentence that begins with `before`; "" of none.
 
     "Most time goes to: gemm (31 %) in tf32, bf16 and 2 others; layout (40 %) in channels_last. ".
     """
     groups = gathered(findings).items()
-    parts = [f"{what} in {units.few(of, _MOST, 'others')}" for what, of in groups]
-    more = len(parts) - _MOST
-    said = "; ".join(parts[:_MOST]) + (f"; and {more} more in the table" if more > 0 else "")
+    said = "; ".join(f"{what} in {units.few(of, _MOST, 'others')}" for what, of in groups)
     # A name is written as it is, at the beginning of a sentence too.
     return f"{before}{said}. " if findings else ""

@@ -14,13 +14,6 @@ from pytest_gpuperf.catalogue import units, yaml_table
 from pytest_gpuperf.catalogue.architectures import CPU
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.model.measurement import STEP, KernelTable
-from pytest_gpuperf.report.html.components import (
-    OUTSIDE,
-    TIME,
-    ComponentRow,
-    component_rows,
-    graph_note,
-)
 from pytest_gpuperf.report.html.figure import (
     RATIO,
     Cell,
@@ -28,7 +21,6 @@ from pytest_gpuperf.report.html.figure import (
     Plain,
     Plot,
     Quantity,
-    cell_text,
     quantity,
     ratio,
     told,
@@ -37,17 +29,16 @@ from pytest_gpuperf.report.html.subject import FigureSubject, family, short_name
 
 _FOLDER = Path(__file__).parent
 _STEP = "the whole step"
-_MOST_NAMED = 4
-"""The number of missing metrics that a note names."""
 _MOST = 15
 """Kernels that are shown by themselves, per configuration."""
 _POINTS = 120
 """Kernels that have a point, per configuration."""
 _UNDER_ROOFS = 40
 """Kernels under the roofs, per configuration, those that take longest."""
-_NAME = 300
-"""Characters of a whole name that are kept; ATen's have up to 5,000."""
 
+_OUTSIDE = "(outside)"
+"""The row for time outside all components."""
+_TIME, _COPY_TIMES = "kernel_time", ("copy_time_h2d", "copy_time_d2h", "copy_time_d2d")
 _SPENT = ("cycles", "flops")
 """The metrics that phases share, on a GPU and on a CPU."""
 
@@ -109,26 +100,14 @@ def _figure(key: str, known: _Table, subjects: Sequence[FigureSubject]) -> Figur
         plot=_plot(known["plot"], shown, subjects, tuple(roofs.values())),
         source=known.get("source", ""),
         notes=tuple(dict.fromkeys(notes)),
-        missing=_missing(key, known, subjects, there=bool(rows)),
+        missing="" if rows else _missing(known, subjects),
     )
 
 
-def _missing(key: str, known: _Table, subjects: Sequence[FigureSubject], *, there: bool) -> str:
-    """Metrics that no subject has, and the flag that collects them; "" if nothing is missing.
-
-    On a CPU nothing is missed that only a GPU has.
-    """
-    archs = {subject.device.arch for subject in subjects}
-    on_gpu = archs != {CPU}
-    if not there:
-        return f"needs {known['needs']}" if on_gpu or known.get("on_cpu") else "needs a GPU"
-    absent = [
-        metric
-        for metric in (known["wanted"] if on_gpu and key not in SOURCES else ())
-        if any(catalogue().metrics[metric].exists_on(arch) for arch in archs)
-        and not any(subject.value(metric) is not None for subject in subjects)
-    ]
-    return f"Not measured: {units.few(absent, _MOST_NAMED)} ({known['needs']})" if absent else ""
+def _missing(known: _Table, subjects: Sequence[FigureSubject]) -> str:
+    """The flag that collects the data of a figure without rows."""
+    on_gpu = {subject.device.arch for subject in subjects} != {CPU}
+    return f"needs {known['needs']}" if on_gpu or known.get("on_cpu") else "needs a GPU"
 
 
 def _plot(
@@ -207,100 +186,87 @@ def _phases(known: _Table, subject: FigureSubject, _: Sequence[FigureSubject]) -
 # What a trace has shown
 
 
-def _components(_: _Table, subject: FigureSubject, subjects: Sequence[FigureSubject]) -> Found:
-    """The components of the subject, the longest first, if any has launches."""
-    rows, inside = _rows_inside(subject)
-    # A graph hides its components; it has bars if no other subject shows any.
-    if not inside and any(_rows_inside(other)[1] for other in subjects):
+def _components(_: _Table, subject: FigureSubject, __: Sequence[FigureSubject]) -> Found:
+    """The components, the longest first, and what is outside them; none if a graph hides them all.
+
+    With kernels on several streams at once, components can add up to more than the step.
+    """
+    named = [name for name in subject.result.first.components if (name, _TIME) in subject.values]
+    parts = {name: _traced(subject, name) for name in named}
+    names = sorted(parts, key=lambda name: -parts[name][0])
+    if not any(launches or copies for _, launches, copies in parts.values()):
         return Found()
-    found, note = Found(said=inside[0] if inside else ""), graph_note(subject.values)
-    found.notes += [f"{subject.label}: {note}"] if note else []
-    for row in rows:
-        part = ratio(row.time, subject.value(TIME), "%")
-        time = (None, None) if row.empty else (row.time, part)
-        found.rows.append((row.name, *time, row.launches, row.copy_time))
+    found, whole = Found(said=names[0]), _traced(subject, STEP)
+    inside = [sum(column) for column in zip(*parts.values(), strict=True)]
+    outside = [max(0.0, of - known) for of, known in zip(whole, inside, strict=True)]
+    rows = [(name, *parts[name]) for name in names]
+    rows += [(_OUTSIDE, outside[0], outside[1], outside[2])] if outside[1] else []
+    for name, time, launches, copies in rows:
+        # The time of a component without launches and copies is undefined and not 0.
+        times = (time, ratio(time, whole[0], "%")) if launches or copies else (None, None)
+        found.rows.append((name, *times, launches, copies))
     return found
 
 
-def _rows_inside(subject: FigureSubject) -> tuple[list[ComponentRow], list[str]]:
-    """The components, and the names of those that launched something, the longest first."""
-    rows = component_rows(subject.result.first.components, subject.values)
-    return rows, [row.name for row in rows if row.name != OUTSIDE and not row.empty]
+def _traced(subject: FigureSubject, phase: str) -> tuple[float, float, float]:
+    """Time of kernels in ns, launches, and time of copies in all directions."""
+    values = (subject.value(metric, phase) or 0.0 for metric in (_TIME, "launches", *_COPY_TIMES))
+    time, launches, *copies = values
+    return time, launches, sum(copies)
 
 
 # Kernels
 
 
-@dataclass
-class LaunchedGroup:
-    """The launches of kernels that read the same."""
+def launched(table: KernelTable, named: Callable[[str], str]) -> list[tuple[str, str, float, int]]:
+    """Kernels, copies and fills added up by the name that `named` gives them, the longest first.
 
-    name: str
-    """The short name, or the family when families were added up."""
-    family: str
-    full: str
-    """The whole name, of one of them."""
-    launches: int = 0
-    duration: float = 0.0
-    """Nanoseconds in all."""
-
-
-def groups(table: KernelTable, *, families: bool = False) -> list[LaunchedGroup]:
-    """Kernels, copies and fills by how they read, or by family; the longest in all first."""
-    added: dict[tuple[str, str], LaunchedGroup] = {}
+    Each has name, family, time in ns and the number of launches.
+    """
+    times: dict[tuple[str, str], list[float]] = {}
     for launch in table.launches:
         full = table.names[launch.name]
-        of = family(full)
-        name = of if families else short_name(full)
-        one = added.setdefault((name, of), LaunchedGroup(name, of, full))
-        one.launches += 1
-        one.duration += launch.duration
-    return sorted(added.values(), key=lambda one: -one.duration)
+        times.setdefault((named(full), family(full)), []).append(launch.duration)
+    added = [(name, of, sum(own), len(own)) for (name, of), own in times.items()]
+    return sorted(added, key=lambda one: -one[2])
 
 
-def _longest(every: Sequence[LaunchedGroup]) -> tuple[float, Found]:
-    """The time of all groups, and what they show so far: the longest of them."""
-    total = sum(one.duration for one in every)
-    said = f"{every[0].name} ({100 * every[0].duration / total:.0f} %)" if total else ""
+def _longest(every: Sequence[tuple[str, str, float, int]]) -> tuple[float, Found]:
+    """The time of all kernels, and the longest as what was found."""
+    total = sum(time for _, _, time, _ in every)
+    said = f"{every[0][0]} ({100 * every[0][2] / total:.0f} %)" if total else ""
     return total, Found(said=said)
-
-
-def _times(one: LaunchedGroup, total: float) -> tuple[Cell | float, ...]:
-    return one.duration, ratio(one.duration, total, "%"), one.launches
 
 
 def _families(_: _Table, subject: FigureSubject, __: Sequence[FigureSubject]) -> Found:
     """Time by family, and its priority score: time times estimated speedup (equations 1 and 2)."""
-    every = groups(subject.kernels, families=True)
+    every = launched(subject.kernels, family)
     total, found = _longest(every)
     scores = priority.priorities(subject.kernels, family)
     by_name = {one.family: one for one in scores.families}
     idle = units.value(subject.kernels.idle, "ns")
     found.notes.append(f"{subject.label}: the GPU was idle for {idle}, which is not counted here.")
-    if scores.families:
-        most = scores.families[0].family
-        found.notes += [f"{subject.label}: most could be gained from {most}.", *scores.missing]
-    else:
-        found.notes.append("The priority score needs --gpuperf-metrics paper.")
-    for one in every:
-        of = by_name.get(one.name)
+    unknown = "The priority score needs --gpuperf-metrics paper."
+    found.notes += scores.missing if scores.families else [unknown]
+    for name, of, time, launches in every:
+        score = by_name.get(of)
         gain: tuple[Cell | float, ...] = (None,) * 5
-        if of is not None:
-            gain = of.score, of.share, of.speedup, of.bottleneck, of.throughput
-        found.rows += [(one.name, *_times(one, total), *gain)] if one.duration else []
+        if score is not None:
+            gain = score.score, score.share, score.speedup, score.bottleneck, score.throughput
+        cells = name, time, ratio(time, total, "%"), launches
+        found.rows += [(*cells, *gain)] if time else []
     return found
 
 
 def _kernels(_: _Table, subject: FigureSubject, __: Sequence[FigureSubject]) -> Found:
-    every = groups(subject.kernels)
+    every = launched(subject.kernels, short_name)
     total, found = _longest(every)
     shown, rest = every[:_MOST], every[_MOST:]
     if rest:
-        launches, duration = sum(one.launches for one in rest), sum(one.duration for one in rest)
-        shown.append(LaunchedGroup(f"{len(rest):,} others", "other", "", launches, duration))
-    for one in shown:
-        full = one.full if len(one.full) <= _NAME else one.full[:_NAME] + "..."
-        found.rows.append((one.name, one.family, *_times(one, total), full))
+        time, launches = sum(one[2] for one in rest), sum(one[3] for one in rest)
+        shown.append((f"{len(rest):,} others", "other", time, launches))
+    for name, of, time, launches in shown:
+        found.rows.append((name, of, time, ratio(time, total, "%"), launches))
     return found
 
 
@@ -367,10 +333,6 @@ def _under_roofs(_: _Table, subject: FigureSubject, __: Sequence[FigureSubject])
             found.rows.append((short_name(one.name), one.family, *rate, *cells))
     if not found.rows:
         return found
-    if step.flop_per_second is not None and step.flop_per_byte is not None:
-        rate_of_all = cell_text(quantity(step.flop_per_second, "FLOP/s"))
-        at = f"{rate_of_all} at {step.flop_per_byte:.3g} FLOP per byte."
-        found.notes.append(f"All kernels of {subject.label} together: {at}")
     if step.roof is not None and step.share_of_roof is not None:
         found.said = f"{100 * step.share_of_roof:.0f} % of {step.roof}"
     found.notes += points.missing

@@ -57,17 +57,14 @@ def drawing(one: MetricHistory, first: int, last: int, width: int, height: int) 
         value = min(max(value, centre - half), centre + half)
         return round(height / 2 - (value - centre) / half * (height / 2 - _MARGIN), 1)
 
-    parts: list[list[int]] = [[]]
-    apart = {*trend.set_aside}
-    dots = [(x(seen.days[n]), y(seen.values[n])) for n in inside if n in apart]
-    for n in inside:
-        if n in apart:
-            continue
-        part = parts[-1]
-        if part and any(day in one.gaps for day in range(seen.days[part[-1]] + 1, seen.days[n])):
+    parts: list[list[int]] = []
+    for n in (n for n in inside if n not in trend.set_aside):
+        between = range(seen.days[parts[-1][-1]] + 1, seen.days[n]) if parts else ()
+        if not parts or any(day in one.gaps for day in between):
             parts.append([])
         parts[-1].append(n)
-    dots += [(x(seen.days[p[0]]), y(seen.values[p[0]])) for p in parts if len(p) == 1]
+    parts += [[n] for n in inside if n in trend.set_aside]
+    points = [[(x(seen.days[n]), y(seen.values[n])) for n in part] for part in parts]
     ends = [0, *(change.at for change in trend.changes), len(seen.days)]
     levels = []
     for (begin, end), level in zip(pairwise(ends), trend.levels, strict=True):
@@ -86,13 +83,9 @@ def drawing(one: MetricHistory, first: int, last: int, width: int, height: int) 
     return Drawing(
         width,
         height,
-        tuple(" ".join(_point(x(seen.days[n]), y(seen.values[n])) for n in p) for p in parts if p),
-        tuple(dots),
+        tuple(" ".join(f"{left:g},{top:g}" for left, top in part) for part in points),
+        tuple(part[0] for part in points if len(part) == 1),
         tuple(levels),
         tuple(marks),
         f"{one.metric.name}: {said}",
     )
-
-
-def _point(x: float, y: float) -> str:
-    return f"{x:g},{y:g}"

@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from pytest_gpuperf.catalogue import units
-from pytest_gpuperf.catalogue.metric_catalogue import catalogue
-from pytest_gpuperf.model.measurement import STEP
+from pytest_gpuperf.model.measurement import STEP, titles
 from pytest_gpuperf.model.result import (
     WORST_FIRST,
+    Expectation,
     Outcome,
     Result,
     Run,
     Verdict,
 )
 from pytest_gpuperf.report import view
-from pytest_gpuperf.report.html.subject import KERNELS, FigureSubject
+from pytest_gpuperf.report.html.subject import FigureSubject
 from pytest_gpuperf.report.text import (
     expectation_lines,
     kernel_lines,
     step_tables,
     table,
 )
-from pytest_gpuperf.report.text.kernel_lines import ModuleBranch
 from pytest_gpuperf.report.text.next_command import CommandContext, of_run, wanted
 
 _UNTOLD = (Outcome.UNSUPPORTED, Outcome.REPORTED)
@@ -38,10 +36,7 @@ _TONES = table.TONES | {
     Outcome.HOLDS: "good",
     Outcome.UNCHANGED: "good",
 }
-_MAIN = ("step_time", "cycles", "flops", "operators")
-"""The metric of a row in which nothing changed: the first that was judged."""
 _NOT_JUDGED = "not compared"
-_INCOMPLETE = "incomplete"
 _FEW = 3
 """The most values of a fact, and metrics in a sentence, that are named."""
 
@@ -71,20 +66,12 @@ class TestRow:
     """Whether it passed and nothing changed."""
     cause: str
     """Why it got worse, in a sentence; "" if that is unknown."""
-    tree: ModuleBranch | None
-    """The modules that changed; None if none is known, or none changed."""
 
     @property
     def test(self) -> str:
         """The test's node id, with the measurement's name unless that is the default."""
         test, name = self.result.test, self.result.name
         return test if name == STEP else f"{test}, {name}"
-
-    @property
-    def series(self) -> tuple[str, str, str, str]:
-        """Test, measurement, architecture and device: what histories know it by."""
-        device = self.result.first.fingerprint.device
-        return self.result.test, self.result.name, device.arch, device.slug
 
     @property
     def outcome(self) -> str:
@@ -104,14 +91,6 @@ class TestRow:
         device, processes = self.result.first.fingerprint.device, len(self.result.measurements)
         counted = f", {processes} processes" if processes > 1 else ""
         return f"{device.name} ({device.arch}{counted})"
-
-    @property
-    def opened(self) -> list[ModuleBranch]:
-        """The branches on the way to the module that changed most: they are shown open."""
-        way = [self.tree] if self.tree else []
-        while way and way[-1].branches:
-            way.append(max(way[-1].branches, key=ModuleBranch.size))
-        return way
 
     @property
     def details(self) -> tuple[str, ...]:
@@ -154,10 +133,10 @@ def overview(
 
     `context` says how the run was started; None derives it from the run.
     """
-    titles = Counter(subject.result.title for subject in subjects)
     every = view.worst_first(run.results())
     ranked = [one for one in every if one.measurements]
-    rows = [_row(one, at, titles[one.title] == 1) for at, one in enumerate(ranked, 1)]
+    names = titles((one.test, one.name) for one in ranked)
+    rows = [_row(one, at, names[one.test, one.name]) for at, one in enumerate(ranked, 1)]
     expected = sorted(run.expectations, key=lambda entry: WORST_FIRST.index(entry.outcome))
     tones = [row.tone for row in rows]
     tones += [_TONES.get(entry.outcome, "") for entry in expected if entry.outcome not in _CALM]
@@ -181,7 +160,10 @@ def overview(
         ),
         held=view.tally([*calm, *ratios]),
         notes=tuple(dict.fromkeys(_notes(run, subjects))),
-        steps=tuple(_steps(run, every, context or of_run(run, file), file)),
+        steps=tuple(
+            (f"{what[0].upper()}{what[1:]}", commands)
+            for what, commands in wanted(every, context or of_run(run, file))
+        ),
     )
 
 
@@ -201,67 +183,45 @@ def _worst(results: Sequence[Result], rows: Sequence[TestRow]) -> tuple[str, str
     return said, row.cause or why
 
 
-def _row(result: Result, place: int, unique: bool) -> TestRow:
+def _row(result: Result, place: int, label: str) -> TestRow:
     step = [v for v in result.verdicts if v.phase == STEP and v.outcome not in _UNTOLD]
-    told = sorted((v for v in step if not table.is_zero(v)), key=_rank) or step
-    decides = next((v for v in told if v.outcome is not Outcome.KERNELS_CHANGED), None)
-    blamed = result.attribution
-    cause = kernel_lines.sentence(blamed) if blamed else ""
-    row = TestRow(
+    told = sorted((v for v in step if not table.is_zero(v)), key=view.rank) or step
+    main = view.shown(result)
+    cause = kernel_lines.sentence(result.attribution) if result.attribution else ""
+    own = main.metric if main else ""
+    others = [said for said in view.reasons(result) if said.split(" ", 1)[0] != own]
+    return TestRow(
         place,
-        result.title,
+        label,
         result,
-        _cells(decides) if decides else _measured(result),
-        cause or "; ".join(_others(result, decides)),
+        _cells(main),
+        cause or "; ".join(others),
         tuple(map(_cells, told)),
         all(outcome in _CALM for outcome in (result.outcome, *(v.outcome for v in told))),
         cause,
-        tree=kernel_lines.module_tree(blamed) if blamed else None,
     )
-    return row if unique else replace(row, label=row.test)
 
 
-def _rank(verdict: Verdict) -> tuple[int, int, float]:
-    """The sort key, worst first: the outcome, then times before counts, then the largest change.
-
-    If nothing changed, the most costly count of a step replaces the time on a CPU.
-    """
-    first = _MAIN if verdict.outcome is Outcome.UNCHANGED else view.TIMES
-    place = first.index(verdict.metric) if verdict.metric in first else len(first)
-    size = abs(verdict.change or 0.0) / (100 if verdict.points else 1)
-    return WORST_FIRST.index(verdict.outcome), place, -size
-
-
-def _cells(verdict: Verdict) -> Cells:
-    low, high = verdict.low, verdict.high
+def _cells(entry: Verdict | Expectation | None) -> Cells:
+    if not isinstance(entry, Verdict):
+        cells = dict.fromkeys(table.HEADINGS, table.NOTHING) | {"metric": ""}
+        known = (
+            {"metric": entry.metric, "measured": expectation_lines.value(entry)} if entry else {}
+        )
+        return cells | known
+    low, high = entry.low, entry.high
     interval = ""
     if low is not None and high is not None and low < high:
-        interval = " to ".join(units.interval(low, high, points=verdict.points))
-    cells = dict(zip(table.HEADINGS, table.cells(verdict), strict=True))
-    return {**cells, "interval": interval, "tone": _TONES.get(verdict.outcome, "")}
-
-
-def _measured(result: Result) -> Cells:
-    """The cells of a measurement without a verdict: the first known of `_MAIN`."""
-    values = step_tables.step_values(result.measurements)
-    cells = dict.fromkeys(table.HEADINGS, table.NOTHING) | {"metric": ""}
-    for name in (name for name in reversed(_MAIN) if name in values):
-        unit = catalogue().metrics[name].unit
-        cells |= {"metric": name, "measured": units.value(values[name], unit)}
-    return cells
-
-
-def _others(result: Result, decides: Verdict | None) -> list[str]:
-    """The reasons of a result, without the metric that has its own cells."""
-    own = decides.metric if decides else ""
-    return [said for said in view.reasons(result) if own not in said.split(" ", 1)]
+        interval = " to ".join(units.interval(low, high, points=entry.points))
+    cells = dict(zip(table.HEADINGS, table.cells(entry), strict=True))
+    return {**cells, "interval": interval, "tone": _TONES.get(entry.outcome, "")}
 
 
 def _totals(rows: Sequence[TestRow], run: Run) -> Iterator[tuple[int, str, str]]:
     counts = Counter((row.outcome, row.tone) for row in rows)
     yield from ((count, outcome, tone) for (outcome, tone), count in counts.items())
     if run.skipped:
-        yield len(run.skipped), _INCOMPLETE, ""
+        yield len(run.skipped), "incomplete", ""
 
 
 def _about(run: Run, results: Sequence[Result]) -> Iterator[tuple[str, str]]:
@@ -287,23 +247,7 @@ def _notes(run: Run, subjects: Sequence[FigureSubject]) -> Iterator[str]:
     """Complaints about the device, and metrics that do not exist, as sentences."""
     for subject in subjects:
         yield from (f"{subject.label}: {said}" for said in view.complaints(subject.result))
-        windows = [m for m in subject.measurements if m.window]
+        windows = [m for m in subject.result.measurements if m.window]
         if windows:
             yield f"{subject.label}: {step_tables.window_line(windows[0])}"
     yield from view.unsupported(run.verdicts)
-
-
-def _steps(
-    run: Run, results: Sequence[Result], context: CommandContext, file: str
-) -> Iterator[tuple[str, Sequence[str]]]:
-    """Next steps for the worst test with their commands, the most urgent first."""
-    regressed = next((one for one in results if one.outcome is Outcome.REGRESSED), None)
-    # On a CPU the operators come with the regression.
-    on_gpu = regressed and regressed.first.fingerprint.device.arch != "cpu"
-    if regressed and on_gpu and not regressed.attribution:
-        yield "Find the kernels:", (f"pytest {shlex.quote(regressed.test)} {KERNELS}",)
-    for what, commands in wanted(results, context):
-        yield f"{what[0].upper()}{what[1:]}", commands
-    if run.measurements and not run.verdicts and file:
-        command = f"gpuperf report {shlex.quote(file)} --baselines baselines"
-        yield "Compare this run with a folder of baselines:", (command,)

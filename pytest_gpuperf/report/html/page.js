@@ -272,8 +272,6 @@
     };
   }
 
-  const FEW = 12;
-
   const SHAPES = { points, bars, stack: bars };
 
   function chart(box, drawing, panel) {
@@ -348,48 +346,6 @@
     }
   }
 
-  /* The table of tests: this script filters and searches it. */
-  function tests() {
-    const bar = document.querySelector(".bar");
-    const lines = [...document.querySelectorAll(".tests tbody tr")];
-    if (!lines.length) return;
-    const folds = [...document.querySelectorAll(".passes, .skips")];
-    const opened = folds.map((fold) => fold.open);
-    const chips = [...bar.querySelectorAll(".totals li")];
-    const search = element("input", "search");
-    search.type = "search";
-    search.placeholder = "search tests";
-    search.setAttribute("aria-label", "Search tests");
-    let status = "";
-    function show() {
-      const text = search.value.trim().toLowerCase();
-      const fits = (line, outcome) => (!status || outcome === status) && line.dataset.test.toLowerCase().includes(text);
-      let shown = 0;
-      for (const line of lines) shown += (line.hidden = !fits(line, line.dataset.status)) ? 0 : 1;
-      for (const name of document.querySelectorAll(".skips [data-test]")) shown += (name.hidden = !fits(name, "incomplete")) ? 0 : 1;
-      for (const table of document.querySelectorAll(".tests")) table.hidden = [...table.tBodies[0].rows].every((line) => line.hidden);
-      folds.forEach((fold, at) => {
-        fold.hidden = [...fold.querySelectorAll("[data-test]")].every((one) => one.hidden);
-        fold.open = status || text ? !fold.hidden : opened[at];
-      });
-      document.querySelector(".none").hidden = shown > 0;
-    }
-    for (const chip of chips) {
-      const button = element("button", "");
-      button.type = "button";
-      button.append(...chip.childNodes);
-      button.setAttribute("aria-pressed", "false");
-      button.addEventListener("click", () => {
-        status = status === chip.dataset.status ? "" : chip.dataset.status;
-        for (const other of chips) other.firstChild.setAttribute("aria-pressed", String(other.dataset.status === status));
-        show();
-      });
-      chip.append(button);
-    }
-    search.addEventListener("input", show);
-    if (lines.length > FEW) bar.append(search);
-  }
-
   /* A button beside each command and each test's name that copies it. */
   function copies() {
     for (const code of document.querySelectorAll(".copied")) {
@@ -423,7 +379,6 @@
     if (target) target.scrollIntoView();
   }
 
-  tests();
   copies();
   addEventListener("hashchange", unfold);
   drawings.forEach(place);

@@ -13,32 +13,30 @@ import hashlib
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
-from urllib.parse import quote
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
+from jinja2.utils import htmlsafe_json_dumps
 
 from pytest_gpuperf import __version__
 from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.catalogue.architectures import CPU
 from pytest_gpuperf.errors import printable_lines
+from pytest_gpuperf.history.nights import History, date
 from pytest_gpuperf.model.result import Run
 from pytest_gpuperf.report import view
-from pytest_gpuperf.report.html import chart
-from pytest_gpuperf.report.html.figure import Figure, cell_text, csv_text
+from pytest_gpuperf.report.html import chart, night_drawings
+from pytest_gpuperf.report.html.figure import cell_text
 from pytest_gpuperf.report.html.figures import all_figures
 from pytest_gpuperf.report.html.overview import overview
 from pytest_gpuperf.report.html.subject import FigureSubject, subjects
+from pytest_gpuperf.report.proof import Proof
 from pytest_gpuperf.report.text import kernel_lines, proof_lines
 from pytest_gpuperf.report.text.next_command import CommandContext, typed
-
-if TYPE_CHECKING:
-    from jinja2 import Template
-
-    from pytest_gpuperf.history.nights import History
-    from pytest_gpuperf.report.proof import Proof
+from pytest_gpuperf.report.text.night_lines import night_view, series_key
 
 _FOLDER = Path(__file__).parent
 _MOST_ROWS = 400
-"""Rows of a figure's table in the page; its CSV file has them all."""
+"""The most rows of a figure's table that the page shows."""
 _MOST_EVENTS = 120
 """Events on the page of a history."""
 _MOST_VALUES = 6
@@ -57,11 +55,6 @@ def page(
     `context` says how the run was started; None derives it from the run. `past` is the history of
     its tests, and `proof` the result of `gpuperf prove`, if there is one.
     """
-    from jinja2.utils import htmlsafe_json_dumps
-
-    from pytest_gpuperf.report.html import night_drawings
-    from pytest_gpuperf.report.text.night_lines import night_view
-
     nights = night_view(past, run) if past else None
     measured = subjects(run)
     figures = all_figures(measured)
@@ -77,28 +70,21 @@ def page(
         nights=nights,
         proof=proof,
         gates=proof_lines,
-        sparks={one.main.key: night_drawings.spark(nights, one.main) for one in nights.rows}
-        if nights
-        else {},
+        histories={one.main.key: one.main for one in nights.rows} if nights else {},
+        series_key=series_key,
         drawings=night_drawings,
-        value=units.value,
         causes=kernel_lines,
         command=typed(run.command),
         figures=figures,
         charted=charts.keys(),
         text=cell_text,
         most_rows=_MOST_ROWS,
-        link=_link,
         facts=_facts(measured),
     )
 
 
 def history_page(past: History) -> str:
     """The history as HTML. It has no script: series are drawn as SVG."""
-    from pytest_gpuperf.history.nights import date
-    from pytest_gpuperf.report.html import night_drawings
-    from pytest_gpuperf.report.text.night_lines import night_view
-
     return _rendered(
         "history.html.j2",
         nights=night_view(past),
@@ -108,16 +94,10 @@ def history_page(past: History) -> str:
     )
 
 
-def _link(figure: Figure) -> str:
-    """The data: URL of its CSV file."""
-    quoted = quote(csv_text(figure), safe=" ,()[]:;/*=!@|~$", errors="replace")
-    return f"data:text/csv;charset=utf-8,{quoted}"
-
-
 def _facts(subjects: Sequence[FigureSubject]) -> dict[str, str]:
     """The conditions of all measurements: each value once."""
     facts: list[tuple[str, str]] = []
-    for measurement in (one for subject in subjects for one in subject.measurements):
+    for measurement in (one for subject in subjects for one in subject.result.measurements):
         device, prints = measurement.fingerprint.device, measurement.fingerprint
         facts += [("device", str(device)), ("GPU", device.identity if device.arch != CPU else "")]
         facts.append(("revision", prints.revision))
@@ -145,8 +125,6 @@ def _rendered(name: str, files: Sequence[str] = (), **content: object) -> str:
 @lru_cache(maxsize=2)
 def _template(name: str) -> Template:
     """One of this package's templates, with autoescape for outside text."""
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
     environment = Environment(
         loader=FileSystemLoader(_FOLDER),
         autoescape=True,

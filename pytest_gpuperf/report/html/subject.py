@@ -8,11 +8,9 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 
 from pytest_gpuperf.catalogue import kernel_families
-from pytest_gpuperf.model.measurement import STEP, Device, KernelTable, Measurement, titles
+from pytest_gpuperf.model.measurement import STEP, Device, KernelTable, titles
 from pytest_gpuperf.model.result import Result, Run
 from pytest_gpuperf.report.text.step_tables import FIRST, Values, measured_values
-
-KERNELS = "--gpuperf-kernels always"
 
 family: Callable[[str], str] = cache(kernel_families.family)
 """`kernels.family`, each name read once."""
@@ -29,11 +27,6 @@ class FigureSubject:
     result: Result
 
     @property
-    def measurements(self) -> tuple[Measurement, ...]:
-        """The measurements, one per process."""
-        return self.result.measurements
-
-    @property
     def device(self) -> Device:
         """The device of the measurement."""
         return self.result.first.fingerprint.device
@@ -41,7 +34,7 @@ class FigureSubject:
     @cached_property
     def values(self) -> Values:
         """The values of the step and its phases, as the judge takes them."""
-        return measured_values(self.measurements)
+        return measured_values(self.result.measurements)
 
     def value(self, metric: str, phase: str = STEP) -> float | None:
         """The value of a metric; None where it was not measured."""
@@ -52,7 +45,9 @@ class FigureSubject:
         """The kernels of the step, from the first process with counters, else from the first with a
         table; an empty table if no process has one.
         """
-        tables = [m.kernels for m in self.measurements if m.kernels and not m.kernels.of_operators]
+        tables = [
+            m.kernels for m in self.result.measurements if m.kernels and not m.kernels.of_operators
+        ]
         counted = [table for table in tables if table.metrics and not table.mismatch]
         return next(iter([*counted, *tables]), KernelTable((), (), (), 0.0))
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.catalogue.units import counted
-from pytest_gpuperf.judge.stopping import LEAST_TO_ALARM
 from pytest_gpuperf.model.measurement import Device, title_of
 from pytest_gpuperf.model.result import Expectation, Outcome
 from pytest_gpuperf.report.text import table
@@ -52,17 +51,10 @@ def against(expectation: Expectation) -> tuple[str, str]:
 
 
 def failing(expectation: Expectation, *, told: bool) -> list[str]:
-    """The lines in a failing test's message: the numbers unless `told`, and the reason."""
+    """The lines in a failing test's message: the numbers unless `told`, and the confidence."""
     lines = [] if told else [line(expectation)]
     if expectation.measured is not None:
         lines.append(f"99.5 % interval, {counted(expectation.processes, 'process')}")
-    if expectation.reason == "too-few-processes" and expectation.outcome is Outcome.INCONCLUSIVE:
-        lines.append(
-            "The value is beyond the bound, but one process in fifty is slow by chance. A verdict "
-            f"needs {LEAST_TO_ALARM} processes"
-        )
-    elif expectation.outcome is Outcome.INCONCLUSIVE:
-        lines.append("The bound is inside the interval, so noise hides whether the bound holds")
     return [f"  {text}" for text in lines]
 
 

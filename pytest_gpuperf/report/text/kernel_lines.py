@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import fsum
 from typing import TypeVar
 
@@ -20,7 +20,6 @@ from pytest_gpuperf.model.result import (
     ChangeReason,
     KernelChange,
     LineChange,
-    ModuleChange,
     Upgrade,
 )
 from pytest_gpuperf.report.text import table
@@ -42,16 +41,10 @@ _LINES = 2
 """Lines of code shown before the kernels."""
 _FAR = 2.0
 """The traced time is shown too if it differs from the step's change by more than this factor."""
-_CHANGED = 5e-4
-"""A module whose time changed by less of the step has not changed, if it launches as much."""
 VERSIONS = "versions changed: "
 """The start of the text on software versions that differ from the baseline's."""
 CALLED = "called at "
 """The start of the text on a line that does more because changed software does."""
-_STEP = "step"
-"""The root of the tree of modules."""
-_BRANCHES = 12
-"""Modules of one module that are shown by themselves."""
 _T = TypeVar("_T")
 
 
@@ -66,28 +59,6 @@ class ChangeRow:
     """A kernel's short name, or a family."""
     how: str
     """The kind of change, and its reason."""
-
-
-@dataclass(frozen=True)
-class ModuleBranch(ModuleChange):
-    """A module with all that is inside it, named by its path below the branch that shows it."""
-
-    branches: tuple[ModuleBranch, ...] = ()
-    """The branches inside, the worst first; they add up to this branch."""
-
-    @property
-    def more(self) -> int:
-        """The number of additional launches."""
-        return self.launches_after - self.launches_before
-
-    def size(self) -> tuple[float, int]:
-        """The size of the change: time, then launches, for changes without a time."""
-        return abs(self.change), abs(self.more)
-
-
-def least(attribution: Attribution) -> float:
-    """Nanoseconds below which a module has not changed."""
-    return _CHANGED * attribution.before
 
 
 def lines(
@@ -276,53 +247,6 @@ def _direction(copy: str) -> str:
     return f"{way} (pageable)" if way and "pageable" in name else way
 
 
-def module_tree(attribution: Attribution) -> ModuleBranch | None:
-    """The changes by module, each with all modules inside; None if none changed.
-
-    A module that launches nothing and contains one other is merged with it.
-    """
-    limit = least(attribution)
-    if not any(
-        one.launches_before != one.launches_after or abs(one.change) > limit
-        for one in attribution.modules
-    ):
-        return None
-    paths = [(one.module.split(".") if one.module else [], one) for one in attribution.modules]
-    return _branch(_STEP, paths)
-
-
-def _branch(name: str, inside: Sequence[tuple[list[str], ModuleChange]]) -> ModuleBranch:
-    """The branch of these modules, whose paths are from here on."""
-    own = [module for path, module in inside if not path]
-    inner: dict[str, list[tuple[list[str], ModuleChange]]] = {}
-    for (step, *rest), module in (entry for entry in inside if entry[0]):
-        inner.setdefault(step, []).append((rest, module))
-    branches = [_branch(step, below) for step, below in inner.items()]
-    if len(branches) == 1 and not own and name != _STEP:
-        return replace(branches[0], module=f"{name}.{branches[0].module}")
-    if own and branches:
-        branches += [_summed("itself" if name != _STEP else "no module", own)]
-    branches.sort(key=ModuleBranch.size, reverse=True)
-    others = branches[_BRANCHES:] if len(branches) > _BRANCHES + 1 else []
-    kept = sorted(branches[: len(branches) - len(others)], key=lambda b: (-b.change, -b.more))
-    kept += [_summed(f"{len(others)} others", others)] if others else []
-    return _summed(name, [module for _, module in inside], tuple(kept))
-
-
-def _summed(
-    name: str, parts: Sequence[ModuleChange], branches: tuple[ModuleBranch, ...] = ()
-) -> ModuleBranch:
-    return ModuleBranch(
-        name,
-        sum(part.launches_before for part in parts),
-        sum(part.launches_after for part in parts),
-        fsum(part.before for part in parts),
-        fsum(part.after for part in parts),
-        fsum(part.change for part in parts),
-        branches,
-    )
-
-
 def _details(attribution: Attribution, width: int, most: int) -> list[str]:
     """The lines of code and the kernels."""
     if attribution.of_operators:
@@ -330,7 +254,6 @@ def _details(attribution: Attribution, width: int, most: int) -> list[str]:
     changes = rows(attribution)
     lines = attribution.lines[:_LINES] if changes else ()
     said = [f"{duration(one.change)} at {_place(one)}: {_what(one)}" for one in lines]
-    said += [f"{idle} while the host was at {at}" for at, idle in waiting(attribution)[:_LINES]]
     head = [*table.wrapped([heading(attribution)], width, ""), *_indented(said, width)]
     below = _indented(notes(attribution), width)
     blocks = _laid_out(changes, width)
@@ -428,20 +351,6 @@ def code_lines(attribution: Attribution) -> list[tuple[str, str]]:
     return [(_place(change), _what(change)) for change in attribution.lines]
 
 
-def waiting(attribution: Attribution) -> list[tuple[str, str]]:
-    """Lines of code during which the GPU idles longer, and by how much, worst first.
-
-    Empty unless the gaps between kernels changed beyond their noise.
-    """
-    gaps = [e for e in attribution.entries if e.kind is ChangeKind.GAP and e.significant]
-    least = _SMALL * abs(fsum(entry.change for entry in gaps))
-    return [
-        (f"{one.line} {one.function}".strip() or "not your code", f"{duration(one.change)} idle")
-        for one in (attribution.idle if gaps else ())
-        if abs(one.change) > least
-    ]
-
-
 def _place(change: LineChange) -> str:
     where = f"{change.line} {change.function}".strip() or "not your code"
     modules = _modules(change.modules)
@@ -452,10 +361,8 @@ def _what(change: LineChange) -> str:
     moved = sorted(change.kernels, key=lambda one: (-abs(one[2] - one[1]), one[0]))
     said = [_counted(*count) for count in change.counts[:_COUNTS_NAMED]]
     said += [f"{before} -> {after}" for before, after in change.types]
-    said += [f"{name} {before} -> {after}" for name, before, after in moved[:_NAMED]]
-    more = len(moved) - _NAMED
-    if more > 0:
-        said.append("1 other" if more == 1 else f"{more} others")
+    kernels = [f"{name} {before} -> {after}" for name, before, after in moved]
+    said += [units.few(kernels, _NAMED, "others")] if kernels else []
     return ", ".join(said) or ("the same kernels" if change.change else "in another order")
 
 

@@ -18,6 +18,7 @@ from pytest_gpuperf.history.nights import (
     date,
 )
 from pytest_gpuperf.history.suspects import SuspectKind
+from pytest_gpuperf.model.measurement import Measurement
 from pytest_gpuperf.model.result import Run
 from pytest_gpuperf.report import view
 
@@ -25,8 +26,6 @@ SeriesKey = tuple[str, str, str, str]
 """Test, measurement, architecture and device: `MetricHistory.key`."""
 RECENT_DAYS = 30
 """The days that a sparkline shows, and for which a change for the worse is news."""
-_MAIN = ("step_time", "cycles", "flops", "operators")
-"""The metric of a test's row: the first of these that was measured, else its first gated metric."""
 _OTHERS = 2
 """Metrics of a test that are named beside the first."""
 _MOVES, _SUSPECTS = 5, 3
@@ -48,7 +47,6 @@ class NightRow:
     tone: str
     """bad, good or "": the last change, if it is from the last 30 days."""
     since: str
-    gaps: str
     cost: float
     """The time that a step takes longer since then, in ns; 0 if that is unknown."""
 
@@ -104,7 +102,7 @@ class NightView:
 
 def night_view(past: History, run: Run | None = None) -> NightView:
     """A view of all nights; only of the tests and devices of `run`, if it is given."""
-    keys = {one.key for one in past.series} if run is None else {*_keys(run)}
+    keys = {one.key for one in past.series} if run is None else {*map(series_key, run.measurements)}
     devices = {key[2:] for key in keys} if run else {*past.devices}
     groups = _merged(one for one in past.events if one.device in devices)
     events = [(group[0], _told(past, group)) for group in groups]
@@ -126,10 +124,10 @@ def night_view(past: History, run: Run | None = None) -> NightView:
     )
 
 
-def _keys(run: Run) -> Iterator[SeriesKey]:
-    for one in run.measurements:
-        device = one.fingerprint.device
-        yield one.test, one.name, device.arch, device.slug
+def series_key(one: Measurement) -> SeriesKey:
+    """What histories know a measurement by."""
+    device = one.fingerprint.device
+    return one.test, one.name, device.arch, device.slug
 
 
 def _night_rows(past: History, keys: Collection[SeriesKey]) -> list[NightRow]:
@@ -140,7 +138,8 @@ def _night_rows(past: History, keys: Collection[SeriesKey]) -> list[NightRow]:
     rows = []
     for metrics in by_test.values():
         gated = (one for one in metrics.values() if one.metric.gated)
-        main = next((metrics[name] for name in _MAIN if name in metrics), None) or next(gated, None)
+        main = next((metrics[name] for name in view.MAIN if name in metrics), None)
+        main = main or next(gated, None)
         if main is not None:
             rows.append(_row(past, main))
     return sorted(rows, key=lambda row: (row.tone != "bad", -row.cost, row.label, row.device))
@@ -159,7 +158,6 @@ def _row(past: History, main: MetricHistory) -> NightRow:
         change=units.from_zero_or(last.change, points=trend.points) if last else "",
         tone=tone if is_recent else "",
         since=date(seen.days[last.at]) if last else "",
-        gaps=gap_text(main),
         cost=_cost(Move(main, last)) if last else 0.0,
     )
 

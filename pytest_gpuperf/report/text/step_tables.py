@@ -17,10 +17,10 @@ FIRST = "baseline"
 """The configuration that others are held against, as the paper does."""
 _TITLE = "relative to the first"
 _IN_DETAIL = ("kernel_time", "launches", "copies", "copy_bytes")
-"""Prefixes of gated metrics that only a verbose table has, since step_time includes them."""
+"""Prefixes of gated metrics that the table leaves out, since step_time includes them."""
 
 _IN_WINDOW = ("cycles", "instructions")
-"""The metrics of the paper's comparisons (section 6.1). Both add up, so they have shares."""
+"""The metrics of the paper's comparisons (section 6.1)."""
 Values = Mapping[tuple[str, str], float]
 """Values by phase and metric."""
 
@@ -43,12 +43,12 @@ def step_values(measurements: Sequence[Measurement]) -> dict[str, float]:
     return {metric: value for (phase, metric), value in values if phase == STEP}
 
 
-def configurations(results: Sequence[Result], width: int, *, verbose: bool = False) -> list[Line]:
+def configurations(results: Sequence[Result], width: int) -> list[Line]:
     """One table of the configurations side by side, each compared with the first.
 
     "baseline" is always first; under pytest-xdist the order of measurement is random. Empty unless
-    several configurations of one test were measured, each once, and the table fits. Without
-    `verbose` it shows the gated metrics that are not zero everywhere, except those of _IN_DETAIL.
+    several configurations of one test were measured, each once, and the table fits. It shows the
+    gated metrics that are not zero everywhere, except those of _IN_DETAIL.
     """
     named = [result.first for result in results if result.first.configuration]
     named.sort(key=lambda measurement: measurement.configuration != FIRST)
@@ -61,11 +61,7 @@ def configurations(results: Sequence[Result], width: int, *, verbose: bool = Fal
         for name, metric in catalogue().metrics.items()
         if metric.gated and not name.startswith(_IN_DETAIL)
     }
-    shown = [
-        metric
-        for metric in values[0]
-        if verbose or (metric in gated and any(one.get(metric) for one in values))
-    ]
+    shown = [m for m in values[0] if m in gated and any(one.get(m) for one in values)]
     rows = [[_TITLE, *(measurement.configuration for measurement in named)]]
     rows += [[metric, *_relative(metric, values)] for metric in shown or values[0]]
     widths = table.column_widths(rows)
@@ -91,13 +87,10 @@ def window_line(measurement: Measurement) -> str:
     window = measurement.window
     if window is None:
         return ""
-    step = {s.metric: centre([s.values]) for s in measurement.samples if s.phase == STEP}
-    parts = []
-    for sample in (one for one in window.samples if one.metric in _IN_WINDOW):
-        value, unit = sample.values[0], catalogue().metrics[sample.metric].unit
-        parts.append(f"{sample.metric} {units.value(value, unit)}")
-        if step.get(sample.metric):
-            share = 100 * value / step[sample.metric]
-            parts[-1] += f", {share:{'.2g' if share < 100 else '.0f'}} % of the step's"
+    parts = [
+        f"{one.metric} {units.value(one.values[0], catalogue().metrics[one.metric].unit)}"
+        for one in window.samples
+        if one.metric in _IN_WINDOW
+    ]
     launches = f"launches {window.skipped + 1} to {window.skipped + window.counted}"
     return f"paper window, {launches} of a process ({window.collector}): {'; '.join(parts)}"

@@ -56,7 +56,7 @@ def summary(
     ranked = view.worst_first(measured)
     names = titles((r.first.test, r.first.name) for r in measured)
     lines: list[Line] = []
-    configurations = step_tables.configurations(measured, width, verbose=verbose)
+    configurations = step_tables.configurations(measured, width)
     devices: dict[str, list[Result]] = {}
     for result in ranked:
         devices.setdefault(_place(result), []).append(result)
@@ -90,7 +90,7 @@ def _place(result: Result) -> str:
 
 def _rows(results: Sequence[Result], names: Names, width: int) -> Iterator[Line]:
     """The table of one row per test, in the columns that fit; names are shortened to fit, too."""
-    entries = [view.main(result) or next(iter(view.measured(result)), None) for result in results]
+    entries = [view.shown(result) for result in results]
     moves = [entry for entry in entries if isinstance(entry, Verdict)]
     changes = dict(zip(map(id, moves), units.changes(moves), strict=True))
     rows = [_HEADINGS]

@@ -5,15 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cache
 
-from pytest_gpuperf.catalogue import kernel_families
-from pytest_gpuperf.judge.attribution import Naming, attribute
 from pytest_gpuperf.model.measurement import Sample
-from pytest_gpuperf.model.result import Attributed, Run
+from pytest_gpuperf.model.result import Run
 from pytest_gpuperf.report.html.page import page
 from pytest_gpuperf.storage import run_files
 from tests import ROOT
-from tests.examples import measurement, run, verdict
-from tests.kernel_steps import counted
 
 DOCS = ROOT / "docs" / "runs"
 COMMITTED = (
@@ -79,29 +75,6 @@ def full(configurations: int = 8) -> Run:
             )
         )
     return replace(paper, measurements=tuple(measurements), attributions=())
-
-
-@cache
-def with_modules() -> Run:
-    """A run of a step that regressed: attention and every downsampling are computed twice."""
-    whole = counted("tf32-sites")
-    functions = [whole.sites[site].function for site in whole.site_of]
-    again = [
-        at
-        for at, function in enumerate(functions)
-        if function in ("Downsample.forward", "SelfAttention._attend")
-    ]
-    order = sorted([*range(len(whole.launches)), *again])
-    twice = replace(
-        whole,
-        launches=tuple(whole.launches[at] for at in order),
-        site_of=tuple(whole.site_of[at] for at in order),
-    )
-    time = verdict("step_time", unit="ms", baseline=231.0, measured=237.0, change=0.026)
-    one = measurement({"step_time": [237.0]}, kernels=twice)
-    naming = Naming(*kernel_families.NAMING)
-    said = attribute(twice, whole, naming, [time])
-    return run([one], [time], [Attributed(one.test, one.name, said)])
 
 
 def _activity(slower: float) -> tuple[Sample, ...]:

@@ -1,9 +1,7 @@
-"""Figures: one set of rows for chart, table and CSV; nothing is silently missing."""
+"""Figures: one set of rows for chart and table; nothing is silently missing."""
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from dataclasses import replace
 from functools import cache
@@ -11,23 +9,20 @@ from typing import Any
 
 import pytest
 
-from pytest_gpuperf.measure.device.nvml import portable_device
-from pytest_gpuperf.model.measurement import KernelTable, Launch, Measurement
+from pytest_gpuperf.model.measurement import KernelTable, Launch
 from pytest_gpuperf.model.result import Run
 from pytest_gpuperf.report.html import chart
-from pytest_gpuperf.report.html.components import component_rows, graph_note
 from pytest_gpuperf.report.html.figure import (
     Figure,
     Plot,
     Quantity,
-    csv_text,
     quantity,
     ratio,
     told,
 )
 from pytest_gpuperf.report.html.figures import all_figures
 from pytest_gpuperf.report.html.subject import subjects
-from tests.examples import H200, measurement, run
+from tests.examples import measurement, run
 from tests.kernel_steps import table
 from tests.report.html.pages import COMMITTED, committed, full
 
@@ -48,7 +43,7 @@ def figures_of(name: str) -> dict[str, Figure]:
 
 
 def column(figure: Figure, title: str) -> list[object]:
-    return [row[figure.at(title)] for row in figure.rows]
+    return [row[figure.columns.index(title)] for row in figure.rows]
 
 
 def values(figure: Figure, title: str) -> dict[tuple[str, str], float]:
@@ -56,7 +51,7 @@ def values(figure: Figure, title: str) -> dict[tuple[str, str], float]:
     return {
         (str(row[0]), str(row[1])): cell.value
         for row in figure.rows
-        if isinstance(cell := row[figure.at(title)], Quantity)
+        if isinstance(cell := row[figure.columns.index(title)], Quantity)
     }
 
 
@@ -89,7 +84,9 @@ def test_what_is_drawn_is_what_the_table_has() -> None:
             titles = plot.values[1:] if plot.shape == "points" else plot.values
             cells = [
                 {(cell.text, cell.value) for cell in shown if isinstance(cell, Quantity)}
-                for shown in ([row[figure.at(title)] for title in titles] for row in figure.rows)
+                for shown in (
+                    [row[figure.columns.index(title)] for title in titles] for row in figure.rows
+                )
             ]
             seen = set()
             for item in items(drawing):
@@ -97,40 +94,6 @@ def test_what_is_drawn_is_what_the_table_has() -> None:
                 seen.add(item["row"])
             expected = {index for index, shown in enumerate(cells) if shown}
             assert plot.logarithmic != (False, False) or seen == expected, (name, figure.key)
-
-
-def test_the_csv_has_every_number_in_full() -> None:
-    for name in ("h200-paper.json.xz", "collectors/cupti.json.xz", "full"):
-        for figure in figures_of(name).values():
-            heading, *lines = csv.reader(io.StringIO(csv_text(figure), newline=""))
-            for line, row in zip(lines, figure.rows, strict=True):
-                assert len(line) == len(heading)
-                numbers = [cell.value for cell in row if isinstance(cell, Quantity)]
-                assert {f"{number:.15g}" for number in numbers} <= set(line), figure.key
-
-
-def test_a_column_of_one_unit_has_it_in_its_heading_and_others_beside_each_value() -> None:
-    figure = Figure(
-        "k", "t", "c.", ("what", "value"), (("a", Quantity(2.0, "%")), ("b", Quantity(1e9, "ns")))
-    )
-    assert csv_text(figure) == "what,value,unit\r\na,2,%\r\nb,1000000000,ns\r\n"
-    one = replace(figure, rows=figure.rows[:1])
-    assert csv_text(one) == "what,value [%]\r\na,2\r\n"
-    assert chart.drawing(figure) is None
-
-
-def test_no_name_is_a_formula_in_a_spreadsheet() -> None:
-    """Numbers stay numbers, below zero too; a name is text, in a heading as well."""
-    command = "cmd|' /C calc'!A0"
-    for start, shown in (
-        *((start, f"'{start}") for start in ("=", "+", "-", "@", "\uff1d", "\uff0b", " =")),
-        *(("\t=", r"\x09="), ("\r", r"\x0d"), ("\n=", r"\x0a=")),
-    ):
-        name = f"{start}{command}"
-        figure = Figure("k", "t", "c.", (name, "value"), ((name, Quantity(-2.5, "ms")),))
-        heading, cells = csv.reader(io.StringIO(csv_text(figure), newline=""))
-        assert heading == [f"{shown}{command}", "value [ms]"]
-        assert cells == [f"{shown}{command}", "-2.5"]
 
 
 def test_what_is_no_number_is_no_quantity() -> None:
@@ -149,21 +112,6 @@ def test_durations_that_overflow_draw_nothing() -> None:
     said = figures(run([measurement(kernels=huge)]))
     assert "time" not in said["kernels"].columns
     assert chart.drawing(said["kernels"]) is None
-
-
-def test_metrics_that_a_figure_lacks_are_named_unless_the_architecture_has_none() -> None:
-    def missing(arch: str) -> str:
-        device = replace(H200, arch=arch)
-        return figures(run([measurement({"step_time": [1.0]}, device=device)]))["work"].missing
-
-    assert (
-        missing("sm90")
-        == missing("sm70")
-        == ("Not measured: cycles, instructions, ipc (--gpuperf-metrics core)")
-    )
-    assert missing("cpu") == ""
-    on_cpu = figures(run([measurement(device=portable_device())]))
-    assert "gpuperf.phase" in on_cpu["phases"].missing
 
 
 def test_of_the_papers_values_those_of_the_same_architecture_are_drawn_hollow() -> None:
@@ -231,11 +179,11 @@ def stacked(parts: dict[str, float]) -> tuple[list[tuple[str, str]], list[str]]:
     return legend, [s["name"] for p in drawing["panels"] for s in p["series"]]
 
 
-def test_families_have_one_colour_and_order_and_of_many_series_the_largest_have_a_colour() -> None:
+def test_families_have_one_colour_and_order_and_of_many_series_the_smallest_are_grey() -> None:
     families = stacked({"layout": 9.0, "gemm": 1.0})
     assert families == ([("gemm", "f3"), ("layout", "f7")], ["gemm", "layout"])
     legend, _ = stacked({f"part{at}": float(at) for at in range(12)})
-    assert legend == [*((f"part{at}", f"s{at - 5}") for at in range(5, 12)), ("others", "s7")]
+    assert legend == [(f"part{at}", f"s{min(11 - at, 7)}") for at in range(12)]
 
 
 def test_charts_of_configurations_share_their_axes_and_those_of_metrics_do_not() -> None:
@@ -247,21 +195,24 @@ def test_charts_of_configurations_share_their_axes_and_those_of_metrics_do_not()
     assert shared == {"kernels", "kernel-ipc", "instruction-mix", "roofline"}
 
 
-def test_a_step_that_launches_nothing_in_a_component_is_left_out_beside_one_that_does() -> None:
-    """A graph of a hundred steps would leave the others no room."""
+def test_components_have_rows_and_what_is_outside_is_never_less_than_nothing() -> None:
+    """A step whose graph hides its components has none."""
+    inside = {"layer_norm": (2e6, 60.0), "conv2d": (5e6, 40.0), "extract": (0.0, 0.0)}
 
-    def step(name: str, launches: float) -> Measurement:
-        part = {"kernel_time": [4e5 * launches], "launches": [launches]}
-        whole = {"kernel_time": [4e6], "launches": [10.0]}
-        made = measurement(whole, phases={"conv2d": part}, test=f"t[{name}]", configuration=name)
-        return replace(made, components=("conv2d",))
+    def rows(time: float, launches: float, parts: dict[str, tuple[float, float]]) -> list[Any]:
+        one = measurement(
+            {"kernel_time": [time], "launches": [launches]},
+            phases={n: {"kernel_time": [t], "launches": [c]} for n, (t, c) in parts.items()},
+        )
+        figure = figures(run([replace(one, components=tuple(parts))]))["components"]
+        return [(row[1], getattr(row[2], "value", None)) for row in figure.rows]
 
-    eager, graph = step("eager", 4), step("graph", 0)
-    figure = figures(run([eager, graph]))["components"]
-    assert {row[0] for row in figure.rows} == {"eager"}
-    figure = figures(run([graph]))["components"]
-    assert [row[:2] for row in figure.rows] == [("graph", "conv2d"), ("graph", "(outside)")]
-    assert (figure.notes, figure.missing) == ((), "")
+    known = [("conv2d", 5e6), ("layer_norm", 2e6), ("extract", None)]
+    assert rows(8e6, 110.0, inside) == [*known, ("(outside)", 1e6)]
+    assert rows(7e6, 100.0, inside) == known
+    # Of streams that overlap, the components may be longer than the step.
+    assert rows(6e6, 110.0, inside) == [*known, ("(outside)", 0.0)]
+    assert rows(4e6, 10.0, {"conv2d": (0.0, 0.0)}) == rows(4e6, 10.0, {}) == []
 
 
 def test_zero_has_no_place_on_a_logarithmic_axis() -> None:
@@ -276,30 +227,7 @@ def test_zero_has_no_place_on_a_logarithmic_axis() -> None:
     assert chart.drawing(Figure("k", "t", "c.", ("n", "x", "y"), rows, plot)) is None
 
 
-def test_findings_are_a_sentence_of_which_the_table_has_the_rest() -> None:
+def test_findings_are_a_sentence() -> None:
     said = [*(("gemm", label) for label in "acdef"), ("conv", "b")]
     assert told(said, "Most is ") == "Most is gemm in a, c, d and 2 others; conv in b. "
-    assert told([(str(n), str(n)) for n in range(5)]).endswith("2 in 2; and 2 more in the table. ")
     assert told([], "Most is ") == ""
-
-
-def test_what_is_outside_of_components_is_never_less_than_nothing() -> None:
-    parts = {"layer_norm": (2e6, 60.0), "conv2d": (5e6, 40.0), "extract": (0.0, 0.0)}
-    for time, launches, outside in (
-        (8e6, 110.0, [("(outside)", 1e6)]),
-        (7e6, 100.0, []),
-        # Of streams that overlap, the components may be longer than the step.
-        (6e6, 110.0, [("(outside)", 0.0)]),
-    ):
-        step = {"step": (time, launches), **parts}
-        known = {(name, "kernel_time"): own for name, (own, _) in step.items()}
-        known |= {(name, "launches"): count for name, (_, count) in step.items()}
-        shown = [(row.name, row.time) for row in component_rows([*parts], known)]
-        assert shown == [("conv2d", 5e6), ("layer_norm", 2e6), ("extract", 0.0), *outside]
-    assert component_rows([], known) == component_rows(["another"], known) == []
-
-
-def test_with_graphs_it_says_whose_their_kernels_are() -> None:
-    said = [graph_note({("step", "graph_launches"): count}) for count in (0.0, 1.0, 2.0)]
-    begins = ["", "1 of the launches is a CUDA graph", "2 of the launches are CUDA graphs"]
-    assert [text.partition(":")[0] for text in said] == begins

@@ -10,7 +10,6 @@ import re
 from dataclasses import replace
 from html.parser import HTMLParser
 from typing import Any
-from urllib.parse import unquote
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -22,7 +21,6 @@ from pytest_gpuperf.model.result import (
     Cause,
     CauseKind,
     LineChange,
-    ModuleChange,
     Outcome,
 )
 from pytest_gpuperf.report.html.page import page
@@ -107,20 +105,10 @@ def _hash(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
-def test_eight_configurations_take_less_than_3_mb_with_their_csv_files() -> None:
+def test_eight_configurations_take_less_than_3_mb() -> None:
     text = page(full(8), "run.json")
     assert len(text.encode()) < 3_000_000
-    links = {
-        said["download"]: said["href"]
-        for tag, said in Structure(text).elements
-        if tag == "a" and "download" in said
-    }
-    assert {"work.csv", "kernel-ipc.csv"} <= set(links)
-    kind, _, data = (links["kernel-ipc.csv"] or "").partition(",")
-    assert kind == "data:text/csv;charset=utf-8"
-    lines = unquote(data).splitlines()
-    assert lines[0].startswith("configuration,kernel,")
-    assert len(lines) == 1 + 734  # the table in the page has fewer
+    assert "more rows are left out" in text
 
 
 def launched(name: int, duration: float, *values: float) -> Launch:
@@ -139,7 +127,6 @@ def hostile(text: str) -> str:
             *(None, 1, 2, None, 1e6, 0.1, 1e6),
         ),
         "lines": (LineChange(text, text, (text,), 1, 2, 1e6, 2e6, 1e6, ((text, 1, 2),)),),
-        "modules": (ModuleChange(f"{text}.{text}", 1, 2, 1e6, 2e6, 1e6),),
     }
     kernels = KernelTable((text,), (), (launched(0, 1000.0),), 0.0, text)
     measured = measurement(
