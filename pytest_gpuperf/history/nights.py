@@ -219,9 +219,12 @@ def _of_device(
     mine = [one for one in source.series if (one.arch, one.slug) == device]
     metrics = [catalogue().metrics[one.metric] for one in mine]
     gpus = [[source.surroundings[at].gpu for at in one.surroundings] for one in mine]
-    nights = [NightlyValues(one.values, of, one.days) for one, of in zip(mine, gpus, strict=True)]
+    nights = [
+        NightlyValues(metric, one.values, one.days)
+        for one, metric in zip(mine, metrics, strict=True)
+    ]
     calibration = next((one.calibration for one in known if one.calibration), None)
-    judged = trends(list(zip(metrics, nights, strict=True)), calibration)
+    judged = trends(nights, calibration)
     unfit = (days for key, days in source.unfit.items() if key[2:] == device)
     here = frozenset[int]().union(*(one.days for one in mine), *unfit)
     for seen, metric, trend, of in zip(mine, metrics, judged, gpus, strict=True):
