@@ -25,7 +25,6 @@ from pytest_gpuperf.commands.flags import (
 )
 from pytest_gpuperf.history.nights import (
     History,
-    LastNight,
     LevelChange,
     MetricHistory,
     date,
@@ -167,13 +166,13 @@ def plain(past: History) -> dict[str, Any]:
     }
 
 
-def _plain_last_night(one: LastNight) -> dict[str, Any]:
+def _plain_last_night(one: LevelChange) -> dict[str, Any]:
     return {
         "arch": one.device[0],
         "device": one.device[1],
         "before": date(one.before),
         "night": date(one.day),
-        "differences": list(map(files.to_plain, one.differences)),
+        "differences": list(map(files.to_plain, one.suspects)),
     }
 
 
@@ -184,7 +183,7 @@ def _plain_event(event: LevelChange) -> dict[str, Any]:
         "last_before": date(event.before),
         "first_after": date(event.day),
         "revisions": list(event.revisions),
-        "runs": [str(file) for file in event.files],
+        "runs": [str(file) for file in event.moves[0].files],
         "suspects": list(map(files.to_plain, event.suspects)),
         "changes": [
             {
@@ -205,9 +204,9 @@ def _plain_series(one: MetricHistory) -> dict[str, Any]:
     return {
         "test": seen.test,
         "name": seen.name,
-        "arch": seen.arch,
-        "device": seen.slug,
-        "metric": seen.metric,
+        "arch": seen.device[0],
+        "device": seen.device[1],
+        "metric": seen.metric.name,
         "unit": one.metric.unit,
         "direction": one.metric.direction.value,
         "points": one.trend.points,

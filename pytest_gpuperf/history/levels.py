@@ -57,14 +57,14 @@ _MOST_STEPS = 0.1
 _RARELY = 1e-3
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class NightlyValues:
     """One metric of one test on one device, in the order of time."""
 
     metric: Metric
     values: Sequence[float]
     days: Sequence[int] = ()
-    """The day of each value, by one calendar for all series; () if no series has gaps."""
+    """The day of each value since 1970-01-01, UTC; () if no series has gaps."""
 
 
 @dataclass(frozen=True)

@@ -49,8 +49,6 @@ _ASIDE = ("gpcs", "sm_map")
 class Surroundings:
     """The conditions of a night's measurements: each difference is a suspect."""
 
-    arch: str
-    slug: str
     device: str
     """The device's name."""
     gpu: str

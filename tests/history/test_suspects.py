@@ -17,8 +17,6 @@ from pytest_gpuperf.history.suspects import (
 )
 
 PLAIN = Surroundings(
-    arch="sm90",
-    slug="nvidia-h200",
     device="NVIDIA H200",
     gpu="aaaa",
     revision="r0",

@@ -153,7 +153,7 @@ def _row(past: History, main: MetricHistory) -> NightRow:
     tone = "bad" if last and last.worse else "good"
     return NightRow(
         label=past.titles[seen.test, seen.name],
-        device=past.devices[seen.arch, seen.slug],
+        device=past.devices[seen.device],
         main=main,
         now=units.value(trend.levels[-1], main.metric.unit) if trend.levels else "-",
         change=units.from_zero_or(last.change, points=trend.points) if last else "",
@@ -204,7 +204,7 @@ def title(past: History, one: MetricHistory, *, device: bool = True) -> str:
     """The short name of a measurement, with its device if there are several."""
     name = past.titles[one.seen.test, one.seen.name]
     several = device and len(past.devices) > 1
-    return f"{name} on {past.devices[one.seen.arch, one.seen.slug]}" if several else name
+    return f"{name} on {past.devices[one.seen.device]}" if several else name
 
 
 def gap_text(one: MetricHistory) -> str:
@@ -253,7 +253,7 @@ def _told(past: History, events: Sequence[LevelChange]) -> NightEvent:
         worst=f"{title(past, worst.series)}: {_in_short(worst)}",
         said=tuple(_moved(past, tests)),
         suspects=tuple(_suspected(event)),
-        commands=tuple(_commands(past, event, worst)),
+        commands=tuple(_commands(event, worst)),
         series=worst.series,
     )
 
@@ -302,10 +302,10 @@ def _at_length(move: Move) -> str:
     return f"{_in_short(move)} ({old} -> {new})"
 
 
-def _commands(past: History, event: LevelChange, worst: Move) -> Iterator[str]:
+def _commands(event: LevelChange, worst: Move) -> Iterator[str]:
     """The next commands for the worst test."""
     test = worst.series.seen.test
-    before, after = (str(past.source.files[worst.series.seen.files[at]]) for at in worst.nights)
+    before, after = map(str, worst.files)
     yield shlex.join(("gpuperf", "compare", before, after, "--test", test))
     old, new = (revision.removesuffix("+dirty") for revision in event.revisions)
     if old and new and old != new:
@@ -323,7 +323,7 @@ def _last_night(past: History, devices: Collection[DeviceKey]) -> Iterator[str]:
         if one.device in devices:
             where = f"{past.devices[one.device]}, " if len(past.devices) > 1 else ""
             nights = f"last night ({date(one.day)}), compared with {date(one.before)}"
-            differs = "; ".join(map(str, one.differences)) or "no recorded difference"
+            differs = "; ".join(map(str, one.suspects)) or "no recorded difference"
             yield f"{where}{nights}: {differs}"
     apart = [one for one in past.series if one.trend.pending is not None and one.metric.gated]
     if apart:
