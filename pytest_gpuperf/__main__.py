@@ -21,7 +21,7 @@ COMMANDS = {
     "metrics": "list metrics and their NVIDIA counters; needs no GPU",
     "record": "run tests in several fresh processes and save one run",
     "update-baseline": "accept a saved run as the baseline; needs no GPU",
-    "baseline": "list or rename entries of baseline files; needs no GPU",
+    "baseline": "rename entries of baseline files; needs no GPU",
     "ab": "compare two revisions, measured in turn on one device; needs no baseline",
     "bisect": "find the commit or package release that made tests slower; needs no baseline",
     "compare": "compare two runs, or two configurations of one run; needs no GPU",
