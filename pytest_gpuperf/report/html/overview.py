@@ -305,5 +305,5 @@ def _steps(
     for what, commands in wanted(results, context):
         yield f"{what[0].upper()}{what[1:]}", commands
     if run.measurements and not run.verdicts and file:
-        command = f"gpuperf report {shlex.quote(file)} --baselines baselines"
-        yield "Compare this run with a folder of baselines:", (command,)
+        command = f"pytest --gpuperf-replay {shlex.quote(file)} --gpuperf-report report.html"
+        yield "Compare this run with its baselines:", (command,)
