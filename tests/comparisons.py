@@ -27,8 +27,8 @@ def compared(
     """The comparison of old.json with new.json, which have these measurements."""
     metrics = catalogue().metrics
     return Comparison(
-        Chosen(Path("old.json"), "2026-03-01T12:00:00Z", (measurement(),)),
-        Chosen(Path("new.json"), "2026-03-01T12:00:00Z", (measurement(),)),
+        Chosen(Path("old.json"), (measurement(),)),
+        Chosen(Path("new.json"), (measurement(),)),
         tuple(comparison.pair(tuple(a), tuple(b), metrics, NAMING) for a, b in pairs),
         tuple(only_a),
         tuple(only_b),

@@ -15,7 +15,7 @@ from pytest_gpuperf.errors import UsageFailure
 from pytest_gpuperf.storage import files, run_files
 
 BASELINES = "baselines"
-TEXT, JSON, MARKDOWN = "text", "json", "markdown"
+TEXT, JSON = "text", "json"
 
 
 def add_baselines(parser: argparse.ArgumentParser, purpose: str | None = None) -> None:

@@ -44,7 +44,6 @@ class Chosen:
     """The measurements of one side, and the selection that was asked for."""
 
     run: Path
-    created: str
     measurements: Measurements
     configuration: str | None = None
     """The configuration to compare; None: all configurations."""

@@ -167,7 +167,6 @@ def hostile_run(cycles: float, process: str) -> Run:
         "update-baseline a.json --reason x --yes",
         "update-baseline a.json --reason x --yes --test nothing",
         "compare a.json b.json",
-        "compare a.json b.json --format markdown",
         "history a.json b.json --format json",
         "compare a.json --config none --config none",
         "calibrate a.json b.json",
