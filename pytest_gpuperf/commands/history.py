@@ -27,6 +27,7 @@ from pytest_gpuperf.history.nights import (
     History,
     LevelChange,
     MetricHistory,
+    Move,
     date,
     history,
 )
@@ -190,12 +191,22 @@ def _plain_event(event: LevelChange) -> dict[str, Any]:
                 "test": move.series.seen.test,
                 "name": move.series.seen.name,
                 "metric": move.series.metric.name,
-                "change": move.change.change,
-                "error": move.change.error,
-                "worse": move.change.worse,
+                **_plain_change(move),
             }
             for move in event.moves
         ],
+    }
+
+
+def _plain_change(move: Move) -> dict[str, Any]:
+    change, (before, after) = move.change, move.nights
+    return {
+        "last_before": date(before.day),
+        "first_after": date(after.day),
+        "change": change.change,
+        "error": change.error,
+        "worse": change.worse,
+        "matters": change.matters,
     }
 
 
@@ -215,15 +226,7 @@ def _plain_series(one: MetricHistory) -> dict[str, Any]:
         "days": [date(day) for day in seen.days],
         "values": list(seen.values),
         "levels": list(one.trend.levels),
-        "changes": [
-            {
-                "last_before": date(seen.days[change.before]),
-                "first_after": date(seen.days[change.at]),
-                "change": change.change,
-                "matters": change.matters,
-            }
-            for change in one.trend.changes
-        ],
+        "changes": [_plain_change(Move(one, change)) for change in one.trend.changes],
         "set_aside": [date(seen.days[n]) for n in one.trend.set_aside],
         "gaps": {date(day): reason for day, reason in sorted(one.gaps.items())},
         "creep": None
