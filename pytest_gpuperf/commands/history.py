@@ -8,46 +8,33 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.catalogue.units import counted
-from pytest_gpuperf.commands import complain, say_json, tell, write_reports
+from pytest_gpuperf.commands import complain, tell, write_reports
 from pytest_gpuperf.commands.flags import (
-    JSON,
-    TEXT,
     add_baselines,
-    add_format,
     add_outputs,
     add_tests,
     check_baselines,
     check_outputs,
 )
-from pytest_gpuperf.history.nights import (
-    History,
-    LevelChange,
-    MetricHistory,
-    Move,
-    date,
-    history,
-)
+from pytest_gpuperf.history.nights import History, MetricHistory, date, history
 from pytest_gpuperf.history.reading import recollect, run_files_of
 from pytest_gpuperf.report.text import night_lines
-from pytest_gpuperf.storage import files, run_files
+from pytest_gpuperf.storage import run_files
 
 USAGE: str | None = None
 EXAMPLES = (
     "gpuperf history",
     "gpuperf history . --output history.html",
     "gpuperf history . --output night.md",
-    "gpuperf history '*.json' --format json",
+    "gpuperf history '*.json' --test step",
 )
 
-SCHEMA = 1
-"""The version of the JSON."""
 _SUFFIXES = (".html", ".md")
 _EVENTS = 10
-"""The number of printed changes; the report and JSON have the others."""
+"""The number of printed changes; the report has the others."""
 _PROBLEMS, _PARTIAL = 10, 5
 
 
@@ -64,7 +51,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser,
         "folder of the baselines, needed to find creep; default: baselines, if that folder exists",
     )
-    add_format(parser, (TEXT, JSON))
     add_outputs(parser, "also write a page (.html) or a summary (.md)")
 
 
@@ -77,11 +63,8 @@ def act(options: argparse.Namespace) -> int:
     check_outputs(reports, _SUFFIXES)
     named = options.runs or [str(run_files.project(Path.cwd()) / run_files.FOLDER)]
     past = looked_back(named, options.baselines, options.tests)
-    if options.format == JSON:
-        say_json(plain(past))
-    else:
-        tell(*_lines(past, detailed=bool(options.tests)))
-    write_reports(reports, lambda report: _report_text(past, report), error=options.format == JSON)
+    tell(*_lines(past, detailed=bool(options.tests)))
+    write_reports(reports, lambda report: _report_text(past, report))
     return 0
 
 
@@ -110,9 +93,6 @@ def _report_text(past: History, report: Path) -> str:
     from pytest_gpuperf.report.html.page import history_page
 
     return history_page(past)
-
-
-# Text
 
 
 def _lines(past: History, *, detailed: bool) -> Iterator[str]:
@@ -149,93 +129,3 @@ def _trend_line(past: History, one: MetricHistory) -> str:
     values = counted(len(one.seen.values), "value")
     title = f"{night_lines.title(past, one)} {one.metric.name}"
     return f"{title}: {levels}{at}; {values}, noise {noise}{gaps}"
-
-
-# JSON
-
-
-def plain(past: History) -> dict[str, Any]:
-    """The history for programs: days are ISO dates, changes shares (0.01 is 1 %) or points."""
-    return {
-        "schema": SCHEMA,
-        "nights": [date(day) for day in past.days],
-        "left_out": list(past.source.problems),
-        "partial": list(past.source.partial),
-        "last_nights": [_plain_last_night(one) for one in past.last_nights],
-        "events": list(map(_plain_event, past.events)),
-        "series": [_plain_series(one) for one in past.series],
-    }
-
-
-def _plain_last_night(one: LevelChange) -> dict[str, Any]:
-    return {
-        "arch": one.device[0],
-        "device": one.device[1],
-        "before": date(one.before),
-        "night": date(one.day),
-        "differences": list(map(files.to_plain, one.suspects)),
-    }
-
-
-def _plain_event(event: LevelChange) -> dict[str, Any]:
-    return {
-        "arch": event.device[0],
-        "device": event.device[1],
-        "last_before": date(event.before),
-        "first_after": date(event.day),
-        "revisions": list(event.revisions),
-        "runs": [str(file) for file in event.moves[0].files],
-        "suspects": list(map(files.to_plain, event.suspects)),
-        "changes": [
-            {
-                "test": move.series.seen.test,
-                "name": move.series.seen.name,
-                "metric": move.series.metric.name,
-                **_plain_change(move),
-            }
-            for move in event.moves
-        ],
-    }
-
-
-def _plain_change(move: Move) -> dict[str, Any]:
-    change, (before, after) = move.change, move.nights
-    return {
-        "last_before": date(before.day),
-        "first_after": date(after.day),
-        "change": change.change,
-        "error": change.error,
-        "worse": change.worse,
-        "matters": change.matters,
-    }
-
-
-def _plain_series(one: MetricHistory) -> dict[str, Any]:
-    seen, creep = one.seen, one.creep
-    return {
-        "test": seen.test,
-        "name": seen.name,
-        "arch": seen.device[0],
-        "device": seen.device[1],
-        "metric": seen.metric.name,
-        "unit": one.metric.unit,
-        "direction": one.metric.direction.value,
-        "points": one.trend.points,
-        "noise": one.trend.noise,
-        "tolerance": one.trend.tolerance,
-        "days": [date(day) for day in seen.days],
-        "values": list(seen.values),
-        "levels": list(one.trend.levels),
-        "changes": [_plain_change(Move(one, change)) for change in one.trend.changes],
-        "set_aside": [date(seen.days[n]) for n in one.trend.set_aside],
-        "gaps": {date(day): reason for day, reason in sorted(one.gaps.items())},
-        "creep": None
-        if creep is None
-        else {
-            "since": creep.since,
-            "of_baseline": creep.of_baseline,
-            "change": creep.drift.change,
-            "steps": creep.steps,
-            "creeping": creep.creeping,
-        },
-    }

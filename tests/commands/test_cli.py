@@ -167,7 +167,7 @@ def hostile_run(cycles: float, process: str) -> Run:
         "update-baseline a.json --reason x --yes",
         "update-baseline a.json --reason x --yes --test nothing",
         "compare a.json b.json",
-        "history a.json b.json --format json",
+        "history a.json b.json --test step",
         "compare a.json --config none --config none",
         "calibrate a.json b.json",
         "export a.json",
