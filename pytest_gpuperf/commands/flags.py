@@ -1,7 +1,7 @@
 """The flags that several commands have, each declared and read here.
 
-Which baselines is `--baselines DIR`; what is printed is `--format FORMAT`, and what is written is
-`--output FILE`, of the format that its suffix names.
+Which baselines is `--baselines DIR`, and what is written is `--output FILE`, of the format that its
+suffix names.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from pytest_gpuperf.errors import UsageFailure
 from pytest_gpuperf.storage import files, run_files
 
 BASELINES = "baselines"
-TEXT, JSON = "text", "json"
 
 
 def add_baselines(parser: argparse.ArgumentParser, purpose: str | None = None) -> None:
@@ -29,12 +28,6 @@ def baselines_folder(options: argparse.Namespace) -> Path:
     here = Path.cwd()
     given: Path | None = options.baselines
     return given or Path(os.path.relpath(run_files.project(here) / BASELINES, here))
-
-
-def check_baselines(folder: Path | None) -> None:
-    """Raises UsageFailure where the named path is no folder."""
-    if folder is not None and not folder.is_dir():
-        raise UsageFailure(f"--baselines {folder}: this folder does not exist")
 
 
 def add_run(parser: argparse.ArgumentParser) -> None:
@@ -76,13 +69,6 @@ def add_tests(parser: argparse.ArgumentParser, purpose: str) -> None:
         default=[],
         metavar="PATTERN",
         help=f"{purpose}; repeatable",
-    )
-
-
-def add_format(parser: argparse.ArgumentParser, formats: Sequence[str]) -> None:
-    """Adds `--format`: the format of the output, by default the first of `formats`."""
-    parser.add_argument(
-        "--format", choices=formats, default=formats[0], help=f"default: {formats[0]}"
     )
 
 

@@ -12,13 +12,8 @@ from pathlib import Path
 from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.catalogue.units import counted
 from pytest_gpuperf.commands import complain, tell, write_reports
-from pytest_gpuperf.commands.flags import (
-    add_baselines,
-    add_outputs,
-    add_tests,
-    check_baselines,
-    check_outputs,
-)
+from pytest_gpuperf.commands.flags import add_baselines, add_outputs, add_tests, check_outputs
+from pytest_gpuperf.errors import UsageFailure
 from pytest_gpuperf.history.nights import History, MetricHistory, date, history
 from pytest_gpuperf.history.reading import recollect, run_files_of
 from pytest_gpuperf.report.text import night_lines
@@ -80,8 +75,9 @@ def looked_back(
         complain(problem)
     if len(source.problems) > _PROBLEMS:
         complain(f"and {len(source.problems) - _PROBLEMS} more files were omitted")
+    if baselines and not baselines.is_dir():
+        raise UsageFailure(f"--baselines {baselines}: this folder does not exist")
     place = baselines or Path("baselines")
-    check_baselines(baselines)
     return history(source, place if place.is_dir() else None, tests)
 
 

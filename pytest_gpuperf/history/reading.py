@@ -7,7 +7,6 @@ names the problem.
 from __future__ import annotations
 
 import json
-import math
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,7 +20,7 @@ from pytest_gpuperf.errors import BadFile, GpuperfError, UsageFailure
 from pytest_gpuperf.history.levels import NightlyValues
 from pytest_gpuperf.history.suspects import Night, Surroundings
 from pytest_gpuperf.judge.tolerance import unreadable
-from pytest_gpuperf.model.measurement import STEP, Canary, Fingerprint, Machine, Sample, Scalar
+from pytest_gpuperf.model.measurement import STEP, Fingerprint, Machine, Sample, Scalar
 from pytest_gpuperf.model.result import Unfinished
 from pytest_gpuperf.storage import files, run_files
 from pytest_gpuperf.storage.files import COMPRESSED
@@ -187,7 +186,8 @@ class _Taken:
     tolerance: Mapping[str, str]
     values: Mapping[str, float]
     """Values by metric."""
-    readings: Mapping[str, float]
+    canaries: Sequence[Mapping[str, float]]
+    """What the canary read before and after it; () if those cannot be compared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,7 +292,7 @@ def _taken(measured: _SlimMeasurement, at: int, fit: bool) -> _Taken:
             for sample in measured.samples
             if sample.phase == STEP and sample.metric in known and sample.values
         },
-        readings=_both(*canaries) if canaries and code else {},
+        canaries=[canary.readings for canary in canaries or ()] if code else (),
     )
 
 
@@ -303,15 +303,6 @@ def _flat(machine: Machine | None) -> dict[str, Scalar]:
         name: ", ".join(map(str, value)) if isinstance(value, tuple) else value
         for name, value in facts.items()
         if value not in (None, "", ())
-    }
-
-
-def _both(before: Canary, after: Canary) -> dict[str, float]:
-    """The canary's readings before and after a measurement: their geometric mean."""
-    return {
-        name: math.sqrt(value * after.readings[name])
-        for name, value in before.readings.items()
-        if after.readings.get(name, 0) > 0 and value > 0
     }
 
 
@@ -342,8 +333,9 @@ def _nights(measured: Iterable[_Processes]) -> dict[_NightKey, Night]:
     for nights in measured:
         for night, processes in nights.items():
             known = read.setdefault(night, {})
-            for name, value in (pair for _, one in processes for pair in one.readings.items()):
-                known.setdefault(name, []).append(value)
+            for readings in (readings for _, one in processes for readings in one.canaries):
+                for name, value in readings.items():
+                    known.setdefault(name, []).append(value)
     under = {text: Surroundings(**json.loads(text)) for text in {text for _, text in read}}
     return {
         (day, text): Night(day, under[text], {n: median(of) for n, of in known.items()})

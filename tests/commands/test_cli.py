@@ -68,7 +68,7 @@ def test_help_lists_the_commands_and_bad_words_are_bad_configuration(
     [
         (["--version"], []),
         (["--help"], []),
-        (["doctor", "--help"], ["commands.doctor", "commands.flags"]),
+        (["doctor", "--help"], ["commands.doctor"]),
     ],
 )
 def test_no_command_is_imported_but_the_one_that_is_typed(
