@@ -17,10 +17,10 @@ from pytest_gpuperf.storage import files, run_files
 BASELINES = "baselines"
 
 
-def add_baselines(parser: argparse.ArgumentParser, purpose: str | None = None) -> None:
-    """Adds `--baselines`: their folder; without a `purpose` that of the project."""
+def add_baselines(parser: argparse.ArgumentParser) -> None:
+    """Adds `--baselines`: their folder."""
     default = f"folder of the baselines; default: {BASELINES} in the current project"
-    parser.add_argument("--baselines", type=Path, metavar="DIR", help=purpose or default)
+    parser.add_argument("--baselines", type=Path, metavar="DIR", help=default)
 
 
 def baselines_folder(options: argparse.Namespace) -> Path:

@@ -12,8 +12,7 @@ from pathlib import Path
 from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.catalogue.units import counted
 from pytest_gpuperf.commands import complain, tell, write_reports
-from pytest_gpuperf.commands.flags import add_baselines, add_outputs, add_tests, check_outputs
-from pytest_gpuperf.errors import UsageFailure
+from pytest_gpuperf.commands.flags import add_outputs, add_tests, check_outputs
 from pytest_gpuperf.history.nights import History, MetricHistory, date, history
 from pytest_gpuperf.history.reading import recollect, run_files_of
 from pytest_gpuperf.report.text import night_lines
@@ -42,30 +41,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="run files, or folders of them; default: the runs of this project",
     )
     add_tests(parser, "only tests that match, with the trend of each metric")
-    add_baselines(
-        parser,
-        "folder of the baselines, needed to find creep; default: baselines, if that folder exists",
-    )
     add_outputs(parser, "also write a page (.html) or a summary (.md)")
 
 
 def act(options: argparse.Namespace) -> int:
     """Prints the history as the flags say, and returns 0.
 
-    Raises UsageFailure if there is no run, GpuperfError for a baseline that cannot be trusted.
+    Raises UsageFailure if there is no run, or no test matches.
     """
     reports: list[Path] = options.outputs
     check_outputs(reports, _SUFFIXES)
     named = options.runs or [str(run_files.project(Path.cwd()) / run_files.FOLDER)]
-    past = looked_back(named, options.baselines, options.tests)
+    past = looked_back(named, options.tests)
     tell(*_lines(past, detailed=bool(options.tests)))
     write_reports(reports, lambda report: _report_text(past, report))
     return 0
 
 
-def looked_back(
-    named: Sequence[str], baselines: Path | None = None, tests: Sequence[str] = ()
-) -> History:
+def looked_back(named: Sequence[str], tests: Sequence[str] = ()) -> History:
     """The history of these folders, patterns and files; names on stderr the files left out.
 
     Raises as `act` does.
@@ -75,10 +68,7 @@ def looked_back(
         complain(problem)
     if len(source.problems) > _PROBLEMS:
         complain(f"and {len(source.problems) - _PROBLEMS} more files were omitted")
-    if baselines and not baselines.is_dir():
-        raise UsageFailure(f"--baselines {baselines}: this folder does not exist")
-    place = baselines or Path("baselines")
-    return history(source, place if place.is_dir() else None, tests)
+    return history(source, tests)
 
 
 def _report_text(past: History, report: Path) -> str:

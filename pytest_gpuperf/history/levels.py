@@ -25,7 +25,6 @@ from pytest_gpuperf.judge.interval import shown
 from pytest_gpuperf.judge.noise import PRIOR_WEIGHT, Variance, judged_unit, on_judged_scale
 from pytest_gpuperf.judge.tolerance import Tolerance, tolerance_for
 from pytest_gpuperf.judge.verdict import COMPILED
-from pytest_gpuperf.model.entry import Calibration
 from pytest_gpuperf.model.metric import Direction, Metric
 
 Array = npt.NDArray[np.float64]
@@ -147,14 +146,14 @@ class _JudgedSeries:
         return (kept - kept[0]) / self.lasting if len(kept) else kept
 
 
-def trends(series: Sequence[NightlyValues], calibration: Calibration | None = None) -> list[Trend]:
+def trends(series: Sequence[NightlyValues]) -> list[Trend]:
     """The trend of each of these series, which must be all series of one device.
 
     The noise of each comes from differences between its nights, pooled with its class as between
     processes. s^2 = max((20 S^2 + (n - 1) s_n^2) / (20 + n - 1), s_n^2), where S is the median over
-    the class, at least the assumed or calibrated noise.
+    the class, at least the assumed noise.
     """
-    lines = [_JudgedSeries(one, tolerance_for(one.metric, None, calibration)) for one in series]
+    lines = [_JudgedSeries(one, tolerance_for(one.metric, None)) for one in series]
     penalty = 2 * math.log(max(sum(len(line.values) for line in lines), 2))
     noisy = [line for line in lines if line.modes is None]
     alike: dict[object, list[_JudgedSeries]] = {}

@@ -21,24 +21,22 @@ from pytest_gpuperf.history.levels import ChangePoint, Trend, trends
 from pytest_gpuperf.history.reading import DeviceKey, MeasurementKey, Observations, Recollection
 from pytest_gpuperf.history.suspects import Night, Suspect, SuspectKind, differences
 from pytest_gpuperf.judge.drift import Drift, Recorded, drifts
-from pytest_gpuperf.model.entry import BaselineFile, Calibration
 from pytest_gpuperf.model.measurement import titles
 from pytest_gpuperf.model.metric import Metric
-from pytest_gpuperf.storage import baseline_files, run_files
+from pytest_gpuperf.storage import run_files
 
 RECENT = 5
-"""Nights that are compared with the origin, each as one process."""
+"""Nights that are compared with as many first ones, each as one process."""
 UNFIT, UNMEASURED, NO_RUN = "unfit", "not measured", "no run"
 """Why a night is a gap: the guard refused it, the device ran other tests only, or nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Crept:
-    """The drift of the last nights from the first accepted ones."""
+    """The drift of the last nights from the first ones."""
 
     since: str
-    """The day of the baseline's origin, or of the first night where there is no baseline."""
-    of_baseline: bool
+    """The day of the first night."""
     drift: Drift
     steps: float | None
     """The part at change points that matter, in the units of the drift; None for one from 0."""
@@ -148,14 +146,11 @@ class History:
         return sorted(creeps, key=lambda pair: -abs(pair[1].drift.change or 0))
 
 
-def history(
-    source: Recollection, baselines: Path | None = None, tests: Sequence[str] = ()
-) -> History:
-    """The history in `source`, compared with the origins of the baselines in this folder, if any.
+def history(source: Recollection, tests: Sequence[str] = ()) -> History:
+    """The history in `source`.
 
     With patterns, only matching tests are returned; the others still contribute to noise and
-    suspects. Raises BadFile for a baseline that cannot be trusted, and UsageFailure if no test
-    matches.
+    suspects. Raises UsageFailure if no test matches.
     """
     days = _rhythm([*(one.days for one in source.series), *source.unfit.values()])
     devices: dict[DeviceKey, str] = {}
@@ -163,7 +158,7 @@ def history(
         devices.setdefault(one.device, one.nights[0].surroundings.device)
     series: list[MetricHistory] = []
     for device in devices:
-        series += _of_device(source, device, days, _baselines(baselines, device))
+        series += _of_device(source, device, days)
     events = _events(series)
     named = titles((one.seen.test, one.seen.name) for one in series)
     last = tuple(_last_nights(source, devices))
@@ -193,23 +188,15 @@ def _rhythm(nights: Iterable[Iterable[int]]) -> tuple[int, ...]:
     return tuple(known)
 
 
-def _baselines(folder: Path | None, device: DeviceKey) -> list[BaselineFile]:
-    """The baselines of one device, whatever their suites."""
-    suites = sorted(folder.joinpath(*device).glob("*.yaml")) if folder else []
-    loaded = map(baseline_files.load, suites)
-    return [one for one in loaded if one is not None]
-
-
 def _of_device(
-    source: Recollection, device: DeviceKey, days: Sequence[int], known: Sequence[BaselineFile]
+    source: Recollection, device: DeviceKey, days: Sequence[int]
 ) -> Iterator[MetricHistory]:
     mine = [one for one in source.series if one.device == device]
-    calibration = next((one.calibration for one in known if one.calibration), None)
     unfit = (days for key, days in source.unfit.items() if key[2:] == device)
     here = frozenset[int]().union(*(one.days for one in mine), *unfit)
-    for seen, trend in zip(mine, trends(mine, calibration), strict=True):
+    for seen, trend in zip(mine, trends(mine), strict=True):
         series = MetricHistory(seen, trend, _gaps(source, seen, days, here))
-        yield replace(series, creep=_crept(series, known, calibration))
+        yield replace(series, creep=_crept(series))
 
 
 def _gaps(
@@ -224,38 +211,16 @@ def _gaps(
     }
 
 
-def _crept(
-    one: MetricHistory, known: Sequence[BaselineFile], calibration: Calibration | None
-) -> Crept | None:
+def _crept(one: MetricHistory) -> Crept | None:
     """The drift of the last nights from the first; None for a metric not gated, or too few nights.
 
-    A single night is left to the verdict, which knows the machine and can repeat the test.
+    A drift from the baseline is left to the verdict and to the acceptance, which judge it.
     """
-    name, nights = one.metric.name, len(one.seen.days)
-    if not one.metric.gated or nights < RECENT:
+    if not one.metric.gated or len(one.seen.days) < 2 * RECENT:
         return None
-    accepted = _accepted(one, known)
-    if accepted is None and nights < 2 * RECENT:
-        return None
-    first = date(one.seen.days[0]), _recorded(one, slice(0, RECENT))
-    since, origin = accepted or first
-    # A written tolerance allows for different machines; these nights ran on one.
-    tolerated = {name: one.seen.tolerance} if accepted and one.seen.tolerance else {}
-    recent = _recorded(one, slice(-RECENT, None))
-    (drift,) = drifts(recent, origin, {name: one.metric}, tolerated, calibration) or (None,)
-    return Crept(since, accepted is not None, drift, _steps(one, since)) if drift else None
-
-
-def _accepted(one: MetricHistory, known: Sequence[BaselineFile]) -> tuple[str, Recorded] | None:
-    """The day and samples of the metric's origin in the baselines, where they have it."""
-    entries = (file.tests.get(one.seen.test, {}).get(one.seen.name) for file in known)
-    entry = next((entry for entry in entries if entry is not None), None)
-    if entry is None:
-        return None
-    origin, name = entry.origin or baseline_files.origin_of(entry), one.metric.name
-    if name not in origin.step:
-        return None
-    return origin.recorded, Recorded({name: origin.step[name]}, origin.gpus, origin.days)
+    first, last = _recorded(one, slice(0, RECENT)), _recorded(one, slice(-RECENT, None))
+    (drift,) = drifts(last, first, {one.metric.name: one.metric}, {}) or (None,)
+    return Crept(date(one.seen.days[0]), drift, _steps(one)) if drift else None
 
 
 def _recorded(one: MetricHistory, part: slice) -> Recorded:
@@ -268,11 +233,11 @@ def _recorded(one: MetricHistory, part: slice) -> Recorded:
     )
 
 
-def _steps(one: MetricHistory, since: str) -> float | None:
-    """The sum of the change points that matter since then, in their units; None for one from 0."""
-    later = [c for c in one.trend.changes if c.matters and date(one.seen.days[c.at]) > since]
-    known = [change.change for change in later if change.change is not None]
-    if len(known) < len(later):
+def _steps(one: MetricHistory) -> float | None:
+    """The sum of the change points that matter, in their units; None for one from 0."""
+    steps = [change.change for change in one.trend.changes if change.matters]
+    known = [step for step in steps if step is not None]
+    if len(known) < len(steps):
         return None
     return math.fsum(known) if one.trend.points else math.prod(1 + of for of in known) - 1
 

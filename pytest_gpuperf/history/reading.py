@@ -10,7 +10,7 @@ import json
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from statistics import median
@@ -19,7 +19,6 @@ from pytest_gpuperf.catalogue.metric_catalogue import catalogue, impossible
 from pytest_gpuperf.errors import BadFile, GpuperfError, UsageFailure
 from pytest_gpuperf.history.levels import NightlyValues
 from pytest_gpuperf.history.suspects import Night, Surroundings
-from pytest_gpuperf.judge.tolerance import unreadable
 from pytest_gpuperf.model.measurement import STEP, Fingerprint, Machine, Sample, Scalar
 from pytest_gpuperf.model.result import Unfinished
 from pytest_gpuperf.storage import files, run_files
@@ -52,8 +51,6 @@ class Observations(NightlyValues):
     nights: Sequence[Night]
     files: Sequence[Path]
     """Per night a file that it is from."""
-    tolerance: str | None
-    """The tolerance on the last night, as written; None if there was none."""
 
     @property
     def test(self) -> str:
@@ -151,7 +148,6 @@ class _SlimMeasurement:
     workload: Mapping[str, Scalar]
     samples: tuple[Sample, ...]
     fingerprint: Fingerprint
-    tolerance: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +179,6 @@ class _Taken:
     environment: str
     """A `Surroundings`, as JSON."""
     fit: bool
-    tolerance: Mapping[str, str]
     values: Mapping[str, float]
     """Values by metric."""
     canaries: Sequence[Mapping[str, float]]
@@ -258,7 +253,6 @@ def _wrong(measured: _SlimMeasurement) -> bool:
     of_step = {s.metric: s.values for s in measured.samples if s.phase == STEP}
     problems = (
         *filter(files.name_problem, (device.arch, device.slug)),
-        *unreadable(measured.tolerance, catalogue().metrics),
         *impossible(STEP, of_step),
     )
     return bool(problems) or not all(of_step.values())
@@ -285,7 +279,6 @@ def _taken(measured: _SlimMeasurement, at: int, fit: bool) -> _Taken:
         at=at,
         environment=json.dumps({n: getattr(environment, n) for n in Surroundings.__slots__}),
         fit=fit,
-        tolerance=measured.tolerance,
         values={
             # The catalogue's own name: there are ten of them, and a million values.
             known[sample.metric].name: median(sample.values)
@@ -353,7 +346,6 @@ def _series(
         for metric, value in _medians_of(nights[night]).items():
             by_metric.setdefault(metric, []).append((night, value))
     for metric, points in by_metric.items():
-        _, last = max(nights[points[-1][0]], key=lambda process: process[1].at)
         yield Observations(
             catalogue().metrics[metric],
             [value for _, value in points],
@@ -361,7 +353,6 @@ def _series(
             key=key,
             nights=[known[night] for night, _ in points],
             files=[nights[night][0][0] for night, _ in points],
-            tolerance=last.tolerance.get(metric),
         )
 
 

@@ -11,7 +11,6 @@ import pytest
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.history.levels import NightlyValues, Trend, segmented, trends
-from pytest_gpuperf.model.entry import Calibration, Spread
 from pytest_gpuperf.model.metric import Metric
 
 CYCLES, INSTRUCTIONS, IPC, HITS, STALLS = (
@@ -36,24 +35,14 @@ def swaying(sigma: float, nights: int = 21) -> list[float]:
     return exact(math.sqrt(2) * sigma * (night % 2) for night in range(nights))
 
 
-def of_tests(
-    asked: Iterable[tuple[Metric, Sequence[float]]], calibration: Calibration | None = None
-) -> list[Trend]:
+def of_tests(asked: Iterable[tuple[Metric, Sequence[float]]]) -> list[Trend]:
     """Of as many tests."""
-    return trends([NightlyValues(metric, values) for metric, values in asked], calibration)
+    return trends([NightlyValues(metric, values) for metric, values in asked])
 
 
-def of_cycles(
-    series: Iterable[Sequence[float]], calibration: Calibration | None = None
-) -> list[Trend]:
+def of_cycles(series: Iterable[Sequence[float]]) -> list[Trend]:
     """Of as many tests."""
-    return of_tests(((CYCLES, values) for values in series), calibration)
-
-
-def calibrated(metric: Metric, processes: float) -> Calibration:
-    """A calibration that found so much noise in the metric's class."""
-    spread = Spread(1e-4, processes, None, None)
-    return Calibration("2026-03-01", 20, 4, 2, 60, 0, {metric.metric_class.value: spread})
+    return of_tests((CYCLES, values) for values in series)
 
 
 def trend(values: Sequence[float], metric: Metric = CYCLES) -> Trend:
@@ -276,10 +265,9 @@ def test_nights_that_agree_within_two_do_not_stand_apart(
 @pytest.mark.parametrize(("nights", "share"), [(0, 1), (1, 1), (2, 20 / 21), (21, 1 / 2)])
 def test_the_noise_that_is_assumed_counts_for_twenty_nights(nights: int, share: float) -> None:
     """And gives way to nights without any as these come."""
-    for calibration, assumed in ((None, 1e-3), (calibrated(CYCLES, 4e-3), 4e-3)):
-        (one,) = of_cycles([[4e8] * nights], calibration)
-        assert one.noise == pytest.approx(assumed * math.sqrt(share), rel=1e-9)
-        assert (one.points, one.tolerance) == (False, 0.005)
+    (one,) = of_cycles([[4e8] * nights])
+    assert one.noise == pytest.approx(1e-3 * math.sqrt(share), rel=1e-9)
+    assert (one.points, one.tolerance) == (False, 0.005)
 
 
 def test_the_noise_is_that_of_the_nights_between_which_most_of_it_lies() -> None:

@@ -14,8 +14,6 @@ import numpy as np
 import pytest
 
 from pytest_gpuperf import __main__
-from pytest_gpuperf.baselines import acceptance
-from pytest_gpuperf.baselines.acceptance import AcceptanceRequest
 from pytest_gpuperf.commands.history import looked_back
 from pytest_gpuperf.history import reading
 from pytest_gpuperf.measure.device.nvml import portable_device
@@ -40,7 +38,6 @@ def save(
     metric: str = "cycles",
     revision: str = "",
     unfit: bool = False,
-    tolerance: dict[str, str] | None = None,
     **changes: Any,
 ) -> Path:
     """One night's run; the driver is another one from STEP_AT on, the code every night."""
@@ -48,7 +45,7 @@ def save(
     process = f"{folder.name}-{night}"
     one = measurement({metric: [value] * 3}, process=process, software=software, **changes)
     under = replace(one.fingerprint, revision=revision or f"r{night:02}")
-    one = replace(one, fingerprint=under, tolerance=tolerance or {})
+    one = replace(one, fingerprint=under)
     said = [replace(verdict(), outcome=type(verdict().outcome)("unfit"))] if unfit else []
     there = replace(run([one], said), created=f"{START + timedelta(days=night)}T03:00:00Z")
     file = folder / f"{night:03}.json"
@@ -166,18 +163,15 @@ def test_broken_files_are_named_and_left_out(
     (tmp_path / "negative.json").write_text(json.dumps(wrong))
     wrong["measurements"][0]["fingerprint"]["device"]["slug"] = "../../etc"
     (tmp_path / "place.json").write_text(json.dumps(wrong))
-    wrong = json.loads((tmp_path / "001.json").read_text())
-    wrong["measurements"][0]["tolerance"] = {"cycles": "much"}
-    (tmp_path / "tolerance.json").write_text(json.dumps(wrong))
     past = looked_back([str(tmp_path)])
     err = capsys.readouterr().err
-    of_wrong = ("cut.json", "text.json.xz", "negative.json", "place.json", "tolerance.json")
+    of_wrong = ("cut.json", "text.json.xz", "negative.json", "place.json")
     for name in (*of_wrong, "list.json", "results.json"):
         assert f"{tmp_path / name}: " in err
     # Nobody asked for these very files.
-    assert err.count("The history omits this file") == 7
+    assert err.count("The history omits this file") == 6
     assert "Measure again" not in err
-    assert len(past.source.problems) == 7
+    assert len(past.source.problems) == 6
     assert len(past.series[0].seen.values) == 3
 
 
@@ -202,31 +196,6 @@ def test_creep_is_told_by_no_night_and_against_the_first(
     assert __main__.main(["history", str(tmp_path), f"--output={page}", f"--output={summary}"]) == 0
     for file in (page, summary):
         assert "Slow creep got worse in the last 30 days" in file.read_text("utf-8")
-
-
-@pytest.mark.parametrize(
-    ("nights", "tolerance", "creeps"),
-    [(4, "", False), (5, "", True), (5, "1%", True), (5, "10%", False)],
-)
-def test_creep_since_the_baseline_needs_nights_and_knows_what_the_test_tolerates(
-    nights: int,
-    tolerance: str,
-    creeps: bool,
-    tmp_path: Path,
-) -> None:
-    accepted = [measurement({"cycles": [4e8] * 3}, process=f"p{n}") for n in range(5)]
-    asked = AcceptanceRequest(tmp_path / "baselines", "because", "2026-02-01T00:00:00Z", force=True)
-    acceptance.accept(acceptance.proposals(accepted, asked))
-    written = {"cycles": tolerance} if tolerance else {}
-    for night in range(nights):
-        save(tmp_path / "runs", night, 4.2e8, tolerance=written)
-    assert bool(looked_back([str(tmp_path / "runs")]).creeping) is creeps
-
-
-def test_what_a_test_tolerates_of_machines_hides_no_change_of_level(tmp_path: Path) -> None:
-    for night in range(NIGHTS):
-        save(tmp_path, night, cycles(night), tolerance={"cycles": "300%"})
-    assert len(kinds(tmp_path)) == 1
 
 
 def test_the_page_is_one_file_without_a_script(

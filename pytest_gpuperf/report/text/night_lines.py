@@ -9,20 +9,12 @@ from dataclasses import dataclass
 
 from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.catalogue.units import counted
-from pytest_gpuperf.history.nights import (
-    DeviceKey,
-    History,
-    LevelChange,
-    MetricHistory,
-    Move,
-    date,
-)
+from pytest_gpuperf.history.nights import History, LevelChange, MetricHistory, Move, date
+from pytest_gpuperf.history.reading import DeviceKey, MeasurementKey
 from pytest_gpuperf.history.suspects import SuspectKind
 from pytest_gpuperf.model.result import Run
 from pytest_gpuperf.report import view
 
-SeriesKey = tuple[str, str, str, str]
-"""Test, measurement, architecture and device: `MetricHistory.key`."""
 RECENT_DAYS = 30
 """The days that a sparkline shows, and for which a change for the worse is news."""
 _MAIN = ("step_time", "cycles", "flops", "operators")
@@ -126,14 +118,14 @@ def night_view(past: History, run: Run | None = None) -> NightView:
     )
 
 
-def _keys(run: Run) -> Iterator[SeriesKey]:
+def _keys(run: Run) -> Iterator[MeasurementKey]:
     for one in run.measurements:
         device = one.fingerprint.device
         yield one.test, one.name, device.arch, device.slug
 
 
-def _night_rows(past: History, keys: Collection[SeriesKey]) -> list[NightRow]:
-    by_test: dict[SeriesKey, dict[str, MetricHistory]] = {}
+def _night_rows(past: History, keys: Collection[MeasurementKey]) -> list[NightRow]:
+    by_test: dict[MeasurementKey, dict[str, MetricHistory]] = {}
     for one in past.series:
         if one.key in keys:
             by_test.setdefault(one.key, {})[one.metric.name] = one
@@ -182,7 +174,7 @@ def _by_test(event: LevelChange) -> list[list[Move]]:
 
     Among regressed tests the most costly in time is first; without a time, the largest change.
     """
-    tests: dict[SeriesKey, list[Move]] = {}
+    tests: dict[MeasurementKey, list[Move]] = {}
     # The moves of an event are sorted by their size.
     for move in sorted(event.moves, key=lambda move: (not move.failing, not _is_time(move))):
         tests.setdefault(move.series.key, []).append(move)
@@ -216,16 +208,15 @@ def gap_text(one: MetricHistory) -> str:
     return f"{len(one.gaps)} of {len({*one.gaps, *one.seen.days})} nights: {said}"
 
 
-def _creeping(past: History, keys: Collection[SeriesKey]) -> Iterator[tuple[str, str]]:
+def _creeping(past: History, keys: Collection[MeasurementKey]) -> Iterator[tuple[str, str]]:
     """Sentences like "cycles +3.10 % in 90 nights since the first nights, 2026-01-02"."""
     for one, creep in past.creeping:
         if one.key not in keys:
             continue
         points = creep.drift.points
         change = units.from_zero_or(creep.drift.change, points=points)
-        origin = "the first accepted samples," if creep.of_baseline else "the first nights,"
-        span = "" if creep.of_baseline else f" in {counted(len(one.seen.days), 'night')}"
-        said = f"{one.metric.name} {change}{span} since {origin} {creep.since}"
+        span = f"in {counted(len(one.seen.days), 'night')} since the first nights, {creep.since}"
+        said = f"{one.metric.name} {change} {span}"
         if creep.steps:
             said += f", of which {units.moved(creep.steps, points=points)} came suddenly"
         yield title(past, one), said
