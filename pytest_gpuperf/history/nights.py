@@ -35,8 +35,6 @@ UNFIT, UNMEASURED, NO_RUN = "unfit", "not measured", "no run"
 class Crept:
     """The drift of the last nights from the first ones."""
 
-    since: str
-    """The day of the first night."""
     drift: Drift
     steps: float | None
     """The part at change points that matter, in the units of the drift; None for one from 0."""
@@ -220,7 +218,7 @@ def _crept(one: MetricHistory) -> Crept | None:
         return None
     first, last = _recorded(one, slice(0, RECENT)), _recorded(one, slice(-RECENT, None))
     (drift,) = drifts(last, first, {one.metric.name: one.metric}, {}) or (None,)
-    return Crept(date(one.seen.days[0]), drift, _steps(one)) if drift else None
+    return Crept(drift, _steps(one)) if drift else None
 
 
 def _recorded(one: MetricHistory, part: slice) -> Recorded:

@@ -215,8 +215,8 @@ def _creeping(past: History, keys: Collection[MeasurementKey]) -> Iterator[tuple
             continue
         points = creep.drift.points
         change = units.from_zero_or(creep.drift.change, points=points)
-        span = f"in {counted(len(one.seen.days), 'night')} since the first nights, {creep.since}"
-        said = f"{one.metric.name} {change} {span}"
+        nights, first = counted(len(one.seen.days), "night"), date(one.seen.days[0])
+        said = f"{one.metric.name} {change} in {nights} since the first nights, {first}"
         if creep.steps:
             said += f", of which {units.moved(creep.steps, points=points)} came suddenly"
         yield title(past, one), said
