@@ -101,8 +101,8 @@ class Trend:
     """The tolerance, in the units of changes."""
     set_aside: tuple[int, ...] = ()
     """Nights that stand apart."""
-    pending: float | None = None
-    """The change of the last night, if it is a single outlier: the next night decides."""
+    pending: bool = False
+    """Whether the last night is a single outlier: the next night decides."""
 
 
 class _JudgedSeries:
@@ -421,9 +421,6 @@ def _trend(line: _JudgedSeries, penalty: float) -> Trend:
             size, error = _step_on_slope(line.normal(), edges[n : n + 3], line.shared)
             step = line.lasting * size, line.lasting * error
         changes.append(_change(line, (one, other), means[n], step, penalty))
-    moved = None
-    if line.pending and len(kept):
-        moved = shown(float(line.scaled[-1]) - means[-1], line.unit is None)
     return Trend(
         changes=tuple(changes),
         levels=tuple(float(np.median(line.values[part[-_AROUND:]])) for part in usual),
@@ -431,7 +428,7 @@ def _trend(line: _JudgedSeries, penalty: float) -> Trend:
         points=line.tolerance.points,
         tolerance=line.tolerance.floor,
         set_aside=tuple(np.flatnonzero(line.apart).tolist()),
-        pending=moved,
+        pending=line.pending and len(kept) > 0,
     )
 
 

@@ -316,7 +316,7 @@ def _last_night(past: History, devices: Collection[DeviceKey]) -> Iterator[str]:
             nights = f"last night ({date(one.day)}), compared with {date(one.before)}"
             differs = "; ".join(map(str, one.suspects)) or "no recorded difference"
             yield f"{where}{nights}: {differs}"
-    apart = [one for one in past.series if one.trend.pending is not None and one.metric.gated]
+    apart = [one for one in past.series if one.trend.pending and one.metric.gated]
     if apart:
         what = counted(len(apart), "metric")
         yield f"{what} differed in the last night; the next night shows whether the change lasts"
