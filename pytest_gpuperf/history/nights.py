@@ -20,7 +20,7 @@ from pytest_gpuperf.errors import UsageFailure
 from pytest_gpuperf.history.levels import ChangePoint, Trend, trends
 from pytest_gpuperf.history.reading import DeviceKey, MeasurementKey, Observations, Recollection
 from pytest_gpuperf.history.suspects import Night, Suspect, SuspectKind, differences
-from pytest_gpuperf.judge.drift import Drift, Recorded, drifts
+from pytest_gpuperf.judge.drift import Recorded, drifts
 from pytest_gpuperf.model.measurement import titles
 from pytest_gpuperf.model.metric import Metric
 from pytest_gpuperf.storage import run_files
@@ -33,19 +33,12 @@ UNFIT, UNMEASURED, NO_RUN = "unfit", "not measured", "no run"
 
 @dataclass(frozen=True, slots=True)
 class Crept:
-    """The drift of the last nights from the first ones."""
+    """The loss of the last nights since the first ones, if it did not come by steps alone."""
 
-    drift: Drift
-    steps: float | None
-    """The part at change points that matter, in the units of the drift; None for one from 0."""
-
-    @property
-    def creeping(self) -> bool:
-        """Worse than the tolerance, and not by steps alone, as whatever comes from 0 does."""
-        change, tolerance = self.drift.change, self.drift.tolerance
-        if change is None or self.steps is None:
-            return False
-        return self.drift.drifted and abs(change - self.steps) > tolerance
+    change: float
+    """Relative (0.01 is 1 %), or points for a percentage."""
+    steps: float
+    """The part at change points that matter, in the same units."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,12 +96,10 @@ class LevelChange:
     """All changes on one device on one night: an event with its suspects."""
 
     device: DeviceKey
-    before: int
-    """The day of the last night of the old level."""
     day: int
     """The day of the first night of the new level."""
-    revisions: tuple[str, str]
-    """The revisions measured on these two nights."""
+    nights: tuple[Night, Night]
+    """The closest two nights that a change lies between."""
     suspects: tuple[Suspect, ...]
     """Suspects in the order of `SuspectKind`; empty if no recorded fact differs."""
     moves: tuple[Move, ...] = ()
@@ -140,8 +131,8 @@ class History:
     @property
     def creeping(self) -> list[tuple[MetricHistory, Crept]]:
         """Series that creep, the worst first."""
-        creeps = [(one, one.creep) for one in self.series if one.creep and one.creep.creeping]
-        return sorted(creeps, key=lambda pair: -abs(pair[1].drift.change or 0))
+        creeps = [(one, one.creep) for one in self.series if one.creep]
+        return sorted(creeps, key=lambda pair: -abs(pair[1].change))
 
 
 def history(source: Recollection, tests: Sequence[str] = ()) -> History:
@@ -210,15 +201,20 @@ def _gaps(
 
 
 def _crept(one: MetricHistory) -> Crept | None:
-    """The drift of the last nights from the first; None for a metric not gated, or too few nights.
+    """The drift of the last nights from the first, if it is a creep.
 
-    A drift from the baseline is left to the verdict and to the acceptance, which judge it.
+    A metric that is not gated, that has too few nights, or that starts from 0 has none. A drift
+    from the baseline is left to the verdict and to the acceptance, which judge it.
     """
     if not one.metric.gated or len(one.seen.days) < 2 * RECENT:
         return None
     first, last = _recorded(one, slice(0, RECENT)), _recorded(one, slice(-RECENT, None))
+    steps = _steps(one)
     (drift,) = drifts(last, first, {one.metric.name: one.metric}, {}) or (None,)
-    return Crept(drift, _steps(one)) if drift else None
+    if drift is None or drift.change is None or steps is None:
+        return None
+    creeps = drift.drifted and abs(drift.change - steps) > drift.tolerance
+    return Crept(drift.change, steps) if creeps else None
 
 
 def _recorded(one: MetricHistory, part: slice) -> Recorded:
@@ -261,18 +257,7 @@ def _last_nights(source: Recollection, devices: Iterable[DeviceKey]) -> Iterator
             *_, before, now = together.values()
             of_both = [gpu for gpu in now if gpu in before]
             old, new = (of[of_both[-1] if of_both else [*of][-1]] for of in (before, now))
-            yield _between(device, (old, new), new.day, differences(old, new))
-
-
-def _between(
-    device: DeviceKey,
-    nights: tuple[Night, Night],
-    day: int,
-    suspects: Sequence[Suspect],
-    moves: Sequence[Move] = (),
-) -> LevelChange:
-    old, new = (night.surroundings.revision for night in nights)
-    return LevelChange(device, nights[0].day, day, (old, new), tuple(suspects), tuple(moves))
+            yield LevelChange(device, new.day, (old, new), differences(old, new))
 
 
 def _events(series: Sequence[MetricHistory]) -> list[LevelChange]:
@@ -282,7 +267,7 @@ def _events(series: Sequence[MetricHistory]) -> list[LevelChange]:
 
 
 def _event(device: DeviceKey, day: int, workload: str, moves: Sequence[Move]) -> LevelChange:
-    """One event. Its two nights are the closest two that a change lies between."""
+    """One event, with its suspects."""
     largest = sorted(moves, key=lambda move: (not move.failing, -move.size))
     nights = min((move.nights for move in largest), key=lambda of: of[1].day - of[0].day)
     # Another workload explains the change by itself.
@@ -292,7 +277,7 @@ def _event(device: DeviceKey, day: int, workload: str, moves: Sequence[Move]) ->
     doubtful = all(move.change.doubtful for move in moves)
     by_chance = (Suspect(SuspectKind.CHANCE, doubt),) if doubtful else ()
     suspects = by_workload or (*differences(*nights), *by_chance)
-    return _between(device, nights, day, suspects, largest)
+    return LevelChange(device, day, nights, suspects, tuple(largest))
 
 
 def _grouped(

@@ -213,8 +213,8 @@ def _creeping(past: History, keys: Collection[MeasurementKey]) -> Iterator[tuple
     for one, creep in past.creeping:
         if one.key not in keys:
             continue
-        points = creep.drift.points
-        change = units.from_zero_or(creep.drift.change, points=points)
+        points = one.trend.points
+        change = units.moved(creep.change, points=points)
         nights, first = counted(len(one.seen.days), "night"), date(one.seen.days[0])
         said = f"{one.metric.name} {change} in {nights} since the first nights, {first}"
         if creep.steps:
@@ -262,7 +262,7 @@ def _what(event: LevelChange) -> str:
 def _suspected(event: LevelChange) -> Iterator[str]:
     """Sentences like "suspect: driver 570 -> 580", or that only the code changed."""
     if not event.suspects:
-        yield f"no recorded difference from {date(event.before)}"
+        yield f"no recorded difference from {date(event.nights[0].day)}"
     elif [one.kind for one in event.suspects] == [SuspectKind.CODE]:
         yield f"only the code changed: {event.suspects[0].what}"
     else:
@@ -298,7 +298,7 @@ def _commands(event: LevelChange, worst: Move) -> Iterator[str]:
     test = worst.series.seen.test
     before, after = map(str, worst.files)
     yield shlex.join(("gpuperf", "compare", before, after, "--test", test))
-    old, new = (revision.removesuffix("+dirty") for revision in event.revisions)
+    old, new = (n.surroundings.revision.removesuffix("+dirty") for n in event.nights)
     if old and new and old != new:
         yield f"git log --oneline {shlex.quote(f'{old}..{new}')}"
         if event.worse and event.suspects and event.suspects[0].kind is SuspectKind.CODE:
@@ -313,7 +313,7 @@ def _last_night(past: History, devices: Collection[DeviceKey]) -> Iterator[str]:
     for one in past.last_nights:
         if one.device in devices:
             where = f"{past.devices[one.device]}, " if len(past.devices) > 1 else ""
-            nights = f"last night ({date(one.day)}), compared with {date(one.before)}"
+            nights = f"last night ({date(one.day)}), compared with {date(one.nights[0].day)}"
             differs = "; ".join(map(str, one.suspects)) or "no recorded difference"
             yield f"{where}{nights}: {differs}"
     apart = [one for one in past.series if one.trend.pending and one.metric.gated]
