@@ -73,14 +73,11 @@ class Suspect:
 
     kind: SuspectKind
     what: str
-    """The difference as text: "driver 560.35 -> 570.86"."""
+    """The difference as text, without its kind: "560.35 -> 570.86"."""
 
     def __str__(self) -> str:
-        """The text, preceded by the kind if `what` does not begin with it."""
-        kind = self.kind.value.split()
-        if self.what.split(" ", 1)[0] == kind[-1]:
-            kind.pop()
-        return " ".join((*kind, self.what))
+        """The kind and the text."""
+        return f"{self.kind.value} {self.what}"
 
 
 def differences(before: Night, now: Night) -> tuple[Suspect, ...]:
@@ -97,7 +94,7 @@ def differences(before: Night, now: Night) -> tuple[Suspect, ...]:
         if is_library(name) and not (old.software.get(name) and new.software.get(name)):
             continue  # a test that does not import it, or a run that kept no versions of libraries
         kind = SuspectKind.DRIVER if name == "driver" else SuspectKind.SOFTWARE
-        said.setdefault(kind, []).append(what)
+        said.setdefault(kind, []).append(what.removeprefix("driver "))
     if old.collector != new.collector:
         collectors = f"collector {old.collector or 'none'} -> {new.collector or 'none'}"
         said.setdefault(SuspectKind.SOFTWARE, []).append(collectors)
@@ -124,7 +121,7 @@ def _shown(value: Scalar | None) -> str:
 def _of_the_gpu(before: Night, now: Night, *, same_driver: bool) -> list[Suspect]:
     old, new = before.surroundings, now.surroundings
     moved = canary_moved(before, now)
-    gpus = f"GPU {old.gpu or 'unknown'} -> {new.gpu or 'unknown'}"
+    gpus = f"{old.gpu or 'unknown'} -> {new.gpu or 'unknown'}"
     # If only one of the two nights names its machine, no difference is known.
     known = old.machine and new.machine
     facts = [what for name, what in _changed(old.machine, new.machine) if name not in _ASIDE]
