@@ -14,20 +14,18 @@ from pathlib import Path
 from pytest_gpuperf.errors import UsageFailure
 from pytest_gpuperf.storage import files, run_files
 
-BASELINES = "baselines"
-
 
 def add_baselines(parser: argparse.ArgumentParser) -> None:
     """Adds `--baselines`: their folder."""
-    default = f"folder of the baselines; default: {BASELINES} in the current project"
-    parser.add_argument("--baselines", type=Path, metavar="DIR", help=default)
+    purpose = "folder of the baselines; default: baselines in the current project"
+    parser.add_argument("--baselines", type=Path, metavar="DIR", help=purpose)
 
 
 def baselines_folder(options: argparse.Namespace) -> Path:
     """The folder of the project's baselines, as a user would type it here."""
     here = Path.cwd()
     given: Path | None = options.baselines
-    return given or Path(os.path.relpath(run_files.project(here) / BASELINES, here))
+    return given or Path(os.path.relpath(run_files.project(here) / "baselines", here))
 
 
 def add_run(parser: argparse.ArgumentParser) -> None:
