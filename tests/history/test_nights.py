@@ -17,6 +17,7 @@ from pytest_gpuperf import __main__
 from pytest_gpuperf.commands.history import looked_back
 from pytest_gpuperf.history import reading
 from pytest_gpuperf.measure.device.nvml import portable_device
+from pytest_gpuperf.model.measurement import Canary, Conditions, Reading
 from pytest_gpuperf.storage import run_files
 from tests.examples import A100, H200, TEST, measurement, run, verdict
 
@@ -106,6 +107,18 @@ def test_what_noise_may_have_done_is_suspected_of_chance_too(tmp_path: Path) -> 
         value = 4e8 + 16e5 * (-1) ** night
         save(tmp_path, night, value * (1.0095 if night >= STEP_AT else 1))
     assert kinds(tmp_path) == [["driver", "code", "chance"]]
+
+
+def test_a_canary_that_moved_is_a_suspect(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for night in range(2):
+        read = [
+            Reading(canary=Canary("c", {"l2_cycles": n * (1 + 0.2 * night)})) for n in (1e6, 2e6)
+        ]
+        save(tmp_path, night, 4e8, conditions=Conditions(*read))
+    text = printed(capsys, str(tmp_path))
+    assert "machine l2_cycles +20 % (1.5e+06 -> 1.8e+06) suggests" in text
 
 
 def test_a_count_is_told_the_same_night_and_may_be_chance_until_the_next(
