@@ -292,10 +292,7 @@ def prompt(nights: int, seeds: range) -> dict[str, int]:
         made = [Cause(0, night, "code", {test: float(np.log(1.01))})]
         series = values(rng, nights, 0, made)
         asked = [
-            (
-                catalogue().metrics[name],
-                NightlyValues(of_all[t, : night + 2].tolist(), [""] * (night + 2)),
-            )
+            NightlyValues(catalogue().metrics[name], of_all[t, : night + 2].tolist())
             for name, of_all in series.items()
             for t in range(TESTS)
         ]
@@ -314,7 +311,7 @@ def quiet(seeds: range) -> dict[str, int]:
     for seed in seeds:
         series = values(np.random.default_rng([SEED, 7, seed]), NIGHTS, 0, [])
         asked = [
-            (catalogue().metrics[name], NightlyValues([*of_all[t]], [""] * NIGHTS))
+            NightlyValues(catalogue().metrics[name], [*of_all[t]])
             for name, of_all in series.items()
             for t in range(TESTS)
         ]
@@ -368,7 +365,7 @@ def restless(seeds: range) -> dict[str, int]:
                 if kind == "cycle":
                     series[metric] = series[metric] * np.exp(moved)
             asked = [
-                (catalogue().metrics[metric], NightlyValues([*of_all[t]], [""] * NIGHTS))
+                NightlyValues(catalogue().metrics[metric], [*of_all[t]])
                 for metric, of_all in series.items()
                 for t in range(TESTS)
             ]
@@ -417,16 +414,13 @@ def _changes(seed: int, device: int, made: list[Cause]) -> tuple[set[tuple[int, 
     series = values(np.random.default_rng([seed, device]), NIGHTS, device, made)
     lost = np.random.default_rng([seed, device, 1]).random((TESTS, NIGHTS)) < 0.02
     mine = [one for one in made if one.device == device]
-    kinds = [one.night for one in mine if one.kind == "kind of GPU"]
     names, asked = [], []
     for metric, of_all in series.items():
         for test in range(TESTS):
             days = np.flatnonzero(~lost[test]).tolist()
-            gpus = [str(sum(day >= night for night in kinds)) for day in days]
             names.append((test, days))
-            asked.append(
-                (catalogue().metrics[metric], NightlyValues([*of_all[test, days]], gpus, days))
-            )
+            known = [*of_all[test, days]]
+            asked.append(NightlyValues(catalogue().metrics[metric], known, days))
     at = set()
     for (test, days), trend in zip(names, trends(asked), strict=True):
         for change in (one for one in trend.changes if one.matters):

@@ -16,11 +16,13 @@ import lzma
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from benchmarks import recorded
-from pytest_gpuperf.commands.report import judged
+from pytest_gpuperf.baselines.judgement import attributed, verdicts
+from pytest_gpuperf.baselines.reference import baseline_of
 from pytest_gpuperf.errors import GpuperfError
 from pytest_gpuperf.model.result import Run, Verdict
 from pytest_gpuperf.storage import files
@@ -49,9 +51,22 @@ def recorded_runs() -> Iterator[tuple[str, Run]]:
                     yield name, run
 
 
+def _judged(run: Run, folder: Path) -> Run:
+    """`run` with the verdicts and kernels of its measurements, by the baselines in this folder."""
+    results = []
+    for result in run.results():
+        if result.measurements:
+            baseline = baseline_of(result.first, folder, Path.cwd())
+            said = verdicts(result.measurements, baseline)
+            result = replace(result, verdicts=said, attribution=None, judged_by=baseline.judged_by)
+            result = attributed(result, baseline)
+        results.append(result)
+    return run.with_results(results)
+
+
 def said_of(run: Run) -> Said:
     """What the judge says of `run` by the committed baselines."""
-    run = judged(run, ROOT / "baselines")
+    run = _judged(run, ROOT / "baselines")
     said: Said = {}
     for verdict in run.verdicts:
         key = f"{verdict.test}, {verdict.name}"

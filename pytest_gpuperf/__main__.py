@@ -14,14 +14,14 @@ from typing import Protocol, cast
 
 from pytest_gpuperf import __version__
 from pytest_gpuperf.commands import complain
-from pytest_gpuperf.errors import BAD_CONFIGURATION, INTERRUPTED, OK, GpuperfError, meant
+from pytest_gpuperf.errors import BAD_CONFIGURATION, INTERRUPTED, OK, GpuperfError
 
 COMMANDS = {
     "doctor": "check whether gpuperf can measure on this machine, and describe its GPU",
     "metrics": "list metrics and their NVIDIA counters; needs no GPU",
     "record": "run tests in several fresh processes and save one run",
     "update-baseline": "accept a saved run as the baseline; needs no GPU",
-    "baseline": "list or rename entries of baseline files; needs no GPU",
+    "baseline": "rename entries of baseline files; needs no GPU",
     "ab": "compare two revisions, measured in turn on one device; needs no baseline",
     "bisect": "find the commit or package release that made tests slower; needs no baseline",
     "compare": "compare two runs, or two configurations of one run; needs no GPU",
@@ -60,11 +60,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit code; errors go to stderr."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     words, after = _parted(words)
-    if words and not words[0].startswith("-") and words[0] not in COMMANDS:
-        # argparse lists them and does not say which is nearest.
-        close = meant(words[0], COMMANDS)
-        complain(f'"{words[0]}" is not a command.{close} Commands are {", ".join(COMMANDS)}')
-        return BAD_CONFIGURATION
     try:
         options = parser(words).parse_args(words)
     except SystemExit as stop:

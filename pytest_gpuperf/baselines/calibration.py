@@ -38,14 +38,13 @@ _CONFIDENCE = 0.95
 _DIGITS = 4
 """Significant digits of a spread: enough for a file that is made for review."""
 
-# The CPU's clock sees the host's load and the launch of the kernels, in every A/A campaign more
-# than the GPU does; it is never gated, and would widen the scale of the metrics that are.
-_LEFT_OUT = frozenset({"wall_time"})
+_LEFT_OUT = "wall_time"
+"""The clock of the CPU: it sees the load of the host, and is never gated."""
 
 Test = tuple[str, str]
 """A test's node id and the measurement's name."""
 Tests = Mapping[Test, Sequence[Measurement]]
-"""The measurements of each test, one per process; `fingerprint.measured` is the day."""
+"""The measurements of each test, one per process."""
 Trial = tuple[Sequence[Measurement], Sequence[Measurement]]
 """A baseline, and the processes that are judged against it, in the order of the looks."""
 
@@ -64,7 +63,8 @@ class Finding:
     calibration: Calibration
     inconclusive: int
     """Trials that stayed inconclusive."""
-    warnings: tuple[str, ...] = ()
+    revisions: tuple[str, ...] = ()
+    """The revisions of the code; the differences of several count as noise."""
 
 
 def alarms_at_most(alarms: int, trials: int) -> float:
@@ -85,22 +85,15 @@ def findings(runs: Sequence[Run], date: str) -> list[Finding]:
     what an A/A calibration needs: one device, one workload per test, one version of torch, CUDA
     and cuDNN, and two processes.
     """
-    measurements = [measured for run in runs for measured in run.measurements]
-    days: dict[str, str] = {}
-    for measured in measurements:
-        day = measured.fingerprint.measured[:10]
-        # A process that runs past midnight is of one day.
-        days[measured.process] = min(day, days.get(measured.process, day))
     suites: dict[str, dict[tuple[str, str, str], Measurement]] = {}
-    for measured in measurements:
+    for measured in (measured for run in runs for measured in run.measurements):
         key = (measured.test, measured.name, measured.process)
-        step = _whole_step(measured, days[measured.process])
-        suites.setdefault(measured.suite, {}).setdefault(key, step)
+        suites.setdefault(measured.suite, {}).setdefault(key, measured)
     if not suites:
         raise UsageFailure("these runs have no measurements to calibrate with")
-    devices = (step.fingerprint.device for steps in suites.values() for step in steps.values())
+    devices = (one.fingerprint.device for of in suites.values() for one in of.values())
     _only_one("these runs are of different devices", (f"{d.name} ({d.arch})" for d in devices))
-    return [_finding(suite, list(steps.values()), date) for suite, steps in suites.items()]
+    return [_finding(suite, list(of.values()), date) for suite, of in suites.items()]
 
 
 def write(findings: Sequence[Finding], folder: Path) -> list[Path]:
@@ -125,17 +118,9 @@ def write(findings: Sequence[Finding], folder: Path) -> list[Path]:
     return list(by_file)
 
 
-def _whole_step(measured: Measurement, day: str) -> Measurement:
-    """The measurement, dated with its process's day, without phases: phases are not gated."""
-    return replace(
-        measured,
-        samples=tuple(sample for sample in measured.samples if sample.phase == STEP),
-        fingerprint=replace(measured.fingerprint, measured=day),
-    )
-
-
 def _finding(suite: str, measurements: Sequence[Measurement], date: str) -> Finding:
     names = {measured.process for measured in measurements}
+    revisions = dict.fromkeys(measured.fingerprint.revision for measured in measurements)
     tests: dict[Test, list[Measurement]] = {}
     for measured in measurements:
         tests.setdefault((measured.test, measured.name), []).append(measured)
@@ -174,7 +159,7 @@ def _finding(suite: str, measurements: Sequence[Measurement], date: str) -> Find
         device=measurements[0].fingerprint.device,
         calibration=replace(unproven, trials=len(ends), false_alarms=alarms),
         inconclusive=ends.count(Outcome.INCONCLUSIVE),
-        warnings=_warnings(measurements),
+        revisions=tuple(filter(None, revisions)),
     )
 
 
@@ -201,17 +186,6 @@ def _only_one(what: str, values: Iterable[str]) -> None:
         raise UsageFailure(
             f"{what}: {' and '.join(listed)}. Calibrate with runs of identical code on one device"
         )
-
-
-def _warnings(measurements: Sequence[Measurement]) -> tuple[str, ...]:
-    known = (measurement.fingerprint.revision for measurement in measurements)
-    revisions = list(dict.fromkeys(revision for revision in known if revision))
-    if len(revisions) < 2:
-        return ()
-    return (
-        f"the runs are from {len(revisions)} revisions of the code: {', '.join(revisions)}. The "
-        "calibration counts their differences as noise. Use runs of one revision",
-    )
 
 
 def trials(processes: Sequence[Measurement]) -> Iterator[Trial]:
@@ -299,7 +273,7 @@ def _judged(processes: Sequence[Measurement]) -> Iterator[tuple[Metric, _Rounds]
     measured: dict[str, list[tuple[Measurement, tuple[float, ...]]]] = {}
     for process in processes:
         for sample in process.samples:
-            if sample.phase == STEP and sample.metric not in {*process.tolerance, *_LEFT_OUT}:
+            if sample.phase == STEP and sample.metric not in {*process.tolerance, _LEFT_OUT}:
                 measured.setdefault(sample.metric, []).append((process, sample.values))
     for name, rounds in measured.items():
         metric = catalogue().metrics[name]

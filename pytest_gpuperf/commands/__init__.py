@@ -66,15 +66,13 @@ def here(path: Path) -> str:
     return files.short(path, Path.cwd())
 
 
-def write_reports(
-    outputs: Iterable[Path], text_of: Callable[[Path], str], *, error: bool = False
-) -> None:
+def write_reports(outputs: Iterable[Path], text_of: Callable[[Path], str]) -> None:
     """Writes each file's content, and prints a line about each file, as `say` does."""
     from pytest_gpuperf.storage import files
 
     for output in outputs:
         files.write_atomically(output, text_of(output))
-        say(f"report written: {output}", error=error)
+        say(f"report written: {output}")
 
 
 def complain(message: object) -> None:

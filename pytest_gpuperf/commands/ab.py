@@ -26,7 +26,7 @@ from pytest_gpuperf.commands.interleaved import (
     ended_by_sigterm,
     is_undecided,
 )
-from pytest_gpuperf.commands.worktrees import Repository, Tree, repository, worktrees
+from pytest_gpuperf.commands.worktrees import Checkout, repository, worktrees
 from pytest_gpuperf.errors import FAILED, INTERRUPTED, OK, UsageFailure, printable
 from pytest_gpuperf.model.measurement import title_of
 from pytest_gpuperf.model.result import FAULTS, Outcome, Result
@@ -108,11 +108,11 @@ def _compared(trial: Interleaved, options: argparse.Namespace) -> int:
     return conclude(trial, options)
 
 
-def _sides(options: argparse.Namespace, repo: Repository, place: Path) -> tuple[Revision, Revision]:
+def _sides(options: argparse.Namespace, repo: Checkout, place: Path) -> tuple[Revision, Revision]:
     """Both revisions, in worktrees in `place` or as the user's checkout is."""
 
     def of(letter: str, revision: str, python: str | None) -> Revision:
-        name, title, tree = WORKING_TREE, WORKING_TREE, Tree(repo, repo.top)
+        name, title, tree = WORKING_TREE, WORKING_TREE, repo
         if revision:
             commit = repo.commit(revision)
             name, title = revision, f"{revision} ({repo.title(commit)})"

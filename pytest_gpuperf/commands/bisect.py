@@ -19,7 +19,7 @@ from pathlib import Path
 
 from pytest_gpuperf.commands import ab, complain, interleaved, say
 from pytest_gpuperf.commands.interleaved import Ended, Interleaved, Revision
-from pytest_gpuperf.commands.worktrees import Repository, Tree, repository, worktrees
+from pytest_gpuperf.commands.worktrees import Checkout, repository, worktrees
 from pytest_gpuperf.errors import FAILED, NotInstalled, UsageFailure
 from pytest_gpuperf.measure import fresh_process
 from pytest_gpuperf.model.result import Outcome
@@ -91,7 +91,7 @@ class _Commits:
         self._asking = self._here.worktree(self._place / "asked", self.good).top
 
     def _title(self, commit: str) -> str:
-        return Repository(self._asking, self._asking).title(commit, self._FORM)
+        return self._here.moved(self._asking).title(commit, self._FORM)
 
     def _prepare(self, commit: str) -> Revision:
         """Prepares a commit for measuring. Raises NotInstalled and UsageFailure."""
@@ -174,7 +174,7 @@ class _Releases(_Commits):
                 f"--package copies a virtual environment, but {sys.prefix} is not one. Run gpuperf "
                 "from an environment that venv or uv made"
             )
-        self._here = Repository(Path.cwd(), Path.cwd())  # whether it is one or not
+        self._here = Checkout(Path.cwd(), Path.cwd(), Path.cwd())  # whether it is one or not
         place, beside = Path(tempfile.gettempdir()), Path(sys.prefix).parent
         if os.access(beside, os.W_OK) and place.stat().st_dev != beside.stat().st_dev:
             place = beside  # one can link only within a file system
@@ -189,7 +189,7 @@ class _Releases(_Commits):
         code, said = _uv("pip", "install", "--quiet", f"--python={python}", *wanted.split())
         if code:
             raise NotInstalled(f"uv cannot install {wanted}: {said}")
-        return Revision("", wanted, wanted, Tree(self._here, self._here.top), python)
+        return Revision("", wanted, wanted, self._here, python)
 
 
 def _linked(source: str, copy: str) -> None:

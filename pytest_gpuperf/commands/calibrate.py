@@ -109,13 +109,13 @@ def _false_alarms(finding: Finding, width: int) -> list[Line]:
 
 def _notes(finding: Finding) -> list[str]:
     calibration = finding.calibration
-    notes = [f"warning: {text}" for text in finding.warnings]
-    notes += [
-        f"note: {name}: days differ more than processes, so more processes on one day do not help. "
-        "gpuperf uses the error between days and GPUs"
-        for name, spread in calibration.classes.items()
-        if (spread.allocations or 0.0) > spread.processes
-    ]
+    notes = []
+    if len(finding.revisions) > 1:
+        notes.append(
+            f"warning: the runs are from {len(finding.revisions)} revisions of the code: "
+            f"{', '.join(finding.revisions)}. The calibration counts their differences as noise. "
+            "Use runs of one revision"
+        )
     enough = calibration.processes >= ENOUGH_PROCESSES
     if not enough or calibration.allocations < ENOUGH_ALLOCATIONS:
         notes.append(

@@ -13,20 +13,20 @@ from pathlib import Path
 
 from pytest_gpuperf.catalogue import kernel_families
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
-from pytest_gpuperf.commands import say, say_lines, terminal_width
-from pytest_gpuperf.commands.flags import MARKDOWN, TEXT, add_format, add_tests
+from pytest_gpuperf.commands import say_lines, terminal_width
+from pytest_gpuperf.commands.flags import add_tests
 from pytest_gpuperf.errors import UsageFailure, meant
 from pytest_gpuperf.judge import comparison as judge
 from pytest_gpuperf.judge.attribution import Naming
 from pytest_gpuperf.judge.comparison import Chosen, Comparison, Measurements
 from pytest_gpuperf.model.measurement import STEP, Measurement
 from pytest_gpuperf.model.result import Run
-from pytest_gpuperf.report.comparison_report import markdown, text_lines
+from pytest_gpuperf.report.comparison_report import text_lines
 from pytest_gpuperf.storage import run_files
 
 USAGE = (
-    "gpuperf compare RUN_A RUN_B [--test PATTERN] [--kernels N] [--format text|markdown]\n"
-    "       gpuperf compare RUN --config A --config B [--test PATTERN] ..."
+    "gpuperf compare RUN_A RUN_B [--test PATTERN] [--kernels N]\n"
+    "       gpuperf compare RUN --config A --config B [--test PATTERN] [--kernels N]"
 )
 EXAMPLES = (
     "gpuperf compare before.json after.json",
@@ -61,10 +61,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=10,
         metavar="N",
-        help="maximum lines about kernels in text and markdown, largest change first; 0 for "
-        "none; default: 10",
+        help="maximum lines about kernels, largest change first; 0 for none; default: 10",
     )
-    add_format(parser, (TEXT, MARKDOWN))
 
 
 def act(options: argparse.Namespace) -> int:
@@ -82,10 +80,7 @@ def act(options: argparse.Namespace) -> int:
         for side in (a, b)
     )
     comparison = compare(a, b, kernels=options.kernels > 0)
-    if options.format == MARKDOWN:
-        say(*markdown(comparison, kernels=options.kernels).rstrip("\n").split("\n"))
-    else:
-        say_lines(text_lines(comparison, kernels=options.kernels, width=terminal_width()))
+    say_lines(text_lines(comparison, kernels=options.kernels, width=terminal_width()))
     return 0
 
 
@@ -121,19 +116,19 @@ def _sides(a: Path, b: Path | None, configurations: Sequence[str]) -> tuple[Chos
             f"{a} has {', '.join(_configurations(first)) or 'none'}"
         )
     if b is not None:
-        return _of(a, first, None), _of(b, run_files.load(b), None)
+        return _of(a, first), _of(b, run_files.load(b))
     old, new = configurations
     return _of(a, first, old), _of(a, first, new)
 
 
-def _of(file: Path, run: Run, configuration: str | None) -> Chosen:
+def _of(file: Path, run: Run, configuration: str | None = None) -> Chosen:
     """The part of a run with this configuration; None: all. Raises UsageFailure if it is empty."""
     chosen = tuple(m for m in run.measurements if configuration in (None, m.configuration))
     if not run.measurements:
         raise UsageFailure(f"{file} has no measurements to compare")
-    if configuration is not None and not chosen:
+    if not chosen:
         known = _configurations(run)
-        close = meant(configuration, known)
+        close = meant(str(configuration), known)
         raise UsageFailure(
             f'{file} has no configuration "{configuration}". It has '
             f"{', '.join(known) or 'none'}{close and f'.{close}'}"

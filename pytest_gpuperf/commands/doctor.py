@@ -8,7 +8,6 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.commands import say_json, tell
-from pytest_gpuperf.commands.flags import JSON, TEXT, add_format
 from pytest_gpuperf.errors import FAILED, OK
 from pytest_gpuperf.model.measurement import Canary, Machine
 
@@ -21,7 +20,7 @@ EXAMPLES = ("gpuperf doctor", "gpuperf doctor --format json")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flag of `gpuperf doctor`."""
-    add_format(parser, (TEXT, JSON))
+    parser.add_argument("--format", choices=("text", "json"), default="text", help="default: text")
 
 
 def act(options: argparse.Namespace) -> int:
@@ -32,14 +31,14 @@ def act(options: argparse.Namespace) -> int:
     from pytest_gpuperf.measure.device import canary, checks, fingerprint, nvml
 
     answers = checks.examine()
-    if options.format == TEXT:
+    if options.format == "text":
         tell(*_check_lines(answers))
     machine, read, device = None, None, nvml.detect_device()
     if device:
         machine = fingerprint.machine() or Machine()
         read = canary.read(device.arch)
     measurable = all(check.ok or check.optional for check in answers)
-    if options.format == JSON:
+    if options.format == "json":
         all_of_it = checks.Examination(
             checks.SCHEMA, measurable, tuple(answers), device, machine, read
         )

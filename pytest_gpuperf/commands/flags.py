@@ -1,7 +1,7 @@
 """The flags that several commands have, each declared and read here.
 
-Which baselines is `--baselines DIR`; what is printed is `--format FORMAT`, and what is written is
-`--output FILE`, of the format that its suffix names.
+Which baselines is `--baselines DIR`, and what is written is `--output FILE`, of the format that its
+suffix names.
 """
 
 from __future__ import annotations
@@ -14,27 +14,18 @@ from pathlib import Path
 from pytest_gpuperf.errors import UsageFailure
 from pytest_gpuperf.storage import files, run_files
 
-BASELINES = "baselines"
-TEXT, JSON, MARKDOWN = "text", "json", "markdown"
 
-
-def add_baselines(parser: argparse.ArgumentParser, purpose: str | None = None) -> None:
-    """Adds `--baselines`: their folder; without a `purpose` that of the project."""
-    default = f"folder of the baselines; default: {BASELINES} in the current project"
-    parser.add_argument("--baselines", type=Path, metavar="DIR", help=purpose or default)
+def add_baselines(parser: argparse.ArgumentParser) -> None:
+    """Adds `--baselines`: their folder."""
+    purpose = "folder of the baselines; default: baselines in the current project"
+    parser.add_argument("--baselines", type=Path, metavar="DIR", help=purpose)
 
 
 def baselines_folder(options: argparse.Namespace) -> Path:
     """The folder of the project's baselines, as a user would type it here."""
     here = Path.cwd()
     given: Path | None = options.baselines
-    return given or Path(os.path.relpath(run_files.project(here) / BASELINES, here))
-
-
-def check_baselines(folder: Path | None) -> None:
-    """Raises UsageFailure where the named path is no folder."""
-    if folder is not None and not folder.is_dir():
-        raise UsageFailure(f"--baselines {folder}: this folder does not exist")
+    return given or Path(os.path.relpath(run_files.project(here) / "baselines", here))
 
 
 def add_run(parser: argparse.ArgumentParser) -> None:
@@ -76,13 +67,6 @@ def add_tests(parser: argparse.ArgumentParser, purpose: str) -> None:
         default=[],
         metavar="PATTERN",
         help=f"{purpose}; repeatable",
-    )
-
-
-def add_format(parser: argparse.ArgumentParser, formats: Sequence[str]) -> None:
-    """Adds `--format`: the format of the output, by default the first of `formats`."""
-    parser.add_argument(
-        "--format", choices=formats, default=formats[0], help=f"default: {formats[0]}"
     )
 
 

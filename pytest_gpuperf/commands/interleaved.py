@@ -24,7 +24,7 @@ from pytest_gpuperf.baselines.judgement import fit_pairs, judged_in_pairs, surel
 from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.catalogue.units import counted, duration
 from pytest_gpuperf.commands import complain, print_failure, say
-from pytest_gpuperf.commands.worktrees import Repository, Tree, pinned
+from pytest_gpuperf.commands.worktrees import Checkout, pinned
 from pytest_gpuperf.errors import FAILED, OK, GpuperfError, UsageFailure
 from pytest_gpuperf.judge.stopping import LOOKS, settled
 from pytest_gpuperf.measure import fresh_process
@@ -58,7 +58,7 @@ class Revision:
     """The name as the user gave it: "main"; or "the working tree"."""
     title: str
     """The name with the title of its commit."""
-    tree: Tree
+    tree: Checkout
     python: str
     runs: list[Run] = field(default_factory=list)
     failed: int = 0
@@ -391,7 +391,7 @@ def is_undecided(result: Result) -> bool:
 
 
 @contextmanager
-def device_held(here: Repository, folder: Path) -> Iterator[dict[str, str]]:
+def device_held(here: Checkout, folder: Path) -> Iterator[dict[str, str]]:
     """Holds the GPU until all is measured; yields the environment of the processes that measure.
 
     These processes hold another place instead, for there may be several at once (pytest-xdist).

@@ -60,10 +60,11 @@ def lines(metrics: Sequence[Metric], architectures: tuple[str, ...], width: int)
 
     A metric stands with the smallest set that has it; NVIDIA's name is below where space is short.
     """
-    groups: dict[str, list[tuple[str, ...]]] = {}
+    groups: dict[str, list[tuple[str, ...]]] = {name: [] for name in (*catalogue().sets, _NONE)}
     for metric in metrics:
-        groups.setdefault(_group(metric), []).append(_cells(metric, architectures))
-    rows = [row for name in _groups() if name in groups for row in ((name,), *groups[name])]
+        sets = (name for name, members in catalogue().sets.items() if metric.name in members)
+        groups[next(sets, _NONE)].append(_cells(metric, architectures))
+    rows = [row for name, of in groups.items() if of for row in ((name,), *of)]
     return table.column_lines(_HEADINGS, rows, width, left=range(len(_HEADINGS)), below=_BELOW)
 
 
@@ -80,24 +81,6 @@ def names(metric: Metric, architectures: tuple[str, ...]) -> str:
     if len(named) == 1:
         return next(iter(named)) or _ABSENT
     return ", ".join(f"{name or _ABSENT} ({' '.join(where)})" for name, where in named.items())
-
-
-def _groups() -> list[str]:
-    """Titles in the order of the sets: each set of counters includes the set before it."""
-    counted = catalogue().counter_sets
-    besides = dict(zip(counted[1:], counted, strict=False))
-    titles = [
-        f"{name}, from a trace"
-        if name not in counted
-        else ", besides ".join(filter(None, (name, besides.get(name))))
-        for name in catalogue().sets
-    ]
-    return [*titles, _NONE]
-
-
-def _group(metric: Metric) -> str:
-    having = (metric.name in members for members in catalogue().sets.values())
-    return next(title for title, has in zip(_groups(), (*having, True), strict=True) if has)
 
 
 def _cells(metric: Metric, architectures: tuple[str, ...]) -> tuple[str, ...]:

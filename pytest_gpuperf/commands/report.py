@@ -6,21 +6,12 @@ No gate: whatever a run says, the exit code is 0. Needs no GPU.
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
 from pathlib import Path
 
 from pytest_gpuperf.commands import complain, write_reports
-from pytest_gpuperf.commands.flags import (
-    add_baselines,
-    add_outputs,
-    add_run,
-    check_baselines,
-    check_outputs,
-    run_of,
-)
+from pytest_gpuperf.commands.flags import add_outputs, add_run, check_outputs, run_of
 from pytest_gpuperf.commands.history import looked_back
 from pytest_gpuperf.errors import UsageFailure
-from pytest_gpuperf.model.result import Run
 from pytest_gpuperf.report.interchange import SUFFIXES, report_text
 from pytest_gpuperf.report.proof import proof_of
 from pytest_gpuperf.storage import run_files
@@ -36,11 +27,6 @@ EXAMPLES = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `gpuperf report`."""
     add_run(parser)
-    add_baselines(
-        parser,
-        "compare the run again with the baselines in this folder, without tolerances from "
-        "markers; default: keep the verdicts of the run",
-    )
     parser.add_argument(
         "--history",
         action="append",
@@ -61,8 +47,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def act(options: argparse.Namespace) -> int:
     """Writes the reports as the flags say, and returns 0.
 
-    Raises GpuperfError for a run or a baseline that cannot be read, for an unknown suffix, and
-    where --history names no run.
+    Raises GpuperfError for a run that cannot be read, for an unknown suffix, and where --history
+    names no run.
     """
     outputs = options.outputs or [Path("report.html")]
     check_outputs(outputs, SUFFIXES)
@@ -74,32 +60,10 @@ def act(options: argparse.Namespace) -> int:
     run = run_files.load(file)
     if run.unfinished:
         complain(f"{file}: {run.unfinished}")
-    if options.baselines is not None:
-        check_baselines(options.baselines)
-        run = judged(run, options.baselines)
-    past = looked_back(options.history, options.baselines) if options.history else None
+    past = looked_back(options.history) if options.history else None
     proven = run_files.load(options.prove) if options.prove else None
     if proven and not proven.command.startswith("gpuperf prove "):
         raise UsageFailure(f"{options.prove}: `gpuperf prove` did not write this run file")
     proof = proof_of(proven) if proven else None
     write_reports(outputs, lambda output: report_text(run, output, str(file), None, past, proof))
     return 0
-
-
-def judged(run: Run, folder: Path) -> Run:
-    """`run` with the verdicts and kernels of its measurements, compared with these baselines.
-
-    Tests' own expectations stay. Raises BadFile for a baseline that cannot be trusted.
-    """
-    from pytest_gpuperf.baselines.judgement import attributed, verdicts
-    from pytest_gpuperf.baselines.reference import baseline_of
-
-    results = []
-    for result in run.results():
-        if result.measurements:
-            baseline = baseline_of(result.first, folder, Path.cwd())
-            said = verdicts(result.measurements, baseline)
-            result = replace(result, verdicts=said, attribution=None, judged_by=baseline.judged_by)
-            result = attributed(result, baseline)
-        results.append(result)
-    return run.with_results(results)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import shlex
 from collections import Counter
 from collections.abc import Collection, Sequence
 from pathlib import Path
@@ -15,10 +14,9 @@ from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.catalogue.units import counted
 from pytest_gpuperf.commands import complain, confirmed, say, tell
 from pytest_gpuperf.commands.flags import add_baselines, add_tests, baselines_folder
-from pytest_gpuperf.errors import BAD_CONFIGURATION, FAILED, OK, UsageFailure
+from pytest_gpuperf.errors import BAD_CONFIGURATION, FAILED, OK
 from pytest_gpuperf.model.measurement import Measurement, titles
 from pytest_gpuperf.model.result import Run
-from pytest_gpuperf.report.text.next_command import CommandContext
 from pytest_gpuperf.storage import data_files, entry_values, run_files
 
 USAGE: str | None = None
@@ -136,8 +134,6 @@ def _accepted(
             "nothing was written, because of the objections above. To accept anyway, add --force; "
             "the log will record the objections"
         )
-        if any(objection.more_processes for one in refused for objection in one.objections):
-            say(*_more(loaded[-1][1]))
         return FAILED
     if not (options.yes or confirmed(f"accept {len(proposals)} measurements of {named}?")):
         say("nothing was written")
@@ -147,16 +143,6 @@ def _accepted(
         beside = data_files.folder_beside(file)
         say(f"written: {file}", f"written: {counted(count, 'file')} in {beside}")
     return OK
-
-
-def _more(run: Run) -> list[str]:
-    """Lines with the command that measures enough processes."""
-    try:
-        words = run_files.pytest_arguments(run.command)
-    except UsageFailure:
-        return []
-    recorded, _ = CommandContext(shlex.join(words)).record()
-    return ["to measure enough processes:", f"  {recorded}"]
 
 
 def _shared(proposals: Sequence[Proposal]) -> list[str]:

@@ -32,13 +32,15 @@ _QUOTED_LINES = 20
 
 
 @dataclass(frozen=True)
-class Repository:
-    """The repository that a folder is in."""
+class Checkout:
+    """A checkout of a repository, in which pytest is run as it would be in the user's own."""
 
     top: Path
-    """The root of the checkout."""
+    """The root of this checkout."""
     folder: Path
-    """The user's working folder in the checkout."""
+    """The working folder in this checkout, at the same place as in the user's own."""
+    own: Path
+    """The root of the user's own checkout."""
 
     def commit(self, revision: str) -> str:
         """The full hash of a revision's commit. Raises UsageFailure for an unknown revision."""
@@ -57,28 +59,19 @@ class Repository:
         said = files.git(self.top, "log", "-1", f"--format={form}", commit)
         return printable(said.decode(errors="replace").strip())
 
-    def worktree(self, path: Path, commit: str) -> Tree:
+    def worktree(self, path: Path, commit: str) -> Checkout:
         """A new worktree of this commit, for no branch. No hook runs. Raises UsageFailure."""
         add = ("worktree", "add", "--quiet", "--detach", str(path), commit)
         files.git(self.top, *_NO_HOOKS, *add)
-        return Tree(self, path)
+        return self.moved(path)
 
-
-@dataclass(frozen=True)
-class Tree:
-    """A checkout in which pytest is run as it would be in the user's own."""
-
-    repository: Repository
-    top: Path
-
-    @property
-    def folder(self) -> Path:
-        """The working folder in this checkout, at the same place as in the user's own."""
-        return self.top / self.repository.folder.relative_to(self.repository.top)
+    def moved(self, path: Path) -> Checkout:
+        """The same checkout with its root at another path."""
+        return Checkout(path, path / self.folder.relative_to(self.top), self.own)
 
     def arguments(self, words: Sequence[str]) -> list[str]:
         """The words of a command, with paths into the user's checkout changed to this tree."""
-        own = str(self.repository.top)
+        own = str(self.own)
 
         def here(path: str) -> str:
             inside = path == own or path.startswith((f"{own}{os.sep}", f"{own}::"))
@@ -97,14 +90,15 @@ class Tree:
         come after PYTHONPATH. What this process finds in the checkout is found here at the same
         place.
         """
-        own = self.repository.top
         places = [self.folder, self.folder / "src", self.top, self.top / "src"]
         for entry in sys.path:
             path = Path(entry)
-            if entry and path.is_relative_to(own) and not {*_PACKAGES} & {*path.parts}:
-                places.append(self.top / path.relative_to(own))
+            if entry and path.is_relative_to(self.own) and not {*_PACKAGES} & {*path.parts}:
+                places.append(self.top / path.relative_to(self.own))
         inherited = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-        others = [entry for entry in inherited if entry and not Path(entry).is_relative_to(own)]
+        others = [
+            entry for entry in inherited if entry and not Path(entry).is_relative_to(self.own)
+        ]
         known = [str(place) for place in places if place.is_dir()]
         return os.pathsep.join(dict.fromkeys([*known, *others]))
 
@@ -118,18 +112,19 @@ class Tree:
             )
 
 
-def repository(folder: Path) -> Repository:
-    """The repository of a folder. Raises UsageFailure where there is no repository."""
+def repository(folder: Path) -> Checkout:
+    """The user's checkout, with this folder in it. Raises UsageFailure where there is none."""
     for name in _OF_A_HOOK:
         os.environ.pop(name, None)
     top = files.git(folder, "rev-parse", "--show-toplevel").decode().rstrip("\n")
     if not top:
         raise UsageFailure(f"{folder} is a bare git repository. Run gpuperf in a working tree")
-    return Repository(Path(top).resolve(), folder.resolve())
+    root = Path(top).resolve()
+    return Checkout(root, folder.resolve(), root)
 
 
 @contextmanager
-def worktrees(of: Repository) -> Iterator[Path]:
+def worktrees(of: Checkout) -> Iterator[Path]:
     """A folder for worktrees, removed with all that is in it after the block.
 
     First removes those of killed processes.
@@ -142,7 +137,7 @@ def worktrees(of: Repository) -> Iterator[Path]:
         sweep(of)
 
 
-def sweep(of: Repository) -> None:
+def sweep(of: Checkout) -> None:
     """Removes the worktrees of killed processes: no process locks their folders any more."""
     for place in {tree.parent.parent for tree in _ours(of.top)}:
         if place.is_dir():

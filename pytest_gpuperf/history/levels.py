@@ -25,7 +25,6 @@ from pytest_gpuperf.judge.interval import shown
 from pytest_gpuperf.judge.noise import PRIOR_WEIGHT, Variance, judged_unit, on_judged_scale
 from pytest_gpuperf.judge.tolerance import Tolerance, tolerance_for
 from pytest_gpuperf.judge.verdict import COMPILED
-from pytest_gpuperf.model.entry import Calibration
 from pytest_gpuperf.model.metric import Direction, Metric
 
 Array = npt.NDArray[np.float64]
@@ -55,19 +54,16 @@ _REPEATED, _EARLY = 0.4, 0.7
 _MOST_STEPS = 0.1
 """The largest share of differences that can be changes; a larger share is noise."""
 _RARELY = 1e-3
-_LEAST_MOVES = 3
-"""Moves between two GPUs needed to know their difference: a single move may be a change."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class NightlyValues:
     """One metric of one test on one device, in the order of time."""
 
+    metric: Metric
     values: Sequence[float]
-    gpus: Sequence[str]
-    """Per night the GPU (a digest of its UUID)."""
     days: Sequence[int] = ()
-    """The day of each value, by one calendar for all series; () if no series has gaps."""
+    """The day of each value since 1970-01-01, UTC; () if no series has gaps."""
 
 
 @dataclass(frozen=True)
@@ -96,8 +92,8 @@ class Trend:
 
     changes: tuple[ChangePoint, ...]
     levels: tuple[float, ...]
-    """The levels between changes, each by its last month, in the metric's unit and as on the GPU
-    that measured most: one more than the changes. None if all nights are outliers."""
+    """The levels between changes, each by its last month, in the metric's unit: one more than the
+    changes. None if all nights are outliers."""
     noise: float
     """The noise of one night's value: a share of the value, or points."""
     points: bool
@@ -105,16 +101,16 @@ class Trend:
     """The tolerance, in the units of changes."""
     set_aside: tuple[int, ...] = ()
     """Nights that stand apart."""
-    pending: float | None = None
-    """The change of the last night, if it is a single outlier: the next night decides."""
+    pending: bool = False
+    """Whether the last night is a single outlier: the next night decides."""
 
 
 class _JudgedSeries:
     """A series on its way to a trend."""
 
-    def __init__(self, metric: Metric, nights: NightlyValues, tolerance: Tolerance) -> None:
-        self.metric, self.nights, self.tolerance = metric, nights, tolerance
-        self.values = _as_on_one_gpu(nights, tolerance)
+    def __init__(self, nights: NightlyValues, tolerance: Tolerance) -> None:
+        self.metric, self.days, self.tolerance = nights.metric, nights.days, tolerance
+        self.values = np.array(nights.values, dtype=float)
         """The values in the metric's unit."""
         self.unit = judged_unit(self.values.tolist(), tolerance)
         """The unit of the judged scale; None for logarithms."""
@@ -150,19 +146,14 @@ class _JudgedSeries:
         return (kept - kept[0]) / self.lasting if len(kept) else kept
 
 
-def trends(
-    series: Sequence[tuple[Metric, NightlyValues]], calibration: Calibration | None = None
-) -> list[Trend]:
+def trends(series: Sequence[NightlyValues]) -> list[Trend]:
     """The trend of each of these series, which must be all series of one device.
 
     The noise of each comes from differences between its nights, pooled with its class as between
     processes. s^2 = max((20 S^2 + (n - 1) s_n^2) / (20 + n - 1), s_n^2), where S is the median over
-    the class, at least the assumed or calibrated noise.
+    the class, at least the assumed noise.
     """
-    lines = [
-        _JudgedSeries(metric, nights, tolerance_for(metric, None, calibration))
-        for metric, nights in series
-    ]
+    lines = [_JudgedSeries(one, tolerance_for(one.metric, None)) for one in series]
     penalty = 2 * math.log(max(sum(len(line.values) for line in lines), 2))
     noisy = [line for line in lines if line.modes is None]
     alike: dict[object, list[_JudgedSeries]] = {}
@@ -218,32 +209,6 @@ def _cuts(last: Places, nights: int, least: int = LEAST_NIGHTS) -> list[int]:
     while t >= least and (t := int(last[t])):
         cuts.append(t)
     return cuts[::-1]
-
-
-def _as_on_one_gpu(nights: NightlyValues, tolerance: Tolerance) -> Array:
-    """The values, with those of a pool's other GPUs converted to the GPU that measured most.
-
-    Two GPUs differ by the median of the steps between neighbouring nights on them. With too few
-    such steps the values stay as they are: one step may be the change itself.
-    """
-    values = np.array(nights.values, dtype=float)
-    names = list(dict.fromkeys(nights.gpus))
-    if len(names) < 2:
-        return values
-    first = max(names, key=nights.gpus.count)
-    unit, gpus = judged_unit(values.tolist(), tolerance), np.array(nights.gpus)
-    steps = np.diff(on_judged_scale(values.tolist(), unit))
-    for other in set(names) - {first}:
-        there = (gpus[:-1] == first) & (gpus[1:] == other)
-        back = (gpus[:-1] == other) & (gpus[1:] == first)
-        moves = np.concatenate([steps[there], -steps[back]])
-        if len(moves) >= _LEAST_MOVES:
-            offset = float(np.median(moves))
-            mine = values[gpus == other]
-            values[gpus == other] = (
-                mine / math.exp(offset) if unit is None else mine - unit * offset
-            )
-    return values
 
 
 def _know_noise(members: Sequence[_JudgedSeries]) -> None:
@@ -324,7 +289,7 @@ def _place(lines: Sequence[_JudgedSeries]) -> int:
 
     A second value of a day counts as another night.
     """
-    days = [np.array(line.nights.days or range(len(line.values)), dtype=np.int64) for line in lines]
+    days = [np.array(line.days or range(len(line.values)), dtype=np.int64) for line in lines]
     again = [np.arange(len(of_one)) - np.searchsorted(of_one, of_one) for of_one in days]
     most = 1 + max((int(of_one.max()) for of_one in again if len(of_one)), default=0)
     keys = [of_one * most + nth for of_one, nth in zip(days, again, strict=True)]
@@ -456,9 +421,6 @@ def _trend(line: _JudgedSeries, penalty: float) -> Trend:
             size, error = _step_on_slope(line.normal(), edges[n : n + 3], line.shared)
             step = line.lasting * size, line.lasting * error
         changes.append(_change(line, (one, other), means[n], step, penalty))
-    moved = None
-    if line.pending and len(kept):
-        moved = shown(float(line.scaled[-1]) - means[-1], line.unit is None)
     return Trend(
         changes=tuple(changes),
         levels=tuple(float(np.median(line.values[part[-_AROUND:]])) for part in usual),
@@ -466,7 +428,7 @@ def _trend(line: _JudgedSeries, penalty: float) -> Trend:
         points=line.tolerance.points,
         tolerance=line.tolerance.floor,
         set_aside=tuple(np.flatnonzero(line.apart).tolist()),
-        pending=moved,
+        pending=line.pending and len(kept) > 0,
     )
 
 

@@ -7,20 +7,19 @@ names the problem.
 from __future__ import annotations
 
 import json
-import math
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from statistics import median
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue, impossible
 from pytest_gpuperf.errors import BadFile, GpuperfError, UsageFailure
-from pytest_gpuperf.history.suspects import Surroundings
-from pytest_gpuperf.judge.tolerance import unreadable
-from pytest_gpuperf.model.measurement import STEP, Canary, Fingerprint, Machine, Sample, Scalar
+from pytest_gpuperf.history.levels import NightlyValues
+from pytest_gpuperf.history.suspects import Night, Surroundings
+from pytest_gpuperf.model.measurement import STEP, Fingerprint, Machine, Sample, Scalar
 from pytest_gpuperf.model.result import Unfinished
 from pytest_gpuperf.storage import files, run_files
 from pytest_gpuperf.storage.files import COMPRESSED
@@ -35,30 +34,38 @@ _DAY = 86_400
 _UNFIT = "unfit"
 
 
+DeviceKey = tuple[str, str]
+"""Architecture and slug."""
 MeasurementKey = tuple[str, str, str, str]
 """Test, name of the measurement within it, architecture and device."""
 
 
-@dataclass(frozen=True, slots=True)
-class Observations:
-    """One metric of one measurement on one device, by night in order of time."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observations(NightlyValues):
+    """One metric of one measurement on one device, by night in order of time.
 
-    test: str
-    name: str
-    """The measurement's name within its test."""
-    arch: str
-    slug: str
-    metric: str
-    days: Sequence[int]
-    """Since 1970-01-01, UTC."""
-    values: Sequence[float]
-    """The median over the night's processes of each one's median over its rounds."""
-    surroundings: Sequence[int]
-    """Per night its position in `Recollection.surroundings`."""
-    files: Sequence[int]
-    """Per night a file that it is from, as a position in `Recollection.files`."""
-    tolerance: str | None = None
-    """The tolerance on the last night, as written; None if there was none."""
+    A value is the median over the night's processes of each one's median over its rounds.
+    """
+
+    key: MeasurementKey
+    nights: Sequence[Night]
+    files: Sequence[Path]
+    """Per night a file that it is from."""
+
+    @property
+    def test(self) -> str:
+        """The node id."""
+        return self.key[0]
+
+    @property
+    def name(self) -> str:
+        """The measurement's name within its test."""
+        return self.key[1]
+
+    @property
+    def device(self) -> DeviceKey:
+        """Architecture and slug."""
+        return self.key[2:]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +73,7 @@ class Recollection:
     """The data of many runs."""
 
     series: tuple[Observations, ...]
-    surroundings: Sequence[Surroundings]
     files: Sequence[Path]
-    readings: Mapping[tuple[int, int], Mapping[str, float]]
-    """The canary's readings, by day and position of the surroundings; medians of that night."""
     unfit: Mapping[MeasurementKey, frozenset[int]]
     """The days on which all of a measurement was unfit."""
     problems: tuple[str, ...]
@@ -120,13 +124,11 @@ def recollect(runs: Sequence[Path]) -> Recollection:
     """
     extracts = list(_extracts(runs))
     partial = filter(None, (one.partial for one in extracts))
-    environments: dict[str, int] = {}
-    measured = _joined(extracts, environments)
+    measured = _joined(zip(runs, extracts, strict=True))
+    known = _nights(measured.values())
     return Recollection(
-        series=tuple(one for key, nights in measured.items() for one in _series(key, nights)),
-        surroundings=[Surroundings(**json.loads(text)) for text in environments],
+        series=tuple(one for key, of in measured.items() for one in _series(key, of, known)),
         files=runs,
-        readings=_readings(measured.values()),
         unfit={key: _unfit(nights) for key, nights in measured.items()},
         problems=tuple(one.problem for one in extracts if one.problem),
         partial=tuple(sorted(partial, reverse=True)),
@@ -146,7 +148,6 @@ class _SlimMeasurement:
     workload: Mapping[str, Scalar]
     samples: tuple[Sample, ...]
     fingerprint: Fingerprint
-    tolerance: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,10 +179,10 @@ class _Taken:
     environment: str
     """A `Surroundings`, as JSON."""
     fit: bool
-    tolerance: Mapping[str, str]
     values: Mapping[str, float]
     """Values by metric."""
-    readings: Mapping[str, float]
+    canaries: Sequence[Mapping[str, float]]
+    """What the canary read before and after it; () if those cannot be compared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,7 +253,6 @@ def _wrong(measured: _SlimMeasurement) -> bool:
     of_step = {s.metric: s.values for s in measured.samples if s.phase == STEP}
     problems = (
         *filter(files.name_problem, (device.arch, device.slug)),
-        *unreadable(measured.tolerance, catalogue().metrics),
         *impossible(STEP, of_step),
     )
     return bool(problems) or not all(of_step.values())
@@ -263,8 +263,6 @@ def _taken(measured: _SlimMeasurement, at: int, fit: bool) -> _Taken:
     canaries = under.conditions.canaries if under.conditions else None
     code = canaries[0].code if canaries and canaries[0].code == canaries[1].code else ""
     environment = Surroundings(
-        arch=under.device.arch,
-        slug=under.device.slug,
         device=under.device.name,
         gpu=under.device.identity,
         revision=under.revision,
@@ -281,14 +279,13 @@ def _taken(measured: _SlimMeasurement, at: int, fit: bool) -> _Taken:
         at=at,
         environment=json.dumps({n: getattr(environment, n) for n in Surroundings.__slots__}),
         fit=fit,
-        tolerance=measured.tolerance,
         values={
             # The catalogue's own name: there are ten of them, and a million values.
             known[sample.metric].name: median(sample.values)
             for sample in measured.samples
             if sample.phase == STEP and sample.metric in known and sample.values
         },
-        readings=_both(*canaries) if canaries and code else {},
+        canaries=[canary.readings for canary in canaries or ()] if code else (),
     )
 
 
@@ -302,63 +299,64 @@ def _flat(machine: Machine | None) -> dict[str, Scalar]:
     }
 
 
-def _both(before: Canary, after: Canary) -> dict[str, float]:
-    """The canary's readings before and after a measurement: their geometric mean."""
-    return {
-        name: math.sqrt(value * after.readings[name])
-        for name, value in before.readings.items()
-        if after.readings.get(name, 0) > 0 and value > 0
-    }
-
-
 # Joining files
 
-_Night = tuple[int, int]
-"""A day, and the position of what was measured under."""
-_Nights = dict[_Night, list[tuple[int, _Taken]]]
+_NightKey = tuple[int, str]
+"""A day, and the surroundings as JSON."""
+_Processes = dict[_NightKey, list[tuple[Path, _Taken]]]
 """The processes of each night of one measurement, with their files."""
 
 
-def _joined(
-    files_: Iterable[_Extract], environments: dict[str, int]
-) -> dict[MeasurementKey, _Nights]:
-    """The processes of each measurement, each counted once even if several files have it.
-
-    Their surroundings are added to `environments`, with their positions.
-    """
-    counted: dict[tuple[str, str, str], int] = {}
-    joined: dict[MeasurementKey, _Nights] = {}
-    for file, extract in enumerate(files_):
+def _joined(extracts: Iterable[tuple[Path, _Extract]]) -> dict[MeasurementKey, _Processes]:
+    """The processes of each measurement, each counted once even if several files have it."""
+    counted: dict[tuple[str, str, str], Path] = {}
+    joined: dict[MeasurementKey, _Processes] = {}
+    for file, extract in extracts:
         for one in extract.measurements:
             test, name, *_ = one.key
             if counted.setdefault((test, name, one.process), file) == file:
-                at = environments.setdefault(one.environment, len(environments))
                 nights = joined.setdefault(one.key, {})
-                nights.setdefault((one.at // _DAY, at), []).append((file, one))
+                nights.setdefault((one.at // _DAY, one.environment), []).append((file, one))
     return joined
 
 
-def _series(key: MeasurementKey, nights: _Nights) -> Iterator[Observations]:
+def _nights(measured: Iterable[_Processes]) -> dict[_NightKey, Night]:
+    """The nights, with medians of what the canary read on each."""
+    read: dict[_NightKey, dict[str, list[float]]] = {}
+    for nights in measured:
+        for night, processes in nights.items():
+            known = read.setdefault(night, {})
+            for readings in (readings for _, one in processes for readings in one.canaries):
+                for name, value in readings.items():
+                    known.setdefault(name, []).append(value)
+    under = {text: Surroundings(**json.loads(text)) for text in {text for _, text in read}}
+    return {
+        (day, text): Night(day, under[text], {n: median(of) for n, of in known.items()})
+        for (day, text), known in read.items()
+    }
+
+
+def _series(
+    key: MeasurementKey, nights: _Processes, known: Mapping[_NightKey, Night]
+) -> Iterator[Observations]:
     """Each metric of a measurement, from fit processes."""
     begins = {night: min(one.at for _, one in processes) for night, processes in nights.items()}
-    by_metric: dict[str, list[tuple[_Night, float]]] = {}
+    by_metric: dict[str, list[tuple[_NightKey, float]]] = {}
     for night in sorted(nights, key=lambda night: (night[0], begins[night])):
         for metric, value in _medians_of(nights[night]).items():
             by_metric.setdefault(metric, []).append((night, value))
     for metric, points in by_metric.items():
-        _, last = max(nights[points[-1][0]], key=lambda process: process[1].at)
         yield Observations(
-            *key,
-            metric,
-            days=[day for (day, _), _ in points],
-            values=[value for _, value in points],
-            surroundings=[at for (_, at), _ in points],
+            catalogue().metrics[metric],
+            [value for _, value in points],
+            [day for (day, _), _ in points],
+            key=key,
+            nights=[known[night] for night, _ in points],
             files=[nights[night][0][0] for night, _ in points],
-            tolerance=last.tolerance.get(metric),
         )
 
 
-def _medians_of(processes: Sequence[tuple[int, _Taken]]) -> Mapping[str, float]:
+def _medians_of(processes: Sequence[tuple[Path, _Taken]]) -> Mapping[str, float]:
     """The median over fit processes, by metric."""
     fit = [one.values for _, one in processes if one.fit]
     if len(fit) == 1:
@@ -367,17 +365,6 @@ def _medians_of(processes: Sequence[tuple[int, _Taken]]) -> Mapping[str, float]:
     return {name: median(values[name] for values in fit if name in values) for name in metrics}
 
 
-def _readings(measured: Iterable[_Nights]) -> dict[_Night, dict[str, float]]:
-    """The canary's readings on each night."""
-    read: dict[_Night, dict[str, list[float]]] = {}
-    for nights in measured:
-        for night, processes in nights.items():
-            known = read.setdefault(night, {})
-            for name, value in (pair for _, one in processes for pair in one.readings.items()):
-                known.setdefault(name, []).append(value)
-    return {night: {n: median(of) for n, of in known.items()} for night, known in read.items()}
-
-
-def _unfit(nights: _Nights) -> frozenset[int]:
+def _unfit(nights: _Processes) -> frozenset[int]:
     fit = {day for (day, _), processes in nights.items() if any(one.fit for _, one in processes)}
     return frozenset(day for day, _ in nights) - fit

@@ -23,13 +23,10 @@ class SuspectKind(str, Enum):
     WORKLOAD = "workload"
     """The workload of the test whose level changed; there are then no other suspects."""
     DRIVER = "driver"
-    LIBRARIES = "libraries"
-    """torch, CUDA, cuDNN, Triton and the like."""
+    SOFTWARE = "software"
+    """A library, Python, the operating system, or this package and what it counts with."""
     GPU_KIND = "kind of GPU"
     """A GPU of the same name that is another thing: another VBIOS, board or power limit."""
-    INTERPRETER = "python or host"
-    TOOL = "measurement"
-    """This package, or the library it counts with."""
     MACHINE = "machine"
     """The canary moved, whose work is constant."""
     CODE = "code"
@@ -39,8 +36,6 @@ class SuspectKind(str, Enum):
 
 
 _ORDER = list(SuspectKind)
-_TOOLS = ("gpuperf", "cupti", "ncu")
-_HOSTS = ("python", "platform", "cpu", "host", "os", "kernel")
 _ASIDE = ("gpcs", "sm_map")
 """Properties of a machine that only earlier runs have."""
 
@@ -49,8 +44,6 @@ _ASIDE = ("gpcs", "sm_map")
 class Surroundings:
     """The conditions of a night's measurements: each difference is a suspect."""
 
-    arch: str
-    slug: str
     device: str
     """The device's name."""
     gpu: str
@@ -80,14 +73,11 @@ class Suspect:
 
     kind: SuspectKind
     what: str
-    """The difference as text: "driver 560.35 -> 570.86"."""
+    """The difference as text, without its kind: "560.35 -> 570.86"."""
 
     def __str__(self) -> str:
-        """The text, preceded by the kind if `what` does not begin with it."""
-        kind = self.kind.value.split()
-        if self.what.split(" ", 1)[0] == kind[-1]:
-            kind.pop()
-        return " ".join((*kind, self.what))
+        """The kind and the text."""
+        return f"{self.kind.value} {self.what}"
 
 
 def differences(before: Night, now: Night) -> tuple[Suspect, ...]:
@@ -103,10 +93,11 @@ def differences(before: Night, now: Night) -> tuple[Suspect, ...]:
     for name, what in _changed(old.software, new.software):
         if is_library(name) and not (old.software.get(name) and new.software.get(name)):
             continue  # a test that does not import it, or a run that kept no versions of libraries
-        said.setdefault(_kind_of(name), []).append(what)
-    if old.collector != new.collector and SuspectKind.TOOL not in said:
+        kind = SuspectKind.DRIVER if name == "driver" else SuspectKind.SOFTWARE
+        said.setdefault(kind, []).append(what.removeprefix("driver "))
+    if old.collector != new.collector:
         collectors = f"collector {old.collector or 'none'} -> {new.collector or 'none'}"
-        said[SuspectKind.TOOL] = [collectors]
+        said.setdefault(SuspectKind.SOFTWARE, []).append(collectors)
     suspects = [Suspect(kind, ", ".join(all_of_it)) for kind, all_of_it in said.items()]
     # A driver may have other clocks: then it is the driver that moves the canary.
     suspects += _of_the_gpu(before, now, same_driver=SuspectKind.DRIVER not in said)
@@ -127,18 +118,10 @@ def _shown(value: Scalar | None) -> str:
     return "none" if value in (None, "") else str(value)
 
 
-def _kind_of(name: str) -> SuspectKind:
-    if name == "driver":
-        return SuspectKind.DRIVER
-    if name in _TOOLS:
-        return SuspectKind.TOOL
-    return SuspectKind.INTERPRETER if name in _HOSTS else SuspectKind.LIBRARIES
-
-
 def _of_the_gpu(before: Night, now: Night, *, same_driver: bool) -> list[Suspect]:
     old, new = before.surroundings, now.surroundings
     moved = canary_moved(before, now)
-    gpus = f"GPU {old.gpu or 'unknown'} -> {new.gpu or 'unknown'}"
+    gpus = f"{old.gpu or 'unknown'} -> {new.gpu or 'unknown'}"
     # If only one of the two nights names its machine, no difference is known.
     known = old.machine and new.machine
     facts = [what for name, what in _changed(old.machine, new.machine) if name not in _ASIDE]

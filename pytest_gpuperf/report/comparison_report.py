@@ -11,7 +11,6 @@ from pytest_gpuperf.judge.comparison import Comparison, DeviceRelation, Measurem
 from pytest_gpuperf.model.measurement import STEP
 from pytest_gpuperf.model.result import Verdict
 from pytest_gpuperf.report import view
-from pytest_gpuperf.report.markdown import code
 from pytest_gpuperf.report.text import kernel_lines, table
 from pytest_gpuperf.report.text.table import INDENT, NOTHING, Line
 
@@ -39,13 +38,6 @@ def text_lines(comparison: Comparison, *, kernels: int = 10, width: int = 80) ->
             said = f"{one[0].test}{name} ({counted(_processes(one), 'process')})"
             lines += table.wrapped_lines(said, width, "doubtful", INDENT)
     return lines
-
-
-def markdown(comparison: Comparison, *, kernels: int = 10) -> str:
-    """The same text as a block of code, which shows everything from outside as it is."""
-    said = text_lines(comparison, kernels=kernels, width=table.WIDTH)
-    block = ["```", *(code(line.text) for line in said), "```"]
-    return "\n".join(["# gpuperf compare", "", *block, ""])
 
 
 def _processes(measurements: Measurements) -> int:

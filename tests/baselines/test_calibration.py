@@ -48,7 +48,7 @@ def finding(*runs: Run) -> Finding:
 
 def test_a_suite_s_spreads_are_found_and_trials_made() -> None:
     estimated = finding(run(quiet(8)))
-    assert (estimated.suite, estimated.device, estimated.warnings) == ("meddpm", H200, ())
+    assert (estimated.suite, estimated.device) == ("meddpm", H200)
     learned = estimated.calibration
     assert (learned.date, learned.processes, learned.allocations, learned.gpus) == (
         *("2026-03-09", 8, 1, 1),
@@ -80,26 +80,15 @@ def test_allocations_are_gpus_and_days() -> None:
     estimated = finding(run(first), run(second), run(third))
     learned = estimated.calibration
     assert (learned.processes, learned.allocations, learned.gpus) == (6, 4, 2)
-    # A process past midnight is of one day.
-    midnight = [
-        process(name, test=test, measured=f"2026-03-0{day}T00:00:00Z")
-        for name in "ab"
-        for day, test in ((1, "a.py::test_a"), (2, "a.py::test_b"))
-    ]
-    assert finding(run(midnight)).calibration.allocations == 1
 
 
-def test_other_revisions_are_warned_of_and_other_drivers_are_not() -> None:
-    three = [process("a"), process("b", revision="ffff00001111"), process("c", revision="")]
-    (warning,) = finding(run(three)).warnings
-    assert warning.startswith(
-        "the runs are from 2 revisions of the code: 0123456789ab, ffff00001111. "
-    )
-    two = [
+def test_other_revisions_are_known_and_other_drivers_are_no_other_code() -> None:
+    measured = [
         process("a", software={"driver": "1", "torch": "2.12.0"}, workload={"x": 1, "y": 2}),
-        process("b", software={"driver": "2"}, workload={"y": 2, "x": 1}),
+        process("b", software={"driver": "2"}, workload={"y": 2, "x": 1}, revision="ffff00001111"),
+        process("c", workload={"x": 1, "y": 2}, revision=""),
     ]
-    assert finding(run(two)).warnings == ()
+    assert finding(run(measured)).revisions == ("0123456789ab", "ffff00001111")
 
 
 REFUSED: list[tuple[list[Measurement], str]] = [

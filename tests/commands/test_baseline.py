@@ -1,4 +1,4 @@
-"""`gpuperf baseline`: what is listed and renamed; what a session says of renamed tests."""
+"""`gpuperf baseline rename`, and what a session says of renamed tests."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def baselines(file: Path = FILE) -> BaselineFile:
     return loaded
 
 
-def gpuperf(*arguments: str) -> int:
-    return __main__.main(["baseline", *arguments])
+def rename(*arguments: str) -> int:
+    return __main__.main(["baseline", "rename", *arguments])
 
 
 def kernels_of(test: str, file: Path = FILE) -> bool:
@@ -59,27 +59,12 @@ def kernels_of(test: str, file: Path = FILE) -> bool:
     return data_files.load(file, entry.data, "").kernels == table(("conv", 900.0))
 
 
-# What there is
-
-
-def test_every_entry_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert gpuperf("list") == errors.OK
-    assert capsys.readouterr().out.splitlines() == [
-        f"{FILE}: 3 baselines on NVIDIA H200",
-        f"  {FIRST}: 2026-03-01, 3 processes, 2 GPUs, origin of 2026-03-01",
-        f"  {SECOND}: 2026-03-01, 3 processes, 2 GPUs",
-        f"  {OTHER}: 2026-03-01, 3 processes, 2 GPUs",
-    ]
-    assert gpuperf("list", "--baselines", "elsewhere") == errors.BAD_CONFIGURATION
-    assert "there is no baseline file in elsewhere" in capsys.readouterr().err
-
-
 # Another name
 
 
 def test_a_renamed_test_keeps_samples_origin_kernels_and_the_log_says_so() -> None:
     before = baselines()
-    assert gpuperf("rename", FIRST, f"{A}::test_step[1st]") == errors.OK
+    assert rename(FIRST, f"{A}::test_step[1st]") == errors.OK
     after = baselines()
     assert list(after.tests) == [f"{A}::test_step[1st]", SECOND, OTHER]
     (entry,), (old,) = after.tests[f"{A}::test_step[1st]"].values(), before.tests[FIRST].values()
@@ -92,12 +77,12 @@ def test_a_renamed_test_keeps_samples_origin_kernels_and_the_log_says_so() -> No
 
 def test_a_file_that_was_moved_takes_its_tests_along() -> None:
     """In its folder, and to another, which is another suite's."""
-    assert gpuperf("rename", A, "suites/meddpm/c.py") == errors.OK
+    assert rename(A, "suites/meddpm/c.py") == errors.OK
     moved = [test.replace(A, "suites/meddpm/c.py") for test in (FIRST, SECOND)]
     assert list(baselines().tests) == [OTHER, *moved]
     assert kernels_of(moved[0])
     before = baselines()
-    assert gpuperf("rename", "suites/meddpm/c.py", "suites/unet/c.py") == errors.OK
+    assert rename("suites/meddpm/c.py", "suites/unet/c.py") == errors.OK
     assert list(baselines().tests) == [OTHER]
     assert data_files.unnamed(FILE, baselines()) == []
     there = [test.replace("meddpm", "unet") for test in moved]
@@ -113,11 +98,12 @@ def test_what_is_not_there_or_would_be_written_over_is_refused(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     before = FILE.read_bytes()
-    assert gpuperf("rename", f"{A}::test_step[frist]", "x") == errors.FAILED
+    assert rename(f"{A}::test_step[frist]", "x") == errors.FAILED
     said = capsys.readouterr().err
-    assert f'has no entry. Did you mean "{FIRST}"' in said
-    assert "`gpuperf baseline list` shows all entries" in said
-    assert gpuperf("rename", FIRST, SECOND) == errors.BAD_CONFIGURATION
+    assert f'has no entry in {FILE}. Did you mean "{FIRST}"' in said
+    assert rename(A, B, "--baselines", "elsewhere") == errors.BAD_CONFIGURATION
+    assert "there is no baseline file in elsewhere" in capsys.readouterr().err
+    assert rename(FIRST, SECOND) == errors.BAD_CONFIGURATION
     assert f"as {SECOND} has an entry" in capsys.readouterr().err
     assert FILE.read_bytes() == before
 
@@ -192,15 +178,15 @@ def test_a_session_says_how_a_renamed_test_keeps_its_baseline(project: Project) 
     project.tests(OLD)
     project.accept_processes(*[1.0] * 5)
     project.tests(OLD + NEW)
-    rename = "  gpuperf baseline rename test_steps.py::test_old test_steps.py::test_new"
+    typed = "  gpuperf baseline rename test_steps.py::test_old test_steps.py::test_new"
     # One that was named says nothing of the others.
     for selected in (("-k", "new"), ("test_steps.py::test_new",)):
-        assert rename not in project.run("--gpuperf-missing=warn", *selected).outlines
+        assert typed not in project.run("--gpuperf-missing=warn", *selected).outlines
     project.tests(NEW)
     said = project.run("--gpuperf-missing=warn")
-    assert rename in said.outlines
+    assert typed in said.outlines
     said.stdout.fnmatch_lines(["note: test_new has no baseline, but test_steps.py::test_old, *"])
-    assert gpuperf(*shlex.split(rename)[2:]) == errors.OK
+    assert __main__.main(shlex.split(typed)[1:]) == errors.OK
     project.run("--gpuperf-run=run.json").assert_outcomes(passed=1)
     outcomes = {result.outcome for result in project.saved("run.json").results()}
     assert outcomes == {Outcome.UNCHANGED}

@@ -28,12 +28,12 @@ def finding(
     trials: tuple[int, int, int] = (76, 0, 0),
     processes: int = 36,
     allocations: int = 6,
-    warnings: tuple[str, ...] = (),
+    revisions: tuple[str, ...] = (),
 ) -> Finding:
     """A sound finding of 36 processes unless told otherwise; trials, alarms and inconclusive."""
     count, alarms, inconclusive = trials
     calibration = Calibration("2026-03-01", processes, allocations, 3, count, alarms, classes)
-    return Finding("meddpm", H200, calibration, inconclusive, warnings)
+    return Finding("meddpm", H200, calibration, inconclusive, revisions)
 
 
 def shown(one: Finding, width: int = 100) -> list[str]:
@@ -79,13 +79,12 @@ def test_false_alarms() -> None:
 
 def test_what_is_lacking_or_odd_is_noted() -> None:
     enough = ": a sound estimate needs 20 processes or more, of 3 allocations or more"
-    days = {"cycle": Spread(1e-4, 1e-3, 2e-3, None), "ratio": CLASSES["ratio"]}
     for one, expected in (
         (finding(processes=20, allocations=3), []),
         (finding(processes=19), ["note: 19 processes of 6 allocations" + enough]),
         (finding(allocations=1), ["note: 36 processes of 1 allocation" + enough]),
-        (finding(days), ["note: cycle: days differ more than processes"]),
-        (finding(warnings=("2 revisions of the code",)), ["warning: 2 revisions"]),
+        (finding(revisions=("r1", "r2")), ["warning: the runs are from 2 revisions"]),
+        (finding(revisions=("r1",)), []),
     ):
         notes = [line for line in shown(one, 300) if line.startswith(("note:", "warning:"))]
         assert len(notes) == len(expected)

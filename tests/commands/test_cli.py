@@ -53,14 +53,9 @@ def test_help_lists_the_commands_and_bad_words_are_bad_configuration(
         if hasattr(module := import_module(f"{commands.__name__}.{command.stem}"), "EXAMPLES"):
             (name,) = (n for n in __main__.COMMANDS if __main__.imported(n) is module)
             assert f"\n    {name} " in said or f"\n    {name}\n" in said
-    for words in ("", "record --processes two", "update-baseline --why x"):
+    for words in ("", "record --processes two", "update-baseline --why x", "recrod -- tests"):
         assert __main__.main(words.split()) == errors.BAD_CONFIGURATION
         assert "usage: gpuperf" in capsys.readouterr().err
-    assert __main__.main(["recrod", "--", "tests"]) == errors.BAD_CONFIGURATION
-    assert (
-        '"recrod" is not a command. Did you mean "record"? Commands are doctor, '
-        "" in capsys.readouterr().err
-    )
 
 
 @pytest.mark.parametrize(
@@ -68,7 +63,7 @@ def test_help_lists_the_commands_and_bad_words_are_bad_configuration(
     [
         (["--version"], []),
         (["--help"], []),
-        (["doctor", "--help"], ["commands.doctor", "commands.flags"]),
+        (["doctor", "--help"], ["commands.doctor"]),
     ],
 )
 def test_no_command_is_imported_but_the_one_that_is_typed(
@@ -167,8 +162,7 @@ def hostile_run(cycles: float, process: str) -> Run:
         "update-baseline a.json --reason x --yes",
         "update-baseline a.json --reason x --yes --test nothing",
         "compare a.json b.json",
-        "compare a.json b.json --format markdown",
-        "history a.json b.json --format json",
+        "history a.json b.json --test step",
         "compare a.json --config none --config none",
         "calibrate a.json b.json",
         "export a.json",

@@ -149,9 +149,6 @@ def test_processes_have_intervals_and_what_has_no_partner_is_listed(gpuperf: Com
     (cycles,) = (line for line in lines if line.startswith("  cycles "))
     assert " ".join(cycles.split()) == "cycles 433.83 M 438.16 M +1.00 % +0.77 to +1.23 %"
     assert lines[lines.index("only in a:") + 1].startswith("  suites/meddpm/test_training.py::")
-    lines = gpuperf.lines(FIVE, SEEDED, "--format", "markdown")
-    assert lines[0] == "# gpuperf compare"
-    assert any(line.startswith("  cycles ") and line.endswith("+1.23 %") for line in lines)
 
 
 def test_who_reads_only_the_beginning_gets_no_traceback() -> None:
@@ -224,7 +221,6 @@ def test_bad_words(gpuperf: Command) -> None:
     assert gpuperf.refused(H200, *BOTH, "--kernels", -1).startswith("--kernels -1 must be 0")
     for words in (
         (),
-        ("--format", "html", H200, H200),
         (H200, H200, H200),
         (H200, *BOTH, "--kernels", "few"),
     ):

@@ -9,15 +9,12 @@ from pathlib import Path
 import pytest
 
 from pytest_gpuperf import __main__, errors
-from pytest_gpuperf.commands import report
-from pytest_gpuperf.model.result import Outcome
 from pytest_gpuperf.report import interchange
 from pytest_gpuperf.report.proof import proof_of
 from pytest_gpuperf.report.text import proof_lines
 from pytest_gpuperf.storage import run_files
 from tests.report.html.pages import DOCS
 
-ROOT = DOCS.parents[1]
 MEASURED = DOCS / "h200-meddpm.json"
 
 
@@ -47,28 +44,6 @@ def test_without_words_it_is_html_of_the_newest_run(
     assert (tmp_path / "report.html").stat().st_size > 700_000
 
 
-def test_a_run_is_judged_anew_by_a_folder_of_baselines(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(ROOT)
-    broken = DOCS / "h200-tf32-broken.json.xz"
-    out = tmp_path / "judged.json"
-    assert (
-        __main__.main(["report", str(broken), "--baseline", "baselines", "--output", str(out)]) == 0
-    )
-    said, before = run_files.load(out), run_files.load(broken)
-    assert [(v.metric, v.outcome) for v in said.verdicts] == [
-        (v.metric, v.outcome) for v in before.verdicts
-    ]
-    # The baseline has what was not measured yet when that run was made.
-    unsupported = {v.metric for v in said.verdicts if v.outcome is Outcome.UNSUPPORTED}
-    assert {"peak_memory", "launches"} <= unsupported
-    assert [entry.test for entry in said.attributions] == [
-        entry.test for entry in before.attributions
-    ]
-    assert said.measurements == before.measurements
-
-
 def test_an_html_report_shows_what_prove_found(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -93,12 +68,6 @@ def test_an_html_report_shows_what_prove_found(
         assert not outputs[0].exists()
 
 
-def test_a_folder_without_this_baseline_says_so(tmp_path: Path) -> None:
-    said = report.judged(run_files.load(MEASURED), tmp_path)
-    outcomes = {v.outcome for v in said.verdicts}
-    assert outcomes == {Outcome.NO_BASELINE, Outcome.REPORTED}
-
-
 def test_what_cannot_be_done_is_refused_and_nothing_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -106,7 +75,6 @@ def test_what_cannot_be_done_is_refused_and_nothing_is_written(
     for flag, word, says in (
         ("--output", "x.pdf", '".pdf" is not a report format. Use the suffix .html, .md, .json'),
         ("--output", "report", '"" is not a report format'),
-        ("--baseline", "nowhere", "--baselines nowhere: this folder does not exist"),
         ("--output", str(MEASURED), "is the run itself. Name another file"),
     ):
         assert __main__.main(["report", str(MEASURED), flag, word]) == errors.BAD_CONFIGURATION

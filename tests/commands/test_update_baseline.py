@@ -251,16 +251,6 @@ def test_an_outcome_asks_to_be_accepted_or_not(outcome: Outcome) -> None:
     assert FILE.exists() is (outcome in ASKING)
 
 
-def test_what_is_missing_is_measured_by_the_command_that_is_printed(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    judged(replace(REGRESSED, outcome=Outcome.NO_BASELINE, test=BOTH))
-    assert update("run.json", "--reason", "first", "--yes") == errors.FAILED
-    assert capsys.readouterr().out.endswith(
-        "to measure enough processes:\n  gpuperf record -- suites/meddpm\n"
-    )
-
-
 def test_from_a_folder_of_the_project_its_newest_run_and_its_baselines_are_meant(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

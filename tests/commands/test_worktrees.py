@@ -12,8 +12,7 @@ import pytest
 import pytest_gpuperf
 from pytest_gpuperf.commands.worktrees import (
     PREFIX,
-    Repository,
-    Tree,
+    Checkout,
     pinned,
     repository,
     sweep,
@@ -39,7 +38,7 @@ with worktrees(of := repository(Path.cwd())) as place:
 
 
 @pytest.fixture
-def here(checkout: Path) -> Repository:
+def here(checkout: Path) -> Checkout:
     """A repository of one commit."""
     (checkout / "inside").mkdir()
     (checkout / "inside" / "step.py").write_text("LAYERS = 1\n", encoding="utf-8")
@@ -48,7 +47,7 @@ def here(checkout: Path) -> Repository:
     return repository(checkout / "inside")
 
 
-def started(of: Repository, *words: str) -> subprocess.Popen[str]:
+def started(of: Checkout, *words: str) -> subprocess.Popen[str]:
     """Somebody else who makes a worktree there, and is killed."""
     command = [sys.executable, "-c", KILLED, *words]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -58,7 +57,7 @@ def started(of: Repository, *words: str) -> subprocess.Popen[str]:
     )
 
 
-def test_a_worktree_is_of_its_commit_and_goes_with_the_block(here: Repository) -> None:
+def test_a_worktree_is_of_its_commit_and_goes_with_the_block(here: Checkout) -> None:
     (here.folder / "step.py").write_text("LAYERS = 2\n", encoding="utf-8")
     index = (here.top / ".git" / "index").read_bytes()
     with worktrees(here) as place:
@@ -73,7 +72,7 @@ def test_a_worktree_is_of_its_commit_and_goes_with_the_block(here: Repository) -
 
 
 def test_what_was_killed_is_removed_by_the_next_and_who_lives_is_left_alone(
-    here: Repository,
+    here: Checkout,
 ) -> None:
     with started(here, "wait") as living:
         assert living.stdout is not None
@@ -91,7 +90,7 @@ def test_what_was_killed_is_removed_by_the_next_and_who_lives_is_left_alone(
     assert not left(here.top)
 
 
-def test_one_whose_folder_is_gone_is_removed_and_other_people_s_stay(here: Repository) -> None:
+def test_one_whose_folder_is_gone_is_removed_and_other_people_s_stay(here: Checkout) -> None:
     own = here.top.parent / "theirs"
     git(here.top, "worktree", "add", "-q", "--detach", str(own))
     git(here.top, "worktree", "add", "-q", "--detach", str(here.top.parent / f"{PREFIX}x" / "a"))
@@ -106,7 +105,7 @@ def test_one_whose_folder_is_gone_is_removed_and_other_people_s_stay(here: Repos
 
 
 def test_hooks_are_not_run_and_those_of_a_hook_do_not_lead_astray(
-    here: Repository, monkeypatch: pytest.MonkeyPatch
+    here: Checkout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hook = here.top / ".git" / "hooks" / "post-checkout"
     hook.parent.mkdir(exist_ok=True)
@@ -121,13 +120,13 @@ def test_hooks_are_not_run_and_those_of_a_hook_do_not_lead_astray(
 
 
 @pytest.mark.parametrize("revision", ["mian", "--all", "", "HEAD:inside", "main^{tree}"])
-def test_what_is_no_commit_is_refused(here: Repository, revision: str) -> None:
+def test_what_is_no_commit_is_refused(here: Checkout, revision: str) -> None:
     with pytest.raises(UsageFailure, match="is not a revision of"):
         here.commit(revision)
 
 
-def test_paths_into_the_checkout_lead_into_the_worktree(here: Repository) -> None:
-    tree, top = Tree(here, Path("/elsewhere")), here.top
+def test_paths_into_the_checkout_lead_into_the_worktree(here: Checkout) -> None:
+    tree, top = here.moved(Path("/elsewhere")), here.top
     given = [f"{top}/tests", f"--rootdir={top}", f"{top}::x", f"{top}beside", "-k", "a=b", "/other"]
     assert tree.arguments(given) == [
         *("/elsewhere/tests", "--rootdir=/elsewhere", "/elsewhere::x"),
@@ -136,11 +135,11 @@ def test_paths_into_the_checkout_lead_into_the_worktree(here: Repository) -> Non
 
 
 def test_what_is_imported_from_the_checkout_is_imported_from_the_worktree(
-    here: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    here: Checkout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As an editable installation has it (a path into the checkout); an environment in it stays."""
     environment = here.top / ".venv" / "lib" / "site-packages"
-    tree = Tree(here, tmp_path / "tree")
+    tree = here.moved(tmp_path / "tree")
     for folder in ("inside", "lib", "src", ".venv/lib/site-packages"):
         (tree.top / folder).mkdir(parents=True)
     paths = [str(here.top / "lib"), str(environment), str(here.top / "gone"), "/usr/lib/python3"]

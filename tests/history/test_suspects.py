@@ -17,8 +17,6 @@ from pytest_gpuperf.history.suspects import (
 )
 
 PLAIN = Surroundings(
-    arch="sm90",
-    slug="nvidia-h200",
     device="NVIDIA H200",
     gpu="aaaa",
     revision="r0",
@@ -59,14 +57,18 @@ def said(before: Night, now: Night) -> list[str]:
         (
             {},
             {"software": {"torch": "2.12", "cudnn": ""}},
-            "libraries torch 2.11 -> 2.12, cudnn 9.1 -> none",
+            "software torch 2.11 -> 2.12, cudnn 9.1 -> none",
         ),
-        ({"software": {"timm": "0.9"}}, {"software": {"timm": "1"}}, "libraries timm 0.9 -> 1"),
-        ({}, {"software": {"python": "3.13"}}, "python or host python none -> 3.13"),
-        ({}, {"software": {"gpuperf": "1"}}, "measurement gpuperf none -> 1"),
-        ({}, {"collector": "ncu"}, "measurement collector cupti -> ncu"),
-        ({"collector": ""}, {}, "measurement collector none -> cupti"),
-        ({}, {"collector": "ncu", "software": {"ncu": "2026"}}, "measurement ncu none -> 2026"),
+        ({"software": {"timm": "0.9"}}, {"software": {"timm": "1"}}, "software timm 0.9 -> 1"),
+        ({}, {"software": {"python": "3.13"}}, "software python none -> 3.13"),
+        ({}, {"software": {"gpuperf": "1"}}, "software gpuperf none -> 1"),
+        ({}, {"collector": "ncu"}, "software collector cupti -> ncu"),
+        ({"collector": ""}, {}, "software collector none -> cupti"),
+        (
+            {},
+            {"collector": "ncu", "software": {"ncu": "2026"}},
+            "software ncu none -> 2026, collector cupti -> ncu",
+        ),
         ({}, {"gpu": "bbbb"}, "GPU aaaa -> bbbb"),
         ({}, {"gpu": ""}, "GPU aaaa -> unknown"),
         ({}, {"machine": {"vbios": "1"}}, "kind of GPU vbios 96.00 -> 1"),
@@ -115,7 +117,7 @@ def test_what_seldom_differs_is_listed_first_and_the_code_after_it() -> None:
         software={"python": "3.13", "torch": "2.12", "driver": "580"},
     )
     listed = [one.kind.value for one in differences(night(0), now)]
-    assert listed == ["driver", "libraries", "python or host", "measurement", "code", "GPU"]
+    assert listed == ["driver", "software", "code", "GPU"]
     kinds: tuple[tuple[dict[str, Any], dict[str, float], SuspectKind], ...] = (
         ({"gpu": "bbbb", "machine": {"vbios": "1"}}, READ, SuspectKind.GPU_KIND),
         ({}, read(sm_clock_mhz=0.9), SuspectKind.MACHINE),

@@ -1,4 +1,4 @@
-"""A comparison as text and as Markdown."""
+"""A comparison as text."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from hypothesis import strategies as st
 
 from pytest_gpuperf.judge.comparison import Comparison
 from pytest_gpuperf.model.measurement import KernelTable, Measurement
-from pytest_gpuperf.report.comparison_report import markdown, text_lines
-from pytest_gpuperf.report.text.table import WIDTH
+from pytest_gpuperf.report.comparison_report import text_lines
 from tests.comparisons import ALONE, compared
 from tests.examples import measurement, processes
-from tests.kernel_steps import table, traced
+from tests.kernel_steps import traced
 from tests.report.golden import FIVE, THREE, A, B
 
 
@@ -49,17 +48,3 @@ def test_no_line_is_too_wide(one: str, other: str, width: int) -> None:
     new = [with_kernels(measured, traced(other)) for measured in FIVE]
     said = shown(compared((old, new), ([A], [B]), only_b=[ALONE]), width=width)
     assert max(map(len, said)) <= width
-
-
-# Markdown
-
-
-@settings(max_examples=40)
-@given(st.text(st.characters(codec="utf-8")))
-def test_nothing_from_outside_ends_the_block_of_code(outside: str) -> None:
-    kernel = replace(table(("k", 1.0)), names=(f"k{outside}",))
-    named = replace(measurement(test=f"x.py::{outside}"), kernels=kernel)
-    comparison = compared(([named], [replace(A, kernels=table(("add", 2.0)))]))
-    heading, empty, first, *inside, last, end = markdown(comparison).split("\n")
-    assert (heading, empty, first, last, end) == ("# gpuperf compare", "", "```", "```", "")
-    assert inside == [line.replace("`", "'") for line in shown(comparison, width=WIDTH)]

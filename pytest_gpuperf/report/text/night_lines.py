@@ -9,21 +9,13 @@ from dataclasses import dataclass
 
 from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.catalogue.units import counted
-from pytest_gpuperf.history.nights import (
-    DeviceKey,
-    History,
-    LevelChange,
-    MetricHistory,
-    Move,
-    date,
-)
+from pytest_gpuperf.history.nights import History, LevelChange, MetricHistory, Move, date
+from pytest_gpuperf.history.reading import DeviceKey, MeasurementKey
 from pytest_gpuperf.history.suspects import SuspectKind
 from pytest_gpuperf.model.measurement import Measurement
 from pytest_gpuperf.model.result import Run
 from pytest_gpuperf.report import view
 
-SeriesKey = tuple[str, str, str, str]
-"""Test, measurement, architecture and device: `MetricHistory.key`."""
 RECENT_DAYS = 30
 """The days that a sparkline shows, and for which a change for the worse is news."""
 _OTHERS = 2
@@ -124,14 +116,14 @@ def night_view(past: History, run: Run | None = None) -> NightView:
     )
 
 
-def series_key(one: Measurement) -> SeriesKey:
+def series_key(one: Measurement) -> MeasurementKey:
     """What histories know a measurement by."""
     device = one.fingerprint.device
     return one.test, one.name, device.arch, device.slug
 
 
-def _night_rows(past: History, keys: Collection[SeriesKey]) -> list[NightRow]:
-    by_test: dict[SeriesKey, dict[str, MetricHistory]] = {}
+def _night_rows(past: History, keys: Collection[MeasurementKey]) -> list[NightRow]:
+    by_test: dict[MeasurementKey, dict[str, MetricHistory]] = {}
     for one in past.series:
         if one.key in keys:
             by_test.setdefault(one.key, {})[one.metric.name] = one
@@ -152,7 +144,7 @@ def _row(past: History, main: MetricHistory) -> NightRow:
     tone = "bad" if last and last.worse else "good"
     return NightRow(
         label=past.titles[seen.test, seen.name],
-        device=past.devices[seen.arch, seen.slug],
+        device=past.devices[seen.device],
         main=main,
         now=units.value(trend.levels[-1], main.metric.unit) if trend.levels else "-",
         change=units.from_zero_or(last.change, points=trend.points) if last else "",
@@ -180,7 +172,7 @@ def _by_test(event: LevelChange) -> list[list[Move]]:
 
     Among regressed tests the most costly in time is first; without a time, the largest change.
     """
-    tests: dict[SeriesKey, list[Move]] = {}
+    tests: dict[MeasurementKey, list[Move]] = {}
     # The moves of an event are sorted by their size.
     for move in sorted(event.moves, key=lambda move: (not move.failing, not _is_time(move))):
         tests.setdefault(move.series.key, []).append(move)
@@ -202,7 +194,7 @@ def title(past: History, one: MetricHistory, *, device: bool = True) -> str:
     """The short name of a measurement, with its device if there are several."""
     name = past.titles[one.seen.test, one.seen.name]
     several = device and len(past.devices) > 1
-    return f"{name} on {past.devices[one.seen.arch, one.seen.slug]}" if several else name
+    return f"{name} on {past.devices[one.seen.device]}" if several else name
 
 
 def gap_text(one: MetricHistory) -> str:
@@ -214,16 +206,15 @@ def gap_text(one: MetricHistory) -> str:
     return f"{len(one.gaps)} of {len({*one.gaps, *one.seen.days})} nights: {said}"
 
 
-def _creeping(past: History, keys: Collection[SeriesKey]) -> Iterator[tuple[str, str]]:
+def _creeping(past: History, keys: Collection[MeasurementKey]) -> Iterator[tuple[str, str]]:
     """Sentences like "cycles +3.10 % in 90 nights since the first nights, 2026-01-02"."""
     for one, creep in past.creeping:
         if one.key not in keys:
             continue
-        points = creep.drift.points
-        change = units.from_zero_or(creep.drift.change, points=points)
-        origin = "the first accepted samples," if creep.of_baseline else "the first nights,"
-        span = "" if creep.of_baseline else f" in {counted(len(one.seen.days), 'night')}"
-        said = f"{one.metric.name} {change}{span} since {origin} {creep.since}"
+        points = one.trend.points
+        change = units.moved(creep.change, points=points)
+        nights, first = counted(len(one.seen.days), "night"), date(one.seen.days[0])
+        said = f"{one.metric.name} {change} in {nights} since the first nights, {first}"
         if creep.steps:
             said += f", of which {units.moved(creep.steps, points=points)} came suddenly"
         yield title(past, one), said
@@ -251,7 +242,7 @@ def _told(past: History, events: Sequence[LevelChange]) -> NightEvent:
         worst=f"{title(past, worst.series)}: {_in_short(worst)}",
         said=tuple(_moved(past, tests)),
         suspects=tuple(_suspected(event)),
-        commands=tuple(_commands(past, event, worst)),
+        commands=tuple(_commands(event, worst)),
         series=worst.series,
     )
 
@@ -269,7 +260,7 @@ def _what(event: LevelChange) -> str:
 def _suspected(event: LevelChange) -> Iterator[str]:
     """Sentences like "suspect: driver 570 -> 580", or that only the code changed."""
     if not event.suspects:
-        yield f"no recorded difference from {date(event.before)}"
+        yield f"no recorded difference from {date(event.nights[0].day)}"
     elif [one.kind for one in event.suspects] == [SuspectKind.CODE]:
         yield f"only the code changed: {event.suspects[0].what}"
     else:
@@ -300,12 +291,12 @@ def _at_length(move: Move) -> str:
     return f"{_in_short(move)} ({old} -> {new})"
 
 
-def _commands(past: History, event: LevelChange, worst: Move) -> Iterator[str]:
+def _commands(event: LevelChange, worst: Move) -> Iterator[str]:
     """The next commands for the worst test."""
     test = worst.series.seen.test
-    before, after = (str(past.source.files[worst.series.seen.files[at]]) for at in worst.nights)
+    before, after = map(str, worst.files)
     yield shlex.join(("gpuperf", "compare", before, after, "--test", test))
-    old, new = (revision.removesuffix("+dirty") for revision in event.revisions)
+    old, new = (n.surroundings.revision.removesuffix("+dirty") for n in event.nights)
     if old and new and old != new:
         yield f"git log --oneline {shlex.quote(f'{old}..{new}')}"
         if event.worse and event.suspects and event.suspects[0].kind is SuspectKind.CODE:
@@ -320,10 +311,10 @@ def _last_night(past: History, devices: Collection[DeviceKey]) -> Iterator[str]:
     for one in past.last_nights:
         if one.device in devices:
             where = f"{past.devices[one.device]}, " if len(past.devices) > 1 else ""
-            nights = f"last night ({date(one.day)}), compared with {date(one.before)}"
-            differs = "; ".join(map(str, one.differences)) or "no recorded difference"
+            nights = f"last night ({date(one.day)}), compared with {date(one.nights[0].day)}"
+            differs = "; ".join(map(str, one.suspects)) or "no recorded difference"
             yield f"{where}{nights}: {differs}"
-    apart = [one for one in past.series if one.trend.pending is not None and one.metric.gated]
+    apart = [one for one in past.series if one.trend.pending and one.metric.gated]
     if apart:
         what = counted(len(apart), "metric")
         yield f"{what} differed in the last night; the next night shows whether the change lasts"
