@@ -16,12 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_gpuperf.plugin import options
+from pytest_gpuperf.errors import GpuperfError, UsageFailure
+from pytest_gpuperf.plugin import options, workers
 from pytest_gpuperf.plugin.session import Session, session_of
 
 if TYPE_CHECKING:
-    from xdist.scheduler import Scheduling
-
     from pytest_gpuperf.measure.collector import Collector
     from pytest_gpuperf.model.measurement import Measurement
     from pytest_gpuperf.model.result import Verdict
@@ -81,8 +80,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
-    """Adds the hooks of this plugin to pytest's."""
+    """Adds the hooks of this plugin to pytest's, and what it implements of pytest-xdist's."""
     pluginmanager.add_hookspecs(Hookspecs)
+    pluginmanager.register(workers, "gpuperf-workers")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -92,6 +92,8 @@ def pytest_configure(config: pytest.Config) -> None:
     session = config.stash[_SESSION] = session_of(config)
     config.add_cleanup(session.at_last.close)  # cleanups run in reverse: after pytest's
     origin, role = session.origin, session.role
+    if role is not None:
+        config.add_cleanup(role.close)
     if origin.assignment is not None:
         # The controller is told of groups: in the ids of tests, by which baselines know them, none
         # is looked for.
@@ -105,43 +107,10 @@ def pytest_configure(config: pytest.Config) -> None:
     # An ini setting waits until a test needs it: unit tests run anywhere. A flag was typed.
     typed = session.settings.arch_is_flag or session.settings.replay
     if typed and not origin.is_worker:
-        from pytest_gpuperf.errors import UsageFailure
-
         try:
             session.instrument  # noqa: B018
         except UsageFailure as refusal:
             raise pytest.UsageError(str(refusal)) from None
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_configure_node(node: Any) -> None:
-    """Tells an xdist worker how its controller was started: a worker knows only its own part."""
-    parameters = node.config.invocation_params
-    node.workerinput["gpuperf_invocation"] = (list(parameters.args), str(parameters.dir))
-
-
-@pytest.hookimpl(tryfirst=True, optionalhook=True)
-def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
-    """`-n auto`: a worker per GPU, in a session that measures on GPUs."""
-    from pytest_gpuperf.plugin import workers
-
-    return workers.count(config)
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_setupnodes(config: pytest.Config, specs: Sequence[Any]) -> None:
-    """Gives each worker a GPU, before it is started; see `plugin/workers.py`."""
-    from pytest_gpuperf.plugin import workers
-
-    workers.deal(config, specs)
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling | None:
-    """Keeps tests of one group in one of the workers that have GPUs."""
-    from pytest_gpuperf.plugin import workers
-
-    return workers.scheduler(config, log)
 
 
 @pytest.hookimpl(trylast=True)
@@ -156,12 +125,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     assignment = session.origin.assignment
     if not concerned and assignment is None:
         return
-    from pytest_gpuperf.errors import UsageFailure
-
     try:
         if assignment is not None:
-            from pytest_gpuperf.plugin import workers
-
             workers.tell(Path(assignment.folder), items)
         if concerned:
             _prepare(session, concerned)
@@ -175,13 +140,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.hookimpl(tryfirst=True, optionalhook=True)
 def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> None:
     """Notes the timer that pytest-timeout sets; that plugin sets the timer itself."""
-    item.config.stash[_SESSION].timeout.running = {"item": item, "settings": settings}
+    item.config.stash[_SESSION].timer.update(item=item, settings=settings)
 
 
 @pytest.hookimpl(tryfirst=True, optionalhook=True)
 def pytest_timeout_cancel_timer(item: pytest.Item) -> None:
     """Notes that the timer of pytest-timeout has stopped."""
-    item.config.stash[_SESSION].timeout.running = {}
+    item.config.stash[_SESSION].timer.clear()
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -212,14 +177,6 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 
         item.session.shouldfail = STOPPED
     return done
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_unconfigure(config: pytest.Config) -> None:
-    """Has a rank say goodbye."""
-    session = config.stash.get(_SESSION, None)
-    if session is not None and session.role is not None:
-        session.role.close()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -309,7 +266,6 @@ def _sent(
             yield "unmeasured", left
     if not _concerns_us(item):
         return
-    from pytest_gpuperf.errors import UsageFailure
     from pytest_gpuperf.model.result import TEST_FAILED
 
     if fixture is not None and (unsent := fixture.unsent()):  # fixtures may measure, too
@@ -347,8 +303,6 @@ def _lose_gpu(item: pytest.Item) -> None:
 
 def _without_us(raised: pytest.ExceptionInfo[BaseException]) -> pytest.ExceptionInfo[BaseException]:
     """The exception without our lines: a test fails at its own. Errors in our code keep them."""
-    from pytest_gpuperf.errors import GpuperfError
-
     every = [raised.tb]
     while (following := every[-1].tb_next) is not None:
         every.append(following)
@@ -371,7 +325,6 @@ def _message(item: pytest.Item, raised: pytest.ExceptionInfo[BaseException]) -> 
 
     Under --tb=line, where pytest prints the place, only the first line. "" for other failures.
     """
-    from pytest_gpuperf.errors import UsageFailure
     from pytest_gpuperf.report.text.table import within
     from pytest_gpuperf.storage.files import short
 
@@ -452,11 +405,7 @@ class _Gatherer:
     @property
     def _lost(self) -> bool:
         """Whether workers with GPUs have collected tests, and none of these ever began."""
-        if not self._order or self._ran:
-            return False
-        from pytest_gpuperf.plugin import workers
-
-        return workers.dealt(self._session.config)
+        return bool(self._order) and not self._ran and workers.dealt(self._session.config)
 
     def _gathered(self) -> Ledger:
         """The ledger, made at its first use."""
@@ -479,8 +428,6 @@ class _Gatherer:
             if self._lost and session.exitstatus == pytest.ExitCode.OK:
                 session.exitstatus = pytest.ExitCode.TESTS_FAILED
             return
-        from pytest_gpuperf.errors import UsageFailure
-
         if self._order:
             ledger.arrange(self._order)
         try:
@@ -530,7 +477,6 @@ def _shorten(report: pytest.TestReport, lines: Sequence[str]) -> None:
 
 def _prepare(session: Session, items: list[pytest.Item]) -> None:
     """Prepares all that the first test needs. Raises UsageFailure."""
-    from pytest_gpuperf.errors import UsageFailure
     from pytest_gpuperf.plugin import markers
     from pytest_gpuperf.storage import baseline_files, files
 

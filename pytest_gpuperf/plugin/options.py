@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from pytest_gpuperf.errors import UsageFailure
 from pytest_gpuperf.model.settings import METRIC_SETS, Settings
 
 REPORT_SUFFIXES = (".html", ".md", ".json")  # report/interchange.py, imported when one is written
@@ -127,7 +128,6 @@ def _check_metrics(config: pytest.Config, wanted: str) -> None:
     if wanted in METRIC_SETS:
         return
     from pytest_gpuperf.catalogue.metric_catalogue import catalogue
-    from pytest_gpuperf.errors import UsageFailure
 
     try:
         catalogue().selected(wanted)

@@ -124,7 +124,8 @@ def assignments(gpus: Sequence[str], workers: int, folder: Path) -> list[GpuAssi
     ]
 
 
-def count(config: pytest.Config) -> int | None:
+@pytest.hookimpl(tryfirst=True, optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
     """The number of workers for `-n auto`: one per GPU; None where pytest-xdist decides."""
     hook = config.hook.pytest_xdist_auto_num_workers
     rooms = {getattr(of.plugin, "__name__", "").split(".")[0] for of in hook.get_hookimpls()}
@@ -159,7 +160,15 @@ def fitting(arch: str) -> tuple[str, ...]:
     return tuple(uuid for uuid, kind in found.items() if kind == next(iter(found.values())))
 
 
-def deal(config: pytest.Config, specs: Sequence[Any]) -> None:
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Tells a worker how its controller was started: a worker knows only its own part."""
+    parameters = node.config.invocation_params
+    node.workerinput["gpuperf_invocation"] = (list(parameters.args), str(parameters.dir))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes(config: pytest.Config, specs: Sequence[Any]) -> None:
     """Gives every worker that is started on this machine a GPU, in its environment.
 
     A worker that replaces a dead worker starts from the same specification, with the same GPU.
@@ -194,7 +203,8 @@ def tell(folder: Path, items: Sequence[pytest.Item]) -> None:
     files.write_atomically(folder / _GROUPS, json.dumps(groups))  # all workers say the same
 
 
-def scheduler(config: pytest.Config, log: Any) -> Scheduling | None:
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling | None:
     """The scheduler that keeps each group of tests in one worker; None for others' sessions.
 
     The scheduler is pytest-xdist's `--dist loadscope`, by group or test. A worker that dies

@@ -270,13 +270,13 @@ def started(project: Project, *arguments: str) -> list[dict[str, str]]:
     """What is added to the environment of each worker."""
     config = project.pytester.parseconfigure(*arguments)
     specs = [xdist.execnet.XSpec(spec) for spec in config.getvalue("tx")]
-    workers.deal(config, specs)
+    workers.pytest_xdist_setupnodes(config, specs)
     return [dict(spec.env) for spec in specs]
 
 
 def counted(project: Project, *arguments: str) -> int | None:
     """How many workers we would have `-n auto` start."""
-    return workers.count(project.pytester.parseconfig("-nauto", *arguments))
+    return workers.pytest_xdist_auto_num_workers(project.pytester.parseconfig("-nauto", *arguments))
 
 
 def test_auto_is_a_worker_per_gpu_that_fits_where_something_is_measured(
