@@ -273,7 +273,7 @@ def _sent(
 
         yield "results", [to_json(result) for result in unsent]
     if said and call.excinfo is not None:
-        yield "told", True
+        yield "told", item.config.option.tbstyle not in ("no", "line")
         if isinstance(call.excinfo.value, UsageFailure):
             yield "refusal", str(call.excinfo.value)
     if report.skipped and isinstance(report.longrepr, tuple):
@@ -329,7 +329,7 @@ def _message(item: pytest.Item, raised: pytest.ExceptionInfo[BaseException]) -> 
     from pytest_gpuperf.storage.files import short
 
     text = str(raised.value)
-    if isinstance(raised.value, UsageFailure):
+    if isinstance(raised.value, GpuperfError):
         text = f"gpuperf: {text}"
     elif not (isinstance(raised.value, pytest.fail.Exception) and text.startswith("gpuperf: ")):
         return ""
@@ -390,12 +390,12 @@ class _Gatherer:
             self._skipped[report.nodeid] = sent["skipped"]
         if "unmeasured" in sent:
             self._gathered().unmeasured[report.nodeid] = sent["unmeasured"]
-        texts, refusal, told = sent.get("results", []), sent.get("refusal", ""), "told" in sent
+        texts, refusal, told = (sent.get(key) for key in ("results", "refusal", "told"))
         if texts or refusal:
             ledger = self._gathered()
             ledger.collected = self._found
-            ledger.locate(report.nodeid, *report.location[:2])
-            ledger.add(texts, refusal, failed=report.failed, told=told)
+            place = report.location[:2]
+            ledger.add(texts or (), refusal, failed=report.failed, told=told, place=place)
             quiet = self._session.config.get_verbosity() <= 0
             if quiet and told and texts and report.failed:
                 _shorten(report, ledger.repeated(self._session.width))
@@ -448,13 +448,11 @@ class _Gatherer:
                 terminalreporter.write_line("gpuperf: the workers died before any test ran")
             return
         width, verbosity = terminalreporter._tw.fullwidth, config.get_verbosity()
-        context, shown = self._session.context(ledger.saved), config.option.tbstyle
-        lines = []
+        context, lines = self._session.context(ledger.saved), []
         if verbosity >= 0:
-            told = shown not in ("no", "line")
-            lines += ledger.summary(width, context, verbose=verbosity > 0, told=told)
+            lines += ledger.summary(width, context, verbose=verbosity > 0)
         if not self._session.origin.is_fresh:  # it measures only, and another process judges
-            lines += ledger.closing(width, context, told=shown != "no")
+            lines += ledger.closing(width, context)
         if not (lines or ledger.annotations):
             return
         terminalreporter.write_sep("=", "gpuperf")
@@ -516,8 +514,6 @@ def _fixtures(item: pytest.Item) -> tuple[str, ...]:
 
 def _gpus(item: pytest.Item) -> int:
     """The number of GPUs that a test needs for itself, without other tests of the session."""
-    if item.get_closest_marker("skip"):
-        return 0
     if not _concerns_us(item):
         return 1 if item.get_closest_marker("gpu") else 0
     from pytest_gpuperf.plugin import markers

@@ -38,7 +38,7 @@ class ProcessOrigin:
     is_fresh: bool = False
     """Whether `gpuperf record` or another session started this process: then it only measures."""
     parent: int | None = None
-    """The pid of a session that waits, and may hold the device; `gpuperf record` holds none."""
+    """The pid of a session that waits, which may hold the device, or of `gpuperf record`."""
     task: Task | None = None
     """The task for which another session has started this process."""
     turn: Callable[[], None] | None = None
@@ -49,20 +49,17 @@ class ProcessOrigin:
 
 def origin_of(config: pytest.Config) -> ProcessOrigin:
     """Reads the origin of this process."""
-    origin = ProcessOrigin(is_worker=hasattr(config, "workerinput"))
-    if "GPUPERF_ALLOTMENT" in os.environ:
-        origin = replace(origin, assignment=workers.own())
+    is_worker, assignment = hasattr(config, "workerinput"), workers.own()
     if "GPUPERF_PARENT" not in os.environ:
-        return origin
+        return ProcessOrigin(is_worker, assignment=assignment)
     from pytest_gpuperf.measure import fresh_process, replica
 
     # A test's own processes must not see it.
     parent, task = int(os.environ.pop(fresh_process.PARENT)), replica.own_task()
-    origin = replace(origin, is_fresh=True, task=task, turn=fresh_process.own_turn())
-    if task is None:
-        return origin
-    fresh_process.say_where_it_ends()
-    return replace(origin, parent=parent)
+    turn = fresh_process.own_turn()
+    if task is not None:
+        fresh_process.say_where_it_ends()
+    return ProcessOrigin(is_worker, True, parent, task, turn, assignment)
 
 
 def session_of(config: pytest.Config) -> Session:
@@ -143,7 +140,7 @@ class Session:
             settings,
             self.replicas,
             offered=offered,
-            parent=self.origin.parent,
+            parent=self.origin.parent if self.origin.task is not None else None,
             task=self.origin.task,
             siblings=siblings,
             gpus=lambda: self.held,

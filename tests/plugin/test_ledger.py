@@ -133,14 +133,13 @@ def test_what_went_wrong_while_judging_is_a_note_of_one_line_said_once(settings:
 
 
 def test_refusals_are_said_once_and_in_full_where_no_test_has_said_them(settings: Settings) -> None:
-    ledger = ledger_of(settings, PASSED)
-    for _ in range(2):
-        ledger.add([], "first line\n  second line")
-    ledger.save()
     for told, said in ((False, ["usage error: first line", "second line"]), (True, [])):
-        lines = ledger.closing(80, CommandContext(COMMAND), told=told)
+        ledger = ledger_of(settings, PASSED)
+        for _ in range(2):
+            ledger.add([], "first line\n  second line", told=told)
+        lines = ledger.closing(80, CommandContext(COMMAND))
         assert [line.text.strip() for line in lines if line.tone == "bad"] == said
-    assert ledger.refusals == ["first line\n  second line"] * 2
+        assert ledger.refusals == ["first line\n  second line"] * 2
 
 
 # What to type next

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pytest_gpuperf.measure.instrument import STAND_IN
-from pytest_gpuperf.plugin import hooks, workers
+from pytest_gpuperf.plugin import workers
 from tests.plugin.projects import BASELINE, STEP, Project
 from tests.plugin.several_gpus import has_gpus, on_three_gpus
 
@@ -344,11 +344,3 @@ def test_where_all_workers_die_with_their_tests_collected_nothing_is_green(
     result = project.run_apart("-n2", "--max-worker-restart=0", "--gpuperf-missing=warn")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.stdout.fnmatch_lines(["gpuperf: the workers died before any test ran"])
-
-
-@pytest.mark.parametrize(("marks", "count"), [("", 2), ("@pytest.mark.skip", 0)])
-def test_what_is_skipped_waits_for_no_gpu(host: Project, marks: str, count: int) -> None:
-    (item,) = host.pytester.getitems(
-        f"import pytest\n@pytest.mark.gpus(2)\n{marks}\ndef test_two(gpuperf): pass\n"
-    )
-    assert hooks._gpus(item) == count
