@@ -91,6 +91,26 @@ def test_where_nothing_was_measured_nothing_is_written(settings: Settings) -> No
     assert list(settings.root.iterdir()) == []
 
 
+def test_results_stand_in_the_order_of_their_tests_whoever_is_done_first(
+    settings: Settings,
+) -> None:
+    """What belongs to one of them still does: of a test that failed, no baseline is recorded."""
+    settings = replace(settings, missing="record")
+    ledger = Ledger(settings, COMMAND)
+    for name in ("last", "first", "second"):
+        test = f"a.py::test_{name}"
+        made = result(measurement(test=test), replace(MISSING.verdicts[0], test=test))
+        ledger.add([to_json(made)], failed=name == "second")
+    ledger.arrange([f"a.py::test_{name}" for name in ("first", "second", "last")])
+    ledger.save()
+    assert ledger.saved
+    tests = [one.test.partition("::test_")[2] for one in run_files.load(ledger.saved).measurements]
+    assert tests == ["first", "second", "last"]
+    known = baseline_files.load(baseline_files.path_for(settings.baselines, H200, "meddpm"))
+    assert known
+    assert list(known.tests) == ["a.py::test_first", "a.py::test_last"]
+
+
 # Recording what is missing
 
 

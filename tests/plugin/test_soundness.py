@@ -146,3 +146,12 @@ def test_what_a_step_does_elsewhere_is_refused_or_said(project: Project) -> None
         ]
     )
     result.stdout.no_fnmatch_line("note: test_here: *")
+
+
+@pytest.mark.parametrize("metrics", ["activity", "core"])
+def test_on_the_cpu_activity_is_unsupported_and_no_fault(project: Project, metrics: str) -> None:
+    project.tests("def test_step(gpuperf): gpuperf.measure(lambda: sum(range(1000)))")
+    result = project.run(*CPU, f"--gpuperf-metrics={metrics}", "--gpuperf-require-counters")
+    assert result.ret == 0
+    told = " ".join(str(result.stdout).split())
+    assert ("copy_overlap: there is no GPU to trace" in told) is (metrics == "activity")

@@ -103,16 +103,16 @@ def test_workers_have_gpus_of_their_own_share_them_and_are_replaced(
 
 
 @pytest.mark.parametrize(
-    ("count", "step", "failed"),
+    ("step", "failed"),
     [
         # The first one in their place collects while the second dies.
-        (2, "ME in ('gw0', 'gw1')", 2),
+        ("ME in ('gw0', 'gw1')", 2),
         # With all its tests collected, before the other has.
-        (2, "False", 0),
+        ("False", 0),
     ],
 )
 def test_a_worker_that_dies_loses_one_test(
-    project: Project, monkeypatch: pytest.MonkeyPatch, count: int, step: str, failed: int
+    project: Project, monkeypatch: pytest.MonkeyPatch, step: str, failed: int
 ) -> None:
     has_gpus(
         project,
@@ -153,7 +153,7 @@ def test_a_worker_that_dies_loses_one_test(
         """
     )
     monkeypatch.delenv(STAND_IN, raising=False)
-    flags = (f"-n{count}", "--gpuperf-missing=warn", "--gpuperf-processes=1")
+    flags = ("-n2", "--gpuperf-missing=warn", "--gpuperf-processes=1")
     result = project.pytester.runpytest_subprocess(*flags, timeout=60)
     result.assert_outcomes(passed=6 - failed, failed=failed)
 
