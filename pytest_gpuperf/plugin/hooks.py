@@ -9,7 +9,6 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -86,7 +85,7 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Reads the settings; checks a `--gpu-arch` from the command line before anything runs."""
+    """Reads the settings, and registers what gathers results in the process that writes files."""
     for marker in _MARKERS:
         config.addinivalue_line("markers", marker)
     session = config.stash[_SESSION] = session_of(config)
@@ -104,13 +103,6 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(Follower(role, config), "gpuperf-follower")
     elif not origin.is_worker:
         config.pluginmanager.register(_Gatherer(session), "gpuperf-gatherer")
-    # An ini setting waits until a test needs it: unit tests run anywhere. A flag was typed.
-    typed = session.settings.arch_is_flag or session.settings.replay
-    if typed and not origin.is_worker:
-        try:
-            session.instrument  # noqa: B018
-        except UsageFailure as refusal:
-            raise pytest.UsageError(str(refusal)) from None
 
 
 @pytest.hookimpl(trylast=True)
@@ -170,7 +162,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
     """
     session = item.config.stash[_SESSION]
     wanted = 0 if _REFUSAL in item.config.stash else _gpus(item)
-    with session.holding(wanted) if wanted else nullcontext():
+    with session.holding(wanted):
         done = yield
     if session.others is not None and session.others.stopped:
         from pytest_gpuperf.measure.barrier import STOPPED
@@ -352,13 +344,11 @@ class _Gatherer:
         self._session = session
         self._ledger: Ledger | None = None
         """The ledger of all measurements; None before the first."""
-        self._collected = 0
-        """The number of tests to run; 0 in this process where xdist's workers collect the tests."""
         self._ran: set[str] = set()
         """Node ids of tests that have begun."""
         self._found: set[str] = set()
         self._order: Sequence[str] = ()
-        """Node ids in the order in which xdist's workers have collected them."""
+        """Node ids of the tests to run, in their order."""
         self._skipped: dict[str, str] = {}
         """The reason for each of our tests that was skipped or failed."""
 
@@ -367,9 +357,9 @@ class _Gatherer:
         self._found.update(item.nodeid for item in items)
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Notes the collected tests and their number."""
-        self._collected = len(session.items)
-        self._found.update(item.nodeid for item in session.items)
+        """Notes the collected tests."""
+        self._order = [item.nodeid for item in session.items]
+        self._found.update(self._order)
         if any("::" in argument for argument in session.config.args):
             self._found.clear()  # of a file of which one test was named nobody knows the others
 
@@ -399,8 +389,8 @@ class _Gatherer:
             quiet = self._session.config.get_verbosity() <= 0
             if quiet and told and texts and report.failed:
                 _shorten(report, ledger.repeated(self._session.width))
-            if len(self._ran) != self._collected:  # else the run itself follows
-                ledger.save_draft(len(self._ran), self._collected or len(self._order))
+            if len(self._ran) != len(self._order):  # else the run itself follows
+                ledger.save_draft(len(self._ran), len(self._order))
 
     @property
     def _lost(self) -> bool:
@@ -428,8 +418,7 @@ class _Gatherer:
             if self._lost and session.exitstatus == pytest.ExitCode.OK:
                 session.exitstatus = pytest.ExitCode.TESTS_FAILED
             return
-        if self._order:
-            ledger.arrange(self._order)
+        ledger.arrange(self._order)
         try:
             ledger.save(self._session.context)
         except UsageFailure as refusal:
