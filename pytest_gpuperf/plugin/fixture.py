@@ -365,10 +365,6 @@ class GpuPerf:
         with self._session.display.of(title_of(subject.test, subject.name)):
             result = self._result(measurer, subject, work, plan)
         self.results.append(result)
-        config = self._session.config
-        config.hook.pytest_gpuperf_judged(
-            config=config, measurement=result.first, verdicts=result.verdicts
-        )
         self._conclude(result)
         return result.first
 

@@ -1,4 +1,4 @@
-"""The hooks: pytest's hooks that this plugin implements, and hooks of its own.
+"""The hooks: pytest's hooks that this plugin implements, and one of its own.
 
 Measuring and judging happen where the test runs, under pytest-xdist in a worker. The results
 travel with the test's report to the controller, the only process that writes files.
@@ -21,8 +21,6 @@ from pytest_gpuperf.plugin.session import Session, session_of
 
 if TYPE_CHECKING:
     from pytest_gpuperf.measure.collector import Collector
-    from pytest_gpuperf.model.measurement import Measurement
-    from pytest_gpuperf.model.result import Verdict
     from pytest_gpuperf.plugin.fixture import GpuPerf
     from pytest_gpuperf.plugin.ledger import Ledger
 
@@ -51,7 +49,7 @@ _MARKUP: dict[str, dict[str, bool]] = {
 
 
 class Hookspecs:
-    """The hooks that pytest-gpuperf offers to conftest files and other plugins."""
+    """The hook that pytest-gpuperf offers to conftest files and other plugins."""
 
     @pytest.hookspec(firstresult=True)
     def pytest_gpuperf_collector(
@@ -61,15 +59,6 @@ class Hookspecs:
 
         `arch` and `name` are what `--gpu-arch` and `--gpuperf-collector` say, "auto" included.
         Return None to leave the choice to others.
-        """
-
-    @pytest.hookspec
-    def pytest_gpuperf_judged(
-        self, config: pytest.Config, measurement: Measurement, verdicts: tuple[Verdict, ...]
-    ) -> None:
-        """Called after a measurement was judged and before its test fails or passes.
-
-        Under pytest-xdist this runs in the worker.
         """
 
 
@@ -315,7 +304,7 @@ def _is_ours(frame: Any) -> bool:
 def _message(item: pytest.Item, raised: pytest.ExceptionInfo[BaseException]) -> str:
     """The message of a test that we fail, fit for the terminal; its place comes last, as in pytest.
 
-    Under --tb=line, where pytest prints the place, only the first line. "" for other failures.
+    "" for other failures.
     """
     from pytest_gpuperf.report.text.table import within
     from pytest_gpuperf.storage.files import short
@@ -325,8 +314,6 @@ def _message(item: pytest.Item, raised: pytest.ExceptionInfo[BaseException]) -> 
         text = f"gpuperf: {text}"
     elif not (isinstance(raised.value, pytest.fail.Exception) and text.startswith("gpuperf: ")):
         return ""
-    if item.config.option.tbstyle == "line":
-        return text.split("\n")[0]
     if raised.value is item.config.stash.get(_REFUSAL, None):  # no line of the test has run
         file, line, _ = item.reportinfo()
     else:

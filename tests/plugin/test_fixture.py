@@ -52,7 +52,6 @@ class Recorded:
         file = root / "run.json"
         run_files.save(run(measurements), file)
         settings = replace(default_settings(root), missing="warn", **changes)
-        hook = SimpleNamespace(pytest_gpuperf_judged=lambda **_: None)
         self.instrument: Any = RecordedRun(file)
         self._session: Any = SimpleNamespace(
             settings=settings,
@@ -62,7 +61,6 @@ class Recorded:
             judging=Judging(settings, None),
             task=None,
             display=Display(Outlet),
-            config=SimpleNamespace(hook=hook),
             width=96,
             context=lambda: CommandContext("suites"),
         )
