@@ -31,8 +31,6 @@ _FOLDER: pytest.StashKey[TemporaryDirectory[str]] = pytest.StashKey()
 
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 _GROUPS = "groups.json"
-_DRIVERS = (Path("/dev/nvidiactl"), Path("/dev/dxg"))
-"""Nodes of NVIDIA's driver, and of WSL's: without one no GPU is looked for."""
 
 
 @dataclass(frozen=True)
@@ -253,8 +251,6 @@ def _measures(config: pytest.Config) -> bool:
     if config.option.collectonly or settings.replay is not None:
         return False
     if settings.arch == "cpu" or settings.collector == "cpu":
-        return False
-    if not any(node.exists() for node in _DRIVERS):
         return False
     accepted = settings.baselines.glob("sm*/*/*.yaml")
     return options.any_given(config) or next(accepted, None) is not None
