@@ -99,6 +99,7 @@ class GpuPerf:
         """The device for the step's tensors: the measured GPU, or the CPU."""
         import torch
 
+        self.used = True
         return torch.device(self._instrument.torch_device)
 
     def reset_of(self, *parts: Stateful) -> Callable[[], None]:
