@@ -367,12 +367,12 @@ class _Gatherer:
             self._skipped[report.nodeid] = sent["skipped"]
         if "unmeasured" in sent:
             self._gathered().unmeasured[report.nodeid] = sent["unmeasured"]
-        texts, refusal, told = (sent.get(key) for key in ("results", "refusal", "told"))
+        texts, refusal, told = sent.get("results", []), sent.get("refusal", ""), sent.get("told")
         if texts or refusal:
             ledger = self._gathered()
             ledger.collected = self._found
             place = report.location[:2]
-            ledger.add(texts or (), refusal, failed=report.failed, told=told, place=place)
+            ledger.add(texts, refusal, failed=report.failed, told=bool(told), place=place)
             quiet = self._session.config.get_verbosity() <= 0
             if quiet and told and texts and report.failed:
                 _shorten(report, ledger.repeated(self._session.width))

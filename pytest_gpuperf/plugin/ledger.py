@@ -98,10 +98,10 @@ class Ledger:
     def add(
         self,
         texts: Iterable[str],
-        refusal: str | None = None,
+        refusal: str = "",
         *,
         failed: bool = False,
-        told: bool | None = False,
+        told: bool = False,
         place: tuple[str, int | None] = ("", None),
     ) -> None:
         """Takes the results of one test, as JSON, and the usage failure that ended it.
@@ -110,7 +110,7 @@ class Ledger:
         """
         results = [adapter(Result).validate_json(text) for text in texts]
         for result in results:
-            said = bool(told) and result is results[-1]
+            said = told and result is results[-1]
             self._kept.append(_Kept(result.test, put_away(result), failed, said, place))
             if not said:
                 self._notes += [f"note: {note.splitlines()[0]}" for note in result.notes]
@@ -157,7 +157,7 @@ class Ledger:
                 run_files.save_draft(run, self._file)
             self._drafts_s += self._clock() - before
 
-    def save(self, context: Callable[[Path], CommandContext] | None = None) -> None:
+    def save(self, context: Callable[[Path], CommandContext]) -> None:
         """Writes the run file and the reports, and records missing baselines where asked to.
 
         `context` is what commands in reports depend on, by the run's file. Raises BadFile, before
@@ -173,9 +173,8 @@ class Ledger:
             self._notes += self._moved()
         # Their reader is anywhere, some days later: the newest run is another one then.
         file = short(self.saved, settings.root) if self.saved else ""
-        typed = context(self._file) if context else None
-        if typed is not None:
-            typed = replace(typed, run=typed.run or file)
+        typed = context(self._file)
+        typed = replace(typed, run=typed.run or file)
         self._tell_github(run, typed)
         for report in settings.reports:
             write_atomically(report, interchange.report_text(run, report, file, typed))
@@ -274,7 +273,7 @@ class Ledger:
                 )
                 yield f"  {shlex.join(('gpuperf', 'baseline', 'rename', old, new))}"
 
-    def _tell_github(self, run: Run, context: CommandContext | None) -> None:
+    def _tell_github(self, run: Run, context: CommandContext) -> None:
         settings = self._settings
         actions = github.actions(os.environ) if settings.github == "auto" else None
         if actions is None:

@@ -45,7 +45,7 @@ def ledger_of(settings: Settings, *results: Result) -> Ledger:
 def saved(settings: Settings, *results: Result) -> Ledger:
     """A ledger that was told these, and has written them."""
     ledger = ledger_of(settings, *results)
-    ledger.save()
+    ledger.save(lambda _: CommandContext(COMMAND))
     return ledger
 
 
@@ -102,7 +102,7 @@ def test_results_stand_in_the_order_of_their_tests_whoever_is_done_first(
         made = result(measurement(test=test), replace(MISSING.verdicts[0], test=test))
         ledger.add([to_json(made)], failed=name == "second")
     ledger.arrange([f"a.py::test_{name}" for name in ("first", "second", "last")])
-    ledger.save()
+    ledger.save(lambda _: CommandContext(COMMAND))
     assert ledger.saved
     tests = [one.test.partition("::test_")[2] for one in run_files.load(ledger.saved).measurements]
     assert tests == ["first", "second", "last"]
