@@ -29,8 +29,6 @@ class Settings:
 
     root: Path
     """pytest's root directory: node ids and default folders are relative to it."""
-    arch_is_flag: bool = False
-    """Whether the architecture was asked for on the command line, not in the ini file."""
     arch: str = _flag(
         "auto",
         "--gpu-arch",

@@ -71,7 +71,7 @@ class GpuPerf:
         self.results: list[Result] = []
         """The results that this execution of the test measured."""
         self.used = False
-        """Whether the test called anything of this fixture."""
+        """Whether the test has measured or compared something, or asked for its device."""
         self._sent = 0
         self._measuring = ""
         """The name of the measurement in progress."""
@@ -110,7 +110,6 @@ class GpuPerf:
         """
         from pytest_gpuperf.measure.reset import reset_of
 
-        self.used = True
         return reset_of(*parts)
 
     @property
@@ -130,7 +129,6 @@ class GpuPerf:
         Free when nothing is measured. Phases follow each other; one inside another raises
         MeasurementError while measuring.
         """
-        self.used = True
         return self._phases.mark(name)
 
     def component(self, name: str) -> AbstractContextManager[None]:
@@ -139,7 +137,6 @@ class GpuPerf:
         Launches inside count for the innermost component. Free unless the set `activity`
         is being measured; then a name that a phase has, too, raises MeasurementError.
         """
-        self.used = True
         return self._components.mark(name)
 
     def measure(
@@ -169,7 +166,8 @@ class GpuPerf:
 
         Returns the measurement. Fails the test (pytest.fail) on a regression or beyond a limit, and
         on an inconclusive verdict, a missing baseline, missing counters or no verdict at all as the
-        settings say; and where the step runs out of memory. Raises UsageFailure for a step or reset
+        settings say. Raises UnsoundStep for a step that runs out of memory or that cannot be seen,
+        CountersUnavailable where nothing can be read, and UsageFailure for a step or reset
         that cannot be called, for a name that the test has used, and for a name, a workload or
         settings that no file can hold: they are texts, bools and finite numbers. Called inside a
         step that is being measured, it fails the test.
@@ -232,20 +230,17 @@ class GpuPerf:
         self, entry: Callable[[int], Callable[[], object]], own: Rank, name: str
     ) -> Callable[[], object]:
         """The step that this rank makes. The other ranks may wait for this rank meanwhile."""
-        stopped, others = "", self._session.others  # None where a recorded run is judged
+        others = self._session.others  # None where a recorded run is judged
         try:
             with others.entering(name, self._traits.nodeid) if others else nullcontext():
-                step = entry(own.number)
-        except UnsoundStep as error:
-            stopped = f"gpuperf: {error}"
+                return entry(own.number)
+        except UnsoundStep:
+            raise
         except BaseException as error:
             # Under torchrun all ranks skip what cannot run here, and go on to the next test.
             if others and (own.launched or not isinstance(error, pytest.skip.Exception)):
                 others.client.fails(error)
             raise
-        if stopped:  # out here it says it once
-            _fail(stopped)
-        return step
 
     def _measured(
         self,
@@ -337,7 +332,7 @@ class GpuPerf:
             its_subject = replace(subject, name=name, settings=settings)
             try:
                 self._judged(measurer, its_subject, its_work, plan)
-            except pytest.fail.Exception:
+            except (pytest.fail.Exception, CountersUnavailable, UnsoundStep):
                 failed.append(str(dose))
             except pytest.skip.Exception:
                 continue
@@ -368,19 +363,9 @@ class GpuPerf:
 
     def _judged(self, measurer: Measurer, subject: Subject, work: Work, plan: Plan) -> Measurement:
         """The result of measuring and judging `subject`; fails or skips the test."""
-        unsound = ""
         with self._session.display.of(title_of(subject.test, subject.name)):
-            try:
-                result = self._result(measurer, subject, work, plan)
-            except (CountersUnavailable, UnsoundStep) as error:
-                unsound = f"gpuperf: {error}"
-        if unsound:  # out here it says it once
-            _fail(unsound)
+            result = self._result(measurer, subject, work, plan)
         self.results.append(result)
-        config = self._session.config
-        config.hook.pytest_gpuperf_judged(
-            config=config, measurement=result.first, verdicts=result.verdicts
-        )
         self._conclude(result)
         return result.first
 

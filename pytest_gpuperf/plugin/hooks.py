@@ -1,4 +1,4 @@
-"""The hooks: pytest's hooks that this plugin implements, and hooks of its own.
+"""The hooks: pytest's hooks that this plugin implements, and one of its own.
 
 Measuring and judging happen where the test runs, under pytest-xdist in a worker. The results
 travel with the test's report to the controller, the only process that writes files.
@@ -9,22 +9,18 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_gpuperf.plugin import options
+from pytest_gpuperf.errors import GpuperfError, UsageFailure
+from pytest_gpuperf.plugin import options, workers
 from pytest_gpuperf.plugin.session import Session, session_of
 
 if TYPE_CHECKING:
-    from xdist.scheduler import Scheduling
-
     from pytest_gpuperf.measure.collector import Collector
-    from pytest_gpuperf.model.measurement import Measurement
-    from pytest_gpuperf.model.result import Verdict
     from pytest_gpuperf.plugin.fixture import GpuPerf
     from pytest_gpuperf.plugin.ledger import Ledger
 
@@ -53,7 +49,7 @@ _MARKUP: dict[str, dict[str, bool]] = {
 
 
 class Hookspecs:
-    """The hooks that pytest-gpuperf offers to conftest files and other plugins."""
+    """The hook that pytest-gpuperf offers to conftest files and other plugins."""
 
     @pytest.hookspec(firstresult=True)
     def pytest_gpuperf_collector(
@@ -65,15 +61,6 @@ class Hookspecs:
         Return None to leave the choice to others.
         """
 
-    @pytest.hookspec
-    def pytest_gpuperf_judged(
-        self, config: pytest.Config, measurement: Measurement, verdicts: tuple[Verdict, ...]
-    ) -> None:
-        """Called after a measurement was judged and before its test fails or passes.
-
-        Under pytest-xdist this runs in the worker.
-        """
-
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Registers flags and ini settings."""
@@ -81,17 +68,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
-    """Adds the hooks of this plugin to pytest's."""
+    """Adds the hooks of this plugin to pytest's, and what it implements of pytest-xdist's."""
     pluginmanager.add_hookspecs(Hookspecs)
+    pluginmanager.register(workers, "gpuperf-workers")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Reads the settings; checks a `--gpu-arch` from the command line before anything runs."""
+    """Reads the settings, and registers what gathers results in the process that writes files."""
     for marker in _MARKERS:
         config.addinivalue_line("markers", marker)
     session = config.stash[_SESSION] = session_of(config)
     config.add_cleanup(session.at_last.close)  # cleanups run in reverse: after pytest's
     origin, role = session.origin, session.role
+    if role is not None:
+        config.add_cleanup(role.close)
     if origin.assignment is not None:
         # The controller is told of groups: in the ids of tests, by which baselines know them, none
         # is looked for.
@@ -102,46 +92,6 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(Follower(role, config), "gpuperf-follower")
     elif not origin.is_worker:
         config.pluginmanager.register(_Gatherer(session), "gpuperf-gatherer")
-    # An ini setting waits until a test needs it: unit tests run anywhere. A flag was typed.
-    typed = session.settings.arch_is_flag or session.settings.replay
-    if typed and not origin.is_worker:
-        from pytest_gpuperf.errors import UsageFailure
-
-        try:
-            session.instrument  # noqa: B018
-        except UsageFailure as refusal:
-            raise pytest.UsageError(str(refusal)) from None
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_configure_node(node: Any) -> None:
-    """Tells an xdist worker how its controller was started: a worker knows only its own part."""
-    parameters = node.config.invocation_params
-    node.workerinput["gpuperf_invocation"] = (list(parameters.args), str(parameters.dir))
-
-
-@pytest.hookimpl(tryfirst=True, optionalhook=True)
-def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
-    """`-n auto`: a worker per GPU, in a session that measures on GPUs."""
-    from pytest_gpuperf.plugin import workers
-
-    return workers.count(config)
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_setupnodes(config: pytest.Config, specs: Sequence[Any]) -> None:
-    """Gives each worker a GPU, before it is started; see `plugin/workers.py`."""
-    from pytest_gpuperf.plugin import workers
-
-    workers.deal(config, specs)
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling | None:
-    """Keeps tests of one group in one of the workers that have GPUs."""
-    from pytest_gpuperf.plugin import workers
-
-    return workers.scheduler(config, log)
 
 
 @pytest.hookimpl(trylast=True)
@@ -156,12 +106,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     assignment = session.origin.assignment
     if not concerned and assignment is None:
         return
-    from pytest_gpuperf.errors import UsageFailure
-
     try:
         if assignment is not None:
-            from pytest_gpuperf.plugin import workers
-
             workers.tell(Path(assignment.folder), items)
         if concerned:
             _prepare(session, concerned)
@@ -175,13 +121,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.hookimpl(tryfirst=True, optionalhook=True)
 def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> None:
     """Notes the timer that pytest-timeout sets; that plugin sets the timer itself."""
-    item.config.stash[_SESSION].timeout.running = {"item": item, "settings": settings}
+    item.config.stash[_SESSION].timer.update(item=item, settings=settings)
 
 
 @pytest.hookimpl(tryfirst=True, optionalhook=True)
 def pytest_timeout_cancel_timer(item: pytest.Item) -> None:
     """Notes that the timer of pytest-timeout has stopped."""
-    item.config.stash[_SESSION].timeout.running = {}
+    item.config.stash[_SESSION].timer.clear()
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -205,21 +151,13 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
     """
     session = item.config.stash[_SESSION]
     wanted = 0 if _REFUSAL in item.config.stash else _gpus(item)
-    with session.holding(wanted) if wanted else nullcontext():
+    with session.holding(wanted):
         done = yield
     if session.others is not None and session.others.stopped:
         from pytest_gpuperf.measure.barrier import STOPPED
 
         item.session.shouldfail = STOPPED
     return done
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_unconfigure(config: pytest.Config) -> None:
-    """Has a rank say goodbye."""
-    session = config.stash.get(_SESSION, None)
-    if session is not None and session.role is not None:
-        session.role.close()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -309,7 +247,6 @@ def _sent(
             yield "unmeasured", left
     if not _concerns_us(item):
         return
-    from pytest_gpuperf.errors import UsageFailure
     from pytest_gpuperf.model.result import TEST_FAILED
 
     if fixture is not None and (unsent := fixture.unsent()):  # fixtures may measure, too
@@ -317,7 +254,7 @@ def _sent(
 
         yield "results", [to_json(result) for result in unsent]
     if said and call.excinfo is not None:
-        yield "told", True
+        yield "told", item.config.option.tbstyle not in ("no", "line")
         if isinstance(call.excinfo.value, UsageFailure):
             yield "refusal", str(call.excinfo.value)
     if report.skipped and isinstance(report.longrepr, tuple):
@@ -347,8 +284,6 @@ def _lose_gpu(item: pytest.Item) -> None:
 
 def _without_us(raised: pytest.ExceptionInfo[BaseException]) -> pytest.ExceptionInfo[BaseException]:
     """The exception without our lines: a test fails at its own. Errors in our code keep them."""
-    from pytest_gpuperf.errors import GpuperfError
-
     every = [raised.tb]
     while (following := every[-1].tb_next) is not None:
         every.append(following)
@@ -369,19 +304,16 @@ def _is_ours(frame: Any) -> bool:
 def _message(item: pytest.Item, raised: pytest.ExceptionInfo[BaseException]) -> str:
     """The message of a test that we fail, fit for the terminal; its place comes last, as in pytest.
 
-    Under --tb=line, where pytest prints the place, only the first line. "" for other failures.
+    "" for other failures.
     """
-    from pytest_gpuperf.errors import UsageFailure
     from pytest_gpuperf.report.text.table import within
     from pytest_gpuperf.storage.files import short
 
     text = str(raised.value)
-    if isinstance(raised.value, UsageFailure):
+    if isinstance(raised.value, GpuperfError):
         text = f"gpuperf: {text}"
     elif not (isinstance(raised.value, pytest.fail.Exception) and text.startswith("gpuperf: ")):
         return ""
-    if item.config.option.tbstyle == "line":
-        return text.split("\n")[0]
     if raised.value is item.config.stash.get(_REFUSAL, None):  # no line of the test has run
         file, line, _ = item.reportinfo()
     else:
@@ -399,13 +331,11 @@ class _Gatherer:
         self._session = session
         self._ledger: Ledger | None = None
         """The ledger of all measurements; None before the first."""
-        self._collected = 0
-        """The number of tests to run; 0 in this process where xdist's workers collect the tests."""
         self._ran: set[str] = set()
         """Node ids of tests that have begun."""
         self._found: set[str] = set()
         self._order: Sequence[str] = ()
-        """Node ids in the order in which xdist's workers have collected them."""
+        """Node ids of the tests to run, in their order."""
         self._skipped: dict[str, str] = {}
         """The reason for each of our tests that was skipped or failed."""
 
@@ -414,9 +344,9 @@ class _Gatherer:
         self._found.update(item.nodeid for item in items)
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Notes the collected tests and their number."""
-        self._collected = len(session.items)
-        self._found.update(item.nodeid for item in session.items)
+        """Notes the collected tests."""
+        self._order = [item.nodeid for item in session.items]
+        self._found.update(self._order)
         if any("::" in argument for argument in session.config.args):
             self._found.clear()  # of a file of which one test was named nobody knows the others
 
@@ -437,26 +367,22 @@ class _Gatherer:
             self._skipped[report.nodeid] = sent["skipped"]
         if "unmeasured" in sent:
             self._gathered().unmeasured[report.nodeid] = sent["unmeasured"]
-        texts, refusal, told = sent.get("results", []), sent.get("refusal", ""), "told" in sent
+        texts, refusal, told = sent.get("results", []), sent.get("refusal", ""), sent.get("told")
         if texts or refusal:
             ledger = self._gathered()
             ledger.collected = self._found
-            ledger.locate(report.nodeid, *report.location[:2])
-            ledger.add(texts, refusal, failed=report.failed, told=told)
+            place = report.location[:2]
+            ledger.add(texts, refusal, failed=report.failed, told=bool(told), place=place)
             quiet = self._session.config.get_verbosity() <= 0
             if quiet and told and texts and report.failed:
                 _shorten(report, ledger.repeated(self._session.width))
-            if len(self._ran) != self._collected:  # else the run itself follows
-                ledger.save_draft(len(self._ran), self._collected or len(self._order))
+            if len(self._ran) != len(self._order):  # else the run itself follows
+                ledger.save_draft(len(self._ran), len(self._order))
 
     @property
     def _lost(self) -> bool:
         """Whether workers with GPUs have collected tests, and none of these ever began."""
-        if not self._order or self._ran:
-            return False
-        from pytest_gpuperf.plugin import workers
-
-        return workers.dealt(self._session.config)
+        return bool(self._order) and not self._ran and workers.dealt(self._session.config)
 
     def _gathered(self) -> Ledger:
         """The ledger, made at its first use."""
@@ -479,10 +405,7 @@ class _Gatherer:
             if self._lost and session.exitstatus == pytest.ExitCode.OK:
                 session.exitstatus = pytest.ExitCode.TESTS_FAILED
             return
-        from pytest_gpuperf.errors import UsageFailure
-
-        if self._order:
-            ledger.arrange(self._order)
+        ledger.arrange(self._order)
         try:
             ledger.save(self._session.context)
         except UsageFailure as refusal:
@@ -501,13 +424,11 @@ class _Gatherer:
                 terminalreporter.write_line("gpuperf: the workers died before any test ran")
             return
         width, verbosity = terminalreporter._tw.fullwidth, config.get_verbosity()
-        context, shown = self._session.context(ledger.saved), config.option.tbstyle
-        lines = []
+        context, lines = self._session.context(ledger.saved), []
         if verbosity >= 0:
-            told = shown not in ("no", "line")
-            lines += ledger.summary(width, context, verbose=verbosity > 0, told=told)
+            lines += ledger.summary(width, context, verbose=verbosity > 0)
         if not self._session.origin.is_fresh:  # it measures only, and another process judges
-            lines += ledger.closing(width, context, told=shown != "no")
+            lines += ledger.closing(width, context)
         if not (lines or ledger.annotations):
             return
         terminalreporter.write_sep("=", "gpuperf")
@@ -530,7 +451,6 @@ def _shorten(report: pytest.TestReport, lines: Sequence[str]) -> None:
 
 def _prepare(session: Session, items: list[pytest.Item]) -> None:
     """Prepares all that the first test needs. Raises UsageFailure."""
-    from pytest_gpuperf.errors import UsageFailure
     from pytest_gpuperf.plugin import markers
     from pytest_gpuperf.storage import baseline_files, files
 
@@ -570,8 +490,6 @@ def _fixtures(item: pytest.Item) -> tuple[str, ...]:
 
 def _gpus(item: pytest.Item) -> int:
     """The number of GPUs that a test needs for itself, without other tests of the session."""
-    if item.get_closest_marker("skip"):
-        return 0
     if not _concerns_us(item):
         return 1 if item.get_closest_marker("gpu") else 0
     from pytest_gpuperf.plugin import markers

@@ -60,6 +60,8 @@ class _Kept:
     """Whether its test has failed."""
     told: bool
     """Whether a failing test's message says all of this result."""
+    place: tuple[str, int | None]
+    """The test's file, relative to the root, and its line from 0 on."""
 
 
 class Ledger:
@@ -89,14 +91,9 @@ class Ledger:
         self._said: set[str] = set()
         """Refusals that are already in the message of a failing test."""
         self._notes: list[str] = []
-        self._locations: dict[str, tuple[str, int | None]] = {}
         self._recorded: set[tuple[str, str]] = set()
         self._causes: dict[str, Result] = {}
         """The reasons for which tests have failed, each with its first result."""
-
-    def locate(self, test: str, file: str, line: int | None) -> None:
-        """Notes where a test is written: its file, relative to the root, and its line from 0 on."""
-        self._locations[test] = (file, line)
 
     def add(
         self,
@@ -105,20 +102,21 @@ class Ledger:
         *,
         failed: bool = False,
         told: bool = False,
+        place: tuple[str, int | None] = ("", None),
     ) -> None:
-        """Takes the results of one test, as JSON.
+        """Takes the results of one test, as JSON, and the usage failure that ended it.
 
-        `told`: a message of ours says all of the last of them, by which the test has failed.
+        `told`: pytest prints a message of ours, which says all of the last result or the failure.
         """
         results = [adapter(Result).validate_json(text) for text in texts]
         for result in results:
             said = told and result is results[-1]
-            self._kept.append(_Kept(result.test, put_away(result), failed, said))
+            self._kept.append(_Kept(result.test, put_away(result), failed, said, place))
             if not said:
                 self._notes += [f"note: {note.splitlines()[0]}" for note in result.notes]
         if refusal:
             self.refusals.append(refusal)
-            self._said.add(refusal)
+            self._said.update([refusal] if told else [])
 
     def repeated(self, width: int) -> list[str]:
         """The lines instead of the message of the test added last; [] where its cause is new.
@@ -159,7 +157,7 @@ class Ledger:
                 run_files.save_draft(run, self._file)
             self._drafts_s += self._clock() - before
 
-    def save(self, context: Callable[[Path], CommandContext] | None = None) -> None:
+    def save(self, context: Callable[[Path], CommandContext]) -> None:
         """Writes the run file and the reports, and records missing baselines where asked to.
 
         `context` is what commands in reports depend on, by the run's file. Raises BadFile, before
@@ -175,9 +173,8 @@ class Ledger:
             self._notes += self._moved()
         # Their reader is anywhere, some days later: the newest run is another one then.
         file = short(self.saved, settings.root) if self.saved else ""
-        typed = context(self._file) if context else None
-        if typed is not None:
-            typed = replace(typed, run=typed.run or file)
+        typed = context(self._file)
+        typed = replace(typed, run=typed.run or file)
         self._tell_github(run, typed)
         for report in settings.reports:
             write_atomically(report, interchange.report_text(run, report, file, typed))
@@ -185,20 +182,17 @@ class Ledger:
         if settings.missing == "record":
             self._record(run)
 
-    def summary(
-        self, width: int, context: CommandContext, *, verbose: bool = False, told: bool = True
-    ) -> list[Line]:
+    def summary(self, width: int, context: CommandContext, *, verbose: bool = False) -> list[Line]:
         """The terminal summary in lines of at most `width` characters, but for `closing`.
 
-        `verbose`: with a table for every measurement and a row for every metric. `told`: what
-        failing tests say was printed, as pytest's --tb asks for.
+        `verbose`: with a table for every measurement and a row for every metric.
         """
         context = replace(context, recorded=frozenset(self._recorded))
         if self.saved and sum(result.outcome in FAULTS for result in self._results) > 1:
             # Once the worst is measured again, the newest run has that test alone.
             context = replace(context, run=context.typed(self.saved))
         pairs = zip(self._results, self._kept, strict=True)
-        known = [result for result, kept in pairs if kept.told and told]
+        known = [result for result, kept in pairs if kept.told]
         return summary(
             self._results, width, context, notes=self._notes, told=known, verbose=verbose
         )
@@ -214,10 +208,9 @@ class Ledger:
         """Whether the session fails although no test did."""
         return bool(self.nothing_judged or (self.unmeasured and self._settings.require_judged))
 
-    def closing(self, width: int, context: CommandContext, *, told: bool = True) -> list[Line]:
+    def closing(self, width: int, context: CommandContext) -> list[Line]:
         """The summary's last lines: why the session fails though no test did, and the totals."""
-        said = self._said if told else ()
-        refused = dict.fromkeys(entry for entry in self.refusals if entry not in said)
+        refused = dict.fromkeys(entry for entry in self.refusals if entry not in self._said)
         texts = [line for refusal in refused for line in f"usage error: {refusal}".splitlines()]
         uncompared = "" if self._settings.judge else "--gpuperf-no-judge"
         run = context.typed(self.saved) if self.saved else ""
@@ -280,19 +273,16 @@ class Ledger:
                 )
                 yield f"  {shlex.join(('gpuperf', 'baseline', 'rename', old, new))}"
 
-    def _tell_github(self, run: Run, context: CommandContext | None) -> None:
+    def _tell_github(self, run: Run, context: CommandContext) -> None:
         settings = self._settings
         actions = github.actions(os.environ) if settings.github == "auto" else None
         if actions is None:
             return
         note = actions.append(run, context)
         self._notes += [note] if note else []
-        places = {
-            test: actions.place(settings.root, *location)
-            for test, location in self._locations.items()
-        }
+        places = {kept.test: actions.place(settings.root, *kept.place) for kept in self._kept}
         failed = {kept.test for kept in self._kept if kept.failed}
-        spared = dict.fromkeys(self._locations.keys() - failed, "the test did not fail")
+        spared = dict.fromkeys(places.keys() - failed, "the test did not fail")
         self.annotations += github.workflow_commands(run.results(), places, spared)
 
     def _record(self, run: Run) -> None:

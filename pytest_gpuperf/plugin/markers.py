@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from pytest_gpuperf.catalogue import architectures
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue, no_metric
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from pytest_gpuperf.model.measurement import Device
 
+_Value = TypeVar("_Value", str, int)
 _KEYWORDS = ("metrics", "tolerance", "rounds", "repetitions", "limit", "reproducible")
 
 
@@ -50,18 +51,11 @@ class MarkerOptions:
 def traits_of(item: pytest.Item) -> MarkerOptions:
     """Reads a test's place and markers. Raises UsageFailure for a marker that makes no sense."""
     suite = suite_of(item.nodeid)
-    configuration = ""
     with _named(item, "gpu_arch"):
         for marker in item.iter_markers("gpu_arch"):
             for pattern in _names(marker):
                 architectures.matches(pattern, architectures.CPU)
-    for marker in item.iter_markers("optimization"):
-        if len(marker.args) != 1 or not isinstance(marker.args[0], str) or marker.kwargs:
-            raise UsageFailure(
-                f"{item.nodeid}: the marker optimization takes one name, "
-                'for example @pytest.mark.optimization("tf32")'
-            )
-        configuration = configuration or marker.args[0]
+    configuration = _only_argument(item, "optimization", 'one name, for example "tf32"', "")
     gpus_of(item)
     options: dict[str, object] = {}
     for marker in reversed(list(item.iter_markers("gpuperf"))):
@@ -85,16 +79,19 @@ def _named(item: pytest.Item, marker: str) -> Iterator[None]:
 
 def gpus_of(item: pytest.Item) -> int:
     """The number of GPUs of the test, by its marker. Raises UsageFailure for an invalid number."""
-    marker = item.get_closest_marker("gpus")
-    if marker is None:
-        return 1
-    if len(marker.args) != 1 or marker.kwargs:
-        raise UsageFailure(
-            f"{item.nodeid}: the marker gpus takes one number, for example @pytest.mark.gpus(2)"
-        )
+    count = _only_argument(item, "gpus", "one number, for example 2", 1)
     with _named(item, "gpus"):
-        check_count("n", marker.args[0])
-    return int(marker.args[0])
+        check_count("n", count)
+    return count
+
+
+def _only_argument(item: pytest.Item, name: str, takes: str, default: _Value) -> _Value:
+    """The argument of the closest marker of this name. Raises UsageFailure for others or none."""
+    marker = item.get_closest_marker(name)
+    given = (default,) if marker is None else marker.args
+    if len(given) != 1 or (marker and marker.kwargs) or not isinstance(given[0], type(default)):
+        raise UsageFailure(f"{item.nodeid}: the marker {name} takes {takes}")
+    return given[0]
 
 
 def elsewhere(item: pytest.Item, device: Device, gpus: Sequence[str] | None = None) -> str:

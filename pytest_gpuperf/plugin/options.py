@@ -14,11 +14,17 @@ from typing import Any
 
 import pytest
 
+from pytest_gpuperf.errors import UsageFailure
 from pytest_gpuperf.model.settings import METRIC_SETS, Settings
 
 REPORT_SUFFIXES = (".html", ".md", ".json")  # report/interchange.py, imported when one is written
 _SWITCH, _LIST = "bool", "tuple[Path, ...]"
 """Types of fields that have an own kind of value in the ini file."""
+_KINDS: dict[str, tuple[str, Any, Any]] = {
+    _SWITCH: ("store_true", "bool", False),
+    _LIST: ("append", "args", []),
+}
+"""argparse's action for such a field, the type of its ini setting, and the default of that."""
 
 
 class Flag(SimpleNamespace):
@@ -47,24 +53,17 @@ def add_options(parser: pytest.Parser) -> None:
     """Registers the flags, in one group, and their ini twins."""
     group = parser.getgroup("gpuperf", "GPU performance (pytest-gpuperf)")
     for one, flag in flags():
-        twin = f"{flag.text} (ini: {flag.ini})"
-        if one.type == _SWITCH:
-            group.addoption(flag.name, dest=flag.dest, action="store_true", default=None, help=twin)
-            parser.addini(flag.ini, flag.text, type="bool", default=False)
-            continue
+        action, ini, unset = _KINDS.get(str(one.type), ("store", "string", default(one)))
+        takes = {"metavar": flag.metavar, "choices": flag.choices or None}
         group.addoption(
             flag.name,
             dest=flag.dest,
-            action="append" if one.type == _LIST else "store",
-            metavar=flag.metavar,
-            choices=flag.choices or None,
+            action=action,
             default=None,
-            help=twin,
+            help=f"{flag.text} (ini: {flag.ini})",
+            **(takes if one.type != _SWITCH else {}),
         )
-        if one.type == _LIST:
-            parser.addini(flag.ini, flag.text, type="args", default=[])
-        else:
-            parser.addini(flag.ini, flag.text, type="string", default=default(one))
+        parser.addini(flag.ini, flag.text, type=ini, default=unset)
 
 
 def any_given(config: pytest.Config) -> bool:
@@ -79,8 +78,7 @@ def any_given(config: pytest.Config) -> bool:
 def read_settings(config: pytest.Config) -> Settings:
     """The settings of this invocation. Raises pytest.UsageError for a bad value."""
     values: dict[str, Any] = {one.name: _value(config, one, flag) for one, flag in flags()}
-    typed = config.getoption("gpuperf_gpu_arch") is not None
-    settings = Settings(root=config.rootpath, arch_is_flag=typed, **values)
+    settings = Settings(root=config.rootpath, **values)
     _check_replay(settings)
     _check_metrics(config, settings.metrics)
     for report in settings.reports:
@@ -127,7 +125,6 @@ def _check_metrics(config: pytest.Config, wanted: str) -> None:
     if wanted in METRIC_SETS:
         return
     from pytest_gpuperf.catalogue.metric_catalogue import catalogue
-    from pytest_gpuperf.errors import UsageFailure
 
     try:
         catalogue().selected(wanted)

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_gpuperf.plugin import options
+from pytest_gpuperf.errors import UsageFailure
+from pytest_gpuperf.plugin import options, terminal, workers
 
 if TYPE_CHECKING:
     from pytest_gpuperf.baselines.judgement import Judging
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from pytest_gpuperf.measure.replica import Replicas, Task
     from pytest_gpuperf.model.settings import Settings
     from pytest_gpuperf.plugin.rank_role import RankRole
-    from pytest_gpuperf.plugin.workers import GpuAssignment
     from pytest_gpuperf.report.text.next_command import CommandContext
     from pytest_gpuperf.report.text.progress import Display
 
@@ -38,33 +38,28 @@ class ProcessOrigin:
     is_fresh: bool = False
     """Whether `gpuperf record` or another session started this process: then it only measures."""
     parent: int | None = None
-    """The pid of a session that waits, and may hold the device; `gpuperf record` holds none."""
+    """The pid of a session that waits, which may hold the device, or of `gpuperf record`."""
     task: Task | None = None
     """The task for which another session has started this process."""
     turn: Callable[[], None] | None = None
     """Waits for this process's turn before its tests, where several processes started together."""
-    assignment: GpuAssignment | None = None
+    assignment: workers.GpuAssignment | None = None
     """The GPUs of this worker, or of the worker that started this process; None without any."""
 
 
 def origin_of(config: pytest.Config) -> ProcessOrigin:
     """Reads the origin of this process."""
-    origin = ProcessOrigin(is_worker=hasattr(config, "workerinput"))
-    if "GPUPERF_ALLOTMENT" in os.environ:
-        from pytest_gpuperf.plugin import workers
-
-        origin = replace(origin, assignment=workers.own())
+    is_worker, assignment = hasattr(config, "workerinput"), workers.own()
     if "GPUPERF_PARENT" not in os.environ:
-        return origin
+        return ProcessOrigin(is_worker, assignment=assignment)
     from pytest_gpuperf.measure import fresh_process, replica
 
     # A test's own processes must not see it.
     parent, task = int(os.environ.pop(fresh_process.PARENT)), replica.own_task()
-    origin = replace(origin, is_fresh=True, task=task, turn=fresh_process.own_turn())
-    if task is None:
-        return origin
-    fresh_process.say_where_it_ends()
-    return replace(origin, parent=parent)
+    turn = fresh_process.own_turn()
+    if task is not None:
+        fresh_process.say_where_it_ends()
+    return ProcessOrigin(is_worker, True, parent, task, turn, assignment)
 
 
 def session_of(config: pytest.Config) -> Session:
@@ -77,7 +72,6 @@ def session_of(config: pytest.Config) -> Session:
         options.check_verdicts(config, settings)
     role = refused = None
     if "RANK" in os.environ:
-        from pytest_gpuperf.errors import UsageFailure
         from pytest_gpuperf.plugin import rank_role
 
         try:
@@ -106,6 +100,8 @@ class Session:
     """UUIDs of the GPUs that the test which runs holds; see `holding`."""
     entries: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """The names of each test's entries in the baselines of this device, where tests are judged."""
+    timer: dict[str, Any] = field(default_factory=dict)
+    """The running test and pytest-timeout's settings for it; empty where no timer runs."""
     at_last: ExitStack = field(default_factory=ExitStack)
     """Callbacks for after pytest's own cleanups."""
 
@@ -144,7 +140,7 @@ class Session:
             settings,
             self.replicas,
             offered=offered,
-            parent=self.origin.parent,
+            parent=self.origin.parent if self.origin.task is not None else None,
             task=self.origin.task,
             siblings=siblings,
             gpus=lambda: self.held,
@@ -179,8 +175,6 @@ class Session:
         assignment = self.origin.assignment
         if assignment is None:
             return {}
-        from pytest_gpuperf.plugin import workers
-
         return {workers.VARIABLE: assignment.passed_on(self.held).to_text()}
 
     @cached_property
@@ -195,8 +189,6 @@ class Session:
             return self.origin.assignment.gpus
         if self.instrument.device.arch == "cpu":
             return ()
-        from pytest_gpuperf.plugin import workers
-
         found = workers.fitting(self.instrument.device.arch)
         # Workers that nobody has given GPUs do not know of each other.
         return found[:1] if self.origin.is_worker else found
@@ -233,28 +225,35 @@ class Session:
             return Judging(self.settings, self.replicas)
         return Judging(self.settings, self.role.launcher(self.replicas, decides=self.decides))
 
-    @cached_property
-    def timeout(self) -> Timeout:
-        """The timer of pytest-timeout for the running test."""
-        return Timeout(self.config)
+    @contextmanager
+    def _timer_stopped(self) -> Iterator[None]:
+        """Stops pytest-timeout's timer while the test waits for other processes; then anew.
+
+        Fresh processes have their own time limit, and no test knows how many the judge asks for.
+        """
+        hook, timer = self.config.hook, dict(self.timer)
+        if timer:
+            hook.pytest_timeout_cancel_timer(item=timer["item"])
+        try:
+            yield
+        finally:
+            if timer:
+                hook.pytest_timeout_set_timer(**timer)
 
     @cached_property
     def display(self) -> Display:
         """Shows what is being measured."""
-        from pytest_gpuperf.plugin import terminal
         from pytest_gpuperf.report.text.progress import Display
 
         # Nobody reads what a process prints that we started.
         return Display(
             lambda: terminal.outlet(self.config) if self.origin.task is None else None,
-            aside=self.timeout.stopped,
+            aside=self._timer_stopped,
         )
 
     @cached_property
     def width(self) -> int:
         """The columns of the terminal that shows what tests say."""
-        from pytest_gpuperf.plugin import terminal
-
         return terminal.columns(self.config)
 
     def context(self, saved: Path | None = None) -> CommandContext:
@@ -288,28 +287,3 @@ class Session:
             run=context.typed(run) if run else "",
             baselines="" if known else context.typed(settings.baselines),
         )
-
-
-class Timeout:
-    """pytest-timeout's timer, which does not run while a test waits for other processes.
-
-    Fresh processes have a time limit of their own, and no test knows how many of them the judge
-    asks for. After the wait the timer begins anew.
-    """
-
-    def __init__(self, config: pytest.Config) -> None:
-        self._hook = config.hook
-        self.running: dict[str, Any] = {}
-        """The test and pytest-timeout's settings for it; empty where no timer runs."""
-
-    @contextmanager
-    def stopped(self) -> Iterator[None]:
-        """Stops the timer while the block runs."""
-        running = self.running
-        if running:
-            self._hook.pytest_timeout_cancel_timer(item=running["item"])
-        try:
-            yield
-        finally:
-            if running:
-                self._hook.pytest_timeout_set_timer(**running)

@@ -1,7 +1,7 @@
 """The workers of pytest-xdist, as their controller sees them: their number, and each one's GPU.
 
 A worker has to know its GPU before its conftest files are loaded, and so before any test is
-collected: whether a session measures is read off its flags, its settings and its files.
+collected: whether a session measures is read off its flags, its settings and its baselines.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
-from fnmatch import fnmatch
 from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -28,17 +27,10 @@ if TYPE_CHECKING:
 VARIABLE = "GPUPERF_ALLOTMENT"
 """The environment variable that tells a worker of its GPU."""
 
-_GPUS: pytest.StashKey[tuple[str, ...]] = pytest.StashKey()
 _FOLDER: pytest.StashKey[TemporaryDirectory[str]] = pytest.StashKey()
 
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 _GROUPS = "groups.json"
-_NEXT = ".next"
-"""After a GPU's name: the file that is held by the worker which has that GPU next."""
-_DRIVERS = (Path("/dev/nvidiactl"), Path("/dev/dxg"))
-"""Nodes of NVIDIA's driver, and of WSL's: without one no GPU is looked for, and no file read."""
-_US = b"gpuperf"
-"""The text in every file that uses this plugin: as a fixture, a marker or an import."""
 
 
 @dataclass(frozen=True)
@@ -80,16 +72,8 @@ class GpuAssignment:
         gpus = self.gpus[:count]
         with ExitStack() as holds:
             for uuid in () if self.held else sorted(gpus):
-                own = place(Path(self.folder), uuid)
-                # In a line of two, or a worker with test after test would always be first.
-                with files.locked(place(Path(self.folder), uuid + _NEXT), patience=math.inf):
-                    holds.enter_context(files.locked(own, patience=math.inf))
+                holds.enter_context(files.locked(Path(self.folder, uuid), patience=math.inf))
             yield gpus
-
-
-def place(folder: Path, name: str) -> Path:
-    """The file in a session's folder that a worker locks to hold the GPU of this UUID."""
-    return folder / name.replace("/", "_")  # instances of MIG, before driver 470
 
 
 def own() -> GpuAssignment | None:
@@ -110,8 +94,7 @@ def assignments(gpus: Sequence[str], workers: int, folder: Path) -> list[GpuAssi
     Makes the files in `folder` that the workers lock.
     """
     for uuid in gpus:
-        for name in (uuid, uuid + _NEXT):
-            place(folder, name).touch()
+        (folder / uuid).touch()
     return [
         GpuAssignment(
             # Tests of several GPUs begin with those that no worker has.
@@ -124,7 +107,8 @@ def assignments(gpus: Sequence[str], workers: int, folder: Path) -> list[GpuAssi
     ]
 
 
-def count(config: pytest.Config) -> int | None:
+@pytest.hookimpl(tryfirst=True, optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
     """The number of workers for `-n auto`: one per GPU; None where pytest-xdist decides."""
     hook = config.hook.pytest_xdist_auto_num_workers
     rooms = {getattr(of.plugin, "__name__", "").split(".")[0] for of in hook.get_hookimpls()}
@@ -139,15 +123,13 @@ def gpus(config: pytest.Config) -> tuple[str, ...]:
     The GPUs have the architecture of the settings, and all the model of the first. Raises
     pytest.UsageError for a bad setting.
     """
-    if _GPUS not in config.stash:
-        found = fitting(options.read_settings(config).arch) if _measures(config) else ()
-        if found:
-            from pytest_gpuperf.measure.instrument import STAND_IN
+    if not _measures(config):
+        return ()
+    from pytest_gpuperf.measure.instrument import STAND_IN
 
-            # Two revisions are compared on one GPU, and that is the only one that is held for it.
-            found = found[:1] if STAND_IN in os.environ else found
-        config.stash[_GPUS] = found
-    return config.stash[_GPUS]
+    found = fitting(options.read_settings(config).arch)
+    # Two revisions are compared on one GPU, and that is the only one that is held for it.
+    return found[:1] if STAND_IN in os.environ else found
 
 
 def fitting(arch: str) -> tuple[str, ...]:
@@ -159,7 +141,15 @@ def fitting(arch: str) -> tuple[str, ...]:
     return tuple(uuid for uuid, kind in found.items() if kind == next(iter(found.values())))
 
 
-def deal(config: pytest.Config, specs: Sequence[Any]) -> None:
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Tells a worker how its controller was started: a worker knows only its own part."""
+    parameters = node.config.invocation_params
+    node.workerinput["gpuperf_invocation"] = (list(parameters.args), str(parameters.dir))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes(config: pytest.Config, specs: Sequence[Any]) -> None:
     """Gives every worker that is started on this machine a GPU, in its environment.
 
     A worker that replaces a dead worker starts from the same specification, with the same GPU.
@@ -194,7 +184,8 @@ def tell(folder: Path, items: Sequence[pytest.Item]) -> None:
     files.write_atomically(folder / _GROUPS, json.dumps(groups))  # all workers say the same
 
 
-def scheduler(config: pytest.Config, log: Any) -> Scheduling | None:
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling | None:
     """The scheduler that keeps each group of tests in one worker; None for others' sessions.
 
     The scheduler is pytest-xdist's `--dist loadscope`, by group or test. A worker that dies
@@ -252,34 +243,14 @@ def dealt(config: pytest.Config) -> bool:
 
 
 def _measures(config: pytest.Config) -> bool:
-    """Whether tests of this session may measure on a GPU, as far as can be seen before them."""
+    """Whether tests of this session may measure on a GPU, as far as can be seen before them.
+
+    A project that measures has baselines, or a flag or setting of ours until they are accepted.
+    """
     settings = options.read_settings(config)
     if config.option.collectonly or settings.replay is not None:
         return False
     if settings.arch == "cpu" or settings.collector == "cpu":
         return False
-    if not any(node.exists() for node in _DRIVERS):
-        return False
-    return options.any_given(config) or any(map(_mentions_us, _files(config)))
-
-
-def _mentions_us(file: Path) -> bool:
-    try:
-        return _US in file.read_bytes()
-    except OSError:
-        return False
-
-
-def _files(config: pytest.Config) -> Iterator[Path]:
-    """The conftest files that are loaded, and the Python files that tests are collected from."""
-    plugins = config.pluginmanager.get_plugins()
-    loaded = (Path(getattr(plugin, "__file__", None) or "") for plugin in plugins)
-    yield from (file for file in loaded if file.name == "conftest.py")
-    ignored = (*config.getini("norecursedirs"), "__pycache__")
-    for argument in config.args:
-        path = config.invocation_params.dir / argument.partition("::")[0]
-        if path.is_file():
-            yield path
-        for folder, below, names in os.walk(path):
-            below[:] = [name for name in below if not any(fnmatch(name, of) for of in ignored)]
-            yield from (Path(folder, name) for name in names if name.endswith(".py"))
+    accepted = settings.baselines.glob("sm*/*/*.yaml")
+    return options.any_given(config) or next(accepted, None) is not None

@@ -37,7 +37,6 @@ A100: dict[str, Any] = {
     "unsupported": {},  # {"cycles": "the reason"}
     "unavailable": "",  # why no counter can be read at all
     "kernels": [],  # [["conv", 900, 5e6]]: name, microseconds, instructions; else one did it all
-    "mismatch": "",  # why kernels are not counted
     "torch": False,  # whether fresh processes may import it
     "processes": [],  # [{"": {"cycles": 2}}, {}]: more factors for the first process, the second
 }
@@ -119,18 +118,16 @@ class ScriptedCollector:
         return KernelTable(("step_kernel",), tuple(m.name for m in metrics), (launch,), 0.0)
 
     def _scripted_kernels(self, metrics: tuple[Metric, ...]) -> KernelTable:
-        mismatch = self._script["mismatch"]
         names = tuple(dict.fromkeys(name for name, _, _ in self._script["kernels"]))
         launches = []
         for name, microseconds, instructions in self._script["kernels"]:
             counted = {"cycles": 2000.0 * microseconds, "instructions": float(instructions)}
-            values = () if mismatch else tuple(counted.get(metric.name) for metric in metrics)
+            values = tuple(counted.get(metric.name) for metric in metrics)
             shape = ((8, 1, 1), (128, 1, 1))
             launches.append(
                 Launch(names.index(name), "kernel", *shape, 1000.0 * microseconds, values)
             )
-        counted_metrics = () if mismatch else tuple(metric.name for metric in metrics)
-        return KernelTable(names, counted_metrics, tuple(launches), 0.0, mismatch)
+        return KernelTable(names, tuple(metric.name for metric in metrics), tuple(launches), 0.0)
 
     def _factors(self) -> dict[str, float]:
         test = os.environ["PYTEST_CURRENT_TEST"]

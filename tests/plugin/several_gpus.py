@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pytest_gpuperf.measure.instrument import STAND_IN
-from pytest_gpuperf.plugin import workers
 from tests.plugin.projects import Project
 from tests.plugin.scripted import A100
 from tests.scripted_nvml import Gpu, Library
@@ -19,10 +17,7 @@ import json, os, sys
 from contextlib import suppress
 from pathlib import Path
 from textwrap import dedent
-from pytest_gpuperf.plugin import workers
 from tests.scripted_nvml import Gpu, Library
-
-workers._DRIVERS = (Path("/dev/null"),)
 
 class Host(Library):
     # Every process that this one's parent has started is on every GPU.
@@ -60,7 +55,6 @@ def on_three_gpus(project: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
     hopper = Gpu("GPU-h", name="NVIDIA H200", capability=(9, 0))
     library = Library([gpu("GPU-a"), hopper, gpu("GPU-b")])
     monkeypatch.setitem(sys.modules, "pynvml", library)
-    monkeypatch.setattr(workers, "_DRIVERS", (Path("/dev/null"),))
     for variable in ("CUDA_VISIBLE_DEVICES", "PYTEST_XDIST_AUTO_NUM_WORKERS", STAND_IN):
         monkeypatch.delenv(variable, raising=False)
     return project

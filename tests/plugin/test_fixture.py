@@ -52,7 +52,6 @@ class Recorded:
         file = root / "run.json"
         run_files.save(run(measurements), file)
         settings = replace(default_settings(root), missing="warn", **changes)
-        hook = SimpleNamespace(pytest_gpuperf_judged=lambda **_: None)
         self.instrument: Any = RecordedRun(file)
         self._session: Any = SimpleNamespace(
             settings=settings,
@@ -62,7 +61,6 @@ class Recorded:
             judging=Judging(settings, None),
             task=None,
             display=Display(lambda: None),
-            config=SimpleNamespace(hook=hook),
             width=96,
             context=lambda: CommandContext("suites"),
         )
@@ -240,20 +238,23 @@ def test_the_instrument_gets_what_call_and_marker_say(tmp_path: Path) -> None:
     plain: Any = {"size": 128, "rate": 0.5, "on": True, "data": "synthetic"}
     session = Recorded(tmp_path, processes(TF32, "cycles", THREE, workload=plain))
     asked, recorded = [], session.instrument.measure
-    marked = session.of(TF32, reproducible=0.02, rounds=3, metrics="+l2_hit_rate")
+    own: Any = {"reproducible": 0.02, "rounds": 3, "repetitions": 7, "metrics": "+l2_hit_rate"}
+    marked = session.of(TF32, **own)
 
     def measure(subject: Any, work: Any, plan: Any) -> Any:
         sets = (subject.metric_set, [m.name for m in plan.metrics if m.name == "l2_hit_rate"])
-        asked.append((subject.workload, work.reproducible, plan.rounds, *sets))
+        often = (plan.rounds, plan.repetitions, plan.extremes)
+        asked.append((subject.workload, work.reproducible, often, *sets))
         assert subject.configuration == "tf32"
         return recorded(subject, work, plan)
 
     session.instrument.measure = measure
     marked.measure(lambda: None, workload=given)
-    session.of(TF32, reproducible=0).measure(lambda: None, reproducible=0.5, workload=plain)
+    called = session.of(TF32, reproducible=0, repetitions=7)
+    called.measure(lambda: None, reproducible=0.5, repetitions=4, workload=plain)
     assert asked == [
-        (plain, 0.02, 3, "core,l2_hit_rate", ["l2_hit_rate"]),
-        (plain, 0.5, 5, "core", []),
+        (plain, 0.02, (3, 7, True), "core,l2_hit_rate", ["l2_hit_rate"]),
+        (plain, 0.5, (5, 4, True), "core", []),
     ]
     assert [type(value) for value in asked[0][0].values()] == [int, float, bool, str]
 

@@ -40,19 +40,13 @@ def imported(project: Project, *arguments: str) -> tuple[list[str], list[str]]:
 
 
 def test_a_project_that_does_not_use_us_imports_nothing_heavy(plain: Project) -> None:
-    for arguments, beside in (((), ()), (("-n1",), ("workers",))):
+    names = ("", ".errors", ".model", ".model.settings", ".plugin")
+    of_plugin = ("hooks", "options", "session", "terminal", "workers")
+    light = {*names, *(f".plugin.{name}" for name in of_plugin)}
+    for arguments in ((), ("-n1",)):
         heavy, ours = imported(plain, *arguments)
         assert heavy == []
-        assert {*ours} == {
-            *(f"pytest_gpuperf.plugin.{of_xdist}" for of_xdist in beside),
-            "pytest_gpuperf",
-            "pytest_gpuperf.model",
-            "pytest_gpuperf.model.settings",
-            "pytest_gpuperf.plugin",
-            "pytest_gpuperf.plugin.session",
-            "pytest_gpuperf.plugin.options",
-            "pytest_gpuperf.plugin.hooks",
-        }
+        assert {name.removeprefix("pytest_gpuperf") for name in ours} == light
 
 
 def test_collecting_tests_that_use_us_does_not_import_torch(plain: Project) -> None:

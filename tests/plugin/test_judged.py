@@ -159,23 +159,6 @@ def test_other_exit_codes_stay(a100: Project) -> None:
 # Fresh processes
 
 
-def test_what_a_replica_prints_says_nothing_of_judging(a100: Project) -> None:
-    a100.accept_processes(*[1.0] * 5)
-    a100.device(factors={"": {"cycles": 2}})
-    a100.tests(
-        """
-        def test_step(gpuperf):
-            gpuperf.measure(lambda: None)
-            raise KeyboardInterrupt
-        """
-    )
-    result = a100.run_apart(REQUIRED, "--gpuperf-processes=3", "--gpu-arch=sm80")
-    shown = result.stdout.str()
-    assert "the test could not be repeated: a fresh process" in shown
-    assert shown.count("; run ") == 1
-    assert "--gpuperf-no-judge" not in shown
-
-
 def test_the_command_that_records_judges_nothing_whatever_is_required(a100: Project) -> None:
     a100.ini("gpuperf_require_judged = true")
     result = a100.gpuperf("record", "--processes=1", "--run=run.json", "--", REQUIRED)

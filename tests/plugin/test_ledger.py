@@ -45,7 +45,7 @@ def ledger_of(settings: Settings, *results: Result) -> Ledger:
 def saved(settings: Settings, *results: Result) -> Ledger:
     """A ledger that was told these, and has written them."""
     ledger = ledger_of(settings, *results)
-    ledger.save()
+    ledger.save(lambda _: CommandContext(COMMAND))
     return ledger
 
 
@@ -91,6 +91,26 @@ def test_where_nothing_was_measured_nothing_is_written(settings: Settings) -> No
     assert list(settings.root.iterdir()) == []
 
 
+def test_results_stand_in_the_order_of_their_tests_whoever_is_done_first(
+    settings: Settings,
+) -> None:
+    """What belongs to one of them still does: of a test that failed, no baseline is recorded."""
+    settings = replace(settings, missing="record")
+    ledger = Ledger(settings, COMMAND)
+    for name in ("last", "first", "second"):
+        test = f"a.py::test_{name}"
+        made = result(measurement(test=test), replace(MISSING.verdicts[0], test=test))
+        ledger.add([to_json(made)], failed=name == "second")
+    ledger.arrange([f"a.py::test_{name}" for name in ("first", "second", "last")])
+    ledger.save(lambda _: CommandContext(COMMAND))
+    assert ledger.saved
+    tests = [one.test.partition("::test_")[2] for one in run_files.load(ledger.saved).measurements]
+    assert tests == ["first", "second", "last"]
+    known = baseline_files.load(baseline_files.path_for(settings.baselines, H200, "meddpm"))
+    assert known
+    assert list(known.tests) == ["a.py::test_first", "a.py::test_last"]
+
+
 # Recording what is missing
 
 
@@ -133,14 +153,13 @@ def test_what_went_wrong_while_judging_is_a_note_of_one_line_said_once(settings:
 
 
 def test_refusals_are_said_once_and_in_full_where_no_test_has_said_them(settings: Settings) -> None:
-    ledger = ledger_of(settings, PASSED)
-    for _ in range(2):
-        ledger.add([], "first line\n  second line")
-    ledger.save()
     for told, said in ((False, ["usage error: first line", "second line"]), (True, [])):
-        lines = ledger.closing(80, CommandContext(COMMAND), told=told)
+        ledger = ledger_of(settings, PASSED)
+        for _ in range(2):
+            ledger.add([], "first line\n  second line", told=told)
+        lines = ledger.closing(80, CommandContext(COMMAND))
         assert [line.text.strip() for line in lines if line.tone == "bad"] == said
-    assert ledger.refusals == ["first line\n  second line"] * 2
+        assert ledger.refusals == ["first line\n  second line"] * 2
 
 
 # What to type next

@@ -79,8 +79,8 @@ WRONG = (
     (mark.gpu_arch("sm99"), '@pytest.mark.gpu_arch: unknown architecture "sm99"'),
     (mark.gpu_arch("sm8+"), '@pytest.mark.gpu_arch: unknown architecture "sm8"'),
     (mark.optimization(), "the marker optimization takes one name"),
-    *((mark.gpus(*numbers), "the marker gpus takes one number") for numbers in ((), (1, 2))),
-    *((mark.gpus(n), f"@pytest.mark.gpus: n={n!r} must be a whole number") for n in (0, "2")),
+    *((mark.gpus(*given), "the marker gpus takes one number") for given in ((), (1, 2), ("2",))),
+    (mark.gpus(0), "@pytest.mark.gpus: n=0 must be a whole number"),
     (mark.gpuperf("paper"), "the marker gpuperf takes keywords only, not 'paper'"),
     (
         mark.gpuperf(metric="core"),

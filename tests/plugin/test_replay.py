@@ -41,16 +41,6 @@ def test_what_the_run_has_is_judged_and_the_step_is_not_run(recorded: Project) -
     assert not recorded.run_files()  # it is not saved again
 
 
-def test_a_test_that_the_run_has_not_is_refused(recorded: Project) -> None:
-    recorded.tests(STEP + "\n    def test_new(gpuperf): gpuperf.measure(lambda: None)")
-    result = recorded.run("--gpuperf-replay=run.json")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.assert_outcomes(passed=1, failed=1)
-    result.stdout.fnmatch_lines(
-        ['gpuperf: *run.json has no measurement "step" of test_steps.py::test_new. Replay the run*']
-    )
-
-
 def test_names_are_shown_and_never_obeyed(recorded: Project) -> None:
     """Whether they are the run's, the baseline's or the test's own, and on GitHub too."""
     file = recorded.root / "slower.json"

@@ -51,18 +51,21 @@ def test_a_junit_file_has_the_gated_metrics() -> None:
 
 
 def test_configuration_names_limits_and_the_tests_own_properties_are_there(a100: Project) -> None:
+    """Hostile names leave the XML well formed."""
+    names = ["]]>", "a\nb", "<x y='\"'>", "&amp;", "\x00\x1b[31m", "a::b%", "größe"]
     a100.tests(
-        """
+        f"""
         import pytest
 
         def test_x(): pass
         def test_y(gpuperf): pass
 
         @pytest.mark.optimization("tf32")
-        @pytest.mark.gpuperf(limit={"cycles": "500M"})
+        @pytest.mark.gpuperf(limit={{"cycles": "500M"}})
         def test_step(gpuperf, request):
             request.node.user_properties.append(("own", 1))
-            gpuperf.measure(lambda: None, name="sampling")
+            for name in ("sampling", *{names!a}):
+                gpuperf.measure(lambda: None, name=name)
         """
     )
     a100.run("--junitxml=junit.xml", "--gpuperf-missing=warn")
@@ -70,7 +73,10 @@ def test_configuration_names_limits_and_the_tests_own_properties_are_there(a100:
     assert ("own", "1") in seen
     assert ("gpuperf.sampling.configuration", "tf32") in seen
     assert ("gpuperf.sampling.cycles", "no-baseline") in seen
-    (limit,) = (value for name, value in seen if name == "gpuperf.expected")
+    printable = ["".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in n) for n in names]
+    of_cycles = [name for name, _ in seen if name.endswith(".cycles")]
+    assert of_cycles[1:] == [f"gpuperf.{name}.cycles" for name in printable]
+    limit, *_ = (value for name, value in seen if name == "gpuperf.expected")
     assert limit.startswith("test_step, sampling: cycles 400.00 M, below 500.00 M: ")
     assert limit.endswith("holds")
     # Tests that do not measure have none.
@@ -85,21 +91,6 @@ def test_a_repeated_test_has_the_properties_of_its_last_execution() -> None:
     assert [value for name, value in said if name in ("own", "gpuperf.cycles.measured")] == [
         *(1, "500000000"),
     ]
-
-
-def test_hostile_names_leave_the_xml_well_formed(a100: Project) -> None:
-    names = ["]]>", "a\nb", "<x y='\"'>", "&amp;", "\x00\x1b[31m", "a::b%", "größe"]
-    a100.tests(
-        f"""
-        def test_step(gpuperf):
-            for name in {names!a}:
-                gpuperf.measure(lambda: None, name=name)
-        """
-    )
-    a100.run("--junitxml=junit.xml", "--gpuperf-missing=warn", "--gpuperf-report=report.md")
-    seen = [name for name, _ in properties(a100, "test_step") if name.endswith(".cycles")]
-    printable = ["".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in n) for n in names]
-    assert seen == [f"gpuperf.{name}.cycles" for name in printable]
 
 
 # pytest-benchmark

@@ -11,8 +11,11 @@ CPU = ("--gpu-arch=cpu", "--gpuperf-missing=warn")
 
 
 def test_an_unsound_step_fails_and_the_next_test_is_measured(project: Project) -> None:
+    """So does one that measures itself."""
     project.tests(
         """
+    import pytest
+
     losses = iter([0.1234, 0.1236])
 
     def test_step(gpuperf):
@@ -20,27 +23,6 @@ def test_an_unsound_step_fails_and_the_next_test_is_measured(project: Project) -
 
     def test_settings(gpuperf):
         gpuperf.measure(lambda: None, settings=lambda: {"first_call_s": float("nan")})
-
-    def test_sound(gpuperf):
-        gpuperf.measure(lambda: None)
-"""
-    )
-    result = project.run(*CPU)
-    result.assert_outcomes(failed=2, passed=1)
-    result.stdout.fnmatch_lines(
-        [
-            "gpuperf: two executions after reset gave the losses 0.1234 and 0.1236, 0.16 % apart *",
-            'gpuperf: settings?"first_call_s"? is nan, but must be *',
-        ]
-    )
-    assert "Traceback" not in str(result.stdout)
-    assert [m.test for m in project.saved().measurements] == ["test_steps.py::test_sound"]
-
-
-def test_a_step_that_measures_fails_and_the_next_test_is_measured(project: Project) -> None:
-    project.tests(
-        """
-    import pytest
 
     def test_nested(gpuperf):
         def step():
@@ -50,7 +32,7 @@ def test_a_step_that_measures_fails_and_the_next_test_is_measured(project: Proje
                 pass
         gpuperf.measure(step, name="outer")
 
-    def test_one_after_another(gpuperf):
+    def test_sound(gpuperf):
         with pytest.raises(ZeroDivisionError):
             gpuperf.measure(lambda: 1 / 0, name="broken")
         gpuperf.measure(lambda: None, name="one")
@@ -58,12 +40,17 @@ def test_a_step_that_measures_fails_and_the_next_test_is_measured(project: Proje
 """
     )
     result = project.run(*CPU)
-    result.assert_outcomes(failed=1, passed=1)
+    result.assert_outcomes(failed=3, passed=1)
     result.stdout.fnmatch_lines(
-        ['gpuperf: the step of "outer" calls gpuperf.measure (name "inner"), *']
+        [
+            "gpuperf: two executions after reset gave the losses 0.1234 and 0.1236, 0.16 % apart *",
+            'gpuperf: settings?"first_call_s"? is nan, but must be *',
+            'gpuperf: the step of "outer" calls gpuperf.measure (name "inner"), *',
+        ]
     )
     assert "Traceback" not in str(result.stdout)
-    assert [m.name for m in project.saved().measurements] == ["one", "two"]
+    saved = project.saved().measurements
+    assert [one.title for one in saved] == ["test_sound, one", "test_sound, two"]
 
 
 LOST = """
@@ -146,3 +133,12 @@ def test_what_a_step_does_elsewhere_is_refused_or_said(project: Project) -> None
         ]
     )
     result.stdout.no_fnmatch_line("note: test_here: *")
+
+
+@pytest.mark.parametrize("metrics", ["activity", "core"])
+def test_on_the_cpu_activity_is_unsupported_and_no_fault(project: Project, metrics: str) -> None:
+    project.tests("def test_step(gpuperf): gpuperf.measure(lambda: sum(range(1000)))")
+    result = project.run(*CPU, f"--gpuperf-metrics={metrics}", "--gpuperf-require-counters")
+    assert result.ret == 0
+    told = " ".join(str(result.stdout).split())
+    assert ("copy_overlap: there is no GPU to trace" in told) is (metrics == "activity")

@@ -11,15 +11,12 @@ from tests.plugin.projects import CONFTEST, Project
 HANGS = """
     import signal, time
 
-    def test_step(gpuperf):
-        gpuperf.measure(lambda: None)
-
     def hang():
         # The time is over at once: as pytest-timeout ends it, and nobody waits for that.
         signal.raise_signal(signal.SIGALRM)
         time.sleep(600)
 
-    def test_two(gpuperf):
+    def test_step(gpuperf):
         gpuperf.measure(lambda: None, name="first")
         gpuperf.measure(hang, name="second")
 """
@@ -75,5 +72,4 @@ def test_a_step_that_hangs_in_the_session_is_ended_by_pytest_timeout_and_the_res
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     said = str(result.stdout) + str(result.stderr)
     assert "signal.raise_signal(signal.SIGALRM)" in said
-    kept = [(m.test.split("::")[1], m.name) for m in a100.saved().measurements]
-    assert kept == [("test_step", "step"), ("test_two", "first")]
+    assert [measurement.name for measurement in a100.saved().measurements] == ["first"]

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import threading
 from pathlib import Path
 
 import pytest
 
 from pytest_gpuperf.measure.instrument import STAND_IN
-from pytest_gpuperf.plugin import hooks, workers
-from tests.plugin.projects import STEP, Project
+from pytest_gpuperf.plugin import workers
+from tests.plugin.projects import BASELINE, STEP, Project
 from tests.plugin.several_gpus import has_gpus, on_three_gpus
-from tests.waiting import is_held, wait_for
 
 xdist = pytest.importorskip("xdist.workermanage")
 
@@ -104,16 +104,16 @@ def test_workers_have_gpus_of_their_own_share_them_and_are_replaced(
 
 
 @pytest.mark.parametrize(
-    ("count", "step", "failed"),
+    ("step", "failed"),
     [
         # The first one in their place collects while the second dies.
-        (2, "ME in ('gw0', 'gw1')", 2),
+        ("ME in ('gw0', 'gw1')", 2),
         # With all its tests collected, before the other has.
-        (2, "False", 0),
+        ("False", 0),
     ],
 )
 def test_a_worker_that_dies_loses_one_test(
-    project: Project, monkeypatch: pytest.MonkeyPatch, count: int, step: str, failed: int
+    project: Project, monkeypatch: pytest.MonkeyPatch, step: str, failed: int
 ) -> None:
     has_gpus(
         project,
@@ -154,7 +154,7 @@ def test_a_worker_that_dies_loses_one_test(
         """
     )
     monkeypatch.delenv(STAND_IN, raising=False)
-    flags = (f"-n{count}", "--gpuperf-missing=warn", "--gpuperf-processes=1")
+    flags = ("-n2", "--gpuperf-missing=warn", "--gpuperf-processes=1")
     result = project.pytester.runpytest_subprocess(*flags, timeout=60)
     result.assert_outcomes(passed=6 - failed, failed=failed)
 
@@ -218,74 +218,48 @@ def test_each_worker_has_the_next_gpu_and_after_the_last_they_share(tmp_path: Pa
 def test_workers_with_tests_of_several_gpus_wait_for_each_other_in_one_order(
     tmp_path: Path,
 ) -> None:
-    """Each of two wants both: the first is begun while the second waits, and both end."""
+    """Each of two wants both: the second waits while the first is begun, and both end."""
     one, two = dealt(2, 2, tmp_path)
     order: list[str] = []
+
+    def several() -> None:
+        with two.holding(2) as gpus:
+            order.append(str(gpus))
+
+    thread = threading.Thread(target=several)
     with one.holding(2) as gpus:
         assert gpus == ("GPU-0", "GPU-1")
-        thread = waits(two, "GPU-0", tmp_path, order)
+        thread.start()
         order.append("first")
     thread.join()
     assert order == ["first", "('GPU-1', 'GPU-0')"]
 
 
-def waits(
-    worker: workers.GpuAssignment, gpu: str, folder: Path, order: list[str]
-) -> threading.Thread:
-    """One that notes both GPUs of a worker, for which it stands in line before this one."""
-
-    def several() -> None:
-        with worker.holding(2) as gpus:
-            order.append(str(gpus))
-
-    thread = threading.Thread(target=several)
-    thread.start()
-    wait_for(lambda: is_held(folder / f"{gpu}.next"), "its place in the line")
-    return thread
-
-
-def test_a_test_of_several_gpus_has_its_turn_before_the_next_of_another_worker(
-    tmp_path: Path,
-) -> None:
-    one, two = dealt(2, 2, tmp_path)
-    order: list[str] = []
-    with two.holding():
-        thread = waits(one, "GPU-1", tmp_path, order)
-    with two.holding():
-        assert len(order) == 1
-    thread.join()
-
-
 def test_what_a_test_holds_its_processes_have(tmp_path: Path) -> None:
-    """Also where old drivers have slashes in a name: it names no folder."""
     (own,) = dealt(3, 1, tmp_path)
     with own.holding(2) as gpus, own.passed_on(gpus).holding(2) as passed_on:
         assert passed_on == gpus
-    (own,) = workers.assignments(["MIG-GPU-1/2/0"], 1, tmp_path)
-    with own.holding() as held:
-        assert held == ("MIG-GPU-1/2/0",)
 
 
 def started(project: Project, *arguments: str) -> list[dict[str, str]]:
     """What is added to the environment of each worker."""
     config = project.pytester.parseconfigure(*arguments)
     specs = [xdist.execnet.XSpec(spec) for spec in config.getvalue("tx")]
-    workers.deal(config, specs)
+    workers.pytest_xdist_setupnodes(config, specs)
     return [dict(spec.env) for spec in specs]
 
 
 def counted(project: Project, *arguments: str) -> int | None:
     """How many workers we would have `-n auto` start."""
-    return workers.count(project.pytester.parseconfig("-nauto", *arguments))
+    return workers.pytest_xdist_auto_num_workers(project.pytester.parseconfig("-nauto", *arguments))
 
 
 def test_auto_is_a_worker_per_gpu_that_fits_where_something_is_measured(
     host: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    host.tests(STEP)
+    host.ini("gpuperf_missing = warn")
     assert counted(host) == 2
     assert counted(host, "--gpu-arch=sm90") == 1
-    assert counted(host, "test_steps.py::test_step") == 2
     for elsewhere in ("--gpu-arch=cpu", "--gpuperf-collector=cpu", "--gpu-arch=sm70", "--co"):
         assert counted(host, elsewhere) is None, elsewhere
     # Whoever says how many there are is believed.
@@ -294,22 +268,19 @@ def test_auto_is_a_worker_per_gpu_that_fits_where_something_is_measured(
     monkeypatch.delenv("PYTEST_XDIST_AUTO_NUM_WORKERS")
     host.pytester.makeconftest("def pytest_xdist_auto_num_workers(config): return 7")
     assert counted(host) is None
-    # Without a driver no file is read.
-    monkeypatch.setattr(workers, "_DRIVERS", ())
-    monkeypatch.setattr(workers, "_files", None)
+    # Nor is there any without a driver.
+    monkeypatch.setitem(sys.modules, "pynvml", None)
     assert started(host, "--tx=popen") == [{}]
 
 
 def test_who_does_not_use_us_keeps_all_gpus(host: Project) -> None:
-    host.tests("def test_plain(): pass")
     assert counted(host) is None
     assert started(host, "--tx=popen", "--tx=popen") == [{}, {}]
-    # A flag, a setting or a conftest file of ours says that it does.
+    # A flag, a setting or a baseline of ours says that it does.
     assert counted(host, "--gpu-arch=auto") == 2
-    host.ini("gpuperf_rounds = 3")
-    assert counted(host) == 2
-    host.ini()
-    host.pytester.makeconftest("# gpuperf is used by a fixture here")
+    (host.root / BASELINE).mkdir(parents=True)
+    assert counted(host) is None
+    (host.root / BASELINE / "test_steps.yaml").touch()
     assert counted(host) == 2
 
 
@@ -317,7 +288,7 @@ def test_a_worker_that_somebody_has_placed_stays_there_and_those_of_a_revision_s
     host: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of two revisions that are compared: one GPU is held for both."""
-    host.tests(STEP)
+    host.ini("gpuperf_rounds = 3")
     mine = "--tx=popen//env:CUDA_VISIBLE_DEVICES=1"
     placed, ours = started(host, mine, "--tx=popen")
     assert placed == {"CUDA_VISIBLE_DEVICES": "1"}
@@ -372,14 +343,6 @@ def test_where_all_workers_die_with_their_tests_collected_nothing_is_green(
     has_gpus(project, dying)
     project.tests(STEP)
     monkeypatch.delenv(STAND_IN, raising=False)
-    result = project.run_apart("-n2", "--max-worker-restart=0")
+    result = project.run_apart("-n2", "--max-worker-restart=0", "--gpuperf-missing=warn")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.stdout.fnmatch_lines(["gpuperf: the workers died before any test ran"])
-
-
-@pytest.mark.parametrize(("marks", "count"), [("", 2), ("@pytest.mark.skip", 0)])
-def test_what_is_skipped_waits_for_no_gpu(host: Project, marks: str, count: int) -> None:
-    (item,) = host.pytester.getitems(
-        f"import pytest\n@pytest.mark.gpus(2)\n{marks}\ndef test_two(gpuperf): pass\n"
-    )
-    assert hooks._gpus(item) == count

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
 from tests.plugin.projects import Project
@@ -58,41 +56,6 @@ def test_workers_bring_every_verdict_with_its_kernels_and_one_process_writes(
     assert [entry.test for entry in run.attributions] == ["test_steps.py::test_slower"]
     # The workers looked at what was not settled in fresh processes of their own.
     assert len(run.measurements) == 1 + 3 + 2 + 1
-
-
-def test_results_stand_in_the_order_of_their_tests_whoever_is_done_first(a100: Project) -> None:
-    os.mkfifo(a100.root / "another-is-done")
-    a100.tests(
-        """
-        import pytest
-
-        @pytest.mark.xdist_group("one")
-        def test_first(gpuperf):
-            open("another-is-done").close()  # waits for who opens it to write
-            gpuperf.measure(lambda: None)
-
-        @pytest.mark.xdist_group("other")
-        def test_second(gpuperf):
-            gpuperf.measure(lambda: None)
-            open("another-is-done", "w").close()
-            assert False
-
-        @pytest.mark.xdist_group("other")
-        def test_last(gpuperf):
-            gpuperf.measure(lambda: None)
-        """
-    )
-    result = a100.run("-n2", "--dist=loadgroup", "--gpuperf-missing=record")
-    result.assert_outcomes(passed=2, failed=1)
-    measured = [one.test.partition("::")[2].partition("@")[0] for one in a100.saved().measurements]
-    assert measured == ["test_first", "test_second", "test_last"]
-    # What belongs to one of them still does: of a test that failed, no baseline is recorded.
-    text = a100.baseline_text()
-    assert [name in text for name in ("::test_first", "::test_second", "::test_last")] == [
-        True,
-        False,
-        True,
-    ]
 
 
 def test_another_architecture_in_the_ini_file_is_refused_by_the_workers_tests(

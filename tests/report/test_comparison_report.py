@@ -11,7 +11,7 @@ from pytest_gpuperf.judge.comparison import Comparison
 from pytest_gpuperf.model.measurement import KernelTable, Measurement
 from pytest_gpuperf.report.comparison_report import text_lines
 from tests.comparisons import ALONE, compared
-from tests.examples import measurement, processes
+from tests.examples import processes
 from tests.kernel_steps import traced
 from tests.report.golden import FIVE, THREE, A, B
 
