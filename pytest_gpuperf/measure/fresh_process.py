@@ -50,6 +50,8 @@ _STACK = "Current thread "
 """The start of faulthandler's text on the thread that got the signal, the main one."""
 _PYTESTS = ("/_pytest/", "/pluggy/")
 """Frames that say nothing of a test, and all that follow."""
+_OURS = "/pytest_gpuperf/"
+"""Frames that say nothing of the step."""
 _TICK = 1.0
 _LEAST_DELAY, _MOST_DELAY = 0.0005, 0.05
 """Seconds between two looks at whether a process has ended; as Popen's own."""
@@ -118,8 +120,8 @@ class Finished:
         if not heading:
             return self.last_lines()
         lines = stack.partition("\n\n")[0].splitlines()[1:]
-        frames = list(takewhile(lambda line: not any(of in line for of in _PYTESTS), lines))
-        return "\n".join(frames[:_QUOTED_LINES])
+        frames = takewhile(lambda line: not any(of in line for of in _PYTESTS), lines)
+        return "\n".join([line for line in frames if _OURS not in line][:_QUOTED_LINES])
 
 
 def run_pytest(

@@ -17,7 +17,7 @@ import pytest
 
 from pytest_gpuperf.errors import MeasurementError, UnsoundStep, UsageFailure
 from pytest_gpuperf.measure import barrier
-from pytest_gpuperf.measure.barrier import ENDED, RankClient, Rendezvous
+from pytest_gpuperf.measure.barrier import ENDED, RankClient, RankGroup, Rendezvous
 
 PATIENCE = 20.0
 
@@ -29,8 +29,8 @@ class Table:
     stack: ExitStack
     name: str = field(default_factory=lambda: f"gpuperf-test-{os.getpid()}-{uuid.uuid4().hex}")
 
-    def holds(self, count: int, time_limit: float = PATIENCE, **more: Any) -> Rendezvous:
-        held = Rendezvous(self.name, count, time_limit, **more)
+    def holds(self, known: RankGroup | None = None, **more: Any) -> Rendezvous:
+        held = Rendezvous(self.name, known or RankGroup(2, PATIENCE), **more)
         self.stack.callback(held.close)
         return held
 
@@ -60,7 +60,7 @@ def at_once(place: str, *ranks: RankClient, **more: Any) -> list[Any]:
 
 
 def test_all_go_on_when_all_have_arrived_and_rank_0_decides(table: Table) -> None:
-    held = table.holds(3)
+    held = table.holds(RankGroup(3, PATIENCE))
     ranks = table.ranks(3)
     for execution in ("the first", "the second"):
         assert at_once(execution, *ranks) == [None] * 3
@@ -75,15 +75,14 @@ def test_all_go_on_when_all_have_arrived_and_rank_0_decides(table: Table) -> Non
     assert held.problem == ""
 
 
-def test_a_rank_that_fails_is_named_with_its_phase_and_the_others(table: Table) -> None:
-    held = table.holds(2)
+def test_a_rank_that_fails_is_named_with_its_place_and_the_others(table: Table) -> None:
+    held = table.holds()
     zero, one = table.ranks(2)
     at_once("round 1", zero, one)
-    one.says("enter", phase="backward")
     head, *doing = one.fails(ValueError("boom")).splitlines()
     assert head == "rank 1 failed: ValueError: boom"
     said = [line.partition(") ")[2] for line in doing]
-    assert said == ["was last in round 1", 'was last in round 1, in phase "backward"']
+    assert said == ["was last in round 1"] * 2
     assert zero.stops(PATIENCE).startswith(head)
     with pytest.raises(MeasurementError, match="boom"):
         zero.arrive("round 2")
@@ -97,7 +96,6 @@ def dies(name: str, until: int, mine: int) -> None:
     os.close(mine)
     rank = RankClient(name, 1, PATIENCE)
     rank.arrive("round 1")
-    rank.says("enter", phase="optimizer")
     if not os.fork():
         os.read(until, 1)
     os._exit(9)
@@ -109,14 +107,15 @@ def test_a_rank_that_dies_is_at_fault_and_not_one_that_complains_of_it(table: Ta
         target=dies, args=(table.name, until, mine)
     )
     process.start()
-    held = table.holds(2, ended=lambda number: "was ended by SIGKILL" * number)
+    known = RankGroup(2, PATIENCE, [str, lambda: "was ended by SIGKILL"])
+    table.holds(known)
     zero = RankClient(table.name, 0, PATIENCE)
     zero.arrive("round 1")
     process.join()
     why = zero.fails(RuntimeError("Connection closed by peer"))
     assert why.startswith("rank 1 was ended by SIGKILL\n")
-    assert why.endswith('last in round 1, in phase "optimizer"')
-    assert held.known.at_fault == [1]
+    assert why.endswith("was last in round 1")
+    assert known.at_fault == [1]
     os.close(mine)
     os.close(until)
 
@@ -129,12 +128,12 @@ def test_a_rank_that_is_stuck_in_the_step_when_all_stop_is_ended(
     told: list[str] = []
 
     def stuck() -> None:
-        RankClient(table.name, 1, PATIENCE).arrive("round 1", enters=True)
+        RankClient(table.name, 1, PATIENCE).arrive("round 1")
         threading.Event().wait()
 
     process = multiprocessing.get_context("fork").Process(target=stuck)
     process.start()
-    table.holds(2, tell=told.append)
+    table.holds(tell=told.append)
     zero = RankClient(table.name, 0, PATIENCE)
     zero.arrive("round 1")
     zero.says("fail", why="boom")
@@ -146,20 +145,20 @@ def test_a_rank_that_is_stuck_in_the_step_when_all_stop_is_ended(
 def test_a_name_is_held_once_and_no_rank_waits_forever_where_none_holds_it(table: Table) -> None:
     with pytest.raises(MeasurementError, match="did not answer within"):
         RankClient(table.name, 0, 0.0)
-    table.holds(2)
+    table.holds()
     with pytest.raises(UsageFailure, match="another --master-port"):
-        table.holds(2)
+        table.holds()
 
 
 def test_a_rank_of_a_larger_job_is_sent_away_and_the_others_go_on(table: Table) -> None:
-    table.holds(2)
+    table.holds()
     stranger = RankClient(table.name, 2, PATIENCE)
     assert stranger.stops(PATIENCE) == ENDED
     assert at_once("the first", *table.ranks(2)) == [None] * 2
 
 
 def test_a_rank_that_has_done_its_part_waits_for_the_end_of_the_session(table: Table) -> None:
-    held = table.holds(2)
+    held = table.holds()
     zero, one = table.ranks(2)
     with ThreadPoolExecutor(1) as threads:
         left = threads.submit(partial(one.leaves, wait=True))

@@ -14,7 +14,7 @@ import pytest
 
 from pytest_gpuperf.errors import UsageFailure
 from pytest_gpuperf.measure import barrier
-from pytest_gpuperf.measure.barrier import Rendezvous
+from pytest_gpuperf.measure.barrier import RankGroup, Rendezvous
 from pytest_gpuperf.measure.collector import Phases, Plan, Progress, Work
 from pytest_gpuperf.measure.instrument import DeviceInstrument, Subject
 from pytest_gpuperf.measure.ranks import (
@@ -76,14 +76,14 @@ def test_a_collector_that_replays_is_refused_before_ranks_meet(tmp_path: Path) -
     for settings in (replace(plain, collector="ncu"), replace(plain, protocol="paper-window")):
         with pytest.raises(UsageFailure, match=r"ncu|paper-window"):
             RankInstrument(own, zero, settings, str)
-    Rendezvous(zero.rendezvous, 2, 1.0).close()  # nobody has the name
+    Rendezvous(zero.rendezvous, RankGroup(2, 1.0)).close()  # nobody has the name
 
 
 def test_names_of_any_length_name_a_socket() -> None:
     """One has 107 bytes."""
     long = {"MASTER_ADDR": f"{'host' * 40}.example.org", "TORCHELASTIC_RUN_ID": "job" * 40}
     rank = under_torchrun(**long)
-    Rendezvous(rank.rendezvous, 2, 1.0).close()
+    Rendezvous(rank.rendezvous, RankGroup(2, 1.0)).close()
     other = under_torchrun(**{**long, "TORCHELASTIC_RUN_ID": "job" * 39})
     assert other.rendezvous != rank.rendezvous
 
@@ -123,10 +123,10 @@ def test_a_verdict_is_that_of_the_leading_rank_and_is_waited_for_once(tmp_path: 
     def ends(number: int) -> list[str]:
         outcome = "failed" if number == 0 else "passed"
         rank = member(number, place, tmp_path)
-        with closing(rank.others):
-            before = rank.others.verdict("passed")  # nothing was measured: nobody waits
+        with closing(rank):
+            before = rank.verdict("passed")  # nothing was measured: nobody waits
             rank.measure(subject, Work(lambda: None, Phases(), progress=shown[number]), PLAN)
-            return [before, rank.others.verdict(outcome), rank.others.verdict("skipped")]
+            return [before, rank.verdict(outcome), rank.verdict("skipped")]
 
     with ThreadPoolExecutor(2) as threads:
         assert list(threads.map(ends, range(2))) == [["passed", "failed", "skipped"]] * 2
@@ -142,11 +142,10 @@ def test_who_has_skipped_in_the_entry_misses_nobody_who_leaves(
     place = f"gpuperf-test-{uuid.uuid4().hex}"
 
     def ends(number: int) -> str:
-        others = member(number, place, tmp_path).others
-        with closing(others):
-            with suppress(pytest.skip.Exception), others.entering("step", "test_a"):
+        with closing(member(number, place, tmp_path)) as rank:
+            with suppress(pytest.skip.Exception), rank.entering("step", "test_a"):
                 pytest.skip("not on this device")
-            return others.client.stops(0.2) if number == 0 else ""
+            return rank.client.stops(0.2) if number == 0 else ""
 
     with ThreadPoolExecutor(2) as threads:
         assert list(threads.map(ends, range(2))) == ["", ""]
