@@ -313,19 +313,15 @@ class Losses:
 
 def _check_executed(returned: object) -> None:
     """Raises UnsoundStep where the step returned its work in place of doing it."""
-    if inspect.isawaitable(returned):
-        if inspect.iscoroutine(returned):
-            returned.close()  # Python would warn that it was never awaited
-        what, how = "awaits", "lambda: asyncio.run(step())"
-    elif inspect.isgenerator(returned):
-        what, how = "iterates over", "lambda: list(step())"
-    elif inspect.isasyncgen(returned):
-        what, how = "iterates over", "a function that does, by asyncio.run"
-    else:
+    later = (inspect.isawaitable, inspect.isgenerator, inspect.isasyncgen)
+    if not any(is_one(returned) for is_one in later):
         return
+    if inspect.iscoroutine(returned):
+        returned.close()  # Python would warn that it was never awaited
     raise UnsoundStep(
         f"the step returns an object of type {type(returned).__name__}, and did no work: its work "
-        f"runs when the caller {what} it. Give measure a step that does its work, for example {how}"
+        "runs when the caller awaits it or iterates over it. Give measure a step that does its "
+        "work, for example lambda: asyncio.run(step()) or lambda: list(step())"
     )
 
 
