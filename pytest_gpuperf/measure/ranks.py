@@ -301,12 +301,14 @@ class RankLauncher(Measurer):
     ) -> Measurement:
         """The measurement `only` of this test."""
         name = f"gpuperf-{os.getuid()}-{uuid.uuid4().hex}"
+        with socket.create_server(("127.0.0.1", 0)) as probe:
+            port = probe.getsockname()[1]  # free at this moment, for torch's process group
         told = {"meeting": name, "decides": self._decides, "only": only, "kernels": kernels}
         shared = {
             "WORLD_SIZE": str(self._count),
             "LOCAL_WORLD_SIZE": str(self._count),
             "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": str(_free_port()),
+            "MASTER_PORT": str(port),
             # A process of torchrun may start more ranks, which have no agent.
             "TORCHELASTIC_USE_AGENT_STORE": "False",
             "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),  # as torchrun does
@@ -342,14 +344,6 @@ def _written(at_fault: Mapping[int, FreshProcess]) -> str:
         lines = process.finished(_ENDING).standing()
         said += [f"\nLast output of rank {number}:", lines] if lines else []
     return "\n".join(said)
-
-
-def _free_port() -> int:
-    """A port that is free at this moment, for torch's process group."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def read(said: Sequence[str]) -> list[Measurement]:
