@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -100,25 +100,11 @@ def member(number: int, place: str, root: Path, time_limit: float = 20.0) -> Ran
     return RankInstrument(own, Rank(number, 2, place), settings, str)
 
 
-class Aside(Progress):
-    """Notes who waits for other processes, and how often."""
-
-    def __init__(self) -> None:
-        self.entered: list[str] = []
-
-    @contextmanager
-    def aside(self) -> Iterator[None]:
-        """Entered by whoever waits."""
-        self.entered.append("waits")
-        yield
-        self.entered.append("goes on")
-
-
 def test_a_verdict_is_that_of_the_leading_rank_and_is_waited_for_once(tmp_path: Path) -> None:
     """Without the time of the test: the leading rank may wait for fresh ranks meanwhile."""
     place = f"gpuperf-test-{uuid.uuid4().hex}"
     subject = Subject("test_a", "step", "suite", "", {}, "core")
-    shown = Aside(), Aside()
+    shown = MagicMock(Progress), MagicMock(Progress)
 
     def ends(number: int) -> list[str]:
         outcome = "failed" if number == 0 else "passed"
@@ -130,7 +116,7 @@ def test_a_verdict_is_that_of_the_leading_rank_and_is_waited_for_once(tmp_path: 
 
     with ThreadPoolExecutor(2) as threads:
         assert list(threads.map(ends, range(2))) == [["passed", "failed", "skipped"]] * 2
-    assert [one.entered for one in shown] == [["waits", "goes on"]] * 2
+    assert [one.aside.call_count for one in shown] == [1, 1]
 
 
 def test_who_has_skipped_in_the_entry_misses_nobody_who_leaves(
