@@ -32,6 +32,8 @@ _TICK, _SETTLING = 0.1, 0.5
 is about to end."""
 _GRACE, _PATIENCE = 5.0, 600.0
 """Seconds that a rank has to come out of the step, and that one waits for the session's end."""
+VERDICT = "the verdict"
+"""Where ranks wait for the one that judges, which may start fresh ranks: as long as it takes."""
 _APART = (
     "the ranks do not execute the step equally often. Let every rank measure the same step with "
     "the same phases. Run the tests in the same order on all ranks: a plugin that shuffles tests "
@@ -50,7 +52,7 @@ _TRANSITIONS: dict[str, dict[RankState, RankState]] = {
     "leave": dict.fromkeys(_LIVE, LEFT),
     "end": {IDLE: LEFT, WAITING: GONE, INSIDE: GONE},
 }
-"""A rank's state after an event. Of others, as "go on", a rank stays in its state."""
+"""A rank's state after an event."""
 
 
 @dataclass
@@ -66,7 +68,7 @@ class KnownRank:
 
     def happens(self, event: str, **fields: Any) -> None:
         """Notes an event, and what came with it."""
-        self.state = _TRANSITIONS.get(event, {}).get(self.state, self.state)
+        self.state = _TRANSITIONS[event].get(self.state, self.state)
         vars(self).update(fields)
 
     def doing(self) -> str:
@@ -114,7 +116,8 @@ class RankGroup:
         late = [number for number, rank in enumerate(self.ranks) if rank.state is not WAITING]
         if not late and not self.meet():
             return self._told(_APART, [])
-        if not self._waited(INSIDE) or not self._stood(self._time_limit):
+        judged = any(rank.state is WAITING and rank.at == VERDICT for rank in self.ranks)
+        if judged or not (self._waited(INSIDE) and self._stood(self._time_limit)):
             return ""
         named = ", ".join(f"rank {number}" for number in late)
         limit = f"{self._time_limit:.0f} s, the time limit"

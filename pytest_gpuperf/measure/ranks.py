@@ -21,7 +21,14 @@ from typing import TYPE_CHECKING
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import GpuperfError, MeasurementError, UnsoundStep, UsageFailure
-from pytest_gpuperf.measure.barrier import ENDED, STOPPED, RankClient, RankGroup, Rendezvous
+from pytest_gpuperf.measure.barrier import (
+    ENDED,
+    STOPPED,
+    VERDICT,
+    RankClient,
+    RankGroup,
+    Rendezvous,
+)
 from pytest_gpuperf.measure.collector import Plan, Progress, Rounds, Work, each
 from pytest_gpuperf.measure.instrument import Instrument, Measurer, Subject, ordered
 from pytest_gpuperf.measure.replica import RANKS, Replicas, Task
@@ -222,7 +229,7 @@ class RankInstrument(Instrument):
         if progress is None:
             return outcome
         with progress.aside():  # the leading rank may wait for fresh ranks
-            outcome = self.client.arrive("the verdict", outcome)
+            outcome = self.client.arrive(VERDICT, outcome)
         self.client.says("rest")
         return outcome
 
@@ -244,7 +251,7 @@ class RankLauncher(Measurer):
 
     `gpus` are the GPUs of the ranks, one each; without any, each rank sees this process's GPUs.
     With `kernels` the ranks collect kernels too. If torchrun has started ranks, it starts as many
-    again in the place of `Replicas`, and `waits` tells the session's ranks to wait.
+    again in the place of `Replicas`.
     """
 
     def __init__(
@@ -255,14 +262,12 @@ class RankLauncher(Measurer):
         *,
         decides: bool,
         kernels: bool = False,
-        waits: Callable[[], object] = str,
     ) -> None:
         self._kernels = kernels
         self._replicas = replicas
         self._count = count
         self._gpus = gpus
         self._decides = decides
-        self._waits = waits
         self._known: dict[tuple[str, str], list[Measurement]] = {}
 
     def measure(self, subject: Subject, work: Work, _: Plan) -> tuple[Measurement, ...]:
@@ -320,16 +325,12 @@ class RankLauncher(Measurer):
             take_gpu(Rank(number, self._count, name), self._gpus, own)
             environments.append(own)
 
-        def tick() -> None:
-            self._waits()
-            progress.goes_on()
-
         with self._replicas.together(Task(test, RANKS, only), environments) as processes:
             ended = [process.ended for process in processes]
             known = RankGroup(self._count, self._replicas.time_limit, ended)
             held = Rendezvous(name, known)
             try:
-                return joined(read(held.brought(tick)))
+                return joined(read(held.brought(progress.goes_on)))
             except UnsoundStep as problem:
                 at_fault = {number: processes[number] for number in known.at_fault}
                 raise UnsoundStep(f"{problem}{_written(at_fault)}") from None
@@ -428,11 +429,8 @@ def peer_waits(peers: Sequence[Peer]) -> list[list[float]]:
 
     Empty if the ranks' collectives differ.
     """
-    traced = [peer.collectives for peer in peers]
-    if not all(traced) or len({len(traces) for traces in traced}) != 1:
-        return []
     executions = []
-    for once in zip(*traced, strict=True):
+    for once in zip(*(peer.collectives for peer in peers), strict=False):
         taken = [[(n, took) for n in sorted(of) for took in of[n]] for of in once]
         if not (waits := _waited(taken)):
             return []

@@ -73,9 +73,7 @@ class RankRole:
 
     def launcher(self, replicas: Replicas, *, decides: bool) -> RankLauncher:
         """A launcher that starts as many ranks again, in the place of `replicas`."""
-        made = ranks.RankLauncher(
-            replicas, self.rank.count, self._gpus, decides=decides, waits=self._keeps_waiting
-        )
+        made = ranks.RankLauncher(replicas, self.rank.count, self._gpus, decides=decides)
         if self.others is not None:
             self.others.launcher = made
         return made
@@ -89,11 +87,6 @@ class RankRole:
         """Ends the role of this process with the session."""
         if self.others is not None:
             self.others.close()
-
-    def _keeps_waiting(self) -> None:
-        """Tells the other ranks that this rank is busy by itself, so that they wait."""
-        if self.others is not None:
-            self.others.client.says("go on")
 
     def _tell(self, why: str) -> None:
         self.say(f"{STOPPED} because {why}")

@@ -17,10 +17,12 @@ import pytest
 
 from pytest_gpuperf.errors import MeasurementError, UnsoundStep, UsageFailure
 from pytest_gpuperf.measure import barrier
-from pytest_gpuperf.measure.barrier import ENDED, RankClient, RankGroup, Rendezvous
+from pytest_gpuperf.measure.barrier import ENDED, VERDICT, RankClient, RankGroup, Rendezvous
 
 PATIENCE = 20.0
 JOIN, ENTER, GO, REST, LEAVE, END = "join", "arrive", "go", "rest", "leave", "end"
+JUDGED = f"{ENTER} {VERDICT}"
+PLACES = {ENTER: "round 1", JUDGED: VERDICT}
 IN = (JOIN, ENTER, GO)
 
 
@@ -178,8 +180,8 @@ def known(*events: Sequence[str], started: bool = False, limit: float = 60.0) ->
     ranks = RankGroup(len(events), limit, [str] * len(events) if started else ())
     for number, (rank, of_rank) in enumerate(zip(ranks.ranks, events, strict=True)):
         for event in of_rank:
-            fields = {"at": "round 1"} if event == ENTER else {}
-            rank.happens(event, **fields)
+            fields = {"at": PLACES[event]} if event in PLACES else {}
+            rank.happens(event.split()[0], **fields)
         rank.pid = number + 40
     return ranks
 
@@ -245,6 +247,8 @@ def test_one_that_was_started_is_waited_for_from_the_beginning() -> None:
         ),
         # Between measurements they may take any time, and before the first.
         ([(*IN, REST), (JOIN,), ()], False, [], []),
+        # And for the verdict, for which one may start fresh ranks.
+        ([(*IN, REST), (*IN, REST, JUDGED)], False, [], []),
         ([()], True, ["rank 0 (process 40) had not begun to measure"], [0]),
     ],
 )
