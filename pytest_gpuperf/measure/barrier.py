@@ -22,7 +22,7 @@ from multiprocessing.connection import Client, Connection, wait
 from threading import Thread
 from typing import Any
 
-from pytest_gpuperf.errors import MeasurementError, UnsoundStep, UsageFailure
+from pytest_gpuperf.errors import UnsoundStep, UsageFailure
 
 ENDED = "the process that coordinates the ranks has ended"
 STOPPED = "all ranks stopped"
@@ -267,7 +267,7 @@ class Rendezvous:
 
 
 class RankClient:
-    """A rank of a rendezvous. Raises MeasurementError where none answers for `patience` seconds."""
+    """A rank of a rendezvous. Raises UsageFailure where none answers for `patience` seconds."""
 
     def __init__(self, name: str, number: int, patience: float) -> None:
         self.why = ""
@@ -284,14 +284,14 @@ class RankClient:
     def arrive(self, place: str, own: Any = None, *, last: bool = False) -> Any:
         """Returns rank 0's value at this barrier, when all ranks have arrived.
 
-        Raises MeasurementError if a rank is missing.
+        Raises UnsoundStep if a rank is missing.
         """
         self.says("arrive", at=place, value=own, last=last)
         while not self.why:
             answer = self._heard()
             if "value" in answer:
                 return answer["value"]
-        raise MeasurementError(self.why)
+        raise UnsoundStep(f"{STOPPED} because {self.why}")
 
     def fails(self, error: BaseException) -> str:
         """Says that the step failed here; returns why all of them stop, which may be another's."""
@@ -324,7 +324,7 @@ def _connected(name: str, patience: float) -> Any:
             return Client(f"\0{name}", "AF_UNIX")
         except OSError as error:
             if time.monotonic() > end:
-                raise MeasurementError(
+                raise UsageFailure(
                     f"the process that coordinates the ranks did not answer within {patience:.0f} "
                     f"s on the socket @{name} ({error.strerror}). It has ended, or it has not "
                     "started to measure"

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
-from pytest_gpuperf.errors import GpuperfError, MeasurementError, UnsoundStep, UsageFailure
+from pytest_gpuperf.errors import GpuperfError, UnsoundStep, UsageFailure
 from pytest_gpuperf.measure.barrier import (
     ENDED,
     STOPPED,
@@ -160,10 +160,7 @@ class RankInstrument(Instrument):
         if rank.leads:
             known = RankGroup(rank.count, settings.time_limit)
             self.held = Rendezvous(rank.rendezvous, known, tell)
-        try:
-            self.client = RankClient(rank.rendezvous, rank.number, settings.time_limit)
-        except MeasurementError as error:
-            raise UsageFailure(str(error)) from None
+        self.client = RankClient(rank.rendezvous, rank.number, settings.time_limit)
 
     @contextmanager
     def entering(self, name: str, test: str) -> Iterator[None]:
@@ -174,10 +171,7 @@ class RankInstrument(Instrument):
         if self._rank.launched:  # the session that has started it looks after it
             yield
             return
-        try:
-            self.client.arrive(f"the entry of {name} of {test}")
-        except MeasurementError as error:
-            raise UnsoundStep(f"{STOPPED} because {error}") from None
+        self.client.arrive(f"the entry of {name} of {test}")
         try:
             yield
         finally:
