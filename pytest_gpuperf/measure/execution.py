@@ -292,7 +292,7 @@ class Losses:
         apart = _apart(first, loss)
         if self._compared and apart > self._allowed:
             raise UnsoundStep(
-                f"two executions after reset gave the losses {_both(first, loss)}, "
+                f"two executions after reset gave the losses {first:.9g} and {loss:.9g}, "
                 f"{100 * apart:.2g} % apart (allowed: {100 * self._allowed:.2g} %). The step does "
                 "different work each time. Let reset restore all that the step changes: weights, "
                 "optimizer, random generators. If only rounding differs, allow it by "
@@ -347,15 +347,6 @@ def _apart(first: float, second: float) -> float:
     """The difference, relative to the larger; 0 where both are 0."""
     largest = max(abs(first), abs(second))
     return abs(first - second) / largest if largest else 0.0
-
-
-def _both(first: float, second: float) -> str:
-    """Both numbers, with as many digits as it takes to tell them apart."""
-    for digits in (4, 6, 9, 17):
-        texts = f"{first:.{digits}g}", f"{second:.{digits}g}"
-        if texts[0] != texts[1]:
-            break
-    return " and ".join(texts)
 
 
 def _rounded(value: float) -> float:
