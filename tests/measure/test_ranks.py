@@ -47,6 +47,10 @@ def test_torchruns_variables_say_which_rank_this_is() -> None:
     assert (rank.number, rank.count, rank.leads, rank.launched) == (1, 2, False, False)
     assert zero.leads
     assert zero.rendezvous == rank.rendezvous != under_torchrun(MASTER_PORT="29501").rendezvous
+    # A job's name may be longer than the 107 bytes of a socket's.
+    one, other = (under_torchrun(TORCHELASTIC_RUN_ID="job" * length) for length in (40, 39))
+    assert one.rendezvous != other.rendezvous
+    Rendezvous(one.rendezvous, RankGroup(2, 1.0)).close()
     # One rank alone is none.
     assert own_rank({}) is None
     assert own_rank({**TORCHRUN, "RANK": "0", "WORLD_SIZE": "1"}) is None
@@ -77,15 +81,6 @@ def test_a_collector_that_replays_is_refused_before_ranks_meet(tmp_path: Path) -
         with pytest.raises(UsageFailure, match=r"ncu|paper-window"):
             RankInstrument(own, zero, settings, str)
     Rendezvous(zero.rendezvous, RankGroup(2, 1.0)).close()  # nobody has the name
-
-
-def test_names_of_any_length_name_a_socket() -> None:
-    """One has 107 bytes."""
-    long = {"MASTER_ADDR": f"{'host' * 40}.example.org", "TORCHELASTIC_RUN_ID": "job" * 40}
-    rank = under_torchrun(**long)
-    Rendezvous(rank.rendezvous, RankGroup(2, 1.0)).close()
-    other = under_torchrun(**{**long, "TORCHELASTIC_RUN_ID": "job" * 39})
-    assert other.rendezvous != rank.rendezvous
 
 
 def test_where_nobody_leads_a_rank_is_refused_as_a_job_is(tmp_path: Path) -> None:
