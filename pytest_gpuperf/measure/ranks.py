@@ -16,7 +16,7 @@ import socket
 import uuid
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
@@ -240,41 +240,33 @@ class RankInstrument(Instrument):
             self.held.close()
 
 
+@dataclass(eq=False)
 class RankLauncher(Measurer):
     """Starts the ranks of one measurement, each a fresh process of this session's test.
 
-    `gpus` are the GPUs of the ranks, one each; without any, each rank sees this process's GPUs.
-    With `kernels` the ranks collect kernels too. If torchrun has started ranks, it starts as many
-    again in the place of `Replicas`.
+    If torchrun has started ranks, it starts as many again in the place of `Replicas`.
     """
 
-    def __init__(
-        self,
-        replicas: Replicas,
-        count: int,
-        gpus: Sequence[str],
-        *,
-        decides: bool,
-        kernels: bool = False,
-    ) -> None:
-        self._kernels = kernels
-        self._replicas = replicas
-        self._count = count
-        self._gpus = gpus
-        self._decides = decides
-        self._known: dict[tuple[str, str], list[Measurement]] = {}
+    replicas: Replicas
+    count: int
+    gpus: Sequence[str]
+    """The GPUs of the ranks, one each; without any, each rank sees this process's GPUs."""
+    decides: bool
+    kernels: bool = False
+    """Whether the ranks collect kernels too."""
+    _known: dict[tuple[str, str], list[Measurement]] = field(default_factory=dict, init=False)
 
     def measure(self, subject: Subject, work: Work, _: Plan) -> tuple[Measurement, ...]:
         """The measurement of all ranks. Raises UnsoundStep, with what the rank at fault wrote."""
-        work.progress.begins(f"{self._count} ranks in fresh processes")
+        work.progress.begins(f"{self.count} ranks in fresh processes")
         asked = subject.test, subject.name, work.progress
-        return (self._measured(*asked, kernels=self._kernels),)
+        return (self._measured(*asked, kernels=self.kernels),)
 
     def with_kernels(self, measurement: Measurement, work: Work, _: Plan) -> Measurement:
         """The measurement with the kernels of every rank, from fresh ranks if these have none."""
         if measurement.kernels is not None:
             return measurement
-        work.progress.begins(f"kernels of {self._count} ranks in fresh processes")
+        work.progress.begins(f"kernels of {self.count} ranks in fresh processes")
         asked = measurement.test, measurement.name, work.progress
         return replace(measurement, kernels=self._measured(*asked, kernels=True).kernels)
 
@@ -288,7 +280,7 @@ class RankLauncher(Measurer):
         """`count` measurements `name` of the test, each of as many fresh processes as there are
         ranks. Raises MeasurementError.
         """
-        known, progress = self._known.setdefault((test, name), []), self._replicas.progress
+        known, progress = self._known.setdefault((test, name), []), self.replicas.progress
         if meanwhile:
             meanwhile()
         for _ in each(progress, "inconclusive, fresh ranks", count - len(known)):
@@ -302,10 +294,10 @@ class RankLauncher(Measurer):
         name = f"gpuperf-{os.getuid()}-{uuid.uuid4().hex}"
         with socket.create_server(("127.0.0.1", 0)) as probe:
             port = probe.getsockname()[1]  # free at this moment, for torch's process group
-        told = {"meeting": name, "decides": self._decides, "only": only, "kernels": kernels}
+        told = {"meeting": name, "decides": self.decides, "only": only, "kernels": kernels}
         shared = {
-            "WORLD_SIZE": str(self._count),
-            "LOCAL_WORLD_SIZE": str(self._count),
+            "WORLD_SIZE": str(self.count),
+            "LOCAL_WORLD_SIZE": str(self.count),
             "MASTER_ADDR": "127.0.0.1",
             "MASTER_PORT": str(port),
             # A process of torchrun may start more ranks, which have no agent.
@@ -314,14 +306,14 @@ class RankLauncher(Measurer):
             VARIABLE: json.dumps(told),
         }
         environments = []
-        for number in range(self._count):
+        for number in range(self.count):
             own = {**shared, "RANK": str(number), "LOCAL_RANK": str(number)}
-            take_gpu(Rank(number, self._count, name), self._gpus, own)
+            take_gpu(Rank(number, self.count, name), self.gpus, own)
             environments.append(own)
 
-        with self._replicas.together(Task(test, RANKS, only), environments) as processes:
+        with self.replicas.together(Task(test, RANKS, only), environments) as processes:
             ended = [process.ended for process in processes]
-            known = RankGroup(self._count, self._replicas.time_limit, ended)
+            known = RankGroup(self.count, self.replicas.time_limit, ended)
             held = Rendezvous(name, known)
             try:
                 return joined(read(held.brought(progress.goes_on)))
