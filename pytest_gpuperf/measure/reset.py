@@ -142,12 +142,13 @@ def _generators() -> Restore:
     import torch
 
     ours, numpys, torchs = random.getstate(), np.random.get_state(), torch.get_rng_state()
-    on_gpus = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
+    cuda: Any = torch.cuda  # untyped in part
+    on_gpus = cuda.get_rng_state_all() if cuda.is_initialized() else []
 
     def restore() -> None:
         random.setstate(ours)
         np.random.set_state(numpys)
         torch.set_rng_state(torchs)
-        torch.cuda.set_rng_state_all(on_gpus)
+        cuda.set_rng_state_all(on_gpus)
 
     return restore
