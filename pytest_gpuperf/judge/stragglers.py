@@ -30,6 +30,8 @@ from pytest_gpuperf.judge.noise import ALIKE, SLOPES, Kind, Variance, total
 from pytest_gpuperf.model.measurement import KernelTable
 
 Times = tuple[float, ...]
+_OwnTime = tuple[Sequence[float], Kind | None]
+"""The logarithms of one rank's own times, and the kind of its GPU."""
 
 ALPHA = 0.001
 LEAST = 0.01
@@ -150,43 +152,33 @@ def stragglers(
     if min(map(min, times)) <= 0:
         return ()
     known = kinds if len(kinds) == count else (None,) * count
-    ranks = [_own_time(values, kind) for values, kind in zip(times, known, strict=True)]
-    pooled = Variance(math.fsum(rank.squares for rank in ranks) / freedom, freedom)
+    logs = [[*map(math.log, values)] for values in times]
+    pooled = Variance(math.fsum(map(_squares, logs)) / freedom, freedom)
+    ranks = [*zip(logs, known, strict=True)]
     found = (_compared(number, ranks, pooled) for number in range(count))
     return tuple(sorted(filter(None, found), key=lambda one: -one.slower))
 
 
-@dataclass(frozen=True)
-class _OwnTime:
-    """The logarithms of one rank's own times."""
-
-    mean: float
-    squares: float
-    """The sum of their squared distances from the mean."""
-    executions: int
-    kind: Kind | None
-    """Of its GPU."""
-
-
-def _own_time(values: Sequence[float], kind: Kind | None) -> _OwnTime:
-    logs = [*map(math.log, values)]
+def _squares(logs: Sequence[float]) -> float:
+    """The sum of the squared distances from the mean."""
     mean = fmean(logs)
-    return _OwnTime(mean, math.fsum((log - mean) ** 2 for log in logs), len(logs), kind)
+    return math.fsum((log - mean) ** 2 for log in logs)
 
 
 def _compared(number: int, ranks: Sequence[_OwnTime], pooled: Variance) -> Straggler | None:
     """The rank of this number as a straggler; None if it is none."""
     own, peers = ranks[number], [*ranks[:number], *ranks[number + 1 :]]
+    mean, means = fmean(own[0]), [fmean(logs) for logs, _ in peers]
     spreads = [_spread(own, peer, pooled) for peer in peers]
     farthest = _ALIKE * min(spread.root for spread in spreads)
-    alike = [pair for pair in zip(peers, spreads, strict=True) if pair[1].root <= farthest]
+    alike = [pair for pair in zip(means, spreads, strict=True) if pair[1].root <= farthest]
     chance = ALPHA / (len(ranks) * len(peers))
-    beyond = [own.mean - peer.mean > spread.reach(chance) for peer, spread in alike]
-    usual = median(peer.mean for peer, _ in alike)
-    slower = math.expm1(own.mean - usual)
+    beyond = [mean - of_peer > spread.reach(chance) for of_peer, spread in alike]
+    usual = median(of_peer for of_peer, _ in alike)
+    slower = math.expm1(mean - usual)
     if 2 * sum(beyond) < len(alike) or slower < LEAST:
         return None
-    return Straggler(number, slower, math.exp(own.mean), math.exp(usual))
+    return Straggler(number, slower, math.exp(mean), math.exp(usual))
 
 
 def _spread(one: _OwnTime, other: _OwnTime, pooled: Variance) -> Variance:
@@ -194,12 +186,12 @@ def _spread(one: _OwnTime, other: _OwnTime, pooled: Variance) -> Variance:
 
     `pooled` is that of one execution, by all ranks.
     """
-    pair = [(rank.squares, rank.executions) for rank in (one, other)]
-    own = total(Variance(squares / (n - 1) / n, n - 1) for squares, n in pair)
-    of_all = pooled.times(sum(1 / n for _, n in pair))
+    pair = one[0], other[0]
+    own = total(Variance(_squares(logs) / (n := len(logs)) / (n - 1), n - 1) for logs in pair)
+    of_all = pooled.times(sum(1 / len(logs) for logs in pair))
     degrees = min(of_all.degrees, own.degrees) if own.square else of_all.degrees
     noise = Variance(max(2 * NOISE**2, of_all.square, own.square), degrees)
-    return total([noise, Variance(_between(one.kind, other.kind) ** 2, math.inf)])
+    return total([noise, Variance(_between(one[1], other[1]) ** 2, math.inf)])
 
 
 def _between(one: Kind | None, other: Kind | None) -> float:

@@ -98,14 +98,6 @@ class Phases(Components):
 
     _what = "phase"
     _nested = False
-    entered: Callable[[str], object] | None = None
-    """Called with the name of each phase, independent of the listener."""
-
-    def mark(self, name: str) -> AbstractContextManager[None]:
-        """Marks a phase, and reports it to the process that waits for this one."""
-        if self.entered is not None:
-            self.entered(name)
-        return super().mark(name)
 
 
 _UNHEARD: AbstractContextManager[None] = nullcontext()

@@ -292,7 +292,7 @@ class Losses:
         apart = _apart(first, loss)
         if self._compared and apart > self._allowed:
             raise UnsoundStep(
-                f"two executions after reset gave the losses {_both(first, loss)}, "
+                f"two executions after reset gave the losses {first:.9g} and {loss:.9g}, "
                 f"{100 * apart:.2g} % apart (allowed: {100 * self._allowed:.2g} %). The step does "
                 "different work each time. Let reset restore all that the step changes: weights, "
                 "optimizer, random generators. If only rounding differs, allow it by "
@@ -313,19 +313,15 @@ class Losses:
 
 def _check_executed(returned: object) -> None:
     """Raises UnsoundStep where the step returned its work in place of doing it."""
-    if inspect.isawaitable(returned):
-        if inspect.iscoroutine(returned):
-            returned.close()  # Python would warn that it was never awaited
-        what, how = "awaits", "lambda: asyncio.run(step())"
-    elif inspect.isgenerator(returned):
-        what, how = "iterates over", "lambda: list(step())"
-    elif inspect.isasyncgen(returned):
-        what, how = "iterates over", "a function that does, by asyncio.run"
-    else:
+    later = (inspect.isawaitable, inspect.isgenerator, inspect.isasyncgen)
+    if not any(is_one(returned) for is_one in later):
         return
+    if inspect.iscoroutine(returned):
+        returned.close()  # Python would warn that it was never awaited
     raise UnsoundStep(
         f"the step returns an object of type {type(returned).__name__}, and did no work: its work "
-        f"runs when the caller {what} it. Give measure a step that does its work, for example {how}"
+        "runs when the caller awaits it or iterates over it. Give measure a step that does its "
+        "work, for example lambda: asyncio.run(step()) or lambda: list(step())"
     )
 
 
@@ -351,15 +347,6 @@ def _apart(first: float, second: float) -> float:
     """The difference, relative to the larger; 0 where both are 0."""
     largest = max(abs(first), abs(second))
     return abs(first - second) / largest if largest else 0.0
-
-
-def _both(first: float, second: float) -> str:
-    """Both numbers, with as many digits as it takes to tell them apart."""
-    for digits in (4, 6, 9, 17):
-        texts = f"{first:.{digits}g}", f"{second:.{digits}g}"
-        if texts[0] != texts[1]:
-            break
-    return " and ".join(texts)
 
 
 def _rounded(value: float) -> float:

@@ -50,13 +50,13 @@ _STACK = "Current thread "
 """The start of faulthandler's text on the thread that got the signal, the main one."""
 _PYTESTS = ("/_pytest/", "/pluggy/")
 """Frames that say nothing of a test, and all that follow."""
+_OURS = "/pytest_gpuperf/"
+"""Frames that say nothing of the step."""
 _TICK = 1.0
 _LEAST_DELAY, _MOST_DELAY = 0.0005, 0.05
 """Seconds between two looks at whether a process has ended; as Popen's own."""
 _SIGNALLED = 128
 """Added to a signal's number: the exit code of a reaper whose child it ended, as of shells."""
-_AT_ONCE = signal.SIGUSR1
-"""Tells a reaper to end everything without a grace; to end it, SIGTERM."""
 _PARENT_DEATH_SIGNAL, _CHILD_SUBREAPER = 1, 36
 """PR_SET_PDEATHSIG and PR_SET_CHILD_SUBREAPER of linux/prctl.h."""
 _KEEPING = """\
@@ -118,8 +118,8 @@ class Finished:
         if not heading:
             return self.last_lines()
         lines = stack.partition("\n\n")[0].splitlines()[1:]
-        frames = list(takewhile(lambda line: not any(of in line for of in _PYTESTS), lines))
-        return "\n".join(frames[:_QUOTED_LINES])
+        frames = takewhile(lambda line: not any(of in line for of in _PYTESTS), lines)
+        return "\n".join([line for line in frames if _OURS not in line][:_QUOTED_LINES])
 
 
 def run_pytest(
@@ -131,10 +131,10 @@ def run_pytest(
     """Starts pytest in a fresh process, and waits for it.
 
     After `time_limit` seconds, and on any exception while waiting (Ctrl-C is one), the child and
-    all its descendants are ended. They get SIGTERM, and SIGKILL after `GRACE` seconds; a second
-    Ctrl-C cuts the grace short. They also end with this process, even by SIGKILL. Processes that
-    the child left running are ended too, since the next measurement would include them. `tick` is
-    called with the seconds passed, at once and about every second.
+    all its descendants are ended. They get SIGTERM, and SIGKILL after `GRACE` seconds. They also
+    end with this process, even by SIGKILL. Processes that the child left running are ended too,
+    since the next measurement would include them. `tick` is called with the seconds passed, at once
+    and about every second.
 
     Raises UsageFailure if the folder is none, and BadFile for a run that was saved but is damaged.
     """
@@ -206,7 +206,6 @@ class FreshProcess:
         command = [*start.under, *pytest]
         added = dict(start.environment)
         self._late = False
-        self._waits = ahead is not None
         self._line, theirs = socket.socketpair()
         self._kept.enter_context(self._line)
         if ahead is not None:
@@ -216,7 +215,7 @@ class FreshProcess:
         output = self._kept.enter_context(self._said.open("wb"))
         try:
             with theirs:
-                passed_on = [theirs.fileno()] if self._waits else []
+                passed_on = [] if ahead is None else [theirs.fileno()]
                 self._process = _started(
                     command, start.folder, _environment(added), output.fileno(), *passed_on
                 )
@@ -260,9 +259,9 @@ class FreshProcess:
         """Gives it its turn, and waits until it has ended."""
         if self._late:
             time_limit = 0.0
-        elif self._waits:
+        else:
             self._begun = time.monotonic()
-            with suppress(OSError):  # it has ended before; its output says why
+            with suppress(OSError):  # it has ended before and its output says why, or has no turn
                 self._line.send(b".")
         try:
             in_time = _waited(self._process, time_limit, tick)
@@ -427,15 +426,13 @@ def _code(child: subprocess.Popen[bytes]) -> int | None:
 
 
 def _end(reaper: subprocess.Popen[bytes]) -> None:
-    """Makes a reaper end all its processes, and itself."""
+    """Makes a reaper end all its processes, and itself; Ctrl-C once more does not hurry it."""
     try:
         if _code(reaper) is None:
             os.kill(reaper.pid, signal.SIGTERM)
-            _waited(reaper)
+        _waited(reaper)
     finally:
-        if _code(reaper) is None:  # Ctrl-C once more
-            os.kill(reaper.pid, _AT_ONCE)
-            _waited(reaper)
+        _waited(reaper)
 
 
 def keep(parent: int, grace: float, command: list[str]) -> NoReturn:
@@ -444,7 +441,7 @@ def keep(parent: int, grace: float, command: list[str]) -> NoReturn:
     The calling process does only this. The end of `parent` also ends it. Orphans below it become
     its children, so nothing escapes, neither into another process group nor into another session.
     """
-    signals = {signal.SIGCHLD, signal.SIGTERM, _AT_ONCE}
+    signals = {signal.SIGCHLD, signal.SIGTERM}
     others = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     _prctl(_CHILD_SUBREAPER, 1)
     _prctl(_PARENT_DEATH_SIGNAL, signal.SIGTERM)
@@ -461,12 +458,9 @@ def keep(parent: int, grace: float, command: list[str]) -> NoReturn:
         finally:
             os._exit(127)
     ended: dict[int, int] = {}
-    told = signal.SIGCHLD
-    while child not in ended and told == signal.SIGCHLD:
-        told = signal.Signals(signal.sigwait(signals))
+    while child not in ended and signal.sigwait(signals) == signal.SIGCHLD:
         _reap(ended)
-    if told != _AT_ONCE:
-        _end_descendants(signal.SIGTERM, grace, ended)
+    _end_descendants(signal.SIGTERM, grace, ended)
     while _reap(ended):  # what is forked meanwhile is killed the next time
         _end_descendants(signal.SIGKILL, grace, ended)
     code = os.waitstatus_to_exitcode(ended[child])
@@ -481,9 +475,7 @@ def _end_descendants(number: signal.Signals, grace: float, ended: dict[int, int]
                 os.kill(pid, number)
     end = time.monotonic() + grace
     while _reap(ended) and (left := end - time.monotonic()) > 0:
-        told = signal.sigtimedwait({signal.SIGCHLD, _AT_ONCE}, left)
-        if told and told.si_signo == _AT_ONCE:
-            return
+        signal.sigtimedwait({signal.SIGCHLD}, left)
 
 
 def _reap(ended: dict[int, int]) -> bool:

@@ -8,22 +8,29 @@ collector; the data are joined where the measurement is judged.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import math
 import os
 import socket
 import uuid
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, replace
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
-from pytest_gpuperf.errors import GpuperfError, MeasurementError, UnsoundStep, UsageFailure
-from pytest_gpuperf.measure.barrier import ENDED, STOPPED, RankClient, Rendezvous
+from pytest_gpuperf.errors import GpuperfError, UnsoundStep, UsageFailure
+from pytest_gpuperf.measure.barrier import (
+    ENDED,
+    STOPPED,
+    VERDICT,
+    RankClient,
+    RankGroup,
+    Rendezvous,
+)
 from pytest_gpuperf.measure.collector import Plan, Progress, Rounds, Work, each
 from pytest_gpuperf.measure.instrument import Instrument, Measurer, Subject, ordered
-from pytest_gpuperf.measure.rank_states import RankGroup
 from pytest_gpuperf.measure.replica import RANKS, Replicas, Task
 from pytest_gpuperf.measure.trace.profile import is_collective
 from pytest_gpuperf.model.measurement import (
@@ -48,8 +55,6 @@ whether that session judges."""
 
 _ENDING = 3.0
 """Seconds that a rank that has failed gets to say why."""
-_OURS = f"{os.sep}pytest_gpuperf{os.sep}"
-"""Paths of frames that belong to this package and say nothing about the step."""
 _REQUIRED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
@@ -121,71 +126,12 @@ def take_gpu(
     return tuple(gpus[: rank.count])
 
 
-class OtherRanks:
-    """The ranks that execute together with this one, for the whole session.
-
-    `tell` gets the reason when the process ends because a step hangs. Raises UsageFailure if the
-    leading rank is missing.
-    """
-
-    def __init__(self, rank: Rank, time_limit: float, tell: Callable[[str], object]) -> None:
-        self.rank = rank
-        self.owed: Progress | None = None
-        """The progress of a measurement whose verdict is pending; all ranks wait for it."""
-        self.held = (
-            Rendezvous(rank.rendezvous, rank.count, time_limit, tell=tell) if rank.leads else None
-        )
-        try:
-            self.client = RankClient(rank.rendezvous, rank.number, time_limit)
-        except MeasurementError as error:
-            raise UsageFailure(str(error)) from None
-
-    @contextmanager
-    def entering(self, name: str, test: str) -> Iterator[None]:
-        """The block that makes this measurement's step, where ranks may wait for each other.
-
-        Raises UnsoundStep if a rank does not arrive.
-        """
-        if self.rank.launched:  # the session that has started it looks after it
-            yield
-            return
-        try:
-            self.client.arrive(f"the entry of {name} of {test}", enters=True)
-        except MeasurementError as error:
-            raise UnsoundStep(f"{STOPPED} because {error}") from None
-        try:
-            yield
-        finally:
-            self.client.says("rest")  # this rank may skip, and measure nothing more
-
-    def verdict(self, outcome: str) -> str:
-        """The outcome of the measurement's test from the judging rank, on every rank."""
-        progress, self.owed = self.owed, None
-        if progress is None:
-            return outcome
-        with progress.aside():  # the leading rank may wait for fresh ranks
-            outcome = self.client.arrive("the verdict", outcome)
-        self.client.says("rest")
-        return outcome
-
-    @property
-    def stopped(self) -> bool:
-        """Whether the ranks have stopped because of one: no later test can be measured."""
-        # ENDED: the session of the leading one is over
-        return not self.rank.launched and self.client.stops() not in ("", ENDED)
-
-    def close(self) -> None:
-        """The session ends. torchrun ends all ranks with the first that failed: so wait for it."""
-        self.client.leaves(wait=not (self.rank.leads or self.rank.launched))
-        if self.held is not None:
-            self.held.close()
-
-
 class RankInstrument(Instrument):
-    """Measures this rank's part of a common step.
+    """Measures this rank's part of a common step, together with the other ranks of the session.
 
-    On the leading rank the result covers all ranks, on the others only their own. Raises
-    UsageFailure for a collector that replays, and for a window, which covers one process.
+    On the leading rank the result covers all ranks, on the others only their own. `tell` gets the
+    reason when the process ends because a step hangs. Raises UsageFailure for a collector that
+    replays, for a window, which covers one process, and if the leading rank is missing.
     """
 
     def __init__(
@@ -204,9 +150,32 @@ class RankInstrument(Instrument):
         self._own = own
         self.device, self.torch_device = own.device, own.torch_device
         self._kernels = rank.kernels or settings.kernels == "always"
+        self._rank = rank
+        self._owed: Progress | None = None
+        """The progress of a measurement whose verdict is pending; all ranks wait for it."""
         self.launcher: RankLauncher | None = None
         """Starts the fresh ranks that look at kernels, where these did not."""
-        self.others = OtherRanks(rank, settings.time_limit, tell)
+        self.held: Rendezvous | None = None
+        """Where this is the leading rank."""
+        if rank.leads:
+            known = RankGroup(rank.count, settings.time_limit)
+            self.held = Rendezvous(rank.rendezvous, known, tell)
+        self.client = RankClient(rank.rendezvous, rank.number, settings.time_limit)
+
+    @contextmanager
+    def entering(self, name: str, test: str) -> Iterator[None]:
+        """The block that makes this measurement's step, where ranks may wait for each other.
+
+        Raises UnsoundStep if a rank does not arrive.
+        """
+        if self._rank.launched:  # the session that has started it looks after it
+            yield
+            return
+        self.client.arrive(f"the entry of {name} of {test}")
+        try:
+            yield
+        finally:
+            self.client.says("rest")  # this rank may skip, and measure nothing more
 
     def measure(self, subject: Subject, work: Work, plan: Plan) -> tuple[Measurement, ...]:
         """The measurement of `subject`.
@@ -214,19 +183,19 @@ class RankInstrument(Instrument):
         Raises UnsoundStep if a rank fails, ends, hangs, or differs from the others. The error is
         the same on all ranks, but for the step's exception on that rank itself.
         """
-        rank, client, shown = self.others.rank, self.others.client, work.progress
+        rank, client, decided = self._rank, self.client, plan.enough
         if rank.only not in ("", subject.name):
             return (subject.unmeasured(self.device),)
-        what = f"{subject.name} of {subject.test}"
-        progress = _Announced(shown, client, what)
-        work = replace(work, barrier=progress.arrive, progress=progress, together=True)
-        decided = plan.enough
+        what, executions = f"{subject.name} of {subject.test}", itertools.count(1)
+
+        def executes() -> None:
+            client.arrive(f"execution {next(executions)} of {what}")
 
         def enough(rounds: Rounds) -> bool:
             return bool(client.arrive("the end of a round", decided(rounds)))
 
+        work = replace(work, barrier=executes, together=True)
         plan = replace(plan, enough=enough)
-        work.phases.entered = lambda phase: client.says("enter", phase=phase)
         try:
             client.arrive(f"the beginning of {what}")
             (measured,) = self._own.measure(subject, work, plan)
@@ -239,55 +208,65 @@ class RankInstrument(Instrument):
             if isinstance(error, GpuperfError) or not why.startswith(f"rank {rank.number} failed"):
                 raise UnsoundStep(f"{STOPPED} because {why or error}") from None
             raise
-        finally:
-            work.phases.entered = None
-        self.others.owed = None if rank.launched else shown
-        held = self.others.held
-        return (joined(read(held.brought())) if held is not None else measured,)
+        self._owed = None if rank.launched else work.progress
+        return (joined(read(self.held.brought())) if self.held is not None else measured,)
 
     def with_kernels(self, measurement: Measurement, work: Work, plan: Plan) -> Measurement:
         """The measurement with all ranks' kernels, on the leading rank. Raises as `measure`."""
-        fresh = self.launcher if self.others.held is not None else None
-        return measurement if fresh is None else fresh.with_kernels(measurement, work, plan)
+        if self.launcher is None or self.held is None:
+            return measurement
+        return self.launcher.with_kernels(measurement, work, plan)
+
+    def verdict(self, outcome: str) -> str:
+        """The outcome of the measurement's test from the judging rank, on every rank."""
+        progress, self._owed = self._owed, None
+        if progress is None:
+            return outcome
+        with progress.aside():  # the leading rank may wait for fresh ranks
+            outcome = self.client.arrive(VERDICT, outcome)
+        self.client.says("rest")
+        return outcome
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the ranks have stopped because of one: no later test can be measured."""
+        # ENDED: the session of the leading one is over
+        return not self._rank.launched and self.client.stops() not in ("", ENDED)
+
+    def close(self) -> None:
+        """The session ends. torchrun ends all ranks with the first that failed: so wait for it."""
+        self.client.leaves(wait=not (self._rank.leads or self._rank.launched))
+        if self.held is not None:
+            self.held.close()
 
 
+@dataclass(eq=False)
 class RankLauncher(Measurer):
     """Starts the ranks of one measurement, each a fresh process of this session's test.
 
-    `gpus` are the GPUs of the ranks, one each; without any, each rank sees this process's GPUs.
-    With `kernels` the ranks collect kernels too. If torchrun has started ranks, it starts as many
-    again in the place of `Replicas`, and `waits` tells the session's ranks to wait.
+    If torchrun has started ranks, it starts as many again in the place of `Replicas`.
     """
 
-    def __init__(
-        self,
-        replicas: Replicas,
-        count: int,
-        gpus: Sequence[str],
-        *,
-        decides: bool,
-        kernels: bool = False,
-        waits: Callable[[], object] = str,
-    ) -> None:
-        self._kernels = kernels
-        self._replicas = replicas
-        self._count = count
-        self._gpus = gpus
-        self._decides = decides
-        self._waits = waits
-        self._known: dict[tuple[str, str], list[Measurement]] = {}
+    replicas: Replicas
+    count: int
+    gpus: Sequence[str]
+    """The GPUs of the ranks, one each; without any, each rank sees this process's GPUs."""
+    decides: bool
+    kernels: bool = False
+    """Whether the ranks collect kernels too."""
+    _known: dict[tuple[str, str], list[Measurement]] = field(default_factory=dict, init=False)
 
     def measure(self, subject: Subject, work: Work, _: Plan) -> tuple[Measurement, ...]:
         """The measurement of all ranks. Raises UnsoundStep, with what the rank at fault wrote."""
-        work.progress.begins(f"{self._count} ranks in fresh processes")
+        work.progress.begins(f"{self.count} ranks in fresh processes")
         asked = subject.test, subject.name, work.progress
-        return (self._measured(*asked, kernels=self._kernels),)
+        return (self._measured(*asked, kernels=self.kernels),)
 
     def with_kernels(self, measurement: Measurement, work: Work, _: Plan) -> Measurement:
         """The measurement with the kernels of every rank, from fresh ranks if these have none."""
         if measurement.kernels is not None:
             return measurement
-        work.progress.begins(f"kernels of {self._count} ranks in fresh processes")
+        work.progress.begins(f"kernels of {self.count} ranks in fresh processes")
         asked = measurement.test, measurement.name, work.progress
         return replace(measurement, kernels=self._measured(*asked, kernels=True).kernels)
 
@@ -301,7 +280,7 @@ class RankLauncher(Measurer):
         """`count` measurements `name` of the test, each of as many fresh processes as there are
         ranks. Raises MeasurementError.
         """
-        known, progress = self._known.setdefault((test, name), []), self._replicas.progress
+        known, progress = self._known.setdefault((test, name), []), self.replicas.progress
         if meanwhile:
             meanwhile()
         for _ in each(progress, "inconclusive, fresh ranks", count - len(known)):
@@ -313,89 +292,45 @@ class RankLauncher(Measurer):
     ) -> Measurement:
         """The measurement `only` of this test."""
         name = f"gpuperf-{os.getuid()}-{uuid.uuid4().hex}"
-        told = {"meeting": name, "decides": self._decides, "only": only, "kernels": kernels}
+        with socket.create_server(("127.0.0.1", 0)) as probe:
+            port = probe.getsockname()[1]  # free at this moment, for torch's process group
+        told = {"meeting": name, "decides": self.decides, "only": only, "kernels": kernels}
         shared = {
-            "WORLD_SIZE": str(self._count),
-            "LOCAL_WORLD_SIZE": str(self._count),
+            "WORLD_SIZE": str(self.count),
+            "LOCAL_WORLD_SIZE": str(self.count),
             "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": str(_free_port()),
+            "MASTER_PORT": str(port),
             # A process of torchrun may start more ranks, which have no agent.
             "TORCHELASTIC_USE_AGENT_STORE": "False",
             "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),  # as torchrun does
             VARIABLE: json.dumps(told),
         }
         environments = []
-        for number in range(self._count):
+        for number in range(self.count):
             own = {**shared, "RANK": str(number), "LOCAL_RANK": str(number)}
-            take_gpu(Rank(number, self._count, name), self._gpus, own)
+            take_gpu(Rank(number, self.count, name), self.gpus, own)
             environments.append(own)
 
-        def tick() -> None:
-            self._waits()
-            progress.goes_on()
-
-        def ended(number: int) -> str:
-            return processes[number].ended()
-
-        with self._replicas.together(Task(test, RANKS, only), environments) as processes:
-            held = Rendezvous(name, self._count, self._replicas.time_limit, ended)
+        with self.replicas.together(Task(test, RANKS, only), environments) as processes:
+            ended = [process.ended for process in processes]
+            known = RankGroup(self.count, self.replicas.time_limit, ended)
+            held = Rendezvous(name, known)
             try:
-                return joined(read(held.brought(tick)))
+                return joined(read(held.brought(progress.goes_on)))
             except UnsoundStep as problem:
-                raise UnsoundStep(f"{problem}{_written(processes, held.known)}") from None
+                at_fault = {number: processes[number] for number in known.at_fault}
+                raise UnsoundStep(f"{problem}{_written(at_fault)}") from None
             finally:
                 held.close()
 
 
-def _written(processes: Sequence[FreshProcess], known: RankGroup) -> str:
-    """The last output of ranks at fault; for hanging ranks, their position when told to end."""
+def _written(at_fault: Mapping[int, FreshProcess]) -> str:
+    """The last output of each rank; of one that hangs, its position when it is told to end."""
     said = []
-    for number in known.at_fault:
-        finished = processes[number].finished(0.0 if known.hang else _ENDING)
-        hung = known.hang and finished.timed_out
-        lines = finished.standing() if hung else finished.last_lines()
-        kept = [line for line in lines.splitlines() if _OURS not in line]
-        ended = f"\nLast output of rank {number}:"
-        stood = f"\nPython stack of rank {number}, innermost call first:"
-        said += [stood if hung else ended, *kept] if any(kept) else []
+    for number, process in at_fault.items():
+        lines = process.finished(_ENDING).standing()
+        said += [f"\nLast output of rank {number}:", lines] if lines else []
     return "\n".join(said)
-
-
-def _free_port() -> int:
-    """A port that is free at this moment, for torch's process group."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-class _Announced(Progress):
-    """Passes on what a measurement is doing, and names the barriers by it."""
-
-    def __init__(self, shown: Progress, client: RankClient, what: str) -> None:
-        self._shown = shown
-        self._client = client
-        self._what = what
-        self._stage = ""
-
-    def begins(self, stage: str, place: str = "", left: int | None = None) -> None:
-        """One more execution."""
-        self._stage = f"{stage} {place}".strip()
-        self._shown.begins(stage, place, left)
-
-    def goes_on(self) -> None:
-        """The rank continues. A long wait for its device counts as hanging: another rank may have
-        the same device.
-        """
-        self._shown.goes_on()
-
-    def aside(self) -> AbstractContextManager[object]:
-        """The time inside does not count as the test's."""
-        return self._shown.aside()
-
-    def arrive(self) -> None:
-        """Returns when all ranks are about to execute the step."""
-        self._client.arrive(f'"{self._stage}" of {self._what}', enters=True)
 
 
 def read(said: Sequence[str]) -> list[Measurement]:
@@ -480,11 +415,8 @@ def peer_waits(peers: Sequence[Peer]) -> list[list[float]]:
 
     Empty if the ranks' collectives differ.
     """
-    traced = [peer.collectives for peer in peers]
-    if not all(traced) or len({len(traces) for traces in traced}) != 1:
-        return []
     executions = []
-    for once in zip(*traced, strict=True):
+    for once in zip(*(peer.collectives for peer in peers), strict=False):
         taken = [[(n, took) for n in sorted(of) for took in of[n]] for of in once]
         if not (waits := _waited(taken)):
             return []

@@ -15,7 +15,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -145,25 +145,17 @@ def unwritten(arguments: Sequence[str]) -> list[str]:
     return kept
 
 
+@dataclass(eq=False)
 class Replicas:
-    """Fresh processes of single tests, started like this session.
+    """Fresh processes of single tests, started like this session."""
 
-    `time_limit` are the seconds that one process may take. `added` gives additions to a process's
-    environment, asked when it starts.
-    """
-
-    def __init__(
-        self,
-        invocation: Invocation,
-        time_limit: float,
-        progress: Progress,
-        added: Callable[[], Mapping[str, str]] = dict,
-    ) -> None:
-        self._added = added
-        self._invocation = invocation
-        self.time_limit = time_limit
-        self.progress = progress
-        self._measured: dict[str, list[tuple[Measurement, ...]]] = {}
+    invocation: Invocation
+    time_limit: float
+    """The seconds that one process may take."""
+    progress: Progress
+    added: Callable[[], Mapping[str, str]] = dict
+    """Additions to a process's environment, asked when it starts."""
+    _measured: dict[str, list[tuple[Measurement, ...]]] = field(default_factory=dict, init=False)
 
     def measurements(
         self,
@@ -207,7 +199,7 @@ class Replicas:
         # Only the paper's window, which counts itself, needs no profiler.
         self.progress.begins(f"{profiler or 'the paper window'} in a fresh process")
         _release_memory()
-        with self._apart(task, {**self._added(), **(environment or {})}) as start:
+        with self._apart(task, {**self.added(), **(environment or {})}) as start:
             finished = fresh_process.run_pytest(
                 replace(start, under=under),
                 time_limit=self.time_limit,
@@ -219,9 +211,9 @@ class Replicas:
     def _apart(self, task: Task, added: Mapping[str, str]) -> Iterator[Start]:
         """The start of a process with this task, which writes to its own folder."""
         with self.progress.aside(), tempfile.TemporaryDirectory(prefix="gpuperf-") as folder:
-            arguments, apart = self._invocation.apart(Path(folder))
+            arguments, apart = self.invocation.apart(Path(folder))
             environment = {**apart, VARIABLE: json.dumps(asdict(task)), **added}
-            yield Start(arguments, self._invocation.folder, environment)
+            yield Start(arguments, self.invocation.folder, environment)
 
     @contextmanager
     def together(
@@ -250,7 +242,7 @@ class Replicas:
             next(announced)
             _release_memory()
 
-        with self._apart(Task(test), self._added()) as start:
+        with self._apart(Task(test), self.added()) as start:
             processes = fresh_process.run_in_turn(
                 [start] * count,
                 time_limit=lambda: self.time_limit,

@@ -51,7 +51,7 @@ def reset_of(*parts: Stateful) -> Callable[[], None]:
                 f"a {type(part).__name__}. Write for example reset_of(model, optimizer)"
             )
     restores = [_restore(part) for part in parts]
-    restores.append(_generators(*parts))
+    restores.append(_generators())
 
     def reset() -> None:
         with torch.no_grad():
@@ -136,27 +136,19 @@ def _put_back(state: Any, values: Mapping[str, Any]) -> None:
             state[key] = copy.deepcopy(value)
 
 
-def _generators(*parts: Any) -> Restore:
-    """Restores the states of Python's, NumPy's and torch's generators, of the parts' GPUs too."""
+def _generators() -> Restore:
+    """Restores the states of Python's, NumPy's and torch's generators, of all GPUs too."""
     import numpy as np
     import torch
 
-    ours, torchs = random.getstate(), torch.get_rng_state()
-    gpus = {
-        tensor.device
-        for part in parts
-        if isinstance(part, torch.nn.Module)
-        for tensor in (*part.parameters(), *part.buffers())
-        if tensor.device.type == "cuda"
-    }
-    on_gpus = {gpu: torch.cuda.get_rng_state(gpu) for gpu in gpus}
-    numpys = np.random.get_state()
+    ours, numpys, torchs = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    cuda: Any = torch.cuda  # untyped in part
+    on_gpus = cuda.get_rng_state_all() if cuda.is_initialized() else []
 
     def restore() -> None:
         random.setstate(ours)
-        torch.set_rng_state(torchs)
-        for gpu, state in on_gpus.items():
-            torch.cuda.set_rng_state(state, gpu)
         np.random.set_state(numpys)
+        torch.set_rng_state(torchs)
+        cuda.set_rng_state_all(on_gpus)
 
     return restore

@@ -16,7 +16,7 @@ from pytest_gpuperf.measure.barrier import ENDED, STOPPED
 
 if TYPE_CHECKING:
     from pytest_gpuperf.measure.instrument import Instrument
-    from pytest_gpuperf.measure.ranks import OtherRanks, Rank, RankInstrument, RankLauncher
+    from pytest_gpuperf.measure.ranks import Rank, RankInstrument, RankLauncher
     from pytest_gpuperf.measure.replica import Replicas
     from pytest_gpuperf.model.settings import Settings
 
@@ -43,7 +43,8 @@ class RankRole:
 
     def __init__(self, config: pytest.Config, settings: Settings, rank: Rank) -> None:
         self.rank = rank
-        self._instrument: RankInstrument | None = None
+        self.others: RankInstrument | None = None
+        """The ranks that measure together, once this process has an instrument."""
         self._config = config
         self._gpus: tuple[str, ...] = ()
         """The GPUs of all ranks that torchrun has started, once this process has taken its GPU."""
@@ -65,23 +66,16 @@ class RankRole:
         """Whether another rank compares, saves and prints the measurements of this rank."""
         return not (self.rank.leads or self.rank.launched)
 
-    @property
-    def others(self) -> OtherRanks | None:
-        """The other ranks of the measurement, once this process has an instrument."""
-        return self._instrument.others if self._instrument is not None else None
-
     def instrument(self, own: Instrument) -> Instrument:
         """The instrument for all ranks; this rank measures by `own`. Raises UsageFailure."""
-        self._instrument = ranks.RankInstrument(own, self.rank, self.settings, self._tell)
-        return self._instrument
+        self.others = ranks.RankInstrument(own, self.rank, self.settings, self._tell)
+        return self.others
 
     def launcher(self, replicas: Replicas, *, decides: bool) -> RankLauncher:
         """A launcher that starts as many ranks again, in the place of `replicas`."""
-        made = ranks.RankLauncher(
-            replicas, self.rank.count, self._gpus, decides=decides, waits=self._keeps_waiting
-        )
-        if self._instrument is not None:
-            self._instrument.launcher = made
+        made = ranks.RankLauncher(replicas, self.rank.count, self._gpus, decides=decides)
+        if self.others is not None:
+            self.others.launcher = made
         return made
 
     def say(self, what: str) -> None:
@@ -93,11 +87,6 @@ class RankRole:
         """Ends the role of this process with the session."""
         if self.others is not None:
             self.others.close()
-
-    def _keeps_waiting(self) -> None:
-        """Tells the other ranks that this rank is busy by itself, so that they wait."""
-        if self.others is not None:
-            self.others.client.says("go on")
 
     def _tell(self, why: str) -> None:
         self.say(f"{STOPPED} because {why}")

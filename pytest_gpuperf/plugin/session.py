@@ -21,7 +21,7 @@ from pytest_gpuperf.plugin import options, terminal, workers
 if TYPE_CHECKING:
     from pytest_gpuperf.baselines.judgement import Judging
     from pytest_gpuperf.measure.instrument import Instrument
-    from pytest_gpuperf.measure.ranks import OtherRanks
+    from pytest_gpuperf.measure.ranks import RankInstrument
     from pytest_gpuperf.measure.replica import Replicas, Task
     from pytest_gpuperf.model.settings import Settings
     from pytest_gpuperf.plugin.rank_role import RankRole
@@ -106,7 +106,7 @@ class Session:
     """Callbacks for after pytest's own cleanups."""
 
     @property
-    def others(self) -> OtherRanks | None:
+    def others(self) -> RankInstrument | None:
         """The other ranks of the measurement, once this process has an instrument."""
         return self.role.others if self.role is not None else None
 

@@ -32,8 +32,6 @@ from tests.examples import H200, measurement, samples_of
 from tests.plugin.test_conditions import AT_NIGHT
 from tests.strategies import few
 
-RECORDED = ROOT / "tests" / "data" / "h200-kinds"
-TF32 = "test_training_step[tf32]"
 KIND: Kind = (15.16, 14.41)
 OTHER_KIND: Kind = (15.184, 14.41)
 DRAWS = 400
@@ -170,45 +168,6 @@ def test_a_rank_that_is_noisier_than_others_is_named_as_seldom(ranks: int, noise
         times = [[math.exp(chance.gauss(0, of)) for _ in range(TRACES)] for of in deviations]
         named += bool(stragglers(times, [KIND] * ranks))
     assert_seldom(named)
-
-
-def recorded() -> dict[str, tuple[tuple[float, ...], Kind]]:
-    """The times of TF32's training step in one process of each recorded GPU, and its kind."""
-    found = {}
-    for file in sorted(RECORDED.glob("*.json.xz")):
-        for made in run_files.load(file).measurements:
-            durations = [s.values for s in made.samples if s.metric == "duration"]
-            kind = kind_of(made.fingerprint.conditions)
-            if made.title == TF32 and durations and kind is not None:
-                found[file.name] = durations[0], kind
-    return found
-
-
-@AT_NIGHT
-def test_a_rank_slowed_by_two_hundredths_is_named_where_a_peers_canary_reads_alike() -> None:
-    """On four of the recorded H200s drawn at random: those with a peer whose memory reads alike."""
-    gpus = recorded()
-    assert len(gpus) == 17
-    residuals = [math.log(value / fmean(values)) for values, _ in gpus.values() for value in values]
-    chance = random.Random(3)
-    alike = named = others = false = 0
-    for _ in range(DRAWS):
-        drawn = [gpus[name] for name in chance.sample(sorted(gpus), 4)]
-        kinds = [kind for _, kind in drawn]
-        times = [
-            [fmean(values) * math.exp(chance.choice(residuals)) for _ in range(TRACES)]
-            for values, _ in drawn
-        ]
-        false += bool(stragglers(times, kinds))
-        times[0] = [1.02 * value for value in times[0]]
-        found = {one.rank for one in stragglers(times, kinds)}
-        others += bool(found - {0})
-        has_alike = any(abs(kinds[0][0] - kind[0]) < 0.005 for kind in kinds[1:])
-        alike += has_alike
-        named += has_alike and 0 in found
-    assert alike > DRAWS / 2
-    assert named >= 0.95 * alike
-    assert (false, others) == (0, 0)
 
 
 def test_a_note_names_the_rank_and_both_times() -> None:

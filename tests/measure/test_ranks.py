@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
 
 from pytest_gpuperf.errors import UsageFailure
 from pytest_gpuperf.measure import barrier
-from pytest_gpuperf.measure.barrier import Rendezvous
+from pytest_gpuperf.measure.barrier import RankGroup, Rendezvous
 from pytest_gpuperf.measure.collector import Phases, Plan, Progress, Work
 from pytest_gpuperf.measure.instrument import DeviceInstrument, Subject
 from pytest_gpuperf.measure.ranks import (
@@ -47,6 +47,10 @@ def test_torchruns_variables_say_which_rank_this_is() -> None:
     assert (rank.number, rank.count, rank.leads, rank.launched) == (1, 2, False, False)
     assert zero.leads
     assert zero.rendezvous == rank.rendezvous != under_torchrun(MASTER_PORT="29501").rendezvous
+    # A job's name may be longer than the 107 bytes of a socket's.
+    one, other = (under_torchrun(TORCHELASTIC_RUN_ID="job" * length) for length in (40, 39))
+    assert one.rendezvous != other.rendezvous
+    Rendezvous(one.rendezvous, RankGroup(2, 1.0)).close()
     # One rank alone is none.
     assert own_rank({}) is None
     assert own_rank({**TORCHRUN, "RANK": "0", "WORLD_SIZE": "1"}) is None
@@ -76,16 +80,7 @@ def test_a_collector_that_replays_is_refused_before_ranks_meet(tmp_path: Path) -
     for settings in (replace(plain, collector="ncu"), replace(plain, protocol="paper-window")):
         with pytest.raises(UsageFailure, match=r"ncu|paper-window"):
             RankInstrument(own, zero, settings, str)
-    Rendezvous(zero.rendezvous, 2, 1.0).close()  # nobody has the name
-
-
-def test_names_of_any_length_name_a_socket() -> None:
-    """One has 107 bytes."""
-    long = {"MASTER_ADDR": f"{'host' * 40}.example.org", "TORCHELASTIC_RUN_ID": "job" * 40}
-    rank = under_torchrun(**long)
-    Rendezvous(rank.rendezvous, 2, 1.0).close()
-    other = under_torchrun(**{**long, "TORCHELASTIC_RUN_ID": "job" * 39})
-    assert other.rendezvous != rank.rendezvous
+    Rendezvous(zero.rendezvous, RankGroup(2, 1.0)).close()  # nobody has the name
 
 
 def test_where_nobody_leads_a_rank_is_refused_as_a_job_is(tmp_path: Path) -> None:
@@ -100,37 +95,23 @@ def member(number: int, place: str, root: Path, time_limit: float = 20.0) -> Ran
     return RankInstrument(own, Rank(number, 2, place), settings, str)
 
 
-class Aside(Progress):
-    """Notes who waits for other processes, and how often."""
-
-    def __init__(self) -> None:
-        self.entered: list[str] = []
-
-    @contextmanager
-    def aside(self) -> Iterator[None]:
-        """Entered by whoever waits."""
-        self.entered.append("waits")
-        yield
-        self.entered.append("goes on")
-
-
 def test_a_verdict_is_that_of_the_leading_rank_and_is_waited_for_once(tmp_path: Path) -> None:
     """Without the time of the test: the leading rank may wait for fresh ranks meanwhile."""
     place = f"gpuperf-test-{uuid.uuid4().hex}"
     subject = Subject("test_a", "step", "suite", "", {}, "core")
-    shown = Aside(), Aside()
+    shown = MagicMock(Progress), MagicMock(Progress)
 
     def ends(number: int) -> list[str]:
         outcome = "failed" if number == 0 else "passed"
         rank = member(number, place, tmp_path)
-        with closing(rank.others):
-            before = rank.others.verdict("passed")  # nothing was measured: nobody waits
+        with closing(rank):
+            before = rank.verdict("passed")  # nothing was measured: nobody waits
             rank.measure(subject, Work(lambda: None, Phases(), progress=shown[number]), PLAN)
-            return [before, rank.others.verdict(outcome), rank.others.verdict("skipped")]
+            return [before, rank.verdict(outcome), rank.verdict("skipped")]
 
     with ThreadPoolExecutor(2) as threads:
         assert list(threads.map(ends, range(2))) == [["passed", "failed", "skipped"]] * 2
-    assert [one.entered for one in shown] == [["waits", "goes on"]] * 2
+    assert [one.aside.call_count for one in shown] == [1, 1]
 
 
 def test_who_has_skipped_in_the_entry_misses_nobody_who_leaves(
@@ -142,11 +123,10 @@ def test_who_has_skipped_in_the_entry_misses_nobody_who_leaves(
     place = f"gpuperf-test-{uuid.uuid4().hex}"
 
     def ends(number: int) -> str:
-        others = member(number, place, tmp_path).others
-        with closing(others):
-            with suppress(pytest.skip.Exception), others.entering("step", "test_a"):
+        with closing(member(number, place, tmp_path)) as rank:
+            with suppress(pytest.skip.Exception), rank.entering("step", "test_a"):
                 pytest.skip("not on this device")
-            return others.client.stops(0.2) if number == 0 else ""
+            return rank.client.stops(0.2) if number == 0 else ""
 
     with ThreadPoolExecutor(2) as threads:
         assert list(threads.map(ends, range(2))) == ["", ""]
