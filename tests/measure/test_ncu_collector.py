@@ -14,9 +14,10 @@ import pytest
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import CountersUnavailable, MeasurementError
+from pytest_gpuperf.measure import gpu_collector
 from pytest_gpuperf.measure.collector import Collected, KernelCollector, Phases, Plan, Work
 from pytest_gpuperf.measure.fresh_process import Finished
-from pytest_gpuperf.measure.ncu import ncu_collector, ncu_command
+from pytest_gpuperf.measure.ncu import ncu_command
 from pytest_gpuperf.measure.ncu.ncu_collector import NcuCollector
 from pytest_gpuperf.measure.replica import PROFILED, Replicas, Task
 from pytest_gpuperf.measure.trace import profile
@@ -63,7 +64,7 @@ class Ncu(Replicas):
 def ncu(monkeypatch: pytest.MonkeyPatch) -> Ncu:
     """A stand-in for ncu, whose reports are read in this process, beside a scripted clock."""
     read_here(monkeypatch)
-    monkeypatch.setattr(ncu_collector, "CudaTimer", Timer)
+    monkeypatch.setattr(gpu_collector, "CudaTimer", Timer)
     return Ncu()
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from pytest_gpuperf.measure import gpu_collector
 from pytest_gpuperf.measure.collector import Phases, Work
-from pytest_gpuperf.measure.cupti import cupti_collector
 from pytest_gpuperf.measure.cupti.cupti_collector import CuptiCollector
 from pytest_gpuperf.measure.cupti.library import Cupti
 from pytest_gpuperf.measure.device.driver import Driver
@@ -44,7 +44,7 @@ class Fake:
         self, timer: FakeTimer | None = None, traced: Tracing = profile.trace
     ) -> CuptiCollector:
         """A collector that counts on this library, and times and traces as these say."""
-        self.patch.setattr(cupti_collector, "CudaTimer", lambda: timer or FakeTimer(self))
+        self.patch.setattr(gpu_collector, "CudaTimer", lambda: timer or FakeTimer(self))
         self.patch.setattr(profile, "trace", traced)
         return CuptiCollector(H200, ROOT)
 
