@@ -117,7 +117,7 @@ def test_counters_come_from_a_child_of_ncu_that_runs_this_test_alone(ncu: Projec
     assert (settings["collector"], settings["replay"]) == ("ncu", "range")
     here = log(ncu)
     assert here.count("others") == 1
-    child = here[here.index("start") - 3 :]
+    child = here[here.index("start") - 3 : here.index("stop") + 1]
     assert child == [
         *("reset", "step"),  # warm-up
         *("reset", "start", "step", "stop"),

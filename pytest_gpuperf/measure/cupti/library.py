@@ -1,7 +1,7 @@
 """The libcupti of this process: its place, its calls, and its errors with remedies.
 
-torch's own copy comes first, because a process has room for one CUPTI. Without a GPU, another
-process calls it first: CUPTI of CUDA 13.2 ends a process that asks its version without a driver.
+torch's own copy comes first, because a process has room for one CUPTI. Without a GPU, none is
+loaded: CUPTI of CUDA 13.2 ends a process that asks its version without a driver.
 """
 
 from __future__ import annotations
@@ -9,11 +9,7 @@ from __future__ import annotations
 import ctypes
 import os
 import re
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator
-from contextlib import suppress
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -47,13 +43,6 @@ _OTHER_PARAMETERS = (
     ResultCode.ERROR_PARAMETER_SIZE_NOT_SUFFICIENT,
 )
 """CUPTI's errors for an unknown structSize."""
-_TRY = """\
-import ctypes, resource, sys
-resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-libraries = [ctypes.CDLL(path) for path in sys.argv[1:]]
-libraries[-1].cuptiGetVersion(ctypes.byref(ctypes.c_uint32()))
-"""
-_TRY_SECONDS = 60
 
 
 class CuptiError(MeasurementError):
@@ -73,12 +62,11 @@ class Cupti:
     def __init__(self, path: Path | str) -> None:
         """Loads the library.
 
-        Raises CountersUnavailable if it cannot be loaded, crashes, is too old, or incomplete.
+        Raises CountersUnavailable if it cannot be loaded, is too old, or incomplete.
         """
         self.path = Path(path)
         self.available: dict[int, ctypes.Array[ctypes.c_char]] = {}
         """Images of the counters that can be had, by CUcontext."""
-        _check_survived(self.path)
         try:
             self._companions = [ctypes.CDLL(file) for file in _companions(self.path)]
             self._library = ctypes.CDLL(os.fspath(path))
@@ -143,8 +131,10 @@ def load() -> Cupti:
     """The libcupti of this process, loaded once.
 
     The first candidate that loads and is new enough is taken. Raises CountersUnavailable with the
-    reason of the first that failed, or "not found".
+    reason of the first that failed, or "not found", and where no GPU is visible.
     """
+    if not driver.load().device_count():
+        raise CountersUnavailable("no GPU is visible", _NEEDS_DRIVER)
     failures: list[CountersUnavailable] = []
     for path in candidates():
         try:
@@ -188,33 +178,6 @@ def check(result: int, call: str) -> None:
         remedy = known["remedy"].replace("INSTALL", INSTALL)
         raise CountersUnavailable(f"{known['reason']} ({call}: {name})", remedy)
     raise CuptiError(call, result)
-
-
-def _check_survived(cupti: Path) -> None:
-    """Raises CountersUnavailable for a library that ends who asks for its version.
-
-    Where a GPU answers it is not tried: it costs a process, and CUPTI works there.
-    """
-    with suppress(CountersUnavailable, MeasurementError):
-        if driver.load().device_count():
-            return
-    files = [*_companions(cupti), os.fspath(cupti)]
-    try:
-        tried = subprocess.run(
-            [sys.executable, "-I", "-S", "-c", _TRY, *files],
-            check=False,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=_TRY_SECONDS,
-        )
-    except subprocess.TimeoutExpired:
-        said = f"did not return its version within {_TRY_SECONDS} s"
-    else:
-        if tried.returncode >= 0:  # loading reports other problems
-            return
-        ended = signal.Signals(-tried.returncode).name
-        said = f"crashes the process that loads it ({ended})"
-    raise CountersUnavailable(f"{cupti} {said}", _NEEDS_DRIVER)
 
 
 def _companions(cupti: Path) -> list[str]:
