@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from pytest_gpuperf.errors import CountersUnavailable, MeasurementError
 from pytest_gpuperf.measure.collector import Collected, Plan, Work, each
@@ -64,14 +63,13 @@ class CuptiCollector(GpuCollector):
         counters are refused, for a rank, and for a step that launches CUDA graphs, the table has
         names and times. Raises what the step raises.
         """
-        traced = _traced_as_launched if work.together else profile.trace
         with garbage_kept():
             traces = []
             for _ in each(work.progress, "tracing kernels", activity.TRACES, after=None):
                 prepare(work, self._timer)
-                traces.append(traced(work.step, self._timer.synchronize))
+                traces.append(profile.trace(work.step, self._timer.synchronize))
             table = launch_ranges.with_times(self._counted(work, metrics, traces[0]), traces)
-            return self._located(table, work, traced)
+            return self._located(table, work)
 
     def _counted(self, work: Work, metrics: Sequence[Metric], traced: Trace) -> KernelTable:
         """The kernels of a traced step, with counters where they can be had."""
@@ -101,7 +99,7 @@ class CuptiCollector(GpuCollector):
         except MeasurementError as error:
             return launch_ranges.uncounted(traced, str(error))
 
-    def _located(self, table: KernelTable, work: Work, traced: activity.Tracing) -> KernelTable:
+    def _located(self, table: KernelTable, work: Work) -> KernelTable:
         """The table with the lines of code; unchanged if they cannot be found.
 
         Under a dispatch mode torch runs compiled code operator by operator. That may take too much
@@ -117,12 +115,8 @@ class CuptiCollector(GpuCollector):
             for add in (with_call_sites, with_idle_sites):
                 work.progress.begins("looking for call sites")
                 prepare(work, self._timer)
-                table = add(table, self._root, work.step, self._timer.synchronize, traced)
+                table = add(table, self._root, work.step, self._timer.synchronize)
             table = compiled_kernels.with_sites(table, FrameFinder(self._root))
         except Exception:
             return table
         return table
-
-
-def _traced_as_launched(*step: Any, **more: Any) -> Trace:
-    return profile.trace(*step, **more).as_launched()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from statistics import median
@@ -60,8 +60,6 @@ NOTHING = (
 )
 Collectives = dict[str, tuple[float, ...]]
 """Nanoseconds of the collectives of one execution by their names, in order."""
-Tracing = Callable[..., Trace]
-"""`profile.trace`, or a script in its place."""
 Values = dict[str, dict[str, float]]
 """The metrics of one execution, of each part by its name."""
 

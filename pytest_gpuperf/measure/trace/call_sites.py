@@ -292,7 +292,6 @@ def with_call_sites(
     root: Path,
     step: Callable[[], object],
     synchronize: Callable[[], None],
-    traced: activity.Tracing = profile.trace,
 ) -> KernelTable:
     """The table with the call site of each launch, from one more execution of the step.
 
@@ -305,7 +304,7 @@ def with_call_sites(
         with uncompiled(), _waits_annotated(call_sites), Annotating(call_sites):
             step()
 
-    trace = traced(annotated, synchronize, host=True)
+    trace = profile.trace(annotated, synchronize, host=True)
     # Each once, as later additions expect; calls only from libraries have no known origin.
     sites = tuple(dict.fromkeys((*call_sites.sites, _NOWHERE)))
     nowhere = sites.index(_NOWHERE)
@@ -331,7 +330,6 @@ def with_idle_sites(
     root: Path,
     step: Callable[[], object],
     synchronize: Callable[[], None],
-    traced: activity.Tracing = profile.trace,
 ) -> KernelTable:
     """The table with the host's position while the GPU was idle, from one more execution.
 
@@ -345,7 +343,7 @@ def with_idle_sites(
         with _looked_at(frames, known, spans):
             step()
 
-    trace = traced(watched, synchronize, spans=spans)
+    trace = profile.trace(watched, synchronize, spans=spans)
     looks = trace.ranges(_SEEN)
     moments = [look.begin for look in looks]
     idle: defaultdict[int, float] = defaultdict(float)
