@@ -12,7 +12,6 @@ from contextlib import closing, suppress
 
 from pytest_gpuperf.errors import GpuperfError
 from pytest_gpuperf.measure.cupti import abi, library
-from pytest_gpuperf.measure.cupti.abi import ResultCode
 from pytest_gpuperf.model.measurement import Unsupported
 
 
@@ -127,7 +126,7 @@ class Configuration:
         try:
             self._schedule([metric])
         except library.CuptiError as error:
-            if error.result == ResultCode.ERROR_INVALID_METRIC_NAME:
+            if error.result == abi.INVALID_METRIC_NAME:
                 return f"{metric} does not exist on {chip}"
             return f"{metric} cannot be collected on {chip}: {error}"
         return ""

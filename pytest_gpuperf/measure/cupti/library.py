@@ -18,7 +18,6 @@ from typing import Any
 from pytest_gpuperf.catalogue import yaml_table
 from pytest_gpuperf.errors import CountersUnavailable, MeasurementError
 from pytest_gpuperf.measure.cupti import abi
-from pytest_gpuperf.measure.cupti.abi import ResultCode
 from pytest_gpuperf.measure.device import driver
 
 _MAPS = Path("/proc/self/maps")
@@ -38,22 +37,19 @@ _NEEDS_DRIVER = (
     "Check that `nvidia-smi` runs here. CUPTI needs a GPU, and a driver at least as new as the "
     "CUDA release of CUPTI requires"
 )
-_OTHER_PARAMETERS = (
-    ResultCode.ERROR_INVALID_PARAMETER,
-    ResultCode.ERROR_PARAMETER_SIZE_NOT_SUFFICIENT,
-)
+_OTHER_PARAMETERS = (abi.INVALID_PARAMETER, abi.PARAMETER_SIZE_NOT_SUFFICIENT)
 """CUPTI's errors for an unknown structSize."""
 
 
 class CuptiError(MeasurementError):
     """A CUPTI function failed for a reason that is not the machine's set-up.
 
-    `function` is CUPTI's, `result` its CUptiResult.
+    `function` is CUPTI's, `result` its CUptiResult, and `name` what CUPTI calls that.
     """
 
-    def __init__(self, function: str, result: int) -> None:
+    def __init__(self, function: str, result: int, name: str) -> None:
         self.function, self.result = function, result
-        super().__init__(f"{function} failed with {abi.result_name(result)} ({result})")
+        super().__init__(f"{function} failed with {name} ({result})")
 
 
 class Cupti:
@@ -102,9 +98,30 @@ class Cupti:
         struct = params.of(self.version, **values)
         result = self._functions[params](ctypes.byref(struct))
         if result in _OTHER_PARAMETERS and self.version > abi.NEWEST:
-            raise self._unfit(f"answers {name} with {abi.result_name(result)}")
-        check(result, name)
+            raise self._unfit(f"answers {name} with {self._name_of(result)}")
+        self.check(result, name)
         return struct
+
+    def check(self, result: int, call: str) -> None:
+        """Returns if `result` is success.
+
+        Raises CountersUnavailable, with the remedy, if the machine or its set-up forbids counters,
+        else CuptiError. Codes are those of `cupti_result.h`.
+        """
+        if result == abi.SUCCESS:
+            return
+        for name, known in yaml_table(_REMEDIES).items():
+            if known["code"] == result:
+                remedy = known["remedy"].replace("INSTALL", INSTALL)
+                reason = f"{known['reason']} ({call}: CUPTI_{name})"
+                raise CountersUnavailable(reason, remedy)
+        raise CuptiError(call, result, self._name_of(result))
+
+    def _name_of(self, result: int) -> str:
+        """CUPTI's name of a result code, or the number where it does not know it."""
+        name = ctypes.c_char_p()
+        unknown = self._library.cuptiGetResultString(result, ctypes.byref(name))
+        return f"CUptiResult {result}" if unknown else (name.value or b"").decode()
 
     def _unfit(self, said: str) -> CountersUnavailable:
         newest = abi.release(abi.NEWEST)
@@ -122,7 +139,7 @@ class Cupti:
 
     def _get_version(self) -> int:
         version = ctypes.c_uint32()
-        check(self._bind("cuptiGetVersion")(ctypes.byref(version)), "cuptiGetVersion")
+        self.check(self._bind("cuptiGetVersion")(ctypes.byref(version)), "cuptiGetVersion")
         return version.value
 
 
@@ -162,22 +179,6 @@ def candidates() -> Iterator[Path]:
     for folder in _folders():
         yield from sorted(folder.glob("libcupti.so.1[0-9]"), reverse=True)
     yield from map(Path, _SONAMES)
-
-
-def check(result: int, call: str) -> None:
-    """Returns if `result` is success.
-
-    Raises CountersUnavailable, with the remedy, if the machine or its set-up forbids counters, else
-    CuptiError. Codes are those of `cupti_result.h`.
-    """
-    if result == ResultCode.SUCCESS:
-        return
-    name = abi.result_name(result)
-    known = yaml_table(_REMEDIES).get(name.removeprefix("CUPTI_"))
-    if known:
-        remedy = known["remedy"].replace("INSTALL", INSTALL)
-        raise CountersUnavailable(f"{known['reason']} ({call}: {name})", remedy)
-    raise CuptiError(call, result)
 
 
 def _companions(cupti: Path) -> list[str]:
