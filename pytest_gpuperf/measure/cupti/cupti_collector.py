@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from pytest_gpuperf.errors import CountersUnavailable, MeasurementError
 from pytest_gpuperf.measure.collector import Collected, Plan, Work, each
 from pytest_gpuperf.measure.cupti import launch_ranges, library
-from pytest_gpuperf.measure.cupti.collectives import own_instructions
 from pytest_gpuperf.measure.cupti.counting import Counting, announced
 from pytest_gpuperf.measure.cupti.range_session import RangeSession
 from pytest_gpuperf.measure.execution import Executions, garbage_kept, prepare
@@ -42,16 +40,6 @@ class CuptiCollector(GpuCollector):
             return {"cupti": library.load().release}
         except CountersUnavailable:
             return {}
-
-    def _counters(self, executions: Executions, plan: Plan) -> Collected:
-        """Adds the instructions of a rank between its collectives."""
-        counted = super()._counters(executions, plan)
-        own = own_instructions(executions.work, self._timer, self._device.arch)
-        return replace(
-            counted,
-            samples=(*counted.samples, *own.samples),
-            unsupported=(*counted.unsupported, *own.unsupported),
-        )
 
     def _count(self, executions: Executions, plan: Plan) -> Collected:
         return Counting(self._device.arch, executions).of(plan)
