@@ -115,9 +115,6 @@ GetCounterAvailability = _params(
     # 13.1 has the field, but its first STRUCT_SIZE macro does not count it.
     bAllowDeviceLevelCounters=(130101, c_uint8),
 )
-HostGetSupportedChips = _params(
-    "Profiler_Host_GetSupportedChips", numChips=c_size_t, ppChipNames=POINTER(c_char_p)
-)
 HostInitialize = _params(
     "Profiler_Host_Initialize",
     profilerType=c_int,

@@ -114,14 +114,6 @@ API int cuptiProfilerGetCounterAvailability(Availability *p) {
 
 /* cupti_profiler_host.h */
 
-typedef struct { HEAD; size_t count; const char *const *names; } Chips;
-API int cuptiProfilerHostGetSupportedChips(Chips *p) {
-  static const char *const chips[] = {"GA100", "GH100"};
-  ENTER(Chips, names);
-  p->count = 2; p->names = chips;
-  return OK;
-}
-
 typedef struct { HEAD; int type; const char *chip; const uint8_t *availability; void *host; } HostInit;
 API int cuptiProfilerHostInitialize(HostInit *p) {
   ENTER(HostInit, host);
