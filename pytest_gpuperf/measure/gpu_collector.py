@@ -65,8 +65,10 @@ class GpuCollector:
             active = activity.measured(executions, plan, alone=not counted.samples)
             watch.lap("activity_s" if active.settings else "")
         how = counted.settings or {}
-        passes = int(how.get("passes", 0))
-        least = executions.warm_ups + (LEAST_ROUNDS + bool(executions.phases)) * passes
+        if self.times_counted:  # what counts elsewhere takes executions of its own
+            passes = int(how.get("passes", 0))
+            least = executions.warm_ups + (LEAST_ROUNDS + bool(executions.phases)) * passes
+            how = {**how, "floor_s": executions.floor_s(least)}
         return Collected(
             samples=(*samples_of(executions.series), *counted.samples, *active.samples),
             unsupported=(*counted.unsupported, *active.unsupported),
@@ -82,7 +84,6 @@ class GpuCollector:
                 "repetitions": len(executions.series[STEP, "wall_time"]),
                 "warmup": executions.warm_ups,
                 "cost_s": watch.total(),
-                "floor_s": executions.floor_s(least),
             },
         )
 

@@ -92,6 +92,7 @@ def test_a_range_is_the_step_and_times_are_taken_without_ncu(ncu: Ncu) -> None:
     assert len(executed) == 1 + 2  # the counters are of another process
     assert [entry.metric for entry in brought.unsupported] == ["active_cycles", "ipc"]
     assert "ncu has no sm__cycles_active.sum" in brought.unsupported[0].reason
+    assert "floor_s" not in (brought.settings or {})
     settings = {k: v for k, v in (brought.settings or {}).items() if not k.endswith("_s")}
     assert settings == {"replay": "range", "rounds": 1, "repetitions": 2, "warmup": 1}
     # Nobody knows how long ncu will take.
