@@ -13,13 +13,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pytest_gpuperf.catalogue import architectures
-from pytest_gpuperf.catalogue.units import counted
 from pytest_gpuperf.commands import say
 from pytest_gpuperf.commands.flags import add_new_run, check_new, new_run
 from pytest_gpuperf.errors import UsageFailure
-from pytest_gpuperf.measure.ncu import profiled_step
+from pytest_gpuperf.measure.ncu import ncu_command, profiled_step
 from pytest_gpuperf.measure.ncu.profiled_step import Report
-from pytest_gpuperf.model.measurement import STEP, Device, Fingerprint, Measurement, Scalar
+from pytest_gpuperf.model.measurement import STEP, Device, Fingerprint, Measurement
 from pytest_gpuperf.model.result import Run
 from pytest_gpuperf.storage import files, run_files
 from pytest_gpuperf.storage.baseline_files import suite_of
@@ -119,6 +118,14 @@ def imported_run(
 
 def _measurement(report: Report, test: str, executions: int) -> Measurement:
     step = profiled_step.step_of(report, executions)
+    device = Device(report.arch, report.device, architectures.slug(report.device))
+    if not device.slug:
+        raise UsageFailure(
+            f"{report.file} does not name its GPU, and baselines are kept per GPU. Profile the "
+            "step again with a newer ncu"
+        )
+    replay = ncu_command.RANGE if report.rows[0].kind == "range" else ncu_command.KERNEL
+    settings = {"collector": "ncu", "imported": report.file.name, "replay": replay}
     return Measurement(
         test=test,
         name=STEP,
@@ -128,43 +135,16 @@ def _measurement(report: Report, test: str, executions: int) -> Measurement:
         workload={},
         samples=step.samples,
         unsupported=step.unsupported,
-        fingerprint=Fingerprint(_device(report), {}, _settings(report, executions)),
+        fingerprint=Fingerprint(device, {}, settings),
         kernels=step.kernels,
     )
 
 
-def _settings(report: Report, executions: int) -> dict[str, Scalar]:
-    """The settings of the measurement, as far as the report has them."""
-    settings: dict[str, Scalar] = {"collector": "ncu", "imported": report.file.name}
-    if report.rows[0].kind == "range":
-        settings["replay"] = "range"
-    else:
-        settings |= {"replay": "kernel", "kernels": len(report.rows) // executions}
-    if executions > 1:
-        settings["rounds"] = executions
-    return settings
-
-
-def _device(report: Report) -> Device:
-    """The device of a report. Raises UsageFailure where it has no name."""
-    slug = architectures.slug(report.device)
-    if not slug:
-        raise UsageFailure(
-            f"{report.file} does not name its GPU, and baselines are kept per GPU. Profile the "
-            "step again with a newer ncu"
-        )
-    return Device(report.arch, report.device, slug)
-
-
 def _summary(measurement: Measurement) -> list[str]:
     """Lines for people: the imported metrics, and the reason for each that was left out."""
-    device, settings = measurement.fingerprint.device, measurement.fingerprint.settings
-    executions, launches = settings.get("rounds", 1), settings.get("kernels")
-    what = "a range" if launches is None else counted(int(launches), "kernel")
-    rounds = f", {executions} executions," if executions != 1 else ""
+    device, imported = measurement.fingerprint.device, measurement.fingerprint.settings["imported"]
     return [
-        f"{settings['imported']}: {what}{rounds} on {device.name} ({device.arch}), "
-        f"as {measurement.test}",
+        f"{imported}: a step on {device.name} ({device.arch}), as {measurement.test}",
         f"  has {', '.join(sample.metric for sample in measurement.samples)}",
         *(f"  without {entry.metric}: {entry.reason}" for entry in measurement.unsupported),
     ]

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 
+from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import BadFile
 from pytest_gpuperf.model.entry import BaselineFile, EntryData
 from pytest_gpuperf.model.measurement import KernelTable, Measurement
@@ -73,7 +74,8 @@ def parsed(file: Path, content: bytes) -> EntryData:
     if digest not in file.name:
         raise BadFile(file, "", f"the file was changed: its digest is {digest}", _REMEDY)
     plain = files.parse_json(content, file, _REMEDY)
-    return files.validate(plain, EntryData, file, SCHEMA, _REMEDY, problems=_problems)
+    retired = tuple(catalogue().retired)
+    return files.validate(plain, EntryData, file, SCHEMA, _REMEDY, retired, _problems)
 
 
 def unnamed(baseline: Path, loaded: BaselineFile) -> list[Path]:

@@ -47,8 +47,7 @@ def of_ranks(sharding: str, configuration: str) -> dict[str, Any]:
     """Of its training step over several ranks, one way or another (`sharding.SHARDINGS`)."""
     if "compile" not in {part.name for part in composed(configuration).parts}:
         return {"tolerance": _GATHERED} if sharding == "fsdp2" else {}
-    anew = {f"own_{metric}": tolerance for metric, tolerance in _WRITTEN_ANEW.items()}
-    return {"tolerance": {**anew, **_LAUNCHED_BY_PYTHON}}
+    return {"tolerance": _LAUNCHED_BY_PYTHON}
 
 
 def _of(optimization: Optimization, *, short: bool) -> dict[str, Any]:

@@ -58,7 +58,7 @@ def test_architectures_with_one_name_stand_together() -> None:
         ("cycles", (CPU,), "absent"),
         # From a trace, an event or a counter: whatever only a GPU has.
         *((name, (CPU,), "absent") for name in ("launches", "kernel_time", "gpu_span")),
-        *((name, (CPU,), "absent") for name in ("step_time", "own_instructions")),
+        ("step_time", (CPU,), "absent"),
         *((name, (CPU,), "") for name in ("copies", "graph_breaks", "wall_time", "operators")),
         ("step_time", ("sm90", CPU), "absent (cpu)"),
         ("pipe_fp16", ("sm89", "sm90"), "absent"),

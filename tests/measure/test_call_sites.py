@@ -38,6 +38,9 @@ class Net(nn.Module):
 NET = Net()
 FACTOR = torch.rand(3, 4)
 NONE = KernelTable((), (), (), 0.0)
+TRACE = profile.trace
+Tracing = Callable[..., Trace]
+"""`profile.trace`, or a script in its place."""
 
 
 def step() -> None:
@@ -50,7 +53,7 @@ def traced(run: Callable[[], object], synchronize: Callable[[], None], *, host: 
 
     An operator is in the trace twice, before the dispatch mode has it and after: it launches then.
     """
-    events = [*profile.trace(run, synchronize, host=host).events]
+    events = [*TRACE(run, synchronize, host=host).events]
     operators = [e for e in events if e.get("cat") == "cpu_op" and e["name"] in LAUNCHING]
     operators.sort(key=lambda event: float(event["ts"]))
     for number, event in enumerate(operators[1::2], 1):
@@ -60,12 +63,24 @@ def traced(run: Callable[[], object], synchronize: Callable[[], None], *, host: 
     return Trace(events)
 
 
+def added(
+    add: Callable[..., KernelTable],
+    step: Callable[[], object],
+    tracing: Tracing,
+    table: KernelTable = NONE,
+) -> KernelTable:
+    """The table with what `add` adds, from a trace that `tracing` makes."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(profile, "trace", tracing)
+        return add(table, ROOT, step, lambda: None)
+
+
 def located(step: Callable[[], object], *kernels: str) -> list[CallSite]:
     """The call sites of these kernels of the step."""
     names = tuple(dict.fromkeys(kernels))
     launches = [Launch(names.index(name), "kernel", None, None, 100.0) for name in kernels]
     table = KernelTable(names, (), tuple(launches), 0.0, mismatch="not counted")
-    made = with_call_sites(table, ROOT, step, lambda: None, traced)
+    made = added(with_call_sites, step, traced, table)
     assert (made.launches, made.mismatch) == (table.launches, "not counted")
     return [replace(made.sites[at], executions=0, callers=()) for at in made.site_of]
 
@@ -100,7 +115,7 @@ def test_a_place_that_is_no_place_is_there_once(monkeypatch: pytest.MonkeyPatch)
     """Who adds call sites later counts on that."""
     monkeypatch.setattr(FrameFinder, "innermost", lambda *_, **__: CallSite("", ""))
     assert {*located(lambda: NET(FACTOR), "gemm", "relu")} == {CallSite("", "")}
-    made = with_call_sites(NONE, ROOT, step, lambda: None, lambda run, *_, **__: run() or Trace(()))
+    made = added(with_call_sites, step, lambda run, *_, **__: run() or Trace(()))
     assert len(made.sites) == len({*made.sites})
 
 
@@ -117,12 +132,12 @@ def test_waits_that_are_no_operators_have_their_lines(monkeypatch: pytest.Monkey
             wait()
 
     def waits(run: Callable[[], object], synchronize: Callable[[], None], **_: object) -> Trace:
-        events = [*profile.trace(run, synchronize, host=True, spans=spans).events]
+        events = [*TRACE(run, synchronize, host=True, spans=spans).events]
         waited = [e for e in events if e.get("name") == "waited"]
         call = {"cat": "cuda_runtime", "name": "cudaDeviceSynchronize"}
         return Trace([*events, *({**event, **call} for event in waited)])
 
-    made = with_call_sites(NONE, ROOT, step, lambda: None, waits)
+    made = added(with_call_sites, step, waits)
     (call,) = made.calls
     assert (call.count, made.sites[call.site].function.rpartition(".")[2]) == (5, "wait")
 
@@ -140,7 +155,7 @@ class Frame:
 
 def idle(run: Callable[[], object], synchronize: Callable[[], None], spans: Spans) -> Trace:
     """A trace of the step in which a GPU works at its beginning and at its end."""
-    events = [*profile.trace(run, synchronize, host=True, spans=spans).events]
+    events = [*TRACE(run, synchronize, host=True, spans=spans).events]
     (step,) = (e for e in events if e.get("name") == profile.STEP_RANGE)
     ends = (float(step["ts"]), float(step["ts"]) + float(step["dur"]))
     ran = ({"ts": at, "dur": 1.0, "cat": "kernel", "name": "k"} for at in ends)
@@ -152,7 +167,7 @@ def test_a_call_that_holds_the_interpreter_has_all_of_its_time_though_it_is_seen
         threading.Event().wait(0.01)
         sum(range(10_000_000))
 
-    made = with_idle_sites(NONE, ROOT, step, lambda: None, idle)
+    made = added(with_idle_sites, step, idle)
     longest = max(made.idle_at, key=lambda part: part.idle)
     first = step.__code__.co_firstlineno
     assert made.sites[longest.site].line.endswith(f":{first + 2}")
@@ -170,7 +185,7 @@ def test_time_without_work_is_that_of_the_line_at_which_the_host_is_seen(
     monkeypatch.setattr(
         sys, "_current_frames", lambda: {thread: Frame(one) for thread, one in frames().items()}
     )
-    made = with_idle_sites(NONE, ROOT, busy, lambda: None, idle)
+    made = added(with_idle_sites, busy, idle)
     functions = [made.sites[part.site].function for part in made.idle_at]
     assert any(function.endswith("busy") for function in functions)
     assert sum(part.idle for part in made.idle_at) >= 0.1e9

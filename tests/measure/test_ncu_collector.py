@@ -14,20 +14,17 @@ import pytest
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import CountersUnavailable, MeasurementError
+from pytest_gpuperf.measure import gpu_collector
 from pytest_gpuperf.measure.collector import Collected, KernelCollector, Phases, Plan, Work
 from pytest_gpuperf.measure.fresh_process import Finished
-from pytest_gpuperf.measure.ncu import ncu_collector, ncu_command
+from pytest_gpuperf.measure.ncu import ncu_command
 from pytest_gpuperf.measure.ncu.ncu_collector import NcuCollector
 from pytest_gpuperf.measure.replica import PROFILED, Replicas, Task
-from pytest_gpuperf.measure.trace import profile
-from pytest_gpuperf.measure.trace.activity import ENOUGH_NS
-from pytest_gpuperf.measure.trace.profile import Trace
 from pytest_gpuperf.model.measurement import STEP
 from tests.examples import H200, measurement, run
 from tests.heard_progress import Heard
 from tests.measure.ncu_reports import DATA, KERNEL, KERNELS, LONGER, RANGE, RANGES, page, read_here
 from tests.measure.stand_ins import Timer, values
-from tests.measure.traces import launched, shows
 
 CORE = catalogue().hardware_set("core")
 TEST = "tests/test_a.py::test_step"
@@ -63,7 +60,7 @@ class Ncu(Replicas):
 def ncu(monkeypatch: pytest.MonkeyPatch) -> Ncu:
     """A stand-in for ncu, whose reports are read in this process, beside a scripted clock."""
     read_here(monkeypatch)
-    monkeypatch.setattr(ncu_collector, "CudaTimer", Timer)
+    monkeypatch.setattr(gpu_collector, "CudaTimer", Timer)
     return Ncu()
 
 
@@ -95,6 +92,7 @@ def test_a_range_is_the_step_and_times_are_taken_without_ncu(ncu: Ncu) -> None:
     assert len(executed) == 1 + 2  # the counters are of another process
     assert [entry.metric for entry in brought.unsupported] == ["active_cycles", "ipc"]
     assert "ncu has no sm__cycles_active.sum" in brought.unsupported[0].reason
+    assert "floor_s" not in (brought.settings or {})
     settings = {k: v for k, v in (brought.settings or {}).items() if not k.endswith("_s")}
     assert settings == {"replay": "range", "rounds": 1, "repetitions": 2, "warmup": 1}
     # Nobody knows how long ncu will take.
@@ -171,14 +169,6 @@ def test_without_permission_or_ncu_times_are_left(
     assert "--gpuperf-ncu PROGRAM" in brought.unsupported[0].reason
     with pytest.raises(CountersUnavailable):
         ncu_command.program(None)
-
-
-def test_traces_are_taken_here_beside_the_times(ncu: Ncu, monkeypatch: pytest.MonkeyPatch) -> None:
-    ncu.page = RANGES[0].read_text()
-    trace = Trace([*launched(10, ENOUGH_NS / 1e3, 1), *launched(20, 6, 2)])
-    monkeypatch.setattr(profile, "trace", shows(trace))
-    plan = Plan(CORE, activity=(catalogue().metrics["launches"],))
-    assert values(collector(ncu).collect(work(), plan))[STEP, "launches"] == (2.0,)
 
 
 def test_what_came_of_it_is_an_error_where_it_is_not_the_step(ncu: Ncu) -> None:

@@ -22,7 +22,8 @@ sys.path.append({str(ROOT)!r})
 sys.modules["torch"] = None  # it takes seconds to load, and would tell its version alone
 
 from pytest_gpuperf.measure.device import nvml
-from pytest_gpuperf.measure.ncu import profiled_step as marks, ncu_collector as ncu
+from pytest_gpuperf.measure import gpu_collector
+from pytest_gpuperf.measure.ncu import profiled_step as marks
 from tests.examples import H200
 from tests.measure.stand_ins import Timer
 
@@ -42,14 +43,13 @@ def marked():
 
 
 nvml.detect_device = lambda: H200
-ncu.CudaTimer = Timer
+gpu_collector.CudaTimer = Timer
 marks.marked = marked
 """
 """An H200 as far as the plugin sees, which times and marks without CUDA."""
 
 COUNTING = """
 from pytest_gpuperf.measure.collector import Collected
-from pytest_gpuperf.measure.cupti import cupti_collector as collector
 from pytest_gpuperf.measure.cupti import library, paper_window
 from pytest_gpuperf.errors import CountersUnavailable
 from pytest_gpuperf.model.measurement import PAPER_WINDOW, Sample, Window
@@ -69,7 +69,6 @@ class Counter(paper_window.WindowCounter):
         return Collected((), window=Window(10, 1, "cupti", (cycles,)))
 
 
-collector.CudaTimer = Timer
 library.load = nothing
 paper_window.WindowCounter = Counter
 """
@@ -118,7 +117,7 @@ def test_counters_come_from_a_child_of_ncu_that_runs_this_test_alone(ncu: Projec
     assert (settings["collector"], settings["replay"]) == ("ncu", "range")
     here = log(ncu)
     assert here.count("others") == 1
-    child = here[here.index("start") - 3 :]
+    child = here[here.index("start") - 3 : here.index("stop") + 1]
     assert child == [
         *("reset", "step"),  # warm-up
         *("reset", "start", "step", "stop"),

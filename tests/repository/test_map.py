@@ -22,7 +22,7 @@ STEP = """
     def test_step(gpuperf):
         gpuperf.measure(lambda: X @ X)
 """
-ELSEWHERE = {"measure/cupti/cupti_collector.py", "measure/replica.py"}
+ELSEWHERE = {"measure/gpu_collector.py", "measure/replica.py"}
 """On a GPU; where the first process leaves the verdict open."""
 
 

@@ -85,6 +85,12 @@ def test_a_name_is_a_file_in_one_folder(test: str) -> None:
     assert name.endswith("-ed7002b439e9.json.xz")
 
 
+def test_what_a_file_says_of_a_metric_that_is_measured_no_more_is_dropped(tmp_path: Path) -> None:
+    step = {**DATA.samples[STEP], "own_instructions": ((5.0,),)}
+    baseline, name = kept(tmp_path, replace(DATA, samples={STEP: step}))
+    assert data_files.load(baseline, name, PLACE) == DATA
+
+
 def test_what_no_entry_names_is_told(tmp_path: Path) -> None:
     baseline, name = kept(tmp_path)
     _, other = kept(tmp_path, test="test_other")

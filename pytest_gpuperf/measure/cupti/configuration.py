@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from contextlib import closing, suppress
+from contextlib import suppress
 
 from pytest_gpuperf.errors import GpuperfError
 from pytest_gpuperf.measure.cupti import abi, library
-from pytest_gpuperf.measure.cupti.abi import ResultCode
 from pytest_gpuperf.model.measurement import Unsupported
 
 
@@ -127,26 +126,10 @@ class Configuration:
         try:
             self._schedule([metric])
         except library.CuptiError as error:
-            if error.result == ResultCode.ERROR_INVALID_METRIC_NAME:
+            if error.result == abi.INVALID_METRIC_NAME:
                 return f"{metric} does not exist on {chip}"
             return f"{metric} cannot be collected on {chip}: {error}"
         return ""
-
-
-def known(cupti: library.Cupti) -> tuple[str, ...]:
-    """The chips that this release knows. Raises CuptiError."""
-    chips = cupti.call(abi.HostGetSupportedChips)
-    return tuple(chips.ppChipNames[number].decode() for number in range(chips.numChips))
-
-
-def schedule(cupti: library.Cupti, chip: str, metrics: Sequence[str]) -> Configuration:
-    """The closed configuration of `chip` for these NVIDIA metrics while its counters are free.
-
-    The chip is one that this release knows. Raises CuptiError.
-    """
-    with closing(Configuration(cupti, chip.encode())) as configuration:
-        configuration.add(metrics)
-        return configuration
 
 
 def strings(names: Sequence[str]) -> ctypes.Array[ctypes.c_char_p]:

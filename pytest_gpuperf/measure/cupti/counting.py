@@ -16,27 +16,23 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 
 from pytest_gpuperf.errors import MeasurementError
 from pytest_gpuperf.measure.collector import (
     Collected,
-    PhaseListener,
     Plan,
     Progress,
     Work,
     each,
     samples_of,
 )
-from pytest_gpuperf.measure.cupti.range_session import RangeSession, Values
+from pytest_gpuperf.measure.cupti.range_session import RangeSession
 from pytest_gpuperf.measure.execution import CudaTimer, Executions, Series, prepare
 from pytest_gpuperf.model.measurement import STEP, Scalar, Unsupported
 from pytest_gpuperf.model.metric import Metric
-
-Hearing = Callable[[PhaseListener], AbstractContextManager[None]]
-"""What reports the borders of a step's parts to a listener, for a block."""
 
 
 @dataclass(frozen=True)
@@ -162,8 +158,12 @@ class Counting:
     ) -> None:
         """The values of those ranges of the step that are to be `counted`."""
         work, timer = self.executions.work, self.executions.timer
-        marker = partial(Marker, session, timer, self._ranges, counted, "phases")
-        values = counted_in(session, marker, work.phases.heard_by, work, timer, stage)
+
+        def run() -> None:
+            Marker(session, timer, self._ranges, counted).divide(work)
+
+        prepared = announced(work, timer, each(work.progress, f"{stage}, pass", session.passes))
+        values = session.round([entry.name for entry in counted], run, prepare=prepared)
         self.counted += session.passes
         for entry, of in values.items():
             self.parts |= {(entry, name): of[hardware] for name, hardware in named.items()}
@@ -238,26 +238,24 @@ class Marker:
         timer: CudaTimer,
         ranges: Sequence[PhaseRange],
         counted: Sequence[PhaseRange],
-        what: str,
     ) -> None:
-        self._session, self._timer, self._what = session, timer, what
+        self._session, self._timer = session, timer
         marked = {*counted}
-        self.names = [entry.name if entry in marked else "" for entry in ranges]
+        self._names = [entry.name if entry in marked else "" for entry in ranges]
         """The names of the ranges, in order; "" for a range that is not counted."""
         self._expected = [entry.phase for entry in ranges[1::2]]
         self._heard: list[str] = []
         self._borders = 0
         self._problem: Exception | None = None
 
-    def divide(self, step: Callable[[], object], heard_by: Hearing) -> None:
-        """Executes the step. Raises the problem that came up.
-
-        Other phases than `ranges` has are a MeasurementError that calls them `what`.
+    def divide(self, work: Work) -> None:
+        """Executes the step. Raises the problem that came up, and MeasurementError for other
+        phases than `ranges` has.
         """
-        self._mark("", self.names[0])
-        with heard_by(self):
-            step()
-        last = self.names[min(self._borders, len(self.names) - 1)]
+        self._mark("", self._names[0])
+        with work.phases.heard_by(self):
+            work.step()
+        last = self._names[min(self._borders, len(self._names) - 1)]
         if last:
             self._mark(last, "")
         else:
@@ -266,7 +264,7 @@ class Marker:
             raise self._problem
         if self._heard != self._expected:
             raise MeasurementError(
-                f"the {self._what} of the step change from one execution to the next: expected "
+                "the phases of the step change from one execution to the next: expected "
                 f"{self._expected}, got {self._heard}"
             )
 
@@ -282,8 +280,8 @@ class Marker:
     def _border(self) -> None:
         """A range ends, and the next one begins."""
         self._borders += 1
-        if self._borders < len(self.names):
-            self._mark(*self.names[self._borders - 1 : self._borders + 1])
+        if self._borders < len(self._names):
+            self._mark(*self._names[self._borders - 1 : self._borders + 1])
 
     def _mark(self, ended: str, begun: str) -> None:
         if self._problem is not None or not (ended or begun):
@@ -296,24 +294,6 @@ class Marker:
                 self._session.push(begun)
         except Exception as problem:
             self._problem = problem
-
-
-def counted_in(
-    session: RangeSession,
-    marker: Callable[[], Marker],
-    heard_by: Hearing,
-    work: Work,
-    timer: CudaTimer,
-    stage: str,
-) -> Values:
-    """All passes over a step, each divided by a new `marker`: the values of its ranges."""
-
-    def run() -> None:
-        marker().divide(work.step, heard_by)
-
-    prepared = announced(work, timer, each(work.progress, f"{stage}, pass", session.passes))
-    names = [*filter(None, marker().names)]
-    return session.round(names, run, prepare=prepared)
 
 
 def _passes(progress: Progress, done: int, rounds: int, passes: int) -> Iterator[None]:

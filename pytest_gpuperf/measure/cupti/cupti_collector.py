@@ -4,50 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from pytest_gpuperf.errors import CountersUnavailable, MeasurementError
-from pytest_gpuperf.judge.stopping import LEAST_ROUNDS
-from pytest_gpuperf.measure.collector import Collected, Plan, Work, each, samples_of
+from pytest_gpuperf.measure.collector import Collected, Plan, Work, each
 from pytest_gpuperf.measure.cupti import launch_ranges, library
-from pytest_gpuperf.measure.cupti.collectives import own_instructions
 from pytest_gpuperf.measure.cupti.counting import Counting, announced
 from pytest_gpuperf.measure.cupti.range_session import RangeSession
-from pytest_gpuperf.measure.device.memory import CudaMemory
-from pytest_gpuperf.measure.execution import CudaTimer, Executions, Stopwatch, garbage_kept, prepare
+from pytest_gpuperf.measure.execution import Executions, garbage_kept, prepare
+from pytest_gpuperf.measure.gpu_collector import GpuCollector
 from pytest_gpuperf.measure.trace import activity, compiled_kernels, profile
 from pytest_gpuperf.measure.trace.profile import Trace
-from pytest_gpuperf.model.measurement import STEP, Device, KernelTable, Unsupported
+from pytest_gpuperf.model.measurement import Device, KernelTable
 from pytest_gpuperf.model.metric import Metric
 
 _MORE_LAUNCHES = 64
 """Room for launches that the trace did not have: they are to be counted, and then reported."""
 
 
-class CuptiCollector:
-    """Counts and times a step on the current CUDA device.
+class CuptiCollector(GpuCollector):
+    """Counts a step in range-profiler sessions; `counting.py` says why their executions are timed.
 
-    The order: `plan.warmup` executions, at least one, in which the phases are learnt; repetitions,
-    if their number is given; rounds of counter passes, otherwise timed too (`counting.py` says
-    why), and one over the phases; traces, if metrics from them are requested. If counters cannot be
-    read, times are still returned. Every hardware metric is then unsupported, with the reason and
-    the remedy.
-
-    `device` is what `nvml.detect_device` finds; files of code are named relative to `root`.
+    Files of code are named relative to `root`.
     """
 
     name = "cupti"
-    torch_device = "cuda"
+    times_counted = True
 
     def __init__(self, device: Device, root: Path) -> None:
-        self._device = device
+        super().__init__(device)
         self._root = root
-        self._timer = CudaTimer()
-        self._memory = CudaMemory()
-
-    def device(self) -> Device:
-        """The GPU that is measured."""
-        return self._device
 
     def software(self) -> dict[str, str]:
         """The version of CUPTI, where it is found."""
@@ -56,54 +41,8 @@ class CuptiCollector:
         except CountersUnavailable:
             return {}
 
-    def collect(self, work: Work, plan: Plan) -> Collected:
-        """Runs the step as planned; see the class.
-
-        Times are in ms, counters in the unit of their metric. Settings are counts, or seconds if
-        they end in `_s`. Raises MeasurementError for phases that change between executions and for
-        counters that CUPTI loses. Raises UnsoundStep for a loss that is not a number or not
-        reproduced. Exceptions of the step pass unchanged.
-        """
-        watch = Stopwatch()
-        compiled_kernels.note()
-        executions = Executions(work, self._timer, self._memory)
-        executions.warm_up(plan)
-        watch.lap("warmup_s")
-        with garbage_kept():
-            if plan.repetitions:
-                executions.repeat(plan.repetitions)
-            watch.lap("times_s")
-            counted = self._count(executions, plan)
-            watch.lap("counters_s")
-            if not executions.series:
-                executions.repeat(plan.repetitions)
-                watch.lap("times_s")
-            executions.end_with_all_streams()
-            active = activity.measured(executions, plan, alone=not counted.samples)
-            watch.lap("activity_s" if active.settings else "")
-            own = own_instructions(work, self._timer, self._device.arch)
-            watch.lap("own_instructions_s" if work.together else "")
-        how = counted.settings or {}
-        passes = int(how.get("passes", 0))
-        least = executions.warm_ups + (LEAST_ROUNDS + bool(executions.phases)) * passes
-        timed = samples_of(executions.series)
-        return Collected(
-            samples=(*timed, *counted.samples, *active.samples, *own.samples),
-            unsupported=(*counted.unsupported, *active.unsupported, *own.unsupported),
-            components=active.components,
-            collectives=active.collectives,
-            launched=active.launched,
-            settings={
-                **executions.settings(),
-                **how,
-                **(active.settings or {}),
-                **watch.laps,
-                "repetitions": len(executions.series[STEP, "wall_time"]),
-                "warmup": executions.warm_ups,
-                "cost_s": watch.total(),
-                "floor_s": executions.floor_s(least),
-            },
-        )
+    def _count(self, executions: Executions, plan: Plan) -> Collected:
+        return Counting(self._device.arch, executions).of(plan)
 
     def kernels(self, work: Work, metrics: Sequence[Metric]) -> KernelTable:
         """The launches of the step, with counters for each.
@@ -112,14 +51,13 @@ class CuptiCollector:
         counters are refused, for a rank, and for a step that launches CUDA graphs, the table has
         names and times. Raises what the step raises.
         """
-        traced = _traced_as_launched if work.together else profile.trace
         with garbage_kept():
             traces = []
             for _ in each(work.progress, "tracing kernels", activity.TRACES, after=None):
                 prepare(work, self._timer)
-                traces.append(traced(work.step, self._timer.synchronize))
+                traces.append(profile.trace(work.step, self._timer.synchronize))
             table = launch_ranges.with_times(self._counted(work, metrics, traces[0]), traces)
-            return self._located(table, work, traced)
+            return self._located(table, work)
 
     def _counted(self, work: Work, metrics: Sequence[Metric], traced: Trace) -> KernelTable:
         """The kernels of a traced step, with counters where they can be had."""
@@ -149,7 +87,7 @@ class CuptiCollector:
         except MeasurementError as error:
             return launch_ranges.uncounted(traced, str(error))
 
-    def _located(self, table: KernelTable, work: Work, traced: activity.Tracing) -> KernelTable:
+    def _located(self, table: KernelTable, work: Work) -> KernelTable:
         """The table with the lines of code; unchanged if they cannot be found.
 
         Under a dispatch mode torch runs compiled code operator by operator. That may take too much
@@ -165,21 +103,8 @@ class CuptiCollector:
             for add in (with_call_sites, with_idle_sites):
                 work.progress.begins("looking for call sites")
                 prepare(work, self._timer)
-                table = add(table, self._root, work.step, self._timer.synchronize, traced)
+                table = add(table, self._root, work.step, self._timer.synchronize)
             table = compiled_kernels.with_sites(table, FrameFinder(self._root))
         except Exception:
             return table
         return table
-
-    def _count(self, executions: Executions, plan: Plan) -> Collected:
-        if not plan.metrics or plan.rounds < 1:
-            return Collected(())
-        try:
-            return Counting(self._device.arch, executions).of(plan)
-        except CountersUnavailable as error:
-            unsupported = tuple(Unsupported(metric.name, str(error)) for metric in plan.metrics)
-            return Collected((), unsupported, {"passes": 0, "counter_passes": 0})
-
-
-def _traced_as_launched(*step: Any, **more: Any) -> Trace:
-    return profile.trace(*step, **more).as_launched()

@@ -1,7 +1,7 @@
 """The libcupti of this process: its place, its calls, and its errors with remedies.
 
-torch's own copy comes first, because a process has room for one CUPTI. Without a GPU, another
-process calls it first: CUPTI of CUDA 13.2 ends a process that asks its version without a driver.
+torch's own copy comes first, because a process has room for one CUPTI. Without a GPU, none is
+loaded: CUPTI of CUDA 13.2 ends a process that asks its version without a driver.
 """
 
 from __future__ import annotations
@@ -9,11 +9,7 @@ from __future__ import annotations
 import ctypes
 import os
 import re
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator
-from contextlib import suppress
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,7 +18,6 @@ from typing import Any
 from pytest_gpuperf.catalogue import yaml_table
 from pytest_gpuperf.errors import CountersUnavailable, MeasurementError
 from pytest_gpuperf.measure.cupti import abi
-from pytest_gpuperf.measure.cupti.abi import ResultCode
 from pytest_gpuperf.measure.device import driver
 
 _MAPS = Path("/proc/self/maps")
@@ -42,29 +37,19 @@ _NEEDS_DRIVER = (
     "Check that `nvidia-smi` runs here. CUPTI needs a GPU, and a driver at least as new as the "
     "CUDA release of CUPTI requires"
 )
-_OTHER_PARAMETERS = (
-    ResultCode.ERROR_INVALID_PARAMETER,
-    ResultCode.ERROR_PARAMETER_SIZE_NOT_SUFFICIENT,
-)
+_OTHER_PARAMETERS = (abi.INVALID_PARAMETER, abi.PARAMETER_SIZE_NOT_SUFFICIENT)
 """CUPTI's errors for an unknown structSize."""
-_TRY = """\
-import ctypes, resource, sys
-resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-libraries = [ctypes.CDLL(path) for path in sys.argv[1:]]
-libraries[-1].cuptiGetVersion(ctypes.byref(ctypes.c_uint32()))
-"""
-_TRY_SECONDS = 60
 
 
 class CuptiError(MeasurementError):
     """A CUPTI function failed for a reason that is not the machine's set-up.
 
-    `function` is CUPTI's, `result` its CUptiResult.
+    `function` is CUPTI's, `result` its CUptiResult, and `name` what CUPTI calls that.
     """
 
-    def __init__(self, function: str, result: int) -> None:
+    def __init__(self, function: str, result: int, name: str) -> None:
         self.function, self.result = function, result
-        super().__init__(f"{function} failed with {abi.result_name(result)} ({result})")
+        super().__init__(f"{function} failed with {name} ({result})")
 
 
 class Cupti:
@@ -73,12 +58,11 @@ class Cupti:
     def __init__(self, path: Path | str) -> None:
         """Loads the library.
 
-        Raises CountersUnavailable if it cannot be loaded, crashes, is too old, or incomplete.
+        Raises CountersUnavailable if it cannot be loaded, is too old, or incomplete.
         """
         self.path = Path(path)
         self.available: dict[int, ctypes.Array[ctypes.c_char]] = {}
         """Images of the counters that can be had, by CUcontext."""
-        _check_survived(self.path)
         try:
             self._companions = [ctypes.CDLL(file) for file in _companions(self.path)]
             self._library = ctypes.CDLL(os.fspath(path))
@@ -114,9 +98,30 @@ class Cupti:
         struct = params.of(self.version, **values)
         result = self._functions[params](ctypes.byref(struct))
         if result in _OTHER_PARAMETERS and self.version > abi.NEWEST:
-            raise self._unfit(f"answers {name} with {abi.result_name(result)}")
-        check(result, name)
+            raise self._unfit(f"answers {name} with {self._name_of(result)}")
+        self.check(result, name)
         return struct
+
+    def check(self, result: int, call: str) -> None:
+        """Returns if `result` is success.
+
+        Raises CountersUnavailable, with the remedy, if the machine or its set-up forbids counters,
+        else CuptiError. Codes are those of `cupti_result.h`.
+        """
+        if result == abi.SUCCESS:
+            return
+        for name, known in yaml_table(_REMEDIES).items():
+            if known["code"] == result:
+                remedy = known["remedy"].replace("INSTALL", INSTALL)
+                reason = f"{known['reason']} ({call}: CUPTI_{name})"
+                raise CountersUnavailable(reason, remedy)
+        raise CuptiError(call, result, self._name_of(result))
+
+    def _name_of(self, result: int) -> str:
+        """CUPTI's name of a result code, or the number where it does not know it."""
+        name = ctypes.c_char_p()
+        unknown = self._library.cuptiGetResultString(result, ctypes.byref(name))
+        return f"CUptiResult {result}" if unknown else (name.value or b"").decode()
 
     def _unfit(self, said: str) -> CountersUnavailable:
         newest = abi.release(abi.NEWEST)
@@ -134,7 +139,7 @@ class Cupti:
 
     def _get_version(self) -> int:
         version = ctypes.c_uint32()
-        check(self._bind("cuptiGetVersion")(ctypes.byref(version)), "cuptiGetVersion")
+        self.check(self._bind("cuptiGetVersion")(ctypes.byref(version)), "cuptiGetVersion")
         return version.value
 
 
@@ -143,8 +148,10 @@ def load() -> Cupti:
     """The libcupti of this process, loaded once.
 
     The first candidate that loads and is new enough is taken. Raises CountersUnavailable with the
-    reason of the first that failed, or "not found".
+    reason of the first that failed, or "not found", and where no GPU is visible.
     """
+    if not driver.load().device_count():
+        raise CountersUnavailable("no GPU is visible", _NEEDS_DRIVER)
     failures: list[CountersUnavailable] = []
     for path in candidates():
         try:
@@ -172,49 +179,6 @@ def candidates() -> Iterator[Path]:
     for folder in _folders():
         yield from sorted(folder.glob("libcupti.so.1[0-9]"), reverse=True)
     yield from map(Path, _SONAMES)
-
-
-def check(result: int, call: str) -> None:
-    """Returns if `result` is success.
-
-    Raises CountersUnavailable, with the remedy, if the machine or its set-up forbids counters, else
-    CuptiError. Codes are those of `cupti_result.h`.
-    """
-    if result == ResultCode.SUCCESS:
-        return
-    name = abi.result_name(result)
-    known = yaml_table(_REMEDIES).get(name.removeprefix("CUPTI_"))
-    if known:
-        remedy = known["remedy"].replace("INSTALL", INSTALL)
-        raise CountersUnavailable(f"{known['reason']} ({call}: {name})", remedy)
-    raise CuptiError(call, result)
-
-
-def _check_survived(cupti: Path) -> None:
-    """Raises CountersUnavailable for a library that ends who asks for its version.
-
-    Where a GPU answers it is not tried: it costs a process, and CUPTI works there.
-    """
-    with suppress(CountersUnavailable, MeasurementError):
-        if driver.load().device_count():
-            return
-    files = [*_companions(cupti), os.fspath(cupti)]
-    try:
-        tried = subprocess.run(
-            [sys.executable, "-I", "-S", "-c", _TRY, *files],
-            check=False,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=_TRY_SECONDS,
-        )
-    except subprocess.TimeoutExpired:
-        said = f"did not return its version within {_TRY_SECONDS} s"
-    else:
-        if tried.returncode >= 0:  # loading reports other problems
-            return
-        ended = signal.Signals(-tried.returncode).name
-        said = f"crashes the process that loads it ({ended})"
-    raise CountersUnavailable(f"{cupti} {said}", _NEEDS_DRIVER)
 
 
 def _companions(cupti: Path) -> list[str]:

@@ -15,24 +15,17 @@ from pathlib import Path
 from pytest_gpuperf.catalogue.metric_catalogue import WARPS_ACTIVE, catalogue
 from pytest_gpuperf.errors import CountersUnavailable, MeasurementError, UsageFailure
 from pytest_gpuperf.measure import replica
-from pytest_gpuperf.measure.collector import Collected, Plan, Work, samples_of
-from pytest_gpuperf.measure.device.memory import CudaMemory
-from pytest_gpuperf.measure.execution import (
-    REPETITIONS,
-    CudaTimer,
-    Executions,
-    Stopwatch,
-    garbage_kept,
-)
+from pytest_gpuperf.measure.collector import Collected, Plan, Work
+from pytest_gpuperf.measure.execution import Executions
+from pytest_gpuperf.measure.gpu_collector import GpuCollector
 from pytest_gpuperf.measure.ncu import ncu_command, profiled_step
 from pytest_gpuperf.measure.ncu.profiled_step import ProfiledStep, Report
 from pytest_gpuperf.measure.replica import Replicas, Task
-from pytest_gpuperf.measure.trace import activity
-from pytest_gpuperf.model.measurement import Device, KernelTable, Scalar, Unsupported
+from pytest_gpuperf.model.measurement import Device, KernelTable, Unsupported
 from pytest_gpuperf.model.metric import Metric
 
 
-class NcuCollector:
+class NcuCollector(GpuCollector):
     """Counts a step on `device` with the ncu `program`, by default the installed one.
 
     `replicas` run the test again under a command; `replay` is how ncu repeats the step. Counters
@@ -41,7 +34,7 @@ class NcuCollector:
     """
 
     name = "ncu"
-    torch_device = "cuda"
+    times_counted = False
 
     def __init__(
         self,
@@ -50,17 +43,11 @@ class NcuCollector:
         replicas: Replicas,
         replay: str = ncu_command.RANGE,
     ) -> None:
-        self._device = device
+        super().__init__(device, replay=replay, rounds=1)
         self._program = program
         self._replicas = replicas
         self._replay = replay
-        self._timer = CudaTimer()
-        self._memory = CudaMemory()
         self._kernels: dict[tuple[str, str], KernelTable] = {}
-
-    def device(self) -> Device:
-        """The GPU that is measured."""
-        return self._device
 
     def software(self) -> dict[str, str]:
         """The version of ncu, where it is found."""
@@ -68,46 +55,9 @@ class NcuCollector:
         version = ncu_command.version(program) if program else ""
         return {"ncu": version} if version else {}
 
-    def collect(self, work: Work, plan: Plan) -> Collected:
-        """Runs the step for its times here, and once under ncu for its counters.
-
-        If counters cannot be read at all, times are returned and every hardware metric is
-        unsupported, with the reason. Raises MeasurementError if ncu cannot handle this step.
-        """
-        watch = Stopwatch()
-        executions = Executions(work, self._timer, self._memory)
-        executions.warm_up(plan)
-        watch.lap("warmup_s")
-        with garbage_kept():
-            executions.repeat(plan.repetitions)
-            executions.end_with_all_streams()
-            watch.lap("times_s")
-            active = activity.measured(executions, plan)
-            watch.lap("activity_s" if active.settings else "")
-        try:
-            profiled = self._profile(work, plan.metrics, self._replay)
-        except CountersUnavailable as error:
-            reason = str(error)
-            unsupported = tuple(Unsupported(metric.name, reason) for metric in plan.metrics)
-            profiled = ProfiledStep((), unsupported, None)
-        watch.lap("counters_s")
-        settings: dict[str, Scalar] = {
-            **executions.settings(),
-            **(active.settings or {}),
-            "replay": self._replay,
-            "rounds": 1,
-            "repetitions": plan.repetitions or REPETITIONS,
-            "warmup": executions.warm_ups,
-            **watch.laps,
-            "cost_s": watch.total(),
-        }
-        return Collected(
-            (*samples_of(executions.series), *active.samples, *profiled.samples),
-            (*profiled.unsupported, *active.unsupported),
-            settings,
-            components=active.components,
-            launched=active.launched,
-        )
+    def _count(self, executions: Executions, plan: Plan) -> Collected:
+        profiled = self._profile(executions.work, plan.metrics, self._replay)
+        return Collected(profiled.samples, profiled.unsupported)
 
     def kernels(self, work: Work, metrics: Sequence[Metric]) -> KernelTable:
         """The launches of the step, with counters for each, by kernel replay.

@@ -84,17 +84,16 @@ def load(file: Path, ncu: Path | None, counters: Collection[str]) -> tuple[Profi
 
 def _module(file: Path, ncu: Path | None) -> list[str]:
     """The folder to import the module from; none for the installed one. Raises UsageFailure."""
-    beside = ncu_command.module_of(ncu) if ncu else None
-    if beside is None and importlib.util.find_spec(MODULE) is not None:
+    installed = importlib.util.find_spec(MODULE) is not None
+    for program in (ncu, None if installed else ncu_command.find()):
+        if program and (folder := ncu_command.module_of(program)):
+            return [str(folder)]
+    if installed:
         return []
-    found = ncu_command.find()
-    beside = beside or (ncu_command.module_of(found) if found else None)
-    if beside is None:
-        raise UsageFailure(
-            f"cannot open {file} without NVIDIA's package ncu-report or Nsight Compute. Type pip "
-            "install 'ncu-report>=2026.2', or name ncu by --ncu FILE"
-        )
-    return [str(beside)]
+    raise UsageFailure(
+        f"cannot open {file} without NVIDIA's package ncu-report or Nsight Compute. Type pip "
+        "install 'ncu-report>=2026.2', or name ncu by --ncu FILE"
+    )
 
 
 def _read(places: list[str], report: str, counters: Collection[str]) -> tuple[ProfiledRow, ...]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from statistics import median
@@ -17,7 +17,6 @@ from pytest_gpuperf.catalogue import kernel_families
 from pytest_gpuperf.errors import CountersUnavailable, MeasurementError
 from pytest_gpuperf.measure.collector import (
     Collected,
-    PhaseNames,
     Plan,
     check_alike,
     each,
@@ -60,8 +59,6 @@ NOTHING = (
 )
 Collectives = dict[str, tuple[float, ...]]
 """Nanoseconds of the collectives of one execution by their names, in order."""
-Tracing = Callable[..., Trace]
-"""`profile.trace`, or a script in its place."""
 Values = dict[str, dict[str, float]]
 """The metrics of one execution, of each part by its name."""
 
@@ -143,20 +140,18 @@ class _Tracer:
         A step without components is executed only once.
         """
         work, timer = self.executions.work, self.executions.timer
-        first = PhaseNames()
-        for _ in self._each("tracing for the first time", 1):
-            with work.components.heard_by(first):
-                profile.trace(work.step, timer.synchronize)
-        heard: list[list[str]] = [first.names]
+        heard: list[list[str]] = []
         parts: list[Values] = []
-        for _ in self._each("tracing components", self._of_parts if first.names else 0):
+        for _ in self._each("tracing components", 1 + self._of_parts):
             spans = Spans(COMPONENT)
             with work.components.heard_by(spans):
                 trace = profile.trace(work.step, timer.synchronize, spans=spans)
             heard.append(spans.names)
+            if not spans.names:
+                break
             of = launched_in(trace, COMPONENT)
             parts.append({name: values_of_part(of.get(name, ())) for name in spans.names})
-        return checked(heard, self.executions.phases), parts
+        return checked(heard, self.executions.phases), parts[1:]
 
     def wholes(self) -> list[tuple[Values, Sequence[Activity]]]:
         """The whole step in each execution that is traced for it, with a value of every metric.

@@ -149,7 +149,7 @@ class FrameFinder:
             if up_to_engine and code.co_filename.endswith(_ENGINES):
                 return CallSite("", "", callers=self._called_by(frame))
             if file := self._file(code):
-                execution, function = self._execution(frame), function_of(frame)
+                execution, function = self._execution(frame), function_of(frame.f_code)
                 return CallSite(
                     f"{file}:{line}",
                     function,
@@ -171,7 +171,7 @@ class FrameFinder:
         """The frame as a caller, and its callers. Autograd's engine is no line."""
         execution, file = self._execution(frame), self._file(frame.f_code)
         line = f"{file}:{frame.f_lineno}" if file else ""
-        function = function_of(frame) if file else BACKWARD
+        function = function_of(frame.f_code) if file else BACKWARD
         return (Caller(line, function, execution.number), *execution.callers)[:_DEPTH]
 
     def _execution(self, frame: FrameType) -> _Activation:
@@ -193,7 +193,10 @@ class FrameFinder:
             if code.co_argcount and code.co_varnames[0] == "self":
                 owner = outer.f_locals.get("self")
                 made.modules += [owner] if isinstance(owner, torch.nn.Module) else []
-        path = (function_of(frame) if file else BACKWARD, *(one.function for one in made.callers))
+        path = (
+            function_of(frame.f_code) if file else BACKWARD,
+            *(one.function for one in made.callers),
+        )
         made.number = self._numbers.setdefault(path, len(self._numbers) + 1)
         self._executions[made.number] += 1
         frame.f_trace = made
@@ -207,7 +210,7 @@ class FrameFinder:
         """
         for outer, line in walk_stack(frame):
             if file := self._file(outer.f_code):
-                return CallSite(f"{file}:{line}", function_named(outer.f_code))
+                return CallSite(f"{file}:{line}", function_of(outer.f_code))
         return _NOWHERE
 
     def _module(self, modules: Sequence[torch.nn.Module]) -> str:
@@ -243,15 +246,8 @@ class FrameFinder:
         return file.relative_to(longest).as_posix()
 
 
-def function_of(frame: FrameType) -> str:
-    """The function that the frame executes, as in "Attention.attend"."""
-    code = frame.f_code
-    owner = None if hasattr(code, "co_qualname") else frame.f_locals.get("self")
-    return function_named(code) if owner is None else f"{type(owner).__qualname__}.{code.co_name}"
-
-
-def function_named(code: CodeType) -> str:
-    """The function's name from its code alone: before Python 3.11 without the class."""
+def function_of(code: CodeType) -> str:
+    """The function that has this code, as in "Attention.attend"; before Python 3.11 "attend"."""
     name: str = getattr(code, "co_qualname", code.co_name)
     return name.replace("<locals>.", "")
 
@@ -292,7 +288,6 @@ def with_call_sites(
     root: Path,
     step: Callable[[], object],
     synchronize: Callable[[], None],
-    traced: activity.Tracing = profile.trace,
 ) -> KernelTable:
     """The table with the call site of each launch, from one more execution of the step.
 
@@ -305,7 +300,7 @@ def with_call_sites(
         with uncompiled(), _waits_annotated(call_sites), Annotating(call_sites):
             step()
 
-    trace = traced(annotated, synchronize, host=True)
+    trace = profile.trace(annotated, synchronize, host=True)
     # Each once, as later additions expect; calls only from libraries have no known origin.
     sites = tuple(dict.fromkeys((*call_sites.sites, _NOWHERE)))
     nowhere = sites.index(_NOWHERE)
@@ -331,7 +326,6 @@ def with_idle_sites(
     root: Path,
     step: Callable[[], object],
     synchronize: Callable[[], None],
-    traced: activity.Tracing = profile.trace,
 ) -> KernelTable:
     """The table with the host's position while the GPU was idle, from one more execution.
 
@@ -345,7 +339,7 @@ def with_idle_sites(
         with _looked_at(frames, known, spans):
             step()
 
-    trace = traced(watched, synchronize, spans=spans)
+    trace = profile.trace(watched, synchronize, spans=spans)
     looks = trace.ranges(_SEEN)
     moments = [look.begin for look in looks]
     idle: defaultdict[int, float] = defaultdict(float)

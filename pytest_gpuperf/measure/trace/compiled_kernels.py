@@ -7,7 +7,6 @@ kernel. In backward they are those of the forward.
 
 from __future__ import annotations
 
-import ast
 import gc
 import json
 import os
@@ -17,7 +16,9 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
+from inspect import CO_OPTIMIZED
 from pathlib import Path
+from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 from pytest_gpuperf.model.measurement import CallSite, KernelTable
@@ -89,7 +90,7 @@ def innermost(stack: str, frames: FrameFinder) -> tuple[str, str] | None:
     for frame in reversed([*_FRAME.finditer(stack)]):
         file, line = _here(Path(frame["file"]), frames), int(frame["line"])
         if shown := frames.named(file):
-            return f"{shown}:{line}", _function(file, line)
+            return f"{shown}:{line}", _functions(file).get(line, "")
     return None
 
 
@@ -105,26 +106,16 @@ def _here(file: Path, frames: FrameFinder) -> Path:
     return next((tail for tail in tails if tail.is_file()), file)
 
 
-def _function(file: Path, line: int) -> str:
-    """The function at a line, as in "Attention.attend"; "" outside of all functions."""
-    inside = [(first, name) for first, last, name in _functions(file) if first <= line <= last]
-    return max(inside, default=(0, ""))[1]
-
-
 @lru_cache
-def _functions(file: Path) -> tuple[tuple[int, int, str], ...]:
-    """First and last line of each function, and its name with those that it stands in."""
-
-    def within(node: ast.AST, outer: str) -> Iterator[tuple[int, int, str]]:
-        for child in ast.iter_child_nodes(node):
-            name = outer
-            if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-                name = f"{outer}{child.name}."
-                if not isinstance(child, ast.ClassDef):
-                    yield child.lineno, child.end_lineno or child.lineno, name.rstrip(".")
-            yield from within(child, name)
+def _functions(file: Path) -> dict[int, str]:
+    """The innermost function that executes each line, as in "Attention.attend"."""
+    from pytest_gpuperf.measure.trace.call_sites import function_of
 
     try:
-        return tuple(within(ast.parse(file.read_bytes()), ""))
+        codes = [compile(file.read_bytes(), file, "exec", dont_inherit=True)]
     except (OSError, SyntaxError, ValueError):
-        return ()
+        return {}
+    for code in codes:  # which grows
+        codes += [inner for inner in code.co_consts if isinstance(inner, CodeType)]
+    named = [code for code in codes if code.co_flags & CO_OPTIMIZED and code.co_name[0] != "<"]
+    return {line: function_of(code) for code in named for *_, line in code.co_lines() if line}

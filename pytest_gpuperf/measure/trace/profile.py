@@ -124,34 +124,25 @@ class Trace:
 
     @cached_property
     def entries(self) -> tuple[Activity, ...]:
-        """The activities, with each launch of a graph as one, from first start to last end."""
+        """The activities in the order of their launches, with each launch of a graph as one.
+
+        That is also the order of counters. The order of execution on several streams is random, and
+        collectives have their own streams. It decides only if the trace lacks a launch.
+        """
         parts: dict[tuple[int | None, int], list[Activity]] = {}
         for number, one in enumerate(self.activities):
             alone = number if one.graph is None else 0
             parts.setdefault((one.graph, alone), []).append(one)
-        return tuple(_graph(of) if of[0].graph is not None else of[0] for of in parts.values())
-
-    def as_launched(self) -> Trace:
-        """The trace with its entries in the order of their launches.
-
-        The order of execution on several streams is random; collectives have their own streams.
-        """
-        made = ((one.begin if one.launched is None else one.launched, one) for one in self.entries)
-        self.entries = tuple(one for _, one in sorted(made, key=lambda pair: pair[0]))
-        return self
+        entries = [_graph(of) if of[0].graph is not None else of[0] for of in parts.values()]
+        launched = [entry.launched for entry in entries if entry.launched is not None]
+        if len(launched) == len(entries):
+            entries.sort(key=lambda entry: entry.launched or 0.0)
+        return tuple(entries)
 
     @property
     def counted(self) -> tuple[int, ...]:
-        """Positions of the entries that counters see, kernels and graphs, in launch order.
-
-        Counters number launches. On another stream, as for a collective, a kernel may begin after
-        one launched later. If the trace lacks a launch time, the order is that of the starts.
-        """
-        seen = [i for i, entry in enumerate(self.entries) if entry.kind in COUNTED]
-        launched = {i: at for i in seen if (at := self.entries[i].launched) is not None}
-        if len(launched) == len(seen):
-            seen.sort(key=launched.__getitem__)
-        return tuple(seen)
+        """Positions of the entries that counters see, kernels and graphs."""
+        return tuple(i for i, entry in enumerate(self.entries) if entry.kind in COUNTED)
 
     @property
     def has_graphs(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -45,6 +46,7 @@ def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
     monkeypatch.setattr(library_module, "_TOOLKIT", tmp_path / "cuda")
     monkeypatch.setattr(library_module, "_SONAMES", ())
     monkeypatch.setattr(library_module, "find_spec", lambda _: None)
+    monkeypatch.setattr(driver, "load", lambda: SimpleNamespace(device_count=lambda: 1))
     load.cache_clear()
     for name in ("CUDA_HOME", "CUDA_PATH"):
         monkeypatch.delenv(name, raising=False)

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from pytest_gpuperf.measure import gpu_collector
 from pytest_gpuperf.measure.collector import Phases, Work
-from pytest_gpuperf.measure.cupti import cupti_collector
 from pytest_gpuperf.measure.cupti.cupti_collector import CuptiCollector
 from pytest_gpuperf.measure.cupti.library import Cupti
 from pytest_gpuperf.measure.device.driver import Driver
 from pytest_gpuperf.measure.execution import CudaTimer
 from pytest_gpuperf.measure.trace import profile
-from pytest_gpuperf.measure.trace.activity import Tracing
+from pytest_gpuperf.measure.trace.profile import Trace
 from tests import ROOT
 from tests.examples import H200
 
@@ -41,10 +41,10 @@ class Fake:
         assert left_open == 0, self.log
 
     def collector(
-        self, timer: FakeTimer | None = None, traced: Tracing = profile.trace
+        self, timer: FakeTimer | None = None, traced: Callable[..., Trace] = profile.trace
     ) -> CuptiCollector:
         """A collector that counts on this library, and times and traces as these say."""
-        self.patch.setattr(cupti_collector, "CudaTimer", lambda: timer or FakeTimer(self))
+        self.patch.setattr(gpu_collector, "CudaTimer", lambda: timer or FakeTimer(self))
         self.patch.setattr(profile, "trace", traced)
         return CuptiCollector(H200, ROOT)
 

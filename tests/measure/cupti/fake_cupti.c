@@ -90,6 +90,12 @@ API int cuptiGetVersion(uint32_t *number) {
   return strcmp("cuptiGetVersion", fail_call) ? OK : fail_result;
 }
 
+API int cuptiGetResultString(int code, const char **name) {
+  if (code == 4711) { *name = "<unknown>"; return INVALID_PARAMETER; }
+  *name = code == INVALID_PARAMETER ? "CUPTI_ERROR_INVALID_PARAMETER" : "CUPTI_ERROR_UNKNOWN";
+  return OK;
+}
+
 typedef struct { HEAD; } Initialize;
 API int cuptiProfilerInitialize(Initialize *p) { ENTER(Initialize, pPriv); initialized = 1; return OK; }
 API int cuptiProfilerDeInitialize(Initialize *p) { ENTER(Initialize, pPriv); initialized = 0; return OK; }
@@ -107,14 +113,6 @@ API int cuptiProfilerGetCounterAvailability(Availability *p) {
 
 
 /* cupti_profiler_host.h */
-
-typedef struct { HEAD; size_t count; const char *const *names; } Chips;
-API int cuptiProfilerHostGetSupportedChips(Chips *p) {
-  static const char *const chips[] = {"GA100", "GH100"};
-  ENTER(Chips, names);
-  p->count = 2; p->names = chips;
-  return OK;
-}
 
 typedef struct { HEAD; int type; const char *chip; const uint8_t *availability; void *host; } HostInit;
 API int cuptiProfilerHostInitialize(HostInit *p) {

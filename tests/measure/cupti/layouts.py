@@ -17,7 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_gpuperf.measure.cupti import abi
+from pytest_gpuperf.catalogue import yaml_table
+from pytest_gpuperf.measure.cupti import abi, library
 from tests import ROOT
 from tests.measure.cupti.headers import LISTED, Release, releases
 
@@ -50,7 +51,10 @@ ENUMERATORS: dict[str, int] = {
     "CUPTI_UserRange": abi.USER_RANGE,
     "CUPTI_UserReplay": abi.USER_REPLAY,
     "CUPTI_PROFILER_TYPE_RANGE_PROFILER": abi.RANGE_PROFILER,
-    **{f"CUPTI_{code.name}": code for code in abi.ResultCode},
+    "CUPTI_ERROR_INVALID_PARAMETER": abi.INVALID_PARAMETER,
+    "CUPTI_ERROR_PARAMETER_SIZE_NOT_SUFFICIENT": abi.PARAMETER_SIZE_NOT_SUFFICIENT,
+    "CUPTI_ERROR_INVALID_METRIC_NAME": abi.INVALID_METRIC_NAME,
+    **{f"CUPTI_{name}": of["code"] for name, of in yaml_table(library._REMEDIES).items()},
 }
 """Not every release has each of them."""
 

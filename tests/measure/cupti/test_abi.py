@@ -43,8 +43,6 @@ def test_a_struct_is_as_long_as_the_version_knows_it() -> None:
     assert (params.pPriv, params.structSize) == (None, 32)  # what is not given is zero
 
 
-def test_versions_and_results_have_names() -> None:
+def test_versions_have_names() -> None:
     versions = {24: "12.6", 28: "12.9.1", 130000: "13.0", 130201: "13.2.1", 18: "12 or older"}
     assert {version: abi.release(version) for version in versions} == versions
-    assert abi.result_name(35) == "CUPTI_ERROR_INSUFFICIENT_PRIVILEGES"
-    assert abi.result_name(4711) == "CUptiResult 4711"

@@ -124,7 +124,7 @@ def test_components_are_traced_apart_since_their_borders_take_time(fake: Fake) -
         plain.executions = 0
         plain.collected(fake, asked=(), rounds=rounds)
         collected = step.collected(fake, rounds=rounds)
-        assert step.of_parts == [False, *[True] * traces * len(names), *[False] * traces]
+        assert step.of_parts == [bool(names), *[True] * traces * len(names), *[False] * traces]
         assert step.executions == plain.executions + len(step.of_parts)
         assert step.heard.said[-1] == f"tracing {traces} of {traces}"
         assert (collected.settings or {})["traces"] == traces

@@ -9,7 +9,6 @@ import pytest
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import MeasurementError
 from pytest_gpuperf.measure.collector import Collected, Plan, Rounds, Work
-from pytest_gpuperf.measure.cupti.abi import ResultCode
 from pytest_gpuperf.measure.cupti.counting import Counting, ranges_of
 from pytest_gpuperf.measure.execution import Executions
 from pytest_gpuperf.model.metric import Metric
@@ -104,7 +103,7 @@ def test_phases_that_change_are_an_error(
 
 
 def test_a_border_that_cupti_refuses_ends_the_measurement_and_not_the_step(fake: Fake) -> None:
-    fake.fail("cuptiRangeProfilerPushRange", ResultCode.ERROR_UNKNOWN, after=1)
+    fake.fail("cuptiRangeProfilerPushRange", 999, after=1)
     step = Step(fake, ("a", 1), ("b", 1))
     with pytest.raises(MeasurementError, match="cuptiRangeProfilerPushRange failed"):
         counted(fake, step.work, Plan((CYCLES,), rounds=1), "a", "b")
