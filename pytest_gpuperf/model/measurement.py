@@ -43,11 +43,13 @@ Scalar = str | int | float | bool
 
 CHECKED = {"extra": "forbid", "allow_inf_nan": False}
 """Checks of files.py beyond the types: unknown keys, NaN and infinity are rejected."""
+LENIENT = {**CHECKED, "extra": "ignore"}
+"""CHECKED, for a class that once had more fields: what older files have in these is left out."""
 
 
-def checked(**keys: str) -> dict[str, object]:
-    """CHECKED, for a class some of whose fields have another key in files: field="key"."""
-    return {**CHECKED, "alias_generator": lambda field: keys.get(field, field)}
+def checked(checks: Mapping[str, object] = CHECKED, **keys: str) -> dict[str, object]:
+    """The `checks`, for a class some of whose fields have another key in files: field="key"."""
+    return {**checks, "alias_generator": lambda field: keys.get(field, field)}
 
 
 @dataclass(frozen=True, slots=True)

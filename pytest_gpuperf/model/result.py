@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from pytest_gpuperf.model.measurement import CHECKED, STEP, Measurement, checked
+from pytest_gpuperf.model.measurement import CHECKED, LENIENT, STEP, Measurement, checked
 
 
 class Outcome(str, Enum):
@@ -155,34 +155,18 @@ class ChangeReason(str, Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class CountChange:
-    """A counter, summed over the launches of an entry."""
-
-    __pydantic_config__ = CHECKED
-
-    before: float
-    after: float
-
-
-@dataclass(frozen=True, slots=True)
 class KernelChange:
     """One change of the launches of one kernel, or of the gap between kernels."""
 
-    __pydantic_config__ = CHECKED
+    __pydantic_config__ = LENIENT
 
     kind: ChangeKind
     cause: ChangeReason
     family: str
-    name: int | None
-    """Its position in `Attribution.names`; None for the gap."""
-    replaces: int | None
-    """The launch that this one replaced, for `replaced`."""
     short: str
+    """The kernel's short name."""
     formerly: str
-    """The short name of `replaces`, or ""."""
-    grid: tuple[int, ...]
-    """Blocks; empty for copies, fills and the gap. For a removed launch, the baseline's grid."""
-    block: tuple[int, ...]
+    """The short name of the kernel that this one replaced, or ""."""
     launches_before: int
     launches_after: int
     before: float
@@ -192,35 +176,8 @@ class KernelChange:
     """after - before."""
     share: float | None
     """change over the step's change; None where that is near zero. All entries' add up to 1."""
-    relative: float | None
-    """change over before; None for what was not there before."""
-    cycles: CountChange | None
-    instructions: CountChange | None
-    """The change in instructions; None if a launch has no count."""
-    statistic: float | None
-    """t of a matched kernel, or of the gap; None if untested or too small to test."""
-    p_value: float | None
     significant: bool
     """Beyond noise, all matched kernels asked at once; always true of added, removed, replaced."""
-
-
-@dataclass(frozen=True, slots=True)
-class FamilyChange:
-    """All launches of one family, whether or not they changed."""
-
-    __pydantic_config__ = CHECKED
-
-    family: str
-    launches_before: int
-    launches_after: int
-    before: float
-    """Nanoseconds, as `after` and `change`."""
-    after: float
-    change: float
-    share: float | None
-    relative: float | None
-    cycles: CountChange | None
-    instructions: CountChange | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -434,9 +391,9 @@ class Upgrade:
 
 @dataclass(frozen=True, slots=True)
 class Attribution:
-    """The origins of the change in a step's time. `entries` and `families` are worst first."""
+    """The origins of the change in a step's time. `entries` are worst first."""
 
-    __pydantic_config__ = checked(cause="headline")
+    __pydantic_config__ = checked(LENIENT, cause="headline")
 
     before: float
     """Nanoseconds: launches and gaps, as `after` and `change`."""
@@ -450,9 +407,7 @@ class Attribution:
     it. None where they do not move alike, or are too few."""
     launched: LaunchCounts
     entries: tuple[KernelChange, ...]
-    """The changes by kernel; they add up to `change`."""
-    families: tuple[FamilyChange, ...]
-    names: tuple[str, ...]
+    """The changes by kernel, which has every launch; they add up to `change`."""
     measured_tables: int
     baseline_tables: int
     odd_tables: int

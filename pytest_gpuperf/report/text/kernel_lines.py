@@ -478,8 +478,8 @@ def heading(attribution: Attribution) -> str:
     """The change of the kernels and the explained part, or "operators: 302 -> 448"."""
     of = "" if attribution.rank is None else f" of rank {attribution.rank}"
     if attribution.of_operators:
-        before = sum(family.launches_before for family in attribution.families)
-        after = sum(family.launches_after for family in attribution.families)
+        before = sum(entry.launches_before for entry in attribution.entries)
+        after = sum(entry.launches_after for entry in attribution.entries)
         return f"operators{of}: {before:,} -> {after:,} in a step"
     anything = any(entry.significant for entry in attribution.entries)
     follows = "largest changes:" if anything else "no kernel stands out from the noise"
