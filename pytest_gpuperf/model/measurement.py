@@ -257,12 +257,8 @@ class Device:
 class Machine:
     """Properties in which GPUs of one name differ, as the driver reports them."""
 
-    __pydantic_config__ = CHECKED
+    __pydantic_config__ = LENIENT
 
-    gpcs: tuple[int, ...] = ()
-    """SMs in each group that shares clusters of blocks; only earlier runs have it."""
-    sm_map: str = ""
-    """A short digest of the SM groups. All recorded GPUs had the same."""
     vbios: str = ""
     board_part: str = ""
     """The part number of the board, which all boards of its kind have."""
