@@ -59,8 +59,6 @@ Values = float | tuple[float, ...]
 class CanarySeries:
     """The canary's readings beside each process, in the order of the processes."""
 
-    __pydantic_config__ = CHECKED
-
     code: str | tuple[str, ...]
     """The canary's `code`, one for all processes if they agree; "" without readings."""
     readings: Mapping[str, tuple[float | None, ...]]
@@ -116,8 +114,6 @@ def unreadable_places(where: Sequence[str]) -> list[str]:
 class Accepted:
     """Values of one measurement that were accepted once."""
 
-    __pydantic_config__ = CHECKED
-
     recorded: str
     """The day of the measurement, UTC."""
     revision: str
@@ -161,8 +157,6 @@ class Accepted:
 @dataclass(frozen=True, slots=True)
 class Acceptance:
     """One line of an entry's log: the date on which the entry was accepted, and the reason."""
-
-    __pydantic_config__ = CHECKED
 
     date: str
     reason: str

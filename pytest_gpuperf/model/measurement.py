@@ -42,7 +42,8 @@ step's time, the line of code where it was put in, or why it was not. It is no b
 Scalar = str | int | float | bool
 
 CHECKED = {"extra": "forbid", "allow_inf_nan": False}
-"""Checks of files.py beyond the types: unknown keys, NaN and infinity are rejected."""
+"""Checks of files.py beyond the types: unknown keys, NaN and infinity are rejected. A class without
+its own inherits those of the class that it is a part of, as pydantic has it."""
 LENIENT = {**CHECKED, "extra": "ignore"}
 """CHECKED, for a class that once had more fields: what older files have in these is left out."""
 
@@ -75,8 +76,6 @@ GRAPH_BREAK = "graph break"
 class Launch:
     """One kernel launch, copy, fill or graph of a step."""
 
-    __pydantic_config__ = CHECKED
-
     name: int
     """Its position in the table's names: a step of 1600 launches has some 80 names."""
     kind: str
@@ -101,8 +100,6 @@ BACKWARD = "backward"
 class Caller:
     """A frame outside of libraries, and so a line that calls what is inside of it."""
 
-    __pydantic_config__ = CHECKED
-
     line: str
     function: str
     executions: int = 0
@@ -112,8 +109,6 @@ class Caller:
 @dataclass(frozen=True, slots=True)
 class CallSite:
     """An origin in the code of a step."""
-
-    __pydantic_config__ = CHECKED
 
     line: str
     """The innermost line outside of libraries, "model/layers.py:118"; "" where there is none."""
@@ -138,8 +133,6 @@ class CallSite:
 class HostCall:
     """A call of the host in a step other than a launch: a wait, or a request for memory."""
 
-    __pydantic_config__ = CHECKED
-
     name: str
     """The call as CUDA names it, "cudaStreamSynchronize"."""
     site: int
@@ -150,8 +143,6 @@ class HostCall:
 @dataclass(frozen=True, slots=True)
 class IdleTime:
     """Time in which nothing ran on the GPU while the host was at one line of code."""
-
-    __pydantic_config__ = CHECKED
 
     site: int
     """The position of that line in the table's `sites`."""
@@ -208,8 +199,6 @@ class Window:
     100`. Its numbers are never compared with those of a whole step.
     """
 
-    __pydantic_config__ = CHECKED
-
     skipped: int
     """Launches before it, from the start of the process."""
     counted: int
@@ -226,8 +215,6 @@ class Window:
 class Unsupported:
     """A metric that was asked for and does not exist here, with the reason."""
 
-    __pydantic_config__ = CHECKED
-
     metric: str
     reason: str
 
@@ -235,8 +222,6 @@ class Unsupported:
 @dataclass(frozen=True, slots=True)
 class Device:
     """The measured device: the key of a baseline. It excludes driver and library versions."""
-
-    __pydantic_config__ = CHECKED
 
     arch: str
     """An architecture of `catalogue/architectures.py`: sm70 ... sm120, or cpu."""
@@ -279,8 +264,6 @@ class Machine:
 class Canary:
     """The canary's readings at one moment. The canary is a fixed workload of this package."""
 
-    __pydantic_config__ = CHECKED
-
     code: str = ""
     """Architecture and digest of the machine code and its work: readings are comparable if it is
     equal."""
@@ -298,8 +281,6 @@ class Canary:
 class Reading:
     """The state of the device at one moment, read through NVML."""
 
-    __pydantic_config__ = CHECKED
-
     sm_clock_mhz: int | None = None
     memory_clock_mhz: int | None = None
     temperature_celsius: int | None = None
@@ -315,8 +296,6 @@ class Reading:
 @dataclass(frozen=True, slots=True)
 class Conditions:
     """The device before and after a measurement."""
-
-    __pydantic_config__ = CHECKED
 
     before: Reading
     after: Reading
@@ -352,8 +331,6 @@ class Fingerprint:
 @dataclass(frozen=True, slots=True)
 class Peer:
     """One of several processes that executed a step together, with its own measurements."""
-
-    __pydantic_config__ = CHECKED
 
     name: str
     """"rank 0", "rank 1" and so on."""

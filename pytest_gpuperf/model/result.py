@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from pytest_gpuperf.model.measurement import CHECKED, LENIENT, STEP, Measurement, checked
+from pytest_gpuperf.model.measurement import LENIENT, STEP, Measurement, checked
 
 
 class Outcome(str, Enum):
@@ -92,8 +92,6 @@ class Expectation:
     It is a ratio between two configurations (`gpuperf.expect_ratio`), or an absolute limit of a
     metric (`limit=` in the marker).
     """
-
-    __pydantic_config__ = CHECKED
 
     test: str
     metric: str
@@ -188,8 +186,6 @@ class LineChange:
     backward pass belongs to it.
     """
 
-    __pydantic_config__ = CHECKED
-
     line: str
     """As `CallSite` has it."""
     function: str
@@ -217,8 +213,6 @@ class ModuleChange:
     paths that begin with its own.
     """
 
-    __pydantic_config__ = CHECKED
-
     module: str
     """As `CallSite` has it: "downs.2.attention", or "" for what works for none."""
     launches_before: int
@@ -233,8 +227,6 @@ class ModuleChange:
 class IdleChange:
     """Time in which nothing ran on the GPU while the host was at one line of code."""
 
-    __pydantic_config__ = CHECKED
-
     line: str
     """As `CallSite` has it: where it is now."""
     function: str
@@ -247,8 +239,6 @@ class IdleChange:
 @dataclass(frozen=True, slots=True)
 class CallChange:
     """A call of the host at one line of code that became more or less frequent."""
-
-    __pydantic_config__ = CHECKED
 
     name: str
     """The name of the call in CUDA, "cudaStreamSynchronize"."""
@@ -264,8 +254,6 @@ class CallChange:
 @dataclass(frozen=True, slots=True)
 class StepChange:
     """The time of a step without tracing or counting, as in its verdict."""
-
-    __pydantic_config__ = CHECKED
 
     metric: str
     """step_time, or wall_time."""
@@ -317,8 +305,6 @@ class CauseKind(str, Enum):
 class Cause:
     """The cause of a slower step, short enough for one sentence."""
 
-    __pydantic_config__ = CHECKED
-
     kind: CauseKind
     line: str
     """The line of code with most of the change, "model/layers.py:118"; "" if unknown."""
@@ -360,8 +346,6 @@ class Cause:
 class LaunchCounts:
     """The differences in launches from the baseline's: counts of launches."""
 
-    __pydantic_config__ = CHECKED
-
     changed: bool
     """Whether the sequence of kernels is another one."""
     added: int
@@ -374,8 +358,6 @@ class LaunchCounts:
 @dataclass(frozen=True, slots=True)
 class Upgrade:
     """Software of another version than before."""
-
-    __pydantic_config__ = CHECKED
 
     package: str
     before: str
@@ -455,8 +437,6 @@ class Attributed:
 class JudgedBy:
     """The entry of a baseline that one measurement was compared with."""
 
-    __pydantic_config__ = CHECKED
-
     test: str
     name: str
     recorded: str
@@ -520,8 +500,6 @@ class Result:
 @dataclass(frozen=True, slots=True)
 class Unfinished:
     """The progress of pytest when the run was last written, before its end."""
-
-    __pydantic_config__ = CHECKED
 
     ran: int
     """Tests that had run, as `collected`: whether they measure or not."""
