@@ -399,31 +399,15 @@ def title_of(test: str, name: str = STEP) -> str:
     "test_training_step[tf32]", or "test_training_step[tf32], sampling".
     """
     path, bracket, parameters = test.partition("[")
-    title = path.rsplit("::", 1)[-1] + bracket + parameters
+    return _with_name(path.rsplit("::", 1)[-1] + bracket + parameters, name)
+
+
+def _with_name(title: str, name: str) -> str:
     return title if name == STEP else f"{title}, {name}"
 
 
 def titles(tests: Iterable[tuple[str, str]]) -> dict[tuple[str, str], str]:
-    """The title of each test and name: `title_of`, made longer where two would be the same.
-
-    The longer title adds the file's name, "test_a.py::test_step", or is the whole node id.
-    """
-    left = dict.fromkeys(tests)
-    called: dict[tuple[str, str], str] = {}
-    for way in (title_of, _in_file, _in_folder):
-        said = {key: way(*key) for key in left}
-        alike = Counter(said.values())
-        called |= said
-        left = dict.fromkeys(key for key, title in said.items() if alike[title] > 1)
-    return called
-
-
-def _in_file(test: str, name: str) -> str:
-    """A test with its file, without folders."""
-    file, colons, rest = test.partition("::")
-    return _in_folder(file.rpartition("/")[2] + colons + rest, name)
-
-
-def _in_folder(test: str, name: str) -> str:
-    """A test by its whole node id."""
-    return test if name == STEP else f"{test}, {name}"
+    """The title of each test and name: `title_of`, or the node id where two would be the same."""
+    called = {key: title_of(*key) for key in tests}
+    alike = Counter(called.values())
+    return {key: title if alike[title] == 1 else _with_name(*key) for key, title in called.items()}
