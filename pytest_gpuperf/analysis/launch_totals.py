@@ -95,15 +95,12 @@ def groups(table: KernelTable, family: Family, *, families: bool = False) -> lis
     return sorted(made, key=lambda group: -group.time)
 
 
-def mismatch(table: KernelTable) -> Iterator[str]:
-    """A sentence on why no launch has counters; none where that is not so."""
+def lacking(table: KernelTable, metrics: Iterable[str] = ()) -> Iterator[str]:
+    """A sentence that names the `metrics` that no launch has, or why none has any; or nothing."""
     if table.mismatch:
         yield f"no kernel has counters, because {table.mismatch}"
-
-
-def lacking(table: KernelTable, metrics: Iterable[str]) -> Iterator[str]:
-    """A sentence that names the `metrics` that no launch has, or why none has any; or nothing."""
-    yield from mismatch(table) if table.mismatch else absent(metrics, whole(table).metrics)
+    else:
+        yield from absent(metrics, whole(table).metrics)
 
 
 def absent(metrics: Iterable[str], there: Container[str]) -> Iterator[str]:

@@ -22,8 +22,8 @@ from pytest_gpuperf.analysis.launch_totals import (
     absent,
     existing,
     groups,
+    lacking,
     left_out,
-    mismatch,
     ratio,
     whole,
 )
@@ -155,7 +155,7 @@ def instruction_mixes(table: KernelTable, family: Family, arch: str) -> MixBreak
     everything = whole(table)
     wanted = (*_parts("pipes"), *_parts("sass"), THREADS, *launch_totals.COUNTS)
     there = [metric for metric in wanted if metric in everything.metrics]
-    _, lacking = everything.sums(there)
+    _, without = everything.sums(there)
 
     def mix(group: Group) -> InstructionMix:
         return instruction_mix(group.sums(there)[0], arch, of=group.name)
@@ -165,8 +165,8 @@ def instruction_mixes(table: KernelTable, family: Family, arch: str) -> MixBreak
         families=tuple(mix(group) for group in groups(table, family, families=True)),
         dominant=mix(longest[0]) if longest else None,
         missing=(
-            *mismatch(table),
-            *left_out(lacking, len(everything.launches), "they lack counters"),
+            *lacking(table),
+            *left_out(without, len(everything.launches), "they lack counters"),
         ),
     )
 
