@@ -157,9 +157,9 @@ def _right_place(headline: Said, expected: Expected) -> bool:
 
 def _apart(blame: Mapping[str, Any]) -> float | None:
     """Of launches where they have no time, as operators."""
-    modules, families = blame.get("modules", ()), blame["families"]
+    modules, kernels = blame.get("modules", ()), blame["entries"]
     for what in ("after", "launches_after"):
-        total = math.fsum(family[what] for family in families)
+        total = math.fsum(one[what] for one in kernels if one["kind"] != "gap")
         if total and modules:
             return abs(math.fsum(module[what] for module in modules) - total) / total
     return None

@@ -11,19 +11,31 @@ most 4 from Volta on), like Executed IPC Active in Nsight Compute.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from statistics import geometric_mean
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
-from pytest_gpuperf.measure.trace.profile import COUNTED, GRAPH
-from pytest_gpuperf.model.measurement import STEP, KernelTable, Launch
+from pytest_gpuperf.measure.trace.profile import COUNTED
+from pytest_gpuperf.model.measurement import STEP, KernelTable
 
 INSTRUCTIONS, CYCLES, IPC = "instructions", "active_cycles", "ipc"
 COUNTS = (INSTRUCTIONS, CYCLES)
 
 Family = Callable[[str], str]
 """The group of a kernel by its name: `kernel_families.family`, or any other grouping."""
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """A launch of a kernel or a graph, with what was counted of it."""
+
+    name: int
+    """The position of the kernel's name in the table's names."""
+    duration: float
+    """Nanoseconds without counters."""
+    values: Mapping[str, float]
+    """By metric; without metrics that this launch does not have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,76 +46,68 @@ class Group:
     """The kernel's name, the family, or STEP."""
     family: str
     """The kernel's, or the family itself; "" for all launches together."""
-    launches: tuple[Launch, ...]
+    launches: tuple[Counted, ...]
+
+    @property
+    def time(self) -> float:
+        """Nanoseconds of all launches, without counters."""
+        return sum(one.duration for one in self.launches)
+
+    @property
+    def metrics(self) -> set[str]:
+        """The metrics that any of the launches has."""
+        return {metric for one in self.launches for metric in one.values}
+
+    def sums(self, metrics: Iterable[str]) -> tuple[dict[str, float], int]:
+        """The sums of `metrics` over the launches that have all of them, and how many have not."""
+        wanted = tuple(metrics)
+        have = [one.values for one in self.launches if all(m in one.values for m in wanted)]
+        sums = {metric: sum(values[metric] for values in have) for metric in wanted}
+        return sums if have else {}, len(self.launches) - len(have)
 
 
-class Counters:
-    """The counts of a table, by launch."""
+def whole(table: KernelTable) -> Group:
+    """The group of all kernels and graphs of a table: copies and fills have no counters."""
+    counted = (
+        Counted(
+            launch.name,
+            launch.duration,
+            {
+                metric: value
+                for metric, value in zip(table.metrics, launch.values, strict=False)
+                if value is not None
+            },
+        )
+        for launch in table.launches
+        if launch.kind in COUNTED
+    )
+    return Group(STEP, "", tuple(counted))
 
-    def __init__(self, table: KernelTable) -> None:
-        self._table = table
-        self._launches = tuple(launch for launch in table.launches if launch.kind in COUNTED)
-        self._index = {
-            metric: position
-            for position, metric in enumerate(table.metrics)
-            if any(_at(launch, position) is not None for launch in self._launches)
-        }
 
-    def values(self, launch: Launch, metrics: Iterable[str]) -> dict[str, float]:
-        """The launch's values of those of `metrics` that it has."""
-        there = ((name, _at(launch, self._index[name])) for name in metrics if name in self._index)
-        return {metric: value for metric, value in there if value is not None}
+def groups(table: KernelTable, family: Family, *, families: bool = False) -> list[Group]:
+    """A group per kernel name, or per family, of kernels and graphs; the longest first."""
+    known = [family(name) for name in table.names]
+    names = known if families else table.names
+    launches: dict[tuple[str, str], list[Counted]] = {}
+    for one in whole(table).launches:
+        launches.setdefault((names[one.name], known[one.name]), []).append(one)
+    made = [Group(*key, tuple(own)) for key, own in launches.items()]
+    return sorted(made, key=lambda group: -group.time)
 
-    def totals(
-        self, launches: Sequence[Launch], metrics: Iterable[str]
-    ) -> tuple[dict[str, float], int]:
-        """The sums of those of `metrics` that any launch of the table has, and what they leave out.
 
-        That is the number of launches without one of these metrics.
-        """
-        there = [metric for metric in metrics if metric in self._index]
-        every = [self.values(launch, there) for launch in launches]
-        complete = [values for values in every if len(values) == len(there)]
-        sums = {metric: total(values[metric] for values in complete) for metric in there}
-        return sums if complete else {}, len(launches) - len(complete)
-
-    def whole(self) -> Group:
-        """The group of all kernels and graphs: copies and fills have no counters."""
-        return Group(STEP, "", self._launches)
-
-    def by_kernel(self, family: Family) -> list[Group]:
-        """A group per kernel name, of kernels and graphs, in order of their first launches."""
-        by_name: dict[int, list[Launch]] = {}
-        for launch in self._launches:
-            by_name.setdefault(launch.name, []).append(launch)
-        names = self._table.names
-        return [Group(names[key], family(names[key]), tuple(own)) for key, own in by_name.items()]
-
-    def by_family(self, family: Family) -> list[Group]:
-        """A group per family, of kernels and graphs, in order of their first launches."""
-        own: dict[str, list[Launch]] = {}
-        for group in self.by_kernel(family):
-            own.setdefault(group.family, []).extend(group.launches)
-        return [Group(name, name, tuple(own)) for name, own in own.items()]
-
-    def absent(self, *metrics: str) -> Iterator[str]:
-        """A sentence that names the `metrics` that no launch has; none if all are there.
-
-        If counters and trace do not match, it says that.
-        """
-        yield from self.mismatch() if self._table.mismatch else absent(metrics, self._index)
-
-    def mismatch(self) -> Iterator[str]:
-        """A sentence on why no launch has counters; none where that is not so."""
-        if self._table.mismatch:
-            yield f"no kernel has counters, because {self._table.mismatch}"
+def lacking(table: KernelTable, metrics: Iterable[str] = ()) -> Iterator[str]:
+    """A sentence that names the `metrics` that no launch has, or why none has any; or nothing."""
+    if table.mismatch:
+        yield f"no kernel has counters, because {table.mismatch}"
+    else:
+        yield from absent(metrics, whole(table).metrics)
 
 
 def absent(metrics: Iterable[str], there: Container[str]) -> Iterator[str]:
     """A sentence that names the `metrics` that are not `there`; none if all are."""
-    lacking = [metric for metric in metrics if metric not in there]
-    if lacking:
-        yield f"not collected: {', '.join(lacking)}"
+    without = [metric for metric in metrics if metric not in there]
+    if without:
+        yield f"not collected: {', '.join(without)}"
 
 
 def existing(metrics: Iterable[str], arch: str) -> tuple[str, ...]:
@@ -118,30 +122,9 @@ def left_out(count: int, of: int, why: str) -> Iterator[str]:
         yield f"without {count:,} of {of:,} launches, because {why}"
 
 
-def of_graphs(launches: Sequence[Launch]) -> Iterator[str]:
-    """A sentence on the graphs among the launches; none where there are none."""
-    count = sum(launch.kind == GRAPH for launch in launches)
-    if count:
-        yield f"{count:,} of {len(launches):,} launches are CUDA graphs, each counted as one kernel"
-
-
-def _at(launch: Launch, position: int) -> float | None:
-    return launch.values[position] if launch.values else None
-
-
-def total(values: Iterable[float]) -> float:
-    """The sum of the values; infinite if a float cannot hold it."""
-    try:
-        return math.fsum(values)
-    except (OverflowError, ValueError):  # the latter of infinities of both signs
-        return math.inf
-
-
 def ratio(over: float, under: float) -> float | None:
     """`over` / `under`; None where that is no finite number."""
-    if not under:
-        return None
-    quotient = over / under
+    quotient = over / under if under else math.inf
     return quotient if math.isfinite(quotient) else None
 
 
@@ -165,10 +148,8 @@ class KernelIpc:
 class Ipc:
     """The IPC of a step's kernels, in instructions per cycle."""
 
-    geometric_mean: float | None
-    """Over all launches: the paper's overall IPC."""
-    whole: float | None
-    """Instructions over cycles for all launches."""
+    step: KernelIpc
+    """All launches: the paper's overall IPC is their geometric mean."""
     kernels: tuple[KernelIpc, ...]
     """The kernels with an IPC, the longest first."""
     missing: tuple[str, ...]
@@ -178,30 +159,20 @@ def of_kernels(table: KernelTable, family: Family) -> Ipc:
     """IPC by kernel, and over all kernels.
 
     Per launch: instructions / active_cycles, or the collected ipc if either is missing.
-    geometric_mean = exp(sum(log(ipc)) / n) over the n launches with an IPC above 0; whole =
+    geometric_mean = exp(sum(log(ipc)) / n) over the n launches with an IPC above 0; ipc =
     sum(instructions) / sum(active_cycles). Copies and fills execute nothing.
     """
-    counters = Counters(table)
-    everything = counters.whole()
-    step = _of(counters, everything)
-    rates = [_rate(counters, launch) for launch in everything.launches]
-    missing = [*counters.absent(*COUNTS)]
+    everything = whole(table)
+    rates = [of_step(one.values) for one in everything.launches]
+    missing = [*lacking(table, COUNTS)]
     missing += left_out(rates.count(None), len(rates), "they have no IPC")
     missing += left_out(rates.count(0), len(rates), "their IPC is 0, which has no logarithm")
-    missing += of_graphs(everything.launches)
-    kernels = [_of(counters, group) for group in counters.by_kernel(family)]
-    return Ipc(
-        geometric_mean=step.geometric_mean,
-        whole=step.ipc,
-        kernels=tuple(
-            sorted((kernel for kernel in kernels if kernel.launches), key=lambda k: -k.nanoseconds)
-        ),
-        missing=tuple(missing),
-    )
+    kernels = (_of(group) for group in groups(table, family))
+    return Ipc(_of(everything), tuple(one for one in kernels if one.launches), tuple(missing))
 
 
 def of_step(values: Mapping[str, float]) -> float | None:
-    """The IPC of a whole step or phase, from its own values: instructions / active_cycles.
+    """The IPC of a launch, a step or a phase, from its own values: instructions / active_cycles.
 
     The collected ipc if one of these is missing; None without either. Never the kernels' mean.
     """
@@ -210,22 +181,15 @@ def of_step(values: Mapping[str, float]) -> float | None:
     return values.get(IPC)
 
 
-def _of(counters: Counters, group: Group) -> KernelIpc:
-    rated = [
-        (launch, rate)
-        for launch in group.launches
-        if (rate := _rate(counters, launch)) is not None and rate > 0
-    ]
-    counts, _ = counters.totals(group.launches, COUNTS)
+def _of(group: Group) -> KernelIpc:
+    rates = [(one.duration, of_step(one.values)) for one in group.launches]
+    rated = [(duration, rate) for duration, rate in rates if rate and rate > 0]
+    counts, _ = group.sums(COUNTS)
     return KernelIpc(
         name=group.name,
         family=group.family,
         launches=len(rated),
-        nanoseconds=total(launch.duration for launch, _ in rated),
+        nanoseconds=sum(duration for duration, _ in rated),
         ipc=of_step(counts),
         geometric_mean=geometric_mean(rate for _, rate in rated) if rated else None,
     )
-
-
-def _rate(counters: Counters, launch: Launch) -> float | None:
-    return of_step(counters.values(launch, (*COUNTS, IPC)))

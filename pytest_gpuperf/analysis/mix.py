@@ -9,7 +9,7 @@ parts of each class, and the classes without a counter.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -17,15 +17,15 @@ from typing import Literal
 
 from pytest_gpuperf.analysis import launch_totals
 from pytest_gpuperf.analysis.launch_totals import (
-    Counters,
     Family,
     Group,
     absent,
     existing,
+    groups,
+    lacking,
     left_out,
-    of_graphs,
     ratio,
-    total,
+    whole,
 )
 from pytest_gpuperf.catalogue import yaml_table
 from pytest_gpuperf.model.measurement import STEP, KernelTable
@@ -34,7 +34,6 @@ THREADS = "thread_instructions"
 """The metric of all thread instructions, whatever their class."""
 _ROUNDING = 1e-3
 """Counters of several passes differ by some parts in 100,000 of identical work."""
-_WARPS, _THREADS = "instructions", "thread instructions"
 REST = "rest"
 """Instructions of no pipe, or of no SASS class, that is counted."""
 
@@ -61,11 +60,22 @@ def paper_classes() -> tuple[PaperClass, ...]:
     )
 
 
+_By = Literal["pipes", "sass"]
+_WHOLE = {"pipes": launch_totals.INSTRUCTIONS, "sass": THREADS}
+"""The metrics of all instructions."""
+_UNITS = {"pipes": "instructions", "sass": "thread instructions"}
+
+
 @cache
-def _counted_by(parts: Literal["pipes", "sass"]) -> tuple[str, ...]:
-    """The metrics of the classes' parts, in the order of the classes."""
-    every = (name for one in paper_classes() for name in getattr(one, parts))
-    return tuple(name for name in every if name != REST)
+def _members(by: _By) -> Mapping[str, tuple[str, ...]]:
+    """The metrics of each class's parts, in the order of the classes."""
+    return {one.name: getattr(one, by) for one in paper_classes()}
+
+
+@cache
+def _parts(by: _By) -> tuple[str, ...]:
+    """The metrics of all classes."""
+    return tuple(name for own in _members(by).values() for name in own if name != REST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,13 +138,11 @@ def instruction_mix(values: Mapping[str, float], arch: str, of: str = STEP) -> I
     whole was not counted. Metrics that do not exist on `arch` are not reported missing.
     """
     rate = launch_totals.of_step(values)
-    pipes = _counted(values, _counted_by("pipes"), launch_totals.INSTRUCTIONS, arch)
-    sass = _counted(values, _counted_by("sass"), THREADS, arch)
     return InstructionMix(
         of=of,
         ipc=rate,
-        pipe_classes=_classes(_WARPS, *pipes, rate, {c.name: c.pipes for c in paper_classes()}),
-        sass_classes=_classes(_THREADS, *sass, rate, {c.name: c.sass for c in paper_classes()}),
+        pipe_classes=_mix("pipes", values, rate, arch),
+        sass_classes=_mix("sass", values, rate, arch),
     )
 
 
@@ -144,43 +152,35 @@ def instruction_mixes(table: KernelTable, family: Family, arch: str) -> MixBreak
     By `instruction_mix`, of counts added up over launches. The dominant kernel's `pipe_classes` are
     its IPC stack (figure 4).
     """
-    counters = Counters(table)
-    everything = counters.whole()
-    wanted = (*_counted_by("pipes"), *_counted_by("sass"), THREADS, *launch_totals.COUNTS)
-    _, lacking = counters.totals(everything.launches, wanted)
+    everything = whole(table)
+    wanted = (*_parts("pipes"), *_parts("sass"), THREADS, *launch_totals.COUNTS)
+    there = [metric for metric in wanted if metric in everything.metrics]
+    _, without = everything.sums(there)
 
     def mix(group: Group) -> InstructionMix:
-        counts, _ = counters.totals(group.launches, wanted)
-        return instruction_mix(counts, arch, of=group.name)
+        return instruction_mix(group.sums(there)[0], arch, of=group.name)
 
-    dominant = max(counters.by_kernel(family), key=_time, default=None)
-    families = sorted(counters.by_family(family), key=_time, reverse=True)
+    longest = groups(table, family)[:1]
     return MixBreakdown(
-        families=tuple(mix(group) for group in families),
-        dominant=None if dominant is None else mix(dominant),
+        families=tuple(mix(group) for group in groups(table, family, families=True)),
+        dominant=mix(longest[0]) if longest else None,
         missing=(
-            *counters.mismatch(),
-            *left_out(lacking, len(everything.launches), "they lack counters"),
-            *of_graphs(everything.launches),
+            *lacking(table),
+            *left_out(without, len(everything.launches), "they lack counters"),
         ),
     )
 
 
-def _time(group: Group) -> float:
-    return total(launch.duration for launch in group.launches)
-
-
-def _counted(
-    values: Mapping[str, float], parts: Sequence[str], whole: str, arch: str
-) -> tuple[dict[str, float], list[str]]:
-    """Instructions by part, and notes on them. `whole` is the metric of all instructions."""
+def _counted(by: _By, values: Mapping[str, float], arch: str) -> tuple[dict[str, float], list[str]]:
+    """Instructions by part, and notes on them."""
+    parts, all_of_them = _parts(by), _WHOLE[by]
     counts = {name: values[name] for name in parts if name in values}
-    notes = [*absent(existing((*parts, whole), arch), values)]
-    if counts and whole in values:
-        every, several = values[whole], total(counts.values())
-        over = ratio(several - every, every)
-        if several <= every:
-            counts[REST] = every - several
+    notes = [*absent(existing((*parts, all_of_them), arch), values)]
+    if counts and all_of_them in values:
+        rest = values[all_of_them] - sum(counts.values())
+        over = ratio(-rest, values[all_of_them])
+        if rest >= 0:
+            counts[REST] = rest
         elif over is None or over > _ROUNDING:
             more = "" if over is None else f" by {over:.1%}"
             notes.append(
@@ -190,27 +190,21 @@ def _counted(
     return counts, notes
 
 
-def _classes(
-    unit: str,
-    counts: Mapping[str, float],
-    notes: Sequence[str],
-    rate: float | None,
-    members: Mapping[str, Sequence[str]],
-) -> Mix:
+def _mix(by: _By, values: Mapping[str, float], rate: float | None, arch: str) -> Mix:
     """The counts in the paper's classes; only classes with collected counts."""
+    counts, notes = _counted(by, values, arch)
     there = {
         name: [counts[member] for member in own if member in counts]
-        for name, own in members.items()
+        for name, own in _members(by).items()
     }
-    classes = {name: total(values) for name, values in there.items() if values}
-    uncounted = [name for name, own in members.items() if not own]
-    said = [*notes]
+    classes = {name: sum(known) for name, known in there.items() if known}
     if counts:
-        said.append(f"no counter separates {', '.join(uncounted)} from the other classes")
-    whole = total(classes.values())
+        uncounted = ", ".join(name for name, own in _members(by).items() if not own)
+        notes.append(f"no counter separates {uncounted} from the other classes")
+    every = sum(classes.values())
     parts = []
     for name, value in classes.items():
-        share = ratio(value, whole)
+        share = ratio(value, every)
         stacked = None if share is None or rate is None else share * rate
         parts.append(Part(name, value, share, stacked))
-    return Mix(unit, tuple(parts), tuple(said))
+    return Mix(_UNITS[by], tuple(parts), tuple(notes))

@@ -8,17 +8,10 @@ names the bottleneck.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pytest_gpuperf.analysis.launch_totals import (
-    Counters,
-    Family,
-    left_out,
-    of_graphs,
-    ratio,
-    total,
-)
+from pytest_gpuperf.analysis.launch_totals import Family, groups, lacking, left_out, ratio
 from pytest_gpuperf.model.measurement import KernelTable
 
 UNITS = ("sm_throughput", "l2_throughput", "dram_throughput")
@@ -98,36 +91,22 @@ def priorities(table: KernelTable, family: Family) -> Ranking:
     counters; a family's and the step's are the sums (figure 5). Copies and fills have no
     throughputs and no score.
     """
-    counters = Counters(table)
-    everything = counters.whole().launches
+    by_family = groups(table, family, families=True)
     rated = {
         group.name: [
-            (launch.duration, values, highest)
-            for launch in group.launches
-            if (highest := observed(values := counters.values(launch, THROUGHPUTS))) is not None
+            (one.duration, one.values, highest)
+            for one in group.launches
+            if (highest := observed(one.values)) is not None
         ]
-        for group in counters.by_family(family)
+        for group in by_family
     }
-    whole = total(time * estimated_speedup(most) for own in rated.values() for time, _, most in own)
+    whole = sum(time * estimated_speedup(most) for own in rated.values() for time, _, most in own)
     families = [_priority(name, own, whole) for name, own in rated.items() if own]
-    missing = [*counters.absent(*THROUGHPUTS)]
+    missing = [*lacking(table, THROUGHPUTS)]
     if families:
-        missing += _narrowed(table)
-        lacking = len(everything) - sum(map(len, rated.values()))
-        missing += left_out(lacking, len(everything), "they have no throughput")
-    missing += of_graphs(everything)
-    ranked = sorted(families, key=lambda one: -one.score)
-    return Ranking(tuple(ranked), tuple(missing))
-
-
-def _narrowed(table: KernelTable) -> Iterator[str]:
-    """A warning that a bottleneck may be hidden; MEMORY includes those of the memory system."""
-    lacking = [unit for unit in ("sm_throughput", MEMORY) if unit not in table.metrics]
-    if lacking:
-        yield (
-            f"{' and '.join(lacking)} was not collected. Another unit may limit a kernel, which "
-            "then can gain less than this shows"
-        )
+        every = sum(len(group.launches) for group in by_family)
+        missing += left_out(every - sum(map(len, rated.values())), every, "they have no throughput")
+    return Ranking(tuple(sorted(families, key=lambda one: -one.score)), tuple(missing))
 
 
 _Rated = tuple[float, Mapping[str, float], float]
@@ -139,9 +118,9 @@ def _priority(family: str, rated: Sequence[_Rated], whole: float) -> Priority:
     times: dict[str, list[float]] = {}
     for time, throughputs, highest in rated:
         times.setdefault(bottleneck(throughputs, highest), []).append(time)
-    by_limit = {limit: total(durations) for limit, durations in times.items()}
-    every = total(time for time, _, _ in rated)
-    score = total(time * estimated_speedup(highest) for time, _, highest in rated)
+    by_limit = {limit: sum(durations) for limit, durations in times.items()}
+    every = sum(time for time, _, _ in rated)
+    score = sum(time * estimated_speedup(highest) for time, _, highest in rated)
     return Priority(
         family=family,
         launches=len(rated),
@@ -149,5 +128,5 @@ def _priority(family: str, rated: Sequence[_Rated], whole: float) -> Priority:
         score=score,
         share=ratio(score, whole),
         bottleneck=max(by_limit, key=by_limit.__getitem__),
-        throughput=ratio(total(time * highest for time, _, highest in rated), every),
+        throughput=ratio(sum(time * highest for time, _, highest in rated), every),
     )

@@ -30,13 +30,13 @@ from functools import cache
 from pathlib import Path
 
 from pytest_gpuperf.analysis.launch_totals import (
-    Counters,
     Family,
     Group,
     existing,
-    of_graphs,
+    groups,
+    lacking,
     ratio,
-    total,
+    whole,
 )
 from pytest_gpuperf.catalogue import yaml_table
 from pytest_gpuperf.model.measurement import KernelTable
@@ -76,8 +76,6 @@ OPCODES: Mapping[str, Mapping[str, int]] = {
     "fp64": {"sass_dadd": 1, "sass_dmul": 1, "sass_dfma": 2},
 }  # fmt: skip
 """FLOP per thread instruction, by kind of arithmetic and metric."""
-_PACKED = ("sass_fadd2", "sass_fmul2", "sass_ffma2")
-"""Opcodes of one architecture only; not reported missing if the architecture is unknown."""
 TENSOR: Mapping[str, str] = {
     "tensor fp16": "tensor_ops_fp16",
     "tensor bf16": "tensor_ops_bf16",
@@ -96,7 +94,6 @@ constants by HFMA2.MMA, which that pipe executes: elementwise kernels reach 4.3 
 _SECOND = 1e9
 """Nanoseconds."""
 _SASS = tuple(metric for weights in OPCODES.values() for metric in weights)
-_WANTED = (*_SASS, *TENSOR.values(), DRAM_BYTES, _PIPE, _UTILIZATION)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +139,7 @@ class Roofline:
     missing: tuple[str, ...]
 
 
-def roofline(table: KernelTable, family: Family, peaks: Peaks | None, arch: str = "") -> Roofline:
+def roofline(table: KernelTable, family: Family, peaks: Peaks | None, arch: str) -> Roofline:
     """The roofline of a table's kernels.
 
     flop_per_byte = FLOP / DRAM bytes; rates are per second of the launches' durations without
@@ -150,53 +147,43 @@ def roofline(table: KernelTable, family: Family, peaks: Peaks | None, arch: str 
     arithmetic this is the model's achieved / min(peak, intensity x bandwidth). With several, each
     has its own roof, assumed to overlap. Metrics absent on `arch` are not reported missing.
     """
-    counters = Counters(table)
-    everything = counters.whole()
-    if arch:
-        opcodes, tensor = existing(_SASS, arch), existing(TENSOR.values(), arch)
-    else:
-        opcodes = tuple(metric for metric in _SASS if metric not in _PACKED)
-        tensor = tuple(TENSOR.values())
-    missing = [*counters.absent(*opcodes, *tensor, DRAM_BYTES)]
+    opcodes, tensor = existing(_SASS, arch), existing(TENSOR.values(), arch)
+    missing = [*lacking(table, (*opcodes, *tensor, DRAM_BYTES))]
     if peaks is None:
         missing += ["gpuperf does not know the peaks of this device, so there are no shares"]
-    missing += of_graphs(everything.launches)
-    kernels = [_point(counters, group, peaks, opcodes) for group in counters.by_kernel(family)]
     return Roofline(
         peaks=peaks,
-        step=_point(counters, everything, peaks, opcodes),
-        kernels=tuple(sorted(kernels, key=lambda point: -point.nanoseconds)),
+        step=_point(whole(table), peaks, opcodes),
+        kernels=tuple(_point(group, peaks, opcodes) for group in groups(table, family)),
         missing=tuple(missing),
     )
 
 
-def _point(counters: Counters, group: Group, peaks: Peaks | None, opcodes: Sequence[str]) -> Point:
+def _point(group: Group, peaks: Peaks | None, opcodes: Sequence[str]) -> Point:
     """The position of a group's launches; FLOP are complete where all `opcodes` have values."""
-    counts = [counters.values(launch, _WANTED) for launch in group.launches]
-    time = total(launch.duration for launch in group.launches)
-    seconds = time / _SECOND
+    counts = [one.values for one in group.launches]
+    seconds = group.time / _SECOND
     flop = _flop(counts, opcodes)
     complete = counts and all(_complete(values, opcodes) for values in counts)
-    whole = total(flop.values()) if complete else None
-    moved = None
-    if counts and all(DRAM_BYTES in values for values in counts):
-        moved = total(values[DRAM_BYTES] for values in counts)
+    every = sum(flop.values()) if complete else None
+    sums, uncounted = group.sums([DRAM_BYTES])
+    moved = None if uncounted else sums.get(DRAM_BYTES)
     rates = {kind: ratio(work, seconds) for kind, work in flop.items()}
     rates[DRAM] = None if moved is None else ratio(moved, seconds)
     shares = _shares(rates, peaks) if peaks else {}
     known = all(kind in shares for kind, work in flop.items() if work)
     roof = None
-    if whole is not None and DRAM in shares and known and any(shares.values()):
+    if every is not None and DRAM in shares and known and any(shares.values()):
         roof = max(shares, key=shares.__getitem__)
     return Point(
         name=group.name,
         family=group.family,
-        nanoseconds=time,
+        nanoseconds=group.time,
         flop=flop,
-        total_flop=whole,
+        total_flop=every,
         dram_bytes=moved,
-        flop_per_byte=None if whole is None or moved is None else ratio(whole, moved),
-        flop_per_second=None if whole is None else ratio(whole, seconds),
+        flop_per_byte=None if every is None or moved is None else ratio(every, moved),
+        flop_per_second=None if every is None else ratio(every, seconds),
         shares=shares,
         roof=roof,
         share_of_roof=None if roof is None else shares[roof],
@@ -209,7 +196,7 @@ def _flop(counts: Sequence[Mapping[str, float]], opcodes: Sequence[str]) -> dict
     for kind, weights in {**OPCODES, **{kind: {name: 1} for kind, name in TENSOR.items()}}.items():
         needed = [metric for metric in weights if metric in opcodes or metric not in _SASS]
         if counts and all(metric in values for values in counts for metric in needed):
-            flop[kind] = total(
+            flop[kind] = sum(
                 weight * values.get(metric, 0.0)
                 for values in counts
                 for metric, weight in weights.items()

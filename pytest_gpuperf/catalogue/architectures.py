@@ -56,18 +56,8 @@ def validate(name: str) -> str:
         f"{one.name} ({', '.join(one.products)})" if one.products else one.name
         for one in ARCHITECTURES.values()
     )
-    raise UsageFailure(
-        f'unknown architecture "{name}".{_meant(name.lower())} gpuperf knows {known}'
-    )
-
-
-def _meant(name: str) -> str:
-    """The architecture of the card that is named, or what is spelt nearly so; "" for neither."""
-    sold = {product.lower(): one.name for one in ARCHITECTURES.values() for product in one.products}
-    for word in re.split(r"[^a-z0-9]+", name):
-        if word in sold:
-            return meant(sold[word], [sold[word]])
-    return meant(name, ARCHITECTURES) if _NEARLY.match(name) else ""
+    close = meant(name.lower(), ARCHITECTURES) if _NEARLY.match(name.lower()) else ""
+    raise UsageFailure(f'unknown architecture "{name}".{close} gpuperf knows {known}')
 
 
 def matches(pattern: str, arch: str) -> bool:

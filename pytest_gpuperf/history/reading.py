@@ -292,11 +292,7 @@ def _taken(measured: _SlimMeasurement, at: int, fit: bool) -> _Taken:
 def _flat(machine: Machine | None) -> dict[str, Scalar]:
     """The known properties of a machine, as words and numbers."""
     facts = asdict(machine) if machine else {}
-    return {
-        name: ", ".join(map(str, value)) if isinstance(value, tuple) else value
-        for name, value in facts.items()
-        if value not in (None, "", ())
-    }
+    return {name: value for name, value in facts.items() if value not in (None, "")}
 
 
 # Joining files

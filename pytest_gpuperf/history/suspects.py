@@ -36,8 +36,6 @@ class SuspectKind(str, Enum):
 
 
 _ORDER = list(SuspectKind)
-_ASIDE = ("gpcs", "sm_map")
-"""Properties of a machine that only earlier runs have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +122,7 @@ def _of_the_gpu(before: Night, now: Night, *, same_driver: bool) -> list[Suspect
     gpus = f"{old.gpu or 'unknown'} -> {new.gpu or 'unknown'}"
     # If only one of the two nights names its machine, no difference is known.
     known = old.machine and new.machine
-    facts = [what for name, what in _changed(old.machine, new.machine) if name not in _ASIDE]
+    facts = [what for _, what in _changed(old.machine, new.machine)]
     if known and facts:
         other = f"{gpus}: " if old.gpu != new.gpu else ""
         return [Suspect(SuspectKind.GPU_KIND, other + ", ".join(facts))]

@@ -44,8 +44,8 @@ _PLACE = " in "
 _T = TypeVar("_T")
 _K = TypeVar("_K", bound=Hashable)
 
-CYCLES, INSTRUCTIONS = "cycles", "instructions"
-"""The catalogue's metrics that say why a kernel's time changed."""
+INSTRUCTIONS = "instructions"
+"""The catalogue's metric that says why a kernel's time changed."""
 
 COSTS = (
     *("flops", "saved_bytes", "kept_memory", "layout_copy_bytes", "layout_copies", "copies"),
@@ -400,7 +400,7 @@ def sequence_of(
         duration = fmean(launch.duration for launch in known.values())
         counts = {
             metric: _count([(tables[n].metrics, one) for n, one in known.items()], metric)
-            for metric in (CYCLES, INSTRUCTIONS, *COSTS, MADE_BYTES)
+            for metric in (INSTRUCTIONS, *COSTS, MADE_BYTES)
         }
         launch = AlignedLaunch(
             position=len(launches),
@@ -534,12 +534,6 @@ class Frame:
         """The whole names of the kernels, now and before."""
         now, then = self.launches
         return {launch.name for launch in now}, {launch.name for launch in then}
-
-    @cached_property
-    def names(self) -> dict[str, int]:
-        """All kernels by their whole names, each with its number."""
-        names = dict.fromkeys(launch.name for side in self.launches for launch in side)
-        return {name: number for number, name in enumerate(names)}
 
     def place_now(self, site: CallSite) -> Place:
         """The place now of a baseline's line that may launch nothing, moved as its nearest line."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import accumulate
@@ -24,7 +24,6 @@ from typing import Any, TypeVar
 
 from pytest_gpuperf.judge.alignment import (
     COSTS,
-    CYCLES,
     INSTRUCTIONS,
     AlignedLaunch,
     Frame,
@@ -49,8 +48,6 @@ from pytest_gpuperf.model.result import (
     CallChange,
     ChangeKind,
     ChangeReason,
-    CountChange,
-    FamilyChange,
     IdleChange,
     KernelChange,
     LaunchCounts,
@@ -144,12 +141,12 @@ def attribute(
     new, old = (sequence_of(side, *names, explained) for side in (tables, before))
     step = None if of_operators else _step(said)
     reliable = step is None or _agree(new, old, step)
-    frame, tests = _tested(frame_of(new, old, explained))
+    frame = _tested(frame_of(new, old, explained))
     counts = Counter(change.kind for change in frame.changes)
     groups: dict[Hashable, list[LaunchChange]] = defaultdict(list)
     for one in frame.changes:
         groups[one.kind, one.launch.key, one.former and one.former.key].append(one)
-    entries = [_entry(frame, changes, tests) for changes in groups.values()]
+    entries = [_entry(frame, changes) for changes in groups.values()]
     entries.append(_gap(frame, reliable=reliable))
     entries.sort(key=lambda e: (-abs(e.change), -e.change, e.short, e.kind.value))
     found = Attribution(
@@ -167,8 +164,6 @@ def attribute(
             moved=sum(change.moved for change in frame.changes),
         ),
         entries=tuple(entries),
-        families=tuple(_families(frame)),
-        names=tuple(frame.names),
         measured_tables=len(new.idle),
         baseline_tables=len(old.idle),
         odd_tables=new.odd + old.odd,
@@ -217,8 +212,8 @@ def _step(verdicts: Sequence[Verdict]) -> StepChange | None:
     return None
 
 
-def _tested(frame: Frame) -> tuple[Frame, dict[Key, Distance]]:
-    """The frame with launches marked slower or faster, and the tests of the kernels asked."""
+def _tested(frame: Frame) -> Frame:
+    """The frame with launches marked slower or faster, whose kernels' times are tested."""
     from scipy.stats import false_discovery_control
 
     same: dict[Key, list[LaunchChange]] = defaultdict(list)
@@ -226,7 +221,7 @@ def _tested(frame: Frame) -> tuple[Frame, dict[Key, Distance]]:
         if one.kind is ChangeKind.SAME:
             same[one.launch.key].append(one)
     least = LEAST_SHARE * (frame.old.time + frame.new.time) / 2
-    tests: dict[Key, Distance] = {}
+    tests: dict[Key, float] = {}
     for key, own in same.items():
         after, before = (
             [math.fsum(times) for times in zip(*(launch.times for launch in side), strict=True)]
@@ -234,9 +229,9 @@ def _tested(frame: Frame) -> tuple[Frame, dict[Key, Distance]]:
         )
         size = (fmean(before) + fmean(after)) / 2
         if size >= least:
-            tests[key] = distance_of(after, before, assumed(size))
+            tests[key] = distance_of(after, before, assumed(size)).p_value
     kinds: dict[Key, ChangeKind] = {}
-    found = false_discovery_control([test.p_value for test in tests.values()]) if tests else ()
+    found = false_discovery_control([*tests.values()]) if tests else ()
     for key, p_value in zip(tests, found, strict=True):
         change = _launches(_sides(same[key]))["change"]
         if p_value <= FALSE_DISCOVERIES and abs(change) >= least:
@@ -247,35 +242,30 @@ def _tested(frame: Frame) -> tuple[Frame, dict[Key, Distance]]:
         else one
         for one in frame.changes
     )
-    return replace(frame, changes=tuple(changes)), tests
+    return replace(frame, changes=tuple(changes))
 
 
-def _entry(
-    frame: Frame, changes: Sequence[LaunchChange], tests: Mapping[Key, Distance]
-) -> KernelChange:
+def _entry(frame: Frame, changes: Sequence[LaunchChange]) -> KernelChange:
     """An entry for launches of one kernel with the same fate."""
     kind, launch = changes[0].kind, changes[0].launch
     former = changes[0].former if kind is ChangeKind.REPLACED else None
-    test = tests.get(launch.key) if kind in AS_BEFORE else None
-    sums = _sums(frame, _sides(changes))
+    sides = _sides(changes)
+    launched = _launches(sides)
     return KernelChange(
         kind=kind,
-        cause=_reason(frame, changes[0], sums["instructions"]),
+        cause=_reason(frame, changes[0], _counted(INSTRUCTIONS, sides)),
         family=launch.family,
-        name=frame.names[launch.name],
-        replaces=frame.names[former.name] if former else None,
         short=launch.short,
         formerly=former.short if former else "",
-        grid=launch.key[1],
-        block=launch.key[2],
-        **sums,
-        statistic=test.statistic if test else None,
-        p_value=test.p_value if test else None,
+        **launched,
+        share=_share(frame, launched["change"]),
         significant=kind is not ChangeKind.SAME,
     )
 
 
-def _reason(frame: Frame, change: LaunchChange, instructions: CountChange | None) -> ChangeReason:
+def _reason(
+    frame: Frame, change: LaunchChange, instructions: tuple[float, float] | None
+) -> ChangeReason:
     """The reason for other launches, or for another time of launches, as far as counters tell.
 
     Cycles follow the time whatever the reason, so that only instructions tell.
@@ -291,9 +281,9 @@ def _reason(frame: Frame, change: LaunchChange, instructions: CountChange | None
         return ChangeReason.LESS if still else ChangeReason.GONE
     if kind is ChangeKind.SAME or instructions is None:
         return ChangeReason.UNKNOWN
-    moved = abs(instructions.after - instructions.before)
-    size = max(abs(instructions.before), abs(instructions.after))
-    return ChangeReason.CODE if moved > INSTRUCTIONS_MOVED * size else ChangeReason.MEMORY
+    before, after = instructions
+    moved = abs(after - before) > INSTRUCTIONS_MOVED * max(before, after)
+    return ChangeReason.CODE if moved else ChangeReason.MEMORY
 
 
 def _gap(frame: Frame, *, reliable: bool) -> KernelChange:
@@ -306,29 +296,14 @@ def _gap(frame: Frame, *, reliable: bool) -> KernelChange:
         kind=ChangeKind.GAP,
         cause=reason if significant else ChangeReason.UNKNOWN,
         family="",
-        name=None,
-        replaces=None,
         short="gaps between kernels",
         formerly="",
-        grid=(),
-        block=(),
         launches_before=0,
         launches_after=0,
         **_times(before, after),
-        **_shares(frame, before, after),
-        cycles=None,
-        instructions=None,
-        statistic=test.statistic,
-        p_value=test.p_value,
+        share=_share(frame, after - before),
         significant=significant,
     )
-
-
-def _families(frame: Frame) -> list[FamilyChange]:
-    """All launches by family, the worst first."""
-    sides = by_side(frame.launches, lambda launch: launch.family)
-    made = [FamilyChange(family, **_sums(frame, of)) for family, of in sides.items()]
-    return sorted(made, key=lambda f: (-abs(f.change), -f.change, f.family))
 
 
 def _modules(frame: Frame) -> list[ModuleChange]:
@@ -358,9 +333,9 @@ def _lines(frame: Frame) -> list[LineChange]:
             **_launches(sides[place]),
             kernels=_recounted(sides[place]),
             counts=tuple(
-                (metric, counted.before, counted.after)
+                (metric, *counted)
                 for metric in COSTS
-                if (counted := _counted(metric, sides[place])) and counted.before != counted.after
+                if (counted := _counted(metric, sides[place])) and counted[0] != counted[1]
             ),
             types=tuple(dict.fromkeys(types for at, types in retyped if at == place)),
         )
@@ -431,17 +406,6 @@ def _sides(changes: Sequence[LaunchChange]) -> _Sides:
 # The fields of changes
 
 
-def _sums(frame: Frame, sides: _Sides) -> dict[str, Any]:
-    """The number and time of these launches, their share of the step's change, and their counts."""
-    fields = _launches(sides)
-    return {
-        **fields,
-        **_shares(frame, fields["before"], fields["after"]),
-        "cycles": _counted(CYCLES, sides),
-        "instructions": _counted(INSTRUCTIONS, sides),
-    }
-
-
 def _launches(sides: _Sides) -> dict[str, Any]:
     after, before = (math.fsum(launch.duration for launch in side) for side in sides)
     now, then = map(len, sides)
@@ -452,21 +416,18 @@ def _times(before: float, after: float) -> dict[str, Any]:
     return {"before": before, "after": after, "change": after - before}
 
 
-def _shares(frame: Frame, before: float, after: float) -> dict[str, Any]:
-    relative = after / before - 1 if before else None
-    return {"share": _share(frame, after - before), "relative": relative}
-
-
 def _share(frame: Frame, change: float) -> float | None:
     """The share of `change` in the step's change; None if parts would be many times the whole."""
     whole = frame.new.time - frame.old.time
     return change / whole if abs(whole) > NEAR_ZERO * frame.old.time else None
 
 
-def _counted(metric: str, sides: _Sides) -> CountChange | None:
+def _counted(metric: str, sides: _Sides) -> tuple[float, float] | None:
+    """The metric's sums before and after; None if a launch has no count."""
     counts = [[launch.counts[metric] for launch in side] for side in reversed(sides)]
     known = [[count for count in side if count is not None] for side in counts]
-    return CountChange(*map(math.fsum, known)) if known == counts else None
+    before, after = map(math.fsum, known)
+    return (before, after) if known == counts else None
 
 
 def _gap_spread(idle: float) -> float:
@@ -501,10 +462,7 @@ def _shift(entries: Sequence[KernelChange]) -> float | None:
     Kernels that take more than an eighth of the time are left out: one does not speak for others.
     """
     every = [
-        (e.relative, e.before)
-        for e in entries
-        if e.kind in (ChangeKind.SLOWER, ChangeKind.FASTER, ChangeKind.SAME)
-        and e.relative is not None
+        (e.after / e.before - 1, e.before) for e in entries if e.kind in AS_BEFORE and e.before
     ]
     most = math.fsum(before for _, before in every) / _MANY
     matched = sorted(entry for entry in every if entry[1] <= most)
@@ -527,16 +485,13 @@ class Distance:
     """s^2 (1/m + 1/n)."""
 
     @property
-    def statistic(self) -> float:
-        """The difference in standard errors, t."""
-        return self.difference / self.variance.root
-
-    @property
     def p_value(self) -> float:
-        """The probability, without a change, of a statistic at least as far from 0, two-sided."""
+        """The probability of a t at least as far from 0 without a change, two-sided."""
         from scipy import special
 
-        return float(2 * special.stdtr(self.variance.degrees, -abs(self.statistic)))
+        return float(
+            2 * special.stdtr(self.variance.degrees, -abs(self.difference) / self.variance.root)
+        )
 
 
 def assumed(total: float) -> float:

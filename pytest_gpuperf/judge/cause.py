@@ -72,12 +72,6 @@ MOST_TOGETHER = 0.75
 """The common share of a loss above which no line is named for more than the rest of the loss."""
 _SENT = "HtoD (Pageable"
 """A part of the name of a copy that the host waits for, and does not ask for."""
-_COPIED = (
-    (r"HtoD|HtoA", "copy_bytes_h2d"),
-    (r"DtoH|AtoH", "copy_bytes_d2h"),
-    (r"DtoD", "copy_bytes_d2d"),
-)
-"""Directions of copies, and the metrics of their bytes."""
 
 
 Fields = dict[str, Any]
@@ -439,28 +433,7 @@ def _of_copies(case: Case, way: str = "") -> Fields:
     """The suspect's copies that take most, of those that go one `way`, where it is given."""
     name = case.copied(case.suspect, way)[0].name
     after, before = (sum(launch.name == name for launch in side) for side in case.within)
-    copied = _bytes(case, name)
-    return {"what": name, "family": COPY, "before": before, "after": after, "bytes": copied}
-
-
-def _bytes(case: Case, name: str) -> float | None:
-    """The number of additional bytes copied this way, if a verdict tells.
-
-    It says so of the step: where others copy this way as well, each one's share is not known.
-    """
-    way, metric = next((one for one in _COPIED if re.search(one[0], name)), ("-", "-"))
-    new = (ChangeKind.ADDED, ChangeKind.REPLACED)
-    others = {one.launch for one in case.frame.changes if one.kind in new} - {*case.suspect.new}
-    if any(re.search(way, launch.name) for launch in others):
-        return None
-    more = math.fsum(
-        verdict.measured - verdict.baseline
-        for verdict in case.verdicts
-        if verdict.metric.startswith(metric)
-        and verdict.measured is not None
-        and verdict.baseline is not None
-    )
-    return more if more > 0 else None
+    return {"what": name, "family": COPY, "before": before, "after": after}
 
 
 def _of_layout(case: Case) -> Fields:
@@ -512,19 +485,7 @@ def _of_count(case: Case) -> Fields:
     ]
     sides = ([one.now for one in its], [one.then for one in its])
     after, before = (round(cost_of(filter(None, side))) for side in sides)
-    larger = (change.launch for change in case.frame.changes if _larger(change))
-    first = min(larger, key=lambda launch: launch.position, default=None)
-    elsewhere = first and any(map(_larger, its)) and where[1] not in first.functions
-    since = " ".join(first.place) if first and elsewhere else ""
-    return {"what": case.frame.explained, "before": before, "after": after, "since": since}
-
-
-def _larger(change: LaunchChange) -> bool:
-    """Whether the launch is the same operator, with more to do."""
-    if not change.former or change.launch.backward:
-        return False
-    sizes = zip(change.launch.size, change.former.size, strict=True)
-    return any((now or 0.0) > (then or 0.0) for now, then in sizes)
+    return {"what": case.frame.explained, "before": before, "after": after}
 
 
 def _of_slower(case: Case) -> Fields:

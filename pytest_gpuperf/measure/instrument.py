@@ -313,8 +313,8 @@ class DeviceInstrument(Instrument):
     def _hold(held: ExitStack, node: Path, progress: Progress) -> None:
         try:
             held.enter_context(files.locked(node, patience=0))
-        except files.Locked as taken:
-            progress.begins(f"waiting for {taken.holder}, which measures on this device")
+        except files.Locked:
+            progress.begins("waiting for another process, which measures on this device")
             waiting = files.locked(node, patience=PATIENCE, tick=progress.goes_on)
             with progress.aside():
                 held.enter_context(waiting)

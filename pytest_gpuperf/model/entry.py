@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 
-from pytest_gpuperf.model.measurement import CHECKED, KernelTable, Machine, Scalar, checked
+from pytest_gpuperf.model.measurement import CHECKED, LENIENT, KernelTable, Scalar, checked
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +58,6 @@ Values = float | tuple[float, ...]
 @dataclass(frozen=True, slots=True)
 class CanarySeries:
     """The canary's readings beside each process, in the order of the processes."""
-
-    __pydantic_config__ = CHECKED
 
     code: str | tuple[str, ...]
     """The canary's `code`, one for all processes if they agree; "" without readings."""
@@ -116,8 +114,6 @@ def unreadable_places(where: Sequence[str]) -> list[str]:
 class Accepted:
     """Values of one measurement that were accepted once."""
 
-    __pydantic_config__ = CHECKED
-
     recorded: str
     """The day of the measurement, UTC."""
     revision: str
@@ -161,8 +157,6 @@ class Accepted:
 @dataclass(frozen=True, slots=True)
 class Acceptance:
     """One line of an entry's log: the date on which the entry was accepted, and the reason."""
-
-    __pydantic_config__ = CHECKED
 
     date: str
     reason: str
@@ -215,18 +209,12 @@ class BaselineFile:
 
 @dataclass(frozen=True, slots=True)
 class EntryData:
-    """The part of an entry that no verdict needs: every round, the phases, machines and kernels."""
+    """The part of an entry that no verdict needs: every round, the phases, and the kernels."""
 
-    __pydantic_config__ = CHECKED
+    __pydantic_config__ = LENIENT
 
     schema: int
     samples: Mapping[str, Mapping[str, Processes]]
     """Per phase and metric."""
-    machines: tuple[Machine | None, ...] = ()
-    """Each process's GPU, with the properties beyond its name; empty if not kept."""
-    before: Mapping[str, tuple[float | None, ...]] = field(default_factory=dict)
-    """Per reading of the canary, what it was before each process."""
-    after: Mapping[str, tuple[float | None, ...]] = field(default_factory=dict)
-    """The readings after each process, in the same form."""
     kernels: KernelTable | None = None
     """The launches of the step."""

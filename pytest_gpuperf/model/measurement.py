@@ -42,12 +42,15 @@ step's time, the line of code where it was put in, or why it was not. It is no b
 Scalar = str | int | float | bool
 
 CHECKED = {"extra": "forbid", "allow_inf_nan": False}
-"""Checks of files.py beyond the types: unknown keys, NaN and infinity are rejected."""
+"""Checks of files.py beyond the types: unknown keys, NaN and infinity are rejected. A class without
+its own inherits those of the class that it is a part of, as pydantic has it."""
+LENIENT = {**CHECKED, "extra": "ignore"}
+"""CHECKED, for a class that once had more fields: what older files have in these is left out."""
 
 
-def checked(**keys: str) -> dict[str, object]:
-    """CHECKED, for a class some of whose fields have another key in files: field="key"."""
-    return {**CHECKED, "alias_generator": lambda field: keys.get(field, field)}
+def checked(checks: Mapping[str, object] = CHECKED, **keys: str) -> dict[str, object]:
+    """The `checks`, for a class some of whose fields have another key in files: field="key"."""
+    return {**checks, "alias_generator": lambda field: keys.get(field, field)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +76,6 @@ GRAPH_BREAK = "graph break"
 class Launch:
     """One kernel launch, copy, fill or graph of a step."""
 
-    __pydantic_config__ = CHECKED
-
     name: int
     """Its position in the table's names: a step of 1600 launches has some 80 names."""
     kind: str
@@ -99,8 +100,6 @@ BACKWARD = "backward"
 class Caller:
     """A frame outside of libraries, and so a line that calls what is inside of it."""
 
-    __pydantic_config__ = CHECKED
-
     line: str
     function: str
     executions: int = 0
@@ -110,8 +109,6 @@ class Caller:
 @dataclass(frozen=True, slots=True)
 class CallSite:
     """An origin in the code of a step."""
-
-    __pydantic_config__ = CHECKED
 
     line: str
     """The innermost line outside of libraries, "model/layers.py:118"; "" where there is none."""
@@ -136,8 +133,6 @@ class CallSite:
 class HostCall:
     """A call of the host in a step other than a launch: a wait, or a request for memory."""
 
-    __pydantic_config__ = CHECKED
-
     name: str
     """The call as CUDA names it, "cudaStreamSynchronize"."""
     site: int
@@ -148,8 +143,6 @@ class HostCall:
 @dataclass(frozen=True, slots=True)
 class IdleTime:
     """Time in which nothing ran on the GPU while the host was at one line of code."""
-
-    __pydantic_config__ = CHECKED
 
     site: int
     """The position of that line in the table's `sites`."""
@@ -206,8 +199,6 @@ class Window:
     100`. Its numbers are never compared with those of a whole step.
     """
 
-    __pydantic_config__ = CHECKED
-
     skipped: int
     """Launches before it, from the start of the process."""
     counted: int
@@ -224,8 +215,6 @@ class Window:
 class Unsupported:
     """A metric that was asked for and does not exist here, with the reason."""
 
-    __pydantic_config__ = CHECKED
-
     metric: str
     reason: str
 
@@ -233,8 +222,6 @@ class Unsupported:
 @dataclass(frozen=True, slots=True)
 class Device:
     """The measured device: the key of a baseline. It excludes driver and library versions."""
-
-    __pydantic_config__ = CHECKED
 
     arch: str
     """An architecture of `catalogue/architectures.py`: sm70 ... sm120, or cpu."""
@@ -255,12 +242,8 @@ class Device:
 class Machine:
     """Properties in which GPUs of one name differ, as the driver reports them."""
 
-    __pydantic_config__ = CHECKED
+    __pydantic_config__ = LENIENT
 
-    gpcs: tuple[int, ...] = ()
-    """SMs in each group that shares clusters of blocks; only earlier runs have it."""
-    sm_map: str = ""
-    """A short digest of the SM groups. All recorded GPUs had the same."""
     vbios: str = ""
     board_part: str = ""
     """The part number of the board, which all boards of its kind have."""
@@ -281,8 +264,6 @@ class Machine:
 class Canary:
     """The canary's readings at one moment. The canary is a fixed workload of this package."""
 
-    __pydantic_config__ = CHECKED
-
     code: str = ""
     """Architecture and digest of the machine code and its work: readings are comparable if it is
     equal."""
@@ -300,8 +281,6 @@ class Canary:
 class Reading:
     """The state of the device at one moment, read through NVML."""
 
-    __pydantic_config__ = CHECKED
-
     sm_clock_mhz: int | None = None
     memory_clock_mhz: int | None = None
     temperature_celsius: int | None = None
@@ -317,8 +296,6 @@ class Reading:
 @dataclass(frozen=True, slots=True)
 class Conditions:
     """The device before and after a measurement."""
-
-    __pydantic_config__ = CHECKED
 
     before: Reading
     after: Reading
@@ -354,8 +331,6 @@ class Fingerprint:
 @dataclass(frozen=True, slots=True)
 class Peer:
     """One of several processes that executed a step together, with its own measurements."""
-
-    __pydantic_config__ = CHECKED
 
     name: str
     """"rank 0", "rank 1" and so on."""
@@ -424,31 +399,15 @@ def title_of(test: str, name: str = STEP) -> str:
     "test_training_step[tf32]", or "test_training_step[tf32], sampling".
     """
     path, bracket, parameters = test.partition("[")
-    title = path.rsplit("::", 1)[-1] + bracket + parameters
+    return _with_name(path.rsplit("::", 1)[-1] + bracket + parameters, name)
+
+
+def _with_name(title: str, name: str) -> str:
     return title if name == STEP else f"{title}, {name}"
 
 
 def titles(tests: Iterable[tuple[str, str]]) -> dict[tuple[str, str], str]:
-    """The title of each test and name: `title_of`, made longer where two would be the same.
-
-    The longer title adds the file's name, "test_a.py::test_step", or is the whole node id.
-    """
-    left = dict.fromkeys(tests)
-    called: dict[tuple[str, str], str] = {}
-    for way in (title_of, _in_file, _in_folder):
-        said = {key: way(*key) for key in left}
-        alike = Counter(said.values())
-        called |= said
-        left = dict.fromkeys(key for key, title in said.items() if alike[title] > 1)
-    return called
-
-
-def _in_file(test: str, name: str) -> str:
-    """A test with its file, without folders."""
-    file, colons, rest = test.partition("::")
-    return _in_folder(file.rpartition("/")[2] + colons + rest, name)
-
-
-def _in_folder(test: str, name: str) -> str:
-    """A test by its whole node id."""
-    return test if name == STEP else f"{test}, {name}"
+    """The title of each test and name: `title_of`, or the node id where two would be the same."""
+    called = {key: title_of(*key) for key in tests}
+    alike = Counter(called.values())
+    return {key: title if alike[title] == 1 else _with_name(*key) for key, title in called.items()}

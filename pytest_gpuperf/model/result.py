@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from pytest_gpuperf.model.measurement import CHECKED, STEP, Measurement, checked
+from pytest_gpuperf.model.measurement import LENIENT, STEP, Measurement, checked
 
 
 class Outcome(str, Enum):
@@ -93,8 +93,6 @@ class Expectation:
     metric (`limit=` in the marker).
     """
 
-    __pydantic_config__ = CHECKED
-
     test: str
     metric: str
     unit: str
@@ -155,34 +153,18 @@ class ChangeReason(str, Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class CountChange:
-    """A counter, summed over the launches of an entry."""
-
-    __pydantic_config__ = CHECKED
-
-    before: float
-    after: float
-
-
-@dataclass(frozen=True, slots=True)
 class KernelChange:
     """One change of the launches of one kernel, or of the gap between kernels."""
 
-    __pydantic_config__ = CHECKED
+    __pydantic_config__ = LENIENT
 
     kind: ChangeKind
     cause: ChangeReason
     family: str
-    name: int | None
-    """Its position in `Attribution.names`; None for the gap."""
-    replaces: int | None
-    """The launch that this one replaced, for `replaced`."""
     short: str
+    """The kernel's short name."""
     formerly: str
-    """The short name of `replaces`, or ""."""
-    grid: tuple[int, ...]
-    """Blocks; empty for copies, fills and the gap. For a removed launch, the baseline's grid."""
-    block: tuple[int, ...]
+    """The short name of the kernel that this one replaced, or ""."""
     launches_before: int
     launches_after: int
     before: float
@@ -192,35 +174,8 @@ class KernelChange:
     """after - before."""
     share: float | None
     """change over the step's change; None where that is near zero. All entries' add up to 1."""
-    relative: float | None
-    """change over before; None for what was not there before."""
-    cycles: CountChange | None
-    instructions: CountChange | None
-    """The change in instructions; None if a launch has no count."""
-    statistic: float | None
-    """t of a matched kernel, or of the gap; None if untested or too small to test."""
-    p_value: float | None
     significant: bool
     """Beyond noise, all matched kernels asked at once; always true of added, removed, replaced."""
-
-
-@dataclass(frozen=True, slots=True)
-class FamilyChange:
-    """All launches of one family, whether or not they changed."""
-
-    __pydantic_config__ = CHECKED
-
-    family: str
-    launches_before: int
-    launches_after: int
-    before: float
-    """Nanoseconds, as `after` and `change`."""
-    after: float
-    change: float
-    share: float | None
-    relative: float | None
-    cycles: CountChange | None
-    instructions: CountChange | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,8 +185,6 @@ class LineChange:
     A removed launch is listed at the line in the baseline, any other at its present line. A line's
     backward pass belongs to it.
     """
-
-    __pydantic_config__ = CHECKED
 
     line: str
     """As `CallSite` has it."""
@@ -260,8 +213,6 @@ class ModuleChange:
     paths that begin with its own.
     """
 
-    __pydantic_config__ = CHECKED
-
     module: str
     """As `CallSite` has it: "downs.2.attention", or "" for what works for none."""
     launches_before: int
@@ -276,8 +227,6 @@ class ModuleChange:
 class IdleChange:
     """Time in which nothing ran on the GPU while the host was at one line of code."""
 
-    __pydantic_config__ = CHECKED
-
     line: str
     """As `CallSite` has it: where it is now."""
     function: str
@@ -290,8 +239,6 @@ class IdleChange:
 @dataclass(frozen=True, slots=True)
 class CallChange:
     """A call of the host at one line of code that became more or less frequent."""
-
-    __pydantic_config__ = CHECKED
 
     name: str
     """The name of the call in CUDA, "cudaStreamSynchronize"."""
@@ -307,8 +254,6 @@ class CallChange:
 @dataclass(frozen=True, slots=True)
 class StepChange:
     """The time of a step without tracing or counting, as in its verdict."""
-
-    __pydantic_config__ = CHECKED
 
     metric: str
     """step_time, or wall_time."""
@@ -360,8 +305,6 @@ class CauseKind(str, Enum):
 class Cause:
     """The cause of a slower step, short enough for one sentence."""
 
-    __pydantic_config__ = CHECKED
-
     kind: CauseKind
     line: str
     """The line of code with most of the change, "model/layers.py:118"; "" if unknown."""
@@ -395,15 +338,11 @@ class Cause:
     """The number of executions before, and now."""
     phase: str = ""
     """BACKWARD where it is of the backward pass alone."""
-    since: str = ""
-    """The line and function where operators begin to have more work, if they differ."""
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchCounts:
     """The differences in launches from the baseline's: counts of launches."""
-
-    __pydantic_config__ = CHECKED
 
     changed: bool
     """Whether the sequence of kernels is another one."""
@@ -417,8 +356,6 @@ class LaunchCounts:
 @dataclass(frozen=True, slots=True)
 class Upgrade:
     """Software of another version than before."""
-
-    __pydantic_config__ = CHECKED
 
     package: str
     before: str
@@ -434,9 +371,9 @@ class Upgrade:
 
 @dataclass(frozen=True, slots=True)
 class Attribution:
-    """The origins of the change in a step's time. `entries` and `families` are worst first."""
+    """The origins of the change in a step's time. `entries` are worst first."""
 
-    __pydantic_config__ = checked(cause="headline")
+    __pydantic_config__ = checked(LENIENT, cause="headline")
 
     before: float
     """Nanoseconds: launches and gaps, as `after` and `change`."""
@@ -450,9 +387,7 @@ class Attribution:
     it. None where they do not move alike, or are too few."""
     launched: LaunchCounts
     entries: tuple[KernelChange, ...]
-    """The changes by kernel; they add up to `change`."""
-    families: tuple[FamilyChange, ...]
-    names: tuple[str, ...]
+    """The changes by kernel, which has every launch; they add up to `change`."""
     measured_tables: int
     baseline_tables: int
     odd_tables: int
@@ -499,8 +434,6 @@ class Attributed:
 @dataclass(frozen=True, slots=True)
 class JudgedBy:
     """The entry of a baseline that one measurement was compared with."""
-
-    __pydantic_config__ = CHECKED
 
     test: str
     name: str
@@ -565,8 +498,6 @@ class Result:
 @dataclass(frozen=True, slots=True)
 class Unfinished:
     """The progress of pytest when the run was last written, before its end."""
-
-    __pydantic_config__ = CHECKED
 
     ran: int
     """Tests that had run, as `collected`: whether they measure or not."""

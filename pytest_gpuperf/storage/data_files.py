@@ -1,4 +1,4 @@
-"""The data of a baseline entry that no verdict needs: every round, phases, machines, kernels.
+"""The data of a baseline entry that no verdict needs: every round, phases, kernels.
 
 The YAML has what people review. The rest of an entry is in `<suite>/<test>-<digest>.json.xz` beside
 it; the digest is of the content, and the entry names the file. So no file ever changes: two people

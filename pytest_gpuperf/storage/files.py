@@ -465,11 +465,11 @@ def remove(file: Path) -> None:
 class Locked(UsageFailure):
     """Another process holds the lock, and has not released it in time."""
 
-    def __init__(self, place: Path, holder: str, waited: float) -> None:
-        self.holder = holder
+    def __init__(self, place: Path, waited: float) -> None:
         seconds = f" after {waited:.0f} s" if waited else ""
         super().__init__(
-            f"{place}: locked by {holder}{seconds}. Wait until that process ends, or end it"
+            f"{place}: locked by another process{seconds}. Wait until it ends, or end it: lslocks "
+            "names it"
         )
 
 
@@ -508,25 +508,11 @@ def _wait(handle: int, place: Path, patience: float, tick: Callable[[], object])
             return
         now = time.monotonic()
         if now - begun >= patience:
-            raise Locked(place, holder(handle), patience)
+            raise Locked(place, patience)
         if now - ticked >= _TICK:
             ticked = now
             tick()
         time.sleep(_POLL)
-
-
-def holder(handle: int) -> str:
-    """The process that locks the open file, as far as this process may know: "process 4711"."""
-    status = os.fstat(handle)
-    # As fs/locks.c of Linux writes it; some file systems have another number there than here.
-    device = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}"
-    wanted = f"{device}:{status.st_ino}"
-    with suppress(OSError):
-        for line in Path("/proc/locks").read_text(encoding="utf-8").splitlines():
-            fields = line.split()
-            if fields[1] == "FLOCK" and fields[5] == wanted:
-                return f"process {fields[4]}"
-    return "another process"
 
 
 @contextmanager

@@ -99,7 +99,6 @@ def _acceptance(old: Plain) -> Plain:
 def entry_data(data: Plain, tables: object, test: str, name: str) -> EntryData:
     """The data of an entry beside the YAML; `tables` are the data of the kernel tables' file."""
     old = data["tests"][test][name]
-    canary, machines = old.get("canary") or {}, data.get("machines", {})
     digest = (old.get("kernels") or {}).get("digest")
     kept = tables if isinstance(tables, dict) else {}
     known = (kept.get(key, {}).get(test, {}).get(name) for key in ("tests", "replaced"))
@@ -107,9 +106,6 @@ def entry_data(data: Plain, tables: object, test: str, name: str) -> EntryData:
     plain = {
         "schema": 2,
         "samples": {phase: _known(series) for phase, series in old["samples"].items()},
-        "machines": [machines.get(key) for key in old.get("machines", ())],
-        "before": canary.get("before", {}),
-        "after": canary.get("after", {}),
     }
     made = files.adapter(EntryData).validate_python(plain)
     return replace(made, kernels=next((one for one in loaded if _digest(one) == digest), None))

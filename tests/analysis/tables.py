@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 from statistics import median
-
-from hypothesis import strategies as st
 
 from pytest_gpuperf.model.measurement import STEP, KernelTable, Launch, Measurement
 from pytest_gpuperf.storage import run_files
@@ -73,30 +71,3 @@ def paper_set() -> dict[str, dict[str, float]]:
 def step(measurement: Measurement) -> dict[str, float]:
     """The whole step's medians."""
     return {s.metric: median(s.values) for s in measurement.samples if s.phase == STEP}
-
-
-_HOSTILE = st.none() | st.one_of(
-    st.floats(0, 1e12), st.sampled_from([0.0, -1.0, 5e-324, 1.7e308, -1.7e308])
-)
-
-
-def hostile(metrics: Sequence[str]) -> st.SearchStrategy[KernelTable]:
-    """Tables of any kernels, copies and graphs, with any values of some of `metrics`, or none."""
-
-    @st.composite
-    def tables(draw: st.DrawFn) -> KernelTable:
-        names = ("conv a", "conv b", "norm", "copy HtoD")
-        counted = tuple(draw(st.lists(st.sampled_from(metrics), max_size=6, unique=True)))
-        launches = st.builds(
-            Launch,
-            st.integers(0, len(names) - 1),
-            st.sampled_from(["kernel", "kernel", "graph", COPY, "fill"]),
-            st.none(),
-            st.none(),
-            st.floats(0, 1e12) | st.sampled_from([0.0, 1.7e308]),
-            st.just(()) | st.tuples(*[_HOSTILE] * len(counted)),
-        )
-        made = draw(st.lists(launches, max_size=6))
-        return KernelTable(names, counted, tuple(made), 0.0)
-
-    return tables()

@@ -12,8 +12,7 @@ from pytest_gpuperf.analysis import mix
 from pytest_gpuperf.analysis.mix import REST, paper_classes
 from pytest_gpuperf.analysis.roofline import OPCODES
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
-from pytest_gpuperf.model.measurement import KernelTable
-from tests.analysis.tables import family, hostile, table
+from tests.analysis.tables import family, table
 from tests.strategies import few
 
 COUNTS = {
@@ -171,12 +170,3 @@ def test_shares_add_up_to_one(values: dict[str, float]) -> None:
         if known and mixed.ipc is not None:
             stacked = math.fsum(part.ipc for part in one.parts if part.ipc is not None)
             assert stacked == pytest.approx(mixed.ipc)
-
-
-@few
-@given(hostile((*[*COUNTS][:6], *[*SASS_COUNTS][:4])))
-def test_no_table_is_too_odd(mixed: KernelTable) -> None:
-    mixes = mix.instruction_mixes(mixed, family, "sm90")
-    for one in (*mixes.families, *([mixes.dominant] if mixes.dominant else [])):
-        for parts in (one.pipe_classes.parts, one.sass_classes.parts):
-            assert all(part.share is None or math.isfinite(part.share) for part in parts)

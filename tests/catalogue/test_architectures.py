@@ -23,22 +23,16 @@ def test_a_pattern_matches_by_number_from_there_on() -> None:
 
 
 def test_an_unknown_name_is_a_usage_failure_that_suggests_and_lists() -> None:
-    with pytest.raises(UsageFailure, match='Did you mean "sm90"') as failure:
-        architectures.validate("SM_90")
-    assert all(name in str(failure.value) for name in architectures.ARCHITECTURES)
-    assert "sm80 (A100, A30), " in str(failure.value)
-
-
-def test_a_card_s_name_leads_to_its_architecture_and_other_words_lead_nowhere() -> None:
     for word, suggested in (
-        *(("v100", "sm70"), ("T4", "sm75"), ("a100", "sm80"), ("A10", "sm86"), ("l40", "sm89")),
-        *(("h100", "sm90"), ("NVIDIA H200", "sm90"), ("nvidia-h100-80gb-hbm3", "sm90")),
-        *(("b200", "sm100"), ("90", "sm90"), ("CPU", "cpu"), ("gpu", ""), ("hm100", "")),
+        *(("SM_90", "sm90"), ("90", "sm90"), ("CPU", "cpu")),
+        *(("gpu", ""), ("h100", ""), ("hm100", "")),
     ):
         with pytest.raises(UsageFailure) as failure:
             architectures.validate(word)
         said = str(failure.value)
         assert (f'Did you mean "{suggested}"?' if suggested else '". gpuperf knows') in said, word
+        assert all(name in said for name in architectures.ARCHITECTURES)
+        assert "sm80 (A100, A30), " in said
 
 
 def test_a_pattern_that_names_nothing_is_a_usage_failure() -> None:

@@ -73,8 +73,8 @@ def said(before: Night, now: Night) -> list[str]:
         ({}, {"gpu": ""}, "GPU aaaa -> unknown"),
         ({}, {"machine": {"vbios": "1"}}, "kind of GPU vbios 96.00 -> 1"),
         (
-            {"machine": {"vbios": "1", "gpcs": 7, "ecc": False, "sm_map": "x"}},
-            {"machine": {"vbios": "1", "ecc": True, "sm_map": "y"}},
+            {"machine": {"vbios": "1", "ecc": False}},
+            {"machine": {"vbios": "1", "ecc": True}},
             "kind of GPU ecc False -> True",
         ),
         (

@@ -342,11 +342,6 @@ OPERATORS_COST: Cases = {
         costing(ONE[0], (f"{RELU} float32", NET_NORM)),
         OPERATORS,
     ),
-    "more of a count: where operators have more to do from another function on": lambda: against(
-        costing((ADD_OP, "data.py:2 padded"), *ONE, add_made_bytes=8, mm_flops=128),
-        costing((ADD_OP, "data.py:2 padded"), *ONE, add_made_bytes=4),
-        FLOPS,
-    ),
     "repeated work: operators of the backward pass alone": lambda: against(
         costing(*ONE, (MM, f"{FORWARD} < {ENGINE}"), (MM, f"{FORWARD} < {ENGINE}")),
         costing(*ONE, (MM, f"{FORWARD} < {ENGINE}")),
@@ -458,39 +453,22 @@ GAP: Cases = {
 # Copies
 
 
-def copied(metric: str, before: float | None, after: float | None) -> Verdict:
-    return verdict(metric, unit="bytes", baseline=before, measured=after, change=None)
-
-
 def unpinned(former: str, waits: int) -> Attribution:
     """Sent out of pageable memory, in place of another copy, where the host waits so often."""
     after = sited(*STEP_ROWS, (UP, 40.0, ITEM), calls=[(WAIT, ITEM, waits)])
     return against(after, sited(*STEP_ROWS, (former, 40.0, ITEM)), SAME_TIME, more(WAITS, 0, waits))
 
 
-def copied_one_way(copy: str) -> Attribution:
-    """Verdicts know both sides of some ways, and that one copies less than before."""
-    verdicts = [
-        copied("copy_bytes_h2d_pageable", 4.0 * 2**20, 12.0 * 2**20),
-        copied("copy_bytes_h2d_pinned", 1.0 * 2**20, 1.5 * 2**20),
-        copied("copy_bytes_d2h_pageable", 7.0 * 2**20, 2.0 * 2**20),
-        copied("copy_bytes_d2h_pinned", None, 3.0 * 2**20),
-        copied("copy_bytes_d2d", 1.0 * 2**20, 17.0 * 2**20),
-        copied("copy_bytes_d2d", 1.0 * 2**20, None),
-    ]
-    before = [(copy, 30.0), (CONV, 5_000.0), (MUL, 50.0)]
-    return between(before, [*before, *[(copy, 300.0)] * 2], step_time(0.1, before=5.08), *verdicts)
-
-
 def uncompiled_copies() -> Attribution:
     """Kernels of no line are not those that copy."""
     made = sited(*STEP_ROWS, (MUL, 50.0, "x x"))
     compiled = replace(made, sites=(*made.sites[:-1], CallSite("", "")))
-    return against(compiled, compiled, SAME_TIME, copied("copy_bytes_d2h_pinned", 3e6, 7e6))
+    return against(compiled, compiled, SAME_TIME, DOWN_PINNED)
 
 
 MANAGED = UP.replace("-> Device", "-> Managed")
 
+DOWN_PINNED = verdict("copy_bytes_d2h_pinned", unit="bytes", baseline=3e6, measured=7e6)
 COPIES: Cases = {
     "transfer: once more than before": partial(
         of,
@@ -502,16 +480,6 @@ COPIES: Cases = {
     ),
     "transfer: no longer pinned": partial(unpinned, UP_PINNED, 1),
     "host synchronisation: waited for before as well": partial(unpinned, MANAGED, 1),
-    "transfer: bytes where others copy too": partial(
-        of,
-        (*STEP_ROWS, *[(ACROSS, 40.0, ITEM)] * 3, (ACROSS, 30.0, TRAIN)),
-        step_time(0.005),
-        copied("copy_bytes_d2d", 0, 2**20),
-    ),
-    **{
-        f"transfer: bytes of {copy}": partial(copied_one_way, copy)
-        for copy in (DOWN, ACROSS, "Memcpy PtoP (Device -> Device)")
-    },
     "transfer: counted, of the function that copies most often": partial(
         of,
         [*STEP_ROWS, *[(UP, 40.0, f"{NORM} x")] * 2, *[(DOWN, 1.5, ITEM)] * 3],

@@ -23,12 +23,7 @@ from tests.examples import H200, TEST, measurement, run
 from tests.kernel_steps import table
 
 TABLE = table(("conv", 900.0, 5e6), ("add", 20.0, 1e5), ("conv", 900.0, 5e6), idle=30.0)
-DATA = EntryData(
-    data_files.SCHEMA,
-    {STEP: {"cycles": ((5.0, 6.0), (7.0,))}},
-    before={"x": (1.0, None)},
-    kernels=TABLE,
-)
+DATA = EntryData(data_files.SCHEMA, {STEP: {"cycles": ((5.0, 6.0), (7.0,))}}, kernels=TABLE)
 PLACE = f"tests/{TEST}/{STEP}"
 
 
@@ -73,7 +68,7 @@ def test_data_comes_back_the_same_under_a_name_of_its_content(
     baseline, name = kept(tmp_path_factory.mktemp("data"), data, test)
     assert data_files.load(baseline, name, PLACE) == data
     assert kept(baseline.parent, data, test) == (baseline, name)
-    assert kept(baseline.parent, replace(data, before={}), test)[1] != name
+    assert kept(baseline.parent, replace(data, samples={}), test)[1] != name
 
 
 @given(test=st.text())

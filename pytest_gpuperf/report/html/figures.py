@@ -277,8 +277,8 @@ def _rates(_: _Table, subject: FigureSubject, __: Sequence[FigureSubject]) -> Fo
     for one in totals.kernels[:_POINTS]:
         rates = one.nanoseconds, one.ipc, one.geometric_mean
         found.rows.append((short_name(one.name), one.family, *rates, one.launches))
-    if totals.geometric_mean is not None and totals.whole is not None:
-        found.said = f"{totals.geometric_mean:.3g} and {totals.whole:.3g}"
+    if totals.step.geometric_mean is not None and totals.step.ipc is not None:
+        found.said = f"{totals.step.geometric_mean:.3g} and {totals.step.ipc:.3g}"
     return found
 
 

@@ -126,7 +126,7 @@ _SENTENCES = {
     CauseKind.MEMORY: "{step} asks the driver for memory {often}{aside}; {was}",
     CauseKind.RECOMPILATION: "{step} is compiled again {often}; {was}",
     CauseKind.HOST: "the GPU waits for {host}{aside}",
-    CauseKind.COUNT: "{kernels}{of} {counts}{since}",
+    CauseKind.COUNT: "{kernels}{of} {counts}",
     CauseKind.SLOWER: "{kernels} takes longer with the same kernels{aside}",
     CauseKind.UNKNOWN: "no kernel stands out from the noise",
 }
@@ -181,7 +181,6 @@ def _cause(cause: Cause, attribution: Attribution) -> str:
         counted=units.counted(cause.after, "call" if attribution.of_operators else "launch"),
         verb="runs" if cause.callee == BACKWARD else "calls",
         callee=cause.callee,
-        since=f"; operators have more to do from {cause.since} on" if cause.since else "",
         size="" if cause.bytes is None else f", {units.value(cause.bytes, 'bytes')} more",
         way=_direction(cause.what),
         counts=f"{_COUNTS.get(cause.what, 'does more')}: "
@@ -385,8 +384,8 @@ def heading(attribution: Attribution) -> str:
     """The change of the kernels and the explained part, or "operators: 302 -> 448"."""
     of = "" if attribution.rank is None else f" of rank {attribution.rank}"
     if attribution.of_operators:
-        before = sum(family.launches_before for family in attribution.families)
-        after = sum(family.launches_after for family in attribution.families)
+        before = sum(entry.launches_before for entry in attribution.entries)
+        after = sum(entry.launches_after for entry in attribution.entries)
         return f"operators{of}: {before:,} -> {after:,} in a step"
     anything = any(entry.significant for entry in attribution.entries)
     follows = "largest changes:" if anything else "no kernel stands out from the noise"
