@@ -485,7 +485,19 @@ def _of_count(case: Case) -> Fields:
     ]
     sides = ([one.now for one in its], [one.then for one in its])
     after, before = (round(cost_of(filter(None, side))) for side in sides)
-    return {"what": case.frame.explained, "before": before, "after": after}
+    larger = (change.launch for change in case.frame.changes if _larger(change))
+    first = min(larger, key=lambda launch: launch.position, default=None)
+    elsewhere = first and any(map(_larger, its)) and where[1] not in first.functions
+    since = " ".join(first.place) if first and elsewhere else ""
+    return {"what": case.frame.explained, "before": before, "after": after, "since": since}
+
+
+def _larger(change: LaunchChange) -> bool:
+    """Whether the launch is the same operator, with more to do."""
+    if not change.former or change.launch.backward:
+        return False
+    sizes = zip(change.launch.size, change.former.size, strict=True)
+    return any((now or 0.0) > (then or 0.0) for now, then in sizes)
 
 
 def _of_slower(case: Case) -> Fields:

@@ -338,6 +338,8 @@ class Cause:
     """The number of executions before, and now."""
     phase: str = ""
     """BACKWARD where it is of the backward pass alone."""
+    since: str = ""
+    """The line and function where operators begin to have more work, if they differ."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -342,6 +342,11 @@ OPERATORS_COST: Cases = {
         costing(ONE[0], (f"{RELU} float32", NET_NORM)),
         OPERATORS,
     ),
+    "more of a count: where operators have more to do from another function on": lambda: against(
+        costing((ADD_OP, "data.py:2 padded"), *ONE, add_made_bytes=8, mm_flops=128),
+        costing((ADD_OP, "data.py:2 padded"), *ONE, add_made_bytes=4),
+        FLOPS,
+    ),
     "repeated work: operators of the backward pass alone": lambda: against(
         costing(*ONE, (MM, f"{FORWARD} < {ENGINE}"), (MM, f"{FORWARD} < {ENGINE}")),
         costing(*ONE, (MM, f"{FORWARD} < {ENGINE}")),

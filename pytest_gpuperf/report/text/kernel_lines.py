@@ -126,7 +126,7 @@ _SENTENCES = {
     CauseKind.MEMORY: "{step} asks the driver for memory {often}{aside}; {was}",
     CauseKind.RECOMPILATION: "{step} is compiled again {often}; {was}",
     CauseKind.HOST: "the GPU waits for {host}{aside}",
-    CauseKind.COUNT: "{kernels}{of} {counts}",
+    CauseKind.COUNT: "{kernels}{of} {counts}{since}",
     CauseKind.SLOWER: "{kernels} takes longer with the same kernels{aside}",
     CauseKind.UNKNOWN: "no kernel stands out from the noise",
 }
@@ -181,6 +181,7 @@ def _cause(cause: Cause, attribution: Attribution) -> str:
         counted=units.counted(cause.after, "call" if attribution.of_operators else "launch"),
         verb="runs" if cause.callee == BACKWARD else "calls",
         callee=cause.callee,
+        since=f"; operators have more to do from {cause.since} on" if cause.since else "",
         size="" if cause.bytes is None else f", {units.value(cause.bytes, 'bytes')} more",
         way=_direction(cause.what),
         counts=f"{_COUNTS.get(cause.what, 'does more')}: "
