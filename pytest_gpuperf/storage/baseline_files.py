@@ -1,8 +1,8 @@
 """Baseline files: `baselines/<arch>/<device>/<suite>.yaml`, for people to review.
 
 A file holds, per test and measurement, a line per metric with the value of each process, a line of
-what these were measured with, and a log of what was accepted when and why. Comments at its top and
-at tolerances, which people edit, are kept. The rest is beside it (`data_files.py`).
+what these were measured with, and a log of what was accepted when and why. Comments that people
+write are carried over when the file is written anew. The rest is beside it (`data_files.py`).
 """
 
 from __future__ import annotations
@@ -57,9 +57,11 @@ _ORDER = (
     *("metrics", "zero", "canary", "data", "anchor", "accepted"),
 )
 """The keys of an entry in the order of writing."""
-_TOP = re.compile(r"(?:\s*#.*\n|\s*\n)*")
-_TOLERANCE = re.compile(r"^tolerance:.*\n(?:(?![\w.]).*\n)*", re.MULTILINE)
-"""The tolerances of a file as written, up to the next key."""
+_Place = tuple[str, ...]
+"""The place of an entry of the YAML: the keys down to it. An item of a list is its own key."""
+_KEY = re.compile(r"(?!- )(.+?):(?: |$)")
+_LINE_BREAK = re.compile("[\n\x85\u2028\u2029]")
+"""The line breaks of YAML; Python has more."""
 _ANY_HEADER = re.compile(r"# Baselines of pytest-gpuperf.*\n# Written by .*\n(# Only .*\n)?")
 """The header of a file, also as earlier versions wrote it."""
 
@@ -132,7 +134,7 @@ def save(baselines: BaselineFile, file: Path) -> None:
 
 
 def to_text(baselines: BaselineFile, file: Path) -> str:
-    """The text for `file`: these baselines, with the comments at its top and at its tolerances.
+    """The text for `file`: these baselines, with the comments that people wrote into the file.
 
     The present content of `file`, if any, is a baseline file.
     """
@@ -147,11 +149,7 @@ def to_text(baselines: BaselineFile, file: Path) -> str:
         explicit_end=True,
     )
     old = file.read_text(encoding="utf-8") if file.exists() else ""
-    old = _ANY_HEADER.sub("", old, count=1)
-    top, mine = (found[0] if found else "" for found in (_TOP.match(old), _TOLERANCE.search(old)))
-    if files.parse_yaml(mine, file, _REMEDY) == {"tolerance": baselines.tolerance}:
-        text = _TOLERANCE.sub(lambda _: mine, text, count=1)
-    whole = _HEADER + top + text
+    whole = _HEADER + with_comments(_ANY_HEADER.sub("", old, count=1), text)
     # What could not be read again is not put in the place of what can be.
     files.parse_yaml(whole, file, "Nothing was written")
     return whole
@@ -183,6 +181,63 @@ def _drop_empty(mapping: dict[str, Any], keys: Sequence[str]) -> None:
     for key in keys:
         if not mapping[key]:
             del mapping[key]
+
+
+def with_comments(old: str, new: str) -> str:
+    """The YAML text `new` with the comments of `old`: above their entries, and beside them.
+
+    A comment goes where its entry is gone, and beside a line of numbers where these are others.
+    Both texts are valid, and `new` has a line of its own for each entry. ruamel.yaml, which is made
+    for this, takes more than two seconds for the largest of our files, and lays it out in another
+    way.
+    """
+    if "#" not in old:
+        return new
+    above: dict[_Place, list[str]] = {}
+    beside: dict[_Place, str] = {}
+    waiting: list[str] = []
+    for place, content, comment in _lines(_LINE_BREAK.split(old)):
+        if content:
+            above.setdefault(place, []).extend(waiting)
+            waiting = []
+        if comment and content:
+            beside[place] = comment
+        elif comment:
+            waiting.append(comment)
+    kept: list[str] = []
+    lines = new.split("\n")
+    for line, (place, content, _) in zip(lines, _lines(lines), strict=True):
+        indent = line[: len(line) - len(line.lstrip())]
+        kept += [indent + comment for comment in above.pop(place, ()) if content]
+        kept.append("  ".join([line, beside.pop(place)]) if content and place in beside else line)
+    return "\n".join([*kept[:-1], *waiting, kept[-1]])
+
+
+def _lines(lines: Sequence[str]) -> Iterator[tuple[_Place, str, str]]:
+    """Of the lines of a YAML text the place of the entry, what is no comment, and the comment."""
+    outer: list[tuple[int, str]] = []
+    for line in lines:
+        end = _end_of_content(line) if "#" in line else len(line)
+        content, comment = line[:end].rstrip(), line[end:].strip()
+        indent = len(content) - len(content.lstrip())
+        entry = content.lstrip()
+        if entry:
+            key = _KEY.match(entry)
+            outer = [one for one in outer if one[0] < indent]
+            outer.append((indent, key[1] if key else entry))
+        yield tuple(name for _, name in outer), content, comment
+
+
+def _end_of_content(line: str) -> int:
+    """Where a comment begins in a line of YAML, or its end."""
+    import yaml
+
+    try:
+        tokens = [(token.start_mark.index, token.end_mark.index) for token in yaml.scan(line)]
+    except yaml.YAMLError:  # a part of a text of several lines
+        return len(line)
+    end = max((end for start, end in tokens if end > start), default=0)
+    return end if line[end:].lstrip().startswith("#") else len(line)
 
 
 def entry_of(measurements: Sequence[Measurement], recorded: str) -> Entry:

@@ -148,18 +148,12 @@ def test_committed_baselines_are_written_as_they_are_and_can_be_reviewed(file: P
     assert data_files.unnamed(file, loaded) == []
 
 
-@pytest.mark.parametrize(
-    "tolerances",
-    [
-        "tolerance:\n  # since driver 580\n  cycles: 1%  # noisy\n\n  l2_hit_rate: 2pt\n# all\n",
-        "tolerance: {cycles: '1%', l2_hit_rate: 2pt}  # 'all'\n",
-    ],
-)
-def test_comments_at_the_top_and_at_tolerances_stay(file: Path, tolerances: str) -> None:
+def test_comments_stay_when_the_numbers_change(file: Path) -> None:
     text = text_of(BASELINES, file)
     header = "".join(text.splitlines(keepends=True)[:3])
-    plain = "tolerance:\n  cycles: 1%\n  l2_hit_rate: 2pt\n"
-    mine = f"# ours\n\n{text.removeprefix(header)}".replace(plain, tolerances)
+    mine = f"# ours\n{text.removeprefix(header)}".replace(
+        "\n  cycles: 1%\n", "\n  # since driver 580\n  cycles: 1%  # noisy\n"
+    ).replace(f"\n  {TEST}:", f"\n  # the slow one\n  {TEST}:")
     entry = replace(ENTRY, log=(*ENTRY.log, replace(ACCEPTED, reason="again")))
     new = replace(BASELINES, tests={TEST: {"step": entry}})
     line = baseline_files.to_text(new, file).splitlines()[-2]
@@ -170,10 +164,6 @@ def test_comments_at_the_top_and_at_tolerances_stay(file: Path, tolerances: str)
         assert baseline_files.load(file) == BASELINES
         assert text_of(new, file) == header + mine.replace("\n...\n", f"\n{line}\n...\n")
         assert baseline_files.load(file) == new
-    # Of other tolerances the comments are not.
-    assert plain.replace("1%", "3%") in text_of(
-        replace(new, tolerance={"cycles": "3%", "l2_hit_rate": "2pt"}), file
-    )
 
 
 # Reading it in a pull request
