@@ -242,8 +242,7 @@ def _expected(
         said = gpus.predicted(old, tolerance.between_gpus)
         shares = zip(said.shares, gpus.groups(old), strict=True)
         weight = math.fsum(share**2 / len(group) for share, group in shares)
-        between = Variance(said.error**2, said.degrees_of_freedom)
-        return _Expected(said.value, spread.times(weight), between)
+        return _Expected(said.value, spread.times(weight), said.error)
     places = gpus.places if gpus else [ProcessPlace("")] * len(old)
     here = [n for n, place in enumerate(places) if not gpus or place.gpu in gpus.measured]
     of_mean = spread.times(1 / len(here))

@@ -29,9 +29,8 @@ Rounds = Sequence[Sequence[float]]
 """The values of the rounds, per process."""
 
 PRIOR_WEIGHT = 20
-"""Degrees of freedom that the class's scale counts for, beside those that were seen."""
-GPUS_PRIOR_WEIGHT = 20
-"""Degrees of freedom of the class's scale between GPUs, beside the U - 1 that were seen."""
+"""Degrees of freedom that the class's scale counts for, beside those that were seen: between
+processes, and between GPUs."""
 ALIKE_WEIGHT = 10
 """Degrees of freedom of ALIKE. Steps differ: left out in turn, 19 H200s are 0.11 to 0.18 % off
 the prediction by the others, by configuration."""
@@ -43,11 +42,9 @@ logarithm: where the scale is 1 %, as of cycles, by 0.7 % and 0.05 % of itself f
 These and ALIKE are the likeliest for cycles and times of 5 configurations on 17 H200s
 (tests/data/h200-kinds; revision 16aa1d4, benchmarks.unmet)."""
 FITTED_ON = "nvidia-h200"
-"""The GPUs that are known to differ as the canary's readings do."""
-ALIKE_ELSEWHERE = 0.7
-"""In place of ALIKE on all others. Kernels of the same steps take up to 2.6 % longer on one of four
-H100s than on another whose DRAM reads the same to 0.1 %: a standard deviation between GPUs of 1.0 %
-in steps whose convolutions are cuDNN's, of 0.3 % in others (tests/data/h100-unmet)."""
+"""The GPUs that are known to differ as the canary's readings do. Kernels of the same steps take up
+to 2.6 % longer on one of four H100s than on another whose DRAM reads the same to 0.1 %
+(tests/data/h100-unmet)."""
 NIGHT_WEIGHT = 8
 """Degrees of freedom that the baseline's spread counts for tonight, beside what is seen tonight:
 nights are not alike. An assumption: no campaign has measured how far nights differ in noise."""
@@ -154,8 +151,6 @@ class BaselineGpus:
     measured: frozenset[str]
     kind: Kind | None = None
     """The kind of the GPU that the new processes ran on."""
-    alike: float = ALIKE
-    """The share of the class's scale that is left between GPUs of one kind."""
     day: str = ""
     """The day of the new processes, if they share one; "" if the day is not known."""
     new: tuple[str, ...] = ()
@@ -187,10 +182,10 @@ class BaselineGpus:
         if self.kind is None or not told:
             return of_all
         known = [means[gpu] for gpu in told]
-        by_kind = prediction(known, [*told.values()], self.kind, scale, self.alike)
+        by_kind = prediction(known, [*told.values()], self.kind, scale)
         shares = dict(zip(told, by_kind.shares, strict=True))
         by_kind = replace(by_kind, shares=tuple(shares.get(n, 0.0) for n in range(len(means))))
-        return min(of_all, by_kind, key=lambda one: one.error)
+        return min(of_all, by_kind, key=lambda one: one.error.square)
 
 
 def grouped(gpus: Sequence[str], values: Sequence[_T]) -> list[list[_T]]:
@@ -212,11 +207,10 @@ class Prediction:
     """The value expected of a metric on a GPU that the baseline has no process of."""
 
     value: float
-    error: float
-    """The standard error of one GPU's difference from `value`."""
+    error: Variance
+    """The variance of one GPU's difference from `value`."""
     shares: tuple[float, ...]
     """The share of each of the baseline's GPUs in `value`; the shares add up to 1."""
-    degrees_of_freedom: int
 
 
 @dataclass(frozen=True)
@@ -331,35 +325,26 @@ def _mean_of_all(means: Sequence[float], scale: float) -> Prediction:
     Its error is s_u sqrt(1 + 1/U), with s_u pooling the class's `scale` (weight 20) and the spread
     of the U `means`.
     """
-    count, degrees = len(means), GPUS_PRIOR_WEIGHT + len(means) - 1
-    variance = (GPUS_PRIOR_WEIGHT * scale**2 + _squares([means])) / degrees
-    shares = (1 / count,) * count
-    return Prediction(fmean(means), math.sqrt(variance * (1 + 1 / count)), shares, degrees)
-
-
-def alike_on(slug: str) -> float:
-    """The share of the class's scale left between GPUs of this name whose canaries read alike."""
-    return ALIKE if slug == FITTED_ON else ALIKE_ELSEWHERE
+    count, degrees = len(means), PRIOR_WEIGHT + len(means) - 1
+    variance = (PRIOR_WEIGHT * scale**2 + _squares([means])) / degrees
+    error = Variance(variance * (1 + 1 / count), degrees)
+    return Prediction(fmean(means), error, (1 / count,) * count)
 
 
 def prediction(
-    means: Sequence[float],
-    kinds: Sequence[Sequence[float]],
-    kind: Kind,
-    scale: float,
-    alike: float,
+    means: Sequence[float], kinds: Sequence[Kind], kind: Kind, scale: float
 ) -> Prediction:
     """The prediction for a GPU of this `kind`, by GPUs of these `kinds` with these `means`.
 
     A Bayesian regression: mean = m + b (kind - centre) + e, with any m, b_j normal around 0 of
-    standard deviation SLOPES[j] scale, and e of s = `alike` scale. With M the penalised least
+    standard deviation SLOPES[j] scale, and e of s = ALIKE scale. With M the penalised least
     squares and h the leverage of `kind`, the error is s_u sqrt(1 + h), where s_u pools s (weight
     w) and what was seen: s_u^2 = (w s^2 + Q) / (w + U - 1), with Q = the residuals' squares +
     s^2 b'b.
     """
     import numpy as np
 
-    own = alike * scale
+    own = ALIKE * scale
     centre = np.mean(kinds, axis=0)
     slopes = np.array(SLOPES) * scale
     known = np.column_stack([np.ones(len(means)), (np.array(kinds) - centre) * slopes])
@@ -371,15 +356,13 @@ def prediction(
     coefficients = weights @ differences
     residuals = differences - known @ coefficients
     seen = residuals @ residuals + own**2 * (coefficients[1:] @ coefficients[1:])
-    weight = ALIKE_WEIGHT if alike == ALIKE else GPUS_PRIOR_WEIGHT
-    degrees = weight + len(means) - 1
-    variance = (weight * own**2 + seen) / degrees
+    degrees = ALIKE_WEIGHT + len(means) - 1
+    variance = (ALIKE_WEIGHT * own**2 + seen) / degrees
     leverage = new @ np.linalg.solve(known.T @ known + penalty, new)
     return Prediction(
         float(means[0] + new @ coefficients),
-        math.sqrt(variance * (1 + leverage)),
+        Variance(float(variance * (1 + leverage)), degrees),
         tuple(float(share) for share in new @ weights),
-        degrees,
     )
 
 

@@ -23,11 +23,11 @@ from pytest_gpuperf.judge.interval import (
 )
 from pytest_gpuperf.judge.machine import KERNEL_TIME, confounded, kinds, machine_state
 from pytest_gpuperf.judge.noise import (
+    FITTED_ON,
     BaselineGpus,
     ProcessPlace,
     Rounds,
     Scale,
-    alike_on,
     judged_unit,
     on_judged_scale,
     places_of,
@@ -569,8 +569,8 @@ def _gpus(measurements: Sequence[Measurement], reference: Reference) -> Baseline
     days = {measurement.fingerprint.measured[:10] for measurement in measurements}
     day = days.pop() if len(days) == 1 else ""
     new = {one.process: one.fingerprint.device.identity for one in measurements}
-    alike = alike_on(devices[0].slug)
-    return BaselineGpus(places, measured, kind, alike, day, tuple(new.values()))
+    fitted = kind if devices[0].slug == FITTED_ON else None
+    return BaselineGpus(places, measured, fitted, day, tuple(new.values()))
 
 
 def samples_by_phase(

@@ -15,14 +15,13 @@ from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.judge.noise import (
     ALIKE,
     ALIKE_WEIGHT,
-    GPUS_PRIOR_WEIGHT,
+    PRIOR_WEIGHT,
     SLOPES,
     BaselineGpus,
     Kind,
     ProcessPlace,
     Scale,
     Variance,
-    alike_on,
     judged_unit,
     on_judged_scale,
     places_of,
@@ -196,11 +195,11 @@ def test_the_error_between_gpus_pools_what_is_assumed_with_what_was_seen(
     count = len(means)
     mean = sum(means) / count
     seen = sum((value - mean) ** 2 for value in means)
-    variance = (GPUS_PRIOR_WEIGHT * scale**2 + seen) / (GPUS_PRIOR_WEIGHT + count - 1)
+    variance = (PRIOR_WEIGHT * scale**2 + seen) / (PRIOR_WEIGHT + count - 1)
     said = on_gpus([str(gpu) for gpu in range(count)], "another").predicted(means, scale)
-    assert said.error == pytest.approx(math.sqrt(variance * (1 + 1 / count)))
+    assert said.error.square == pytest.approx(variance * (1 + 1 / count))
     assert said.value == pytest.approx(mean)
-    assert (said.shares, said.degrees_of_freedom) == ((1 / count,) * count, 19 + count)
+    assert (said.shares, said.error.degrees) == ((1 / count,) * count, 19 + count)
 
 
 # The class
@@ -267,7 +266,7 @@ def test_where_some_have_no_kind_the_others_say_it() -> None:
     said = of_kinds(None, SHORT, None, LONG, new=SHORT).predicted([9.0, 3.0, 9.0, 3.02], SCALE)
     assert said.value == pytest.approx(3.0, abs=1e-3)
     assert (said.shares[0], said.shares[2]) == (0, 0)
-    assert said.degrees_of_freedom == ALIKE_WEIGHT + 2 - 1
+    assert said.error.degrees == ALIKE_WEIGHT + 2 - 1
     assert sum(said.shares) == pytest.approx(1)
 
 
@@ -276,7 +275,7 @@ def test_the_regression_on_one_reading_by_hand(kind: float) -> None:
     """Two GPUs each of two kinds, on which the second reading is the same."""
     means = [3.0, 3.001, 3.02, 3.022]
     met = [15.16, 15.16, 15.18, 15.18]
-    said = prediction(means, [(of_one, 14.41) for of_one in met], (kind, 14.41), SCALE, ALIKE)
+    said = prediction(means, [(of_one, 14.41) for of_one in met], (kind, 14.41), SCALE)
     # In standard deviations of the slope, which is shrunk by the likeness of GPUs of one kind.
     xs = [SCALE * SLOPES[0] * (of_one - 15.17) for of_one in met]
     new, mean, own = SCALE * SLOPES[0] * (kind - 15.17), fmean(means), ALIKE * SCALE
@@ -286,17 +285,5 @@ def test_the_regression_on_one_reading_by_hand(kind: float) -> None:
     left = sum((y - mean - slope * x) ** 2 for x, y in zip(xs, means, strict=True))
     seen = left + own**2 * slope**2
     pooled = (ALIKE_WEIGHT * own**2 + seen) / (ALIKE_WEIGHT + 3)
-    assert said.error == pytest.approx(math.sqrt(pooled * (1 + 1 / 4 + new**2 / squares)))
+    assert said.error.square == pytest.approx(pooled * (1 + 1 / 4 + new**2 / squares))
     assert said.shares == pytest.approx([1 / 4 + new * x / squares for x in xs])
-
-
-@pytest.mark.parametrize(
-    ("slug", "alike", "weight"), [("nvidia-h200", 0.12, 10), ("nvidia-h100-pcie", 0.7, 20)]
-)
-def test_only_h200s_are_known_to_be_alike_where_their_canaries_read_alike(
-    slug: str, alike: float, weight: int
-) -> None:
-    """Of equal means of four GPUs, for one more."""
-    said = prediction([1.0] * 4, [SHORT] * 4, SHORT, SCALE, alike_on(slug))
-    square = weight * (alike * SCALE) ** 2 / (weight + 3)
-    assert said.error == pytest.approx(math.sqrt(square * (1 + 1 / 4)))
