@@ -16,10 +16,11 @@ from pytest_gpuperf.errors import UsageFailure
 from pytest_gpuperf.judge.interval import (
     UNCHANGED_RATE,
     finite_exp,
+    judged_values,
     medians,
     of_median,
 )
-from pytest_gpuperf.judge.noise import Rounds, judged_unit, on_judged_scale, quantile, scales
+from pytest_gpuperf.judge.noise import Rounds, quantile, scales
 from pytest_gpuperf.judge.stopping import LEAST_TO_ALARM
 from pytest_gpuperf.judge.tolerance import parse_limit, tolerance_for
 from pytest_gpuperf.judge.verdict import samples_by_phase
@@ -245,8 +246,7 @@ def _centre(rounds: Rounds, metric: Metric, calibration: Calibration | None) -> 
     tolerance = tolerance_for(metric, None, calibration)
     values = medians(rounds)
     # The processes that were measured are all there is: their own spread counts, beside the class's
-    on_scale = on_judged_scale(values, judged_unit(values, tolerance))
-    scale = scales({metric.name: on_scale}, {metric.name: tolerance}, None)[metric.name]
+    scale = scales({"": judged_values(rounds, tolerance)}, {"": tolerance}, None)[""]
     count = len(values)
     error = of_median(scale.variance, count)
     return _Centre(

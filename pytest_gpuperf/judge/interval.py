@@ -179,6 +179,12 @@ def medians(rounds: Rounds) -> list[float]:
     return [median(process) for process in rounds]
 
 
+def judged_values(rounds: Rounds, tolerance: Tolerance) -> list[float]:
+    """The value of each process, on the scale that its metric is judged on."""
+    values = medians(rounds)
+    return on_judged_scale(values, judged_unit(values, tolerance))
+
+
 def difference(
     measured: Rounds,
     baseline: Rounds,
@@ -198,8 +204,7 @@ def difference(
     """
     new, every = medians(measured), medians(baseline)
     if scale is None:
-        alone = on_judged_scale(every, judged_unit(every, tolerance))
-        scale = scales({"": alone}, {"": tolerance}, gpus)[""]
+        scale = scales({"": judged_values(baseline, tolerance)}, {"": tolerance}, gpus)[""]
     kept = [place for place in range(len(every)) if place not in scale.set_aside]
     unit = judged_unit([every[place] for place in kept], tolerance, beside=[*every, *new])
     old = on_judged_scale([every[place] for place in kept], unit)

@@ -138,9 +138,12 @@ class ProcessPlace:
     """The kind of the GPU, if known."""
 
 
-def places_of(gpus: Sequence[str], days: Sequence[str]) -> tuple[ProcessPlace, ...]:
-    """The places of processes by their GPUs and days; without the days where there are none."""
-    return tuple(map(ProcessPlace, gpus, days or ("",) * len(gpus)))
+def places_of(
+    gpus: Sequence[str], days: Sequence[str], kinds: Sequence[Kind | None] = ()
+) -> tuple[ProcessPlace, ...]:
+    """The places of processes; days and kinds are empty where none is known."""
+    count = len(gpus)
+    return tuple(map(ProcessPlace, gpus, days or ("",) * count, kinds or (None,) * count))
 
 
 @dataclass(frozen=True)
