@@ -13,7 +13,6 @@ from pytest_gpuperf.baselines.judgement import (
     Judging,
     NotMeasured,
     Processes,
-    Ratio,
     fails,
     not_collected,
     notes_on,
@@ -21,6 +20,7 @@ from pytest_gpuperf.baselines.judgement import (
 from pytest_gpuperf.catalogue import kernel_families
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import MeasurementError, UsageFailure
+from pytest_gpuperf.judge.expectation import Ratio
 from pytest_gpuperf.judge.verdict import ABSENT
 from pytest_gpuperf.measure.replica import Replicas
 from pytest_gpuperf.model.measurement import Conditions, Measurement, Reading

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import pytest
@@ -13,7 +12,7 @@ from scipy import stats
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import UsageFailure
-from pytest_gpuperf.judge.expectation import check_bounds, limits, ratio
+from pytest_gpuperf.judge.expectation import Ratio, check_bounds, limits, ratio
 from pytest_gpuperf.judge.tolerance import parse_limit
 from pytest_gpuperf.model.measurement import Measurement
 from pytest_gpuperf.model.result import Expectation, Outcome
@@ -45,7 +44,8 @@ def quotient(
     below: float | None = None,
 ) -> Expectation:
     """What comes of one ratio."""
-    return ratio(METRICS[metric], of(metric, *over), of(metric, *under), above=above, below=below)
+    asked = Ratio("test", "suite", METRICS[metric], "over", "under", above, below)
+    return ratio(asked, of(metric, *over), of(metric, *under))
 
 
 def test_limits_as_people_write_them() -> None:
@@ -176,9 +176,8 @@ def test_bounds_that_make_no_sense_are_refused() -> None:
         (2.0, 1.0, "above=2 must be smaller than below=1"),
     )
     for above, below, says in cases:
-        for refuse in (check_bounds, partial(quotient, "cycles", [1.0], [1.0])):
-            with pytest.raises(UsageFailure, match=re.escape(says)):
-                refuse(above, below)
+        with pytest.raises(UsageFailure, match=re.escape(says)):
+            check_bounds(above, below)
 
 
 # Both sides have an error of 0.1 %, so the ratio of single processes is sure to 0.45 %.
@@ -253,6 +252,6 @@ def test_a_ratio_of_what_one_side_lacks_is_unsupported() -> None:
             for process in ("p1", "p2")
         ]
         for sides in ((lacking, measured), (measured, lacking)):
-            said = ratio(METRICS["cycles"], *sides, below=0.5)
+            said = ratio(Ratio("t", "s", METRICS["cycles"], "a", "b", below=0.5), *sides)
             assert (said.outcome, said.reason) == (Outcome.UNSUPPORTED, "not-collected")
             assert (said.metric, said.processes, said.detail) == ("cycles", 2, detail)
