@@ -118,13 +118,13 @@ def _looks(
     common = [gpu for gpu in dict.fromkeys(origin.gpus) if gpu in new.gpus]
     places = places_of(origin.gpus, origin.days)
     if not common:
-        return (difference(now, then, tolerance, BaselineGpus(places, frozenset(new.gpus))),)
+        return (difference(now, then, tolerance, BaselineGpus(places, new.gpus)),)
     looks = []
     for gpu in common:
         ours = [rounds for rounds, on in zip(now, new.gpus, strict=True) if on == gpu]
         theirs = [rounds for rounds, on in zip(then, places, strict=True) if on.gpu == gpu]
         there = tuple(place for place in places if place.gpu == gpu)
-        looks.append(difference(ours, theirs, tolerance, BaselineGpus(there, frozenset({gpu}))))
+        looks.append(difference(ours, theirs, tolerance, BaselineGpus(there, (gpu,) * len(ours))))
     if len({look.logarithmic for look in looks}) > 1:
         # Something is zero on one of the GPUs only: their changes are not on one scale.
         return (difference(now, then, tolerance, None),)

@@ -249,7 +249,7 @@ def _expected(
         weight = math.fsum(share**2 / len(group) for share, group in shares)
         return _Expected(said.value, spread.times(weight), said.error)
     places = gpus.places if gpus else [ProcessPlace("")] * len(old)
-    here = [n for n, place in enumerate(places) if not gpus or place.gpu in gpus.measured]
+    here = [n for n, place in enumerate(places) if not gpus or place.gpu in gpus.new]
     of_mean = spread.times(1 / len(here))
     if not (tolerance.between_days and gpus and gpus.day and all(places[n].day for n in here)):
         return _Expected(fmean(old[n] for n in here), of_mean)

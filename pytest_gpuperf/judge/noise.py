@@ -151,18 +151,17 @@ class BaselineGpus:
     """The places of the baseline's processes, in order, and the GPUs of the new processes."""
 
     places: tuple[ProcessPlace, ...]
-    measured: frozenset[str]
+    new: tuple[str, ...]
+    """The GPU of each new process."""
     kind: Kind | None = None
     """The kind of the GPU that the new processes ran on."""
     day: str = ""
     """The day of the new processes, if they share one; "" if the day is not known."""
-    new: tuple[str, ...] = ()
-    """The GPU of each new process; empty if all ran on the same GPU."""
 
     @property
     def known(self) -> bool:
         """Whether every new process ran on a GPU that the baseline has processes of."""
-        return self.measured <= {place.gpu for place in self.places}
+        return {*self.new} <= {place.gpu for place in self.places}
 
     def groups(self, values: Sequence[_T]) -> list[list[_T]]:
         """The values, one for each of the baseline's processes, grouped by GPU."""
@@ -176,18 +175,15 @@ class BaselineGpus:
     def predicted(self, values: Sequence[float], scale: float) -> Prediction:
         """The prediction, from the baseline's values, for the GPU that the new processes ran on.
 
-        The surer of two: by the values' mean over GPUs, and by the kinds of these GPUs.
+        The surer of two: by the values' mean over GPUs, and by their kinds where all are known.
         """
         means = [fmean(group) for group in self.groups(values)]
-        of_all = _mean_of_all(means, scale)
         kinds = [_mean_kind(group) for group in self.groups([one.kind for one in self.places])]
-        told = {gpu: kind for gpu, kind in enumerate(kinds) if kind is not None}
-        if self.kind is None or not told:
+        known = [kind for kind in kinds if kind is not None]
+        of_all = _mean_of_all(means, scale)
+        if self.kind is None or len(known) < len(kinds):
             return of_all
-        known = [means[gpu] for gpu in told]
-        by_kind = prediction(known, [*told.values()], self.kind, scale)
-        shares = dict(zip(told, by_kind.shares, strict=True))
-        by_kind = replace(by_kind, shares=tuple(shares.get(n, 0.0) for n in range(len(means))))
+        by_kind = prediction(means, known, self.kind, scale)
         return min(of_all, by_kind, key=lambda one: one.error.square)
 
 
@@ -282,6 +278,7 @@ def tonight(values: Sequence[float], spread: Variance, gpus: BaselineGpus | None
     """The spread between the new processes: the baseline's, pooled with what is seen of theirs."""
     positions = [*range(len(values))]
     values = [min(max(value, -_LARGEST), _LARGEST) for value in values]
+    # A process may lack a metric that the others have.
     known = gpus is not None and len(gpus.new) == len(values)
     groups = grouped(gpus.new, positions) if gpus and known else [positions]
     assumed = of_night(spread)

@@ -235,10 +235,9 @@ class _Case:
         new = {one.process: one.fingerprint.device.identity for one in self.measurements}
         return BaselineGpus(
             places_of(reference.gpus, reference.days, known),
-            measured=frozenset(one.device.identity for one in prints),
-            kind=kind,
+            tuple(new.values()),
+            kind,
             day=days.pop() if len(days) == 1 else "",
-            new=tuple(new.values()),
         )
 
     @cached_property

@@ -91,7 +91,7 @@ def alone(rounds: Sequence[Sequence[float]], gpus: BaselineGpus | None = None) -
 
 def on_gpus(where: Sequence[str], *measured: str, days: Sequence[str] = ()) -> BaselineGpus:
     """Where the baseline's processes ran, and the GPUs of the new ones."""
-    return BaselineGpus(places_of(where, days), frozenset(measured))
+    return BaselineGpus(places_of(where, days), measured)
 
 
 def together(baselines: Mapping[str, Sequence[Sequence[float]]]) -> dict[str, Scale]:
@@ -169,7 +169,7 @@ def test_up_to_two_that_chance_takes_no_further_are_set_aside_unless_they_agree(
 
 
 def test_what_the_gpus_of_a_night_differ_by_is_no_noise_of_it() -> None:
-    where = BaselineGpus(places_of((ONE,), ()), frozenset((ONE, OTHER)), new=(ONE, OTHER, ONE))
+    where = on_gpus((ONE,), ONE, OTHER, ONE)
     changes = [0.0, 0.03, 2e-3]
     seen = tonight(changes, Variance(S0**2, 24), where)
     assert (seen.square, seen.degrees) == pytest.approx((2e-6, 9))
@@ -251,23 +251,15 @@ SHORT, LONG = (15.16, 14.41), (15.18, 14.44)
 def of_kinds(*kinds: Kind | None, new: Kind | None) -> BaselineGpus:
     """A process on each of so many GPUs, and a new GPU."""
     places = tuple(ProcessPlace(f"gpu-{number}", kind=kind) for number, kind in enumerate(kinds))
-    return BaselineGpus(places, frozenset({"new"}), new)
+    return BaselineGpus(places, ("new",), new)
 
 
 def test_a_kind_that_nobody_has_met_is_as_uncertain_as_gpus_of_one_name_are() -> None:
     means = [3.0, 3.001, 2.999]
     plain = of_kinds(SHORT, SHORT, SHORT, new=None).predicted(means, SCALE)
-    assert of_kinds(None, None, None, new=SHORT).predicted(means, SCALE) == plain
+    assert of_kinds(SHORT, None, SHORT, new=SHORT).predicted(means, SCALE) == plain
     foreign = (SHORT[0] + 0.1, SHORT[1])
     assert of_kinds(SHORT, SHORT, SHORT, new=foreign).predicted(means, SCALE) == plain
-
-
-def test_where_some_have_no_kind_the_others_say_it() -> None:
-    said = of_kinds(None, SHORT, None, LONG, new=SHORT).predicted([9.0, 3.0, 9.0, 3.02], SCALE)
-    assert said.value == pytest.approx(3.0, abs=1e-3)
-    assert (said.shares[0], said.shares[2]) == (0, 0)
-    assert said.error.degrees == ALIKE_WEIGHT + 2 - 1
-    assert sum(said.shares) == pytest.approx(1)
 
 
 @pytest.mark.parametrize("kind", [15.15, 15.16, 15.18])
