@@ -174,10 +174,3 @@ def test_any_values_on_any_gpus_have_an_answer_that_order_does_not_change(
         assert again == drift
     else:
         assert again.change == pytest.approx(drift.change, rel=1e-6, abs=1e-9)
-
-
-def test_where_one_gpu_alone_saw_a_zero_all_are_compared_with_all() -> None:
-    """Its changes are shares and those of the others logarithms: they have no mean."""
-    new, origin = [CYCLES] * 4, [CYCLES, CYCLES, 0.0, CYCLES]
-    gpus = ("a", "a", "b", "b")
-    assert of(recorded(new, gpus), recorded(origin, gpus)) == of(recorded(new), recorded(origin))
