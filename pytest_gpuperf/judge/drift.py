@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from pytest_gpuperf.judge.interval import Difference, difference
-from pytest_gpuperf.judge.noise import BaselineGpus, Rounds, places_of
+from pytest_gpuperf.judge.noise import BaselineGpus, Rounds
 from pytest_gpuperf.judge.tolerance import Tolerance, is_judged, tolerance_for
 from pytest_gpuperf.model.entry import Calibration
 from pytest_gpuperf.model.metric import Direction, Metric
@@ -108,7 +108,7 @@ def _look(name: str, new: Recorded, origin: Recorded, tolerance: Tolerance) -> D
     now, then = new.samples[name], origin.samples[name]
     if not (new.gpus and origin.gpus and tolerance.between_gpus):
         return difference(now, then, tolerance, None)
-    gpus = BaselineGpus(places_of(origin.gpus, origin.days), new.gpus)
+    gpus = BaselineGpus(origin.gpus, origin.days, new.gpus)
     common = Counter(new.gpus) & Counter(origin.gpus)
     if common:
         here = max(sorted(common), key=common.__getitem__)

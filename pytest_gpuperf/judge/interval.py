@@ -17,7 +17,6 @@ from pytest_gpuperf.judge.noise import (
     DAYS_WEIGHT,
     NOTHING,
     BaselineGpus,
-    ProcessPlace,
     Rounds,
     Scale,
     Variance,
@@ -248,14 +247,14 @@ def _expected(
         shares = zip(said.shares, gpus.groups(old), strict=True)
         weight = math.fsum(share**2 / len(group) for share, group in shares)
         return _Expected(said.value, spread.times(weight), said.error)
-    places = gpus.places if gpus else [ProcessPlace("")] * len(old)
-    here = [n for n, place in enumerate(places) if not gpus or place.gpu in gpus.new]
+    here = [n for n in range(len(old)) if not gpus or gpus.gpus[n] in gpus.new]
     of_mean = spread.times(1 / len(here))
-    if not (tolerance.between_days and gpus and gpus.day and all(places[n].day for n in here)):
+    is_dated = gpus and gpus.day and gpus.days and all(gpus.days[n] for n in here)
+    if not (tolerance.between_days and gpus and is_dated):
         return _Expected(fmean(old[n] for n in here), of_mean)
     days: dict[str, list[float]] = {}
     for n in here:
-        days.setdefault(places[n].day, []).append(old[n])
+        days.setdefault(gpus.days[n], []).append(old[n])
     assumed = Variance(tolerance.between_days**2, DAYS_WEIGHT)
     means = [fmean(day) for day in days.values()]
     own = spread.square * fmean(1 / len(day) for day in days.values())

@@ -127,50 +127,38 @@ Kind = tuple[float, ...]
 
 
 @dataclass(frozen=True)
-class ProcessPlace:
-    """The place where a process of the baseline ran."""
-
-    gpu: str
-    """A digest of the GPU's UUID."""
-    day: str = ""
-    """The day of the process; "" if the day was not kept."""
-    kind: Kind | None = None
-    """The kind of the GPU, if known."""
-
-
-def places_of(
-    gpus: Sequence[str], days: Sequence[str], kinds: Sequence[Kind | None] = ()
-) -> tuple[ProcessPlace, ...]:
-    """The places of processes; days and kinds are empty where none is known."""
-    count = len(gpus)
-    return tuple(map(ProcessPlace, gpus, days or ("",) * count, kinds or (None,) * count))
-
-
-@dataclass(frozen=True)
 class BaselineGpus:
-    """The places of the baseline's processes, in order, and the GPUs of the new processes."""
+    """The GPUs and days of the baseline's processes, in order, and those of the new processes."""
 
-    places: tuple[ProcessPlace, ...]
+    gpus: tuple[str, ...]
+    """The GPU of each of the baseline's processes: a digest of its UUID."""
+    days: tuple[str, ...]
+    """The day of each of the baseline's processes; empty where none was kept."""
     new: tuple[str, ...]
     """The GPU of each new process."""
-    kind: Kind | None = None
-    """The kind of the GPU that the new processes ran on."""
     day: str = ""
     """The day of the new processes, if they share one; "" if the day is not known."""
+    kinds: tuple[Kind | None, ...] = ()
+    """The kind of the GPU of each of the baseline's processes; empty where none is known."""
+    kind: Kind | None = None
+    """The kind of the GPU that the new processes ran on."""
 
     @property
     def known(self) -> bool:
         """Whether every new process ran on a GPU that the baseline has processes of."""
-        return {*self.new} <= {place.gpu for place in self.places}
+        return {*self.new} <= {*self.gpus}
 
     def groups(self, values: Sequence[_T]) -> list[list[_T]]:
         """The values, one for each of the baseline's processes, grouped by GPU."""
-        return grouped([place.gpu for place in self.places], values)
+        return grouped(self.gpus, values)
 
     def without(self, positions: frozenset[int]) -> BaselineGpus:
         """The places without the baseline's processes at these positions."""
-        kept = (place for n, place in enumerate(self.places) if n not in positions)
-        return replace(self, places=tuple(kept))
+        kept = [n for n in range(len(self.gpus)) if n not in positions]
+        gpus, days = (tuple(one[n] for n in kept if one) for one in (self.gpus, self.days))
+        return replace(
+            self, gpus=gpus, days=days, kinds=tuple(self.kinds[n] for n in kept if self.kinds)
+        )
 
     def predicted(self, values: Sequence[float], scale: float) -> Prediction:
         """The prediction, from the baseline's values, for the GPU that the new processes ran on.
@@ -178,10 +166,10 @@ class BaselineGpus:
         The surer of two: by the values' mean over GPUs, and by their kinds where all are known.
         """
         means = [fmean(group) for group in self.groups(values)]
-        kinds = [_mean_kind(group) for group in self.groups([one.kind for one in self.places])]
-        known = [kind for kind in kinds if kind is not None]
         of_all = _mean_of_all(means, scale)
-        if self.kind is None or len(known) < len(kinds):
+        kinds = map(_mean_kind, self.groups(self.kinds) if self.kinds else ())
+        known = [kind for kind in kinds if kind is not None]
+        if self.kind is None or len(known) < len(means):
             return of_all
         by_kind = prediction(means, known, self.kind, scale)
         return min(of_all, by_kind, key=lambda one: one.error.square)

@@ -29,7 +29,6 @@ from pytest_gpuperf.judge.noise import (
     Kind,
     Rounds,
     Scale,
-    places_of,
     quantile,
     scales,
     total,
@@ -227,17 +226,19 @@ class _Case:
         reference, prints = self.reference, [one.fingerprint for one in self.measurements]
         if not reference.gpus:
             return None
-        known: Sequence[Kind | None] = ()
+        known: tuple[Kind | None, ...] = ()
         kind = None
         if reference.canary and prints[0].device.slug == FITTED_ON:
             known, kind = kinds(self.measurements, reference.canary)
         days = {one.measured[:10] for one in prints}
         new = {one.process: one.fingerprint.device.identity for one in self.measurements}
         return BaselineGpus(
-            places_of(reference.gpus, reference.days, known),
+            reference.gpus,
+            reference.days,
             tuple(new.values()),
+            days.pop() if len(days) == 1 else "",
+            known,
             kind,
-            day=days.pop() if len(days) == 1 else "",
         )
 
     @cached_property

@@ -328,11 +328,11 @@ def test_a_step_that_takes_no_longer_does_not_wait_for_a_host_that_nobody_knows(
 ) -> None:
     """In doubt by 2 % to either side of this change."""
     doubt = verdict("step_time", Outcome.INCONCLUSIVE, reason="too-noisy", tolerance=0.005)
-    ends = {"change": change, "low": change - 0.02, "high": change + 0.02}
+    doubt = replace(doubt, change=change, low=change - 0.02, high=change + 0.02)
     now = measured({"step_time": 1 + change}, {})
     machine = machine_state(now, AS_BEFORE, (H200.identity,), is_unseen=True)
     assert machine is not None
-    said = confounded(replace(doubt, processes=3, **ends), METRICS["step_time"], machine)
+    said = confounded(replace(doubt, processes=3), METRICS["step_time"], machine)
     outcome = (Outcome.MACHINE, "unknown-host") if waits else (doubt.outcome, doubt.reason)
     assert (said.outcome, said.reason) == outcome
 

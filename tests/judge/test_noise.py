@@ -19,12 +19,10 @@ from pytest_gpuperf.judge.noise import (
     SLOPES,
     BaselineGpus,
     Kind,
-    ProcessPlace,
     Scale,
     Variance,
     judged_unit,
     on_judged_scale,
-    places_of,
     prediction,
     scales,
     tonight,
@@ -91,7 +89,7 @@ def alone(rounds: Sequence[Sequence[float]], gpus: BaselineGpus | None = None) -
 
 def on_gpus(where: Sequence[str], *measured: str, days: Sequence[str] = ()) -> BaselineGpus:
     """Where the baseline's processes ran, and the GPUs of the new ones."""
-    return BaselineGpus(places_of(where, days), measured)
+    return BaselineGpus(tuple(where), tuple(days), measured)
 
 
 def together(baselines: Mapping[str, Sequence[Sequence[float]]]) -> dict[str, Scale]:
@@ -250,8 +248,8 @@ SHORT, LONG = (15.16, 14.41), (15.18, 14.44)
 
 def of_kinds(*kinds: Kind | None, new: Kind | None) -> BaselineGpus:
     """A process on each of so many GPUs, and a new GPU."""
-    places = tuple(ProcessPlace(f"gpu-{number}", kind=kind) for number, kind in enumerate(kinds))
-    return BaselineGpus(places, ("new",), new)
+    gpus = tuple(f"gpu-{number}" for number in range(len(kinds)))
+    return BaselineGpus(gpus, (), ("new",), kinds=kinds, kind=new)
 
 
 def test_a_kind_that_nobody_has_met_is_as_uncertain_as_gpus_of_one_name_are() -> None:
