@@ -197,7 +197,7 @@ def test_creep_says_since_when_how_much_and_what_to_do() -> None:
         "This change alone shows cycles +0.30 %; the log `accepted` lists earlier ones. If all are "
         "intended, --new-origin starts over from these samples"
     )
-    assert shown.notes == ()
+    assert shown.notes == ("since the first accepted samples (2026-03-01): cycles +0.70 %",)
 
 
 def test_an_entry_is_compared_gpu_by_gpu_where_all_of_them_are_known() -> None:
