@@ -59,12 +59,9 @@ def of(new: Recorded, origin: Recorded, tolerances: dict[str, str] | None = None
 
 def test_worse_than_the_tolerance_is_drift() -> None:
     for factor, drifted in (
-        (1.0, False),
         (1 + 0.99 * FLOOR, False),
         (1 + 1.01 * FLOOR, True),
-        (2.0, True),
         (1 - 1.01 * FLOOR, False),  # an improvement
-        (0.5, False),
     ):
         drift = of(recorded([CYCLES * factor] * 5), recorded([CYCLES] * 5))
         assert drift.drifted is drifted, factor

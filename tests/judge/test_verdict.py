@@ -50,8 +50,6 @@ UTILIZATION = replace(METRICS["tensor_utilization"], gated=True)
 
 CLASSES_AND_DIRECTIONS = tuple(product(MetricClass, (LOWER, HIGHER)))
 
-positive = st.floats(1e-2, 1e13)
-
 
 def look_at(
     tolerance: Tolerance,
@@ -386,8 +384,6 @@ def test_unchanged_is_only_said_within_the_tolerance_and_where_no_loss_reaches_t
             assert (-low if higher else high) < max(asked.equivalence, twice)
             assert (-change if higher else change) <= held * (1 + 1e-9)
 
-
-RANKS = {IMPROVED: 0, UNCHANGED: 1, INCONCLUSIVE: 1, Outcome.REPORTED: 1, REGRESSED: 2}
 
 any_counts = st.lists(
     st.lists(st.just(0.0) | st.floats(1e-100, 1e150), min_size=1, max_size=3),
