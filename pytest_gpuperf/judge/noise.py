@@ -153,12 +153,11 @@ class BaselineGpus:
         return grouped(self.gpus, values)
 
     def without(self, positions: frozenset[int]) -> BaselineGpus:
-        """The places without the baseline's processes at these positions."""
+        """The same without the baseline's processes at these positions."""
         kept = [n for n in range(len(self.gpus)) if n not in positions]
         gpus, days = (tuple(one[n] for n in kept if one) for one in (self.gpus, self.days))
-        return replace(
-            self, gpus=gpus, days=days, kinds=tuple(self.kinds[n] for n in kept if self.kinds)
-        )
+        kinds = tuple(self.kinds[n] for n in kept if self.kinds)
+        return replace(self, gpus=gpus, days=days, kinds=kinds)
 
     def predicted(self, values: Sequence[float], scale: float) -> Prediction:
         """The prediction, from the baseline's values, for the GPU that the new processes ran on.
