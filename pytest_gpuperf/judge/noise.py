@@ -42,9 +42,11 @@ logarithm: where the scale is 1 %, as of cycles, by 0.7 % and 0.05 % of itself f
 These and ALIKE are the likeliest for cycles and times of 5 configurations on 17 H200s
 (tests/data/h200-kinds; revision 16aa1d4, benchmarks.unmet)."""
 FITTED_ON = "nvidia-h200"
-"""The GPUs that are known to differ as the canary's readings do. Kernels of the same steps take up
-to 2.6 % longer on one of four H100s than on another whose DRAM reads the same to 0.1 %
-(tests/data/h100-unmet)."""
+"""The GPUs that are known to differ as the canary's readings do."""
+ALIKE_ELSEWHERE = 0.7
+"""In place of ALIKE on all others. Kernels of the same steps take up to 2.6 % longer on one of four
+H100s than on another whose DRAM reads the same to 0.1 %: a standard deviation between GPUs of 1.0 %
+in steps whose convolutions are cuDNN's, of 0.3 % in others (tests/data/h100-unmet)."""
 NIGHT_WEIGHT = 8
 """Degrees of freedom that the baseline's spread counts for tonight, beside what is seen tonight:
 nights are not alike. An assumption: no campaign has measured how far nights differ in noise."""
@@ -142,6 +144,8 @@ class BaselineGpus:
     """The kind of the GPU of each of the baseline's processes; empty where none is known."""
     kind: Kind | None = None
     """The kind of the GPU that the new processes ran on."""
+    alike: float = ALIKE
+    """The share of the class's scale that is left between GPUs of one kind."""
 
     @property
     def known(self) -> bool:
@@ -170,7 +174,7 @@ class BaselineGpus:
         known = [kind for kind in kinds if kind is not None]
         if self.kind is None or len(known) < len(means):
             return of_all
-        by_kind = prediction(means, known, self.kind, scale)
+        by_kind = prediction(means, known, self.kind, scale, self.alike)
         return min(of_all, by_kind, key=lambda one: one.error.square)
 
 
@@ -319,19 +323,19 @@ def _mean_of_all(means: Sequence[float], scale: float) -> Prediction:
 
 
 def prediction(
-    means: Sequence[float], kinds: Sequence[Kind], kind: Kind, scale: float
+    means: Sequence[float], kinds: Sequence[Kind], kind: Kind, scale: float, alike: float
 ) -> Prediction:
     """The prediction for a GPU of this `kind`, by GPUs of these `kinds` with these `means`.
 
     A Bayesian regression: mean = m + b (kind - centre) + e, with any m, b_j normal around 0 of
-    standard deviation SLOPES[j] scale, and e of s = ALIKE scale. With M the penalised least
+    standard deviation SLOPES[j] scale, and e of s = `alike` scale. With M the penalised least
     squares and h the leverage of `kind`, the error is s_u sqrt(1 + h), where s_u pools s (weight
     w) and what was seen: s_u^2 = (w s^2 + Q) / (w + U - 1), with Q = the residuals' squares +
     s^2 b'b.
     """
     import numpy as np
 
-    own = ALIKE * scale
+    own = alike * scale
     centre = np.mean(kinds, axis=0)
     slopes = np.array(SLOPES) * scale
     known = np.column_stack([np.ones(len(means)), (np.array(kinds) - centre) * slopes])
@@ -343,8 +347,9 @@ def prediction(
     coefficients = weights @ differences
     residuals = differences - known @ coefficients
     seen = residuals @ residuals + own**2 * (coefficients[1:] @ coefficients[1:])
-    degrees = ALIKE_WEIGHT + len(means) - 1
-    variance = (ALIKE_WEIGHT * own**2 + seen) / degrees
+    weight = ALIKE_WEIGHT if alike == ALIKE else PRIOR_WEIGHT
+    degrees = weight + len(means) - 1
+    variance = (weight * own**2 + seen) / degrees
     leverage = new @ np.linalg.solve(known.T @ known + penalty, new)
     return Prediction(
         float(means[0] + new @ coefficients),

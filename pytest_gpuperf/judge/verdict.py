@@ -24,6 +24,8 @@ from pytest_gpuperf.judge.interval import (
 )
 from pytest_gpuperf.judge.machine import KERNEL_TIME, MachineState, confounded, kinds, machine_state
 from pytest_gpuperf.judge.noise import (
+    ALIKE,
+    ALIKE_ELSEWHERE,
     FITTED_ON,
     BaselineGpus,
     Kind,
@@ -228,7 +230,7 @@ class _Case:
             return None
         known: tuple[Kind | None, ...] = ()
         kind = None
-        if reference.canary and prints[0].device.slug == FITTED_ON:
+        if reference.canary:
             known, kind = kinds(self.measurements, reference.canary)
         days = {one.measured[:10] for one in prints}
         new = {one.process: one.fingerprint.device.identity for one in self.measurements}
@@ -239,6 +241,7 @@ class _Case:
             days.pop() if len(days) == 1 else "",
             known,
             kind,
+            ALIKE if prints[0].device.slug == FITTED_ON else ALIKE_ELSEWHERE,
         )
 
     @cached_property

@@ -108,9 +108,9 @@ def test_on_a_gpu_that_nobody_has_met_its_kind_says_what_to_expect() -> None:
     assert blind.detail == OTHER_GPU
     assert blind.tolerance is not None
     assert blind.tolerance > 0.03
-    # H100s whose canaries read alike are not known to be alike.
-    other = replace(H200, slug="nvidia-h100")
-    assert on_a_gpu_that_nobody_has_met(1.02, {}, OF_BOTH, device=other) == blind
+    # H100s whose canaries read alike are less alike, though more than any two.
+    other = on_a_gpu_that_nobody_has_met(1.0, {}, OF_BOTH, device=replace(H200, slug="nvidia-h100"))
+    assert 0.02 < (other.tolerance or 0.0) < blind.tolerance
 
 
 def test_a_kind_that_nobody_has_met_is_neither_passed_nor_said_of_the_code() -> None:

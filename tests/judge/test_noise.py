@@ -264,7 +264,7 @@ def test_the_regression_on_one_reading_by_hand(kind: float) -> None:
     """Two GPUs each of two kinds, on which the second reading is the same."""
     means = [3.0, 3.001, 3.02, 3.022]
     met = [15.16, 15.16, 15.18, 15.18]
-    said = prediction(means, [(of_one, 14.41) for of_one in met], (kind, 14.41), SCALE)
+    said = prediction(means, [(of_one, 14.41) for of_one in met], (kind, 14.41), SCALE, ALIKE)
     # In standard deviations of the slope, which is shrunk by the likeness of GPUs of one kind.
     xs = [SCALE * SLOPES[0] * (of_one - 15.17) for of_one in met]
     new, mean, own = SCALE * SLOPES[0] * (kind - 15.17), fmean(means), ALIKE * SCALE
