@@ -18,7 +18,7 @@ from pytest_gpuperf.baselines import calibration
 from pytest_gpuperf.catalogue import architectures, units
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.commands import calibrate as shown
-from pytest_gpuperf.judge.expectation import ratio
+from pytest_gpuperf.judge.expectation import Ratio, ratio
 from pytest_gpuperf.model.measurement import STEP, Measurement
 from pytest_gpuperf.model.result import Outcome, Run
 from suites.claim import Claim
@@ -213,8 +213,8 @@ def _here(claim: Claim, run: Run) -> str:
     sides = [_measured(run, name) for name in (claim.numerator, claim.denominator)]
     if not all(sides):
         return "not measured"
-    metric = catalogue().metrics[claim.metric]
-    judged = ratio(metric, *sides, above=claim.above, below=claim.below)
+    metric, names = catalogue().metrics[claim.metric], (claim.numerator, claim.denominator)
+    judged = ratio(Ratio(claim.name, "", metric, *names, claim.above, claim.below), *sides)
     if judged.measured is None:
         return "not measured"
     said = f"{judged.measured:.3g}"

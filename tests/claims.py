@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pytest_gpuperf.catalogue import architectures
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
-from pytest_gpuperf.judge.expectation import check_bounds, ratio
+from pytest_gpuperf.judge.expectation import Ratio, check_bounds, ratio
 from pytest_gpuperf.model.measurement import Measurement
 from pytest_gpuperf.model.result import Expectation
 from suites.claim import Claim
@@ -27,7 +27,9 @@ def held_against(claim: Claim, measured: Iterable[Measurement]) -> Expectation:
     for one in measured:
         sides.get(one.configuration, []).append(one)
     metric = catalogue().metrics[claim.metric]
-    return ratio(metric, *sides.values(), above=claim.above, below=claim.below)
+    over, under = claim.numerator, claim.denominator
+    asked = Ratio(claim.name, "", metric, over, under, claim.above, claim.below)
+    return ratio(asked, sides[over], sides[under])
 
 
 def groups_of(checkout: Project, suite: str) -> dict[str, set[str]]:

@@ -22,10 +22,9 @@ from pytest_gpuperf.baselines.objections import (
 from pytest_gpuperf.catalogue import architectures
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import GpuperfError, UsageFailure, printable
-from pytest_gpuperf.judge.drift import Drift
 from pytest_gpuperf.judge.interval import centre
 from pytest_gpuperf.judge.verdict import NEW_METRIC
-from pytest_gpuperf.model.entry import Acceptance, Accepted, BaselineFile, Entry
+from pytest_gpuperf.model.entry import Acceptance, BaselineFile, Entry
 from pytest_gpuperf.model.measurement import SLOWDOWN, Device, KernelTable, Measurement
 from pytest_gpuperf.model.result import Outcome, Run
 from pytest_gpuperf.storage import baseline_files, data_files, entry_values, files, schema_1
@@ -69,7 +68,6 @@ class Proposal:
     """One measurement of one test, from one or more processes, to be accepted."""
 
     file: Path
-    device: Device
     measurements: tuple[Measurement, ...]
     request: AcceptanceRequest
     entry: Entry
@@ -77,10 +75,6 @@ class Proposal:
     """The content to write into the file of the entry's data."""
     changes: Mapping[str, Change]
     """The old and new centre of each metric of the whole step."""
-    origin: Accepted | None
-    """The origin that the replaced entry was compared with; None if it was its own origin."""
-    since: tuple[Drift, ...]
-    """The drift of each metric of the new entry since that origin."""
     objections: tuple[Objection, ...]
     notes: tuple[str, ...]
 
@@ -318,14 +312,11 @@ def _proposed(
     )
     return Proposal(
         file=file,
-        device=first.fingerprint.device,
         measurements=group,
         request=request,
         entry=new,
         data=data,
         changes=changes,
-        origin=old.origin if old and creep.since else None,
-        since=creep.since,
         objections=objections,
         notes=notes,
     )

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
 from itertools import product
 from types import MappingProxyType
@@ -25,6 +25,7 @@ from pytest_gpuperf.catalogue.metric_catalogue import ALWAYS, catalogue
 from pytest_gpuperf.errors import GpuperfError, MeasurementError, UsageFailure, meant
 from pytest_gpuperf.judge import expectation
 from pytest_gpuperf.judge.attribution import Naming, attribute
+from pytest_gpuperf.judge.expectation import Ratio
 from pytest_gpuperf.judge.machine import kind_of
 from pytest_gpuperf.judge.stopping import next_look
 from pytest_gpuperf.judge.stragglers import stragglers
@@ -32,7 +33,6 @@ from pytest_gpuperf.judge.upgrade import upgrades
 from pytest_gpuperf.judge.verdict import ABSENT, TOO_FEW, excludes_loss, judge, paired, withheld
 from pytest_gpuperf.measure.device import guard
 from pytest_gpuperf.model.measurement import COMPILING, STEP, UNSEEN, WALL, KernelTable, Measurement
-from pytest_gpuperf.model.metric import Metric
 from pytest_gpuperf.model.result import Attribution, Expectation, Outcome, Result, Verdict
 from pytest_gpuperf.storage.files import put_away, taken_out
 
@@ -106,25 +106,6 @@ class NotMeasured(GpuperfError):
     """A measurement that is to be compared was not made in this process, or lacks the metric."""
 
 
-@dataclass(frozen=True)
-class Ratio:
-    """A quotient of one metric of two measurements, and the bounds that a test expects."""
-
-    test: str
-    """The node id of the test that compares."""
-    suite: str
-    metric: Metric
-    numerator: str
-    denominator: str
-    above: float | None = None
-    below: float | None = None
-
-    @property
-    def subject(self) -> str:
-        """The ratio, for reports: "tf32 / baseline"."""
-        return f"{self.numerator} / {self.denominator}"
-
-
 class Judging:
     """Judges the measurements of a session, and keeps them for the ratios between them."""
 
@@ -153,20 +134,35 @@ class Judging:
         `meanwhile` is called, once at most, where a first look says that the test may have got
         worse: the processes that are to confirm it start beside that.
         """
-        result = _look(first, baseline, limit)
+
+        def look(sides: Sequence[Processes]) -> Result:
+            (processes,) = sides
+            return _look(processes, baseline, limit)
+
+        return _raced(self._settled([first], look, meanwhile), baseline)
+
+    def _settled(
+        self,
+        sides: Sequence[Processes],
+        look: Callable[[Sequence[Processes]], Result],
+        meanwhile: Callable[[], object] | None = None,
+    ) -> Result:
+        """The result of the last look at one measurement, or at both sides of a ratio."""
+        result = look(sides)
         while self._replicas is not None:
             said: list[Verdict | Expectation] = [*result.verdicts, *result.expectations]
-            wanted = next_look(said, len(result.measurements), self._settings.processes)
+            wanted = next_look(said, min(map(len, sides)), self._settings.processes)
             if wanted is None:
                 break
-            if not alarming(result):
-                meanwhile = None
+            # One process shows a loss for which several processes would be called slower.
+            alarming = any(verdict.reason == TOO_FEW for verdict in result.verdicts)
+            start = meanwhile if alarming else None
             try:
-                processes = self._processes(self._replicas, first, wanted, meanwhile)
+                sides = [_processes(self._replicas, side, wanted, start) for side in sides]
             except MeasurementError as error:
                 return _not_looked_again(result, error)
-            result, meanwhile = _look(processes, baseline, limit), None
-        return _raced(result, baseline)
+            result, meanwhile = look(sides), None
+        return result
 
     def keep(self, measurements: Processes) -> None:
         """Keeps a measurement for ratios; the latest counts if a test was run again."""
@@ -177,26 +173,15 @@ class Judging:
     def expect(self, ratio: Ratio, over: Processes, under: Processes) -> Expectation:
         """Compares two measurements, and more of both until the expectation is settled."""
         calibration = self.baseline(over[0]).calibration
-        while True:
-            expected = expectation.ratio(
-                ratio.metric,
-                over,
-                under,
-                above=ratio.above,
-                below=ratio.below,
-                test=ratio.test,
-                subject=ratio.subject,
-                calibration=calibration,
-            )
-            made = min(len(over), len(under))
-            wanted = next_look([expected], made, self._settings.processes)
-            if wanted is None or self._replicas is None:
-                return expected
-            try:
-                over = self._processes(self._replicas, over, wanted)
-                under = self._processes(self._replicas, under, wanted)
-            except MeasurementError as error:
-                return replace(expected, reason=NOT_AGAIN, detail=_not_again(error))
+
+        def look(sides: Sequence[Processes]) -> Result:
+            numerator, denominator = sides
+            one = expectation.ratio(ratio, numerator, denominator, calibration)
+            return Result(ratio.test, ratio.subject, (), expectations=(one,))
+
+        result = self._settled([over, under], look)
+        (expected,) = result.expectations
+        return replace(expected, detail="; ".join(result.notes) or expected.detail)
 
     def pair(self, ratio: Ratio) -> tuple[Processes, Processes]:
         """The measurements of numerator and denominator, of those that were kept.
@@ -222,9 +207,9 @@ class Judging:
     def _candidates(self, ratio: Ratio, wanted: str) -> list[Processes]:
         own = self._kept.get((ratio.test, wanted))
         if own is not None:
-            return [self._taken(own[2])]
+            return [_taken(own[2])]
         candidates = [
-            self._taken(put)
+            _taken(put)
             for configuration, suite, put in self._kept.values()
             if (configuration, suite) == (wanted, ratio.suite)
         ]
@@ -239,21 +224,22 @@ class Judging:
             )
         return candidates
 
-    def _taken(self, put: Sequence[bytes]) -> Processes:
-        return tuple(taken_out(Measurement, one) for one in put)
 
-    @staticmethod
-    def _processes(
-        replicas: Replicas | RankLauncher,
-        measured: Processes,
-        wanted: int,
-        meanwhile: Callable[[], object] | None = None,
-    ) -> Processes:
-        """The session's own measurement, and as many of fresh processes as make `wanted`."""
-        if len(measured) >= wanted:
-            return measured
-        own = measured[0]
-        return (own, *replicas.measurements(own.test, own.name, wanted - 1, meanwhile))
+def _taken(put: Sequence[bytes]) -> Processes:
+    return tuple(taken_out(Measurement, one) for one in put)
+
+
+def _processes(
+    replicas: Replicas | RankLauncher,
+    measured: Processes,
+    wanted: int,
+    meanwhile: Callable[[], object] | None,
+) -> Processes:
+    """The session's own measurement, and as many of fresh processes as make `wanted`."""
+    if len(measured) >= wanted:
+        return measured
+    own = measured[0]
+    return (own, *replicas.measurements(own.test, own.name, wanted - 1, meanwhile))
 
 
 def verdicts(
@@ -530,11 +516,6 @@ def _look(measurements: Processes, baseline: Baseline, limit: Mapping[str, objec
     return replace(result, expectations=limits)
 
 
-def alarming(result: Result) -> bool:
-    """Whether one process shows a loss for which several processes would be called slower."""
-    return any(verdict.reason == TOO_FEW for verdict in result.verdicts)
-
-
 def _complaints(measurements: Sequence[Measurement]) -> list[str]:
     """Why the device was not fit to be measured, each reason once."""
     conditions = [m.fingerprint.conditions for m in measurements]
@@ -644,9 +625,5 @@ def _not_looked_again(result: Result, error: MeasurementError) -> Result:
         result,
         verdicts=tuple(map(undecided, result.verdicts)),
         expectations=tuple(map(undecided, result.expectations)),
-        notes=(*result.notes, _not_again(error)),
+        notes=(*result.notes, f"the test could not be repeated: {error}"),
     )
-
-
-def _not_again(error: MeasurementError) -> str:
-    return f"the test could not be repeated: {error}"

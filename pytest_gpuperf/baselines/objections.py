@@ -162,8 +162,6 @@ class Creep:
 
     origin: Accepted | None = None
     """The origin that later entries are compared with; None if the entry is its own origin."""
-    since: tuple[Drift, ...] = ()
-    """The drift of each gated metric from the origin."""
     objections: tuple[Objection, ...] = ()
     """Slowdowns that no single acceptance has shown."""
     notes: tuple[str, ...] = ()
@@ -202,9 +200,12 @@ def creep_since(
         return drifts(recorded(now), recorded(then), metrics, tolerances, calibration)
 
     since = since_then(origin)
+    notes = []
+    if old.origin and since:
+        notes.append(f"since the first accepted samples ({day}): {moved_metrics(since)}")
     if new_origin:
-        note = f"these samples replace the origin of {day}: creep is measured from them"
-        return Creep(since=since, notes=(note,), forced=(NEW_ORIGIN,))
+        notes.append(f"these samples replace the origin of {day}: creep is measured from them")
+        return Creep(notes=tuple(notes), forced=(NEW_ORIGIN,))
     latest = {drift.metric: drift for drift in since_then(old)}
     worse = [drift for drift in since if drift.drifted]
     visible = [d for d in worse if d.metric in latest and latest[d.metric].drifted]
@@ -212,7 +213,6 @@ def creep_since(
     moves = bool(visible) and not (
         hidden or any(drift.drifted for drift in since_then(origin, old))
     )
-    notes = []
     if visible:
         follows = (
             "later creep is measured from these samples"
@@ -239,7 +239,7 @@ def creep_since(
             "ones. If all are intended, --new-origin starts over from these samples"
         )
         objections.append(Objection(f"creep: {moved_metrics(hidden)}", text))
-    return Creep(None if moves else origin, since, tuple(objections), tuple(notes))
+    return Creep(None if moves else origin, tuple(objections), tuple(notes))
 
 
 def recorded(entry: Accepted) -> Recorded:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from pytest_gpuperf.baselines import acceptance, objections
+from pytest_gpuperf.baselines import acceptance
 from pytest_gpuperf.baselines.acceptance import AcceptanceRequest, Change, Proposal
 from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
@@ -154,13 +154,13 @@ def _shared(proposals: Sequence[Proposal]) -> list[str]:
 def lines(proposal: Proposal, title: str = "", shared: Collection[str] = ()) -> list[str]:
     """One proposal as text: the test, a line per metric of the whole step, and what to know.
 
-    The latter is the distance of the new entry from its origin, objections, and overruled ones;
-    not the notes that are `shared` with others. `title` names the proposal. Metrics that are zero
-    now, and before were zero or missing, have one line for all.
+    The latter is notes but for those that are `shared` with others, objections, and overruled
+    ones. `title` names the proposal. Metrics that are zero now, and before were zero or missing,
+    have one line for all.
     """
     processes = counted(proposal.acceptance.processes, "process")
-    called = title or proposal.measurements[0].title
-    text = [f"{called} on {proposal.device.name}, {processes}"]
+    first = proposal.measurements[0]
+    text = [f"{title or first.title} on {first.fingerprint.device.name}, {processes}"]
     changes = proposal.changes
     factors = units.in_factors(map(_relative, changes, changes.values()))
     zero = [metric for metric, (before, now) in changes.items() if now == 0 and not before]
@@ -176,9 +176,6 @@ def lines(proposal: Proposal, title: str = "", shared: Collection[str] = ()) -> 
         text.append(f"  {metric:24} {old:>13} -> {new:>13}  {moved}")
     if zero:
         text.append(f"  zero: {', '.join(zero)}")
-    if proposal.origin:
-        since = objections.moved_metrics(proposal.since)
-        text.append(f"  since the first accepted samples ({proposal.origin.recorded}): {since}")
     text += [f"  note: {note}" for note in proposal.notes if note not in shared]
     text += [f"  objection: {objection.text}" for objection in proposal.objections]
     if proposal.acceptance.forced:

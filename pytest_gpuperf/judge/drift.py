@@ -7,12 +7,12 @@ against the latest baseline, and is seen against the origin after six or seven.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 from pytest_gpuperf.judge.interval import Difference, difference
-from pytest_gpuperf.judge.noise import BaselineGpus, Rounds, Variance, places_of
+from pytest_gpuperf.judge.noise import BaselineGpus, Rounds
 from pytest_gpuperf.judge.tolerance import Tolerance, is_judged, tolerance_for
 from pytest_gpuperf.model.entry import Calibration
 from pytest_gpuperf.model.metric import Direction, Metric
@@ -84,29 +84,22 @@ def drifts(
 def _drift(
     metric: Metric, new: Recorded, origin: Recorded, tolerance: Tolerance, family: int
 ) -> Drift:
-    looks = _looks(metric.name, new, origin, tolerance)
-    first = looks[0]
-    change, error = _together(looks)
-    worse = -change if metric.direction is Direction.HIGHER else change
-    if first.from_zero:
-        shown = 0.0 if change == 0 else None
+    look = _look(metric.name, new, origin, tolerance)
+    worse = -look.change if metric.direction is Direction.HIGHER else look.change
+    if look.from_zero:
+        shown = 0.0 if look.change == 0 else None
         return Drift(metric.name, shown, tolerance.floor, tolerance.points, drifted=worse > 0)
-    # Each look has the class's knowledge of the noise in its degrees of freedom: no sum of them.
-    chance = Variance(error**2, min(look.error.degrees for look in looks))
-    floor = first.floor
     return Drift(
         metric=metric.name,
-        change=first.shown(change),
-        tolerance=first.shown(floor),
+        change=look.shown(look.change),
+        tolerance=look.shown(look.floor),
         points=tolerance.points,
-        drifted=worse > floor and worse > chance.reach(CREEP_RATE / family),
+        drifted=worse > look.floor and worse > look.error.reach(CREEP_RATE / family),
     )
 
 
-def _looks(
-    name: str, new: Recorded, origin: Recorded, tolerance: Tolerance
-) -> tuple[Difference, ...]:
-    """The comparisons that tell of a metric's drift: one per GPU that both have processes of.
+def _look(name: str, new: Recorded, origin: Recorded, tolerance: Tolerance) -> Difference:
+    """The comparison that tells of a metric's drift: on the GPU that both have most processes of.
 
     A mean over several GPUs moves with the share that each has in it, and they differ by more than
     the creep that is looked for. Where there is no such GPU, all are compared with all, and the
@@ -114,27 +107,11 @@ def _looks(
     """
     now, then = new.samples[name], origin.samples[name]
     if not (new.gpus and origin.gpus and tolerance.between_gpus):
-        return (difference(now, then, tolerance, None),)
-    common = [gpu for gpu in dict.fromkeys(origin.gpus) if gpu in new.gpus]
-    places = places_of(origin.gpus, origin.days)
-    if not common:
-        return (difference(now, then, tolerance, BaselineGpus(places, frozenset(new.gpus))),)
-    looks = []
-    for gpu in common:
-        ours = [rounds for rounds, on in zip(now, new.gpus, strict=True) if on == gpu]
-        theirs = [rounds for rounds, on in zip(then, places, strict=True) if on.gpu == gpu]
-        there = tuple(place for place in places if place.gpu == gpu)
-        looks.append(difference(ours, theirs, tolerance, BaselineGpus(there, frozenset({gpu}))))
-    if len({look.logarithmic for look in looks}) > 1:
-        # Something is zero on one of the GPUs only: their changes are not on one scale.
-        return (difference(now, then, tolerance, None),)
-    return tuple(looks)
-
-
-def _together(looks: Sequence[Difference]) -> tuple[float, float]:
-    """The change and its standard error, with GPUs weighted by w = 1 / se^2."""
-    weights = [1 / look.error.square for look in looks]
-    total = math.fsum(weights)
-    changes = [look.change for look in looks]
-    change = math.fsum(w * d for w, d in zip(weights, changes, strict=True)) / total
-    return change, total**-0.5
+        return difference(now, then, tolerance, None)
+    gpus = BaselineGpus(origin.gpus, origin.days, new.gpus)
+    common = Counter(new.gpus) & Counter(origin.gpus)
+    if common:
+        here = max(sorted(common), key=common.__getitem__)
+        now = [rounds for rounds, gpu in zip(now, new.gpus, strict=True) if gpu == here]
+        gpus = replace(gpus, new=(here,) * len(now))
+    return difference(now, then, tolerance, gpus)

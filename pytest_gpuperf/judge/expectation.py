@@ -8,7 +8,7 @@ Anything between is inconclusive, and asks for another look (`interval.py`).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, median
 
@@ -16,10 +16,11 @@ from pytest_gpuperf.errors import UsageFailure
 from pytest_gpuperf.judge.interval import (
     UNCHANGED_RATE,
     finite_exp,
+    judged_values,
     medians,
     of_median,
 )
-from pytest_gpuperf.judge.noise import Rounds, judged_unit, on_judged_scale, quantile, scales
+from pytest_gpuperf.judge.noise import Rounds, quantile, scales
 from pytest_gpuperf.judge.stopping import LEAST_TO_ALARM
 from pytest_gpuperf.judge.tolerance import parse_limit, tolerance_for
 from pytest_gpuperf.judge.verdict import samples_by_phase
@@ -73,18 +74,32 @@ def limits(
     )
 
 
+@dataclass(frozen=True)
+class Ratio:
+    """A quotient of one metric of two measurements, and the bounds that a test expects."""
+
+    test: str
+    """The node id of the test that compares."""
+    suite: str
+    metric: Metric
+    numerator: str
+    denominator: str
+    above: float | None = None
+    below: float | None = None
+
+    @property
+    def subject(self) -> str:
+        """The ratio, for reports: "tf32 / baseline"."""
+        return f"{self.numerator} / {self.denominator}"
+
+
 def ratio(
-    metric: Metric,
+    asked: Ratio,
     numerator: Sequence[Measurement],
     denominator: Sequence[Measurement],
-    *,
-    above: float | None = None,
-    below: float | None = None,
-    test: str = "",
-    subject: str = "",
     calibration: Calibration | None = None,
 ) -> Expectation:
-    """The expectation about `metric`'s quotient of two measurements, given once per process.
+    """The expectation about the quotient of two measurements, given once per process.
 
     r is the quotient of the medians over the processes' medians. Where all are above zero and the
     metric is no percentage, on the log scale: d = log r, se^2 = the sum of both sides' s^2 c_k^2/k,
@@ -93,33 +108,30 @@ def ratio(
     c_k^2/k), which needs no division; the ratio then has no interval.
 
     `unsupported` is what was not collected on either side, and a ratio of nothing but zeros.
-    `processes` is the smaller number of the two. `test` and `subject` go into the expectation.
-    Raises UsageFailure for bounds that make no sense, see `check_bounds`.
+    `processes` is the smaller number of the two.
     """
-    check_bounds(above, below)
+    metric = asked.metric
     expectation = Expectation(
-        test=test,
+        test=asked.test,
         metric=metric.name,
         unit="",
-        subject=subject,
-        above=above,
-        below=below,
+        subject=asked.subject,
+        above=asked.above,
+        below=asked.below,
         outcome=Outcome.UNSUPPORTED,
         reason="not-collected",
-        processes=min(_processes(numerator), _processes(denominator)),
+        processes=min(len({m.process for m in side}) for side in (numerator, denominator)),
     )
-    rounds = [
-        samples_by_phase(side).get(STEP, {}).get(metric.name) for side in (numerator, denominator)
-    ]
-    if rounds[0] is None or rounds[1] is None:
-        side = numerator if rounds[0] is None else denominator
-        return replace(expectation, detail=_said(side[0], metric.name))
-    over, under = (_centre(side, metric, calibration) for side in rounds if side is not None)
-    expectation = replace(expectation, processes=min(over.processes, under.processes))
-    if not any(value for side in rounds for process in side or () for value in process):
-        return replace(
-            expectation, reason="both-zero", detail="both values are 0, so they have no ratio"
-        )
+    rounds = []
+    for side in (numerator, denominator):
+        measured = samples_by_phase(side).get(STEP, {}).get(metric.name)
+        if measured is None:
+            return replace(expectation, detail=_said(side[0], metric.name))
+        rounds.append(measured)
+    if not any(value for side in rounds for process in side for value in process):
+        detail = "both values are 0, so they have no ratio"
+        return replace(expectation, reason="both-zero", detail=detail)
+    over, under = (_centre(side, metric, calibration) for side in rounds)
     if over.positive and under.positive and not metric.percentage:
         return _logarithmic(expectation, over, under)
     return _linear(expectation, over, under)
@@ -165,7 +177,12 @@ def _limited(
     expectation = replace(
         expectation, measured=centre.value, low=low, high=high, processes=centre.processes
     )
-    return _within(expectation, low, high, expectation.above, expectation.below)
+
+    def apart(bound: float) -> tuple[float, float]:
+        """The interval of the value beyond the bound."""
+        return low - bound, high - bound
+
+    return _decided(expectation, apart)
 
 
 def _interval(centre: _Centre, metric: Metric) -> tuple[float, float]:
@@ -189,22 +206,17 @@ def _interval(centre: _Centre, metric: Metric) -> tuple[float, float]:
 def _logarithmic(expectation: Expectation, over: _Centre, under: _Centre) -> Expectation:
     distance = math.log(over.value) - math.log(under.value)
     margin = _quantile(over, under) * math.hypot(over.error, under.error)
-    low, high = distance - margin, distance + margin
-    # Compared as logarithms, so that swapped sides with inverse bounds are judged alike.
-    above, below = (b and math.log(b) for b in (expectation.above, expectation.below))
-    measured, *ends = map(finite_exp, (distance, low, high))
-    expectation = replace(expectation, measured=measured, low=ends[0], high=ends[1])
-    return _within(expectation, low, high, above, below)
+    measured, low, high = map(finite_exp, (distance, distance - margin, distance + margin))
 
+    def apart(bound: float) -> tuple[float, float]:
+        """The interval of the ratio's logarithm beyond that of the bound.
 
-def _within(
-    expectation: Expectation, low: float, high: float, above: float | None, below: float | None
-) -> Expectation:
-    """The outcome that an interval and the given bounds decide, on one scale."""
-    least, most = -math.inf if above is None else above, math.inf if below is None else below
-    return _decided(
-        expectation, holds=least <= low and high <= most, broken=high < least or low > most
-    )
+        As swapped sides with inverse bounds have, so that they are judged alike.
+        """
+        beyond = distance - math.log(bound)
+        return beyond - margin, beyond + margin
+
+    return _decided(replace(expectation, measured=measured, low=low, high=high), apart)
 
 
 def _linear(expectation: Expectation, over: _Centre, under: _Centre) -> Expectation:
@@ -216,6 +228,15 @@ def _linear(expectation: Expectation, over: _Centre, under: _Centre) -> Expectat
         margin = _quantile(over, under) * math.hypot(errors[0], bound * errors[1])
         return distance - margin, distance + margin
 
+    measured = over.value / under.value if under.value else math.inf
+    found = measured if math.isfinite(measured) else None
+    return _decided(replace(expectation, measured=found), apart)
+
+
+def _decided(
+    expectation: Expectation, apart: Callable[[float], tuple[float, float]]
+) -> Expectation:
+    """The outcome, by the interval of what is measured less a bound: `apart` from it."""
     holds, broken = True, False
     if expectation.above is not None:
         low, high = apart(expectation.above)
@@ -223,13 +244,6 @@ def _linear(expectation: Expectation, over: _Centre, under: _Centre) -> Expectat
     if expectation.below is not None:
         low, high = apart(expectation.below)
         holds, broken = holds and high <= 0, broken or low > 0
-    if under.value:
-        measured = over.value / under.value
-        expectation = replace(expectation, measured=measured if math.isfinite(measured) else None)
-    return _decided(expectation, holds=holds, broken=broken)
-
-
-def _decided(expectation: Expectation, *, holds: bool, broken: bool) -> Expectation:
     if broken and expectation.processes < LEAST_TO_ALARM:
         outcome, reason = Outcome.INCONCLUSIVE, "too-few-processes"
     elif broken:
@@ -245,8 +259,7 @@ def _centre(rounds: Rounds, metric: Metric, calibration: Calibration | None) -> 
     tolerance = tolerance_for(metric, None, calibration)
     values = medians(rounds)
     # The processes that were measured are all there is: their own spread counts, beside the class's
-    on_scale = on_judged_scale(values, judged_unit(values, tolerance))
-    scale = scales({metric.name: on_scale}, {metric.name: tolerance}, None)[metric.name]
+    scale = scales({"": judged_values(rounds, tolerance)}, {"": tolerance}, None)[""]
     count = len(values)
     error = of_median(scale.variance, count)
     return _Centre(
@@ -269,7 +282,3 @@ def _quantile(over: _Centre, under: _Centre) -> float:
 def _said(measurement: Measurement, metric: str) -> str:
     """The reason why `metric` was not collected; "" if the metric was not asked for."""
     return next((entry.reason for entry in measurement.unsupported if entry.metric == metric), "")
-
-
-def _processes(measurements: Sequence[Measurement]) -> int:
-    return len({measurement.process for measurement in measurements})

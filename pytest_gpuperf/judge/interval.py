@@ -17,7 +17,6 @@ from pytest_gpuperf.judge.noise import (
     DAYS_WEIGHT,
     NOTHING,
     BaselineGpus,
-    ProcessPlace,
     Rounds,
     Scale,
     Variance,
@@ -179,6 +178,12 @@ def medians(rounds: Rounds) -> list[float]:
     return [median(process) for process in rounds]
 
 
+def judged_values(rounds: Rounds, tolerance: Tolerance) -> list[float]:
+    """The value of each process, on the scale that its metric is judged on."""
+    values = medians(rounds)
+    return on_judged_scale(values, judged_unit(values, tolerance))
+
+
 def difference(
     measured: Rounds,
     baseline: Rounds,
@@ -198,8 +203,7 @@ def difference(
     """
     new, every = medians(measured), medians(baseline)
     if scale is None:
-        alone = on_judged_scale(every, judged_unit(every, tolerance))
-        scale = scales({"": alone}, {"": tolerance}, gpus)[""]
+        scale = scales({"": judged_values(baseline, tolerance)}, {"": tolerance}, gpus)[""]
     kept = [place for place in range(len(every)) if place not in scale.set_aside]
     unit = judged_unit([every[place] for place in kept], tolerance, beside=[*every, *new])
     old = on_judged_scale([every[place] for place in kept], unit)
@@ -242,16 +246,15 @@ def _expected(
         said = gpus.predicted(old, tolerance.between_gpus)
         shares = zip(said.shares, gpus.groups(old), strict=True)
         weight = math.fsum(share**2 / len(group) for share, group in shares)
-        between = Variance(said.error**2, said.degrees_of_freedom)
-        return _Expected(said.value, spread.times(weight), between)
-    places = gpus.places if gpus else [ProcessPlace("")] * len(old)
-    here = [n for n, place in enumerate(places) if not gpus or place.gpu in gpus.measured]
+        return _Expected(said.value, spread.times(weight), said.error)
+    here = [n for n in range(len(old)) if not gpus or gpus.gpus[n] in gpus.new]
     of_mean = spread.times(1 / len(here))
-    if not (tolerance.between_days and gpus and gpus.day and all(places[n].day for n in here)):
+    is_dated = gpus and gpus.day and gpus.days and all(gpus.days[n] for n in here)
+    if not (tolerance.between_days and gpus and is_dated):
         return _Expected(fmean(old[n] for n in here), of_mean)
     days: dict[str, list[float]] = {}
     for n in here:
-        days.setdefault(places[n].day, []).append(old[n])
+        days.setdefault(gpus.days[n], []).append(old[n])
     assumed = Variance(tolerance.between_days**2, DAYS_WEIGHT)
     means = [fmean(day) for day in days.values()]
     own = spread.square * fmean(1 / len(day) for day in days.values())

@@ -121,8 +121,8 @@ def kinds(
 
     Readings of another canary are left out.
     """
-    conditions = _read(measurements)
-    codes, kind = _codes(conditions), kind_of(*conditions)
+    canaries = _canaries(measurements)
+    codes, kind = {canary.code for canary in canaries}, _kind_by(canaries)
     if kind is None or len(codes) > 1:
         return (), None
     return tuple(
@@ -131,12 +131,12 @@ def kinds(
     ), kind
 
 
-def kind_of(*conditions: Conditions | None) -> Kind | None:
-    """The kind of the GPU in these conditions; None if its canary was not read.
+def kind_of(conditions: Conditions | None) -> Kind | None:
+    """The kind of the GPU in these conditions; None if its canary was not read."""
+    return _kind_by(conditions.canaries or () if conditions else ())
 
-    Each reading is the mean of the logarithms before and after.
-    """
-    canaries = [canary for one in conditions if one for canary in one.canaries or ()]
+
+def _kind_by(canaries: Sequence[Canary]) -> Kind | None:
     return _kind([[canary.readings.get(name) for canary in canaries] for name in KIND_READINGS])
 
 
@@ -146,15 +146,10 @@ def _kind(values: Sequence[Sequence[float | None]]) -> Kind | None:
     return tuple(map(fmean, logarithms)) if all(logarithms) else None
 
 
-def _read(measurements: Sequence[Measurement]) -> list[Conditions]:
-    """The conditions in which the canary was read."""
+def _canaries(measurements: Sequence[Measurement]) -> list[Canary]:
+    """The readings of the canary before and after each of these measurements."""
     conditions = (measurement.fingerprint.conditions for measurement in measurements)
-    return [one for one in conditions if one is not None and one.canaries]
-
-
-def _codes(conditions: Sequence[Conditions]) -> set[str]:
-    """The codes of the canaries that were read in these conditions."""
-    return {canary.code for one in conditions for canary in one.canaries or ()}
+    return [canary for one in conditions if one for canary in one.canaries or ()]
 
 
 def moved(
@@ -166,20 +161,19 @@ def moved(
     of this very GPU, it is they that count. Compared is with the nearest of them: a baseline of two
     hosts knows both; of a clock with the median. Readings of another canary are not comparable.
     """
-    seen = _read(measurements)
-    if not seen:
-        return ()
+    canaries = _canaries(measurements)
+    codes = {canary.code for canary in canaries}
     measured = {measurement.fingerprint.device.identity for measurement in measurements}
     known = known or CanarySeries((), {})
-    here = [process for process, code in enumerate(known.codes) if {code} == _codes(seen)]
+    here = [process for process, code in enumerate(known.codes) if {code} == codes]
     own = [process for process in here if {*gpus[process : process + 1]} & measured]
-    by_reading = {one.reading: one for each in seen for one in between(each)}
+    conditions = [measurement.fingerprint.conditions for measurement in measurements]
+    found = {one.reading: one for each in conditions if each for one in between(each)}
     for name, trait in TRAITS.items():
         before = [value for process in own or here if (value := known.of(process, name))]
         if trait.alone and not before:
             before = [trait.alone]
-        read = [canary.readings.get(name) for one in seen for canary in one.canaries or ()]
-        values = [value for value in read if value]
+        values = [value for canary in canaries if (value := canary.readings.get(name))]
         if before and values:
             now = median(values)
             # A clock that one process of five had is not what the others were measured at.
@@ -187,8 +181,8 @@ def moved(
             nearest = min(before, key=lambda value: abs(math.log(usual / value)))
             one = Moved(name, nearest, now)
             if abs(one.change) > trait.noise:
-                by_reading[name] = one
-    return tuple(by_reading.values())
+                found[name] = one
+    return tuple(found.values())
 
 
 def between(conditions: Conditions) -> tuple[Moved, ...]:
@@ -249,7 +243,7 @@ def machine_state(
 
     None if the machine's state is unknown, as of a CPU.
     """
-    if not is_unseen and not _read(measurements):
+    if not is_unseen and not _canaries(measurements):
         return None
     readings, waiting = moved(measurements, known, gpus), _waiting(measurements)
     return MachineState(readings, waiting, is_unseen, len(set(gpus)))
@@ -263,34 +257,30 @@ def confounded(verdict: Verdict, metric: Metric, machine: MachineState) -> Verdi
     """
     if metric.metric_class is not MetricClass.CYCLE or verdict.change is None:
         return verdict
-    causes = _causes(verdict, metric, machine)
-    if causes:
-        detail = "gpuperf's reference kernels (canary) changed too: " + "; ".join(map(str, causes))
-        return replace(verdict, outcome=Outcome.MACHINE, reason=REASON, detail=detail)
+    if verdict.outcome is Outcome.UNCHANGED:
+        # Of a GPU of a kind that the baseline has none of, nothing says what to expect.
+        moved = machine.moved if machine.is_unseen else ()
+        causes = [one for one in moved if one.reading in KIND_READINGS]
+    elif _is_doubtful(verdict):
+        causes = [one for one in machine.moved if _explains(one, verdict, metric, machine)]
+    else:
+        return verdict
     # The few launches of the canary say less of a host than a thousand of a step do. Of how much
     # faster a faster host makes a step, its own waiting says nothing.
     is_unknown = machine.is_unseen and machine.known_gpus < KNOWN_HOSTS
-    is_slower = _is_doubtful(verdict) and _slower(verdict)
-    if is_unknown and is_slower and _within_waiting(verdict, metric, machine):
+    is_slower = verdict.outcome is not Outcome.UNCHANGED and _slower(verdict)
+    if causes:
+        reason = REASON
+        detail = "gpuperf's reference kernels (canary) changed too: " + "; ".join(map(str, causes))
+    elif is_unknown and is_slower and _within_waiting(verdict, metric, machine):
+        reason = UNKNOWN_HOST
         detail = (
             f"no kernel ran in {machine.waiting:.0%} of the step, and this host may be slower than "
             "the baseline's. Accept runs of both: gpuperf update-baseline RUN RUN --reason TEXT"
         )
-        return replace(verdict, outcome=Outcome.MACHINE, reason=UNKNOWN_HOST, detail=detail)
-    return verdict
-
-
-def _causes(verdict: Verdict, metric: Metric, machine: MachineState) -> Sequence[Moved]:
-    """The readings that explain a verdict.
-
-    What is within its tolerance stays there, but on an unseen GPU of a kind that the baseline has
-    none of: there nothing says what to expect.
-    """
-    if verdict.outcome is Outcome.UNCHANGED:
-        return [one for one in machine.moved if machine.is_unseen and one.reading in KIND_READINGS]
-    if not _is_doubtful(verdict):
-        return ()
-    return [one for one in machine.moved if _explains(one, verdict, metric, machine)]
+    else:
+        return verdict
+    return replace(verdict, outcome=Outcome.MACHINE, reason=reason, detail=detail)
 
 
 def _is_doubtful(verdict: Verdict) -> bool:

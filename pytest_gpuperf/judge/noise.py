@@ -29,9 +29,8 @@ Rounds = Sequence[Sequence[float]]
 """The values of the rounds, per process."""
 
 PRIOR_WEIGHT = 20
-"""Degrees of freedom that the class's scale counts for, beside those that were seen."""
-GPUS_PRIOR_WEIGHT = 20
-"""Degrees of freedom of the class's scale between GPUs, beside the U - 1 that were seen."""
+"""Degrees of freedom that the class's scale counts for, beside those that were seen: between
+processes, and between GPUs."""
 ALIKE_WEIGHT = 10
 """Degrees of freedom of ALIKE. Steps differ: left out in turn, 19 H200s are 0.11 to 0.18 % off
 the prediction by the others, by configuration."""
@@ -130,67 +129,53 @@ Kind = tuple[float, ...]
 
 
 @dataclass(frozen=True)
-class ProcessPlace:
-    """The place where a process of the baseline ran."""
-
-    gpu: str
-    """A digest of the GPU's UUID."""
-    day: str = ""
-    """The day of the process; "" if the day was not kept."""
-    kind: Kind | None = None
-    """The kind of the GPU, if known."""
-
-
-def places_of(gpus: Sequence[str], days: Sequence[str]) -> tuple[ProcessPlace, ...]:
-    """The places of processes by their GPUs and days; without the days where there are none."""
-    return tuple(map(ProcessPlace, gpus, days or ("",) * len(gpus)))
-
-
-@dataclass(frozen=True)
 class BaselineGpus:
-    """The places of the baseline's processes, in order, and the GPUs of the new processes."""
+    """The GPUs and days of the baseline's processes, in order, and those of the new processes."""
 
-    places: tuple[ProcessPlace, ...]
-    measured: frozenset[str]
+    gpus: tuple[str, ...]
+    """The GPU of each of the baseline's processes: a digest of its UUID."""
+    days: tuple[str, ...]
+    """The day of each of the baseline's processes; empty where none was kept."""
+    new: tuple[str, ...]
+    """The GPU of each new process."""
+    day: str = ""
+    """The day of the new processes, if they share one; "" if the day is not known."""
+    kinds: tuple[Kind | None, ...] = ()
+    """The kind of the GPU of each of the baseline's processes; empty where none is known."""
     kind: Kind | None = None
     """The kind of the GPU that the new processes ran on."""
     alike: float = ALIKE
     """The share of the class's scale that is left between GPUs of one kind."""
-    day: str = ""
-    """The day of the new processes, if they share one; "" if the day is not known."""
-    new: tuple[str, ...] = ()
-    """The GPU of each new process; empty if all ran on the same GPU."""
 
     @property
     def known(self) -> bool:
         """Whether every new process ran on a GPU that the baseline has processes of."""
-        return self.measured <= {place.gpu for place in self.places}
+        return {*self.new} <= {*self.gpus}
 
     def groups(self, values: Sequence[_T]) -> list[list[_T]]:
         """The values, one for each of the baseline's processes, grouped by GPU."""
-        return grouped([place.gpu for place in self.places], values)
+        return grouped(self.gpus, values)
 
     def without(self, positions: frozenset[int]) -> BaselineGpus:
-        """The places without the baseline's processes at these positions."""
-        kept = (place for n, place in enumerate(self.places) if n not in positions)
-        return replace(self, places=tuple(kept))
+        """The same without the baseline's processes at these positions."""
+        kept = [n for n in range(len(self.gpus)) if n not in positions]
+        gpus, days = (tuple(one[n] for n in kept if one) for one in (self.gpus, self.days))
+        kinds = tuple(self.kinds[n] for n in kept if self.kinds)
+        return replace(self, gpus=gpus, days=days, kinds=kinds)
 
     def predicted(self, values: Sequence[float], scale: float) -> Prediction:
         """The prediction, from the baseline's values, for the GPU that the new processes ran on.
 
-        The surer of two: by the values' mean over GPUs, and by the kinds of these GPUs.
+        The surer of two: by the values' mean over GPUs, and by their kinds where all are known.
         """
         means = [fmean(group) for group in self.groups(values)]
         of_all = _mean_of_all(means, scale)
-        kinds = [_mean_kind(group) for group in self.groups([one.kind for one in self.places])]
-        told = {gpu: kind for gpu, kind in enumerate(kinds) if kind is not None}
-        if self.kind is None or not told:
+        kinds = map(_mean_kind, self.groups(self.kinds) if self.kinds else ())
+        known = [kind for kind in kinds if kind is not None]
+        if self.kind is None or len(known) < len(means):
             return of_all
-        known = [means[gpu] for gpu in told]
-        by_kind = prediction(known, [*told.values()], self.kind, scale, self.alike)
-        shares = dict(zip(told, by_kind.shares, strict=True))
-        by_kind = replace(by_kind, shares=tuple(shares.get(n, 0.0) for n in range(len(means))))
-        return min(of_all, by_kind, key=lambda one: one.error)
+        by_kind = prediction(means, known, self.kind, scale, self.alike)
+        return min(of_all, by_kind, key=lambda one: one.error.square)
 
 
 def grouped(gpus: Sequence[str], values: Sequence[_T]) -> list[list[_T]]:
@@ -212,11 +197,10 @@ class Prediction:
     """The value expected of a metric on a GPU that the baseline has no process of."""
 
     value: float
-    error: float
-    """The standard error of one GPU's difference from `value`."""
+    error: Variance
+    """The variance of one GPU's difference from `value`."""
     shares: tuple[float, ...]
     """The share of each of the baseline's GPUs in `value`; the shares add up to 1."""
-    degrees_of_freedom: int
 
 
 @dataclass(frozen=True)
@@ -285,6 +269,7 @@ def tonight(values: Sequence[float], spread: Variance, gpus: BaselineGpus | None
     """The spread between the new processes: the baseline's, pooled with what is seen of theirs."""
     positions = [*range(len(values))]
     values = [min(max(value, -_LARGEST), _LARGEST) for value in values]
+    # A process may lack a metric that the others have.
     known = gpus is not None and len(gpus.new) == len(values)
     groups = grouped(gpus.new, positions) if gpus and known else [positions]
     assumed = of_night(spread)
@@ -331,23 +316,14 @@ def _mean_of_all(means: Sequence[float], scale: float) -> Prediction:
     Its error is s_u sqrt(1 + 1/U), with s_u pooling the class's `scale` (weight 20) and the spread
     of the U `means`.
     """
-    count, degrees = len(means), GPUS_PRIOR_WEIGHT + len(means) - 1
-    variance = (GPUS_PRIOR_WEIGHT * scale**2 + _squares([means])) / degrees
-    shares = (1 / count,) * count
-    return Prediction(fmean(means), math.sqrt(variance * (1 + 1 / count)), shares, degrees)
-
-
-def alike_on(slug: str) -> float:
-    """The share of the class's scale left between GPUs of this name whose canaries read alike."""
-    return ALIKE if slug == FITTED_ON else ALIKE_ELSEWHERE
+    count, degrees = len(means), PRIOR_WEIGHT + len(means) - 1
+    variance = (PRIOR_WEIGHT * scale**2 + _squares([means])) / degrees
+    error = Variance(variance * (1 + 1 / count), degrees)
+    return Prediction(fmean(means), error, (1 / count,) * count)
 
 
 def prediction(
-    means: Sequence[float],
-    kinds: Sequence[Sequence[float]],
-    kind: Kind,
-    scale: float,
-    alike: float,
+    means: Sequence[float], kinds: Sequence[Kind], kind: Kind, scale: float, alike: float
 ) -> Prediction:
     """The prediction for a GPU of this `kind`, by GPUs of these `kinds` with these `means`.
 
@@ -371,15 +347,14 @@ def prediction(
     coefficients = weights @ differences
     residuals = differences - known @ coefficients
     seen = residuals @ residuals + own**2 * (coefficients[1:] @ coefficients[1:])
-    weight = ALIKE_WEIGHT if alike == ALIKE else GPUS_PRIOR_WEIGHT
+    weight = ALIKE_WEIGHT if alike == ALIKE else PRIOR_WEIGHT
     degrees = weight + len(means) - 1
     variance = (weight * own**2 + seen) / degrees
     leverage = new @ np.linalg.solve(known.T @ known + penalty, new)
     return Prediction(
         float(means[0] + new @ coefficients),
-        math.sqrt(variance * (1 + leverage)),
+        Variance(float(variance * (1 + leverage)), degrees),
         tuple(float(share) for share in new @ weights),
-        degrees,
     )
 
 

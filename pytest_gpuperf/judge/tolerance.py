@@ -61,7 +61,6 @@ PAIRED_SHARE = 0.5
 device, as a share of that against a baseline: days and GPUs, for which the other has room, are
 none."""
 
-_WRITTEN = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*(%|pt)\s*$")
 _NUMBER = re.compile(r"^\s*(\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)\s*([^\W\d]*|%)\s*$")
 
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
@@ -155,23 +154,17 @@ def parse(written: str, metric: Metric) -> float:
     """
     if written == ANY:
         return math.inf
-    match = _WRITTEN.match(written) if isinstance(written, str) else None
-    if match is None or not math.isfinite(float(match[1])) or float(match[1]) <= 0:
+    units = {"pt": 1.0} if metric.percentage else {"%": 0.01}
+    number = _number(written, units)
+    if number is None or not 0 < number < math.inf:
+        says = f'"1%", as the metric is in {metric.unit}, not in percent'
+        if metric.percentage:
+            says = '"2pt" (percentage points), as the metric is a percentage'
         raise UsageFailure(
             f"tolerance {written!r} for {metric.name} is not valid. Write a value above zero: "
-            f'"1%", or "2pt" (points) for a metric in percent. "{ANY}" allows every change'
+            f'{says}. "{ANY}" allows every change'
         )
-    if metric.percentage and match[2] == "%":
-        raise UsageFailure(
-            f'tolerance "{written}" for {metric.name} is ambiguous, as the metric is a percentage. '
-            f'Write percentage points: "{match[1]}pt"'
-        )
-    if not metric.percentage and match[2] == "pt":
-        raise UsageFailure(
-            f'tolerance "{written}" for {metric.name} is not valid, as the metric is in '
-            f'{metric.unit}, not in percent. Write "{match[1]}%"'
-        )
-    return float(match[1]) if metric.percentage else float(match[1]) / 100
+    return number
 
 
 def unreadable(
@@ -196,11 +189,16 @@ def parse_limit(written: object, metric: Metric) -> float:
     units, says = _LIMITS.get(metric.unit, counted)
     if "/" in metric.unit:
         units, says = {"": 1.0}, f'a plain number ({metric.unit}), such as "1.5"'
-    is_text = isinstance(written, (str, int, float)) and not isinstance(written, bool)
-    match = _NUMBER.match(str(written)) if is_text else None
-    if match is None or match[2] not in units:
+    bound = _number(written, units)
+    if bound is None:
         raise UsageFailure(f"limit {written!r} for {metric.name} is not valid. Write {says}")
-    bound = float(match[1]) * units[match[2]]
     if not math.isfinite(bound):
         raise UsageFailure(f"limit {written!r} for {metric.name} is too large. Write {says}")
     return bound
+
+
+def _number(written: object, units: Mapping[str, float]) -> float | None:
+    """A number with one of these units, times its size; None for all else."""
+    is_text = isinstance(written, (str, int, float)) and not isinstance(written, bool)
+    match = _NUMBER.match(str(written)) if is_text else None
+    return float(match[1]) * units[match[2]] if match and match[2] in units else None

@@ -9,28 +9,28 @@ another look (`interval.py`). docs/verdict.md has the rule, docs/evidence.md how
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import chain
 
 from pytest_gpuperf.judge.interval import (
     Difference,
     centre,
     difference,
-    medians,
+    judged_values,
     pair_changes,
     paired_difference,
 )
-from pytest_gpuperf.judge.machine import KERNEL_TIME, confounded, kinds, machine_state
+from pytest_gpuperf.judge.machine import KERNEL_TIME, MachineState, confounded, kinds, machine_state
 from pytest_gpuperf.judge.noise import (
+    ALIKE,
+    ALIKE_ELSEWHERE,
+    FITTED_ON,
     BaselineGpus,
-    ProcessPlace,
+    Kind,
     Rounds,
     Scale,
-    alike_on,
-    judged_unit,
-    on_judged_scale,
-    places_of,
     quantile,
     scales,
     total,
@@ -124,11 +124,6 @@ class Reference:
     """Each process of the samples has a partner of the same place among those that are judged,
     which was measured next to it."""
 
-    @property
-    def places(self) -> tuple[ProcessPlace, ...]:
-        """The place of each process of the samples; empty if the GPUs were not kept."""
-        return places_of(self.gpus, self.days)
-
 
 def judge(
     measurements: Sequence[Measurement],
@@ -149,170 +144,233 @@ def judge(
     does nothing any more is not fast, and one that lost torch.compile got worse; what the machine
     explains is not the code's; a count that costs no time fails nothing.
     """
-    measured = samples_by_phase(measurements)
-    gate = _gate(measured.get(STEP, {}), reference, metrics, tolerances)
-    gpus = _gpus(measurements, reference)
-    machine = machine_state(
-        measurements,
-        reference.canary,
-        reference.gpus,
-        is_unseen=gpus is not None and not gpus.known,
-    )
-    verdicts: list[Verdict] = []
-    for phase, series in measured.items():
-        samples = _phase_samples(phase, series, reference, metrics, tolerances)
-        looks = samples.differences(gpus)
-        if machine and phase == STEP and KERNEL_TIME in looks and not reference.paired:
-            look = looks[KERNEL_TIME]
-            looks[KERNEL_TIME] = replace(look, shared=total([look.shared, machine.clock_error]))
-        for name in series:
-            reported = _reported(measurements, phase, metrics[name])
-            if name in looks:
-                verdicts.append(_decided(reported, looks[name], gate))
-            else:
-                verdicts.append(_uncompared(reported, series[name], gate, reference))
-
+    case = _Case(measurements, reference, metrics, tolerances)
+    verdicts = [verdict for phase in case.measured for verdict in case.verdicts(phase)]
     left = _left(verdicts)
     verdicts = [_working(verdict, left) for verdict in verdicts]
-    if machine:
+    if case.machine:
         verdicts = [
             # What is surely no loss passes in any case.
             verdict
             if verdict.outcome is Outcome.INCONCLUSIVE
             and excludes_loss(verdict, metrics[verdict.metric])
-            else confounded(verdict, metrics[verdict.metric], machine)
+            else confounded(verdict, metrics[verdict.metric], case.machine)
             for verdict in verdicts
         ]
     gated = [v for v in verdicts if v.phase == STEP and metrics[v.metric].gated]
     times = [v for v in gated if metrics[v.metric].metric_class is MetricClass.CYCLE]
     verdicts = [_weighed(verdict, metrics[verdict.metric], times) for verdict in verdicts]
-    return (*verdicts, *_unsupported(measurements[0], measured, reference.samples or {}, metrics))
+    return (*verdicts, *case.unsupported())
 
 
 @dataclass(frozen=True)
-class _Gate:
-    """The metrics that may fail a measurement."""
+class _Case:
+    """One look at a test: the arguments of `judge`, and what follows from them."""
 
+    measurements: Sequence[Measurement]
+    reference: Reference
     metrics: Mapping[str, Metric]
-    rate: float
-    """The share of a night's error that one gated metric has at one look."""
-    tests: int
-    """The number of measurements that share the night's error."""
-    is_comparable: bool
-    """Whether the baseline has any of the gated metrics."""
-    exact: frozenset[str] = frozenset()
-    """The counts that one process decides: see `_exact`."""
+    tolerances: Mapping[str, str]
 
-    def has(self, verdict: Verdict) -> bool:
-        """Whether the metric of this verdict may fail the measurement."""
-        return verdict.phase == STEP and verdict.metric in self.metrics
+    @cached_property
+    def measured(self) -> Samples:
+        """The values of the new processes."""
+        return samples_by_phase(self.measurements)
 
+    def _known(self, phase: str) -> Mapping[str, Rounds]:
+        """The baseline's values of a phase."""
+        return (self.reference.samples or {}).get(phase, {})
 
-def _gate(
-    step: Mapping[str, Rounds],
-    reference: Reference,
-    metrics: Mapping[str, Metric],
-    tolerances: Mapping[str, str],
-) -> _Gate:
-    judged = {n: metrics[n] for n in step if is_judged(metrics[n], tolerances.get(n))}
-    known = (reference.samples or {}).get(STEP, {})
-    family = max(_family([*judged.values()]), 1)
-    rate = ALARM_RATE / (ALARMING * family)
-    exact = _exact(step, known, judged)
-    return _Gate(judged, rate, reference.tests, not judged.keys().isdisjoint(known), exact)
+    @cached_property
+    def judged(self) -> Mapping[str, Metric]:
+        """The metrics that may fail the measurement."""
+        step = self.measured.get(STEP, {})
+        return {
+            name: self.metrics[name]
+            for name in step
+            if is_judged(self.metrics[name], self.tolerances.get(name))
+        }
 
+    @cached_property
+    def rate(self) -> float:
+        """The share of a night's error that one gated metric has at one look.
 
-def _exact(
-    step: Mapping[str, Rounds], known: Mapping[str, Rounds], judged: Mapping[str, Metric]
-) -> frozenset[str]:
-    """The counts that were the same in several processes, and in every round of the new processes.
+        Exact counts are two metrics, however many exist: chance does not move a count that is the
+        same in every execution, and a dozen of them must not blunt the judgement of times.
+        """
+        exact = [one.metric_class is MetricClass.DETERMINISTIC for one in self.judged.values()]
+        family = exact.count(False) + min(exact.count(True), EXACT_SHARE)
+        return ALARM_RATE / (ALARMING * max(family, 1))
 
-    A further process would only say the same integer again. Hardware counters are not exact, and
-    a process can lose torch.compile by itself. Where a time is judged too, as on a GPU, the test is
-    not decided before that is.
-    """
-    both = [metric for name, metric in judged.items() if name in step and name in known]
-    if any(metric.metric_class is not MetricClass.DETERMINISTIC for metric in both):
-        return frozenset()
-    return frozenset(
-        metric.name
-        for metric in both
-        if not (metric.hardware or metric.name in ON_PURPOSE)
-        and len(known[metric.name]) >= LEAST_TO_ALARM
-        and all(len({*chain.from_iterable(side[metric.name])}) == 1 for side in (step, known))
-    )
+    @cached_property
+    def exact(self) -> frozenset[str]:
+        """The counts that were the same in several processes, and in all rounds of the new ones.
 
+        One process decides them: a further one would only say the same integer again. Hardware
+        counters are not exact, and a process can lose torch.compile by itself. Where a time is
+        judged too, as on a GPU, the test is not decided before that is.
+        """
+        step, known = self.measured.get(STEP, {}), self._known(STEP)
+        both = [metric for name, metric in self.judged.items() if name in known]
+        if any(metric.metric_class is not MetricClass.DETERMINISTIC for metric in both):
+            return frozenset()
+        return frozenset(
+            metric.name
+            for metric in both
+            if not (metric.hardware or metric.name in ON_PURPOSE)
+            and len(known[metric.name]) >= LEAST_TO_ALARM
+            and all(len({*chain.from_iterable(side[metric.name])}) == 1 for side in (step, known))
+        )
 
-def _family(gated: Sequence[Metric]) -> int:
-    """The number of metrics that share the error: exact counts are two, however many exist.
+    @cached_property
+    def gpus(self) -> BaselineGpus | None:
+        """The GPUs of the baseline and of the new processes; None if they were not kept."""
+        reference, prints = self.reference, [one.fingerprint for one in self.measurements]
+        if not reference.gpus:
+            return None
+        known: tuple[Kind | None, ...] = ()
+        kind = None
+        if reference.canary:
+            known, kind = kinds(self.measurements, reference.canary)
+        days = {one.measured[:10] for one in prints}
+        new = {one.process: one.fingerprint.device.identity for one in self.measurements}
+        return BaselineGpus(
+            reference.gpus,
+            reference.days,
+            tuple(new.values()),
+            days.pop() if len(days) == 1 else "",
+            known,
+            kind,
+            ALIKE if prints[0].device.slug == FITTED_ON else ALIKE_ELSEWHERE,
+        )
 
-    Chance does not move a count that is the same in every execution, and a dozen of them must not
-    blunt the judgement of times.
-    """
-    exact = [metric.metric_class is MetricClass.DETERMINISTIC for metric in gated]
-    return exact.count(False) + min(exact.count(True), EXACT_SHARE)
+    @cached_property
+    def machine(self) -> MachineState | None:
+        """The state of the machine that was measured on; None if it is unknown."""
+        is_unseen = self.gpus is not None and not self.gpus.known
+        known, gpus = self.reference.canary, self.reference.gpus
+        return machine_state(self.measurements, known, gpus, is_unseen=is_unseen)
 
+    def verdicts(self, phase: str) -> Iterator[Verdict]:
+        """The verdicts on the metrics of a phase, each by itself."""
+        first, looks = self.measurements[0], self._differences(phase)
+        for name, rounds in self.measured[phase].items():
+            outcome, reason, detail = self._outcome(phase, name, looks.get(name))
+            verdict = Verdict(
+                test=first.test,
+                name=first.name,
+                phase=phase,
+                metric=name,
+                unit=self.metrics[name].unit,
+                points=self.metrics[name].percentage,
+                processes=len({measurement.process for measurement in self.measurements}),
+                outcome=outcome,
+                reason=reason,
+                detail=detail,
+                measured=centre(rounds),
+            )
+            yield self._with_numbers(verdict, looks[name]) if name in looks else verdict
 
-def _reported(measurements: Sequence[Measurement], phase: str, metric: Metric) -> Verdict:
-    """The verdict on a metric that is not judged, before it is compared."""
-    first = measurements[0]
-    return Verdict(
-        test=first.test,
-        name=first.name,
-        phase=phase,
-        metric=metric.name,
-        unit=metric.unit,
-        points=metric.percentage,
-        processes=len({measurement.process for measurement in measurements}),
-        outcome=Outcome.REPORTED,
-        reason=TOLERATED if phase == STEP and metric.gated else "not-gated",
-    )
+    def _outcome(self, phase: str, name: str, look: Difference | None) -> tuple[Outcome, str, str]:
+        """The outcome of a metric, its reason code and detail; `look` is None without a value."""
+        metric = self.metrics[name]
+        if phase != STEP or name not in self.judged:
+            is_tolerated = phase == STEP and metric.gated
+            return Outcome.REPORTED, TOLERATED if is_tolerated else "not-gated", ""
+        if look:
+            least = 1 if name in self.exact else LEAST_TO_ALARM
+            return *decide(metric.direction, look, self.rate, self.reference.tests, least), ""
+        detail = f"the baseline has no {name} for this test"
+        if not self.judged.keys().isdisjoint(self._known(STEP)):
+            return Outcome.REPORTED, NEW_METRIC, f"{detail}: accept a run with it"
+        missing = self.reference.missing or "no-metric"
+        return Outcome.NO_BASELINE, missing, self.reference.detail or detail
 
+    def _with_numbers(self, verdict: Verdict, look: Difference) -> Verdict:
+        if look.from_zero:
+            return replace(verdict, baseline=0.0, tolerance=look.tolerance.floor)
+        between = OTHER_GPU if look.is_unseen else ""
+        day = ONE_DAY if look.of_one_day else ""
+        detectable = minimum_detectable_effect(look, self.rate, self.reference.tests)
+        return replace(
+            verdict,
+            baseline=look.baseline,
+            change=look.shown(look.change),
+            low=look.shown(look.change - look.margin),
+            high=look.shown(look.change + look.margin),
+            tolerance=look.shown(look.floor),
+            detail="; ".join(filter(None, [between, day])),
+            minimum_detectable_effect=look.shown(detectable),
+        )
 
-def _decided(verdict: Verdict, look: Difference, gate: _Gate) -> Verdict:
-    """The verdict with the numbers of its difference, and with the outcome that they decide."""
-    if not gate.has(verdict):
-        return _with_numbers(verdict, look, gate)
-    direction = gate.metrics[verdict.metric].direction
-    least = 1 if verdict.metric in gate.exact else LEAST_TO_ALARM
-    outcome, reason = decide(direction, look, gate.rate, gate.tests, least)
-    return _with_numbers(replace(verdict, outcome=outcome, reason=reason), look, gate)
+    def _differences(self, phase: str) -> dict[str, Difference]:
+        """The differences of the metrics of a phase that both sides have."""
+        now, known, paired = self.measured[phase], self._known(phase), self.reference.paired
+        both = {name: known[name] for name in now if name in known}
+        if paired:
+            both = {name: old for name, old in both.items() if len(old) == len(now[name])}
+        allowed = {name: self._tolerance(name) for name in both}
+        if paired:
+            changes = {n: pair_changes(now[n], old, allowed[n]) for n, old in both.items()}
+            scale = self._scales(changes, allowed)
+            return {
+                n: paired_difference(now[n], old, allowed[n], scale[n]) for n, old in both.items()
+            }
+        values = {n: judged_values(old, allowed[n]) for n, old in both.items()}
+        scale = self._scales(values, allowed)
+        looks = {
+            n: difference(now[n], old, allowed[n], self.gpus, scale[n]) for n, old in both.items()
+        }
+        if self.machine and phase == STEP and KERNEL_TIME in looks:
+            shared = total([looks[KERNEL_TIME].shared, self.machine.clock_error])
+            looks[KERNEL_TIME] = replace(looks[KERNEL_TIME], shared=shared)
+        return looks
 
+    def _tolerance(self, name: str) -> Tolerance:
+        written, calibration = self.tolerances.get(name), self.reference.calibration
+        tolerance = tolerance_for(self.metrics[name], written, calibration)
+        return of_pairs(tolerance) if self.reference.paired else tolerance
 
-def _with_numbers(verdict: Verdict, look: Difference, gate: _Gate) -> Verdict:
-    if look.from_zero:
-        floor = look.tolerance.floor
-        return replace(verdict, baseline=0.0, measured=look.measured, tolerance=floor)
-    between = OTHER_GPU if look.is_unseen else ""
-    day = ONE_DAY if look.of_one_day else ""
-    detectable = minimum_detectable_effect(look, gate.rate, gate.tests)
-    return replace(
-        verdict,
-        baseline=look.baseline,
-        measured=look.measured,
-        change=look.shown(look.change),
-        low=look.shown(look.change - look.margin),
-        high=look.shown(look.change + look.margin),
-        tolerance=look.shown(look.floor),
-        detail="; ".join(filter(None, [between, day])),
-        minimum_detectable_effect=look.shown(detectable),
-    )
+    def _scales(
+        self, compared: Mapping[str, Sequence[float]], allowed: Mapping[str, Tolerance]
+    ) -> dict[str, Scale]:
+        """The scales of these metrics: the gated metrics of a class share theirs.
 
+        Others only borrow: a noisy clock on the CPU must not blunt a counter, and neither must the
+        time of a step that waits for its host, whose tolerance was written for it.
+        """
+        groups: dict[object, dict[str, Sequence[float]]] = {}
+        for name, values in compared.items():
+            metric = self.metrics[name]
+            sharing = metric.gated and not allowed[name].written
+            # Points and shares are different numbers, so they do not share.
+            group = (metric.metric_class, metric.percentage) if sharing else name
+            groups.setdefault(group, {})[name] = values
+        by_metric: dict[str, Scale] = {}
+        for members in groups.values():
+            by_metric |= scales(members, allowed, self.gpus)
+        return by_metric
 
-def _uncompared(verdict: Verdict, rounds: Rounds, gate: _Gate, reference: Reference) -> Verdict:
-    """The verdict on a metric that the baseline lacks."""
-    verdict = replace(verdict, measured=centre(rounds))
-    detail = f"the baseline has no {verdict.metric} for this test"
-    if not gate.has(verdict):
-        return verdict
-    if gate.is_comparable:
-        return replace(verdict, reason=NEW_METRIC, detail=f"{detail}: accept a run with it")
-    return replace(
-        verdict,
-        outcome=Outcome.NO_BASELINE,
-        reason=reference.missing or "no-metric",
-        detail=reference.detail or detail,
-    )
+    def unsupported(self) -> Iterator[Verdict]:
+        """The verdicts on metrics that are not measured, and were asked for or are expected."""
+        first = self.measurements[0]
+        reasons = {entry.metric: entry.reason for entry in first.unsupported}
+        lost = dict.fromkeys(self._known(STEP), "the baseline has this metric, this run has not")
+        for name, detail in {**lost, **reasons}.items():
+            metric = self.metrics[name]
+            if name in self.measured.get(STEP, {}) or not (name in reasons or metric.gated):
+                continue
+            exists = name not in reasons or metric.exists_on(first.fingerprint.device.arch)
+            yield Verdict(
+                test=first.test,
+                name=first.name,
+                phase=STEP,
+                metric=name,
+                unit=metric.unit,
+                outcome=Outcome.UNSUPPORTED,
+                reason="not-collected" if exists else ABSENT,
+                detail=detail,
+            )
 
 
 def _left(verdicts: Sequence[Verdict]) -> dict[str, float]:
@@ -486,93 +544,6 @@ def paired(
     return tuple(after for _, after in pairs), Reference(whole, paired=True)
 
 
-@dataclass(frozen=True)
-class _PhaseSamples:
-    """The values of one phase, by metric, of the new processes and the baseline's."""
-
-    measured: Mapping[str, Rounds]
-    baseline: Mapping[str, Rounds]
-    """The baseline's values of the metrics that both have."""
-    tolerances: Mapping[str, Tolerance]
-    metrics: Mapping[str, Metric]
-    paired: bool
-
-    def differences(self, gpus: BaselineGpus | None) -> dict[str, Difference]:
-        """The differences of the metrics that both have."""
-        now, before, allowed = self.measured, self.baseline, self.tolerances
-        if self.paired:
-            before = {n: old for n, old in before.items() if len(old) == len(now[n])}
-            changes = {n: pair_changes(now[n], old, allowed[n]) for n, old in before.items()}
-            pairs = self._scales(changes, None)
-            return {
-                name: paired_difference(now[name], old, allowed[name], pairs[name])
-                for name, old in before.items()
-            }
-        values = {}
-        for name, rounds in before.items():
-            series = medians(rounds)
-            values[name] = on_judged_scale(series, judged_unit(series, allowed[name]))
-        spreads = self._scales(values, gpus)
-        return {
-            name: difference(now[name], rounds, allowed[name], gpus, spreads[name])
-            for name, rounds in before.items()
-        }
-
-    def _scales(
-        self, compared: Mapping[str, Sequence[float]], gpus: BaselineGpus | None
-    ) -> dict[str, Scale]:
-        """The scales of these metrics: the gated metrics of a class share theirs.
-
-        Others only borrow: a noisy clock on the CPU must not blunt a counter, and neither must the
-        time of a step that waits for its host, whose tolerance was written for it.
-        """
-        groups: dict[object, dict[str, Sequence[float]]] = {}
-        for name, values in compared.items():
-            metric = self.metrics[name]
-            sharing = metric.gated and not self.tolerances[name].written
-            # Points and shares are different numbers, so they do not share.
-            group = (metric.metric_class, metric.percentage) if sharing else name
-            groups.setdefault(group, {})[name] = values
-        by_metric: dict[str, Scale] = {}
-        for members in groups.values():
-            by_metric |= scales(members, self.tolerances, gpus)
-        return by_metric
-
-
-def _phase_samples(
-    phase: str,
-    series: Mapping[str, Rounds],
-    reference: Reference,
-    metrics: Mapping[str, Metric],
-    tolerances: Mapping[str, str],
-) -> _PhaseSamples:
-    known = (reference.samples or {}).get(phase, {})
-    allowed = {
-        name: tolerance_for(metrics[name], tolerances.get(name), reference.calibration)
-        for name in series
-    }
-    if reference.paired:
-        allowed = {name: of_pairs(tolerance) for name, tolerance in allowed.items()}
-    both = {name: known[name] for name in series if name in known}
-    return _PhaseSamples(series, both, allowed, metrics, reference.paired)
-
-
-def _gpus(measurements: Sequence[Measurement], reference: Reference) -> BaselineGpus | None:
-    if not reference.gpus:
-        return None
-    devices = [measurement.fingerprint.device for measurement in measurements]
-    known, kind = kinds(measurements, reference.canary) if reference.canary else ((), None)
-    places = reference.places
-    if known:
-        places = tuple(replace(one, kind=of) for one, of in zip(places, known, strict=True))
-    measured = frozenset(device.identity for device in devices)
-    days = {measurement.fingerprint.measured[:10] for measurement in measurements}
-    day = days.pop() if len(days) == 1 else ""
-    new = {one.process: one.fingerprint.device.identity for one in measurements}
-    alike = alike_on(devices[0].slug)
-    return BaselineGpus(places, measured, kind, alike, day, tuple(new.values()))
-
-
 def samples_by_phase(
     measurements: Sequence[Measurement],
 ) -> dict[str, dict[str, list[list[float]]]]:
@@ -589,27 +560,3 @@ def samples_by_phase(
         phase: {metric: list(processes.values()) for metric, processes in series.items()}
         for phase, series in gathered.items()
     }
-
-
-def _unsupported(
-    first: Measurement, measured: Samples, known: Samples, metrics: Mapping[str, Metric]
-) -> tuple[Verdict, ...]:
-    present = measured.get(STEP, {})
-    reasons = {entry.metric: entry.reason for entry in first.unsupported}
-    arch = first.fingerprint.device.arch
-    absent = {name for name in reasons if not metrics[name].exists_on(arch)}
-    lost = dict.fromkeys(known.get(STEP, {}), "the baseline has this metric, this run has not")
-    return tuple(
-        Verdict(
-            test=first.test,
-            name=first.name,
-            phase=STEP,
-            metric=name,
-            unit=metrics[name].unit,
-            outcome=Outcome.UNSUPPORTED,
-            reason=ABSENT if name in absent else "not-collected",
-            detail=detail,
-        )
-        for name, detail in {**lost, **reasons}.items()
-        if name not in present and (name in reasons or metrics[name].gated)
-    )

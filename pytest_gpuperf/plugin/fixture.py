@@ -18,7 +18,6 @@ from pytest_gpuperf.baselines import judgement
 from pytest_gpuperf.baselines.judgement import (
     RECORDABLE,
     NotMeasured,
-    Ratio,
     attributed,
     fails,
     much_longer,
@@ -444,7 +443,7 @@ class GpuPerf:
         if not self._settings.judge:
             return None
         test, suite = self._traits.nodeid, self._traits.suite
-        ratio = Ratio(test, suite, known, numerator, denominator, above, below)
+        ratio = expectation.Ratio(test, suite, known, numerator, denominator, above, below)
         judging = self._session.judging
         try:
             over, under = judging.pair(ratio)

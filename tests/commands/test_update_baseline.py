@@ -102,7 +102,7 @@ def test_old_new_and_the_origin_are_shown() -> None:
         "test_training_step[tf32] on NVIDIA H200, 5 processes",
         "  cycles                        438.00 M ->      450.00 M  +2.74 %",
         "  zero: layout_copies",
-        "  since the first accepted samples (2026-03-01): cycles +2.97 %",
+        "  note: since the first accepted samples (2026-03-01): cycles +2.97 %",
         "  note: these samples replace the origin of 2026-03-01: creep is measured from them",
         "  the log will say: forced: new origin",
     ]

@@ -59,12 +59,9 @@ def of(new: Recorded, origin: Recorded, tolerances: dict[str, str] | None = None
 
 def test_worse_than_the_tolerance_is_drift() -> None:
     for factor, drifted in (
-        (1.0, False),
         (1 + 0.99 * FLOOR, False),
         (1 + 1.01 * FLOOR, True),
-        (2.0, True),
         (1 - 1.01 * FLOOR, False),  # an improvement
-        (0.5, False),
     ):
         drift = of(recorded([CYCLES * factor] * 5), recorded([CYCLES] * 5))
         assert drift.drifted is drifted, factor
@@ -174,10 +171,3 @@ def test_any_values_on_any_gpus_have_an_answer_that_order_does_not_change(
         assert again == drift
     else:
         assert again.change == pytest.approx(drift.change, rel=1e-6, abs=1e-9)
-
-
-def test_where_one_gpu_alone_saw_a_zero_all_are_compared_with_all() -> None:
-    """Its changes are shares and those of the others logarithms: they have no mean."""
-    new, origin = [CYCLES] * 4, [CYCLES, CYCLES, 0.0, CYCLES]
-    gpus = ("a", "a", "b", "b")
-    assert of(recorded(new, gpus), recorded(origin, gpus)) == of(recorded(new), recorded(origin))

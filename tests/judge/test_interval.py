@@ -29,7 +29,6 @@ from tests.judge.test_noise import (
 from tests.strategies import few
 
 CYCLES = tolerance_for(catalogue().metrics["cycles"])
-HIT_RATE = tolerance_for(catalogue().metrics["l2_hit_rate"])
 INSTRUCTIONS = tolerance_for(catalogue().metrics["instructions"])
 
 positive = st.floats(1e-3, 1e15)

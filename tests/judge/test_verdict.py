@@ -50,8 +50,6 @@ UTILIZATION = replace(METRICS["tensor_utilization"], gated=True)
 
 CLASSES_AND_DIRECTIONS = tuple(product(MetricClass, (LOWER, HIGHER)))
 
-positive = st.floats(1e-2, 1e13)
-
 
 def look_at(
     tolerance: Tolerance,
@@ -242,9 +240,6 @@ FLOORS: tuple[tuple[Metric, str | None, float, Outcome, tuple[float, ...]], ...]
     (CYCLES, None, 0.005, UNCHANGED, (1_000_000, 1_004_900, 995_100)),
     (CYCLES, None, 0.005, REGRESSED, (1_005_100, 1_010_000, 5_000_000)),
     (CYCLES, None, 0.005, IMPROVED, (994_900, 200_000)),
-    (INSTRUCTIONS, None, 0.0001, UNCHANGED, (1_000_090, 999_910)),
-    (INSTRUCTIONS, None, 0.0001, REGRESSED, (1_000_110, 1_000_500)),
-    (INSTRUCTIONS, None, 0.0001, IMPROVED, (999_890,)),
     # A percentage moves in points, and this one is better when higher.
     (UTILIZATION, None, 0.75, UNCHANGED, (50.0, 49.3, 50.7)),
     (UTILIZATION, None, 0.75, REGRESSED, (49.2, 0.0)),
@@ -390,8 +385,6 @@ def test_unchanged_is_only_said_within_the_tolerance_and_where_no_loss_reaches_t
             assert (-change if higher else change) <= held * (1 + 1e-9)
 
 
-RANKS = {IMPROVED: 0, UNCHANGED: 1, INCONCLUSIVE: 1, Outcome.REPORTED: 1, REGRESSED: 2}
-
 any_counts = st.lists(
     st.lists(st.just(0.0) | st.floats(1e-100, 1e150), min_size=1, max_size=3),
     min_size=1,
@@ -477,13 +470,11 @@ def test_a_step_that_does_nearly_nothing_any_more_fails_until_that_is_accepted(
         assert work | memory == {Outcome.IMPROVED}
 
 
-def quiet_error(count: int, cost: float, scale: float = 1e-3) -> tuple[float, float]:
-    """Of equal processes against five equal ones, in a class of this scale: error and degrees."""
-    weight = 20 * 1e-6 / scale**2
-    variance, degrees = weight * scale**2 / (weight + 4), weight + 4
-    night = min(8, degrees)
-    of_night = variance * night / (night + count - 1)
-    return sum_by_hand((variance / 5, degrees), (cost**2 / count * of_night, night + count - 1))
+def quiet_error(count: int, cost: float) -> tuple[float, float]:
+    """Of equal processes of cycles against five equal ones: the error and its degrees."""
+    variance, degrees = 20 * 1e-6 / 24, 24
+    of_night = variance * 8 / (8 + count - 1)
+    return sum_by_hand((variance / 5, degrees), (cost**2 / count * of_night, 8 + count - 1))
 
 
 @pytest.mark.parametrize("tests", [1, 40])
@@ -513,54 +504,25 @@ def test_the_more_is_gated_the_surer_a_regression_has_to_be(tests: int) -> None:
 
 
 NOISY = [[1e6 * math.exp(value)] for value in (-3e-3, -3e-3, 3e-3, 3e-3, 0.0)]
-
-
-def width_of(verdict: Verdict) -> float:
-    """Half of the interval, on the judged scale."""
-    assert verdict.low is not None
-    assert verdict.high is not None
-    if verdict.points:
-        return (verdict.high - verdict.low) / 2
-    return (math.log1p(verdict.high) - math.log1p(verdict.low)) / 2
-
-
-def beside(
-    metric: Metric, other: Metric, old: Sequence[Sequence[float]], written: str | None = None
-) -> tuple[float, float]:
-    """Half of the interval of a quiet metric, beside another one with this baseline.
-
-    `written` is the tolerance that a marker has for the other one.
-    """
-    known = {metric.name: again(50.0, 5), other.name: old}
-    metrics = {metric.name: metric, other.name: other}
-    new = measurement({metric.name: [50.0], other.name: [median(v for (v,) in old)]})
-    tolerances = {other.name: written} if written else {}
-    verdicts = judge([new], Reference({STEP: known}), metrics, tolerances)
-    return width_of(verdicts[0]), width_of(verdicts[1])
-
-
 OTHER_CYCLES = replace(CYCLES, name="other")
-
-
-def half_width(scale: float) -> float:
-    """Half of the interval of one process against five equal ones, in a class of this scale."""
-    error, degrees = quiet_error(1, 1.0, scale)
-    return t_upper_quantile(0.0025, degrees) * error
 
 
 def test_nothing_else_blunts_it() -> None:
     """Neither what is not gated, nor what is known to vary otherwise, nor another class."""
-    reported, ratio = replace(CYCLES, gated=False), MetricClass.RATIO
     for metric, other, written in (
-        (CYCLES, replace(OTHER_CYCLES, gated=False), None),
-        (reported, replace(OTHER_CYCLES, gated=False), None),
+        (CYCLES, replace(OTHER_CYCLES, gated=False), {}),
+        (replace(CYCLES, gated=False), replace(OTHER_CYCLES, gated=False), {}),
         # A step's time, say, of one that waits for its host: somebody wrote a tolerance.
-        (CYCLES, OTHER_CYCLES, "100%"),
-        (CYCLES, replace(OTHER_CYCLES, metric_class=ratio), None),
+        (CYCLES, OTHER_CYCLES, {"other": "100%"}),
+        (CYCLES, replace(OTHER_CYCLES, metric_class=MetricClass.RATIO), {}),
     ):
-        quiet, noisy = beside(metric, other, NOISY, written)
-        assert quiet == pytest.approx(half_width(1e-3))
-        assert noisy > quiet
+        metrics = {"cycles": metric, "other": other}
+        known = Reference({STEP: {"cycles": again(50.0, 5), "other": NOISY}})
+        new = measurement({"cycles": [50.0], "other": [1e6]})
+        quiet, noisy = judge([new], known, metrics, written)
+        alone = verdict_of(again(50.0, 1), again(50.0, 5), metric)
+        assert (quiet.low, quiet.high) == (alone.low, alone.high)
+        assert (noisy.high or 0.0) > (quiet.high or 0.0)
 
 
 # Weighing what got worse against the time that was gained
@@ -700,16 +662,9 @@ def test_a_gated_metric_that_only_the_baseline_has_is_unsupported() -> None:
     known = {STEP: {name: one_each(100.0) for name in ("cycles", "instructions", "ipc")}}
     verdicts = judged(measurement({"instructions": [100.0]}), known)
     assert list(verdicts) == [(STEP, "instructions"), (STEP, "cycles")]
-    assert verdicts[STEP, "cycles"] == Verdict(
-        test=TEST,
-        name=STEP,
-        phase=STEP,
-        metric="cycles",
-        unit="cycles",
-        outcome=Outcome.UNSUPPORTED,
-        reason="not-collected",
-        detail="the baseline has this metric, this run has not",
-    )
+    lost = verdicts[STEP, "cycles"]
+    assert (lost.outcome, lost.reason) == (Outcome.UNSUPPORTED, "not-collected")
+    assert lost.detail == "the baseline has this metric, this run has not"
 
 
 def test_what_the_architecture_lacks_is_told_from_what_could_not_be_read() -> None:

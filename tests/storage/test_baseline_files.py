@@ -285,8 +285,8 @@ WRONG: Wrong = [
     (("tolerance", "cycels"), "1%", None, "Use one of cycles, inst"),
     (("tolerance", "cycles"), "1", None, 'is not valid. Write a value above zero: "1%"'),
     (("tolerance", "cycles"), "0%", None, "above zero"),
-    (("tolerance", "cycles"), "1pt", None, 'is in cycles, not in percent. Write "1%"'),
-    (("tolerance", "l2_hit_rate"), "2%", None, 'percentage points: "2pt"'),
+    (("tolerance", "cycles"), "1pt", None, '"1%", as the metric is in cycles'),
+    (("tolerance", "l2_hit_rate"), "2%", None, '"2pt" (percentage points)'),
     ((*CLASSES, "cycle", "rounds"), INFINITE, None, "finite number"),
 ]
 
