@@ -34,10 +34,9 @@ COMPILING = "compiling"
 UNSEEN = "unseen"
 """The setting that names the part of the step where nothing was counted."""
 
-SLOWDOWN, SLOWDOWN_SHARE = "slowdown", "slowdown_share"
-SLOWDOWN_AT, SLOWDOWN_ABSENT = "slowdown_at", "slowdown_absent"
+SLOWDOWN, SLOWDOWN_SHARE, SLOWDOWN_AT = "slowdown", "slowdown_share", "slowdown_at"
 """The settings of a measurement by `gpuperf prove`: the slowdown in the step, its share of the
-step's time, the line of code where it was put in, or why it was not. It is no baseline."""
+step's time, and the line of code where it was put in. It is no baseline."""
 
 Scalar = str | int | float | bool
 

@@ -311,28 +311,23 @@ class GpuPerf:
 
         Fails the test if any of these measurements would fail it.
         """
-        from pytest_gpuperf.measure.slowed_step import SlowdownPlace, SlowedStep, choose, chosen
+        from pytest_gpuperf.measure.slowdown import slowed_steps
 
         device, failed = self._instrument.torch_device, []
-        if device == "cpu":  # one execution tells counts
-            plan = replace(plan, rounds=1, repetitions=1)
-        doses = chosen(subject.test, subject.name)  # in a process that only repeats
-        if not doses:
-            doses = choose(self._judged(measurer, subject, work, plan), device)
-        if device != "cpu":  # a slowdown is far larger than what rounds differ by
-            plan = replace(plan, rounds=1, repetitions=2)
-        places: list[SlowdownPlace] = []
-        for dose in doses:
-            step = SlowedStep(dose, work, device, self._settings.root, places)
-            name = f"{subject.name} [{dose}]"
+        # On a CPU one execution tells counts; a slowdown is far larger than what rounds differ by.
+        slowed = replace(plan, rounds=1, repetitions=1 if device == "cpu" else 2)
+        plain = slowed if device == "cpu" else plan
+        measured = partial(self._judged, measurer, subject, work, plain)
+        for step in slowed_steps(work, device, self._settings.root, measured):
+            name = f"{subject.name} [{step}]"
             reset = work.reset if work.reset is no_reset else step.reset
             its_work = replace(work, step=step.step, reset=reset, name=name, phases=Phases())
             settings = partial(_joined, subject.settings, step.settings)
             its_subject = replace(subject, name=name, settings=settings)
             try:
-                self._judged(measurer, its_subject, its_work, plan)
+                self._judged(measurer, its_subject, its_work, slowed)
             except (pytest.fail.Exception, CountersUnavailable, UnsoundStep):
-                failed.append(str(dose))
+                failed.append(str(step))
             except pytest.skip.Exception:
                 continue
         if failed:

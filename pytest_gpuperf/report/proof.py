@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 
@@ -11,13 +11,13 @@ from pytest_gpuperf.catalogue.units import few, tolerance
 from pytest_gpuperf.judge.verdict import NEW_METRIC
 from pytest_gpuperf.model.measurement import (
     SLOWDOWN,
-    SLOWDOWN_ABSENT,
     SLOWDOWN_AT,
     SLOWDOWN_SHARE,
     STEP,
     UNSEEN,
     Device,
     plain_name,
+    title_of,
 )
 from pytest_gpuperf.model.result import (
     DOUBTS,
@@ -41,8 +41,6 @@ class Firing(str, Enum):
     RED = "red"
     PASSED = "passed"
     UNJUDGED = "not judged"
-    ABSENT = "not put in"
-    """The step has no place for it."""
 
 
 @dataclass(frozen=True)
@@ -61,12 +59,19 @@ class Trial:
     at: str = ""
     """The line of code where it was put in, "model/layers.py:118"; "" if unknown."""
     named: str = ""
-    """The line that the verdict names as the cause; "" for none."""
+    """The line that the verdict names as the cause, or as the worst of several; "" for none."""
 
     @property
-    def is_named(self) -> bool:
-        """Whether the verdict names the right line."""
-        return bool(self.at) and self.at == self.named
+    def gate(self) -> tuple[str, str, str]:
+        """What all sizes of a slowdown in one measurement have in common."""
+        return self.test, self.name, self.slowdown
+
+    @property
+    def line(self) -> str:
+        """The line of a red verdict: right, wrong or none; "-" where no line is known."""
+        if self.firing is not Firing.RED or not self.at:
+            return "-"
+        return "right" if self.at == self.named else "wrong" if self.named else "none"
 
 
 @dataclass(frozen=True)
@@ -77,26 +82,21 @@ class Proof:
     """UTC, ISO 8601."""
     device: Device
     trials: tuple[Trial, ...]
-    failing: Mapping[str, str]
-    """The reason for each test that fails without a slowdown, or before all were tried."""
-    blind: Mapping[str, tuple[str, ...]]
-    """By test, as sentences, what none of its gates sees."""
+    doubts: tuple[str, ...] = ()
+    """Sentences: which tests are not proven and why, and what no gate of a test sees."""
 
     @property
     def dead(self) -> list[Trial]:
-        """The slowdowns that passed, none of a smaller or larger size being red."""
-        red = {(t.test, t.name, t.slowdown) for t in self.trials if t.firing is Firing.RED}
-        passed = {
-            (t.test, t.name, t.slowdown): t
-            for t in sorted(self.trials, key=lambda t: t.share)
-            if t.firing is Firing.PASSED
-        }
-        return [trial for key, trial in passed.items() if key not in red]
+        """The slowdowns that passed in every size, each in its largest."""
+        red = {trial.gate for trial in self.trials if trial.firing is Firing.RED}
+        passed = (trial for trial in self.trials if trial.firing is Firing.PASSED)
+        by_size = sorted(passed, key=lambda trial: trial.share)
+        return [*{trial.gate: trial for trial in by_size if trial.gate not in red}.values()]
 
     @property
     def holds(self) -> bool:
         """Whether every gate that was tried fired."""
-        return not (self.dead or self.failing or any(self.blind.values()))
+        return not (self.dead or self.doubts)
 
 
 def proof_of(run: Run) -> Proof | None:
@@ -106,38 +106,39 @@ def proof_of(run: Run) -> Proof | None:
         return None
     plain = [r for r in results if SLOWDOWN not in r.first.fingerprint.settings]
     slowed = [r for r in results if SLOWDOWN in r.first.fingerprint.settings]
-    tried = {(r.test, plain_name(r.first)) for r in slowed}
-    failing = {test: "the test fails" for test, why in run.skipped.items() if why == TEST_FAILED}
     trials = [_trial(result, run.skipped.get(result.test, "")) for result in slowed]
+    tried = {(trial.test, trial.name) for trial in trials}
+    failing = {test: "the test fails" for test, why in run.skipped.items() if why == TEST_FAILED}
     for result in plain:
         if result.outcome in (*DOUBTS, *FAULTS, None):
-            failing[result.test] = "; ".join(view.reasons(result)) or "it has no verdict"
+            failing[result.test] = _reason(result)
         elif (result.test, result.name) not in tried:
-            trials.append(Trial(result.test, result.name, "any", 0.0, Firing.ABSENT, _RANKS))
-    return Proof(
-        created=run.created,
-        device=results[0].first.fingerprint.device,
-        trials=tuple(trials),
-        failing=failing,
-        blind={r.test: said for r in plain if (said := tuple(_unseen(r)))},
-    )
+            trials.append(Trial(result.test, result.name, "any", 0.0, Firing.UNJUDGED, _RANKS))
+    doubts = [f"{title_of(test)} is not proven: {why}" for test, why in failing.items()]
+    for result in plain:
+        doubts += [f"{title_of(result.test)} does not see all: {it}" for it in _unseen(result)]
+    device = results[0].first.fingerprint.device
+    return Proof(run.created, device, tuple(trials), tuple(doubts))
 
 
 def _trial(result: Result, ended: str) -> Trial:
     settings = result.first.fingerprint.settings
-    firing, why = _firing(result, ended)
-    if absent := settings.get(SLOWDOWN_ABSENT):
-        firing, why = Firing.ABSENT, str(absent)
+    said = result.attribution
+    lines = [said.cause.line] if said and said.cause else []
+    lines += [entry.line for entry in said.lines] if said else []
     return Trial(
         result.test,
         plain_name(result.first),
         str(settings[SLOWDOWN]),
         float(settings[SLOWDOWN_SHARE]),
-        firing,
-        why,
+        *_firing(result, ended),
         at=str(settings.get(SLOWDOWN_AT, "")),
-        named=_named(result),
+        named=next(filter(None, lines), ""),
     )
+
+
+def _reason(result: Result) -> str:
+    return "; ".join(view.reasons(result)) or "it has no verdict"
 
 
 def _firing(result: Result, ended: str) -> tuple[Firing, str]:
@@ -149,20 +150,11 @@ def _firing(result: Result, ended: str) -> tuple[Firing, str]:
             return Firing.PASSED, f"pytest counts no failure, though {moves}"
         return Firing.RED, moves
     if result.outcome in (*DOUBTS, None):
-        return Firing.UNJUDGED, "; ".join(view.reasons(result)) or "it has no verdict"
+        return Firing.UNJUDGED, _reason(result)
     worse = [v for v in verdicts if v.change and v.change > 0 and v.tolerance]
     worse.sort(key=lambda verdict: -(verdict.change or 0) / (verdict.tolerance or 1))
     said = [f"{view.moves([v])[0]} (tolerance {tolerance(v)})" for v in worse]
     return Firing.PASSED, few(said, _SHOWN) or "no metric that is compared got worse"
-
-
-def _named(result: Result) -> str:
-    """The line of code that the verdict names as the cause, or as the worst of several."""
-    said = result.attribution
-    if said is None:
-        return ""
-    lines = [*([said.cause.line] if said.cause else ()), *(entry.line for entry in said.lines)]
-    return next(filter(None, lines), "")
 
 
 def _unseen(result: Result) -> Iterator[str]:

@@ -6,7 +6,7 @@ import pytest
 
 from pytest_gpuperf.report.proof import Firing, Trial
 from pytest_gpuperf.report.text import proof_lines
-from tests.examples import HOSTILE, TEST, proof, trial
+from tests.examples import HOSTILE, proof, trial
 
 PROVEN = proof(
     trial(),
@@ -14,29 +14,28 @@ PROVEN = proof(
     trial("kept tensor", share=0.0, named="b.py:2", why="kept_memory +3.00 %"),
     trial("layout", share=0.0, named=""),
     trial("spin", share=0.003, at="", named=""),
-    trial("float32", Firing.ABSENT, share=0.0, at="", why="no place"),
     trial("copies", Firing.UNJUDGED, name="sampling", why="too noisy"),
-    failing={"a.py::test_bad": "the test fails"},
-    blind={TEST: ("the step does nothing that is counted (launches 0)",)},
+    doubts=(
+        "test_bad is not proven: the test fails",
+        "test_step does not see all: the step does nothing that is counted (launches 0)",
+    ),
 )
 
 
 def test_a_row_per_slowdown_then_what_is_not_proven() -> None:
     assert [line.text for line in proof_lines.lines(PROVEN, 80)] == [
         "test_training_step[tf32]",
-        "  slowdown     test is     line",
-        "  spin 1 %     red         right  cycles +1.02 %",
-        "  wait 3 %     passed      -      step_time +0.31 % (tolerance 2.4 %)",
-        "  kept tensor  red         wrong  kept_memory +3.00 %",
-        "  layout       red         none   cycles +1.02 %",
-        "  spin 0.3 %   red         -      cycles +1.02 %",
-        "  float32      not put in  -      no place",
+        "  slowdown     test is  line",
+        "  spin 1 %     red      right  cycles +1.02 %",
+        "  wait 3 %     passed   -      step_time +0.31 % (tolerance 2.4 %)",
+        "  kept tensor  red      wrong  kept_memory +3.00 %",
+        "  layout       red      none   cycles +1.02 %",
+        "  spin 0.3 %   red      -      cycles +1.02 %",
         "test_training_step[tf32], sampling",
         "  slowdown    test is     line",
         "  copies 1 %  not judged  -     too noisy",
         "test_bad is not proven: the test fails",
-        "test_training_step[tf32] does not see all: the step does nothing that is counted",
-        "(launches 0)",
+        "test_step does not see all: the step does nothing that is counted (launches 0)",
     ]
 
 
@@ -59,7 +58,7 @@ def test_the_total_counts_what_was_put_in(trials: tuple[Trial, ...], says: str) 
 
 def test_lines_fit_their_width_and_are_harmless_whatever_a_test_is_called() -> None:
     made = trial(HOSTILE, test=HOSTILE, name=HOSTILE, why=HOSTILE)
-    proven = proof(made, failing={HOSTILE: HOSTILE}, blind={HOSTILE: (HOSTILE,)})
+    proven = proof(made, doubts=(HOSTILE,))
     for width in (40, 80, 200):
         for line in proof_lines.lines(proven, width):
             assert line.text.isprintable()

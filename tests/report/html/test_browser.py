@@ -102,7 +102,7 @@ def proven() -> Proof:
     passed = trial("wait", Firing.PASSED, why="step_time +0.31 % (tolerance 2.4 %)")
     unjudged = trial("copies", Firing.UNJUDGED, test="a.py::test_noisy", why="too noisy")
     name = f"a.py::test_step[{'long_' * 30}]"
-    return proof(trial(), passed, unjudged, trial(test=name), failing={name: "the test fails"})
+    return proof(trial(), passed, unjudged, trial(test=name), doubts=(f"{name} is not proven",))
 
 
 class Opened:

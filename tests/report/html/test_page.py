@@ -26,7 +26,7 @@ from pytest_gpuperf.model.result import (
 from pytest_gpuperf.report.html.page import page
 from pytest_gpuperf.report.proof import Firing
 from pytest_gpuperf.report.text import proof_lines
-from tests.examples import TEST, kernels_changed, measurement, proof, run, trial, verdict
+from tests.examples import kernels_changed, measurement, proof, run, trial, verdict
 from tests.kernel_steps import NAMING, table
 from tests.report.html.pages import COMMITTED, full, rendered
 from tests.report.html.test_figures import KEYS
@@ -158,8 +158,7 @@ def hostile(text: str) -> str:
         trial(text, Firing.PASSED, test=text, name=text, why=text, at=text, named=text),
         created=text,
         device=Device(text, text, text, text),
-        failing={text: text},
-        blind={text: (text,)},
+        doubts=(text,),
     )
     return page(replace(made, command=text, created=text), text, proof=proven)
 
@@ -251,15 +250,13 @@ def test_dead_gates_are_open_and_those_that_fired_are_folded() -> None:
     unjudged = trial("copies", Firing.UNJUDGED, test="a.py::test_noisy", why="too noisy")
     proven = proof(
         *(trial(), passed, trial(test="a.py::test_good"), unjudged),
-        failing={"a.py::test_bad": "the test fails"},
-        blind={TEST: ("the baseline lacks copies: accept a run that has it",)},
+        doubts=("test_bad is not proven: the test fails",),
     )
     text = page(run([measurement()]), proof=proven)
     said = text.partition(">Can these gates fire?</h2>")[2].partition("</section>")[0]
-    sentences = [*proof_lines.failing(proven), *proof_lines.blind(proven)]
     assert re.findall("<dd>(.*?)</dd>", said) == ["2026-03-01T12:00:00Z", "NVIDIA H200 (sm90)"]
     assert re.findall('<p class="says">(.*?)</p>', said) == [proof_lines.total(proven)]
-    assert re.findall('<p class="bad">(.*?)</p>', said) == sentences
+    assert re.findall('<p class="bad">(.*?)</p>', said) == [*proven.doubts]
     dead, good, noisy = said.split("<details ")[1:]
     assert dead.startswith('class="verdict bad" open>')
     assert '<span class="badge bad">1 dead gate</span> test_training_step[tf32]</h3>' in dead
