@@ -241,8 +241,6 @@ class Device:
 class Machine:
     """Properties in which GPUs of one name differ, as the driver reports them."""
 
-    __pydantic_config__ = LENIENT
-
     vbios: str = ""
     board_part: str = ""
     """The part number of the board, which all boards of its kind have."""

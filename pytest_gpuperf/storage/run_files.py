@@ -28,8 +28,8 @@ SCHEMA = 1
 _PLACE = "--gpuperf-run"
 _CONFIGURED = ("pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg", "setup.py")
 FOLDER = Path(".gpuperf") / "runs"
-RETIRED = ("timeline",)
-"""Fields of a measurement that only earlier versions wrote."""
+RETIRED = ("timeline", "gpcs", "sm_map")
+"""Fields of a measurement and of its machine that only earlier versions wrote."""
 _LISTED = 10
 """The most tests that a message lists; a suite may have hundreds."""
 _REMEDY = "Measure again, or use another run. gpuperf changed nothing"
