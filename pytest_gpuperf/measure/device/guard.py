@@ -49,7 +49,8 @@ def read(parent: int | None = None, siblings: Siblings | None = None) -> Reading
     """The present state of the GPU that CUDA numbers 0.
 
     `parent` is the process that waits for this measurement. It may still hold memory of the device,
-    does nothing there, and is not among the other processes. Processes started beside this one that
+    does nothing there, and is not among the other processes. For a rank neither are the other ranks
+    of that session, which torchrun started beside it. Processes started beside this one that
     wait for their turn are not either, nor are its `siblings` and their controller. A measuring
     process holds the GPU against them.
 
@@ -134,8 +135,10 @@ def _other_processes(
     controller = siblings.controller if siblings else None
     started = fresh_process.beside()
     above = {pid: fresh_process.ancestors(pid) for pid in pids}
+    launcher = fresh_process.ancestors(parent)[:1] if parent and "RANK" in os.environ else []
+    starters = [one for one in (launcher, [controller]) if one]
     us = {os.getpid(), parent, controller, *started}
-    us |= {pid for pid in pids if above[pid][:1] == [controller] or started & {*above[pid]}}
+    us |= {pid for pid in pids if above[pid][:1] in starters or started & {*above[pid]}}
     if us & set(pids):
         return tuple(pid for pid in pids if pid not in us)
     # Who uses the GPU and is not listed under its own pid: NVML reports the pids of another

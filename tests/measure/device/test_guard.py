@@ -95,6 +95,24 @@ def test_other_processes_are_all_but_this_one_and_who_waits_for_it(
         assert reading.other_processes == expected, (told, listed, context)
 
 
+def test_a_rank_that_waits_is_no_other_process_of_a_fresh_rank(install: Install) -> None:
+    """Both waiting ranks are children of one torchrun; without ranks such a process is a stranger."""
+    waiting = [subprocess.Popen(["sleep", "60"]) for _ in range(2)]
+    try:
+        listed = [os.getpid(), waiting[1].pid, FAR]
+        install(Library([Gpu(processes=listed)]))
+        for rank, others in (("1", (FAR,)), (None, tuple(sorted(listed[1:])))):
+            with pytest.MonkeyPatch.context() as patch:
+                patch.delenv("RANK", raising=False)
+                if rank:
+                    patch.setenv("RANK", rank)
+                assert guard.read(parent=waiting[0].pid).other_processes == others
+    finally:
+        for process in waiting:
+            process.kill()
+            process.wait()
+
+
 # Complaints
 
 
