@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,10 +11,20 @@ import torch
 from torch import Tensor, nn
 
 from pytest_gpuperf.measure.collector import Phases, Work
-from pytest_gpuperf.measure.slowdown import CPU, SLOWDOWNS, SlowedStep, in_tf32, layers_of
+from pytest_gpuperf.measure.instrument import PROVING
+from pytest_gpuperf.measure.slowdown import (
+    CPU,
+    GPU,
+    SLOWDOWNS,
+    SlowedStep,
+    in_tf32,
+    layers_of,
+    slowed_steps,
+)
 from pytest_gpuperf.model.measurement import SLOWDOWN_AT
 from suites.precision import float32_precision
 from tests import ROOT
+from tests.examples import measurement
 
 
 class Model(nn.Module):
@@ -30,6 +41,32 @@ class Model(nn.Module):
 def _slowed(step: Callable[[], object], name: str, amount: float = 0.0) -> SlowedStep:
     work = Work(step, Phases(), test="t")
     return SlowedStep((name, 0.0, amount), work, layers_of(step), CPU, ROOT)
+
+
+@pytest.mark.parametrize(
+    ("device", "metric", "step", "first"),
+    [
+        (CPU, "flops", Model(), ["again", "kept tensor", "layout", "saved"]),
+        # Nothing can be computed again; what is compiled can be compiled again.
+        (CPU, "compiled_graphs", torch.neg, ["kept tensor", "layout", "saved", "recompilation"]),
+        (GPU, "step_time", torch.neg, ["spin 3 %", "synchronisation", "kept tensor", "wait 3 %"]),
+    ],
+)
+def test_what_a_step_cannot_have_is_not_chosen(
+    device: str,
+    metric: str,
+    step: Callable[[Tensor], Tensor],
+    first: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A sample begins where the last ended, and a fresh process reads it without measuring."""
+    monkeypatch.setenv(PROVING, f"2 {tmp_path}")
+    measured, chosen = iter([measurement({metric: [1.0]})] * 2), list[str]()
+    for name in ("one", "two", "two"):
+        work = Work(lambda: step(torch.ones(2, 8)), Phases(), test="t", name=name)
+        chosen += map(str, slowed_steps(work, device, ROOT, partial(next, measured)))
+    assert chosen == [*first, *first[2:]]
 
 
 def test_the_layers_of_a_step() -> None:
