@@ -96,7 +96,7 @@ def test_other_processes_are_all_but_this_one_and_who_waits_for_it(
 
 
 def test_a_rank_that_waits_is_no_other_process_of_a_fresh_rank(install: Install) -> None:
-    """Both waiting ranks are children of one torchrun; without ranks such a process is a stranger."""
+    """Both are children of one torchrun. Without ranks such a process is a stranger."""
     waiting = [subprocess.Popen(["sleep", "60"]) for _ in range(2)]
     try:
         listed = [os.getpid(), waiting[1].pid, FAR]
