@@ -1,4 +1,4 @@
-"""A stand-in of GitHub's API, with what our scripts ask of it."""
+"""A stand-in of GitHub's API, with what our scripts ask of it, and with its faults."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from tests import ROOT
 
 HEAD = "0123456789abcdef0123456789abcdef01234567"
 BOT = "github-actions[bot]"
+DROPPED, HTML = -1, -2
+"""Faults that are no status: the connection ends, or the answer is a web page."""
 
 
 @dataclass
@@ -31,11 +33,23 @@ class GitHub:
     requests: list[str] = field(default_factory=list)
     url: str = ""
     refuses: int = 0
+    """The status of every answer, if not 0."""
+    faults: list[tuple[str, int]] = field(default_factory=list)
+    """Method and status of answers to come, each once: see DROPPED and HTML."""
+    waits: str | None = "0"
+    """Retry-After of a fault; None for none."""
 
     def comment(self, body: str, login: str = BOT) -> None:
         """Somebody has said this."""
         number = 100 + len(self.comments)
         self.comments.append({"id": number, "body": body, "user": {"login": login}})
+
+    def issue(self, body: str, login: str = BOT, **fields: Any) -> dict[str, Any]:
+        """An issue that somebody has opened."""
+        made = {"number": 1 + len(self.issues), "title": "x", "state": "open", "body": body}
+        made |= {"comments": [], "user": {"login": login}, "labels": [{"name": "gpuperf"}]}
+        self.issues.append(made | fields)
+        return self.issues[-1]
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -53,17 +67,23 @@ class Handler(BaseHTTPRequestHandler):
             issues = [
                 one
                 for one in self.github.issues
-                if [one["state"]] == query["state"] and query["labels"] == one["labels"]
+                if query["state"][0] in ("all", one["state"])
+                and query["labels"][0] in {label["name"] for label in one["labels"]}
             ]
             self.answer(issues[(page - 1) * size : page * size])
+        elif "/compare/" in path:
+            commits = [{"author": {"login": "ada"}}, {"author": {"login": "bo"}}]
+            self.answer({"total_commits": 2, "commits": commits})
         else:
             self.send_error(404)
 
     def do_POST(self) -> None:
         said = self.body()
+        if self.faulty():
+            return
         if self.path.endswith("/issues"):
-            number = 1 + len(self.github.issues)
-            self.github.issues.append({"number": number, "state": "open", "comments": [], **said})
+            labels = [{"name": name} for name in said.pop("labels")]
+            self.github.issue(**said, labels=labels)
         elif self.path.endswith("/pulls"):
             self.github.pulls.append(said)
         elif self.path.endswith("/issues/7/comments"):
@@ -73,12 +93,17 @@ class Handler(BaseHTTPRequestHandler):
         self.answer({})
 
     def do_PATCH(self) -> None:
+        said = self.body()
+        if self.faulty():
+            return
         *_, kind, number = self.path.split("/")
         if kind == "comments":
             (comment,) = (one for one in self.github.comments if one["id"] == int(number))
-            comment.update(self.body())
+            comment.update(said)
         else:
-            self.issue(number).update(self.body())
+            if "labels" in said:
+                said["labels"] = [{"name": name} for name in said["labels"]]
+            self.issue(number).update(said)
         self.answer({})
 
     def issue(self, number: str) -> dict[str, Any]:
@@ -89,10 +114,29 @@ class Handler(BaseHTTPRequestHandler):
         said: dict[str, Any] = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         return said
 
+    def faulty(self) -> bool:
+        """Whether this answer was a fault; nothing was done then."""
+        github = self.github
+        next_one = next((one for one in github.faults if one[0] == self.command), None)
+        if next_one:
+            github.faults.remove(next_one)
+        status = next_one[1] if next_one else github.refuses
+        if status == HTML:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b"<html>maintenance</html>")
+        elif status == DROPPED:
+            self.close_connection = True
+        elif status:
+            self.send_response(status)
+            if next_one and github.waits is not None:
+                self.send_header("Retry-After", github.waits)
+            self.end_headers()
+        return bool(status)
+
     def answer(self, what: object) -> None:
         self.github.requests.append(f"{self.command} {self.headers['Authorization']}")
-        if self.github.refuses:
-            self.send_error(self.github.refuses)
+        if self.command == "GET" and self.faulty():
             return
         self.send_response(200)
         self.end_headers()

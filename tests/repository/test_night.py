@@ -107,10 +107,10 @@ def test_a_green_night_and_a_red_one(job: Job, project: Project, github: GitHub)
     assert job.summary().startswith("# gpuperf: 1 regressed\n")
     report = (job.root / "night" / "report.html").read_text(encoding="utf-8")
     assert '<svg class="nights spark"' in report
-    assert job.issues().startswith("opened: test\\_step regressed on NVIDIA A100")
+    assert job.issues().startswith("opened: test_step: step_time +5.00 % (and 1 more metric)")
     assert job.issues().startswith("still there, #1: ")
-    assert "cycles +5.00 %" in github.issues[0]["body"]
-    assert job.issues(green).startswith("closed, #1: ")
+    assert "step\\_time +5.00 %" in github.issues[0]["body"]
+    assert job.issues(green) == "closed, #1\n"
     assert [issue["state"] for issue in github.issues] == ["closed"]
 
 
