@@ -38,9 +38,9 @@ MOST_LINES = {
     "baselines": 1880,
     "history": 1290,
     "analysis": 780,
-    "report": 4550,
+    "report": 4570,
     "plugin": 2480,
-    "commands": 2870,
+    "commands": 2850,
 }
 """What somebody can know of each room; 32,000 in all. A line more is worth one that goes."""
 

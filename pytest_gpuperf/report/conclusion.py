@@ -21,7 +21,7 @@ Subject = tuple[str, str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class NightFinding:
     """One thing that went wrong in a night, with all tests that it concerns."""
 
     key: tuple[str, ...]
@@ -58,7 +58,7 @@ def subject(result: Result) -> Subject:
     return result.test, result.name, f"{device.arch}/{device.slug}"
 
 
-def findings(run: Run) -> tuple[Finding, ...]:
+def findings(run: Run) -> tuple[NightFinding, ...]:
     """Everything that a reader of this night has to act on, the worst first.
 
     An incomplete night comes first, then regressions and broken limits by cause, then tests that
@@ -98,7 +98,7 @@ def _key(result: Result) -> tuple[str, ...]:
     return "test", result.test, result.name, device
 
 
-def _of_cause(key: tuple[str, ...], results: Sequence[Result]) -> Finding:
+def _of_cause(key: tuple[str, ...], results: Sequence[Result]) -> NightFinding:
     """The finding of the tests that share a cause."""
     first = results[0]
     told = f"{first.title}: {_sentence(first)}"
@@ -107,7 +107,7 @@ def _of_cause(key: tuple[str, ...], results: Sequence[Result]) -> Finding:
     if key[0] == "versions":
         told = f"{key[1]}: {told}"
     said = [f"{one.test}: {_sentence(one)}" for one in results]
-    return Finding(key, printable(told), max(map(_size, results)), tuple(results), tuple(said))
+    return NightFinding(key, printable(told), max(map(_size, results)), tuple(results), tuple(said))
 
 
 def _sentence(result: Result) -> str:
@@ -127,24 +127,28 @@ def _size(result: Result) -> float:
     return math.log1p(max(changes, default=0.0))
 
 
-def _incomplete(run: Run) -> Iterator[Finding]:
+def _incomplete(run: Run) -> Iterator[NightFinding]:
     if run.unfinished:
-        yield Finding(("night", "unfinished"), f"The night is incomplete: {run.unfinished}", 0.0)
+        yield NightFinding(
+            ("night", "unfinished"), f"The night is incomplete: {run.unfinished}", 0.0
+        )
 
 
-def _failed(run: Run) -> Iterator[Finding]:
+def _failed(run: Run) -> Iterator[NightFinding]:
     """The tests that failed, but not by a verdict."""
     tests = [test for test, why in run.skipped.items() if why == TEST_FAILED]
     if tests:
         title = f"{counted(len(tests), 'test')} failed before a comparison: {', '.join(tests)}"
-        yield Finding(("night", "failed"), printable(title), math.log(len(tests)), (), (*tests,))
+        yield NightFinding(
+            ("night", "failed"), printable(title), math.log(len(tests)), (), (*tests,)
+        )
 
 
-def _uncompared(run: Run) -> Iterator[Finding]:
+def _uncompared(run: Run) -> Iterator[NightFinding]:
     """A night that has no verdict at all says nothing of the code."""
     results = run.results()
     every = lacking(results)
     if all(lack is not None for _, lack in every) and not run.unfinished:
         said = [f"{one.test}: {view.WORDS[lack]}" for one, lack in every if lack]
         said += [f"{test}: {why}" for test, why in run.skipped.items() if why != TEST_FAILED]
-        yield Finding(("night", "uncompared"), "The night compared no test", 0.0, (), (*said,))
+        yield NightFinding(("night", "uncompared"), "The night compared no test", 0.0, (), (*said,))
