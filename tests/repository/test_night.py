@@ -263,6 +263,8 @@ def test_a_night_that_could_prove_nothing_is_red(
 def test_where_the_doctor_says_no_nothing_is_measured(
     job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    (job.root / "night").mkdir()
+    (job.root / "night" / "run.json.xz").write_bytes(lzma.compress(b"last night's"))
     monkeypatch.setattr(checks, "examine", lambda: UNFIT)
     assert job.night() == 1
     assert job.left == {"doctor.json"}

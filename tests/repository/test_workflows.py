@@ -48,6 +48,15 @@ def test_workflows_are_valid(tmp_path: Path) -> None:
         assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
+def test_another_label_ends_no_measurement_of_a_pull_request() -> None:
+    """A workflow's concurrency is applied before the condition on the label is looked at."""
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "ab.yml").read_text("utf-8"))
+    assert "concurrency" not in workflow
+    job = workflow["jobs"]["ab"]
+    assert "label.name" in job["if"]
+    assert job["concurrency"]["cancel-in-progress"]
+
+
 def test_what_is_tested_at_night_is_in_the_night_s_workflow() -> None:
     night = (ROOT / ".github" / "workflows" / "nightly.yml").read_text(encoding="utf-8")
     asked = {*re.findall(r"tests/[\w/.]+", night)}
