@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME=OLD..NEW",
-        help="search releases of this package, not revisions; give several to find which is slow",
+        help="search releases of this package, not revisions; repeat it for several packages",
     )
     interleaved.add_limits(parser, "one comparison of two revisions")
     parser.set_defaults(outputs=[])
