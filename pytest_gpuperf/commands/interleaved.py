@@ -262,7 +262,7 @@ class Interleaved:
         self.out_of_time |= number < most and bool(self.pairs.open)
 
     def count_kernels(self) -> None:
-        """Counts the kernels of what got slower, in one more process per side. Raises Ended."""
+        """Counts the kernels of slower tests, in one more process per side. Raises Ended."""
         if slower := self.pairs.slower:
             processes = [(side, f"kernels, {side.name}") for side in self.pairs.sides]
             flags = ["--gpuperf-kernels=always", *self.pairs.deselected(slower)]

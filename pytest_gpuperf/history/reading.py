@@ -317,7 +317,7 @@ def _joined(extracts: Iterable[tuple[Path, _Extract]]) -> dict[MeasurementKey, _
 
 
 def _nights(measured: Iterable[_Processes]) -> dict[_NightKey, Night]:
-    """The nights, with medians of what the canary read on each."""
+    """The nights, with the median of each canary reading."""
     read: dict[_NightKey, dict[str, list[float]]] = {}
     for nights in measured:
         for night, processes in nights.items():

@@ -236,7 +236,7 @@ def _linear(expectation: Expectation, over: _Centre, under: _Centre) -> Expectat
 def _decided(
     expectation: Expectation, apart: Callable[[float], tuple[float, float]]
 ) -> Expectation:
-    """The outcome, by the interval of what is measured less a bound: `apart` from it."""
+    """The outcome, by the interval of the difference between measurement and bound: `apart`."""
     holds, broken = True, False
     if expectation.above is not None:
         low, high = apart(expectation.above)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import ClassVar
 
 from pytest_gpuperf.errors import CountersUnavailable
@@ -13,7 +14,7 @@ from pytest_gpuperf.measure.trace import activity, compiled_kernels
 from pytest_gpuperf.model.measurement import STEP, Device, Scalar, Unsupported
 
 
-class GpuCollector:
+class GpuCollector(ABC):
     """Times and traces a step on the current CUDA device; a subclass counts it.
 
     The order: `plan.warmup` executions, at least one, in which the phases are learnt; repetitions,
@@ -97,6 +98,6 @@ class GpuCollector:
             unsupported = tuple(Unsupported(metric.name, str(error)) for metric in plan.metrics)
             return Collected((), unsupported, {"passes": 0, "counter_passes": 0})
 
+    @abstractmethod
     def _count(self, executions: Executions, plan: Plan) -> Collected:
         """The counters of `plan.metrics`. Raises CountersUnavailable and MeasurementError."""
-        raise NotImplementedError
