@@ -150,6 +150,8 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
     After a test for which the ranks have stopped, no rank begins another test.
     """
     session = item.config.stash[_SESSION]
+    if _concerns_us(item):
+        session.imports.freeze()
     wanted = 0 if _REFUSAL in item.config.stash else _gpus(item)
     with session.holding(wanted):
         done = yield

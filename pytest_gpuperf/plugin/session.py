@@ -5,7 +5,10 @@ Made when pytest starts, also in sessions without our tests; imports modules onl
 
 from __future__ import annotations
 
+import atexit
+import gc
 import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
@@ -45,6 +48,40 @@ class ProcessOrigin:
     """Waits for this process's turn before its tests, where several processes started together."""
     assignment: workers.GpuAssignment | None = None
     """The GPUs of this worker, or of the worker that started this process; None without any."""
+
+
+class FrozenImports:
+    """Keeps what was imported out of collections, which would look through all of torch each time.
+
+    A collection takes 0.1 to 0.3 s with torch; a measurement asks for several, and pytest's end for
+    five. Python's own at exit see everything again: they may flush an open file.
+    """
+
+    def __init__(self) -> None:
+        self._modules = len(sys.modules)
+        self._tests = 0
+
+    def freeze(self) -> None:
+        """Freezes all objects before each hundredth test and after many imports.
+
+        A frozen cycle is never collected: not while a fixture holds memory of a GPU, which would be
+        in each later peak.
+        """
+        torch: Any = sys.modules.get("torch")
+        self._tests += 1
+        many = len(sys.modules) - self._modules > _MANY_MODULES or self._tests % _EACH == 0
+        if torch is None or not many:
+            return
+        if torch.cuda.is_initialized() and torch.cuda.memory_allocated():
+            return
+        self._modules = len(sys.modules)
+        gc.collect()
+        gc.freeze()
+        atexit.register(gc.unfreeze)
+
+
+_MANY_MODULES, _EACH = 100, 100
+"""Modules: torch has more than a thousand, its compiler hundreds. Tests: their reports are kept."""
 
 
 def origin_of(config: pytest.Config) -> ProcessOrigin:
@@ -104,6 +141,7 @@ class Session:
     """The running test and pytest-timeout's settings for it; empty where no timer runs."""
     at_last: ExitStack = field(default_factory=ExitStack)
     """Callbacks for after pytest's own cleanups."""
+    imports: FrozenImports = field(default_factory=FrozenImports)
 
     @property
     def others(self) -> RankInstrument | None:

@@ -66,7 +66,9 @@ LOST = """
         def synchronize():
             raise RuntimeError("CUDA error: device-side assert triggered\\nSearch for it")
 
-        cuda = SimpleNamespace(is_initialized=lambda: True, synchronize=synchronize)
+        cuda = SimpleNamespace(
+            is_initialized=lambda: True, memory_allocated=lambda: 0, synchronize=synchronize
+        )
         sys.modules["torch"] = SimpleNamespace(cuda=cuda)
 """
 
