@@ -34,12 +34,12 @@ MOST_LINES = {
     "catalogue": 800,
     "judge": 4680,
     "storage": 1700,
-    "measure": 9165,
+    "measure": 9160,
     "baselines": 1880,
     "history": 1290,
     "analysis": 780,
     "report": 4570,
-    "plugin": 2515,
+    "plugin": 2520,
     "commands": 2850,
 }
 """What somebody can know of each room; 32,000 in all. A line more is worth one that goes."""

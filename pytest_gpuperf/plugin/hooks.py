@@ -151,7 +151,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
     """
     session = item.config.stash[_SESSION]
     if _concerns_us(item):
-        session.imports.freeze()
+        session.heap.freeze()
     wanted = 0 if _REFUSAL in item.config.stash else _gpus(item)
     with session.holding(wanted):
         done = yield
@@ -160,6 +160,14 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 
         item.session.shouldfail = STOPPED
     return done
+
+
+def pytest_fixture_post_finalizer(
+    fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest
+) -> None:
+    """Has what a fixture of several tests left collected with everything else."""
+    if fixturedef.scope != "function":
+        request.config.stash[_SESSION].heap.unfreeze()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -50,34 +50,30 @@ class ProcessOrigin:
     """The GPUs of this worker, or of the worker that started this process; None without any."""
 
 
-class FrozenImports:
-    """Keeps what was imported out of collections, which would look through all of torch each time.
+class FrozenHeap:
+    """Keeps what lives long out of collections, which would look through all of torch each time.
 
     A collection takes 0.1 to 0.3 s with torch; a measurement asks for several, and pytest's end for
     five. Python's own at exit see everything again: they may flush an open file.
     """
 
     def __init__(self) -> None:
-        self._modules = len(sys.modules)
-        self._tests = 0
+        self._modules = self._tests = 0
+
+    def unfreeze(self) -> None:
+        """A fixture of several tests ended: what it left may be a cycle that holds GPU memory."""
+        gc.unfreeze()
+        self._modules = 0
 
     def freeze(self) -> None:
-        """Freezes all objects before each hundredth test and after many imports.
-
-        A frozen cycle is never collected: not while a fixture holds memory of a GPU, which would be
-        in each later peak.
-        """
-        torch: Any = sys.modules.get("torch")
+        """Before a test: after many imports, after `unfreeze`, and at each hundredth."""
         self._tests += 1
-        many = len(sys.modules) - self._modules > _MANY_MODULES or self._tests % _EACH == 0
-        if torch is None or not many:
-            return
-        if torch.cuda.is_initialized() and torch.cuda.memory_allocated():
-            return
-        self._modules = len(sys.modules)
-        gc.collect()
-        gc.freeze()
-        atexit.register(gc.unfreeze)
+        many = len(sys.modules) - self._modules > _MANY_MODULES
+        if "torch" in sys.modules and (many or self._tests % _EACH == 0):
+            self._modules = len(sys.modules)
+            gc.collect()
+            gc.freeze()
+            atexit.register(gc.unfreeze)
 
 
 _MANY_MODULES, _EACH = 100, 100
@@ -141,7 +137,7 @@ class Session:
     """The running test and pytest-timeout's settings for it; empty where no timer runs."""
     at_last: ExitStack = field(default_factory=ExitStack)
     """Callbacks for after pytest's own cleanups."""
-    imports: FrozenImports = field(default_factory=FrozenImports)
+    heap: FrozenHeap = field(default_factory=FrozenHeap)
 
     @property
     def others(self) -> RankInstrument | None:

@@ -76,8 +76,9 @@ def sites(frames: FrameFinder) -> dict[str, CallSite]:
 def _graphs() -> Iterator[tuple[str, bool]]:
     """The notes of each compiled graph, and whether it is a backward graph.
 
-    No list of graphs exists. They are searched in the garbage collector, except frozen objects.
+    No list of graphs exists: the garbage collector is asked, which forgets what is frozen.
     """
+    gc.unfreeze()
     kind = getattr(sys.modules.get("torch._inductor.output_code"), "CompiledFxGraph", None)
     for graph in [made for made in gc.get_objects() if type(made) is kind]:
         noted = getattr(graph, "inductor_provenance_stack_traces_str", None)
