@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -12,6 +13,7 @@ from pytest_gpuperf.errors import printable
 from pytest_gpuperf.model.result import FAULTS, TEST_FAILED, Outcome, Result, Run, Verdict
 from pytest_gpuperf.report import view
 from pytest_gpuperf.report.text import failure, kernel_lines
+from pytest_gpuperf.report.text.next_command import alone
 
 FINE = (Outcome.UNCHANGED, Outcome.IMPROVED, Outcome.OUTWEIGHED, Outcome.HOLDS)
 """Outcomes by which what was found of a test is gone."""
@@ -48,6 +50,70 @@ class NightFinding:
                 pair = result.judged_by.revision, result.first.fingerprint.revision
                 return pair if all(pair) else None
         return None
+
+    def commands(self, run: Run | None) -> Iterator[str]:
+        """What to type: the worst test again, and the search for the commit."""
+        if run is None or not self.results:
+            return
+        test = self.results[0].test
+        if again := alone(run.command, test):
+            yield again
+        if pair := self.revisions:
+            old, new = (bare(revision) for revision in pair)
+            yield shlex.join(("gpuperf", "bisect", old, new, "--", test))
+
+
+def bare(revision: str) -> str:
+    """The revision without our note on changes that were not committed."""
+    return revision.removesuffix("+dirty")
+
+
+@dataclass(frozen=True, slots=True)
+class Conclusion:
+    """What a night came to: its exit code, summary, issues and messages say this."""
+
+    code: int
+    """The exit code of the night."""
+    headline: str
+    """The first line of all that is said of it."""
+    findings: tuple[NightFinding, ...] = ()
+    run: Run | None = None
+    """None if nothing was measured."""
+
+    def lines(self) -> Iterator[str]:
+        """The message as plain text: the headline, the worst findings, and what to type."""
+        yield f"gpuperf: {self.headline}"
+        for finding in self.findings[:_TOLD]:
+            yield f"- {finding.title}"
+            yield from (f"  {command}" for command in finding.commands(self.run))
+        if len(self.findings) > _TOLD:
+            yield f"- and {len(self.findings) - _TOLD} more"
+
+    def data(self, link: str) -> dict[str, object]:
+        """The same as JSON."""
+        found = [
+            {
+                "title": finding.title,
+                "tests": [test for test, _, _ in finding.subjects],
+                "commands": [*finding.commands(self.run)],
+            }
+            for finding in self.findings
+        ]
+        return {
+            "headline": self.headline,
+            "exit_code": self.code,
+            "findings": found,
+            "night": link,
+        }
+
+
+_TOLD = 10
+
+
+def concluded(run: Run, code: int, more: str = "") -> Conclusion:
+    """The conclusion of a night with this run and exit code; `more` went wrong after the tests."""
+    headline = "; ".join(filter(None, (view.headline(run), more)))
+    return Conclusion(code, printable(headline), findings(run), run)
 
 
 def subject(result: Result) -> Subject:

@@ -1,10 +1,8 @@
-"""A stand-in of GitHub's API, with what our scripts ask of it, and with its faults."""
+"""A stand-in of GitHub's API, with what our commands ask of it, and with its faults."""
 
 from __future__ import annotations
 
 import json
-import runpy
-import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -14,7 +12,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from tests import ROOT
+from pytest_gpuperf.__main__ import main
 
 HEAD = "0123456789abcdef0123456789abcdef01234567"
 BOT = "github-actions[bot]"
@@ -30,6 +28,8 @@ class GitHub:
     comments: list[dict[str, Any]] = field(default_factory=list)
     issues: list[dict[str, Any]] = field(default_factory=list)
     pulls: list[dict[str, Any]] = field(default_factory=list)
+    messages: list[dict[str, Any]] = field(default_factory=list)
+    """What the address /hook was told."""
     requests: list[str] = field(default_factory=list)
     url: str = ""
     refuses: int = 0
@@ -71,6 +71,9 @@ class Handler(BaseHTTPRequestHandler):
                 and query["labels"][0] in {label["name"] for label in one["labels"]}
             ]
             self.answer(issues[(page - 1) * size : page * size])
+        elif path.endswith("/pulls"):
+            branch = query["head"][0].partition(":")[2]
+            self.answer([one for one in self.github.pulls if one["head"] == branch])
         elif "/compare/" in path:
             commits = [{"author": {"login": "ada"}}, {"author": {"login": "bo"}}]
             self.answer({"total_commits": 2, "commits": commits})
@@ -81,7 +84,9 @@ class Handler(BaseHTTPRequestHandler):
         said = self.body()
         if self.faulty():
             return
-        if self.path.endswith("/issues"):
+        if self.path == "/hook":
+            self.github.messages.append(said)
+        elif self.path.endswith("/issues"):
             labels = [{"name": name} for name in said.pop("labels")]
             self.github.issue(**said, labels=labels)
         elif self.path.endswith("/pulls"):
@@ -147,11 +152,8 @@ class Handler(BaseHTTPRequestHandler):
 
 
 def ran(name: str, *arguments: str) -> int:
-    """A script, in this process, since each start takes half a second; its exit code."""
-    sys.argv[:] = [str(ROOT / "script" / name), *arguments]
-    with pytest.raises(SystemExit) as ended:
-        runpy.run_path(sys.argv[0], run_name="__main__")
-    return int(ended.value.code or 0)
+    """A command, in this process; its exit code."""
+    return main([name, *arguments])
 
 
 @pytest.fixture
@@ -161,8 +163,6 @@ def github_job(github: GitHub, monkeypatch: pytest.MonkeyPatch) -> GitHub:
     monkeypatch.setenv("GITHUB_REPOSITORY", "somebody/project")
     monkeypatch.setenv("GITHUB_TOKEN", "secret")
     monkeypatch.setenv("NIGHT", "https://example.org/night")
-    monkeypatch.setattr(sys, "argv", [])
-    monkeypatch.syspath_prepend(ROOT / "script")
     return github
 
 

@@ -5,9 +5,11 @@ The device is scripted and GitHub a stand-in; all else is real.
 
 from __future__ import annotations
 
+import argparse
 import json
 import lzma
 import shutil
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,8 +19,11 @@ import yaml
 
 from pytest_gpuperf import __main__
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
+from pytest_gpuperf.commands import prove
+from pytest_gpuperf.commands.night import message
 from pytest_gpuperf.measure.device import checks
 from pytest_gpuperf.measure.device.checks import Check
+from pytest_gpuperf.report.conclusion import Conclusion
 from pytest_gpuperf.report.proof import proof_of
 from pytest_gpuperf.report.text import proof_lines
 from pytest_gpuperf.storage import run_files
@@ -28,7 +33,7 @@ from tests.repository.conftest import GitHub, ran
 
 FIT = [Check("GPU", True, "NVIDIA A100-SXM4-80GB")]
 UNFIT = [Check("GPU", False, "none is visible", "Look for one")]
-LEFT = {"doctor.json", "report.html", "run.json.xz"}
+LEFT = {"doctor.json", "night.md", "report.html", "run.json.xz"}
 
 
 @dataclass(frozen=True)
@@ -122,9 +127,9 @@ def test_a_night_that_judged_nothing_is_red(job: Job) -> None:
     (job.root / "night").mkdir()
     (job.root / "night" / "run.json.xz").write_bytes(lzma.compress(b"last night's"))
     assert job.night() == 1
-    assert job.left == {"doctor.json"}
-    assert job.summary().strip() == "# gpuperf: a night that judged nothing"
-    assert "nothing was judged, so it is red" in job.capture.readouterr().err
+    assert job.left == {"doctor.json", "night.md"}
+    said = "# gpuperf: a night that judged nothing; pytest's exit code was 0"
+    assert job.summary().strip() == said
 
 
 KILLED = """
@@ -151,9 +156,9 @@ def test_a_night_whose_pytest_was_killed_says_so_first(
     project.tests(KILLED)
     says = "signal 9 ended pytest after 1 of 3 tests"
     if nights:
-        assert job.night() == -9
+        assert job.night() == 137
     else:
-        assert ran("night", "--into", "night", "--", "--gpu-arch", "auto") == -9
+        assert ran("night", "--into", "night", "--", "--gpu-arch", "auto") == 137
     assert job.left == LEFT
     summary = job.summary()
     assert summary.lstrip().startswith(f"# gpuperf: {says}; 1 unchanged\n")
@@ -215,16 +220,13 @@ def test_a_night_whose_gates_fire_is_green(
     proven = ROOT / "docs" / "runs" / "prove-first-test.json.xz"
     proof = proof_of(run_files.load(proven))
     assert proof
-    real = __main__.main
 
-    def main(words: list[str]) -> int:
-        if words[0] != "prove":
-            return real(words)
-        assert words[2:] == ["--", "--gpu-arch", "auto"]
-        shutil.copyfile(proven, words[1].removeprefix("--output="))
+    def act(options: argparse.Namespace) -> int:
+        assert options.pytest_args == ["--gpu-arch", "auto"]
+        shutil.copyfile(proven, options.output)
         return 0
 
-    monkeypatch.setattr(__main__, "main", main)
+    monkeypatch.setattr(prove, "act", act)
     assert ran("night", *PROVING) == 0
     report = (job.root / "night" / "report.html").read_text(encoding="utf-8")
     assert f"{proof_lines.total(proof)}</p>" in report
@@ -240,14 +242,11 @@ def test_a_night_that_could_prove_nothing_is_red(
     """Though pytest was content; where pytest was not, its exit code stays."""
     project.accept()
     job.summary()
-    real = __main__.main
 
-    def main(words: list[str]) -> int:
-        if words[0] != "prove":
-            return real(words)
+    def act(_: argparse.Namespace) -> int:
         raise RuntimeError("a defect")
 
-    monkeypatch.setattr(__main__, "main", main)
+    monkeypatch.setattr(prove, "act", act)
     assert ran("night", *PROVING) == 1
     assert job.left == LEFT
     assert "a defect" in job.capture.readouterr().err
@@ -255,7 +254,7 @@ def test_a_night_that_could_prove_nothing_is_red(
     assert summary.startswith("# gpuperf: 1 unchanged\n")
     assert "`gpuperf prove` ended with exit code 1" in summary
 
-    monkeypatch.setattr(__main__, "main", lambda words: 4 if words[0] == "prove" else real(words))
+    monkeypatch.setattr(prove, "act", lambda _: 4)
     project.device(factors={"": {"cycles": 1.05, "step_time": 1.05}})
     assert ran("night", *PROVING) == 1
 
@@ -267,9 +266,70 @@ def test_where_the_doctor_says_no_nothing_is_measured(
     (job.root / "night" / "run.json.xz").write_bytes(lzma.compress(b"last night's"))
     monkeypatch.setattr(checks, "examine", lambda: UNFIT)
     assert job.night() == 1
-    assert job.left == {"doctor.json"}
+    assert job.left == {"doctor.json", "night.md"}
     assert "this machine cannot be measured" in job.summary()
     assert "-> Look for one" in job.capture.readouterr().out
+
+
+def test_a_cpu_needs_no_gpu(
+    job: Job, project: Project, monkeypatch: pytest.MonkeyPatch, github: GitHub
+) -> None:
+    """Counts are judged there. Where a GPU was expected, its absence stays red."""
+    monkeypatch.setattr(checks, "examine", lambda: UNFIT)
+    monkeypatch.setenv("GPUPERF_NOTIFY", f"{github.url}/hook")
+    (job.root / "conftest.py").unlink()
+    project.tests(ON_CPU.format(tolerated=[]))
+    project.run("--gpuperf-missing=record").assert_outcomes(passed=1)
+    job.summary()
+    on_cpu = ("--into", "night", "--nights", "nights", "--", "--gpu-arch=cpu")
+    assert ran("night", *on_cpu) == 0
+    assert job.summary().startswith("# gpuperf: 1 unchanged\n")
+    assert github.messages == []
+    project.tests(ON_CPU.format(tolerated=[]).replace("model(batch)", "model(model(batch))"))
+    assert ran("night", *on_cpu) == 1
+    assert job.summary().startswith("# gpuperf: 1 regressed\n")
+    assert len(job.kept) == 2
+    (told,) = github.messages
+    assert (told["headline"], told["exit_code"]) == ("1 regressed", 1)
+    (finding,) = told["findings"]
+    assert finding["tests"] == ["test_steps.py::test_step"]
+    assert finding["commands"][0].startswith("pytest --gpu-arch=cpu test_steps.py::test_step")
+
+
+def test_a_red_night_that_nobody_can_be_told_of_stays_red(
+    job: Job, github: GitHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The address is a secret, and is in no log."""
+    monkeypatch.setattr(checks, "examine", lambda: UNFIT)
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+    secret = f"{github.url}/hook"
+    flags = ("--into", "night", "--notify", secret, "--")
+    assert ran("night", *flags) == 1
+    assert [told["headline"] for told in github.messages] == [
+        "this machine cannot be measured. `gpuperf doctor` says why in the job's log"
+    ]
+    github.refuses = 500
+    assert ran("night", *flags) == 1
+    assert ran("night", "--into", "night", "--notify", "nowhere", "--") == 1
+    err = job.capture.readouterr().err
+    assert "gpuperf: --notify: 127.0.0.1 took no message: 500 Internal Server Error\n" in err
+    assert "took no message: this is no URL\n" in err
+    assert "/hook" not in err
+
+
+def test_each_service_gets_its_form() -> None:
+    night = Conclusion(1, "2 regressed <@all>")
+    assert message("hooks.slack.com", night, "https://x/1") == {
+        "text": "gpuperf: 2 regressed &lt;@all&gt;\nhttps://x/1"
+    }
+    card: Any = message("a.webhook.office.com", night, "")
+    assert card["attachments"][0]["content"]["body"][0]["text"] == "gpuperf: 2 regressed <@all>"
+    assert message("example.org", night, "") == {
+        "headline": "2 regressed <@all>",
+        "exit_code": 1,
+        "findings": [],
+        "night": "",
+    }
 
 
 @pytest.mark.parametrize("event", ["pull_request", "pull_request_target"])

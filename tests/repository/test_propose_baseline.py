@@ -64,7 +64,7 @@ def test_a_pull_request_says_old_and_new(
     assert "  cycles                           (new) ->      400.00 M  -\n" in pull["body"]
     # The token is nowhere but in the request.
     assert "secret" not in (project.root / ".git" / "config").read_text("utf-8")
-    assert github.requests == ["POST Bearer secret"]
+    assert {one.split(" ", 1)[1] for one in github.requests} == {"Bearer secret"}
 
 
 def test_what_is_refused_is_proposed_nowhere(
@@ -76,16 +76,31 @@ def test_what_is_refused_is_proposed_nowhere(
     assert (github.pulls, git(remote, "branch").split()) == ([], ["main"])
 
 
-def test_where_the_branch_is_there_or_github_refuses_it_says_so(
+def test_a_job_that_was_refused_proposes_when_it_runs_again(
     remote: Path, project: Project, github: GitHub, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """The branch is there already, and is that job's own."""
     project.measure_processes("recorded.json", *[1.0] * 3)
-    github.refuses = 403
+    github.faults, github.waits = [("POST", 403)], None
     assert ran("propose-baseline", "recorded.json") == 1
     assert "/pulls: 403 Forbidden" in capsys.readouterr().err
-    git(project.root, "reset", "--quiet", "--hard", "main~1")
-    project.measure_processes("recorded.json", *[2.0] * 3)
-    assert ran("propose-baseline", "recorded.json") == 1
-    assert "git push: " in capsys.readouterr().err
-    assert github.pulls[1:] == []
+    for proposes in (f"proposed: {BRANCH}", f"proposed already: {BRANCH} is brought up to date"):
+        git(project.root, "reset", "--quiet", "--hard", "main~1")
+        assert ran("propose-baseline", "recorded.json") == 0
+        assert capsys.readouterr().out.endswith(f"{proposes}\n")
+    assert len(github.pulls) == 1
     assert git(remote, "branch").split() == [BRANCH, "main"]
+
+
+def test_what_git_refuses_is_said(
+    project: Project,
+    github: GitHub,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    remote: Path,
+) -> None:
+    project.measure_processes("recorded.json", *[1.0] * 3)
+    monkeypatch.setenv("GITHUB_REPOSITORY", f"{remote.name}/missing")
+    assert ran("propose-baseline", "recorded.json") == 1
+    assert "gpuperf: git push: " in capsys.readouterr().err
+    assert github.pulls == []

@@ -1,37 +1,34 @@
-#!/usr/bin/env python3
-"""Keeps one issue per cause of what a night found: opened, told when it gets worse, closed.
+"""`gpuperf night-issues`: keeps one issue per cause of what a night found.
 
-    script/night-issues RUN [RUN ...]
-
-RUN is what a session saved (--gpuperf-run), one of each GPU. Tests that got slower by one function,
-or by one library's new version, share an issue. A killed night, failed tests and a night that
-compared nothing have one each. What people write stays: only the block between two marks is ours.
-
-An issue that a person closed, or labelled "known", is left alone until it gets worse by a tenth. One
-that a night closed stays closed: the same cause opens another. Prints what it did. In the
-environment, as GitHub has them: GITHUB_API_URL, GITHUB_REPOSITORY, GITHUB_TOKEN; and NIGHT, a link
-to the job. Needs pytest-gpuperf. Returns 1 where GitHub refuses, 4 for a run that cannot be read.
+Tests that got slower by one function, or by one library's new version, share an issue. A killed
+night, failed tests and a night that compared nothing have one each. What people write stays: only
+the block between two marks is ours. An issue that a person closed, or labelled "known", is left
+alone until it gets worse by a tenth. One that a night closed stays closed: the same cause opens
+another.
 """
 
+from __future__ import annotations
+
+import argparse
 import json
 import math
 import os
-import shlex
-import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from github_api import BOT, Refused, asked, listed
-
-from pytest_gpuperf.errors import GpuperfError, printable
+from pytest_gpuperf.commands import complain, say
+from pytest_gpuperf.commands.github_api import BOT, Refused, asked, listed
+from pytest_gpuperf.errors import FAILED, OK, printable
 from pytest_gpuperf.model.result import Run
-from pytest_gpuperf.report.conclusion import NightFinding, Subject, findings, gone
+from pytest_gpuperf.report.conclusion import NightFinding, Subject, bare, findings, gone
 from pytest_gpuperf.report.markdown import cell, code
-from pytest_gpuperf.report.text.next_command import alone
 from pytest_gpuperf.storage import run_files
 
+USAGE: str | None = None
+EXAMPLES = ("gpuperf night-issues night/run.json.xz",)
 LABEL, KNOWN, GONE = "gpuperf", "known", "gpuperf-gone"
 """Of ours; a person's, for what is not to be told again; and of what a night closed."""
 MARK, END = "<!-- gpuperf night: ", "<!-- gpuperf end -->"
@@ -95,36 +92,22 @@ def block(finding: NightFinding, run: Run) -> str:
     lines = [marked(finding), f"**{cell(finding.title)}**", "", *said, ""]
     if pair := finding.revisions:
         lines += [f"Between {cell(pair[0])} (baseline) and {cell(pair[1])}{authors(*pair)}.", ""]
-    lines += [f"`{code(command)}`" for command in commands(finding, run)]
+    lines += [f"`{code(command)}`" for command in finding.commands(run)]
     lines += ["", f"Night of {cell(run.created)}: {os.environ.get('NIGHT', '')}", "", END]
     return "\n".join(lines)
 
 
 def authors(old: str, new: str) -> str:
-    """Whose commits are between two revisions: ", 3 commits by a, b"; "" if GitHub has no answer."""
+    """The commits between two revisions, ": 3 commits by a, b"; "" if GitHub has no answer."""
     try:
         found = asked("GET", f"compare/{bare(old)}...{bare(new)}")
         commits = found["commits"]
-        names = {(c.get("author") or {}).get("login") or c["commit"]["author"]["name"] for c in commits}
+        names = {
+            (c.get("author") or {}).get("login") or c["commit"]["author"]["name"] for c in commits
+        }
         return f": {found['total_commits']} commits by {cell(', '.join(sorted(names)[:5]))}"
     except (Refused, KeyError, TypeError):
         return ""
-
-
-def bare(revision: str) -> str:
-    """The revision without our note on changes that were not committed."""
-    return revision.removesuffix("+dirty")
-
-
-def commands(finding: NightFinding, run: Run) -> Iterator[str]:
-    """What to type: the worst test again, and the search for the commit."""
-    if not finding.results:
-        return
-    test = finding.results[0].test
-    if again := alone(run.command, test):
-        yield again
-    if pair := finding.revisions:
-        yield shlex.join(("gpuperf", "bisect", bare(pair[0]), bare(pair[1]), "--", test))
 
 
 def told(finding: NightFinding, known: Iterable[Issue], run: Run) -> None:
@@ -136,12 +119,12 @@ def told(finding: NightFinding, known: Iterable[Issue], run: Run) -> None:
     title = printable(finding.title)[:TITLE]
     if issue is None:
         asked("POST", "issues", {"title": title, "labels": [LABEL], "body": block(finding, run)})
-        print(f"opened: {title}")
+        say(f"opened: {title}")
         return
     worse = finding.size > issue.size + WORSE
     joined = {*finding.subjects} - {*issue.subjects}
     if not worse and (issue.is_quiet or not joined):
-        print(f"{'known' if issue.is_quiet else 'still there'}, #{issue.number}: {title}")
+        say(f"{'known' if issue.is_quiet else 'still there'}, #{issue.number}: {title}")
         return
     news = "Worse" if worse else f"{len(joined)} more of the tests"
     before, _, rest = issue.body.partition(MARK)
@@ -150,7 +133,7 @@ def told(finding: NightFinding, known: Iterable[Issue], run: Run) -> None:
     asked("PATCH", f"issues/{issue.number}", {"body": body, **state})
     comment = f"{news} in the night of {cell(run.created)}: {cell(finding.title)}"
     asked("POST", f"issues/{issue.number}/comments", {"body": comment})
-    print(f"{news.lower()}, #{issue.number}: {title}")
+    say(f"{news.lower()}, #{issue.number}: {title}")
 
 
 def closed(issue: Issue, run: Run) -> None:
@@ -160,48 +143,45 @@ def closed(issue: Issue, run: Run) -> None:
     labels = sorted({*issue.labels, GONE})
     done = {"state": "closed", "state_reason": "completed", "labels": labels}
     asked("PATCH", f"issues/{issue.number}", done)
-    print(f"closed, #{issue.number}")
+    say(f"closed, #{issue.number}")
 
 
 def kept(run: Run, known: list[Issue]) -> int:
     """Opens, tells and closes what this run has something to say of; the number of refusals."""
     found = findings(run)
     keys = {finding.key for finding in found}
-    refused = 0
-    for finding in found:
-        try:
-            told(finding, known, run)
-        except Refused as error:
-            print(f"not told, {finding.title}: {error}", file=sys.stderr)
-            refused += 1
-    for issue in known:
-        if issue.is_open and issue.key not in keys and gone(issue.subjects, run):
-            try:
-                closed(issue, run)
-            except Refused as error:
-                print(f"not closed, #{issue.number}: {error}", file=sys.stderr)
-                refused += 1
-    return refused
+    done = [refused(f"not told, {one.title}", partial(told, one, known, run)) for one in found]
+    done += [
+        refused(f"not closed, #{one.number}", partial(closed, one, run))
+        for one in known
+        if one.is_open and one.key not in keys and gone(one.subjects, run)
+    ]
+    return sum(done)
 
 
-def main() -> int:
-    """Looks at each run."""
-    if len(sys.argv) < 2 or sys.argv[1].startswith("-"):
-        print(__doc__, file=sys.stderr)
-        return 2
+def refused(fails: str, act: Callable[[], None]) -> bool:
+    """Whether GitHub refused this, which is said and ends no other."""
     try:
-        runs = [run_files.load(Path(name)) for name in sys.argv[1:]]
-    except GpuperfError as error:
-        print(error, file=sys.stderr)
-        return 4
-    try:
-        entries = listed(f"issues?state=all&labels={LABEL}")
-        known = [issue for entry in entries if (issue := issue_of(entry))]
+        act()
     except Refused as error:
-        print(error, file=sys.stderr)
-        return 1
-    return int(sum(kept(run, known) for run in runs) > 0)
+        complain(f"{fails}: {error}")
+        return True
+    return False
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `gpuperf night-issues`."""
+    parser.add_argument(
+        "runs", nargs="+", type=Path, metavar="RUN", help="the night's runs, one of each GPU"
+    )
+
+
+def act(options: argparse.Namespace) -> int:
+    """Looks at each run and says what it did; returns 1 where GitHub refuses.
+
+    NIGHT in the environment is a link to the job. Raises BadFile for a run that cannot be read.
+    """
+    runs = [run_files.load(file) for file in options.runs]
+    entries = listed(f"issues?state=all&labels={LABEL}")
+    known = [issue for entry in entries if (issue := issue_of(entry))]
+    return FAILED if sum(kept(run, known) for run in runs) else OK
