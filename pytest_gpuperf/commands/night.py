@@ -27,6 +27,7 @@ from pytest_gpuperf.commands import complain, doctor, prove, say
 from pytest_gpuperf.commands.github_api import Refused, sent
 from pytest_gpuperf.commands.history import looked_back
 from pytest_gpuperf.errors import FAILED, GpuperfError, UsageFailure
+from pytest_gpuperf.history.nights import History
 from pytest_gpuperf.model.result import Run
 from pytest_gpuperf.report import markdown
 from pytest_gpuperf.report.conclusion import Conclusion, concluded
@@ -125,18 +126,22 @@ def _measured(options: argparse.Namespace) -> Conclusion:
     if not (into / RUN).exists():
         ended = f"signal {-code} ended pytest" if code < 0 else f"pytest's exit code was {code}"
         return Conclusion(_exit_code(code) or FAILED, f"a night that judged nothing; {ended}")
-    run = _ended(into / RUN, code)
-    dead = ""
+    run, dead, past = _ended(into / RUN, code), "", None
     nights = options.nights and options.nights.expanduser()
     try:
         if nights:
             _keep(into / RUN, nights, options.keep)
+            past = looked_back([str(nights)])
         if options.prove and code in (0, FAILED):
             dead = _unproven(into, options.pytest_args)
-        _write(into, run, nights, dead)
     except Exception:  # a full disk, a broken folder of nights
         traceback.print_exc()
-    return concluded(run, _exit_code(code) or (FAILED if dead else 0), dead)
+    night = concluded(run, _exit_code(code) or (FAILED if dead else 0), dead, past)
+    try:
+        _write(into, night, past)
+    except Exception:
+        traceback.print_exc()
+    return night
 
 
 def _exit_code(code: int) -> int:
@@ -181,15 +186,16 @@ def _unproven(into: Path, arguments: Sequence[str]) -> str:
     return f"`gpuperf prove` ended with exit code {code}; the job's log says why" if code else ""
 
 
-def _write(into: Path, run: Run, nights: Path | None, dead: str) -> None:
+def _write(into: Path, night: Conclusion, past: History | None) -> None:
     """Writes the report and the summary, with what other nights and a proof say."""
-    past = looked_back([str(nights)]) if nights else None
+    run = night.run
+    assert run is not None
     proof = proof_of(run_files.load(into / PROOF)) if (into / PROOF).exists() else None
     html = report_text(run, into / REPORT, str(into / RUN), None, past, proof)
     files.write_atomically(into / REPORT, html)
-    _append(into, markdown.markdown(run, SUMMARY_LIMIT // 2))
-    if dead:
-        _append(into, f"# gpuperf: {dead}\n")
+    _append(into, markdown.markdown(run, SUMMARY_LIMIT // 2, None, night.findings))
+    if night.more:
+        _append(into, f"# gpuperf: {night.more}\n")
     if past:
         _append(into, markdown.nights(past))
 

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import math
+import re
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from pytest_gpuperf.baselines.judgement import lacking
-from pytest_gpuperf.catalogue.units import counted
-from pytest_gpuperf.errors import printable
+from pytest_gpuperf.catalogue.units import counted, few
+from pytest_gpuperf.errors import UsageFailure, printable
+from pytest_gpuperf.history.nights import History, date
 from pytest_gpuperf.model.result import FAULTS, TEST_FAILED, Outcome, Result, Run, Verdict
 from pytest_gpuperf.report import view
 from pytest_gpuperf.report.text import failure, kernel_lines
 from pytest_gpuperf.report.text.next_command import alone
+from pytest_gpuperf.report.text.night_lines import series_key
+from pytest_gpuperf.storage import files
 
 FINE = (Outcome.UNCHANGED, Outcome.IMPROVED, Outcome.OUTWEIGHED, Outcome.HOLDS)
 """Outcomes by which what was found of a test is gone."""
@@ -36,6 +41,10 @@ class NightFinding:
     """The tests of this cause, the worst first; none if it is the whole night's."""
     said: tuple[str, ...] = ()
     """Details as plain text, a line each."""
+    since: str = ""
+    """Since when it is worse: since a night, or since the baseline."""
+    revisions: tuple[str, str] | None = None
+    """The git revisions that the change lies between; None if one is unknown."""
 
     @property
     def subjects(self) -> tuple[Subject, ...]:
@@ -43,13 +52,11 @@ class NightFinding:
         return tuple(map(subject, self.results))
 
     @property
-    def revisions(self) -> tuple[str, str] | None:
-        """The git revisions of the baseline and of the night; None if one is unknown."""
-        for result in self.results:
-            if result.measurements and result.judged_by:
-                pair = result.judged_by.revision, result.first.fingerprint.revision
-                return pair if all(pair) else None
-        return None
+    def origin(self) -> str:
+        """Since when, and whose commits: "since 2026-11-28, 1 commit by bo in 54401..b7a2f"."""
+        if self.revisions is None:
+            return self.since
+        return f"{self.since}, {_commits(*map(bare, self.revisions))}"
 
     def commands(self, run: Run | None) -> Iterator[str]:
         """What to type: the worst test again, and the search for the commit."""
@@ -61,6 +68,24 @@ class NightFinding:
         if pair := self.revisions:
             old, new = (bare(revision) for revision in pair)
             yield shlex.join(("gpuperf", "bisect", old, new, "--", test))
+
+
+def _commits(old: str, new: str) -> str:
+    """The commits between two revisions, with their authors in the repository of this folder."""
+    between = f"{old}..{new}"
+    if not all(map(_REVISION.fullmatch, (old, new))):  # a run may come from anywhere
+        return between
+    try:
+        said = files.git(Path.cwd(), "log", "--format=%an", between, "--", patience=_PATIENCE_S)
+    except UsageFailure:
+        return between
+    authors = said.decode(errors="replace").splitlines()
+    people = few([*dict.fromkeys(authors)], _TOLD)
+    return f"{counted(len(authors), 'commit')} by {people} in {between}" if authors else between
+
+
+_REVISION = re.compile("[0-9a-f]{7,64}")
+_PATIENCE_S = 10.0
 
 
 def bare(revision: str) -> str:
@@ -79,13 +104,17 @@ class Conclusion:
     findings: tuple[NightFinding, ...] = ()
     run: Run | None = None
     """None if nothing was measured."""
+    more: str = ""
+    """What went wrong after the tests."""
 
     def lines(self) -> Iterator[str]:
         """The message as plain text: the headline, the worst findings, and what to type."""
         yield f"gpuperf: {self.headline}"
         for finding in self.findings[:_TOLD]:
             yield f"- {finding.title}"
-            yield from (f"  {command}" for command in finding.commands(self.run))
+            yield from (
+                f"  {said}" for said in (finding.origin, *finding.commands(self.run)) if said
+            )
         if len(self.findings) > _TOLD:
             yield f"- and {len(self.findings) - _TOLD} more"
 
@@ -94,6 +123,7 @@ class Conclusion:
         found = [
             {
                 "title": finding.title,
+                "origin": finding.origin,
                 "tests": [test for test, _, _ in finding.subjects],
                 "commands": [*finding.commands(self.run)],
             }
@@ -110,10 +140,10 @@ class Conclusion:
 _TOLD = 10
 
 
-def concluded(run: Run, code: int, more: str = "") -> Conclusion:
+def concluded(run: Run, code: int, more: str = "", past: History | None = None) -> Conclusion:
     """The conclusion of a night with this run and exit code; `more` went wrong after the tests."""
     headline = "; ".join(filter(None, (view.headline(run), more)))
-    return Conclusion(code, printable(headline), findings(run), run)
+    return Conclusion(code, printable(headline), findings(run, past), run, more)
 
 
 def subject(result: Result) -> Subject:
@@ -124,8 +154,10 @@ def subject(result: Result) -> Subject:
     return result.test, result.name, f"{device.arch}/{device.slug}"
 
 
-def findings(run: Run) -> tuple[NightFinding, ...]:
+def findings(run: Run, past: History | None = None) -> tuple[NightFinding, ...]:
     """Everything that a reader of this night has to act on, the worst first.
+
+    `past` knows since which night a test is worse; the baseline's date counts without it.
 
     An incomplete night comes first, then regressions and broken limits by cause, then tests that
     failed by themselves, then a night in which nothing was compared.
@@ -136,7 +168,7 @@ def findings(run: Run) -> tuple[NightFinding, ...]:
             groups.setdefault(_key(result), []).append(result)
     return (
         *_incomplete(run),
-        *(_of_cause(key, results) for key, results in groups.items()),
+        *(_of_cause(key, results, past) for key, results in groups.items()),
         *_failed(run),
         *_uncompared(run),
     )
@@ -164,7 +196,9 @@ def _key(result: Result) -> tuple[str, ...]:
     return "test", result.test, result.name, device
 
 
-def _of_cause(key: tuple[str, ...], results: Sequence[Result]) -> NightFinding:
+def _of_cause(
+    key: tuple[str, ...], results: Sequence[Result], past: History | None
+) -> NightFinding:
     """The finding of the tests that share a cause."""
     first = results[0]
     told = f"{first.title}: {_sentence(first)}"
@@ -173,7 +207,30 @@ def _of_cause(key: tuple[str, ...], results: Sequence[Result]) -> NightFinding:
     if key[0] == "versions":
         told = f"{key[1]}: {told}"
     said = [f"{one.test}: {_sentence(one)}" for one in results]
-    return NightFinding(key, printable(told), max(map(_size, results)), tuple(results), tuple(said))
+    return NightFinding(
+        key,
+        printable(told),
+        max(map(_size, results)),
+        tuple(results),
+        tuple(said),
+        *_began(results, past),
+    )
+
+
+def _began(results: Sequence[Result], past: History | None) -> tuple[str, tuple[str, str] | None]:
+    """Since when these tests are worse, and the revisions that the change lies between."""
+    measured = [one for one in results if one.measurements]
+    keys = {series_key(one.first) for one in measured}
+    for event in past.events if past else ():  # the latest first
+        if any(move.change.worse and move.series.key in keys for move in event.moves):
+            before, after = (night.surroundings.revision for night in event.nights)
+            return f"since {date(event.day)}", (before, after) if before and after else None
+    for result in measured:
+        if entry := result.judged_by:
+            old, new = entry.revision, result.first.fingerprint.revision
+            since = f"since the baseline of {entry.recorded}"
+            return since, (old, new) if old and new else None
+    return "", None
 
 
 def _sentence(result: Result) -> str:

@@ -16,6 +16,7 @@ from pytest_gpuperf.report.text.next_command import CommandContext, alone, of_ru
 
 if TYPE_CHECKING:
     from pytest_gpuperf.history.nights import History
+    from pytest_gpuperf.report.conclusion import NightFinding
 
 _LISTED = 20
 """The number of tests that are named before the tables."""
@@ -28,16 +29,24 @@ _SEEN = (*FAULTS, *DOUBTS)
 """Outcomes whose tables are not folded."""
 
 
-def markdown(run: Run, limit: int | None = None, context: CommandContext | None = None) -> str:
+def markdown(
+    run: Run,
+    limit: int | None = None,
+    context: CommandContext | None = None,
+    found: Sequence[NightFinding] = (),
+) -> str:
     """The verdicts of `run`: failures, the worst first, then a table per failed test.
 
     All passing tests share one folded table. All text from outside is escaped. If the text would be
     longer than `limit` bytes in UTF-8, the folded table is left out, then the others, and a line
     says so. Returns "" if even the first part is too long. `context` says how the run was started;
-    None derives it from the run.
+    None derives it from the run. What was `found` in a night comes first.
     """
     results = view.worst_first(run.results())
     head = "\n".join([*_head(results, run, context or of_run(run, "")), ""])
+    if found:
+        title, _, rest = head.partition("\n")
+        head = "\n".join([title, "", *_causes(found, run), rest])
     seen = [one for one in results if one.outcome in _SEEN and one.measurements]
     above = ["\n".join(_section(result)) for result in seen]
     if failed := [one for one in run.expectations if one.outcome is not Outcome.HOLDS]:
@@ -79,6 +88,17 @@ def nights(past: History) -> str:
         more = len(told.rows) - _LISTED
         lines += ["", f"and {more} more tests: `gpuperf history --output FILE.html`"]
     return "\n".join([*lines, ""])
+
+
+def _causes(found: Sequence[NightFinding], run: Run) -> Iterator[str]:
+    """The causes of a night, each with since when and whose it is, and what to type."""
+    for number, one in enumerate(found[:_EVENTS], 1):
+        if len(found) > 1 or len(one.results) > 1:  # else the test says so itself
+            yield f"{number}. **{cell(one.title)}**"
+        yield from [f"   {cell(one.origin)}"] if one.origin else []
+        yield from (f"   `{code(command)}`" for command in one.commands(run))
+    if len(found) > _EVENTS:
+        yield from ("", f"and {len(found) - _EVENTS} more causes")
 
 
 def _head(results: Sequence[Result], run: Run, context: CommandContext) -> Iterator[str]:

@@ -391,6 +391,7 @@ def _overviews(results: Sequence[Result]) -> Iterator[str]:
     made = run([]).with_results(results)
     said = overview(made, subjects(made), "run.json")
     yield from (f"{said.tone or 'plain'}: {said.heading}", said.headline, *said.leads)
+    yield from (f"  {part}" for cause in said.causes for part in cause if part)
     yield f"{said.judged}: " + ", ".join(f"{count} {what}" for count, what, _ in said.totals)
     for row in said.rows:
         yield f"{row.place}. {row.label} on {row.device}{' (folded)' * row.calm}: {row.why}"

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from pytest_gpuperf.catalogue import units
+from pytest_gpuperf.history.nights import History
 from pytest_gpuperf.model.measurement import STEP, titles
 from pytest_gpuperf.model.result import (
     WORST_FIRST,
@@ -17,6 +18,7 @@ from pytest_gpuperf.model.result import (
     Verdict,
 )
 from pytest_gpuperf.report import view
+from pytest_gpuperf.report.conclusion import findings
 from pytest_gpuperf.report.html.subject import FigureSubject
 from pytest_gpuperf.report.text import (
     expectation_lines,
@@ -108,7 +110,9 @@ class Overview:
     heading: str
     """The worst test and by how much it changed; the headline if nothing is to be said."""
     leads: tuple[str, ...]
-    """Why pytest ended early, and the cause of the worst."""
+    """Why pytest ended early; the cause and since when, if there is one cause."""
+    causes: tuple[tuple[str, str, str], ...]
+    """If there are several: each with its tests, since when and whose, and what to type."""
     tone: str
     about: tuple[tuple[str, str], ...]
     """The run, its commit, the baseline, the device."""
@@ -127,11 +131,16 @@ class Overview:
 
 
 def overview(
-    run: Run, subjects: Sequence[FigureSubject], file: str, context: CommandContext | None = None
+    run: Run,
+    subjects: Sequence[FigureSubject],
+    file: str,
+    context: CommandContext | None = None,
+    past: History | None = None,
 ) -> Overview:
     """The first screen of a run. `file` is the saved run, or "".
 
-    `context` says how the run was started; None derives it from the run.
+    `context` says how the run was started; None derives it from the run. `past` knows since when
+    tests are worse.
     """
     every = view.worst_first(run.results())
     ranked = [one for one in every if one.measurements]
@@ -144,11 +153,17 @@ def overview(
     judged = view.totals(ranked)
     calm = [row.result for row in rows if row.calm]
     ratios = [one for one in every if not one.measurements and one.outcome in _CALM]
+    found = [one for one in findings(run, past) if one.results]
+    causes = [(one.title, one.origin, next(one.commands(run), "")) for one in found]
     heading, lead = _worst(every, rows) or (view.headline(run), "")
+    if len(causes) > 1:
+        heading, lead = view.headline(run), f"{len(causes)} causes, the worst first:"
+    origin = found[0].origin if len(found) == 1 else ""
     return Overview(
         headline=view.headline(run),
         heading=heading,
-        leads=tuple(filter(None, (str(run.unfinished or ""), lead))),
+        leads=tuple(filter(None, (str(run.unfinished or ""), lead, origin))),
+        causes=tuple(causes) if len(causes) > 1 else (),
         tone="bad" if run.unfinished else tone if rows else "doubtful",
         about=tuple(_about(run, ranked)),
         totals=tuple(_totals(rows, run)),

@@ -37,6 +37,8 @@ from pytest_gpuperf.report.text.night_lines import night_view, series_key
 _FOLDER = Path(__file__).parent
 _MOST_ROWS = 400
 """The most rows of a figure's table that the page shows."""
+_MOST_CAUSES = 5
+"""Causes above the table."""
 _MOST_EVENTS = 120
 """Events on the page of a history."""
 _MOST_VALUES = 6
@@ -66,7 +68,7 @@ def page(
         run=run,
         incomplete=view.incomplete(run),
         data=htmlsafe_json_dumps([*charts.values()], allow_nan=False),
-        overview=overview(run, measured, file, context),
+        overview=overview(run, measured, file, context, past),
         nights=nights,
         proof=proof,
         gates=proof_lines,
@@ -79,6 +81,7 @@ def page(
         charted=charts.keys(),
         text=cell_text,
         most_rows=_MOST_ROWS,
+        most_causes=_MOST_CAUSES,
         facts=_facts(measured),
     )
 
