@@ -30,7 +30,7 @@ from pytest_gpuperf.errors import FAILED, GpuperfError, UsageFailure
 from pytest_gpuperf.history.nights import History
 from pytest_gpuperf.model.result import Run
 from pytest_gpuperf.report import markdown
-from pytest_gpuperf.report.conclusion import Conclusion, concluded
+from pytest_gpuperf.report.conclusion import Conclusion, concluded, findings
 from pytest_gpuperf.report.github import SUMMARY_LIMIT
 from pytest_gpuperf.report.interchange import report_text
 from pytest_gpuperf.report.proof import proof_of
@@ -49,7 +49,7 @@ DOCTOR, PROOF = "doctor.json", "proof.json.xz"
 _FOREIGN = ("pull_request", "pull_request_target")
 """Events that bring somebody else's code."""
 _TEAMS = (".webhook.office.com", ".logic.azure.com", ".api.powerplatform.com")
-_UNMEASURABLE = "this machine cannot be measured. `gpuperf doctor` says why in the job's log"
+_UNMEASURABLE = "this machine cannot be measured: the job's log has what gpuperf doctor says"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -87,12 +87,10 @@ def act(options: argparse.Namespace) -> int:
     into.mkdir(parents=True, exist_ok=True)
     for name in (RUN, REPORT, SUMMARY, PROOF):  # a job must not take another night's for this one's
         (into / name).unlink(missing_ok=True)
-    if not _measurable(into, options.pytest_args):
-        night = Conclusion(FAILED, _UNMEASURABLE)
-    else:
+    if _measurable(into, options.pytest_args):
         night = _measured(options)
-    if night.run is None:
-        _append(into, f"# gpuperf: {markdown.cell(night.headline)}\n")
+    else:
+        night = _nothing(into, FAILED, _UNMEASURABLE)
     if night.code and options.notify:
         _notify(options.notify, night)
     return night.code
@@ -125,7 +123,7 @@ def _measured(options: argparse.Namespace) -> Conclusion:
     code = subprocess.run(command, check=False, env=environment).returncode
     if not (into / RUN).exists():
         ended = f"signal {-code} ended pytest" if code < 0 else f"pytest's exit code was {code}"
-        return Conclusion(_exit_code(code) or FAILED, f"a night that judged nothing; {ended}")
+        return _nothing(into, _exit_code(code) or FAILED, f"a night that judged nothing; {ended}")
     run, dead, past = _ended(into / RUN, code), "", None
     nights = options.nights and options.nights.expanduser()
     try:
@@ -142,6 +140,14 @@ def _measured(options: argparse.Namespace) -> Conclusion:
     except Exception:
         traceback.print_exc()
     return night
+
+
+def _nothing(into: Path, code: int, why: str) -> Conclusion:
+    """The conclusion without a run; an empty one is left, for what reads it."""
+    run = replace(run_files.merged((), "gpuperf night"), skipped={"the whole night": why})
+    run_files.save(run, into / RUN)
+    _append(into, f"# gpuperf: {markdown.cell(why)}\n")
+    return Conclusion(code, why, findings(run), run)
 
 
 def _exit_code(code: int) -> int:
@@ -189,7 +195,6 @@ def _unproven(into: Path, arguments: Sequence[str]) -> str:
 def _write(into: Path, night: Conclusion, past: History | None) -> None:
     """Writes the report and the summary, with what other nights and a proof say."""
     run = night.run
-    assert run is not None
     proof = proof_of(run_files.load(into / PROOF)) if (into / PROOF).exists() else None
     html = report_text(run, into / REPORT, str(into / RUN), None, past, proof)
     files.write_atomically(into / REPORT, html)

@@ -58,9 +58,9 @@ class NightFinding:
             return self.since
         return f"{self.since}, {_commits(*map(bare, self.revisions))}"
 
-    def commands(self, run: Run | None) -> Iterator[str]:
+    def commands(self, run: Run) -> Iterator[str]:
         """What to type: the worst test again, and the search for the commit."""
-        if run is None or not self.results:
+        if not self.results:
             return
         test = self.results[0].test
         if again := alone(run.command, test):
@@ -101,9 +101,9 @@ class Conclusion:
     """The exit code of the night."""
     headline: str
     """The first line of all that is said of it."""
-    findings: tuple[NightFinding, ...] = ()
-    run: Run | None = None
-    """None if nothing was measured."""
+    findings: tuple[NightFinding, ...]
+    run: Run
+    """Without measurements if nothing was measured."""
     more: str = ""
     """What went wrong after the tests."""
 

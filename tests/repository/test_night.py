@@ -127,7 +127,7 @@ def test_a_night_that_judged_nothing_is_red(job: Job) -> None:
     (job.root / "night").mkdir()
     (job.root / "night" / "run.json.xz").write_bytes(lzma.compress(b"last night's"))
     assert job.night() == 1
-    assert job.left == {"doctor.json", "night.md"}
+    assert job.left == LEFT - {"report.html"}
     said = "# gpuperf: a night that judged nothing; pytest's exit code was 0"
     assert job.summary().strip() == said
 
@@ -266,9 +266,10 @@ def test_where_the_doctor_says_no_nothing_is_measured(
     (job.root / "night" / "run.json.xz").write_bytes(lzma.compress(b"last night's"))
     monkeypatch.setattr(checks, "examine", lambda: UNFIT)
     assert job.night() == 1
-    assert job.left == {"doctor.json", "night.md"}
+    assert job.left == LEFT - {"report.html"}
     assert "this machine cannot be measured" in job.summary()
     assert "-> Look for one" in job.capture.readouterr().out
+    assert job.issues() == "opened: The night compared no test\n"
 
 
 def test_a_cpu_needs_no_gpu(
@@ -281,19 +282,14 @@ def test_a_cpu_needs_no_gpu(
     project.tests(ON_CPU.format(tolerated=[]))
     project.run("--gpuperf-missing=record").assert_outcomes(passed=1)
     job.summary()
-    on_cpu = ("--into", "night", "--nights", "nights", "--", "--gpu-arch=cpu")
-    assert ran("night", *on_cpu) == 0
+    assert ran("night", "--into", "night", "--", "--gpu-arch=cpu") == 0
     assert job.summary().startswith("# gpuperf: 1 unchanged\n")
     assert github.messages == []
-    project.tests(ON_CPU.format(tolerated=[]).replace("model(batch)", "model(model(batch))"))
-    assert ran("night", *on_cpu) == 1
-    assert job.summary().startswith("# gpuperf: 1 regressed\n")
-    assert len(job.kept) == 2
+    assert ran("night", "--into", "night", "--", "--gpu-arch=auto") == 1
     (told,) = github.messages
-    assert (told["headline"], told["exit_code"]) == ("1 regressed", 1)
+    assert told["headline"].startswith("this machine cannot be measured")
     (finding,) = told["findings"]
-    assert finding["tests"] == ["test_steps.py::test_step"]
-    assert finding["commands"][0].startswith("pytest --gpu-arch=cpu test_steps.py::test_step")
+    assert (finding["title"], told["exit_code"]) == ("The night compared no test", 1)
 
 
 def test_a_red_night_that_nobody_can_be_told_of_stays_red(
@@ -306,7 +302,7 @@ def test_a_red_night_that_nobody_can_be_told_of_stays_red(
     flags = ("--into", "night", "--notify", secret, "--")
     assert ran("night", *flags) == 1
     assert [told["headline"] for told in github.messages] == [
-        "this machine cannot be measured. `gpuperf doctor` says why in the job's log"
+        "this machine cannot be measured: the job's log has what gpuperf doctor says"
     ]
     github.refuses = 500
     assert ran("night", *flags) == 1
@@ -318,7 +314,8 @@ def test_a_red_night_that_nobody_can_be_told_of_stays_red(
 
 
 def test_each_service_gets_its_form() -> None:
-    night = Conclusion(1, "2 regressed <@all>")
+    run = run_files.merged((), "pytest")
+    night = Conclusion(1, "2 regressed <@all>", (), run)
     assert message("hooks.slack.com", night, "https://x/1") == {
         "text": "gpuperf: 2 regressed &lt;@all&gt;\nhttps://x/1"
     }
