@@ -305,7 +305,7 @@ class SlowedStep:
         self.part = 1.0
         """The layer's part of the step's multiplications."""
         self.call: Callable[[], object] = work.step
-        """Makes the present call once more."""
+        """Makes the present call once more; held by nothing after it, since it has its inputs."""
         self.kept: list[object] = []
         """Tensors of a leak, until a reset."""
         self._kind, self._work, self._root, self._at = SLOWDOWNS[self.slowdown], work, root, ""
@@ -353,8 +353,7 @@ class SlowedStep:
 
         if self._kind.place != _WHOLE and not self._at:
             self._at = FrameFinder(self._root).innermost().line
-        self.call = call
-        with self._kind.act(self) or nullcontext():
+        with mock.patch.object(self, "call", call), self._kind.act(self) or nullcontext():
             return call()
 
 

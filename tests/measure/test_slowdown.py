@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -99,6 +100,21 @@ def test_a_layer_is_computed_again_at_its_line() -> None:
     assert {*vars(model.large)} == before
     line = next(n for n, text in enumerate(_source(), 1) if "return self.large" in text)
     assert slowed.settings()[SLOWDOWN_AT] == f"tests/measure/test_slowdown.py:{line}"
+
+
+def test_what_a_layer_was_given_is_not_kept() -> None:
+    """It would be memory of a line that nothing was put into."""
+    given: list[weakref.ref[Tensor]] = []
+    layer = nn.Linear(4, 4)
+
+    def step() -> None:
+        x = torch.ones(2, 4)
+        given.append(weakref.ref(x))
+        layer(x)
+
+    slowed = _slowed(step, "kept tensor", 64.0)
+    slowed.step()
+    assert [one() for one in given] == [None, None]
 
 
 def test_a_leak_ends_with_the_reset() -> None:
