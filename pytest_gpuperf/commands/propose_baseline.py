@@ -11,12 +11,13 @@ import contextlib
 import io
 import os
 import re
-import subprocess
 from pathlib import Path
+from unittest import mock
 
 from pytest_gpuperf.commands import flags, say, update_baseline
-from pytest_gpuperf.commands.github_api import BOT, TEXT_LIMIT, Refused, asked, setting
+from pytest_gpuperf.commands.github_api import BOT, TEXT_LIMIT, asked, setting
 from pytest_gpuperf.errors import OK
+from pytest_gpuperf.storage import files
 
 USAGE: str | None = None
 EXAMPLES = ("REASON='torch 2.13' BRANCH=main NUMBER=1 gpuperf propose-baseline recorded.json.xz",)
@@ -35,7 +36,7 @@ def act(options: argparse.Namespace) -> int:
 
     In the environment: REASON; BRANCH, the pull request's base; NUMBER, which names the branch, so
     that the same job's second attempt finds its own. Returns the exit code of `update-baseline`.
-    Raises Refused where git or GitHub refuses.
+    Raises UsageFailure or Refused where git or GitHub refuses.
     """
     reason, run = setting("REASON").strip(), options.runs[0]
     folder = str(flags.baselines_folder(options))
@@ -49,14 +50,14 @@ def act(options: argparse.Namespace) -> int:
     say(*shown.splitlines())
     if code:
         return code
-    _git("add", "--", folder)
-    if not _git("status", "--porcelain", "--", folder):
+    files.git(Path.cwd(), "add", "--", folder)
+    if not files.git(Path.cwd(), "status", "--porcelain", "--", folder):
         say("nothing is new: there is nothing to propose")
         return OK
     branch = f"gpuperf/baseline-{setting('NUMBER')}"
     title = f"Baselines: {reason.splitlines()[0]}"[:100]
     identity = ("-c", f"user.name={BOT}", "-c", f"user.email={_MAIL}")
-    _git(*identity, "commit", "--quiet", "--no-verify", "-m", title, "--", folder)
+    files.git(Path.cwd(), *identity, "commit", "--quiet", "--no-verify", "-m", title, "--", folder)
     _push(branch)
     owner = setting("GITHUB_REPOSITORY").partition("/")[0]
     if asked("GET", f"pulls?state=open&head={owner}:{branch}"):
@@ -66,20 +67,6 @@ def act(options: argparse.Namespace) -> int:
     asked("POST", "pulls", {**wanted, "body": _text(reason, run.name, shown)})
     say(f"proposed: {branch}")
     return OK
-
-
-def _git(*arguments: str, **environment: str) -> str:
-    """What git prints. Raises Refused, with what it said, where it refuses."""
-    done = subprocess.run(
-        ["git", *arguments],
-        check=False,
-        capture_output=True,
-        text=True,
-        env={**os.environ, **environment},
-    )
-    if done.returncode:
-        raise Refused(f"git {arguments[0]}: {done.stderr.strip()}")
-    return done.stdout
 
 
 def _text(reason: str, run: str, shown: str) -> str:
@@ -100,10 +87,11 @@ def _push(branch: str) -> None:
     """
     login = base64.b64encode(f"x-access-token:{setting('GITHUB_TOKEN')}".encode()).decode()
     server = setting("GITHUB_SERVER_URL")
-    _git(
-        *("push", "--quiet", "--force", f"{server}/{setting('GITHUB_REPOSITORY')}"),
-        f"HEAD:refs/heads/{branch}",
-        GIT_CONFIG_COUNT="1",
-        GIT_CONFIG_KEY_0=f"http.{server}/.extraheader",
-        GIT_CONFIG_VALUE_0=f"AUTHORIZATION: basic {login}",
-    )
+    secret = {
+        "GIT_CONFIG_COUNT": "1",
+        "GIT_CONFIG_KEY_0": f"http.{server}/.extraheader",
+        "GIT_CONFIG_VALUE_0": f"AUTHORIZATION: basic {login}",
+    }
+    with mock.patch.dict(os.environ, secret):
+        address = f"{server}/{setting('GITHUB_REPOSITORY')}"
+        files.git(Path.cwd(), "push", "--quiet", "--force", address, f"HEAD:refs/heads/{branch}")
