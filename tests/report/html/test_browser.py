@@ -26,6 +26,8 @@ from tests.examples import measurement, proof, run, trial, verdict
 from tests.report.html.pages import full, rendered
 from tests.report.html.test_figures import KEYS
 from tests.report.html.test_page import ATTACK, hostile
+from tests.repository.test_night_issues import RED, of_tests
+from tests.repository.test_year_of_nights import only
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -402,3 +404,35 @@ def test_charts_follow_the_scheme_and_on_paper_are_light_and_as_wide_as_the_shee
     assert report.page.evaluate(script) in INKS
     assert report.page.evaluate("document.documentElement.scrollWidth") <= 718
     assert len(report.page.pdf()) > 10_000
+
+
+@pytest.mark.parametrize(("width", "height"), [(1300, 800), (PHONE, 844)])
+def test_the_causes_of_a_night_are_on_its_first_screen(
+    width: int, height: int, browser: Browser, tmp_path: Path
+) -> None:
+    """Sixty tests, three of them slower by two causes: which, since when, and what to type."""
+    cause = RED.attributions[0].attribution.cause
+    assert cause
+    names = [f"tests/perf/test_step.py::test_training_step[{number}]" for number in range(60)]
+    night = only(of_tests(*names), *names[:3])
+    other = replace(cause, line="tests/perf/test_step.py:20", function="decode")
+    first, second, third, *_ = night.attributions
+    third = replace(third, attribution=replace(third.attribution, cause=other))
+    night = replace(night, attributions=(first, second, third))
+    file = tmp_path / "night.html"
+    file.write_text(page(night, "night.json"), encoding="utf-8")
+    view = browser.new_page(viewport={"width": width, "height": height})
+    view.goto(file.as_uri())
+    causes = view.locator(".causes li")
+    assert view.locator("h1").inner_text() == "3 regressed, 57 unchanged"
+    assert [text.split(",")[0].split(":")[0] for text in causes.all_inner_texts()] == [
+        "2 tests",
+        "test_training_step[2]",
+    ]
+    for shown in causes.all():
+        assert "since the baseline of 2026-11-27, 819cde9800b3..68a04f1e8090" in shown.inner_text()
+        assert "pytest tests/perf" in shown.inner_text().replace("'", "")
+    box = view.locator(".causes").bounding_box()
+    assert box
+    assert box["y"] + box["height"] < height
+    view.close()
