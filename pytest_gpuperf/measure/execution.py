@@ -149,7 +149,7 @@ class Executions:
         UnsoundStep for a loss that is no number or does.
         """
         self.memory.clear()
-        for number in warm_ups(self.work, plan, self._compiling, after=None):
+        for number in warm_ups(self.work, plan, self._compiling):
             self.warm_ups = number
             prepare(self.work, self.timer)
             listener = PhaseNames()
@@ -183,7 +183,7 @@ class Executions:
 
     def repeat(self, count: int | None) -> None:
         """Runs `count` executions for their times alone, by default REPETITIONS."""
-        for _ in each(self.work.progress, "timing", count or REPETITIONS, after=None):
+        for _ in each(self.work.progress, "timing", count or REPETITIONS):
             prepare(self.work, self.timer)
             self.execute()
 
@@ -218,19 +218,18 @@ class Executions:
         return {**self._losses.settings(), **self._compiling}
 
 
-def warm_ups(work: Work, plan: Plan, said: dict[str, Scalar], after: int | None) -> Iterator[int]:
+def warm_ups(work: Work, plan: Plan, said: dict[str, Scalar]) -> Iterator[int]:
     """The numbers from 1 of the executions that warm a step up: as planned, at least one.
 
     More follow while torch.compile compiles in them, as for a number that changes in the second.
     Ranks skip this, because they execute equally often. `said` gets how many it compiled, if these
-    are too many. `after` is as in `each`.
+    are too many.
     """
     planned = max(plan.warmup, 1)
     most = planned if work.together else max(planned, MOST_COMPILED + 1)
     compiled = number = 0
     for number in range(1, most + 1):
-        left = None if after is None else max(planned - number, 0) + 1 + after
-        work.progress.begins("warming up", f"{number} of {max(planned, number)}", left)
+        work.progress.begins("warming up", f"{number} of {max(planned, number)}")
         compilations = Compilations()
         yield number
         anew = compilations.counted(None)["recompilations"] > 0

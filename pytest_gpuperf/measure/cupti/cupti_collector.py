@@ -53,7 +53,7 @@ class CuptiCollector(GpuCollector):
         """
         with garbage_kept():
             traces = []
-            for _ in each(work.progress, "tracing kernels", activity.TRACES, after=None):
+            for _ in each(work.progress, "tracing kernels", activity.TRACES):
                 prepare(work, self._timer)
                 traces.append(profile.trace(work.step, self._timer.synchronize))
             table = launch_ranges.with_times(self._counted(work, metrics, traces[0]), traces)

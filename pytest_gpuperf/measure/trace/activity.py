@@ -172,7 +172,7 @@ class _Tracer:
     def _each(self, stage: str, count: int) -> Iterator[float]:
         """Announces and prepares so many executions; the milliseconds that this took."""
         work, timer = self.executions.work, self.executions.timer
-        for _ in each(work.progress, stage, count, after=None):
+        for _ in each(work.progress, stage, count):
             before = time.perf_counter()
             prepare(work, timer)
             yield 1e3 * (time.perf_counter() - before)
