@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_gpuperf.analysis import launch_totals, priority
-from pytest_gpuperf.analysis.mix import Mix, instruction_mix, instruction_mixes, paper_classes
+from pytest_gpuperf.analysis.mix import Mix, instruction_mix, instruction_mixes, meanings
 from pytest_gpuperf.analysis.roofline import Roofline, published, roofline
 from pytest_gpuperf.catalogue import units, yaml_table
 from pytest_gpuperf.catalogue.architectures import CPU
@@ -311,8 +311,8 @@ def _instructions(_: _Table, subject: FigureSubject, __: Sequence[FigureSubject]
 def _meanings(mix: Mix) -> Iterator[str]:
     """The meaning of the classes in this mix."""
     there = {part.name for part in mix.parts}
-    meanings = [f"{one.name} {one.meaning}" for one in paper_classes() if one.name in there]
-    yield f"Classes: {', '.join(meanings)}."
+    said = [f"{name} {meaning}" for name, meaning in meanings().items() if name in there]
+    yield f"Classes: {', '.join(said)}."
 
 
 def _largest(classes: Mix) -> str:
