@@ -40,7 +40,7 @@ from pytest_gpuperf.judge.alignment import (
 )
 from pytest_gpuperf.judge.candidates import AS_BEFORE
 from pytest_gpuperf.judge.cause import cause_of
-from pytest_gpuperf.judge.noise import PRIOR_WEIGHT, Variance
+from pytest_gpuperf.judge.noise import PRIOR_WEIGHT, Variance, squares_of
 from pytest_gpuperf.judge.stragglers import changed_rank, of_rank
 from pytest_gpuperf.model.measurement import STEP, HostCall, IdleTime, KernelTable
 from pytest_gpuperf.model.result import (
@@ -502,6 +502,5 @@ def distance_of(measured: Sequence[float], baseline: Sequence[float], spread: fl
     """
     new = [math.log(max(value, _LEAST)) for value in measured]
     old = [math.log(max(value, _LEAST)) for value in baseline]
-    squares = math.fsum((x - fmean(side)) ** 2 for side in (new, old) for x in side)
-    own = Variance(spread**2, PRIOR_WEIGHT).seen(squares, len(new) + len(old) - 2)
+    own = Variance(spread**2, PRIOR_WEIGHT).seen(squares_of([new, old]), len(new) + len(old) - 2)
     return Distance(fmean(new) - fmean(old), own.times(1 / len(new) + 1 / len(old)))
