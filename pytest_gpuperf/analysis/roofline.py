@@ -164,7 +164,10 @@ def _point(group: Group, peaks: Peaks | None, opcodes: Sequence[str]) -> Point:
     counts = [one.values for one in group.launches]
     seconds = group.time / _SECOND
     flop = _flop(counts, opcodes)
-    complete = counts and all(_complete(values, opcodes) for values in counts)
+    complete = counts and all(
+        all(metric in values for metric in opcodes) and not _lacks_tensor(values)
+        for values in counts
+    )
     every = sum(flop.values()) if complete else None
     sums, uncounted = group.sums([DRAM_BYTES])
     moved = None if uncounted else sums.get(DRAM_BYTES)
@@ -202,11 +205,6 @@ def _flop(counts: Sequence[Mapping[str, float]], opcodes: Sequence[str]) -> dict
                 for metric, weight in weights.items()
             )
     return flop
-
-
-def _complete(values: Mapping[str, float], opcodes: Sequence[str]) -> bool:
-    """Whether all FLOP of a launch with these counts were counted."""
-    return all(metric in values for metric in opcodes) and not _lacks_tensor(values)
 
 
 def _lacks_tensor(values: Mapping[str, float]) -> bool:

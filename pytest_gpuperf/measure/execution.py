@@ -19,7 +19,7 @@ from typing import Any
 
 from pytest_gpuperf.errors import UnsoundStep
 from pytest_gpuperf.measure.collector import PhaseNames, Plan, Work, check_alike, each, no_reset
-from pytest_gpuperf.measure.device.memory import CudaMemory
+from pytest_gpuperf.measure.device.memory import CudaMemory, give_back
 from pytest_gpuperf.measure.trace.host_calls import Compilations
 from pytest_gpuperf.model.measurement import COMPILING, STEP, Scalar
 
@@ -148,7 +148,7 @@ class Executions:
         Raises MeasurementError for phases that change from one execution to the next, and
         UnsoundStep for a loss that is no number or does.
         """
-        self.memory.clear()
+        give_back()
         for number in warm_ups(self.work, plan, self._compiling):
             self.warm_ups = number
             prepare(self.work, self.timer)
@@ -208,10 +208,6 @@ class Executions:
     def wall_ms(self) -> float:
         """The median of the wall times so far; 0 without one."""
         return median(self.series.get((STEP, "wall_time"), [0.0]))
-
-    def floor_s(self, count: int) -> float:
-        """The seconds that so many executions take when nothing is lost between them."""
-        return round(count * self.wall_ms / 1e3, 3)
 
     def settings(self) -> dict[str, Scalar]:
         """The step's loss, if it returns one, and its compilations, if they are too many."""
