@@ -14,6 +14,3 @@ class Heard(Progress):
 
     def begins(self, stage: str, place: str = "") -> None:
         self.said.append(f"{stage} {place}".rstrip())
-
-    def goes_on(self) -> None:
-        self.said.append("goes on")

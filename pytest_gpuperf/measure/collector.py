@@ -129,9 +129,6 @@ class Progress:
         `stage` is the activity ("timing") and `place` the position in it ("2 of 3").
         """
 
-    def goes_on(self) -> None:
-        """The same unit continues; called about every second while waiting."""
-
     def aside(self) -> AbstractContextManager[object]:
         """Entered by who waits for other processes: that is no time of the test's."""
         return nullcontext()

@@ -315,9 +315,8 @@ class DeviceInstrument(Instrument):
             held.enter_context(files.locked(node, patience=0))
         except files.Locked:
             progress.begins("waiting for another process, which measures on this device")
-            waiting = files.locked(node, patience=PATIENCE, tick=progress.goes_on)
             with progress.aside():
-                held.enter_context(waiting)
+                held.enter_context(files.locked(node, patience=PATIENCE))
 
     @cached_property
     def _node(self) -> Path:

@@ -200,11 +200,8 @@ class Replicas:
         self.progress.begins(f"{profiler or 'the paper window'} in a fresh process")
         _release_memory()
         with self._apart(task, {**self.added(), **(environment or {})}) as start:
-            finished = fresh_process.run_pytest(
-                replace(start, under=under),
-                time_limit=self.time_limit,
-                tick=lambda _: self.progress.goes_on(),
-            )
+            profiled = replace(start, under=under)
+            finished = fresh_process.run_pytest(profiled, time_limit=self.time_limit)
         return self._in_time(finished, f"{task.test} under {profiler}" if under else task.test)
 
     @contextmanager
@@ -248,7 +245,6 @@ class Replicas:
                 time_limit=lambda: self.time_limit,
                 meanwhile=meanwhile,
                 begins=begins,
-                tick=lambda _: self.progress.goes_on(),
             )
             with closing(processes):
                 for finished in processes:
