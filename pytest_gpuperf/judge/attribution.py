@@ -17,7 +17,6 @@ from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from itertools import accumulate
 from statistics import fmean
 from typing import Any, TypeVar
@@ -134,9 +133,9 @@ def attribute(
     if of_operators:
         # One is of no family: nothing but itself takes its place.
         naming = Naming(str, operator_of, type_of)
-    names = cache(naming.family), cache(naming.short), cache(naming.dtype)
     said = [verdict for verdict in verdicts if verdict.phase == STEP]
     explained = _explained(tables, before, said) if of_operators else None
+    names = naming.family, naming.short, naming.dtype
     new, old = (sequence_of(side, *names, explained) for side in (tables, before))
     step = None if of_operators else _step(said)
     reliable = step is None or _agree(new, old, step)

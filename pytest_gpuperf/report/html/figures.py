@@ -9,9 +9,10 @@ from typing import Any
 
 from pytest_gpuperf.analysis import launch_totals, priority
 from pytest_gpuperf.analysis.mix import Mix, instruction_mix, instruction_mixes, meanings
-from pytest_gpuperf.analysis.roofline import Roofline, published, roofline
+from pytest_gpuperf.analysis.roofline import DRAM, Roofline, published, roofline
 from pytest_gpuperf.catalogue import units, yaml_table
 from pytest_gpuperf.catalogue.architectures import CPU
+from pytest_gpuperf.catalogue.kernel_families import family, short_name
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.model.measurement import STEP, KernelTable
 from pytest_gpuperf.report.html.figure import (
@@ -25,7 +26,7 @@ from pytest_gpuperf.report.html.figure import (
     ratio,
     told,
 )
-from pytest_gpuperf.report.html.subject import FigureSubject, family, short_name
+from pytest_gpuperf.report.html.subject import FigureSubject
 
 _FOLDER = Path(__file__).parent
 _STEP = "the whole step"
@@ -324,7 +325,7 @@ def _largest(classes: Mix) -> str:
 def _under_roofs(_: _Table, subject: FigureSubject, __: Sequence[FigureSubject]) -> Found:
     """Kernels under the roofs of the device; areas are their times."""
     device = subject.device
-    points = roofline(subject.kernels, family, published().get(device.slug), device.arch)
+    points = roofline(subject.kernels, family, published().get(device.slug, {}), device.arch)
     step, found = points.step, Found()
     for one in points.kernels[:_UNDER_ROOFS]:
         if one.flop_per_byte:
@@ -342,12 +343,9 @@ def _under_roofs(_: _Table, subject: FigureSubject, __: Sequence[FigureSubject])
 
 def _roofs(points: Roofline) -> Iterator[Plain]:
     """A roof for each kind of arithmetic that the kernels do, at the device's published peak."""
-    if points.peaks is None:
-        return
     for kind, work in points.step.flop.items():
-        top = points.peaks.flop_per_second.get(kind)
-        if work and top:
-            yield {"name": kind, "slope": points.peaks.bytes_per_second, "top": top}
+        if work and kind in points.peaks:
+            yield {"name": kind, "slope": points.peaks[DRAM], "top": points.peaks[kind]}
 
 
 SOURCES: dict[str, Callable[[_Table, FigureSubject, Sequence[FigureSubject]], Found]] = {
