@@ -97,17 +97,14 @@ class Stopwatch:
         self.laps: dict[str, Scalar] = {}
         """Seconds by the names that laps were given."""
 
-    def lap(self, name: str = "") -> float:
-        """Seconds since the last lap; a `name` keeps them."""
+    def lap(self, name: str) -> None:
+        """Keeps the seconds since the last lap."""
         before, self._last = self._last, time.perf_counter()
-        seconds = round(self._last - before, 3)
-        if name:
-            self.laps[name] = seconds
-        return seconds
+        self.laps[name] = round(self._last - before, 3)
 
     def total(self) -> float:
-        """Seconds from the beginning to the last lap."""
-        return round(self._last - self._begun, 3)
+        """Seconds from the beginning."""
+        return round(time.perf_counter() - self._begun, 3)
 
 
 def prepare(work: Work, timer: CudaTimer) -> None:

@@ -64,7 +64,8 @@ class GpuCollector(ABC):
                 watch.lap("times_s")
             executions.end_with_all_streams()
             active = activity.measured(executions, plan, alone=not counted.samples)
-            watch.lap("activity_s" if active.settings else "")
+            if active.settings:
+                watch.lap("activity_s")
         how = counted.settings or {}
         if self.times_counted:  # what counts elsewhere takes executions of its own
             passes = int(how.get("passes", 0))

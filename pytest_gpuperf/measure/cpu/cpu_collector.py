@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from pytest_gpuperf.measure.collector import Collected, Plan, Work, check_alike, each, samples_of
 from pytest_gpuperf.measure.device.fingerprint import cpu_model
 from pytest_gpuperf.measure.device.nvml import portable_device
-from pytest_gpuperf.measure.execution import Losses, Series, garbage_kept, warm_ups
+from pytest_gpuperf.measure.execution import Losses, Series, Stopwatch, garbage_kept, warm_ups
 from pytest_gpuperf.measure.trace import profile
 from pytest_gpuperf.measure.trace.host_calls import Compilations, graph_breaks
 from pytest_gpuperf.model.measurement import (
@@ -86,7 +86,7 @@ class CpuCollector:
         """
         import torch
 
-        started = time.perf_counter()
+        watch = Stopwatch()
         rounds = max(1, min(plan.rounds, _COUNTED_ROUNDS))
         losses = Losses(work)
         # At least once: the first execution makes gradients and optimizer state.
@@ -116,7 +116,7 @@ class CpuCollector:
                 "counted_rounds": rounds,
                 WALL: round(min(series[STEP, "wall_time"]), 3),
                 **differing,
-                "cost_s": round(time.perf_counter() - started, 3),
+                "cost_s": watch.total(),
             },
         )
 
