@@ -233,16 +233,11 @@ class _Case:
         if reference.canary:
             known, kind = kinds(self.measurements, reference.canary)
         days = {one.measured[:10] for one in prints}
-        new = {one.process: one.fingerprint.device.identity for one in self.measurements}
-        return BaselineGpus(
-            reference.gpus,
-            reference.days,
-            tuple(new.values()),
-            days.pop() if len(days) == 1 else "",
-            known,
-            kind,
-            ALIKE if prints[0].device.slug == FITTED_ON else ALIKE_ELSEWHERE,
-        )
+        day = days.pop() if len(days) == 1 else ""
+        by_process = {one.process: one.fingerprint.device.identity for one in self.measurements}
+        new = tuple(by_process.values())
+        alike = ALIKE if prints[0].device.slug == FITTED_ON else ALIKE_ELSEWHERE
+        return BaselineGpus(reference.gpus, reference.days, new, day, known, kind, alike)
 
     @cached_property
     def machine(self) -> MachineState | None:
