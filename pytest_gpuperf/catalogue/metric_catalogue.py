@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
 from pytest_gpuperf.catalogue import yaml_table
 from pytest_gpuperf.catalogue.architectures import CPU
 from pytest_gpuperf.errors import UsageFailure, meant
+from pytest_gpuperf.model.grouping import grouped
 from pytest_gpuperf.model.measurement import STEP
 from pytest_gpuperf.model.metric import Direction, Metric, MetricClass
 
@@ -195,7 +196,4 @@ def hardware(metric: Metric, architecture: str) -> str | None:
 
 def hardware_names(metric: Metric, architectures: Sequence[str]) -> dict[str | None, list[str]]:
     """NVIDIA's names of a counter, None for "absent", each with the architectures that have it."""
-    by_name: dict[str | None, list[str]] = {}
-    for architecture in architectures if metric.hardware else ():
-        by_name.setdefault(hardware(metric, architecture), []).append(architecture)
-    return by_name
+    return grouped(architectures if metric.hardware else (), partial(hardware, metric))

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from statistics import fmean
@@ -41,6 +41,7 @@ from pytest_gpuperf.judge.candidates import AS_BEFORE
 from pytest_gpuperf.judge.cause import cause_of
 from pytest_gpuperf.judge.noise import PRIOR_WEIGHT, Variance, squares_of
 from pytest_gpuperf.judge.stragglers import changed_rank, of_rank
+from pytest_gpuperf.model.grouping import grouped
 from pytest_gpuperf.model.measurement import STEP, HostCall, IdleTime, KernelTable
 from pytest_gpuperf.model.result import (
     Attribution,
@@ -141,10 +142,10 @@ def attribute(
     reliable = step is None or _agree(new, old, step)
     frame = _tested(frame_of(new, old, explained))
     counts = Counter(change.kind for change in frame.changes)
-    groups: dict[Hashable, list[LaunchChange]] = defaultdict(list)
-    for one in frame.changes:
-        groups[one.kind, one.launch.key, one.former and one.former.key].append(one)
-    entries = [_entry(frame, changes) for changes in groups.values()]
+    alike = grouped(
+        frame.changes, lambda one: (one.kind, one.launch.key, one.former and one.former.key)
+    )
+    entries = [_entry(frame, changes) for changes in alike.values()]
     entries.append(_gap(frame, reliable=reliable))
     entries.sort(key=lambda e: (-abs(e.change), -e.change, e.short, e.kind.value))
     found = Attribution(
@@ -213,10 +214,8 @@ def _tested(frame: Frame) -> Frame:
     """The frame with launches marked slower or faster, whose kernels' times are tested."""
     from scipy.stats import false_discovery_control
 
-    same: dict[Key, list[LaunchChange]] = defaultdict(list)
-    for one in frame.changes:
-        if one.kind is ChangeKind.SAME:
-            same[one.launch.key].append(one)
+    matched = [one for one in frame.changes if one.kind is ChangeKind.SAME]
+    same = grouped(matched, lambda one: one.launch.key)
     least = LEAST_SHARE * (frame.old.time + frame.new.time) / 2
     tests: dict[Key, float] = {}
     for key, own in same.items():

@@ -18,10 +18,12 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from operator import itemgetter
 from statistics import fmean, median_low
 from typing import TypeVar
 
 from pytest_gpuperf.judge.tolerance import Tolerance
+from pytest_gpuperf.model.grouping import grouped
 
 _T = TypeVar("_T")
 
@@ -154,7 +156,8 @@ class BaselineGpus:
 
     def groups(self, values: Sequence[_T]) -> list[list[_T]]:
         """The values, one for each of the baseline's processes, grouped by GPU."""
-        return grouped(self.gpus, values)
+        pairs = grouped(zip(self.gpus, values, strict=True), itemgetter(0))
+        return [[value for _, value in of_gpu] for of_gpu in pairs.values()]
 
     def without(self, positions: frozenset[int]) -> BaselineGpus:
         """The same without the baseline's processes at these positions."""
@@ -176,14 +179,6 @@ class BaselineGpus:
             return of_all
         by_kind = prediction(means, known, self.kind, scale, self.alike)
         return min(of_all, by_kind, key=lambda one: one.error.square)
-
-
-def grouped(gpus: Sequence[str], values: Sequence[_T]) -> list[list[_T]]:
-    """The values, grouped by GPU."""
-    by_gpu: dict[str, list[_T]] = {}
-    for gpu, value in zip(gpus, values, strict=True):
-        by_gpu.setdefault(gpu, []).append(value)
-    return list(by_gpu.values())
 
 
 def _mean_kind(kinds: Sequence[Kind | None]) -> Kind | None:
@@ -269,9 +264,10 @@ def tonight(values: Sequence[float], spread: Variance, gpus: BaselineGpus | None
     """The spread between the new processes: the baseline's, pooled with what is seen of theirs."""
     positions = [*range(len(values))]
     values = [min(max(value, -_LARGEST), _LARGEST) for value in values]
+    groups = [positions]
     # A process may lack a metric that the others have.
-    known = gpus is not None and len(gpus.new) == len(values)
-    groups = grouped(gpus.new, positions) if gpus and known else [positions]
+    if gpus is not None and len(gpus.new) == len(values):
+        groups = [*grouped(positions, gpus.new.__getitem__).values()]
     assumed = of_night(spread)
     odd = outliers(values, groups, assumed)
     kept = [[values[p] for p in group if p not in odd] for group in groups]

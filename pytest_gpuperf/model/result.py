@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
+from pytest_gpuperf.model.grouping import grouped
 from pytest_gpuperf.model.measurement import LENIENT, STEP, Measurement, checked
 
 
@@ -521,12 +522,8 @@ class Run:
 
     def results(self) -> tuple[Result, ...]:
         """One result per measurement and ratio, in the order of the run."""
-        measurements: defaultdict[tuple[str, str], list[Measurement]] = defaultdict(list)
-        for measurement in self.measurements:
-            measurements[measurement.test, measurement.name].append(measurement)
-        verdicts: defaultdict[tuple[str, str], list[Verdict]] = defaultdict(list)
-        for verdict in self.verdicts:
-            verdicts[verdict.test, verdict.name].append(verdict)
+        measurements = grouped(self.measurements, lambda one: (one.test, one.name))
+        verdicts = grouped(self.verdicts, lambda one: (one.test, one.name))
         limits: defaultdict[tuple[str, str], list[Expectation]] = defaultdict(list)
         ratios = []
         for expectation in self.expectations:
@@ -542,7 +539,7 @@ class Run:
                 Result(
                     *key,
                     tuple(measured),
-                    tuple(verdicts[key]),
+                    tuple(verdicts.get(key, ())),
                     tuple(limits[key]),
                     attributions.get(key),
                     judged_by=judged_by.get(key),

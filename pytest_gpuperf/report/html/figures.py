@@ -14,6 +14,7 @@ from pytest_gpuperf.catalogue import units, yaml_table
 from pytest_gpuperf.catalogue.architectures import CPU
 from pytest_gpuperf.catalogue.kernel_families import family, short_name
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
+from pytest_gpuperf.model.grouping import grouped
 from pytest_gpuperf.model.measurement import STEP, KernelTable
 from pytest_gpuperf.report.html.figure import (
     RATIO,
@@ -224,11 +225,9 @@ def launched(table: KernelTable, named: Callable[[str], str]) -> list[tuple[str,
 
     Each has name, family, time in ns and the number of launches.
     """
-    times: dict[tuple[str, str], list[float]] = {}
-    for launch in table.launches:
-        full = table.names[launch.name]
-        times.setdefault((named(full), family(full)), []).append(launch.duration)
-    added = [(name, of, sum(own), len(own)) for (name, of), own in times.items()]
+    names = [(named(full), family(full)) for full in table.names]
+    launches = grouped(table.launches, lambda launch: names[launch.name])
+    added = [(*key, sum(one.duration for one in own), len(own)) for key, own in launches.items()]
     return sorted(added, key=lambda one: -one[2])
 
 
