@@ -359,8 +359,7 @@ class RecordedRun(Instrument):
             raise UsageFailure(
                 f"the run {file} has no measurements, so gpuperf cannot compare it with baselines"
             )
-        measured_on = (m.fingerprint.device for m in self._measurements)
-        devices = dict.fromkeys(f"{device.name} ({device.arch})" for device in measured_on)
+        devices = dict.fromkeys(str(m.fingerprint.device) for m in self._measurements)
         if len(devices) > 1:
             raise UsageFailure(
                 f"the run {file} was measured on {' and on '.join(devices)}, and each device has "

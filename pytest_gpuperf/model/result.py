@@ -284,7 +284,7 @@ class CauseKind(str, Enum):
     """No cause stands out from the noise."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Cause:
     """The cause of a slower step, short enough for one sentence."""
 
@@ -295,18 +295,18 @@ class Cause:
     """The function that contains the line: several of its lines are one change."""
     modules: tuple[str, ...]
     """The nn.Modules that it works for."""
-    what: str
+    what: str = ""
     """The new state: a data type ("float64"), a kernel's short name, a CUDA call or a metric."""
-    formerly: str
+    formerly: str = ""
     """The previous state: a data type or a kernel; "" for nothing."""
     family: str
     """The family of most of the kernels; "" where it is of none."""
-    times: int | None
+    times: int | None = None
     """How often the repeated work is now done; None for other kinds."""
     before: int
     """Launches of the function in these modules, calls, or a metric's value; as `after`."""
     after: int
-    bytes: float | None
+    bytes: float | None = None
     """Additional bytes copied; None if they were not counted."""
     change: float | None
     """Nanoseconds by which the step takes longer, without a trace; None if unknown or within
