@@ -17,6 +17,7 @@ from statistics import geometric_mean
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.measure.trace.profile import COUNTED
+from pytest_gpuperf.model.grouping import grouped
 from pytest_gpuperf.model.measurement import STEP, KernelTable
 
 INSTRUCTIONS, CYCLES, IPC = "instructions", "active_cycles", "ipc"
@@ -88,9 +89,7 @@ def groups(table: KernelTable, family: Family, *, families: bool = False) -> lis
     """A group per kernel name, or per family, of kernels and graphs; the longest first."""
     known = [family(name) for name in table.names]
     names = known if families else table.names
-    launches: dict[tuple[str, str], list[Counted]] = {}
-    for one in whole(table).launches:
-        launches.setdefault((names[one.name], known[one.name]), []).append(one)
+    launches = grouped(whole(table).launches, lambda one: (names[one.name], known[one.name]))
     made = [Group(*key, tuple(own)) for key, own in launches.items()]
     return sorted(made, key=lambda group: -group.time)
 

@@ -9,7 +9,7 @@ parts of each class, and the classes without a counter.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -38,44 +38,30 @@ REST = "rest"
 """Instructions of no pipe, or of no SASS class, that is counted."""
 
 
-@dataclass(frozen=True, slots=True)
-class PaperClass:
-    """A class of instructions of the paper's figures 4, 7 and 9, and what it is made of here."""
-
-    name: str
-    meaning: str
-    pipes: tuple[str, ...]
-    """Empty where no pipe tells these instructions from others."""
-    sass: tuple[str, ...]
-    """Empty where no SASS class does."""
-
-
-@cache
-def paper_classes() -> tuple[PaperClass, ...]:
-    """The classes, in the paper's order."""
-    known = yaml_table(Path(__file__).with_name("instruction_classes.yaml"))
-    return tuple(
-        PaperClass(name, of["meaning"], tuple(of["pipes"]), tuple(of["sass"]))
-        for name, of in known.items()
-    )
-
-
+_CLASSES = Path(__file__).with_name("instruction_classes.yaml")
+"""The classes of the paper's figures 4, 7 and 9, in its order, and what each is made of here: no
+pipes, or no SASS classes, where none tells these instructions from others."""
 _By = Literal["pipes", "sass"]
 _WHOLE = {"pipes": launch_totals.INSTRUCTIONS, "sass": THREADS}
 """The metrics of all instructions."""
 _UNITS = {"pipes": "instructions", "sass": "thread instructions"}
 
 
+def meanings() -> dict[str, str]:
+    """The meaning of each of the paper's classes, by name."""
+    return {name: of["meaning"] for name, of in yaml_table(_CLASSES).items()}
+
+
 @cache
-def _members(by: _By) -> Mapping[str, tuple[str, ...]]:
+def members(by: _By) -> Mapping[str, Sequence[str]]:
     """The metrics of each class's parts, in the order of the classes."""
-    return {one.name: getattr(one, by) for one in paper_classes()}
+    return {name: of[by] for name, of in yaml_table(_CLASSES).items()}
 
 
 @cache
 def _parts(by: _By) -> tuple[str, ...]:
     """The metrics of all classes."""
-    return tuple(name for own in _members(by).values() for name in own if name != REST)
+    return tuple(name for own in members(by).values() for name in own if name != REST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,11 +181,11 @@ def _mix(by: _By, values: Mapping[str, float], rate: float | None, arch: str) ->
     counts, notes = _counted(by, values, arch)
     there = {
         name: [counts[member] for member in own if member in counts]
-        for name, own in _members(by).items()
+        for name, own in members(by).items()
     }
     classes = {name: sum(known) for name, known in there.items() if known}
     if counts:
-        uncounted = ", ".join(name for name, own in _members(by).items() if not own)
+        uncounted = ", ".join(name for name, own in members(by).items() if not own)
         notes.append(f"no counter separates {uncounted} from the other classes")
     every = sum(classes.values())
     parts = []

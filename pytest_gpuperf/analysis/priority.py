@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pytest_gpuperf.analysis.launch_totals import Family, groups, lacking, left_out, ratio
+from pytest_gpuperf.model.grouping import grouped
 from pytest_gpuperf.model.measurement import KernelTable
 
 UNITS = ("sm_throughput", "l2_throughput", "dram_throughput")
@@ -115,10 +116,8 @@ _Rated = tuple[float, Mapping[str, float], float]
 
 def _priority(family: str, rated: Sequence[_Rated], whole: float) -> Priority:
     """The priority of a family's launches; `whole` is the step's score."""
-    times: dict[str, list[float]] = {}
-    for time, throughputs, highest in rated:
-        times.setdefault(bottleneck(throughputs, highest), []).append(time)
-    by_limit = {limit: sum(durations) for limit, durations in times.items()}
+    limited = grouped(rated, lambda one: bottleneck(one[1], one[2]))
+    by_limit = {limit: sum(time for time, _, _ in own) for limit, own in limited.items()}
     every = sum(time for time, _, _ in rated)
     score = sum(time * estimated_speedup(highest) for time, _, highest in rated)
     return Priority(

@@ -44,14 +44,9 @@ from pytest_gpuperf.model.measurement import KernelTable
 _TERA, _GIGA = 1e12, 1e9
 
 
-@dataclass(frozen=True, slots=True)
-class Peaks:
-    """The peak performance of one GPU."""
-
-    flop_per_second: Mapping[str, float]
-    """FLOP by kind: "fp16", "fp32" and "fp64" without tensor cores, "tensor fp16", ..."""
-    bytes_per_second: float
-    """The peak bandwidth of DRAM."""
+Peaks = Mapping[str, float]
+"""The peak performance of one GPU, per second: the FLOP of "fp16", "fp32" and "fp64" without tensor
+cores, of "tensor fp16", ..., and the bytes of DRAM."""
 
 
 @cache
@@ -63,7 +58,7 @@ def published() -> Mapping[str, Peaks]:
         figures = dict(data["figures"][device["figures"]])
         figures["fp16"] = figures.pop("half") * figures["fp32"]
         by_kind = {kind: value * _TERA for kind, value in figures.items()}
-        peaks[slug] = Peaks(by_kind, device["DRAM"] * _GIGA)
+        peaks[slug] = {**by_kind, DRAM: device["DRAM"] * _GIGA}
     return peaks
 
 
@@ -130,8 +125,8 @@ class Point:
 class Roofline:
     """A step's kernels under the roofs of its device."""
 
-    peaks: Peaks | None
-    """The peaks of the device; None if unknown."""
+    peaks: Peaks
+    """The peaks of the device; empty if unknown."""
     step: Point
     """All kernels together, without gaps and copies."""
     kernels: tuple[Point, ...]
@@ -139,7 +134,7 @@ class Roofline:
     missing: tuple[str, ...]
 
 
-def roofline(table: KernelTable, family: Family, peaks: Peaks | None, arch: str) -> Roofline:
+def roofline(table: KernelTable, family: Family, peaks: Peaks, arch: str) -> Roofline:
     """The roofline of a table's kernels.
 
     flop_per_byte = FLOP / DRAM bytes; rates are per second of the launches' durations without
@@ -149,7 +144,7 @@ def roofline(table: KernelTable, family: Family, peaks: Peaks | None, arch: str)
     """
     opcodes, tensor = existing(_SASS, arch), existing(TENSOR.values(), arch)
     missing = [*lacking(table, (*opcodes, *tensor, DRAM_BYTES))]
-    if peaks is None:
+    if not peaks:
         missing += ["gpuperf does not know the peaks of this device, so there are no shares"]
     return Roofline(
         peaks=peaks,
@@ -159,18 +154,21 @@ def roofline(table: KernelTable, family: Family, peaks: Peaks | None, arch: str)
     )
 
 
-def _point(group: Group, peaks: Peaks | None, opcodes: Sequence[str]) -> Point:
+def _point(group: Group, peaks: Peaks, opcodes: Sequence[str]) -> Point:
     """The position of a group's launches; FLOP are complete where all `opcodes` have values."""
     counts = [one.values for one in group.launches]
     seconds = group.time / _SECOND
     flop = _flop(counts, opcodes)
-    complete = counts and all(_complete(values, opcodes) for values in counts)
+    complete = counts and all(
+        all(metric in values for metric in opcodes) and not _lacks_tensor(values)
+        for values in counts
+    )
     every = sum(flop.values()) if complete else None
     sums, uncounted = group.sums([DRAM_BYTES])
     moved = None if uncounted else sums.get(DRAM_BYTES)
     rates = {kind: ratio(work, seconds) for kind, work in flop.items()}
     rates[DRAM] = None if moved is None else ratio(moved, seconds)
-    shares = _shares(rates, peaks) if peaks else {}
+    shares = _shares(rates, peaks)
     known = all(kind in shares for kind, work in flop.items() if work)
     roof = None
     if every is not None and DRAM in shares and known and any(shares.values()):
@@ -204,11 +202,6 @@ def _flop(counts: Sequence[Mapping[str, float]], opcodes: Sequence[str]) -> dict
     return flop
 
 
-def _complete(values: Mapping[str, float], opcodes: Sequence[str]) -> bool:
-    """Whether all FLOP of a launch with these counts were counted."""
-    return all(metric in values for metric in opcodes) and not _lacks_tensor(values)
-
-
 def _lacks_tensor(values: Mapping[str, float]) -> bool:
     """Whether work of tensor cores may be missing from a launch's counts."""
     counted = [values[metric] for metric in TENSOR.values() if metric in values]
@@ -220,7 +213,6 @@ def _lacks_tensor(values: Mapping[str, float]) -> bool:
 
 def _shares(rates: Mapping[str, float | None], peaks: Peaks) -> dict[str, float]:
     """The shares of the peaks, by kind of arithmetic and DRAM, where rate and peak are known."""
-    known = {**peaks.flop_per_second, DRAM: peaks.bytes_per_second}
-    rated = [(kind, rate) for kind, rate in rates.items() if rate is not None and kind in known]
-    shares = ((kind, ratio(rate, known[kind])) for kind, rate in rated)
+    rated = [(kind, rate) for kind, rate in rates.items() if rate is not None and kind in peaks]
+    shares = ((kind, ratio(rate, peaks[kind])) for kind, rate in rated)
     return {kind: share for kind, share in shares if share is not None}

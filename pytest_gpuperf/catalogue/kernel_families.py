@@ -59,18 +59,21 @@ def _rules(of: str) -> tuple[tuple[re.Pattern[str], Any], ...]:
     )
 
 
+@cache
 def family(name: str) -> Family:
     """The family of the kernel of that name; "other" where no rule knows it, and for operators."""
     head = name[:_HEAD]
     return next((known for pattern, known in _rules("rules") if pattern.search(head)), "other")
 
 
+@cache
 def data_type(name: str) -> str:
     """The data type that a kernel of that name computes in; "" where the name does not say."""
     head = name[:_HEAD]
     return next((known for says, known in _rules("data_types") if says.search(head)), "")
 
 
+@cache
 def short_name(name: str) -> str:
     """A name of about 40 and at most 60 characters by which people can distinguish kernels.
 
@@ -99,7 +102,7 @@ def launched(kernels: Iterable[tuple[str, object, object]]) -> dict[str, str]:
 
 
 NAMING = family, short_name, data_type
-"""The functions that read a kernel's name."""
+"""The functions that read a kernel's name, each name once."""
 
 
 def _plain(name: str) -> str:

@@ -5,19 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
 from pytest_gpuperf.catalogue import yaml_table
 from pytest_gpuperf.catalogue.architectures import CPU
 from pytest_gpuperf.errors import UsageFailure, meant
+from pytest_gpuperf.model.grouping import grouped
 from pytest_gpuperf.model.measurement import STEP
 from pytest_gpuperf.model.metric import Direction, Metric, MetricClass
 
 ALWAYS = "core"
 """The set of metrics that is always measured."""
-_FOLDER = Path(__file__).parent
 WARPS_ACTIVE = "sm__warps_active.sum"
 """Warp-cycles: the numerator of `active_warps`, which is no metric of its own."""
 _RATES = {"ipc": ("instructions", "active_cycles"), "active_warps": (WARPS_ACTIVE, "active_cycles")}
@@ -76,22 +76,18 @@ class Catalogue:
 
 @lru_cache(maxsize=1)
 def catalogue() -> Catalogue:
-    """The catalogue of this package."""
-    return read(yaml_table(_FOLDER / "metrics.yaml"))
+    """The catalogue of this package. A set may name sets before it."""
+    data = yaml_table(Path(__file__).with_name("metrics.yaml"))
+    metrics = {name: _metric(name, entry) for name, entry in data["metrics"].items()}
+    sets: dict[str, tuple[str, ...]] = {}
+    for name, members in data["sets"].items():
+        sets[name] = _members(members, sets, metrics)
+    return Catalogue(metrics, sets, frozenset(data["retired"]))
 
 
 def no_metric(name: str) -> str:
     """The message for an unknown metric name."""
     return f"no such metric.{meant(name, catalogue().metrics)} `gpuperf metrics` lists them"
-
-
-def read(data: Mapping[str, Any]) -> Catalogue:
-    """The catalogue that `metrics.yaml` has as `data`; a set may name sets before it."""
-    metrics = {name: _metric(name, entry) for name, entry in data["metrics"].items()}
-    sets: dict[str, tuple[str, ...]] = {}
-    for name, members in data["sets"].items():
-        sets[name] = _members(members, sets, metrics)
-    return Catalogue(metrics, sets, frozenset(data.get("retired", ())))
 
 
 def _members(
@@ -163,9 +159,8 @@ def over_launches(metric: str, launches: Sequence[Mapping[str, float]]) -> float
 
 
 def _weighed(metric: str, launches: Sequence[Mapping[str, float]]) -> float | str:
-    cycles = [launch.get("active_cycles") for launch in launches]
-    shares = [launch.get(metric) for launch in launches]
-    known = [(c, s) for c, s in zip(cycles, shares, strict=True) if c is not None and s is not None]
+    both = [one for one in launches if "active_cycles" in one and metric in one]
+    known = [(one["active_cycles"], one[metric]) for one in both]
     weight = math.fsum(c for c, _ in known)
     if len(known) < len(launches) or not weight:
         return f"the rate of several kernels needs {_hardware('active_cycles')} of each"
@@ -201,7 +196,4 @@ def hardware(metric: Metric, architecture: str) -> str | None:
 
 def hardware_names(metric: Metric, architectures: Sequence[str]) -> dict[str | None, list[str]]:
     """NVIDIA's names of a counter, None for "absent", each with the architectures that have it."""
-    by_name: dict[str | None, list[str]] = {}
-    for architecture in architectures if metric.hardware else ():
-        by_name.setdefault(hardware(metric, architecture), []).append(architecture)
-    return by_name
+    return grouped(architectures if metric.hardware else (), partial(hardware, metric))

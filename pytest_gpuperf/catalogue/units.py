@@ -70,11 +70,15 @@ def moved(change: float, *, points: bool = False, factors: bool | None = None) -
     `factors` forces or forbids the factor, so that all changes of a table have one form.
     """
     if points:
-        return f"{_rounded(change):+.2f} pt"
+        return f"{round(change, 2) + 0.0:+.2f} pt"  # never -0
     if change >= 1 if factors is None else factors:
         return _factor(change)
     # A smaller change is the rounding error of the logarithm.
-    return "0 %" if abs(change) <= _NOTHING else f"{_percent(change)} %"
+    if abs(change) <= _NOTHING:
+        return "0 %"
+    # Any other has a sign, also with the third decimal of a small one.
+    percent = 100 * change
+    return f"{percent:+.{2 if abs(percent) >= 0.005 else 3}f} %"
 
 
 def from_zero_or(change: float | None, *, points: bool = False) -> str:
@@ -126,29 +130,14 @@ def _plain(number: float, digits: int) -> str:
     return f"{float(text):.0f}" if "e+" in text else text
 
 
-def _percent(change: float) -> str:
-    """The percentage to two decimals, or three if small. Any change except 0 has a sign."""
-    percent = change * 100
-    return f"{percent:+.{2 if abs(percent) >= 0.005 else 3}f}"
-
-
 def _factor(change: float) -> str:
     """The change as a factor: "x5.4", or two digits of a small change: "x1.0011"."""
     if abs(change) <= _NOTHING:
         return "x1"
     if abs(change) >= 0.1:
         return f"x{1 + change:.3g}"
-    return f"x{1 + change:.{_decimals(change, 2)}f}".rstrip("0")
-
-
-def _decimals(number: float, digits: int) -> int:
-    """The decimals needed for `digits` significant digits of `number`."""
-    return max(0, digits - 1 - math.floor(math.log10(abs(number)))) if number else 0
-
-
-def _rounded(number: float) -> float:
-    """The number to two decimals, and never -0."""
-    return round(number, 2) + 0.0
+    decimals = 1 - math.floor(math.log10(abs(change)))
+    return f"x{1 + change:.{decimals}f}".rstrip("0")
 
 
 def _prefixed(number: float, prefixes: tuple[tuple[float, str], ...], unit: str) -> str:

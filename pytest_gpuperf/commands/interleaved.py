@@ -307,7 +307,6 @@ class Interleaved:
             [self._start(side, flags) for side, _ in processes],
             time_limit=lambda: max(self._left(), 1.0),
             begins=lambda _: self._display.begins("measuring"),
-            tick=lambda _: self._display.goes_on(),
             ahead=self._ahead(),
         )
         with closing(ended):
@@ -408,7 +407,7 @@ def device_held(here: Checkout, folder: Path) -> Iterator[dict[str, str]]:
     with ExitStack() as held:
         with display.of("waiting"):
             display.begins("for another measurement on this device")
-            held.enter_context(files.locked(nvml.node(), patience=PATIENCE, tick=display.goes_on))
+            held.enter_context(files.locked(nvml.node(), patience=PATIENCE))
         yield {**environment, STAND_IN: str(stand_in)}
 
 

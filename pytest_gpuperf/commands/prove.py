@@ -86,4 +86,4 @@ def _session(options: argparse.Namespace) -> Finished:
         start = Start(with_flags(words, _FLAGS), Path.cwd(), added, judges=True)
         with display.of("prove"), FreshProcess(start) as process:
             display.begins("measuring")
-            return process.finished(None, lambda _: display.goes_on())
+            return process.finished(None)

@@ -103,7 +103,7 @@ class _Recording:
                 self._display.begins("measuring")
                 under = torchrun if launcher else []
                 start = Start([*kernels, "-q", *arguments], Path.cwd(), under=under)
-                finished = fresh_process.run_pytest(start, tick=lambda _: self._display.goes_on())
+                finished = fresh_process.run_pytest(start)
             self._took.append(finished.seconds)
             self._settle(finished.run)
             self._print_progress(name, finished, self._processes - number)

@@ -418,7 +418,7 @@ def sequence_of(
             frames=(Caller(site.line, site.function, site.executions), *site.callers),
         )
         launches.append(launch)
-    traces = [trace for table in tables for trace in _traces(table)]
+    traces = [trace for table in tables for trace in table.traces]
     return LaunchSequence(
         launches=tuple(launches),
         host=host,
@@ -436,8 +436,9 @@ def keys(table: KernelTable) -> tuple[Key, ...]:
     there are few operators, which every module uses.
     """
     if table.of_operators and table.site_of:
+        ways = [f"{'backward of ' * s.backward}{s.function} {s.module}" for s in table.sites]
         return tuple(
-            (f"{operator_of(table.names[launch.name])}{_PLACE}{_caller(table.sites[at])}", (), ())
+            (f"{operator_of(table.names[launch.name])}{_PLACE}{ways[at].strip()}", (), ())
             for launch, at in zip(table.launches, table.site_of, strict=True)
         )
     return tuple(
@@ -460,18 +461,6 @@ def numbered(line: str) -> tuple[str, int]:
     """The file and number of a line; 0 if the line has no number."""
     file, _, number = line.rpartition(":")
     return file, int(number) if number.isdecimal() else 0
-
-
-def _caller(site: CallSite) -> str:
-    way = "backward of " if site.backward else ""
-    return f"{way}{site.function} {site.module}".strip()
-
-
-def _traces(table: KernelTable) -> list[tuple[float, float]]:
-    """Launches and gaps of each trace that a table is of, nanoseconds."""
-    if table.busy and len(table.busy) == len(table.idles):
-        return list(zip(table.busy, table.idles, strict=True))
-    return [(fsum(launch.duration for launch in table.launches), table.idle)]
 
 
 def _sites(

@@ -14,10 +14,9 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from itertools import accumulate
 from statistics import fmean
 from typing import Any, TypeVar
@@ -40,8 +39,9 @@ from pytest_gpuperf.judge.alignment import (
 )
 from pytest_gpuperf.judge.candidates import AS_BEFORE
 from pytest_gpuperf.judge.cause import cause_of
-from pytest_gpuperf.judge.noise import PRIOR_WEIGHT, Variance
+from pytest_gpuperf.judge.noise import PRIOR_WEIGHT, Variance, squares_of
 from pytest_gpuperf.judge.stragglers import changed_rank, of_rank
+from pytest_gpuperf.model.grouping import grouped
 from pytest_gpuperf.model.measurement import STEP, HostCall, IdleTime, KernelTable
 from pytest_gpuperf.model.result import (
     Attribution,
@@ -52,7 +52,6 @@ from pytest_gpuperf.model.result import (
     KernelChange,
     LaunchCounts,
     LineChange,
-    ModuleChange,
     Outcome,
     StepChange,
     Verdict,
@@ -135,18 +134,18 @@ def attribute(
     if of_operators:
         # One is of no family: nothing but itself takes its place.
         naming = Naming(str, operator_of, type_of)
-    names = cache(naming.family), cache(naming.short), cache(naming.dtype)
     said = [verdict for verdict in verdicts if verdict.phase == STEP]
     explained = _explained(tables, before, said) if of_operators else None
+    names = naming.family, naming.short, naming.dtype
     new, old = (sequence_of(side, *names, explained) for side in (tables, before))
     step = None if of_operators else _step(said)
     reliable = step is None or _agree(new, old, step)
     frame = _tested(frame_of(new, old, explained))
     counts = Counter(change.kind for change in frame.changes)
-    groups: dict[Hashable, list[LaunchChange]] = defaultdict(list)
-    for one in frame.changes:
-        groups[one.kind, one.launch.key, one.former and one.former.key].append(one)
-    entries = [_entry(frame, changes) for changes in groups.values()]
+    alike = grouped(
+        frame.changes, lambda one: (one.kind, one.launch.key, one.former and one.former.key)
+    )
+    entries = [_entry(frame, changes) for changes in alike.values()]
     entries.append(_gap(frame, reliable=reliable))
     entries.sort(key=lambda e: (-abs(e.change), -e.change, e.short, e.kind.value))
     found = Attribution(
@@ -168,7 +167,6 @@ def attribute(
         baseline_tables=len(old.idle),
         odd_tables=new.odd + old.odd,
         lines=tuple(_lines(frame)),
-        modules=tuple(_modules(frame)),
         calls=tuple(_calls(frame)),
         idle=tuple(_idle(frame)),
         step=step,
@@ -216,10 +214,8 @@ def _tested(frame: Frame) -> Frame:
     """The frame with launches marked slower or faster, whose kernels' times are tested."""
     from scipy.stats import false_discovery_control
 
-    same: dict[Key, list[LaunchChange]] = defaultdict(list)
-    for one in frame.changes:
-        if one.kind is ChangeKind.SAME:
-            same[one.launch.key].append(one)
+    matched = [one for one in frame.changes if one.kind is ChangeKind.SAME]
+    same = grouped(matched, lambda one: one.launch.key)
     least = LEAST_SHARE * (frame.old.time + frame.new.time) / 2
     tests: dict[Key, float] = {}
     for key, own in same.items():
@@ -304,12 +300,6 @@ def _gap(frame: Frame, *, reliable: bool) -> KernelChange:
         share=_share(frame, after - before),
         significant=significant,
     )
-
-
-def _modules(frame: Frame) -> list[ModuleChange]:
-    """All launches by module, in the order of the step; modules that are gone come last."""
-    sides = by_side(frame.launches, lambda launch: launch.module) if frame.located else {}
-    return [ModuleChange(module, **_launches(of)) for module, of in sides.items()]
 
 
 def _lines(frame: Frame) -> list[LineChange]:
@@ -510,6 +500,5 @@ def distance_of(measured: Sequence[float], baseline: Sequence[float], spread: fl
     """
     new = [math.log(max(value, _LEAST)) for value in measured]
     old = [math.log(max(value, _LEAST)) for value in baseline]
-    squares = math.fsum((x - fmean(side)) ** 2 for side in (new, old) for x in side)
-    own = Variance(spread**2, PRIOR_WEIGHT).seen(squares, len(new) + len(old) - 2)
+    own = Variance(spread**2, PRIOR_WEIGHT).seen(squares_of([new, old]), len(new) + len(old) - 2)
     return Distance(fmean(new) - fmean(old), own.times(1 / len(new) + 1 / len(old)))

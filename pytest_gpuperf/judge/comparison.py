@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pytest_gpuperf.judge.attribution import Naming, attribute
 from pytest_gpuperf.judge.tolerance import ANY
-from pytest_gpuperf.judge.verdict import Reference, Samples, judge, samples_by_phase
+from pytest_gpuperf.judge.verdict import Reference, judge, samples_by_phase
 from pytest_gpuperf.model.measurement import STEP, WALL, KernelTable, Measurement, Scalar
 from pytest_gpuperf.model.metric import Metric
 from pytest_gpuperf.model.result import Result, Verdict
@@ -135,7 +135,10 @@ def _verdicts(compared: Pair, metrics: Mapping[str, Metric]) -> Iterator[Verdict
     """
     a, b = compared.sides
     old, new = samples_by_phase(a), samples_by_phase(b)
-    judged = _judged(b, _reference(a, old), metrics)
+    # Where all processes of a have all metrics, it is known which GPU each value is of.
+    gpus = tuple({one.process: one.fingerprint.device.identity for one in a}.values())
+    whole = all(len(rounds) == len(gpus) for of in old.values() for rounds in of.values())
+    judged = _judged(b, Reference(old, gpus=gpus if whole else ()), metrics)
     alone = _judged(a, Reference(None), metrics)
     keys = {(phase, name): 0 for side in (old, new) for phase in side for name in side[phase]}
     of_one_name = compared.devices is not DeviceRelation.KINDS
@@ -148,16 +151,6 @@ def _verdicts(compared: Pair, metrics: Mapping[str, Metric]) -> Iterator[Verdict
             yield judged[phase, name]
         else:
             yield replace(judged[phase, name], low=None, high=None)
-
-
-def _reference(a: Measurements, samples: Samples) -> Reference:
-    """The samples of a as a baseline.
-
-    Where all of its processes have all metrics, it is known which GPU each value is of.
-    """
-    identities = {one.process: one.fingerprint.device.identity for one in a}
-    whole = all(len(m) == len(identities) for series in samples.values() for m in series.values())
-    return Reference(samples, gpus=tuple(identities.values()) if whole else ())
 
 
 def _judged(

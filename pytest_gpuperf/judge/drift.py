@@ -69,16 +69,9 @@ def drifts(
         and is_judged(metrics[name], tolerances.get(name))
         and metrics[name].direction is not Direction.NEUTRAL
     ]
-    return tuple(
-        _drift(
-            metric,
-            new,
-            origin,
-            tolerance_for(metric, tolerances.get(metric.name), calibration),
-            len(gated),
-        )
-        for metric in gated
-    )
+    allowed = (tolerance_for(one, tolerances.get(one.name), calibration) for one in gated)
+    pairs = zip(gated, allowed, strict=True)
+    return tuple(_drift(metric, new, origin, tolerance, len(gated)) for metric, tolerance in pairs)
 
 
 def _drift(

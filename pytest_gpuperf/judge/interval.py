@@ -28,6 +28,7 @@ from pytest_gpuperf.judge.noise import (
     total,
 )
 from pytest_gpuperf.judge.tolerance import Tolerance
+from pytest_gpuperf.model.grouping import grouped
 
 UNCHANGED_RATE = 0.0025
 """One-sided error of the interval that is printed, and that shows "unchanged"."""
@@ -252,11 +253,9 @@ def _expected(
     is_dated = gpus and gpus.day and gpus.days and all(gpus.days[n] for n in here)
     if not (tolerance.between_days and gpus and is_dated):
         return _Expected(fmean(old[n] for n in here), of_mean)
-    days: dict[str, list[float]] = {}
-    for n in here:
-        days.setdefault(gpus.days[n], []).append(old[n])
+    days = grouped(here, gpus.days.__getitem__)
     assumed = Variance(tolerance.between_days**2, DAYS_WEIGHT)
-    means = [fmean(day) for day in days.values()]
+    means = [fmean(old[n] for n in day) for day in days.values()]
     own = spread.square * fmean(1 / len(day) for day in days.values())
     squares = math.fsum((mean - fmean(means)) ** 2 for mean in means) - (len(means) - 1) * own
     between = assumed.seen(max(0.0, squares), len(means) - 1)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from statistics import fmean, median
 
 from pytest_gpuperf.judge.noise import PRIOR_WEIGHT, Kind, Variance
@@ -212,13 +213,39 @@ def between(conditions: Conditions) -> tuple[Moved, ...]:
 class MachineState:
     """The state of the machine that a step was measured on, by the reference workload."""
 
-    moved: Sequence[Moved]
-    waiting: float
-    """The share of the step in which no kernel ran."""
+    measurements: Sequence[Measurement]
+    canary: CanarySeries | None
+    """The readings of the canary beside each process of the baseline."""
+    gpus: Sequence[str]
+    """The GPU of each of these."""
     is_unseen: bool
     """Whether the baseline has no process on this GPU."""
-    known_gpus: int
-    """The number of GPUs that the baseline has processes of."""
+
+    @property
+    def is_known(self) -> bool:
+        """False where nothing tells the machine's state, as of a CPU."""
+        return self.is_unseen or bool(_canaries(self.measurements))
+
+    @cached_property
+    def moved(self) -> Sequence[Moved]:
+        """The readings that changed."""
+        return moved(self.measurements, self.canary, self.gpus)
+
+    @cached_property
+    def waiting(self) -> float:
+        """The share of the step's time in which no kernel ran; 0 if it was not measured.
+
+        Also 0 for a step over ranks, whose collectives wait for each other: kernel_time lacks them.
+        """
+        shares = []
+        for measurement in self.measurements:
+            if RANK_COUNT in measurement.workload:
+                continue
+            values = {s.metric: median(s.values) for s in measurement.samples if s.phase == STEP}
+            kernels_ns, step_ms = values.get("kernel_time"), values.get("step_time")
+            if kernels_ns is not None and step_ms:
+                shares.append(1 - min(1.0, kernels_ns / (step_ms * 1e6)))
+        return min(median(shares), _MOST_WAITING) if shares else 0.0
 
     @property
     def clock(self) -> float:
@@ -230,23 +257,6 @@ class MachineState:
         """What the moved clock leaves unknown of the time of kernels, as a logarithm."""
         size = abs(self.clock)
         return Variance((PER_CLOCK * size) ** 2 if size <= MOST_CLOCK else 0.0, PRIOR_WEIGHT)
-
-
-def machine_state(
-    measurements: Sequence[Measurement],
-    known: CanarySeries | None,
-    gpus: Sequence[str],
-    *,
-    is_unseen: bool,
-) -> MachineState | None:
-    """The machine of these measurements, beside the `gpus` and canaries `known` of a baseline.
-
-    None if the machine's state is unknown, as of a CPU.
-    """
-    if not is_unseen and not _canaries(measurements):
-        return None
-    readings, waiting = moved(measurements, known, gpus), _waiting(measurements)
-    return MachineState(readings, waiting, is_unseen, len(set(gpus)))
 
 
 def confounded(verdict: Verdict, metric: Metric, machine: MachineState) -> Verdict:
@@ -267,7 +277,7 @@ def confounded(verdict: Verdict, metric: Metric, machine: MachineState) -> Verdi
         return verdict
     # The few launches of the canary say less of a host than a thousand of a step do. Of how much
     # faster a faster host makes a step, its own waiting says nothing.
-    is_unknown = machine.is_unseen and machine.known_gpus < KNOWN_HOSTS
+    is_unknown = machine.is_unseen and len({*machine.gpus}) < KNOWN_HOSTS
     is_slower = verdict.outcome is not Outcome.UNCHANGED and _slower(verdict)
     if causes:
         reason = REASON
@@ -333,19 +343,3 @@ def _within(verdict: Verdict, share: float) -> bool:
         near = change
     least = abs(math.log1p(max(near, -1 + 1e-9))) if near * change > 0 else 0.0
     return share > 0 and least <= share + math.log1p(verdict.tolerance or 0.0)
-
-
-def _waiting(measurements: Sequence[Measurement]) -> float:
-    """The share of the step's time in which no kernel ran; 0 if it was not measured.
-
-    Also 0 for a step over ranks, whose collectives wait for each other: kernel_time lacks them.
-    """
-    shares = []
-    for measurement in measurements:
-        if RANK_COUNT in measurement.workload:
-            continue
-        values = {s.metric: median(s.values) for s in measurement.samples if s.phase == STEP}
-        kernels_ns, step_ms = values.get("kernel_time"), values.get("step_time")
-        if kernels_ns is not None and step_ms:
-            shares.append(1 - min(1.0, kernels_ns / (step_ms * 1e6)))
-    return min(median(shares), _MOST_WAITING) if shares else 0.0

@@ -18,10 +18,12 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from operator import itemgetter
 from statistics import fmean, median_low
 from typing import TypeVar
 
 from pytest_gpuperf.judge.tolerance import Tolerance
+from pytest_gpuperf.model.grouping import grouped
 
 _T = TypeVar("_T")
 
@@ -154,7 +156,8 @@ class BaselineGpus:
 
     def groups(self, values: Sequence[_T]) -> list[list[_T]]:
         """The values, one for each of the baseline's processes, grouped by GPU."""
-        return grouped(self.gpus, values)
+        pairs = grouped(zip(self.gpus, values, strict=True), itemgetter(0))
+        return [[value for _, value in of_gpu] for of_gpu in pairs.values()]
 
     def without(self, positions: frozenset[int]) -> BaselineGpus:
         """The same without the baseline's processes at these positions."""
@@ -176,14 +179,6 @@ class BaselineGpus:
             return of_all
         by_kind = prediction(means, known, self.kind, scale, self.alike)
         return min(of_all, by_kind, key=lambda one: one.error.square)
-
-
-def grouped(gpus: Sequence[str], values: Sequence[_T]) -> list[list[_T]]:
-    """The values, grouped by GPU."""
-    by_gpu: dict[str, list[_T]] = {}
-    for gpu, value in zip(gpus, values, strict=True):
-        by_gpu.setdefault(gpu, []).append(value)
-    return list(by_gpu.values())
 
 
 def _mean_kind(kinds: Sequence[Kind | None]) -> Kind | None:
@@ -210,7 +205,7 @@ class Scale:
     variance: Variance
     """s^2: of a share of the value, or of points of a percentage."""
     set_aside: frozenset[int] = frozenset()
-    """The variance s^2: of a share of the value, or of points of a percentage."""
+    """The positions of the processes that are left out, as their values are outliers."""
 
 
 def on_judged_scale(values: Sequence[float], unit: float | None) -> list[float]:
@@ -269,13 +264,14 @@ def tonight(values: Sequence[float], spread: Variance, gpus: BaselineGpus | None
     """The spread between the new processes: the baseline's, pooled with what is seen of theirs."""
     positions = [*range(len(values))]
     values = [min(max(value, -_LARGEST), _LARGEST) for value in values]
+    groups = [positions]
     # A process may lack a metric that the others have.
-    known = gpus is not None and len(gpus.new) == len(values)
-    groups = grouped(gpus.new, positions) if gpus and known else [positions]
+    if gpus is not None and len(gpus.new) == len(values):
+        groups = [*grouped(positions, gpus.new.__getitem__).values()]
     assumed = of_night(spread)
     odd = outliers(values, groups, assumed)
     kept = [[values[p] for p in group if p not in odd] for group in groups]
-    return assumed.seen(_squares(kept), sum(len(group) - 1 for group in kept if group))
+    return assumed.seen(squares_of(kept), sum(len(group) - 1 for group in kept if group))
 
 
 def of_night(spread: Variance) -> Variance:
@@ -294,7 +290,7 @@ def spreads(
     all, so it counts for w s0^2 / S^2 degrees, 2 at least. `Variance.seen` pools that with SS_i.
     """
     seen = {name: sum(len(group) - 1 for group in groups) for name, groups in values.items()}
-    squares = {name: _squares(groups) for name, groups in values.items()}
+    squares = {name: squares_of(groups) for name, groups in values.items()}
     own = {name: squares[name] / (seen[name] or 1) for name in values}
     # The lower of two in the middle: one of a pair must not vouch for itself.
     typical = median_low([own[name] for name in values if seen[name]] or [0.0])
@@ -317,7 +313,7 @@ def _mean_of_all(means: Sequence[float], scale: float) -> Prediction:
     of the U `means`.
     """
     count, degrees = len(means), PRIOR_WEIGHT + len(means) - 1
-    variance = (PRIOR_WEIGHT * scale**2 + _squares([means])) / degrees
+    variance = (PRIOR_WEIGHT * scale**2 + squares_of([means])) / degrees
     error = Variance(variance * (1 + 1 / count), degrees)
     return Prediction(fmean(means), error, (1 / count,) * count)
 
@@ -374,7 +370,7 @@ def outliers(
         far = sorted(group, key=lambda p: abs(values[p] - middle), reverse=True)
         for count in range(min(MOST_OUTLIERS, len(group) - least), 0, -1):
             odd, rest = far[:count], [values[p] for p in far[count:]]
-            spread = assumed.seen(_squares([rest]), len(rest) - 1).times(1 + 1 / len(rest))
+            spread = assumed.seen(squares_of([rest]), len(rest) - 1).times(1 + 1 / len(rest))
             reach, mean = spread.reach(OUTLIER_RATE), fmean(rest)
             agree = count > 1 and abs(values[odd[0]] - values[odd[1]]) <= reach
             if not agree and all(abs(values[p] - mean) > reach for p in odd):
@@ -383,7 +379,8 @@ def outliers(
     return frozenset(outliers) if len(outliers) <= MOST_OUTLIERS else frozenset()
 
 
-def _squares(groups: Sequence[Sequence[float]]) -> float:
+def squares_of(groups: Sequence[Sequence[float]]) -> float:
+    """The sum of the squared distances of values from the mean of their group."""
     return math.fsum(
         (value - mean) ** 2
         for group in groups

@@ -19,17 +19,16 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import and_
 from statistics import fmean, median
 
 from pytest_gpuperf.judge.alignment import keys
-from pytest_gpuperf.judge.noise import ALIKE, SLOPES, Kind, Variance, total
+from pytest_gpuperf.judge.noise import ALIKE, SLOPES, Kind, Variance, squares_of, total
 from pytest_gpuperf.model.measurement import KernelTable
 
-Times = tuple[float, ...]
 _OwnTime = tuple[Sequence[float], Kind | None]
 """The logarithms of one rank's own times, and the kind of its GPU."""
 
@@ -75,7 +74,7 @@ def changed_rank(
     more = [Counter(keys(new[0])) - Counter(keys(old[0])) for new, old in sides]
     of_all = reduce(and_, more)
     own = [sum((one - of_all).values()) for one in more]
-    busy, idle = ([_grown(new, old, part) for new, old in sides] for part in (_busy, _idle))
+    busy, idle = ([_grown(new, old, part) for new, old in sides] for part in (0, 1))
     both = [a + b for (a, _), (b, _) in zip(busy, idle, strict=True)]
     most = max(range(count), key=lambda rank: (own[rank] > 0, both[rank], own[rank]))
     if count == 1 or own[most]:
@@ -89,25 +88,17 @@ def changed_rank(
 
 
 def _grown(
-    new: Sequence[KernelTable], old: Sequence[KernelTable], part: Callable[[KernelTable], Times]
+    new: Sequence[KernelTable], old: Sequence[KernelTable], part: int
 ) -> tuple[float, float]:
-    """The growth of a rank, and the growth needed to be sure, in nanoseconds.
+    """The growth of a part of a rank's `traces`, and the growth needed to be sure, in nanoseconds.
 
     Of the shortest of each table's executions: what they share is none of chance's.
     """
-    times = [[part(table) for table in side] for side in (new, old)]
+    times = [[[of[part] for of in table.traces] for table in side] for side in (new, old)]
     now, then = (fmean(map(min, of)) for of in times)
     apart = max(max(one) - min(one) for of in times for one in of)
-    step = fmean(min(_busy(table)) + min(_idle(table)) for table in old)
+    step = fmean(sum(map(min, zip(*table.traces, strict=True))) for table in old)
     return now - then, max(LEAST * step, SURE * apart)
-
-
-def _busy(table: KernelTable) -> Times:
-    return table.busy or (math.fsum(launch.duration for launch in table.launches),)
-
-
-def _idle(table: KernelTable) -> Times:
-    return table.idles or (table.idle,)
 
 
 def of_rank(table: KernelTable, rank: int) -> KernelTable:
@@ -153,16 +144,10 @@ def stragglers(
         return ()
     known = kinds if len(kinds) == count else (None,) * count
     logs = [[*map(math.log, values)] for values in times]
-    pooled = Variance(math.fsum(map(_squares, logs)) / freedom, freedom)
+    pooled = Variance(squares_of(logs) / freedom, freedom)
     ranks = [*zip(logs, known, strict=True)]
     found = (_compared(number, ranks, pooled) for number in range(count))
     return tuple(sorted(filter(None, found), key=lambda one: -one.slower))
-
-
-def _squares(logs: Sequence[float]) -> float:
-    """The sum of the squared distances from the mean."""
-    mean = fmean(logs)
-    return math.fsum((log - mean) ** 2 for log in logs)
 
 
 def _compared(number: int, ranks: Sequence[_OwnTime], pooled: Variance) -> Straggler | None:
@@ -187,7 +172,7 @@ def _spread(one: _OwnTime, other: _OwnTime, pooled: Variance) -> Variance:
     `pooled` is that of one execution, by all ranks.
     """
     pair = one[0], other[0]
-    own = total(Variance(_squares(logs) / (n := len(logs)) / (n - 1), n - 1) for logs in pair)
+    own = total(Variance(squares_of([logs]) / (n := len(logs)) / (n - 1), n - 1) for logs in pair)
     of_all = pooled.times(sum(1 / len(logs) for logs in pair))
     degrees = min(of_all.degrees, own.degrees) if own.square else of_all.degrees
     noise = Variance(max(2 * NOISE**2, of_all.square, own.square), degrees)

@@ -22,7 +22,7 @@ from pytest_gpuperf.judge.interval import (
     pair_changes,
     paired_difference,
 )
-from pytest_gpuperf.judge.machine import KERNEL_TIME, MachineState, confounded, kinds, machine_state
+from pytest_gpuperf.judge.machine import KERNEL_TIME, MachineState, confounded, kinds
 from pytest_gpuperf.judge.noise import (
     ALIKE,
     ALIKE_ELSEWHERE,
@@ -148,7 +148,7 @@ def judge(
     verdicts = [verdict for phase in case.measured for verdict in case.verdicts(phase)]
     left = _left(verdicts)
     verdicts = [_working(verdict, left) for verdict in verdicts]
-    if case.machine:
+    if case.machine.is_known:
         verdicts = [
             # What is surely no loss passes in any case.
             verdict
@@ -233,23 +233,18 @@ class _Case:
         if reference.canary:
             known, kind = kinds(self.measurements, reference.canary)
         days = {one.measured[:10] for one in prints}
-        new = {one.process: one.fingerprint.device.identity for one in self.measurements}
-        return BaselineGpus(
-            reference.gpus,
-            reference.days,
-            tuple(new.values()),
-            days.pop() if len(days) == 1 else "",
-            known,
-            kind,
-            ALIKE if prints[0].device.slug == FITTED_ON else ALIKE_ELSEWHERE,
-        )
+        day = days.pop() if len(days) == 1 else ""
+        by_process = {one.process: one.fingerprint.device.identity for one in self.measurements}
+        new = tuple(by_process.values())
+        alike = ALIKE if prints[0].device.slug == FITTED_ON else ALIKE_ELSEWHERE
+        return BaselineGpus(reference.gpus, reference.days, new, day, known, kind, alike)
 
     @cached_property
-    def machine(self) -> MachineState | None:
-        """The state of the machine that was measured on; None if it is unknown."""
+    def machine(self) -> MachineState:
+        """The state of the machine that was measured on."""
         is_unseen = self.gpus is not None and not self.gpus.known
         known, gpus = self.reference.canary, self.reference.gpus
-        return machine_state(self.measurements, known, gpus, is_unseen=is_unseen)
+        return MachineState(self.measurements, known, gpus, is_unseen)
 
     def verdicts(self, phase: str) -> Iterator[Verdict]:
         """The verdicts on the metrics of a phase, each by itself."""
@@ -321,7 +316,7 @@ class _Case:
         looks = {
             n: difference(now[n], old, allowed[n], self.gpus, scale[n]) for n, old in both.items()
         }
-        if self.machine and phase == STEP and KERNEL_TIME in looks:
+        if self.machine.is_known and phase == STEP and KERNEL_TIME in looks:
             shared = total([looks[KERNEL_TIME].shared, self.machine.clock_error])
             looks[KERNEL_TIME] = replace(looks[KERNEL_TIME], shared=shared)
         return looks

@@ -181,8 +181,8 @@ class Rendezvous:
         self._thread = Thread(target=self._serve, name="gpuperf-rendezvous", daemon=True)
         self._thread.start()
 
-    def brought(self, tick: Callable[[], object] = str) -> list[Any]:
-        """The values of all ranks at the last barrier, in rank order; `tick` is called meanwhile.
+    def brought(self) -> list[Any]:
+        """The values of all ranks at the last barrier, in rank order.
 
         Raises UnsoundStep if the ranks stop.
         """
@@ -191,7 +191,6 @@ class Rendezvous:
                 return self._brought.get(timeout=_TICK)
             if self.problem:
                 raise UnsoundStep(f"{STOPPED} because {self.problem}")
-            tick()
 
     def stops(self) -> str:
         """The reason why all ranks must stop, possibly after a short wait; "" if they need not."""

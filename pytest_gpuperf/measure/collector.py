@@ -123,15 +123,11 @@ class Progress:
     This class ignores it.
     """
 
-    def begins(self, stage: str, place: str = "", left: int | None = None) -> None:
+    def begins(self, stage: str, place: str = "") -> None:
         """One more execution, or other unit of the stage, begins.
 
-        `stage` is the activity ("timing") and `place` the position in it ("2 of 3"). `left` is how
-        many units of this length remain, including this one; None if unknown.
+        `stage` is the activity ("timing") and `place` the position in it ("2 of 3").
         """
-
-    def goes_on(self) -> None:
-        """The same unit continues; called about every second while waiting."""
 
     def aside(self) -> AbstractContextManager[object]:
         """Entered by who waits for other processes: that is no time of the test's."""
@@ -142,14 +138,10 @@ SILENT = Progress()
 """The progress of measurements without a display."""
 
 
-def each(progress: Progress, stage: str, count: int, after: int | None = 0) -> Iterator[int]:
-    """The numbers from 1 of `count` executions in a row, each announced as it begins.
-
-    `after` executions of this length follow in other stages; None if the number is unknown.
-    """
+def each(progress: Progress, stage: str, count: int) -> Iterator[int]:
+    """The numbers from 1 of `count` executions in a row, each announced as it begins."""
     for number in range(1, count + 1):
-        left = None if after is None else count - number + 1 + after
-        progress.begins(stage, f"{number} of {count}", left)
+        progress.begins(stage, f"{number} of {count}")
         yield number
 
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from pytest_gpuperf.errors import UnsoundStep
 from pytest_gpuperf.measure.collector import PhaseNames, Plan, Work, check_alike, each, no_reset
-from pytest_gpuperf.measure.device.memory import CudaMemory
+from pytest_gpuperf.measure.device.memory import CudaMemory, give_back
 from pytest_gpuperf.measure.trace.host_calls import Compilations
 from pytest_gpuperf.model.measurement import COMPILING, STEP, Scalar
 
@@ -97,17 +97,14 @@ class Stopwatch:
         self.laps: dict[str, Scalar] = {}
         """Seconds by the names that laps were given."""
 
-    def lap(self, name: str = "") -> float:
-        """Seconds since the last lap; a `name` keeps them."""
+    def lap(self, name: str) -> None:
+        """Keeps the seconds since the last lap."""
         before, self._last = self._last, time.perf_counter()
-        seconds = round(self._last - before, 3)
-        if name:
-            self.laps[name] = seconds
-        return seconds
+        self.laps[name] = round(self._last - before, 3)
 
     def total(self) -> float:
-        """Seconds from the beginning to the last lap."""
-        return round(self._last - self._begun, 3)
+        """Seconds from the beginning."""
+        return round(time.perf_counter() - self._begun, 3)
 
 
 def prepare(work: Work, timer: CudaTimer) -> None:
@@ -148,8 +145,8 @@ class Executions:
         Raises MeasurementError for phases that change from one execution to the next, and
         UnsoundStep for a loss that is no number or does.
         """
-        self.memory.clear()
-        for number in warm_ups(self.work, plan, self._compiling, after=None):
+        give_back()
+        for number in warm_ups(self.work, plan, self._compiling):
             self.warm_ups = number
             prepare(self.work, self.timer)
             listener = PhaseNames()
@@ -183,7 +180,7 @@ class Executions:
 
     def repeat(self, count: int | None) -> None:
         """Runs `count` executions for their times alone, by default REPETITIONS."""
-        for _ in each(self.work.progress, "timing", count or REPETITIONS, after=None):
+        for _ in each(self.work.progress, "timing", count or REPETITIONS):
             prepare(self.work, self.timer)
             self.execute()
 
@@ -209,28 +206,23 @@ class Executions:
         """The median of the wall times so far; 0 without one."""
         return median(self.series.get((STEP, "wall_time"), [0.0]))
 
-    def floor_s(self, count: int) -> float:
-        """The seconds that so many executions take when nothing is lost between them."""
-        return round(count * self.wall_ms / 1e3, 3)
-
     def settings(self) -> dict[str, Scalar]:
         """The step's loss, if it returns one, and its compilations, if they are too many."""
         return {**self._losses.settings(), **self._compiling}
 
 
-def warm_ups(work: Work, plan: Plan, said: dict[str, Scalar], after: int | None) -> Iterator[int]:
+def warm_ups(work: Work, plan: Plan, said: dict[str, Scalar]) -> Iterator[int]:
     """The numbers from 1 of the executions that warm a step up: as planned, at least one.
 
     More follow while torch.compile compiles in them, as for a number that changes in the second.
     Ranks skip this, because they execute equally often. `said` gets how many it compiled, if these
-    are too many. `after` is as in `each`.
+    are too many.
     """
     planned = max(plan.warmup, 1)
     most = planned if work.together else max(planned, MOST_COMPILED + 1)
     compiled = number = 0
     for number in range(1, most + 1):
-        left = None if after is None else max(planned - number, 0) + 1 + after
-        work.progress.begins("warming up", f"{number} of {max(planned, number)}", left)
+        work.progress.begins("warming up", f"{number} of {max(planned, number)}")
         compilations = Compilations()
         yield number
         anew = compilations.counted(None)["recompilations"] > 0

@@ -53,6 +53,7 @@ _PYTESTS = ("/_pytest/", "/pluggy/")
 _OURS = "/pytest_gpuperf/"
 """Frames that say nothing of the step."""
 _TICK = 1.0
+"""The most seconds between two looks at the clock, while a process imports."""
 _LEAST_DELAY, _MOST_DELAY = 0.0005, 0.05
 """Seconds between two looks at whether a process has ended; as Popen's own."""
 _SIGNALLED = 128
@@ -122,24 +123,18 @@ class Finished:
         return "\n".join([line for line in frames if _OURS not in line][:_QUOTED_LINES])
 
 
-def run_pytest(
-    start: Start,
-    *,
-    time_limit: float | None = None,
-    tick: Callable[[float], None] | None = None,
-) -> Finished:
+def run_pytest(start: Start, *, time_limit: float | None = None) -> Finished:
     """Starts pytest in a fresh process, and waits for it.
 
     After `time_limit` seconds, and on any exception while waiting (Ctrl-C is one), the child and
     all its descendants are ended. They get SIGTERM, and SIGKILL after `GRACE` seconds. They also
     end with this process, even by SIGKILL. Processes that the child left running are ended too,
-    since the next measurement would include them. `tick` is called with the seconds passed, at once
-    and about every second.
+    since the next measurement would include them.
 
     Raises UsageFailure if the folder is none, and BadFile for a run that was saved but is damaged.
     """
     with FreshProcess(start) as child:
-        return child.finished(time_limit, tick)
+        return child.finished(time_limit)
 
 
 def run(command: Sequence[str], *, folder: Path) -> tuple[int, str]:
@@ -164,7 +159,6 @@ def run_in_turn(
     *,
     time_limit: Callable[[], float],
     begins: Callable[[int], None],
-    tick: Callable[[float], None],
     ahead: Sequence[str] = (),
     meanwhile: Callable[[], object] | None = None,
 ) -> Generator[Finished, None, None]:
@@ -172,9 +166,9 @@ def run_in_turn(
 
     Imports take longer than many a measurement and need no device. So all processes import at once,
     with the modules `ahead` and this process's imports of torch, and wait. `begins` is called
-    before the tests of each, with its number from 1 on; `tick` during every wait. Each has its own
-    time limit, read when it begins to count. `meanwhile` is called once, when all have started. For
-    the rest see `run_pytest`.
+    before the tests of each, with its number from 1 on. Each has its own time limit, read when it
+    begins to count. `meanwhile` is called once, when all have started. For the rest see
+    `run_pytest`.
     """
     loaded = [name for name in _IMPORTED_AHEAD if name in sys.modules]
     modules = list(dict.fromkeys((*loaded, *ahead)))
@@ -183,10 +177,10 @@ def run_in_turn(
         if meanwhile:
             meanwhile()
         for child in children:
-            child.prepared(time_limit(), tick)
+            child.prepared(time_limit())
         for number, child in enumerate(children, 1):
             begins(number)
-            yield child.finished(time_limit(), tick)
+            yield child.finished(time_limit())
 
 
 class FreshProcess:
@@ -242,20 +236,17 @@ class FreshProcess:
             return f"was ended by {signal.Signals(-code).name}"
         return f"ended with exit code {code}"
 
-    def prepared(self, time_limit: float, tick: Callable[[float], None]) -> None:
+    def prepared(self, time_limit: float) -> None:
         """Returns when the process waits for its turn, or has ended before.
 
         A process that is late has no time left: the others began with it, and waited as long.
         """
         while (passed := time.monotonic() - self._begun) < time_limit:
-            tick(passed)
             if select.select([self._line], [], [], min(_TICK, time_limit - passed))[0]:
                 return
         self._late = True
 
-    def finished(
-        self, time_limit: float | None, tick: Callable[[float], None] | None = None
-    ) -> Finished:
+    def finished(self, time_limit: float | None) -> Finished:
         """Gives it its turn, and waits until it has ended."""
         if self._late:
             time_limit = 0.0
@@ -264,7 +255,7 @@ class FreshProcess:
             with suppress(OSError):  # it has ended before and its output says why, or has no turn
                 self._line.send(b".")
         try:
-            in_time = _waited(self._process, time_limit, tick)
+            in_time = _waited(self._process, time_limit)
         finally:
             _end(self._process)
         from pytest_gpuperf.storage import run_files
@@ -388,20 +379,12 @@ def _started(
         ) from error
 
 
-def _waited(
-    child: subprocess.Popen[bytes],
-    time_limit: float | None = None,
-    tick: Callable[[float], None] | None = None,
-) -> bool:
+def _waited(child: subprocess.Popen[bytes], time_limit: float | None = None) -> bool:
     """Waits until the child has ended, or the limit passed; returns whether it ended in time."""
-    begun, delay, next_tick = time.monotonic(), _LEAST_DELAY, 0.0
+    begun, delay = time.monotonic(), _LEAST_DELAY
     while _code(child) is None:
-        passed = time.monotonic() - begun
-        if time_limit is not None and passed >= time_limit:
+        if time_limit is not None and time.monotonic() - begun >= time_limit:
             return False
-        if tick and passed >= next_tick:
-            tick(passed)
-            next_tick = passed + _TICK
         time.sleep(delay)
         delay = min(2 * delay, _MOST_DELAY)
     return True

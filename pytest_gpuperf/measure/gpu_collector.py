@@ -64,12 +64,14 @@ class GpuCollector(ABC):
                 watch.lap("times_s")
             executions.end_with_all_streams()
             active = activity.measured(executions, plan, alone=not counted.samples)
-            watch.lap("activity_s" if active.settings else "")
+            if active.settings:
+                watch.lap("activity_s")
         how = counted.settings or {}
         if self.times_counted:  # what counts elsewhere takes executions of its own
             passes = int(how.get("passes", 0))
             least = executions.warm_ups + (LEAST_ROUNDS + bool(executions.phases)) * passes
-            how = {**how, "floor_s": executions.floor_s(least)}
+            # What so many executions take when nothing is lost between them.
+            how = {**how, "floor_s": round(least * executions.wall_ms / 1e3, 3)}
         return Collected(
             samples=(*samples_of(executions.series), *counted.samples, *active.samples),
             unsupported=(*counted.unsupported, *active.unsupported),

@@ -315,9 +315,8 @@ class DeviceInstrument(Instrument):
             held.enter_context(files.locked(node, patience=0))
         except files.Locked:
             progress.begins("waiting for another process, which measures on this device")
-            waiting = files.locked(node, patience=PATIENCE, tick=progress.goes_on)
             with progress.aside():
-                held.enter_context(waiting)
+                held.enter_context(files.locked(node, patience=PATIENCE))
 
     @cached_property
     def _node(self) -> Path:
@@ -360,8 +359,7 @@ class RecordedRun(Instrument):
             raise UsageFailure(
                 f"the run {file} has no measurements, so gpuperf cannot compare it with baselines"
             )
-        measured_on = (m.fingerprint.device for m in self._measurements)
-        devices = dict.fromkeys(f"{device.name} ({device.arch})" for device in measured_on)
+        devices = dict.fromkeys(str(m.fingerprint.device) for m in self._measurements)
         if len(devices) > 1:
             raise UsageFailure(
                 f"the run {file} was measured on {' and on '.join(devices)}, and each device has "

@@ -259,16 +259,15 @@ class RankLauncher(Measurer):
     def measure(self, subject: Subject, work: Work, _: Plan) -> tuple[Measurement, ...]:
         """The measurement of all ranks. Raises UnsoundStep, with what the rank at fault wrote."""
         work.progress.begins(f"{self.count} ranks in fresh processes")
-        asked = subject.test, subject.name, work.progress
-        return (self._measured(*asked, kernels=self.kernels),)
+        return (self._measured(subject.test, subject.name, kernels=self.kernels),)
 
     def with_kernels(self, measurement: Measurement, work: Work, _: Plan) -> Measurement:
         """The measurement with the kernels of every rank, from fresh ranks if these have none."""
         if measurement.kernels is not None:
             return measurement
         work.progress.begins(f"kernels of {self.count} ranks in fresh processes")
-        asked = measurement.test, measurement.name, work.progress
-        return replace(measurement, kernels=self._measured(*asked, kernels=True).kernels)
+        looked = self._measured(measurement.test, measurement.name, kernels=True)
+        return replace(measurement, kernels=looked.kernels)
 
     def measurements(
         self,
@@ -280,16 +279,15 @@ class RankLauncher(Measurer):
         """`count` measurements `name` of the test, each of as many fresh processes as there are
         ranks. Raises MeasurementError.
         """
-        known, progress = self._known.setdefault((test, name), []), self.replicas.progress
+        known = self._known.setdefault((test, name), [])
         if meanwhile:
             meanwhile()
-        for _ in each(progress, "inconclusive, fresh ranks", count - len(known)):
-            known.append(self._measured(test, name, progress))
+        missing = count - len(known)
+        for _ in each(self.replicas.progress, "inconclusive, fresh ranks", missing):
+            known.append(self._measured(test, name))
         return tuple(known[:count])
 
-    def _measured(
-        self, test: str, only: str, progress: Progress, *, kernels: bool = False
-    ) -> Measurement:
+    def _measured(self, test: str, only: str, *, kernels: bool = False) -> Measurement:
         """The measurement `only` of this test."""
         name = f"gpuperf-{os.getuid()}-{uuid.uuid4().hex}"
         with socket.create_server(("127.0.0.1", 0)) as probe:
@@ -316,7 +314,7 @@ class RankLauncher(Measurer):
             known = RankGroup(self.count, self.replicas.time_limit, ended)
             held = Rendezvous(name, known)
             try:
-                return joined(read(held.brought(progress.goes_on)))
+                return joined(read(held.brought()))
             except UnsoundStep as problem:
                 at_fault = {number: processes[number] for number in known.at_fault}
                 raise UnsoundStep(f"{problem}{_written(at_fault)}") from None

@@ -155,7 +155,7 @@ class Replicas:
     progress: Progress
     added: Callable[[], Mapping[str, str]] = dict
     """Additions to a process's environment, asked when it starts."""
-    _measured: dict[str, list[tuple[Measurement, ...]]] = field(default_factory=dict, init=False)
+    _measured: dict[str, list[Measurement]] = field(default_factory=dict, init=False)
 
     def measurements(
         self,
@@ -171,18 +171,16 @@ class Replicas:
         nothing, or exceeds the time limit; earlier measurements are kept.
         """
         known = self._measured.setdefault(test, [])
-
-        def named() -> list[Measurement]:
-            return [m for process in known for m in process if m.name == name][:count]
-
-        if missing := count - len(named()):
+        missing = count - sum(one.name == name for one in known)
+        if missing > 0:
             self._measure(test, missing, known, meanwhile)
-        if len(named()) < count:
+        named = [one for one in known if one.name == name][:count]
+        if len(named) < count:
             raise MeasurementError(
                 f'a fresh process of {test} did not measure "{name}", but the first process did. '
                 "Let the test make the same measurements in every process"
             )
-        return tuple(named())
+        return tuple(named)
 
     def run(
         self,
@@ -200,11 +198,8 @@ class Replicas:
         self.progress.begins(f"{profiler or 'the paper window'} in a fresh process")
         _release_memory()
         with self._apart(task, {**self.added(), **(environment or {})}) as start:
-            finished = fresh_process.run_pytest(
-                replace(start, under=under),
-                time_limit=self.time_limit,
-                tick=lambda _: self.progress.goes_on(),
-            )
+            profiled = replace(start, under=under)
+            finished = fresh_process.run_pytest(profiled, time_limit=self.time_limit)
         return self._in_time(finished, f"{task.test} under {profiler}" if under else task.test)
 
     @contextmanager
@@ -230,7 +225,7 @@ class Replicas:
         self,
         test: str,
         count: int,
-        known: list[tuple[Measurement, ...]],
+        known: list[Measurement],
         meanwhile: Callable[[], object] | None,
     ) -> None:
         """Adds what `count` more processes have measured."""
@@ -248,15 +243,13 @@ class Replicas:
                 time_limit=lambda: self.time_limit,
                 meanwhile=meanwhile,
                 begins=begins,
-                tick=lambda _: self.progress.goes_on(),
             )
             with closing(processes):
                 for finished in processes:
-                    measured = self._replica(test, self._in_time(finished, test))
-                    known.append(measured)
+                    known += self._replica(test, self._in_time(finished, test))
 
     @staticmethod
-    def _replica(test: str, finished: Finished) -> tuple[Measurement, ...]:
+    def _replica(test: str, finished: Finished) -> list[Measurement]:
         run = finished.run
         # A test that fails after it measured fails in the session as well, and says why there.
         if run is None or finished.code not in (_PASSED, _FAILED):
@@ -265,7 +258,7 @@ class Replicas:
                 + ("" if run else ", before it measured anything")
                 + f". Its last output:\n{finished.last_lines()}"
             )
-        return tuple(m for m in run.measurements if m.test == test)
+        return [m for m in run.measurements if m.test == test]
 
     @staticmethod
     def _in_time(finished: Finished, what: str) -> Finished:

@@ -184,6 +184,13 @@ class KernelTable:
         """Whether these are operators on a CPU: counts that no time belongs to."""
         return any(launch.kind == OPERATOR for launch in self.launches)
 
+    @property
+    def traces(self) -> list[tuple[float, float]]:
+        """Nanoseconds of launches, and of idle time, in each trace that the table is of."""
+        if self.busy:
+            return list(zip(self.busy, self.idles, strict=True))
+        return [(fsum(launch.duration for launch in self.launches), self.idle)]
+
     def total(self, metric: str) -> float:
         """The sum of one metric over all launches."""
         at = self.metrics.index(metric)

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
+from pytest_gpuperf.model.grouping import grouped
 from pytest_gpuperf.model.measurement import LENIENT, STEP, Measurement, checked
 
 
@@ -206,24 +207,6 @@ class LineChange:
 
 
 @dataclass(frozen=True, slots=True)
-class ModuleChange:
-    """All launches that work for one nn.Module itself, whether or not they changed.
-
-    Launches of inner modules belong to the inner modules. A module's total is the sum over the
-    paths that begin with its own.
-    """
-
-    module: str
-    """As `CallSite` has it: "downs.2.attention", or "" for what works for none."""
-    launches_before: int
-    launches_after: int
-    before: float
-    """Nanoseconds, as `after` and `change`; 0 of operators."""
-    after: float
-    change: float
-
-
-@dataclass(frozen=True, slots=True)
 class IdleChange:
     """Time in which nothing ran on the GPU while the host was at one line of code."""
 
@@ -301,7 +284,7 @@ class CauseKind(str, Enum):
     """No cause stands out from the noise."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Cause:
     """The cause of a slower step, short enough for one sentence."""
 
@@ -312,18 +295,18 @@ class Cause:
     """The function that contains the line: several of its lines are one change."""
     modules: tuple[str, ...]
     """The nn.Modules that it works for."""
-    what: str
+    what: str = ""
     """The new state: a data type ("float64"), a kernel's short name, a CUDA call or a metric."""
-    formerly: str
+    formerly: str = ""
     """The previous state: a data type or a kernel; "" for nothing."""
     family: str
     """The family of most of the kernels; "" where it is of none."""
-    times: int | None
+    times: int | None = None
     """How often the repeated work is now done; None for other kinds."""
     before: int
     """Launches of the function in these modules, calls, or a metric's value; as `after`."""
     after: int
-    bytes: float | None
+    bytes: float | None = None
     """Additional bytes copied; None if they were not counted."""
     change: float | None
     """Nanoseconds by which the step takes longer, without a trace; None if unknown or within
@@ -397,9 +380,6 @@ class Attribution:
     lines: tuple[LineChange, ...] = ()
     """Lines of code whose launches were added, removed, replaced or changed in time, the worst
     first. Empty if the tables have no call sites."""
-    modules: tuple[ModuleChange, ...] = ()
-    """All launches by the module that they work for, in the order of the step. Their times add up
-    to those of all launches. Empty if the tables have no call sites."""
     calls: tuple[CallChange, ...] = ()
     """Host calls, other than launches, with a changed count; the largest change first."""
     idle: tuple[IdleChange, ...] = ()
@@ -542,12 +522,8 @@ class Run:
 
     def results(self) -> tuple[Result, ...]:
         """One result per measurement and ratio, in the order of the run."""
-        measurements: defaultdict[tuple[str, str], list[Measurement]] = defaultdict(list)
-        for measurement in self.measurements:
-            measurements[measurement.test, measurement.name].append(measurement)
-        verdicts: defaultdict[tuple[str, str], list[Verdict]] = defaultdict(list)
-        for verdict in self.verdicts:
-            verdicts[verdict.test, verdict.name].append(verdict)
+        measurements = grouped(self.measurements, lambda one: (one.test, one.name))
+        verdicts = grouped(self.verdicts, lambda one: (one.test, one.name))
         limits: defaultdict[tuple[str, str], list[Expectation]] = defaultdict(list)
         ratios = []
         for expectation in self.expectations:
@@ -563,7 +539,7 @@ class Run:
                 Result(
                     *key,
                     tuple(measured),
-                    tuple(verdicts[key]),
+                    tuple(verdicts.get(key, ())),
                     tuple(limits[key]),
                     attributions.get(key),
                     judged_by=judged_by.get(key),

@@ -38,8 +38,6 @@ Problem = tuple[str, str]
 
 PATIENCE = 300.0
 """Seconds that a writer of baselines waits for another writer, who takes a second or two."""
-_TICK = 1.0
-"""Seconds between two messages while a process waits for a lock."""
 _POLL = 0.05
 """Seconds between two attempts to take a lock."""
 
@@ -474,14 +472,12 @@ class Locked(UsageFailure):
 
 
 @contextmanager
-def locked(
-    place: Path, *, patience: float = PATIENCE, tick: Callable[[], object] = lambda: None
-) -> Iterator[None]:
+def locked(place: Path, *, patience: float = PATIENCE) -> Iterator[None]:
     """Locks a folder, or a device's node, against all other processes on this machine.
 
     The place itself is locked (flock): every process that may read it can do so, by any path and
     TMPDIR. No file is made, and a killed process frees its locks. A second lock of a process waits
-    like another process's. `tick` is called about every second of waiting.
+    like another process's.
 
     Raises Locked after `patience` seconds, FileNotFoundError where there is no such place, and
     UsageFailure where the place cannot be opened or locked.
@@ -490,7 +486,7 @@ def locked(
         try:
             handle = os.open(place, os.O_RDONLY)
             opened.callback(os.close, handle)
-            _wait(handle, place, patience, tick)
+            _wait(handle, place, patience)
         except FileNotFoundError:
             raise
         except OSError as error:
@@ -500,18 +496,14 @@ def locked(
         yield
 
 
-def _wait(handle: int, place: Path, patience: float, tick: Callable[[], object]) -> None:
-    begun = ticked = time.monotonic()
+def _wait(handle: int, place: Path, patience: float) -> None:
+    begun = time.monotonic()
     while True:
         with suppress(BlockingIOError):
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return
-        now = time.monotonic()
-        if now - begun >= patience:
+        if time.monotonic() - begun >= patience:
             raise Locked(place, patience)
-        if now - ticked >= _TICK:
-            ticked = now
-            tick()
         time.sleep(_POLL)
 
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue, impossible, other_units
 from pytest_gpuperf.errors import GpuperfError, UsageFailure, meant, printable
 from pytest_gpuperf.judge.tolerance import unreadable
+from pytest_gpuperf.model.grouping import grouped
 from pytest_gpuperf.model.measurement import Measurement, Sample, Unsupported, title_of
 from pytest_gpuperf.model.result import Run
 from pytest_gpuperf.storage import data_files, files
@@ -234,10 +235,7 @@ def measurements_of(loaded: Sequence[tuple[Path, Run]]) -> list[Measurement]:
     """
     known: dict[tuple[str, str, str], tuple[Path, list[Measurement]]] = {}
     for file, run in loaded:
-        here: dict[tuple[str, str, str], list[Measurement]] = {}
-        for measurement in run.measurements:
-            key = (measurement.test, measurement.name, measurement.process)
-            here.setdefault(key, []).append(measurement)
+        here = grouped(run.measurements, lambda one: (one.test, one.name, one.process))
         for key, measured in here.items():
             first, before = known.setdefault(key, (file, measured))
             if [m.samples for m in before] != [m.samples for m in measured]:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_gpuperf.analysis import mix
-from pytest_gpuperf.analysis.mix import REST, paper_classes
+from pytest_gpuperf.analysis.mix import REST, members
 from pytest_gpuperf.analysis.roofline import OPCODES
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from tests.analysis.tables import family, table
@@ -106,8 +106,9 @@ def test_nothing_counted_is_no_mix_and_says_so() -> None:
 
 
 def test_classes_have_every_pipe_and_sass_class_once() -> None:
-    classes = paper_classes()
-    parts = sorted(part for one in classes for part in (*one.pipes, *one.sass))
+    parts = sorted(
+        part for by in (members("pipes"), members("sass")) for own in by.values() for part in own
+    )
     opcodes = {metric for weights in OPCODES.values() for metric in weights}
     known = {name for name in catalogue().metrics if name.startswith(("pipe_", "sass_"))}
     assert parts == sorted([*(known - opcodes), REST, REST])

@@ -90,13 +90,11 @@ class Processes(ABC):
         *,
         time_limit: Callable[[], float],
         begins: Callable[[int], None],
-        tick: Callable[[float], None],
         ahead: Sequence[str],
     ) -> Iterator[Finished]:
         self.together.append(len(starts))
         self.ahead.append([*ahead])
         for number, start in enumerate(starts, 1):
-            tick(0.0)
             begins(number)
             yield self.one(start, time_limit())
 

@@ -11,7 +11,7 @@ import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -47,10 +47,9 @@ class Children:
     series: dict[str, list[float]] | None = None
     started: list[list[str]] = field(default_factory=list)
 
-    def __call__(self, start: Start, *, tick: Callable[[float], None]) -> Finished:
+    def __call__(self, start: Start) -> Finished:
         assert not start.under, "no torchrun"
         assert start.folder == Path.cwd()
-        tick(0.0)
         self.started.append(list(start.arguments))
         number = len(self.started)
         code = self.codes[number - 1] if number <= len(self.codes) else 0

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.judge.machine import (
     TRAITS,
+    MachineState,
     confounded,
     kinds,
-    machine_state,
     moved,
 )
 from pytest_gpuperf.judge.verdict import (
@@ -330,8 +330,7 @@ def test_a_step_that_takes_no_longer_does_not_wait_for_a_host_that_nobody_knows(
     doubt = verdict("step_time", Outcome.INCONCLUSIVE, reason="too-noisy", tolerance=0.005)
     doubt = replace(doubt, change=change, low=change - 0.02, high=change + 0.02)
     now = measured({"step_time": 1 + change}, {})
-    machine = machine_state(now, AS_BEFORE, (H200.identity,), is_unseen=True)
-    assert machine is not None
+    machine = MachineState(now, AS_BEFORE, (H200.identity,), is_unseen=True)
     said = confounded(replace(doubt, processes=3), METRICS["step_time"], machine)
     outcome = (Outcome.MACHINE, "unknown-host") if waits else (doubt.outcome, doubt.reason)
     assert (said.outcome, said.reason) == outcome

@@ -309,11 +309,8 @@ def test_neither_a_cpu_nor_for_who_waits_a_gpu_is_held(tmp_path: Path, node: Pat
     assert held(tmp_path, node, guarded=False) == [False]
 
 
-def test_who_waits_for_the_device_says_for_whom(
-    tmp_path: Path, node: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_waits_for_the_device_says_for_whom(tmp_path: Path, node: Path) -> None:
     """Until the other one lets go, which here is as soon as it hears of it."""
-    monkeypatch.setattr(files, "_TICK", 0.01)
     heard = Heard()
     measured(ScriptedCollector(CYCLES), tmp_path, progress=heard)
     assert heard.said == []  # who need not wait says nothing
@@ -321,13 +318,12 @@ def test_who_waits_for_the_device_says_for_whom(
         other.enter_context(files.locked(node))
 
         class Leaving(Heard):
-            def goes_on(self) -> None:
-                super().goes_on()
+            def begins(self, stage: str, place: str = "") -> None:
+                super().begins(stage, place)
                 other.close()
 
         measured(ScriptedCollector(CYCLES), tmp_path, progress=Leaving(heard.said))
-    waiting = "waiting for another process, which measures on this device"
-    assert heard.said == [waiting, "goes on"]
+    assert heard.said == ["waiting for another process, which measures on this device"]
 
 
 def test_a_device_that_is_gone_or_not_free_within_an_hour_is_not_measured(

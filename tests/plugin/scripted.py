@@ -79,7 +79,7 @@ class ScriptedCollector:
         if self._script["unavailable"]:
             raise CountersUnavailable(self._script["unavailable"], "Ask for permission")
         heard = PhaseNames()
-        work.progress.begins("counting", "round 1 of 1, pass 1 of 1", 1)
+        work.progress.begins("counting", "round 1 of 1, pass 1 of 1")
         work.reset()
         work.barrier()
         with work.phases.heard_by(heard):

@@ -188,13 +188,10 @@ def held_by_another(place: Path) -> Iterator[subprocess.Popen[str]]:
         yield child
 
 
-def test_what_another_process_holds_is_refused_in_time_or_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_another_process_holds_is_refused_in_time_or_waited_for(tmp_path: Path) -> None:
     place, beside = tmp_path / "place", tmp_path / "beside"
     place.mkdir()
     beside.mkdir()
-    monkeypatch.setattr(files, "_TICK", 0.01)
     with held_by_another(place) as child:
         for patience, after in ((0.0, ""), (0.02, " after 0 s")):
             says = rf"place: locked by another process{after}\. Wait until it ends"
@@ -202,10 +199,11 @@ def test_what_another_process_holds_is_refused_in_time_or_waited_for(
                 pytest.fail("two hold one place")
         with files.locked(beside, patience=0):
             pass
-        # Who waits hears a tick, and gets it when the other one lets go.
-        ticks = []
-        with files.locked(place, tick=lambda: ticks.append(child.communicate())):
-            assert ticks
+        # Who waits gets it when the other one lets go.
+        assert child.stdin is not None
+        child.stdin.close()
+        with files.locked(place):
+            pass
     assert child.returncode == 0
 
 

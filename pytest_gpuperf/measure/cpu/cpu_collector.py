@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from pytest_gpuperf.measure.collector import Collected, Plan, Work, check_alike, each, samples_of
 from pytest_gpuperf.measure.device.fingerprint import cpu_model
 from pytest_gpuperf.measure.device.nvml import portable_device
-from pytest_gpuperf.measure.execution import Losses, Series, garbage_kept, warm_ups
+from pytest_gpuperf.measure.execution import Losses, Series, Stopwatch, garbage_kept, warm_ups
 from pytest_gpuperf.measure.trace import profile
 from pytest_gpuperf.measure.trace.host_calls import Compilations, graph_breaks
 from pytest_gpuperf.model.measurement import (
@@ -86,16 +86,16 @@ class CpuCollector:
         """
         import torch
 
-        started = time.perf_counter()
+        watch = Stopwatch()
         rounds = max(1, min(plan.rounds, _COUNTED_ROUNDS))
         losses = Losses(work)
         # At least once: the first execution makes gradients and optimizer state.
         repetitions = plan.repetitions or _REPETITIONS
         compiling: dict[str, Scalar] = {}
-        for _ in warm_ups(work, plan, compiling, rounds + repetitions):
+        for _ in warm_ups(work, plan, compiling):
             work.begin()
             losses.add(work.step())
-        series, unsupported, differing = _count(work, rounds, losses, repetitions)
+        series, unsupported, differing = _count(work, rounds, losses)
         timed = each(work.progress, "timing", repetitions)
         series[STEP, "wall_time"] = [_wall_ms(work) for _ in timed]
         if plan.activity:
@@ -116,7 +116,7 @@ class CpuCollector:
                 "counted_rounds": rounds,
                 WALL: round(min(series[STEP, "wall_time"]), 3),
                 **differing,
-                "cost_s": round(time.perf_counter() - started, 3),
+                "cost_s": watch.total(),
             },
         )
 
@@ -144,17 +144,15 @@ def _wall_ms(work: Work) -> float:
 
 
 def _count(
-    work: Work, rounds: int, losses: Losses, after: int
+    work: Work, rounds: int, losses: Losses
 ) -> tuple[Series, tuple[Unsupported, ...], dict[str, Scalar]]:
     """The portable counts of `rounds` executions, and the metrics that could not be counted.
 
-    `after` executions follow. The settings returned name differences between executions and
-    uncounted parts.
+    The settings returned name differences between executions and uncounted parts.
     """
     from pytest_gpuperf.measure.cpu.dispatch import part_unseen
 
-    announced = each(work.progress, "counting, round", rounds, after)
-    watched = [_counted(work, losses) for _ in announced]
+    watched = [_counted(work, losses) for _ in each(work.progress, "counting, round", rounds)]
     counters = [unseen.counter for unseen in watched]
     lost = {metric: why for counter in counters for metric, why in counter.uncounted.items()}
     series: Series = {}

@@ -151,7 +151,8 @@ class StepCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
         Memory counts until `Memory.end`.
         """
-        with uncompiled(), _hand_overs_heard_by(self), _refusals_heard_by(self):
+        refused = mock.patch.object(_AUTOGRAD, "_saved_tensors_hooks_disable", self._refused)
+        with uncompiled(), _hand_overs_heard_by(self), refused:
             try:
                 with self.counting((self.step,)):
                     yield
@@ -196,11 +197,17 @@ class StepCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
         return counted_there
 
-    def go_without_hooks(self) -> None:
-        """Counts no saved bytes of this thread from now on, if it counts."""
-        if here := self._threads.get(get_ident()):
+    def _refused(self, message: str, fail_if_non_empty: bool = True) -> None:
+        """Disables saved-tensor hooks, as torch.func's transforms do.
+
+        torch raises if hooks exist. The counter's own are closed before: it counts no saved bytes
+        of this thread from now on.
+        """
+        here = self._threads.get(get_ident())
+        if fail_if_non_empty and here:
             self.uncounted["saved_bytes"] = _HOOKS_REFUSED
             here.hooks.close()
+        _disable_hooks(message, fail_if_non_empty)
 
     def enter(self, phase: str) -> None:
         """Counts for `phase` too, from now on."""
@@ -323,22 +330,6 @@ def _hand_overs_heard_by(counter: StepCounter) -> Iterator[None]:
         for owner, name, position in _HANDING_OVER:
             method = handing(getattr(owner, name), position)
             stack.enter_context(mock.patch.object(owner, name, method))
-        yield
-
-
-@contextmanager
-def _refusals_heard_by(counter: StepCounter) -> Iterator[None]:
-    """Tells `counter` when its threads disable saved-tensor hooks, as torch.func's transforms do.
-
-    torch raises if hooks exist, but the counter's own do not count.
-    """
-
-    def refuse(message: str, fail_if_non_empty: bool = True) -> None:
-        if fail_if_non_empty:
-            counter.go_without_hooks()
-        _disable_hooks(message, fail_if_non_empty)
-
-    with mock.patch.object(_AUTOGRAD, "_saved_tensors_hooks_disable", refuse):
         yield
 
 

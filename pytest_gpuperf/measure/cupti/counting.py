@@ -24,7 +24,6 @@ from pytest_gpuperf.errors import MeasurementError
 from pytest_gpuperf.measure.collector import (
     Collected,
     Plan,
-    Progress,
     Work,
     each,
     samples_of,
@@ -145,7 +144,8 @@ class Counting:
             self.executions.execute(timed=plan.repetitions is None, ended=session.pop)
 
         work = self.executions.work
-        passes = _passes(work.progress, number, plan.rounds, session.passes)
+        stage = f"counting round {number + 1} of at most {plan.rounds}, pass"
+        passes = each(work.progress, stage, session.passes)
         prepared = announced(work, self.executions.timer, passes)
         return session.round([STEP], whole, prepare=prepared)[STEP]
 
@@ -294,13 +294,3 @@ class Marker:
                 self._session.push(begun)
         except Exception as problem:
             self._problem = problem
-
-
-def _passes(progress: Progress, done: int, rounds: int, passes: int) -> Iterator[None]:
-    """The passes of the round after so many that are done, each announced as it begins."""
-    for number in range(1, passes + 1):
-        # The number of rounds depends on their agreement; it is at least two.
-        left = max(min(2, rounds) - done, 1) * passes - number + 1
-        place = f"round {done + 1} of at most {rounds}, pass {number} of {passes}"
-        progress.begins("counting", place, left)
-        yield

@@ -53,7 +53,7 @@ class CuptiCollector(GpuCollector):
         """
         with garbage_kept():
             traces = []
-            for _ in each(work.progress, "tracing kernels", activity.TRACES, after=None):
+            for _ in each(work.progress, "tracing kernels", activity.TRACES):
                 prepare(work, self._timer)
                 traces.append(profile.trace(work.step, self._timer.synchronize))
             table = launch_ranges.with_times(self._counted(work, metrics, traces[0]), traces)
@@ -65,7 +65,8 @@ class CuptiCollector(GpuCollector):
         named = {m.name: hardware for m in metrics if (hardware := m.hardware_name(arch))}
         # A kernel that is counted ends before the next begins: collectives of several groups might
         # wait for each other on two ranks.
-        if traced.has_graphs or work.together:
+        graphs = any(entry.kind == profile.GRAPH for entry in traced.entries)
+        if graphs or work.together:
             return launch_ranges.uncounted(traced)
 
         def whole() -> None:

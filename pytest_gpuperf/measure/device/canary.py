@@ -12,7 +12,7 @@ import ctypes
 import hashlib
 import struct
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from statistics import fmean, median
@@ -31,6 +31,8 @@ _REPEATS = 7
 _THREADS = 1024
 _STAMP = struct.Struct("<5Q")
 """The stamp of one block: first and last cycle, first and last ns, SM."""
+_CYCLES, _NS = 0, 2
+"""The positions of the first of both in a stamp."""
 _DRAM_BYTES = 2**29
 """512 MiB: eight times the L2 of an H200, which has little of it left when its turn comes again."""
 _L2_SHARE, _LEAST_L2_BYTES = 0.55, 2**18
@@ -127,9 +129,10 @@ class _CanaryReading:
     def _computed(self, kernel: str, clock: str, *arguments: Argument) -> None:
         """The cycles of a kernel that computes, and the clock that it ran at."""
         timed = self._timed(kernel, [arguments] * _REPEATS)
-        self._keep(f"{kernel}_cycles", [_cycles(stamps) for stamps in timed])
+        self._keep(f"{kernel}_cycles", [_of_sm(stamps, _CYCLES) for stamps in timed])
         # Per SM: they do not begin at the same time.
-        self._keep(clock, [1000 * _cycles(stamps) / _own_ns(stamps) for stamps in timed])
+        clocks = [1000 * _of_sm(stamps, _CYCLES) / _of_sm(stamps, _NS) for stamps in timed]
+        self._keep(clock, clocks)
 
     def _memory(self) -> None:
         """The cycles of reading from L2 and DRAM, and the time of the latter."""
@@ -144,8 +147,8 @@ class _CanaryReading:
             dram = self._timed("dram", [_read(buffer, _DRAM_BYTES)] * _REPEATS)
             places = range(buffer, buffer + _DRAM_BYTES, l2_bytes)[:_L2_PLACES]
             l2 = self._timed("l2", [_read(place, l2_bytes) for place in places])
-        self._keep("l2_cycles", [_cycles(stamps) for stamps in l2], of=fmean)
-        self._keep("dram_cycles", [_cycles(stamps) for stamps in dram])
+        self._keep("l2_cycles", [_of_sm(stamps, _CYCLES) for stamps in l2], of=fmean)
+        self._keep("dram_cycles", [_of_sm(stamps, _CYCLES) for stamps in dram])
         self._keep("dram_ns", [_all_ns(stamps) for stamps in dram])
 
     def _timed(self, kernel: str, repeats: Sequence[Sequence[Argument]]) -> list[_Stamps]:
@@ -240,26 +243,19 @@ def _read(buffer: int, size: int) -> tuple[Argument, ...]:
     return ctypes.c_uint64(buffer), ctypes.c_uint(size // 16 - 1)
 
 
-def _cycles(stamps: _Stamps) -> float:
-    """The cycles from first to last of an SM, on average."""
-    return fmean(last - first for first, last in _by_sm(stamps, 0))
-
-
-def _own_ns(stamps: _Stamps) -> float:
-    """The ns from first to last of an SM, on average."""
-    return fmean(last - first for first, last in _by_sm(stamps, 2))
-
-
 def _all_ns(stamps: _Stamps) -> float:
     """The ns from the start of the first SM to the end of the last."""
     return float(max(stamp[3] for stamp in stamps) - min(stamp[2] for stamp in stamps))
 
 
-def _by_sm(stamps: _Stamps, at: int) -> Iterable[tuple[int, int]]:
-    """The first and last value of each SM, which has several blocks if others are busy."""
+def _of_sm(stamps: _Stamps, at: int) -> float:
+    """The cycles, or ns, from first to last of an SM, on average.
+
+    An SM has several blocks if others are busy.
+    """
     spans: dict[int, tuple[int, int]] = {}
     for stamp in stamps:
         first, last, sm = stamp[at], stamp[at + 1], stamp[4]
         known = spans.get(sm, (first, last))
         spans[sm] = (min(first, known[0]), max(last, known[1]))
-    return spans.values()
+    return fmean(last - first for first, last in spans.values())

@@ -32,15 +32,6 @@ class CudaMemory:
     def __init__(self) -> None:
         self._before: int | None = None
 
-    def clear(self) -> None:
-        """Frees memory that earlier work has left, including pools of unused graphs.
-
-        A step and its graph are often a cycle, so the previous test's graph would stay until
-        garbage is collected. A pool stays while any part of it is in use, and cuBLAS keeps a
-        workspace in the pool of its first capture.
-        """
-        _give_back()
-
     def begin(self) -> None:
         """Forgets the peak so far."""
         torch: Any = sys.modules.get("torch")
@@ -94,12 +85,17 @@ def suffices() -> Iterator[None]:
         said = message.splitlines()[0].rstrip(".") if message else "MemoryError"
         # The tensors of the step live in the frames that the exception holds.
         traceback.clear_frames(error.__traceback__)
-        _give_back()
+        give_back()
         raise UnsoundStep(f"the step ran out of memory: {said}. {_REMEDY}") from None
 
 
-def _give_back() -> None:
-    """Collects garbage, and returns to the device what torch then keeps for later."""
+def give_back() -> None:
+    """Collects garbage, and returns to the device what torch then keeps for later.
+
+    A step and its graph are often a cycle, so the previous test's graph would stay until garbage is
+    collected. A pool of a graph stays while any part of it is in use, and cuBLAS keeps a workspace
+    in the pool of its first capture.
+    """
     gc.collect()
     torch: Any = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():

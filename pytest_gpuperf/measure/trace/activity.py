@@ -39,6 +39,7 @@ from pytest_gpuperf.measure.trace.profile import (
     length,
     union,
 )
+from pytest_gpuperf.model.grouping import grouped
 from pytest_gpuperf.model.measurement import STEP, Unsupported
 
 COMPONENT, PHASE = "gpuperf component: ", "gpuperf phase: "
@@ -172,7 +173,7 @@ class _Tracer:
     def _each(self, stage: str, count: int) -> Iterator[float]:
         """Announces and prepares so many executions; the milliseconds that this took."""
         work, timer = self.executions.work, self.executions.timer
-        for _ in each(work.progress, stage, count, after=None):
+        for _ in each(work.progress, stage, count):
             before = time.perf_counter()
             prepare(work, timer)
             yield 1e3 * (time.perf_counter() - before)
@@ -218,10 +219,7 @@ def _enough(whole: Values, wall_ms: float) -> int:
 def launched_in(trace: Trace, prefix: str) -> dict[str | None, list[Activity]]:
     """Activities by the innermost range that was open at their launch; None for none."""
     ranges = Ranges(trace.ranges(prefix))
-    launched: dict[str | None, list[Activity]] = {}
-    for one in trace.activities:
-        launched.setdefault(ranges.at(one.launched), []).append(one)
-    return launched
+    return grouped(trace.activities, lambda one: ranges.at(one.launched))
 
 
 def checked(heard: Sequence[Collection[str]], phases: Collection[str]) -> tuple[str, ...]:
@@ -297,7 +295,5 @@ def _gaps(ran: Iterable[Activity]) -> list[float]:
 
 
 def _by_name(collectives: Iterable[Activity]) -> Collectives:
-    named: dict[str, list[float]] = {}
-    for one in collectives:
-        named.setdefault(one.name, []).append(one.duration)
-    return {name: tuple(durations) for name, durations in named.items()}
+    named = grouped(collectives, lambda one: one.name)
+    return {name: tuple(one.duration for one in of) for name, of in named.items()}

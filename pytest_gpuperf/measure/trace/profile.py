@@ -145,11 +145,6 @@ class Trace:
         return tuple(i for i, entry in enumerate(self.entries) if entry.kind in COUNTED)
 
     @property
-    def has_graphs(self) -> bool:
-        """Whether any of the entries is a CUDA graph."""
-        return any(entry.kind == GRAPH for entry in self.entries)
-
-    @property
     def gaps(self) -> list[Interval]:
         """The idle intervals between the first start and the last end: begin and end.
 

@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from pytest_gpuperf.analysis import launch_totals, priority
-from pytest_gpuperf.analysis.mix import Mix, instruction_mix, instruction_mixes, paper_classes
-from pytest_gpuperf.analysis.roofline import Roofline, published, roofline
+from pytest_gpuperf.analysis.mix import Mix, instruction_mix, instruction_mixes, meanings
+from pytest_gpuperf.analysis.roofline import DRAM, Roofline, published, roofline
 from pytest_gpuperf.catalogue import units, yaml_table
 from pytest_gpuperf.catalogue.architectures import CPU
+from pytest_gpuperf.catalogue.kernel_families import family, short_name
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
+from pytest_gpuperf.model.grouping import grouped
 from pytest_gpuperf.model.measurement import STEP, KernelTable
 from pytest_gpuperf.report.html.figure import (
     RATIO,
@@ -25,7 +27,7 @@ from pytest_gpuperf.report.html.figure import (
     ratio,
     told,
 )
-from pytest_gpuperf.report.html.subject import FigureSubject, family, short_name
+from pytest_gpuperf.report.html.subject import FigureSubject
 
 _FOLDER = Path(__file__).parent
 _STEP = "the whole step"
@@ -223,11 +225,9 @@ def launched(table: KernelTable, named: Callable[[str], str]) -> list[tuple[str,
 
     Each has name, family, time in ns and the number of launches.
     """
-    times: dict[tuple[str, str], list[float]] = {}
-    for launch in table.launches:
-        full = table.names[launch.name]
-        times.setdefault((named(full), family(full)), []).append(launch.duration)
-    added = [(name, of, sum(own), len(own)) for (name, of), own in times.items()]
+    names = [(named(full), family(full)) for full in table.names]
+    launches = grouped(table.launches, lambda launch: names[launch.name])
+    added = [(*key, sum(one.duration for one in own), len(own)) for key, own in launches.items()]
     return sorted(added, key=lambda one: -one[2])
 
 
@@ -311,8 +311,8 @@ def _instructions(_: _Table, subject: FigureSubject, __: Sequence[FigureSubject]
 def _meanings(mix: Mix) -> Iterator[str]:
     """The meaning of the classes in this mix."""
     there = {part.name for part in mix.parts}
-    meanings = [f"{one.name} {one.meaning}" for one in paper_classes() if one.name in there]
-    yield f"Classes: {', '.join(meanings)}."
+    said = [f"{name} {meaning}" for name, meaning in meanings().items() if name in there]
+    yield f"Classes: {', '.join(said)}."
 
 
 def _largest(classes: Mix) -> str:
@@ -324,7 +324,7 @@ def _largest(classes: Mix) -> str:
 def _under_roofs(_: _Table, subject: FigureSubject, __: Sequence[FigureSubject]) -> Found:
     """Kernels under the roofs of the device; areas are their times."""
     device = subject.device
-    points = roofline(subject.kernels, family, published().get(device.slug), device.arch)
+    points = roofline(subject.kernels, family, published().get(device.slug, {}), device.arch)
     step, found = points.step, Found()
     for one in points.kernels[:_UNDER_ROOFS]:
         if one.flop_per_byte:
@@ -342,12 +342,9 @@ def _under_roofs(_: _Table, subject: FigureSubject, __: Sequence[FigureSubject])
 
 def _roofs(points: Roofline) -> Iterator[Plain]:
     """A roof for each kind of arithmetic that the kernels do, at the device's published peak."""
-    if points.peaks is None:
-        return
     for kind, work in points.step.flop.items():
-        top = points.peaks.flop_per_second.get(kind)
-        if work and top:
-            yield {"name": kind, "slope": points.peaks.bytes_per_second, "top": top}
+        if work and kind in points.peaks:
+            yield {"name": kind, "slope": points.peaks[DRAM], "top": points.peaks[kind]}
 
 
 SOURCES: dict[str, Callable[[_Table, FigureSubject, Sequence[FigureSubject]], Found]] = {

@@ -220,10 +220,9 @@ def _row(result: Result, place: int, label: str) -> TestRow:
 def _cells(entry: Verdict | Expectation | None) -> Cells:
     if not isinstance(entry, Verdict):
         cells = dict.fromkeys(table.HEADINGS, table.NOTHING) | {"metric": ""}
-        known = (
-            {"metric": entry.metric, "measured": expectation_lines.value(entry)} if entry else {}
-        )
-        return cells | known
+        if entry:
+            cells |= {"metric": entry.metric, "measured": expectation_lines.value(entry)}
+        return cells
     low, high = entry.low, entry.high
     interval = ""
     if low is not None and high is not None and low < high:

@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 
-from pytest_gpuperf.catalogue import kernel_families
 from pytest_gpuperf.model.measurement import STEP, Device, KernelTable, titles
 from pytest_gpuperf.model.result import Result, Run
 from pytest_gpuperf.report.text.step_tables import FIRST, Values, measured_values
-
-family: Callable[[str], str] = cache(kernel_families.family)
-"""`kernels.family`, each name read once."""
-short_name: Callable[[str], str] = cache(kernel_families.short_name)
-"""`kernels.short_name`, the same way."""
 
 
 @dataclass(frozen=True)

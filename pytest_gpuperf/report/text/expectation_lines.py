@@ -12,11 +12,6 @@ from pytest_gpuperf.model.result import Expectation, Outcome
 from pytest_gpuperf.report.text import table
 
 
-def unverified(arch: str) -> str:
-    """The label of an expectation that has not been confirmed on `arch`."""
-    return f"not yet verified on {arch}"
-
-
 def line(expectation: Expectation) -> str:
     """One line with the measured value, the bounds and the outcome.
 

@@ -12,6 +12,7 @@ from pytest_gpuperf.catalogue.units import counted
 from pytest_gpuperf.history.nights import History, LevelChange, MetricHistory, Move, date
 from pytest_gpuperf.history.reading import DeviceKey, MeasurementKey
 from pytest_gpuperf.history.suspects import SuspectKind
+from pytest_gpuperf.model.grouping import grouped
 from pytest_gpuperf.model.measurement import Measurement
 from pytest_gpuperf.model.result import Run
 from pytest_gpuperf.report import view
@@ -172,10 +173,9 @@ def _by_test(event: LevelChange) -> list[list[Move]]:
 
     Among regressed tests the most costly in time is first; without a time, the largest change.
     """
-    tests: dict[MeasurementKey, list[Move]] = {}
     # The moves of an event are sorted by their size.
-    for move in sorted(event.moves, key=lambda move: (not move.failing, not _is_time(move))):
-        tests.setdefault(move.series.key, []).append(move)
+    moves = sorted(event.moves, key=lambda move: (not move.failing, not _is_time(move)))
+    tests = grouped(moves, lambda move: move.series.key)
     return sorted(tests.values(), key=lambda moves: (not moves[0].failing, -_cost(moves[0])))
 
 

@@ -74,7 +74,7 @@ class Display(Progress):
         """See Progress."""
         return self._aside()
 
-    def begins(self, stage: str, place: str = "", left: int | None = None) -> None:  # noqa: ARG002
+    def begins(self, stage: str, place: str = "") -> None:
         """Overwrites the previous action, but slowly enough to read."""
         outlet, now = self._outlet, self._clock()
         if outlet is None or (stage == self._stage and now - self._drawn < _REDRAWN):

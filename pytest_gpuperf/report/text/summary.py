@@ -11,6 +11,7 @@ from pytest_gpuperf.baselines.judgement import unjudged_reason
 from pytest_gpuperf.catalogue import architectures, units
 from pytest_gpuperf.errors import printable
 from pytest_gpuperf.judge.verdict import NEW_METRIC, OTHER_GPU, TOLERATED, TOO_NOISY
+from pytest_gpuperf.model.grouping import grouped
 from pytest_gpuperf.model.measurement import STEP, titles
 from pytest_gpuperf.model.result import Expectation, Outcome, Result, Verdict
 from pytest_gpuperf.report import view
@@ -57,10 +58,7 @@ def summary(
     names = titles((r.first.test, r.first.name) for r in measured)
     lines: list[Line] = []
     configurations = step_tables.configurations(measured, width)
-    devices: dict[str, list[Result]] = {}
-    for result in ranked:
-        devices.setdefault(_place(result), []).append(result)
-    for place, those in devices.items():
+    for place, those in grouped(ranked, _place).items():
         lines += [] if verbose else wrapped_lines(place, width)
         lines += configurations
         configurations = []

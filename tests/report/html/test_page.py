@@ -123,8 +123,18 @@ def hostile(text: str) -> str:
     entries = tuple(replace(entry, short=text, formerly=text) for entry in said.entries)
     places: dict[str, Any] = {
         "cause": Cause(
-            *(CauseKind.LAUNCHES, text, text, (text,), text, text, text),
-            *(None, 1, 2, None, 1e6, 0.1, 1e6),
+            kind=CauseKind.LAUNCHES,
+            line=text,
+            function=text,
+            modules=(text,),
+            what=text,
+            formerly=text,
+            family=text,
+            before=1,
+            after=2,
+            change=1e6,
+            relative=0.1,
+            traced=1e6,
         ),
         "lines": (LineChange(text, text, (text,), 1, 2, 1e6, 2e6, 1e6, ((text, 1, 2),)),),
     }
