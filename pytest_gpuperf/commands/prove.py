@@ -50,8 +50,10 @@ def act(options: argparse.Namespace) -> int:
     """Runs the tests as they are and with slowdowns, and prints the answer to each slowdown.
 
     Returns 0; 1 where a gate is dead, or a test does not pass without a slowdown; pytest's exit
-    code where it measured nothing. Raises UsageFailure where no test measures a step.
+    code where it measured nothing. Raises UsageFailure where no test measures a step, and for a
+    folder of ours that is a link out of the project.
     """
+    place: Path = options.output or _new_place()
     finished = _session(options)
     proof = proof_of(finished.run) if finished.run else None
     if finished.run is None or proof is None:
@@ -59,10 +61,6 @@ def act(options: argparse.Namespace) -> int:
         if code:
             return code
         raise UsageFailure("no test measured a step: name tests that call gpuperf.measure")
-    project = run_files.project(Path.cwd())
-    stamp = proof.created.replace(":", "").replace("-", "")
-    place = options.output or project / _FOLDER / f"{stamp}.json.xz"
-    files.ignored_by_git(project / _FOLDER.parent)
     command = run_files.command_line(["gpuperf", *options.words, "--", *options.pytest_args])
     # Kernels have been used: the lines are in the attributions.
     measured = tuple(replace(m, kernels=None) for m in finished.run.measurements)
@@ -70,6 +68,12 @@ def act(options: argparse.Namespace) -> int:
     say_lines(proof_lines.lines(proof, terminal_width()))
     say(f"{proof_lines.total(proof)}, in {duration(finished.seconds)}; {here(place)}")
     return OK if proof.holds else FAILED
+
+
+def _new_place() -> Path:
+    stamp = files.utc_now().replace(":", "").replace("-", "")
+    folder = run_files.own_folder(run_files.project(Path.cwd()), _FOLDER)
+    return folder / f"{stamp}.json.xz"
 
 
 def _session(options: argparse.Namespace) -> Finished:

@@ -205,6 +205,7 @@ class DeviceInstrument(Instrument):
                     **subject.settings(),
                 },
                 revision=self._revision,
+                project=self._project,
                 conditions=conditions,
                 measured=begun,
                 machine=self._machine,
@@ -332,6 +333,10 @@ class DeviceInstrument(Instrument):
     @cached_property
     def _revision(self) -> str:
         return fingerprint.revision(self.root, self.baselines)
+
+    @cached_property
+    def _project(self) -> str:
+        return fingerprint.project(self.root)
 
 
 def _check_unprofiled() -> None:

@@ -7,6 +7,7 @@ Other programs get a handful of short texts per test. Samples and kernels are fo
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -144,15 +145,30 @@ _BASE = {"ms": ("seconds", 1e-3), "ns": ("seconds", 1e-9), "%": ("ratio", 0.01)}
 """OpenMetrics has base units."""
 
 
+_RUN = ("# TYPE gpuperf_run info", "# HELP gpuperf_run The measured code.")
+_VERDICT = ("# TYPE gpuperf_verdict gauge", "# HELP gpuperf_verdict 1 for the outcome of a metric.")
+
+
 def open_metrics(run: Run) -> str:
     """The text of OpenMetrics 1.0, "" without a value: the median over processes of each metric.
 
-    A gauge per metric of the whole step, the test and what is better as labels.
+    A gauge per metric of the whole step, the test and what is better as labels. `gpuperf_verdict`
+    has metric and outcome as labels. Only `gpuperf_run_info` has the revision: on other samples, it
+    would make each commit a new time series.
     https://prometheus.io/docs/specs/om/open_metrics_spec/
     """
-    families: dict[str, list[str]] = {}
-    for result in (one for one in run.results() if one.measurements):
-        labels, when = _labels(result), _seconds(result, run)
+    families: defaultdict[tuple[str, ...], dict[str, None]] = defaultdict(dict)
+    for result in run.results():
+        labels, when = _labels(result), _seconds(run.created)
+        if result.measurements:
+            under = result.first.fingerprint
+            code = {"project": under.project, "revision": under.revision}
+            families[_RUN][_sample("gpuperf_run_info", code, 1, when)] = None
+            when = _seconds(under.measured or run.created)
+        for said in result.said:
+            if said.outcome is not Outcome.REPORTED:
+                judged = {**labels, "metric": said.metric, "outcome": said.outcome.value}
+                families[_VERDICT][_sample("gpuperf_verdict", judged, 1, when)] = None
         for name, value in step_tables.step_values(result.measurements).items():
             metric = catalogue().metrics[name]
             unit, scale = _BASE.get(metric.unit, (metric.unit, 1.0))
@@ -161,33 +177,37 @@ def open_metrics(run: Run) -> str:
             full = f"gpuperf_{metric.name}" if ends else f"gpuperf_{metric.name}_{unit}"
             head = [f"# TYPE {full} gauge", *([f"# UNIT {full} {unit}"] if unit else [])]
             head.append(f"# HELP {full} {_label(metric.summary)}")
-            better = f'better="{metric.direction.value}"'
-            line = f"{full}{{{labels},{better}}} {value * scale!r} {when:.0f}"
-            families.setdefault(full, head).append(line)
-    lines = [line for family in families.values() for line in family]
+            measured = {**labels, "better": metric.direction.value}
+            families[(*head,)][_sample(full, measured, value * scale, when)] = None
+    lines = [line for head, samples in families.items() for line in (*head, *samples)]
     return "\n".join([*lines, "# EOF", ""]) if lines else ""
 
 
-def _labels(result: Result) -> str:
-    """The labels that all metrics of a measurement have."""
+def _sample(name: str, labels: Mapping[str, str], value: float, when: float) -> str:
+    """One line: the value of a time series at a time in seconds since 1970."""
+    written = ",".join(f'{key}="{_label(text)}"' for key, text in labels.items())
+    return f"{name}{{{written}}} {value!r} {when:.0f}"
+
+
+def _labels(result: Result) -> dict[str, str]:
+    """The labels that all metrics of a measurement have; a ratio has those of its test."""
+    labels = {"test": result.test, "measurement": result.name}
+    if not result.measurements:
+        return labels
     first, device = result.first, result.first.fingerprint.device
-    labels = {
-        "test": result.test,
-        "measurement": result.name,
+    return {
+        **labels,
         "suite": first.suite,
         "configuration": first.configuration,
         "device": device.name,
         "arch": device.arch,
-        "revision": first.fingerprint.revision,
     }
-    return ",".join(f'{key}="{_label(text)}"' for key, text in labels.items())
 
 
-def _seconds(result: Result, run: Run) -> float:
-    """When it was measured, in seconds since 1970. Raises ValueError for what is no date."""
+def _seconds(written: str) -> float:
+    """An ISO date as seconds since 1970. Raises ValueError for what is no date."""
     from datetime import datetime, timezone
 
-    written = result.first.fingerprint.measured or run.created
     made = datetime.fromisoformat(written.replace("Z", "+00:00"))
     return (made if made.tzinfo else made.replace(tzinfo=timezone.utc)).timestamp()
 
