@@ -16,7 +16,7 @@ from pytest_gpuperf.measure.replica import Invocation
 from pytest_gpuperf.report.proof import proof_of
 from pytest_gpuperf.report.text import proof_lines
 from pytest_gpuperf.report.text.progress import Display, on_stdout
-from pytest_gpuperf.storage import files, run_files
+from pytest_gpuperf.storage import run_files
 
 USAGE = "gpuperf prove [--all] [--output FILE] -- PYTEST-ARGS"
 EXAMPLES = (
@@ -53,7 +53,7 @@ def act(options: argparse.Namespace) -> int:
     code where it measured nothing. Raises UsageFailure where no test measures a step, and for a
     folder of ours that is a link out of the project.
     """
-    place: Path = options.output or _new_place()
+    folder = run_files.own_folder(run_files.project(Path.cwd()), _FOLDER)
     finished = _session(options)
     proof = proof_of(finished.run) if finished.run else None
     if finished.run is None or proof is None:
@@ -61,6 +61,8 @@ def act(options: argparse.Namespace) -> int:
         if code:
             return code
         raise UsageFailure("no test measured a step: name tests that call gpuperf.measure")
+    stamp = proof.created.replace(":", "").replace("-", "")
+    place = options.output or folder / f"{stamp}.json.xz"
     command = run_files.command_line(["gpuperf", *options.words, "--", *options.pytest_args])
     # Kernels have been used: the lines are in the attributions.
     measured = tuple(replace(m, kernels=None) for m in finished.run.measurements)
@@ -68,12 +70,6 @@ def act(options: argparse.Namespace) -> int:
     say_lines(proof_lines.lines(proof, terminal_width()))
     say(f"{proof_lines.total(proof)}, in {duration(finished.seconds)}; {here(place)}")
     return OK if proof.holds else FAILED
-
-
-def _new_place() -> Path:
-    stamp = files.utc_now().replace(":", "").replace("-", "")
-    folder = run_files.own_folder(run_files.project(Path.cwd()), _FOLDER)
-    return folder / f"{stamp}.json.xz"
 
 
 def _session(options: argparse.Namespace) -> Finished:

@@ -205,7 +205,7 @@ class DeviceInstrument(Instrument):
                     **subject.settings(),
                 },
                 revision=self._revision,
-                project=self._project,
+                project=fingerprint.project(self.root),
                 conditions=conditions,
                 measured=begun,
                 machine=self._machine,
@@ -333,10 +333,6 @@ class DeviceInstrument(Instrument):
     @cached_property
     def _revision(self) -> str:
         return fingerprint.revision(self.root, self.baselines)
-
-    @cached_property
-    def _project(self) -> str:
-        return fingerprint.project(self.root)
 
 
 def _check_unprofiled() -> None:

@@ -17,6 +17,7 @@ from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import printable
 from pytest_gpuperf.model.measurement import STEP
+from pytest_gpuperf.model.metric import Metric
 from pytest_gpuperf.model.result import Outcome, Result, Run
 from pytest_gpuperf.report.text import expectation_lines, step_tables, table
 from pytest_gpuperf.report.text.next_command import CommandContext, of_run
@@ -171,16 +172,22 @@ def open_metrics(run: Run) -> str:
                 families[_VERDICT][_sample("gpuperf_verdict", judged, 1, when)] = None
         for name, value in step_tables.step_values(result.measurements).items():
             metric = catalogue().metrics[name]
-            unit, scale = _BASE.get(metric.unit, (metric.unit, 1.0))
-            unit = unit if unit.isascii() and unit.isalpha() else ""
-            ends = not unit or metric.name.endswith(f"_{unit}") or metric.name == unit
-            full = f"gpuperf_{metric.name}" if ends else f"gpuperf_{metric.name}_{unit}"
-            head = [f"# TYPE {full} gauge", *([f"# UNIT {full} {unit}"] if unit else [])]
-            head.append(f"# HELP {full} {_label(metric.summary)}")
+            full, scale, head = _gauge(metric)
             measured = {**labels, "better": metric.direction.value}
-            families[(*head,)][_sample(full, measured, value * scale, when)] = None
+            families[head][_sample(full, measured, value * scale, when)] = None
     lines = [line for head, samples in families.items() for line in (*head, *samples)]
     return "\n".join([*lines, "# EOF", ""]) if lines else ""
+
+
+def _gauge(metric: Metric) -> tuple[str, float, tuple[str, ...]]:
+    """A metric's name, the factor to its base unit, and the lines before its samples."""
+    unit, scale = _BASE.get(metric.unit, (metric.unit, 1.0))
+    unit = unit if unit.isascii() and unit.isalpha() else ""
+    ends = not unit or metric.name.endswith(f"_{unit}") or metric.name == unit
+    full = f"gpuperf_{metric.name}" if ends else f"gpuperf_{metric.name}_{unit}"
+    units_of = [f"# UNIT {full} {unit}"] if unit else []
+    helps = f"# HELP {full} {_label(metric.summary)}"
+    return full, scale, (f"# TYPE {full} gauge", *units_of, helps)
 
 
 def _sample(name: str, labels: Mapping[str, str], value: float, when: float) -> str:
@@ -192,16 +199,11 @@ def _sample(name: str, labels: Mapping[str, str], value: float, when: float) -> 
 def _labels(result: Result) -> dict[str, str]:
     """The labels that all metrics of a measurement have; a ratio has those of its test."""
     labels = {"test": result.test, "measurement": result.name}
-    if not result.measurements:
-        return labels
-    first, device = result.first, result.first.fingerprint.device
-    return {
-        **labels,
-        "suite": first.suite,
-        "configuration": first.configuration,
-        "device": device.name,
-        "arch": device.arch,
-    }
+    if result.measurements:
+        first, device = result.first, result.first.fingerprint.device
+        labels |= {"suite": first.suite, "configuration": first.configuration}
+        labels |= {"device": device.name, "arch": device.arch}
+    return labels
 
 
 def _seconds(written: str) -> float:

@@ -161,7 +161,7 @@ def own_folder(root: Path, folder: Path) -> Path:
     if not Path(real).is_relative_to(os.path.realpath(root)):
         raise UsageFailure(
             f"{root / folder} leads out of the project, to {real}, so gpuperf writes nothing "
-            "there. Replace the link by a folder, or name another file"
+            "there. Replace the link by a folder"
         )
     return root / folder
 

@@ -545,15 +545,6 @@ def test_what_cannot_be_is_said(
     assert says in capsys.readouterr().err
 
 
-def test_files_read_by_several_processes_say_the_same(
-    saved: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    runs = reading.run_files_of([str(saved)])
-    alone = reading.recollect(runs)
-    monkeypatch.setattr(reading, "_ALONE", 0)
-    assert reading.recollect(runs) == alone
-
-
 def test_two_revisions_of_one_night_are_two_values(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -105,6 +105,7 @@ def revision(folder: Path, baselines: Path | None = None) -> str:
     return f"{commit}+dirty" if changes else commit
 
 
+@cache
 def project(folder: Path) -> str:
     """The repository's name and the path of `folder` in it: "train", or "monorepo/train".
 
