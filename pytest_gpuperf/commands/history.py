@@ -120,7 +120,7 @@ def _lines(past: History, *, detailed: bool) -> Iterator[str]:
 
 def _trend_line(past: History, one: MetricHistory) -> str:
     trend, unit = one.trend, one.metric.unit
-    gaps = f"; {night_lines.gap_text(one)}" if one.gaps else ""
+    gaps = f"; {counted(len(one.gaps), 'night')} without a value" if one.gaps else ""
     levels = " -> ".join(units.value(level, unit) for level in trend.levels)
     noise = f"{trend.noise:.2g} pt" if trend.points else f"{100 * trend.noise:.2g} %"
     days = ", ".join(date(one.seen.days[change.at]) for change in trend.changes)

@@ -76,8 +76,8 @@ class Recollection:
     series: tuple[Observations, ...]
     files: Sequence[Path]
     """The runs that were read."""
-    unfit: Mapping[MeasurementKey, frozenset[int]]
-    """The days on which all of a measurement was unfit."""
+    days: Mapping[DeviceKey, Collection[int]]
+    """The days on which a device measured, fit or not."""
     problems: tuple[str, ...]
     """One message for each file, and for each project, that was left out."""
     partial: tuple[str, ...]
@@ -136,7 +136,7 @@ def recollect(places: Sequence[Path], projects: Collection[str] = ()) -> Recolle
     return Recollection(
         series=tuple(one for key, of in measured.items() for one in _series(key, of, known)),
         files=[file for file, _ in runs],
-        unfit={key: _unfit(nights) for key, nights in measured.items()},
+        days=_days(measured),
         problems=(
             *(_of_another(name, runs, own) for name, runs in others.items()),
             *(printable(one.problem) for _, one in found if one.problem),
@@ -378,6 +378,8 @@ def _medians_of(processes: Sequence[tuple[Path, _Taken]]) -> Mapping[str, float]
     return {name: median(values[name] for values in fit if name in values) for name in metrics}
 
 
-def _unfit(nights: _Processes) -> frozenset[int]:
-    fit = {day for (day, _), processes in nights.items() if any(one.fit for _, one in processes)}
-    return frozenset(day for day, _ in nights) - fit
+def _days(measured: Mapping[MeasurementKey, _Processes]) -> Mapping[DeviceKey, Collection[int]]:
+    days: dict[DeviceKey, set[int]] = {}
+    for (_, _, *device), nights in measured.items():
+        days.setdefault((device[0], device[1]), set()).update(day for day, _ in nights)
+    return days

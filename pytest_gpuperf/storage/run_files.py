@@ -144,10 +144,7 @@ def launched(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def new_file(root: Path) -> Path:
-    """A name for a new run under `root`. Names sort by time, and no two runs share one.
-
-    Raises as `own_folder` does.
-    """
+    """The file of a new run under `root`: names sort by time. Raises as `own_folder` does."""
     stamp = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S.%fZ")
     return own_folder(root, FOLDER) / f"{stamp}-{os.getpid()}.json"
 

@@ -164,7 +164,7 @@ def test_the_last_night_is_held_against_the_one_before_where_a_night_has_several
 def test_nights_without_a_value_are_gaps_and_no_zeros(saved: Path) -> None:
     (series,) = looked_back([str(saved)]).series
     first = series.seen.days[0]
-    assert series.gaps == {first + 3: "no run", first + 5: "unfit"}
+    assert series.gaps == {first + 3, first + 5}
     assert len(series.seen.days) == len(series.seen.values) == NIGHTS - 2
     assert min(series.seen.values) > 3.9e8
 
@@ -556,4 +556,4 @@ def test_two_revisions_of_one_night_are_two_values(
     text = printed(capsys, str(tmp_path), "--test", TEST)
     assert text.startswith("4 nights, ")
     assert "5 values, noise" in text
-    assert "1 of 4 nights: 1 not measured" in text
+    assert "; 1 night without a value" in text
