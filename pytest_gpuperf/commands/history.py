@@ -6,13 +6,14 @@ No gate: the exit code is 0, whatever changed. Needs no GPU.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.catalogue.units import counted
 from pytest_gpuperf.commands import complain, tell, write_reports
 from pytest_gpuperf.commands.flags import add_outputs, add_tests, check_outputs
+from pytest_gpuperf.errors import UsageFailure
 from pytest_gpuperf.history.nights import History, MetricHistory, date, history
 from pytest_gpuperf.history.reading import recollect, run_files_of
 from pytest_gpuperf.report.text import night_lines
@@ -41,6 +42,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="run files, or folders of them; default: the runs of this project",
     )
     add_tests(parser, "only tests that match, with the trend of each metric")
+    parser.add_argument(
+        "--project",
+        dest="projects",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="only runs of this project; repeat it if the project was renamed; default: the "
+        "project of the latest run",
+    )
     add_outputs(parser, "also write a page (.html) or a summary (.md)")
 
 
@@ -52,18 +62,22 @@ def act(options: argparse.Namespace) -> int:
     reports: list[Path] = options.outputs
     check_outputs(reports, _SUFFIXES)
     named = options.runs or [str(run_files.project(Path.cwd()) / run_files.FOLDER)]
-    past = looked_back(named, options.tests)
+    past = looked_back(named, options.tests, options.projects)
     tell(*_lines(past, detailed=bool(options.tests)))
     write_reports(reports, lambda report: _report_text(past, report))
     return 0
 
 
-def looked_back(named: Sequence[str], tests: Sequence[str] = ()) -> History:
+def looked_back(
+    named: Sequence[str], tests: Sequence[str] = (), projects: Collection[str] = ()
+) -> History:
     """The history of these folders, patterns and files; names on stderr the files left out.
 
     Raises as `act` does.
     """
-    source = recollect(run_files_of(named))
+    source = recollect(run_files_of(named), projects)
+    if not (source.files or source.problems):
+        raise UsageFailure(f"{', '.join(named)}: no file is a run")
     for problem in source.problems[:_PROBLEMS]:
         complain(problem)
     if len(source.problems) > _PROBLEMS:
@@ -106,7 +120,7 @@ def _lines(past: History, *, detailed: bool) -> Iterator[str]:
 
 def _trend_line(past: History, one: MetricHistory) -> str:
     trend, unit = one.trend, one.metric.unit
-    gaps = f"; {night_lines.gap_text(one)}" if one.gaps else ""
+    gaps = f"; {counted(len(one.gaps), 'night')} without a value" if one.gaps else ""
     levels = " -> ".join(units.value(level, unit) for level in trend.levels)
     noise = f"{trend.noise:.2g} pt" if trend.points else f"{100 * trend.noise:.2g} %"
     days = ", ".join(date(one.seen.days[change.at]) for change in trend.changes)

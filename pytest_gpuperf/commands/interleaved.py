@@ -233,7 +233,8 @@ class Interleaved:
         self.command = run_files.command_line(["gpuperf", *words, "--", *options.pytest_args])
         self._options, self._environment = options, environment
         stamp = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S.%fZ")
-        self.place = run_files.project(Path.cwd()) / FOLDER / f"{stamp}-{os.getpid()}"
+        project = run_files.project(Path.cwd())
+        self.place = run_files.own_folder(project, FOLDER) / f"{stamp}-{os.getpid()}"
         """The folder of the runs of both sides."""
         self.out_of_time = False
         """Whether the time limit has prevented further pairs."""
@@ -344,7 +345,6 @@ class Interleaved:
         if finished.code and not side.failed:
             side.failed = print_failure(finished)
         side.runs.append(finished.run)
-        files.ignored_by_git(self.place.parent.parent)
         run_files.save_draft(run_files.merged(side.runs, self.command), self.file(side))
         return True
 

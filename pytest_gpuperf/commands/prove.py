@@ -16,7 +16,7 @@ from pytest_gpuperf.measure.replica import Invocation
 from pytest_gpuperf.report.proof import proof_of
 from pytest_gpuperf.report.text import proof_lines
 from pytest_gpuperf.report.text.progress import Display, on_stdout
-from pytest_gpuperf.storage import files, run_files
+from pytest_gpuperf.storage import run_files
 
 USAGE = "gpuperf prove [--all] [--output FILE] -- PYTEST-ARGS"
 EXAMPLES = (
@@ -50,8 +50,10 @@ def act(options: argparse.Namespace) -> int:
     """Runs the tests as they are and with slowdowns, and prints the answer to each slowdown.
 
     Returns 0; 1 where a gate is dead, or a test does not pass without a slowdown; pytest's exit
-    code where it measured nothing. Raises UsageFailure where no test measures a step.
+    code where it measured nothing. Raises UsageFailure where no test measures a step, and for a
+    folder of ours that is a link out of the project.
     """
+    folder = run_files.own_folder(run_files.project(Path.cwd()), _FOLDER)
     finished = _session(options)
     proof = proof_of(finished.run) if finished.run else None
     if finished.run is None or proof is None:
@@ -59,10 +61,8 @@ def act(options: argparse.Namespace) -> int:
         if code:
             return code
         raise UsageFailure("no test measured a step: name tests that call gpuperf.measure")
-    project = run_files.project(Path.cwd())
     stamp = proof.created.replace(":", "").replace("-", "")
-    place = options.output or project / _FOLDER / f"{stamp}.json.xz"
-    files.ignored_by_git(project / _FOLDER.parent)
+    place = options.output or folder / f"{stamp}.json.xz"
     command = run_files.command_line(["gpuperf", *options.words, "--", *options.pytest_args])
     # Kernels have been used: the lines are in the attributions.
     measured = tuple(replace(m, kernels=None) for m in finished.run.measurements)

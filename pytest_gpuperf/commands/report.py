@@ -60,9 +60,10 @@ def act(options: argparse.Namespace) -> int:
     run = run_files.load(file)
     if run.unfinished:
         complain(f"{file}: {run.unfinished}")
-    past = looked_back(options.history) if options.history else None
+    projects = {one.fingerprint.project for one in run.measurements} - {""}
+    past = looked_back(options.history, projects=projects) if options.history else None
     proven = run_files.load(options.prove) if options.prove else None
-    if proven and not proven.command.startswith("gpuperf prove "):
+    if proven and not proven.command.startswith(run_files.PROVE):
         raise UsageFailure(f"{options.prove}: `gpuperf prove` did not write this run file")
     proof = proof_of(proven) if proven else None
     write_reports(outputs, lambda output: report_text(run, output, str(file), None, past, proof))

@@ -27,8 +27,6 @@ from pytest_gpuperf.storage import run_files
 
 RECENT = 5
 """Nights that are compared with as many first ones, each as one process."""
-UNFIT, UNMEASURED, NO_RUN = "unfit", "not measured", "no run"
-"""Why a night is a gap: the guard refused it, the device ran other tests only, or nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +45,8 @@ class MetricHistory:
 
     seen: Observations
     trend: Trend
-    gaps: Mapping[int, str]
-    """Nights without a value, by day, with the reason: they are no zeros."""
+    gaps: frozenset[int]
+    """The days of nights without a value: they are no zeros."""
     creep: Crept | None = None
 
     @property
@@ -141,7 +139,7 @@ def history(source: Recollection, tests: Sequence[str] = ()) -> History:
     With patterns, only matching tests are returned; the others still contribute to noise and
     suspects. Raises UsageFailure if no test matches.
     """
-    days = _rhythm([*(one.days for one in source.series), *source.unfit.values()])
+    days = _rhythm(source.days.values())
     devices: dict[DeviceKey, str] = {}
     for one in source.series:
         devices.setdefault(one.device, one.nights[0].surroundings.device)
@@ -181,23 +179,11 @@ def _of_device(
     source: Recollection, device: DeviceKey, days: Sequence[int]
 ) -> Iterator[MetricHistory]:
     mine = [one for one in source.series if one.device == device]
-    unfit = (days for key, days in source.unfit.items() if key[2:] == device)
-    here = frozenset[int]().union(*(one.days for one in mine), *unfit)
+    last = max(source.days[device])
     for seen, trend in zip(mine, trends(mine), strict=True):
-        series = MetricHistory(seen, trend, _gaps(source, seen, days, here))
+        since_then = (day for day in days if seen.days[0] <= day <= last)
+        series = MetricHistory(seen, trend, frozenset(since_then).difference(seen.days))
         yield replace(series, creep=_crept(series))
-
-
-def _gaps(
-    source: Recollection, seen: Observations, days: Sequence[int], here: frozenset[int]
-) -> dict[int, str]:
-    first, last = seen.days[0], max(here)
-    unfit = source.unfit.get(seen.key, frozenset())
-    return {
-        day: UNFIT if day in unfit else UNMEASURED if day in here else NO_RUN
-        for day in sorted({*days}.difference(seen.days))
-        if first <= day <= last
-    }
 
 
 def _crept(one: MetricHistory) -> Crept | None:

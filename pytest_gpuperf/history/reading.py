@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from statistics import median
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue, impossible
-from pytest_gpuperf.errors import BadFile, GpuperfError, UsageFailure
+from pytest_gpuperf.catalogue.units import counted
+from pytest_gpuperf.errors import BadFile, GpuperfError, UsageFailure, printable
 from pytest_gpuperf.history.levels import NightlyValues
 from pytest_gpuperf.history.suspects import Night, Surroundings
 from pytest_gpuperf.model.measurement import STEP, Fingerprint, Machine, Sample, Scalar
@@ -26,12 +29,10 @@ from pytest_gpuperf.storage.files import COMPRESSED
 
 _ENDINGS = (".json", f".json{COMPRESSED}")
 _REMEDY = "The history omits this file"
-_ALONE = 400
-"""The most files read without other processes, which take as long to start."""
-_CHUNK = 200
-"""Files that a process reads at a time."""
 _DAY = 86_400
 _UNFIT = "unfit"
+_NO_RUN = (("missing", ("measurements",)), ("dataclass_type", ()))
+"""Errors of pydantic, with their places, for JSON that is no run."""
 
 
 DeviceKey = tuple[str, str]
@@ -74,10 +75,11 @@ class Recollection:
 
     series: tuple[Observations, ...]
     files: Sequence[Path]
-    unfit: Mapping[MeasurementKey, frozenset[int]]
-    """The days on which all of a measurement was unfit."""
+    """The runs that were read."""
+    days: Mapping[DeviceKey, Collection[int]]
+    """The days on which a device measured, fit or not."""
     problems: tuple[str, ...]
-    """One message for each file that was left out."""
+    """One message for each file, and for each project, that was left out."""
     partial: tuple[str, ...]
     """One message for each night on which pytest did not finish, the latest first."""
 
@@ -116,22 +118,38 @@ def _runs_in(place: Path) -> Iterator[Path]:
         )
 
 
-def recollect(runs: Sequence[Path]) -> Recollection:
-    """The observations in these run files.
+def recollect(places: Sequence[Path], projects: Collection[str] = ()) -> Recollection:
+    """The observations in those of these files that are runs of `projects`.
 
-    Broken files are left out and named in `problems`. So are runs dated before 1970 or later than
-    now.
+    Without `projects`: of the project of the latest run. A run that names no project is of any.
+    Named in `problems`: broken files, runs dated before 1970 or later than now, and runs of other
+    projects. JSON without measurements, and what `gpuperf prove` wrote, is no run of a night.
     """
-    extracts = list(_extracts(runs))
-    partial = filter(None, (one.partial for one in extracts))
-    measured = _joined(zip(runs, extracts, strict=True))
+    found = [(file, one) for file in places if (one := _extract_of(file))]
+    named = [(one.at, one.project) for _, one in found if one.project]
+    own = {*(projects or (name for _, name in sorted(named)[-1:]))}
+    runs = [(file, one) for file, one in found if one.project in {"", *own} and not one.problem]
+    others = Counter(name for _, name in named if name not in own)
+    partial = filter(None, (one.partial for _, one in runs))
+    measured = _joined(runs)
     known = _nights(measured.values())
     return Recollection(
         series=tuple(one for key, of in measured.items() for one in _series(key, of, known)),
-        files=runs,
-        unfit={key: _unfit(nights) for key, nights in measured.items()},
-        problems=tuple(one.problem for one in extracts if one.problem),
-        partial=tuple(sorted(partial, reverse=True)),
+        files=[file for file, _ in runs],
+        days=_days(measured),
+        problems=(
+            *(_of_another(name, runs, own) for name, runs in others.items()),
+            *(printable(one.problem) for _, one in found if one.problem),
+        ),
+        partial=tuple(sorted(map(printable, partial), reverse=True)),
+    )
+
+
+def _of_another(name: str, runs: int, own: Collection[str]) -> str:
+    """A message for the runs of a project that the history is not of."""
+    return printable(
+        f"{counted(runs, 'run')} of the project {name} left out: this is the history of "
+        f"{', '.join(sorted(own))}. To see them: gpuperf history --project {shlex.quote(name)}"
     )
 
 
@@ -163,6 +181,7 @@ class _SlimRun:
 
     schema: int
     created: datetime
+    command: str
     measurements: tuple[_SlimMeasurement, ...]
     verdicts: tuple[_SlimVerdict, ...] = ()
     unfinished: Unfinished | None = None
@@ -194,32 +213,25 @@ class _Extract:
     measurements: Sequence[_Taken] = ()
     partial: str = ""
     """The night and the progress of a pytest that did not finish; "" if it finished."""
+    at: int = 0
+    """The time of the file: seconds since 1970."""
+    project: str = ""
+    """As `Fingerprint` has it."""
 
 
-def _extracts(places: Sequence[Path]) -> Iterator[_Extract]:
-    """The kept fields of each of these files, read by one process per core."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
-    if len(places) < _ALONE or cores < 2:
-        yield from map(_extract_of, places)
-        return
-    from concurrent.futures import ProcessPoolExecutor
-    from multiprocessing import get_context
-
-    with ProcessPoolExecutor(min(cores, 8), mp_context=get_context("spawn")) as pool:
-        yield from pool.map(_extract_of, places, chunksize=_CHUNK)
-
-
-def _extract_of(place: Path) -> _Extract:
+def _extract_of(place: Path) -> _Extract | None:
+    """The kept fields of a file; None for no run."""
     try:
         slim = _read(place)
     except FileNotFoundError:
-        return _Extract(f"{place} disappeared")
+        return _Extract(f"{place}: no such file. {_REMEDY}")
     except BadFile as error:
         # The remedy only helps a reader of this one file.
-        left_out = BadFile(error.file, error.entry, error.problem, _REMEDY)
-        return _Extract(str(left_out).split("\n", 1)[0])
+        return _Extract(str(BadFile(error.file, error.entry, error.problem, _REMEDY)))
     except GpuperfError as error:
-        return _Extract(str(error).split("\n", 1)[0])
+        return _Extract(str(error))
+    if slim is None:
+        return None
     created = slim.created if slim.created.tzinfo else slim.created.replace(tzinfo=timezone.utc)
     at = int(created.timestamp())
     if not 0 <= at <= time.time():
@@ -229,19 +241,24 @@ def _extract_of(place: Path) -> _Extract:
     partial = f"{night} is partial: {slim.unfinished} ({place})" if slim.unfinished else ""
     unfit = {(one.test, one.name) for one in slim.verdicts if one.outcome == _UNFIT}
     taken = [_taken(one, at, (one.test, one.name) not in unfit) for one in slim.measurements]
-    return _Extract("", taken, partial)
+    projects = (one.fingerprint.project for one in slim.measurements)
+    return _Extract("", taken, partial, at, next(filter(None, projects), ""))
 
 
-def _read(place: Path) -> _SlimRun:
-    """The run in this file. Raises FileNotFoundError, BadFile and UsageFailure."""
+def _read(place: Path) -> _SlimRun | None:
+    """The run in this file; None for no run. Raises FileNotFoundError, BadFile, UsageFailure."""
     from pydantic import ValidationError
 
     text = files.decoded(files.read_bytes(place), place, _REMEDY)
     try:
         slim = files.adapter(_SlimRun).validate_json(text)
     except ValidationError as error:
+        if any((one["type"], one["loc"]) in _NO_RUN for one in error.errors()):
+            return None
         run_files.load(place)
         raise UsageFailure(f"{place}: {error.errors()[0]['msg']}. {_REMEDY}") from None
+    if slim.command.startswith(run_files.PROVE):
+        return None
     if slim.schema != run_files.SCHEMA or any(map(_wrong, slim.measurements)):
         run_files.load(place)
     return slim
@@ -361,6 +378,8 @@ def _medians_of(processes: Sequence[tuple[Path, _Taken]]) -> Mapping[str, float]
     return {name: median(values[name] for values in fit if name in values) for name in metrics}
 
 
-def _unfit(nights: _Processes) -> frozenset[int]:
-    fit = {day for (day, _), processes in nights.items() if any(one.fit for _, one in processes)}
-    return frozenset(day for day, _ in nights) - fit
+def _days(measured: Mapping[MeasurementKey, _Processes]) -> Mapping[DeviceKey, Collection[int]]:
+    days: dict[DeviceKey, set[int]] = {}
+    for (_, _, *device), nights in measured.items():
+        days.setdefault((device[0], device[1]), set()).update(day for day, _ in nights)
+    return days

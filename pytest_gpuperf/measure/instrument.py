@@ -205,6 +205,7 @@ class DeviceInstrument(Instrument):
                     **subject.settings(),
                 },
                 revision=self._revision,
+                project=fingerprint.project(self.root),
                 conditions=conditions,
                 measured=begun,
                 machine=self._machine,

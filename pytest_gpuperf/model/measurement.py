@@ -330,6 +330,8 @@ class Fingerprint:
     """The start of the measurement: UTC, ISO 8601 to the second; "" in runs of version 0.1."""
     machine: Machine | None = None
     """Properties of this GPU beyond its name; None on a CPU and if the driver gives none."""
+    project: str = ""
+    """The name of the repository, and the path of the tests' root in it; "" if unknown."""
 
 
 @dataclass(frozen=True, slots=True)

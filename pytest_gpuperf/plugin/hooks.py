@@ -462,7 +462,7 @@ def _shorten(report: pytest.TestReport, lines: Sequence[str]) -> None:
 def _prepare(session: Session, items: list[pytest.Item]) -> None:
     """Prepares all that the first test needs. Raises UsageFailure."""
     from pytest_gpuperf.plugin import markers
-    from pytest_gpuperf.storage import baseline_files, files
+    from pytest_gpuperf.storage import baseline_files, files, run_files
 
     traits = [(item, markers.traits_of(item)) for item in items]
     if session.config.option.collectonly:
@@ -479,6 +479,8 @@ def _prepare(session: Session, items: list[pytest.Item]) -> None:
     for file in (settings.run, *settings.reports):
         if file is not None:
             files.check_writable(file)
+    if settings.run is None and settings.replay is None:
+        run_files.own_folder(settings.root, run_files.FOLDER)
     for item in items:
         reason = markers.elsewhere(item, device, session.gpus_here)
         if reason:

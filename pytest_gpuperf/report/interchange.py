@@ -7,6 +7,7 @@ Other programs get a handful of short texts per test. Samples and kernels are fo
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +17,7 @@ from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import printable
 from pytest_gpuperf.model.measurement import STEP
+from pytest_gpuperf.model.metric import Metric
 from pytest_gpuperf.model.result import Outcome, Result, Run
 from pytest_gpuperf.report.text import expectation_lines, step_tables, table
 from pytest_gpuperf.report.text.next_command import CommandContext, of_run
@@ -144,50 +146,70 @@ _BASE = {"ms": ("seconds", 1e-3), "ns": ("seconds", 1e-9), "%": ("ratio", 0.01)}
 """OpenMetrics has base units."""
 
 
+_RUN = ("# TYPE gpuperf_run info", "# HELP gpuperf_run The measured code.")
+_VERDICT = ("# TYPE gpuperf_verdict gauge", "# HELP gpuperf_verdict 1 for the outcome of a metric.")
+
+
 def open_metrics(run: Run) -> str:
     """The text of OpenMetrics 1.0, "" without a value: the median over processes of each metric.
 
-    A gauge per metric of the whole step, the test and what is better as labels.
+    A gauge per metric of the whole step, the test and what is better as labels. `gpuperf_verdict`
+    has metric and outcome as labels. Only `gpuperf_run_info` has the revision: on other samples, it
+    would make each commit a new time series.
     https://prometheus.io/docs/specs/om/open_metrics_spec/
     """
-    families: dict[str, list[str]] = {}
-    for result in (one for one in run.results() if one.measurements):
-        labels, when = _labels(result), _seconds(result, run)
+    families: defaultdict[tuple[str, ...], dict[str, None]] = defaultdict(dict)
+    for result in run.results():
+        labels, when = _labels(result), _seconds(run.created)
+        if result.measurements:
+            under = result.first.fingerprint
+            code = {"project": under.project, "revision": under.revision}
+            families[_RUN][_sample("gpuperf_run_info", code, 1, when)] = None
+            when = _seconds(under.measured or run.created)
+        for said in result.said:
+            if said.outcome is not Outcome.REPORTED:
+                judged = {**labels, "metric": said.metric, "outcome": said.outcome.value}
+                families[_VERDICT][_sample("gpuperf_verdict", judged, 1, when)] = None
         for name, value in step_tables.step_values(result.measurements).items():
             metric = catalogue().metrics[name]
-            unit, scale = _BASE.get(metric.unit, (metric.unit, 1.0))
-            unit = unit if unit.isascii() and unit.isalpha() else ""
-            ends = not unit or metric.name.endswith(f"_{unit}") or metric.name == unit
-            full = f"gpuperf_{metric.name}" if ends else f"gpuperf_{metric.name}_{unit}"
-            head = [f"# TYPE {full} gauge", *([f"# UNIT {full} {unit}"] if unit else [])]
-            head.append(f"# HELP {full} {_label(metric.summary)}")
-            better = f'better="{metric.direction.value}"'
-            line = f"{full}{{{labels},{better}}} {value * scale!r} {when:.0f}"
-            families.setdefault(full, head).append(line)
-    lines = [line for family in families.values() for line in family]
+            full, scale, head = _gauge(metric)
+            measured = {**labels, "better": metric.direction.value}
+            families[head][_sample(full, measured, value * scale, when)] = None
+    lines = [line for head, samples in families.items() for line in (*head, *samples)]
     return "\n".join([*lines, "# EOF", ""]) if lines else ""
 
 
-def _labels(result: Result) -> str:
-    """The labels that all metrics of a measurement have."""
-    first, device = result.first, result.first.fingerprint.device
-    labels = {
-        "test": result.test,
-        "measurement": result.name,
-        "suite": first.suite,
-        "configuration": first.configuration,
-        "device": device.name,
-        "arch": device.arch,
-        "revision": first.fingerprint.revision,
-    }
-    return ",".join(f'{key}="{_label(text)}"' for key, text in labels.items())
+def _gauge(metric: Metric) -> tuple[str, float, tuple[str, ...]]:
+    """A metric's name, the factor to its base unit, and the lines before its samples."""
+    unit, scale = _BASE.get(metric.unit, (metric.unit, 1.0))
+    unit = unit if unit.isascii() and unit.isalpha() else ""
+    ends = not unit or metric.name.endswith(f"_{unit}") or metric.name == unit
+    full = f"gpuperf_{metric.name}" if ends else f"gpuperf_{metric.name}_{unit}"
+    units_of = [f"# UNIT {full} {unit}"] if unit else []
+    helps = f"# HELP {full} {_label(metric.summary)}"
+    return full, scale, (f"# TYPE {full} gauge", *units_of, helps)
 
 
-def _seconds(result: Result, run: Run) -> float:
-    """When it was measured, in seconds since 1970. Raises ValueError for what is no date."""
+def _sample(name: str, labels: Mapping[str, str], value: float, when: float) -> str:
+    """One line: the value of a time series at a time in seconds since 1970."""
+    written = ",".join(f'{key}="{_label(text)}"' for key, text in labels.items())
+    return f"{name}{{{written}}} {value!r} {when:.0f}"
+
+
+def _labels(result: Result) -> dict[str, str]:
+    """The labels that all metrics of a measurement have; a ratio has those of its test."""
+    labels = {"test": result.test, "measurement": result.name}
+    if result.measurements:
+        first, device = result.first, result.first.fingerprint.device
+        labels |= {"suite": first.suite, "configuration": first.configuration}
+        labels |= {"device": device.name, "arch": device.arch}
+    return labels
+
+
+def _seconds(written: str) -> float:
+    """An ISO date as seconds since 1970. Raises ValueError for what is no date."""
     from datetime import datetime, timezone
 
-    written = result.first.fingerprint.measured or run.created
     made = datetime.fromisoformat(written.replace("Z", "+00:00"))
     return (made if made.tzinfo else made.replace(tzinfo=timezone.utc)).timestamp()
 

@@ -202,8 +202,8 @@ def cell(text: str) -> str:
 
 
 def code(text: str) -> str:
-    """`text` in one line, to stand between backticks."""
-    return _one_line(text).replace("`", "'")
+    """`text` in one line, to stand between backticks; a quote in their place could end a word."""
+    return _one_line(text).replace("`", r"\x60")
 
 
 def _one_line(text: str) -> str:

@@ -15,6 +15,7 @@ import lzma
 import os
 import re
 import shutil
+import stat
 import subprocess
 import tempfile
 import time
@@ -65,11 +66,13 @@ def read_json(file: Path, remedy: str) -> object:
 def read_bytes(file: Path) -> bytes:
     """The content of `file`.
 
-    Raises FileNotFoundError, UsageFailure for an unreadable file, and BadFile for a file larger
-    than anything of ours.
+    Raises FileNotFoundError, UsageFailure for an unreadable file, and BadFile for a device, for a
+    pipe, which may have no end, and for a file larger than anything of ours.
     """
     try:
-        with file.open("rb") as stream:
+        with open(file, "rb", opener=_at_once) as stream:
+            if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+                raise BadFile(file, "", "not a regular file", "Name another file")
             content = stream.read(MOST_BYTES + 1)
     except FileNotFoundError:
         raise
@@ -78,6 +81,11 @@ def read_bytes(file: Path) -> bytes:
     if len(content) > MOST_BYTES:
         raise BadFile(file, "", _TOO_LARGE, "Name another file")
     return content
+
+
+def _at_once(file: str, flags: int) -> int:
+    """Opens a file without waiting for the writer of a pipe."""
+    return os.open(file, flags | os.O_NONBLOCK)
 
 
 def parse_json(content: bytes, file: Path, remedy: str) -> object:
@@ -343,11 +351,10 @@ def write_atomically(file: Path, content: str | bytes) -> None:
 
 def ignored_by_git(folder: Path) -> None:
     """Makes git ignore a folder of ours, whether it exists or not, where that can be written."""
-    file = folder / ".gitignore"
-    if not file.exists():
-        with suppress(OSError):
-            folder.mkdir(parents=True, exist_ok=True)
-            file.write_text("*\n", encoding="utf-8")
+    with suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / ".gitignore").open("x", encoding="utf-8") as stream:  # follows no link
+            stream.write("*\n")
 
 
 def git(

@@ -29,6 +29,8 @@ SCHEMA = 1
 _PLACE = "--gpuperf-run"
 _CONFIGURED = ("pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg", "setup.py")
 FOLDER = Path(".gpuperf") / "runs"
+PROVE = "gpuperf prove "
+"""The beginning of the command in the run files of `gpuperf prove`."""
 RETIRED = ("timeline", "gpcs", "sm_map")
 """Fields of a measurement and of its machine that only earlier versions wrote."""
 _LISTED = 10
@@ -143,9 +145,23 @@ def launched(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def new_file(root: Path) -> Path:
-    """A name for a new run under `root`. Names sort by time, and no two runs share one."""
+    """The file of a new run under `root`: names sort by time. Raises as `own_folder` does."""
     stamp = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S.%fZ")
-    return root / FOLDER / f"{stamp}-{os.getpid()}.json"
+    return own_folder(root, FOLDER) / f"{stamp}-{os.getpid()}.json"
+
+
+def own_folder(root: Path, folder: Path) -> Path:
+    """`folder`, which is in `.gpuperf`, under `root`.
+
+    Raises UsageFailure for a link out of `root`: what gpuperf writes and removes is the project's.
+    """
+    real = os.path.realpath(root / folder)
+    if not Path(real).is_relative_to(os.path.realpath(root)):
+        raise UsageFailure(
+            f"{root / folder} leads out of the project, to {real}, so gpuperf writes nothing "
+            "there. Replace the link by a folder"
+        )
+    return root / folder
 
 
 def project(folder: Path) -> Path:
@@ -190,8 +206,9 @@ def save_draft(run: Run, file: Path) -> None:
 
 
 def _write(file: Path, content: bytes) -> None:
-    if file.parent.parts[-2:] == FOLDER.parts:
-        files.ignored_by_git(file.parent.parent)
+    for folder in file.parents:
+        if folder.name == FOLDER.parts[0]:
+            files.ignored_by_git(folder)
     files.write_atomically(file, content)
 
 

@@ -368,6 +368,21 @@ def test_bad_configuration_says_what_to_do(
     assert not left(folder)
 
 
+@pytest.mark.parametrize("command", ["ab HEAD", "prove", "record"])
+def test_a_link_out_of_the_project_ends_a_command_before_it_measures(
+    command: str,
+    processes: Scripted,
+    folder: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    outside = tmp_path_factory.mktemp("outside")
+    (folder / ".gpuperf").symlink_to(outside)
+    assert __main__.main([*command.split(), "--", "tests"]) == BAD_CONFIGURATION
+    assert f"leads out of the project, to {outside}/" in capsys.readouterr().err
+    assert (processes.started, [*outside.iterdir()]) == ([], [])
+
+
 def test_outside_of_a_repository_it_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,10 +10,10 @@ from hypothesis import given, settings
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from pytest_gpuperf import __main__
-from pytest_gpuperf.model.result import Run
+from pytest_gpuperf.model.result import Expectation, Outcome, Run
 from pytest_gpuperf.storage import run_files
 from tests import ROOT, strategies
-from tests.examples import measurement, run
+from tests.examples import TEST, measurement, run, verdict
 
 H200 = ROOT / "docs" / "runs" / "h200-meddpm.json"
 TF32 = "suites/meddpm/test_training.py::test_training_step[tf32]"
@@ -41,8 +42,45 @@ def test_hostile_names_do_not_break_openmetrics(tmp_path: Path) -> None:
     file = tmp_path / "run.json"
     test = 'x.py::t["\\ \n{}]'
     run_files.save(run([measurement({"cycles": [5.0]}, test=test)]), file)
-    (family,) = text_string_to_metric_families(written(file, tmp_path))
-    assert len(family.samples) == 1
+    code, cycles = text_string_to_metric_families(written(file, tmp_path))
+    assert (code.name, len(cycles.samples)) == ("gpuperf_run", 1)
+
+
+def test_another_commit_makes_no_new_series_but_of_what_says_which(tmp_path: Path) -> None:
+    file = tmp_path / "run.json"
+    series = []
+    for revision in ("r1", "r2"):
+        one = measurement({"cycles": [5.0]})
+        under = replace(one.fingerprint, revision=revision, project="train")
+        run_files.save(run([replace(one, fingerprint=under)], [verdict()]), file)
+        code, *others = text_string_to_metric_families(written(file, tmp_path))
+        assert [one.labels for one in code.samples] == [{"project": "train", "revision": revision}]
+        series.append([(one.name, one.labels) for family in others for one in family.samples])
+    assert series[0] == series[1]
+
+
+def test_an_alert_can_ask_for_regressed_metrics_and_broken_limits_and_ratios(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "run.json"
+    broken = (None, 1.0, Outcome.BROKEN, "beyond")
+    limit = Expectation(TEST, "cycles", "cycles", "step", *broken)
+    ratio = Expectation(TEST, "cycles", "", "tf32 / baseline", *broken)
+    judged = run([measurement({"cycles": [5.0]})], [verdict()])
+    run_files.save(replace(judged, expectations=(limit, ratio, ratio)), file)
+    families = {
+        family.name: family for family in text_string_to_metric_families(written(file, tmp_path))
+    }
+    alerts = [
+        (one.labels["test"], one.labels["measurement"], one.labels["outcome"], one.value)
+        for one in families["gpuperf_verdict"].samples
+        if one.labels["metric"] == "cycles"
+    ]
+    assert alerts == [
+        (TEST, "step", "regressed", 1),
+        (TEST, "step", "broken", 1),
+        (TEST, "tf32 / baseline", "broken", 1),
+    ]
 
 
 def test_a_run_without_measurements_has_nothing_to_export(

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import html
 import json
+import os
+import shlex
+import shutil
 import time
 from dataclasses import replace
 from datetime import date, datetime, timedelta, timezone
 from pathlib import Path
+from socket import AF_UNIX, socket
 from typing import Any
 
 import numpy as np
@@ -19,6 +23,8 @@ from pytest_gpuperf.history import reading
 from pytest_gpuperf.measure.device.nvml import portable_device
 from pytest_gpuperf.model.measurement import Canary, Conditions, Reading
 from pytest_gpuperf.storage import run_files
+from tests import ROOT
+from tests.corruption import unreadable
 from tests.examples import A100, H200, TEST, measurement, run, verdict
 
 NIGHTS, STEP_AT = 24, 15
@@ -39,13 +45,14 @@ def save(
     metric: str = "cycles",
     revision: str = "",
     unfit: bool = False,
+    project: str = "",
     **changes: Any,
 ) -> Path:
     """One night's run; the driver is another one from STEP_AT on, the code every night."""
     software = {"driver": "570" if night < STEP_AT else "580"}
     process = f"{folder.name}-{night}"
     one = measurement({metric: [value] * 3}, process=process, software=software, **changes)
-    under = replace(one.fingerprint, revision=revision or f"r{night:02}")
+    under = replace(one.fingerprint, revision=revision or f"r{night:02}", project=project)
     one = replace(one, fingerprint=under)
     said = [replace(verdict(), outcome=type(verdict().outcome)("unfit"))] if unfit else []
     there = replace(run([one], said), created=f"{START + timedelta(days=night)}T03:00:00Z")
@@ -157,7 +164,7 @@ def test_the_last_night_is_held_against_the_one_before_where_a_night_has_several
 def test_nights_without_a_value_are_gaps_and_no_zeros(saved: Path) -> None:
     (series,) = looked_back([str(saved)]).series
     first = series.seen.days[0]
-    assert series.gaps == {first + 3: "no run", first + 5: "unfit"}
+    assert series.gaps == {first + 3, first + 5}
     assert len(series.seen.days) == len(series.seen.values) == NIGHTS - 2
     assert min(series.seen.values) > 3.9e8
 
@@ -169,8 +176,6 @@ def test_broken_files_are_named_and_left_out(
         save(tmp_path, night, cycles(night))
     (tmp_path / "cut.json").write_text('{"schema": 1, "crea')
     (tmp_path / "text.json.xz").write_text("no xz")
-    for name, other in (("list.json", []), ("results.json", {"rows": 3})):
-        (tmp_path / name).write_text(json.dumps(other))
     wrong = json.loads((tmp_path / "000.json").read_text())
     wrong["measurements"][0]["samples"][0]["values"] = [-1.0]
     (tmp_path / "negative.json").write_text(json.dumps(wrong))
@@ -178,14 +183,121 @@ def test_broken_files_are_named_and_left_out(
     (tmp_path / "place.json").write_text(json.dumps(wrong))
     past = looked_back([str(tmp_path)])
     err = capsys.readouterr().err
-    of_wrong = ("cut.json", "text.json.xz", "negative.json", "place.json")
-    for name in (*of_wrong, "list.json", "results.json"):
+    for name in ("cut.json", "text.json.xz", "negative.json", "place.json"):
         assert f"{tmp_path / name}: " in err
     # Nobody asked for these very files.
-    assert err.count("The history omits this file") == 6
+    assert err.count("The history omits this file") == 4
     assert "Measure again" not in err
-    assert len(past.source.problems) == 6
-    assert len(past.series[0].seen.values) == 3
+    assert len(past.source.problems) == 4
+    assert len(past.series[0].seen.values) == len(past.source.files) == 3
+
+
+def test_json_that_is_no_run_and_a_proof_are_neither_counted_nor_complained_of(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    others = tmp_path / "others"
+    for place in (tmp_path, others):
+        place.mkdir(exist_ok=True)
+        for name, other in (("list", []), ("doctor", {"schema": 2, "measurable": True})):
+            (place / f"{name}.json").write_text(json.dumps(other))
+        shutil.copy(ROOT / "docs" / "runs" / "prove-first-test.json.xz", place)
+    assert __main__.main(["history", str(others)]) == 4
+    assert f"{others}: no file is a run" in capsys.readouterr().err
+    file = save(tmp_path, 0, cycles(0))
+    past = looked_back([str(tmp_path)])
+    assert (past.source.files, past.source.problems) == ([file], ())
+    assert len(past.series) == 1
+    assert capsys.readouterr().err == ""
+
+
+def test_odd_files_are_named_and_neither_block_nor_reach_the_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "folder.json").mkdir()
+    os.mkfifo(tmp_path / "fifo.json")
+    (tmp_path / "broken.json").symlink_to("nowhere")
+    (tmp_path / "loop.json").symlink_to("loop.json")
+    (tmp_path / "zero.json.xz").symlink_to("/dev/zero")
+    for name in ("two\nlines\x1b[31m", "bytes\udcff"):
+        (tmp_path / f"{name}.json").write_text("{")
+    night = save(tmp_path, 0, 4e8)
+    with socket(AF_UNIX) as listening:
+        listening.bind("socket.json")
+        words = ["history", str(tmp_path), "--output", "night.md", "--output", "night.html"]
+        assert __main__.main(words) == 0
+    out, err = capsys.readouterr()
+    told = {line.partition(": ")[2] for line in err.splitlines()}
+    assert all(line.startswith(f"{tmp_path}/") for line in told), told
+    problems = sorted(line.removeprefix(f"{tmp_path}/").partition(": ")[::2] for line in told)
+    assert [(name, said.partition(" (")[0].partition(".")[0]) for name, said in problems] == [
+        ("broken.json", "no such file"),
+        ("bytes\\xdcff.json", "line 1 column 2: invalid JSON"),
+        ("fifo.json", "not a regular file"),
+        ("loop.json", "cannot be read"),
+        ("socket.json", "cannot be read"),
+        (r"two\x0alines\x1b[31m.json", "line 1 column 2: invalid JSON"),
+        ("zero.json.xz", "not a regular file"),
+    ]
+    for text in (out, *(Path(name).read_text("utf-8") for name in ("night.md", "night.html"))):
+        assert text.replace("\n", "").isprintable()
+    assert looked_back([str(tmp_path)]).source.files == [night]
+
+
+def test_a_file_without_permission_is_named(tmp_path: Path) -> None:
+    with unreadable(file := save(tmp_path, 0, 4e8)):
+        problem = f"{file}: cannot be read (Permission denied)"
+        assert reading.recollect([file]).problems == (problem,)
+
+
+def test_a_command_to_type_quotes_the_names_of_files_whatever_they_are(tmp_path: Path) -> None:
+    for night, name in enumerate(("a`;echo $(id);`", "b'\n`")):
+        save(tmp_path, night, 1e6 * (1 + night), metric="launches").rename(f"{name}.json")
+    assert __main__.main(["history", str(tmp_path), "--output", "night.md"]) == 0
+    text = (tmp_path / "night.md").read_text(encoding="utf-8")
+    (command,) = (line.strip("- `") for line in text.splitlines() if "gpuperf compare" in line)
+    before, after = (f"{tmp_path}/{name}.json" for name in (r"a\x60;echo $(id);\x60", r"b' \x60"))
+    assert shlex.split(command) == ["gpuperf", "compare", before, after, "--test", TEST]
+
+
+@pytest.fixture
+def two_projects(tmp_path: Path) -> Path:
+    """The same test on the same nights in two projects, and once in a run that names none."""
+    for night in range(3):
+        for project, value in (("train", 4e8), ("model/other", 5e8)):
+            if (night, project) != (2, "model/other"):
+                save(tmp_path / project, night, value, project=project)
+    save(tmp_path / "old", 0, 4e8)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("projects", "values", "left_out"),
+    [
+        ([], [4e8] * 3, "2 runs of the project model/other left out: this is the history of train"),
+        (["model/other"], [4.5e8, 5e8], "3 runs of the project train left out: this is the"),
+        (["train", "model/other"], [4e8, 4.5e8, 4e8], ""),
+    ],
+)
+def test_the_history_is_of_one_project_and_names_the_others(
+    projects: list[str], values: list[float], left_out: str, two_projects: Path
+) -> None:
+    """The latest run's, or those that are named: one that was renamed is one series."""
+    past = looked_back([str(two_projects)], projects=projects)
+    (series,) = past.series
+    assert series.seen.values == values
+    assert [problem[: len(left_out)] for problem in past.source.problems] == [left_out] * bool(
+        left_out
+    )
+
+
+def test_the_report_of_a_run_has_the_history_of_its_project(
+    two_projects: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["report", str(two_projects / "model" / "other" / "000.json"), "--output", "r.md"]
+    assert __main__.main([*words, "--history", str(two_projects)]) == 0
+    remedy = "To see them: gpuperf history --project train"
+    assert remedy in capsys.readouterr().err
+    assert remedy in (two_projects / "r.md").read_text(encoding="utf-8")
 
 
 def test_a_process_that_is_in_two_files_counts_once(tmp_path: Path) -> None:
@@ -222,6 +334,16 @@ def test_the_page_is_one_file_without_a_script(
     assert text.count("<polyline") >= 3  # the gaps divide the line
     assert "<li>suspect: driver 570 -&gt; 580</li>" in text
     capsys.readouterr()
+
+
+def test_a_test_that_was_measured_on_an_outlying_night_alone_has_no_level(tmp_path: Path) -> None:
+    for night in range(STEP_AT):
+        for name in ("first", "second", *(["once"] if night == 8 else [])):
+            value = cycles(night) * (1.5 if night == 8 else 1)
+            save(tmp_path / name, night, value, test=f"a.py::test_{name}")
+    levels = [one.trend.levels for one in looked_back([str(tmp_path)]).series]
+    assert sorted(map(len, levels)) == [0, 1, 1]
+    assert __main__.main(["history", str(tmp_path), "--output", "night.html"]) == 0
 
 
 def dated(file: Path, created: str, other: Path, **fields: Any) -> Path:
@@ -423,15 +545,6 @@ def test_what_cannot_be_is_said(
     assert says in capsys.readouterr().err
 
 
-def test_files_read_by_several_processes_say_the_same(
-    saved: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    runs = reading.run_files_of([str(saved)])
-    alone = reading.recollect(runs)
-    monkeypatch.setattr(reading, "_ALONE", 0)
-    assert reading.recollect(runs) == alone
-
-
 def test_two_revisions_of_one_night_are_two_values(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -443,4 +556,4 @@ def test_two_revisions_of_one_night_are_two_values(
     text = printed(capsys, str(tmp_path), "--test", TEST)
     assert text.startswith("4 nights, ")
     assert "5 values, noise" in text
-    assert "1 of 4 nights: 1 not measured" in text
+    assert "; 1 night without a value" in text

@@ -339,6 +339,18 @@ def test_what_cannot_be_written_is_refused_before_anything_is_measured(
     result.assert_outcomes()
 
 
+def test_a_link_out_of_the_project_is_refused_before_anything_is_measured(
+    a100: Project, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    outside = tmp_path_factory.mktemp("outside")
+    (a100.root / ".gpuperf").symlink_to(outside)
+    result = a100.run()
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([f"ERROR: *.gpuperf/runs leads out of the project, to {outside}*"])
+    assert a100.run("--gpuperf-run=run.json", "--gpuperf-missing=warn").ret == pytest.ExitCode.OK
+    assert [*outside.iterdir()] == []
+
+
 def test_a_run_that_cannot_be_saved_any_more_is_said_beside_the_failures(a100: Project) -> None:
     a100.tests(
         """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 from dataclasses import replace
@@ -103,6 +104,10 @@ def test_what_cannot_be_read_is_named(tmp_path: Path, file: Path) -> None:
 
     says(file, "no such run file")
     says(tmp_path, "cannot be read (Is a dir")
+    says(Path(os.devnull), "not a regular file")
+    os.mkfifo(file)  # nobody writes into it
+    says(file, "not a regular file")
+    file.unlink()
     run_files.save(SAVED, file)
     with unreadable(file):
         says(file, "cannot be read (Permission denied)")
@@ -420,6 +425,33 @@ def test_the_folder_of_runs_is_none_of_git_s(tmp_path: Path) -> None:
     assert (tmp_path / ".gpuperf" / ".gitignore").read_text() == "# ours"
     run_files.save(run([measurement()]), tmp_path / "elsewhere" / "run.json")
     assert [file.name for file in (tmp_path / "elsewhere").iterdir()] == ["run.json"]
+
+
+@pytest.mark.parametrize("link", [".gpuperf", ".gpuperf/runs"])
+def test_a_folder_of_ours_that_leads_out_of_the_project_is_refused(
+    link: str, tmp_path: Path
+) -> None:
+    root, inside, outside = (tmp_path / name for name in ("root", "root/inside", "outside"))
+    for folder in (inside, outside):
+        folder.mkdir(parents=True)
+    place = root / link
+    place.parent.mkdir(exist_ok=True)
+    place.symlink_to(inside)
+    assert run_files.new_file(root).is_relative_to(root / run_files.FOLDER)
+    for target in (outside, outside / "missing"):
+        place.unlink()
+        place.symlink_to(target)
+        problem = f"{root / run_files.FOLDER} leads out of the project, to {target}"
+        with pytest.raises(UsageFailure, match=f"{problem}.*writes nothing"):
+            run_files.new_file(root)
+
+
+def test_a_link_in_the_place_of_git_s_file_is_not_followed(tmp_path: Path) -> None:
+    new = run_files.new_file(tmp_path / "root")
+    new.parent.mkdir(parents=True)
+    (new.parent.parent / ".gitignore").symlink_to(tmp_path / "outside")
+    run_files.save(run([measurement()]), new)
+    assert [place.name for place in tmp_path.iterdir()] == ["root"]
 
 
 # The project

@@ -105,6 +105,20 @@ def revision(folder: Path, baselines: Path | None = None) -> str:
     return f"{commit}+dirty" if changes else commit
 
 
+@cache
+def project(folder: Path) -> str:
+    """The repository's name and the path of `folder` in it: "train", or "monorepo/train".
+
+    The name is the last part of origin's URL: forks, shallow clones and worktrees share it. Without
+    an origin, it is the name of the repository's folder. Returns "" where `revision` does.
+    """
+    asked = ("rev-parse", "--path-format=absolute", "--git-common-dir", "--show-prefix")
+    own, _, inside = _git(folder, *asked).partition("\n")
+    place = own and (_git(folder, "config", "--get", "remote.origin.url") or own)
+    name = re.split(r"[/:]", place.rstrip("/").removesuffix(".git").rstrip("/"))[-1]
+    return f"{name}/{inside}".rstrip("/")
+
+
 def _git(folder: Path, *arguments: str) -> str:
     # Without optional locks, `git status` leaves the index alone: another git may be at work.
     try:

@@ -67,7 +67,8 @@ def drawing(one: MetricHistory, first: int, last: int, width: int, height: int) 
     points = [[(x(seen.days[n]), y(seen.values[n])) for n in part] for part in parts]
     ends = [0, *(change.at for change in trend.changes), len(seen.days)]
     levels = []
-    for (begin, end), level in zip(pairwise(ends), trend.levels, strict=True):
+    # There is no level if all nights stand apart.
+    for (begin, end), level in zip(pairwise(ends), trend.levels, strict=False):
         since, until = max(seen.days[begin], first), min(seen.days[end - 1], last)
         if since <= until:
             levels.append((x(since), x(until), y(level)))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -195,15 +194,6 @@ def title(past: History, one: MetricHistory, *, device: bool = True) -> str:
     name = past.titles[one.seen.test, one.seen.name]
     several = device and len(past.devices) > 1
     return f"{name} on {past.devices[one.seen.device]}" if several else name
-
-
-def gap_text(one: MetricHistory) -> str:
-    """The number of gaps by reason; "" for none."""
-    if not one.gaps:
-        return ""
-    reasons = Counter(one.gaps.values()).most_common()
-    said = ", ".join(f"{count} {reason}" for reason, count in reasons)
-    return f"{len(one.gaps)} of {len({*one.gaps, *one.seen.days})} nights: {said}"
 
 
 def _creeping(past: History, keys: Collection[MeasurementKey]) -> Iterator[tuple[str, str]]:

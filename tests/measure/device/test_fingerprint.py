@@ -84,8 +84,12 @@ def repository(tmp_path: Path) -> Path:
         "add model.py",
         "-c user.name=a -c user.email=a@example.org commit -q -m first",
     ):
-        subprocess.run(["git", "-C", str(tmp_path), *command.split()], check=True)
+        git(tmp_path, *command.split())
     return tmp_path
+
+
+def git(folder: Path, *arguments: str) -> None:
+    subprocess.run(["git", "-C", str(folder), *arguments], check=True)
 
 
 def test_revision_is_the_short_hash_and_whether_a_tracked_file_was_changed(
@@ -104,6 +108,39 @@ def test_revision_is_the_short_hash_and_whether_a_tracked_file_was_changed(
     )
     assert fingerprint.revision(repository, repository / "model.py") == clean
     assert fingerprint.revision(repository, repository.parent / "elsewhere") == f"{clean}+dirty"
+
+
+@pytest.mark.parametrize(
+    ("origin", "name"),
+    [
+        ("https://user:ghp_secret@github.com/acme/train.git", "train"),
+        ("git@github.com:fork/train.git/", "train"),
+        ("host:train", "train"),
+        ("/srv/git/train/.git", "train"),
+        ("file:///srv/git/train.git", "train"),
+    ],
+)
+def test_a_project_is_the_repository_and_the_folder_in_it(
+    origin: str, name: str, repository: Path
+) -> None:
+    git(repository, "remote", "add", "origin", origin)
+    assert fingerprint.project(repository) == name
+    inner = repository / "models" / "unet"
+    inner.mkdir(parents=True)
+    assert fingerprint.project(inner) == f"{name}/models/unet"
+
+
+def test_a_project_stays_in_clones_shallow_ones_and_worktrees(
+    repository: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Without an origin, too; without git, as in an archive, it is unknown."""
+    name, places = repository.name, tmp_path_factory.mktemp("places")
+    git(repository, "worktree", "add", "-q", "--detach", f"{places}/tree")
+    git(places, "clone", "-q", f"{repository}", "whole")
+    git(places, "clone", "-q", "--depth=1", f"file://{repository}", "shallow")
+    for place in (repository, places / "tree", places / "whole", places / "shallow"):
+        assert fingerprint.project(place) == name
+    assert fingerprint.project(places) == ""
 
 
 def test_no_revision_without_git_or_from_one_that_hangs(

@@ -1,0 +1,54 @@
+"""The retention of nights: old run files leave the folder in which `gpuperf night` keeps them."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+from pytest_gpuperf.errors import UsageFailure
+from pytest_gpuperf.storage import files
+
+_NAME = re.compile(r"\d{8}T\d{6}\.\d{6}-\d+\.json\.xz", re.ASCII)
+_STAMP = "%Y%m%dT%H%M%S.%f"
+"""The beginning of a name: the time in UTC, so that names sort by time."""
+_MOST_DAYS = 36_500
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What a folder of nights lost, and its size now."""
+
+    removed: int
+    """Run files."""
+    removed_bytes: int
+    bytes: int
+    """The size of the run files that stay."""
+
+
+def keep(folder: Path, days: int, now: datetime) -> Kept:
+    """Removes the run files of nights in `folder` whose names are older than `days` at `now`.
+
+    The newest run stays, whatever its age; a run from the future is no such run. Other files,
+    folders and links stay, and do not count. Raises UsageFailure for an impossible number of days,
+    and where the folder cannot be read or a file cannot be removed.
+    """
+    if not 1 <= days <= _MOST_DAYS:
+        raise UsageFailure(f"runs cannot be kept for {days} days. Name 1 to {_MOST_DAYS} days")
+    try:
+        with os.scandir(folder) as entries:
+            nights = [one for one in entries if _NAME.fullmatch(one.name)]
+            regular = [one for one in nights if one.is_file(follow_symlinks=False)]
+            sizes = {one.name: one.stat(follow_symlinks=False).st_size for one in regular}
+    except OSError as error:
+        raise UsageFailure(f"{folder}: cannot be read ({error.strerror})") from None
+    utc = now.astimezone(timezone.utc)
+    newest = max((name for name in sizes if name <= utc.strftime(_STAMP)), default="")
+    oldest = (utc - timedelta(days)).strftime(_STAMP)
+    old = {name: size for name, size in sizes.items() if name < min(oldest, newest)}
+    for name in old:
+        files.remove(folder / name)
+    removed = sum(old.values())
+    return Kept(len(old), removed, sum(sizes.values()) - removed)
