@@ -28,7 +28,7 @@ AB = WORKFLOWS["ab"]["jobs"]["ab"]
 OURS = "${{ job.workflow_sha }}"
 """The commit of the workflow itself, whichever project called it."""
 GPUPERF = """#!/bin/sh
-printf '%s\\n' "$*" >>"$CALLS"
+printf '%s|' "$@" >>"$CALLS"
 cat conftest.py
 """
 
@@ -131,9 +131,9 @@ class Runner:
 
     @property
     def calls(self) -> list[str]:
-        """What gpuperf was told."""
+        """What gpuperf was told, word by word."""
         file = self.checkout.parent / "calls"
-        return file.read_text("utf-8").splitlines() if file.exists() else []
+        return file.read_text("utf-8").split("|")[:-1] if file.exists() else []
 
     def ab(self, head: str, **inputs: str) -> subprocess.CompletedProcess[str]:
         """The commands of the measuring job, up to the first that fails."""
@@ -190,7 +190,7 @@ def runner(tmp_path: Path) -> Runner:
 
 def test_the_head_that_was_read_is_measured_against_where_it_left(runner: Runner) -> None:
     assert runner.ab(runner.head).returncode == 0
-    assert runner.calls == [f"ab {runner.base} -- tests/perf"]
+    assert runner.calls == ["ab", runner.base, "--", "tests/perf"]
     text = (runner.checkout.parent / "temp" / "ab.txt").read_text("utf-8")
     assert text == "of the pull request\n"
 
@@ -207,11 +207,13 @@ def test_another_head_than_the_one_that_was_read_is_not_measured(head: str, runn
     assert runner.ab(runner.head[:12]).returncode == 1
 
 
-@pytest.mark.parametrize("text", ["$(touch pwned)", "`touch pwned`", "x; touch pwned", "'\"&|"])
+@pytest.mark.parametrize(
+    "text", ["$(touch pwned)", "`touch pwned`", "x; touch pwned", "'\"&>pwned"]
+)
 def test_no_input_is_executed(text: str, runner: Runner) -> None:
     assert runner.ab(text).returncode == 1
     assert runner.ab(runner.head, tests=text, install=text, pull=text).returncode == 0
-    assert runner.calls == [f"ab {runner.base} --install {text} -- {text}"]
+    assert runner.calls == ["ab", runner.base, "--install", text, "--", *text.split()]
     assert [*runner.checkout.parent.rglob("pwned")] == []
 
 
