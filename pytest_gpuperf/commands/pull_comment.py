@@ -1,14 +1,15 @@
 """`gpuperf pull-comment`: one comment under a pull request with what was measured of it.
 
 The job that measured ran the pull request's code, so nothing that it left is believed. The number
-PULL and the revision MEASURED are from the maintainer who started it. `ab.txt` is cut to what a
-comment may have and indented: no line of it is Markdown, or a command to a bot. Without `ab.txt`
+PULL and the revision MEASURED are from the maintainer who started it. `ab.md` is cut to what a
+comment may have and indented: no line of it is Markdown, or a command to a bot. Without `ab.md`
 the comment says that nothing was measured.
 """
 
 from __future__ import annotations
 
 import argparse
+import re
 from pathlib import Path
 
 from pytest_gpuperf.commands import say
@@ -28,7 +29,7 @@ _LONGER = "The text is longer: the job's artifacts have it."
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The argument of `gpuperf pull-comment`."""
     parser.add_argument(
-        "folder", type=Path, metavar="FOLDER", help="what the job left, with `ab.txt`"
+        "folder", type=Path, metavar="FOLDER", help="what the job left, with `ab.md`"
     )
 
 
@@ -46,7 +47,7 @@ def act(options: argparse.Namespace) -> int:
             f"pull request {number} is at {head[:12]}, and {measured[:12]} was measured: nothing "
             "is said of it there. Measure it again"
         )
-    body = {"body": f"{MARK}\nMeasured at {measured[:12]}. {_text(options.folder / 'ab.txt')}"}
+    body = {"body": f"{MARK}\nMeasured at {measured[:12]}. {_text(options.folder / 'ab.md')}"}
     known = _own_comment(number)
     if known is None:
         asked("POST", f"issues/{number}/comments", body)
@@ -62,7 +63,9 @@ def _text(file: Path) -> str:
         return _NOTHING
     with file.open("rb") as opened:
         lines = opened.read(_MOST_BYTES).decode(errors="replace").splitlines()
-    shown = "\n".join(f"    {printable(line)}" for line in lines[:_MOST_LINES])
+    # In a block, nothing is Markdown, and escapes are only in the way.
+    plain = (re.sub(r"\\([^a-zA-Z0-9\s])", r"\1", line) for line in lines[:_MOST_LINES])
+    shown = "\n".join(f"    {printable(line)}" for line in plain)
     # Other programs know their comments by a mark, and bots their orders by a name.
     shown = shown.replace("<!--", "<\u200b!--").replace("@", "@\u200b")
     cut = f"\n\n{_LONGER}" if len(lines) > _MOST_LINES or len(shown) > TEXT_LIMIT else ""

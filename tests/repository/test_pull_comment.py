@@ -42,7 +42,7 @@ class Job:
     def comments(self, report: str | bytes = "1 regressed") -> Done:
         """With this report in the folder."""
         written = report if isinstance(report, bytes) else report.encode()
-        (self.folder / "ab.txt").write_bytes(written)
+        (self.folder / "ab.md").write_bytes(written)
         return self.as_is()
 
     def as_is(self) -> Done:
@@ -73,11 +73,11 @@ def job(
 def test_one_comment_is_made_and_then_brought_up_to_date(job: Job, github: GitHub) -> None:
     github.comment("looks good", "a-person")
     github.comment(f"{MARK} not ours: anybody may write that", "a-person")
-    for report, said in (("first", "made"), ("second\n  row", "brought up to date")):
+    for report, said in (("first", "made"), ("second\\_\n  row\\x", "brought up to date")):
         done = job.comments(report)
         assert (done.code, done.out) == (0, f"pull request 7: comment {said}\n")
     assert [one["body"] for one in github.comments][2:] == [
-        f"{BEGIN}{WHOSE}\n\n    second\n      row"
+        f"{BEGIN}{WHOSE}\n\n    second_\n      row\\x"
     ]
     assert {line.split(" ", 1)[1] for line in github.requests} == {"Bearer secret"}
 
@@ -127,6 +127,7 @@ ATTACKS = {
     "another direction of writing": "\u202edegnahcnu 1\u202c \u200b \u2066",
     "a runner's command": "::error::x\n::set-env name=PATH::/tmp\n##[add-path]/tmp",
     "a mark of ours": f"{MARK}\nMeasured at ffffffffffff.",
+    "escapes": "\\<!-- \\@everybody \\\n\\# a \\::error\\::x",
     "a tab": "\t\t# a\n \t# b",
 }
 
@@ -177,7 +178,7 @@ def test_without_a_report_it_says_so(job: Job, github: GitHub) -> None:
 @pytest.mark.parametrize("kind", ["link", "pipe", "folder", "device", "link to a folder"])
 def test_what_is_no_file_is_not_read(kind: str, job: Job, github: GitHub) -> None:
     """Neither another file of the machine, nor a pipe that has no end."""
-    file, secret = job.folder / "ab.txt", job.folder.parent / "secret"
+    file, secret = job.folder / "ab.md", job.folder.parent / "secret"
     secret.write_text("hidden")
     if kind == "pipe":
         os.mkfifo(file)

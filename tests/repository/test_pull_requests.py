@@ -148,7 +148,7 @@ class Runner:
                 for name, value in step["env"].items()
             }
             environment |= {"PATH": f"{place / 'programs'}:/usr/bin:/bin"}
-            environment |= {"CALLS": str(place / "calls"), "RUNNER_TEMP": str(place / "temp")}
+            environment |= {"CALLS": str(place / "calls"), "RUNNER_TEMP": "temp"}
             done = subprocess.run(
                 ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]],
                 cwd=self.checkout,
@@ -165,7 +165,7 @@ class Runner:
 @pytest.fixture
 def runner(tmp_path: Path) -> Runner:
     server, checkout = tmp_path / "server", tmp_path / "checkout"
-    for folder in (server, tmp_path / "programs", tmp_path / "temp"):
+    for folder in (server, tmp_path / "programs"):
         folder.mkdir()
     (tmp_path / "programs" / "gpuperf").write_text(GPUPERF)
     (tmp_path / "programs" / "gpuperf").chmod(0o755)
@@ -176,7 +176,7 @@ def runner(tmp_path: Path) -> Runner:
     base = git(server, "rev-parse", "HEAD")
     git(server, "checkout", "--quiet", "-b", "fork;touch${IFS}pwned")
     (server / "conftest.py").write_text("of the pull request\n")
-    for name in ("-x", "--output=pwned", "a\nb", "$(touch pwned)", "ab.txt"):
+    for name in ("-x", "--output=pwned", "a\nb", "$(touch pwned)"):
         (server / name).write_text("")
     git(server, "add", "-A")
     git(server, "commit", "--quiet", "-m", "$(touch pwned)")
@@ -189,10 +189,9 @@ def runner(tmp_path: Path) -> Runner:
 
 
 def test_the_head_that_was_read_is_measured_against_where_it_left(runner: Runner) -> None:
-    assert runner.ab(runner.head).returncode == 0
-    assert runner.calls == ["ab", runner.base, "--", "tests/perf"]
-    text = (runner.checkout.parent / "temp" / "ab.txt").read_text("utf-8")
-    assert text == "of the pull request\n"
+    done = runner.ab(runner.head)
+    assert (done.returncode, done.stdout) == (0, "of the pull request\n")
+    assert runner.calls == ["ab", runner.base, "--output", "temp/ab.md", "--", "tests/perf"]
 
 
 @pytest.mark.parametrize("head", ["0" * 40, "main", "HEAD", "", "$(git rev-parse HEAD)"])
@@ -213,7 +212,8 @@ def test_another_head_than_the_one_that_was_read_is_not_measured(head: str, runn
 def test_no_input_is_executed(text: str, runner: Runner) -> None:
     assert runner.ab(text).returncode == 1
     assert runner.ab(runner.head, tests=text, install=text, pull=text).returncode == 0
-    assert runner.calls == ["ab", runner.base, "--install", text, "--", *text.split()]
+    told = ["ab", runner.base, "--output", "temp/ab.md", "--install", text, "--", *text.split()]
+    assert runner.calls == told
     assert [*runner.checkout.parent.rglob("pwned")] == []
 
 
