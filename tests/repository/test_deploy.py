@@ -1,7 +1,7 @@
 """The templates of deploy/: what images are made of, and what clusters are asked to run.
 
-The script for Slurm runs, its programs are stand-ins; images are read, and at night made without an
-engine.
+A night runs, on a CPU. So does the script for Slurm, whose programs are stand-ins; images are read,
+and at night made without an engine.
 """
 
 from __future__ import annotations
@@ -92,13 +92,66 @@ def test_an_image_has_all_that_a_night_needs(tmp_path: Path) -> None:
     for command in (
         [str(source / "deploy" / "install")],
         [str(venv / "bin" / "gpuperf"), "metrics", "--gpu-arch", "sm90"],
-        [str(venv / "bin" / "python"), "script/night", "--help"],
-        [str(venv / "bin" / "pytest"), "suites/meddpm", "--collect-only", "-q"],
+        [str(venv / "bin" / "gpuperf"), "night", "--help"],
+        [str(venv / "bin" / "pytest"), str(ROOT / "suites" / "meddpm"), "--collect-only", "-q"],
     ):
         done = subprocess.run(
             command, cwd=source, env=environment, capture_output=True, text=True, check=False
         )
         assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
+
+
+def git(folder: Path, *words: str) -> str:
+    me = ("-c", "user.name=me", "-c", "user.email=me@home", "-c", "init.defaultBranch=main")
+    done = subprocess.run(
+        ["git", *me, *words], cwd=folder, check=True, capture_output=True, text=True
+    )
+    return done.stdout.strip()
+
+
+def committed(folder: Path) -> str:
+    """The revision of what is in the folder."""
+    git(folder, "add", "-A")
+    git(folder, "commit", "--quiet", "-m", "x")
+    return git(folder, "rev-parse", "HEAD")
+
+
+MEASURES = """\
+#!/bin/sh
+printf '%s\\n' "$*" "$(git rev-parse HEAD)" "$(python3 -c 'import project; print(project.LAYERS)')"
+test -e installed || exit 9
+exit $((LAST + 0))
+"""
+
+
+def test_each_night_measures_the_code_of_its_day(tmp_path: Path) -> None:
+    """In a project with src layout, of which the image has an old copy; `gpuperf` is a stand-in."""
+    project, nights = tmp_path / "project", tmp_path / "nights of a year"
+    code, programs = project / "src" / "project", tmp_path / "programs"
+    for folder in (code, programs, tmp_path / "image" / "project", tmp_path / "temp"):
+        folder.mkdir(parents=True)
+    (tmp_path / "image" / "project" / "__init__.py").write_text("LAYERS = 0\n")
+    (programs / "gpuperf").write_text(MEASURES)
+    (programs / "gpuperf").chmod(0o755)
+    git(project, "init", "--quiet")
+    for layers in (1, 2):
+        (code / "__init__.py").write_text(f"LAYERS = {layers}\n")
+        revision = committed(project)
+        environment = {
+            "PATH": f"{programs}:{os.environ['PATH']}",
+            "PYTHONPATH": str(tmp_path / "image"),
+            "TMPDIR": str(tmp_path / "temp"),
+            "GPUPERF_REPOSITORY": str(project),
+            "GPUPERF_NIGHTS": str(nights),
+            "GPUPERF_INSTALL": "touch installed",
+            "LAST": str(layers),
+        }
+        command = [str(DEPLOY / "night"), "--", "--gpu-arch", "cpu", "tests"]
+        done = subprocess.run(command, env=environment, check=False, capture_output=True, text=True)
+        flags = f"night --into {nights}/last --nights {nights}/runs -- --gpu-arch cpu tests"
+        said = [f"{revision[:7]} x", flags, revision, str(layers)]
+        assert (done.returncode, done.stdout.splitlines()) == (layers, said)
+    assert [*(tmp_path / "temp").iterdir()] == []
 
 
 def test_slurm_measures_each_suite_in_a_task_of_its_own(tmp_path: Path) -> None:
@@ -117,14 +170,14 @@ def test_slurm_measures_each_suite_in_a_task_of_its_own(tmp_path: Path) -> None:
     script = DEPLOY / "slurm" / "night.sbatch"
     subprocess.run(["sbatch", script], env=environment, check=True)
     assert calls.read_text().splitlines() == [
-        f"exec --nv --bind {nights} gpuperf.sif python /src/script/night --into "
-        f"{nights}/4711-{task} -- --gpu-arch auto {suite}"
+        f"exec --nv --bind {nights} gpuperf.sif /src/deploy/night --into "
+        f"{nights}/last-{task} -- --gpu-arch auto {suite}"
         for task, suite in enumerate(("suites/meddpm", "suites/convnext_ddpm"))
     ]
-    assert sorted(one.name for one in nights.iterdir()) == ["4711-0", "4711-1"]
+    assert nights.is_dir()
     text = script.read_text(encoding="utf-8")
     directives = re.findall(r"^#SBATCH --([\w-]+)(?:=(\S+))?$", text, re.MULTILINE)
-    assert {name for name, _ in directives} >= {"exclusive", "gpus", "time"}
+    assert {name for name, _ in directives} >= {"exclusive", "gpus", "mail-type", "time"}
     # What stands behind the first command is read by no sbatch.
     assert text.rindex("#SBATCH") < text.index("\nset ")
 
@@ -138,7 +191,11 @@ def test_a_pod_has_a_whole_gpu_a_claim_that_is_there_and_a_command_of_the_image(
     (volume,) = pod["volumes"]
     assert volume["persistentVolumeClaim"]["claimName"] == claim["metadata"]["name"]
     assert container["volumeMounts"] == [{"name": volume["name"], "mountPath": "/nights"}]
-    subprocess.run(["sh", "-n", "-c", *container["args"]], check=True)
-    assert "script/night --into" in container["args"][0]
     (folder,) = (rest for word, rest in instructions() if word == "WORKDIR")
-    assert container["workingDir"] == folder
+    assert container["command"] == [f"{folder}/deploy/night"]
+    assert ("deploy/night", "deploy/night") in copied_by_docker()
+    assert container["imagePullPolicy"] == "Always"
+    named = {entry["name"]: entry["value"] for entry in container["env"]}
+    assert named["GPUPERF_NIGHTS"] == "/nights"
+    used = {*re.findall(r"GPUPERF_[A-Z]+", (DEPLOY / "night").read_text("utf-8"))}
+    assert {*named} <= used

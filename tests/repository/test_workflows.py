@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
+from pytest_gpuperf import __main__
 from tests import ROOT
 from tests.plugin.projects import Project
 
@@ -25,7 +26,9 @@ DOCUMENTED = documented("docs/reports.md")
 ON_A_CPU = documented("README.md")
 OURS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 ACTION = ROOT / "action.yml"
-EXAMPLE = ROOT / "examples" / "nightly" / "gpu-nightly.yml"
+NIGHTLY = ROOT / "examples" / "nightly"
+EXAMPLES = sorted(NIGHTLY.glob("gpu-*.yml"))
+GITLAB, JENKINS = NIGHTLY / "gitlab-ci.yml", NIGHTLY / "Jenkinsfile"
 
 
 def steps(text: str) -> list[dict[str, Any]]:
@@ -41,20 +44,29 @@ def test_workflows_are_valid(tmp_path: Path) -> None:
     for file, text in zip(from_docs, shown, strict=True):
         file.write_text(text, encoding="utf-8")
     # The schema comes with the program: nothing is fetched.
-    for schema, files in (("workflows", [*from_docs, *OURS, EXAMPLE]), ("actions", [ACTION])):
+    for schema, files in (
+        ("github-workflows", [*from_docs, *OURS, *EXAMPLES]),
+        ("github-actions", [ACTION]),
+        ("gitlab-ci", [GITLAB]),
+    ):
         command = [sys.executable, "-m", "check_jsonschema"]
-        command += ["--builtin-schema", f"vendor.github-{schema}", *map(str, files)]
+        command += ["--builtin-schema", f"vendor.{schema}", *map(str, files)]
         checked = subprocess.run(command, capture_output=True, text=True, check=False)
         assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
-def test_another_label_ends_no_measurement_of_a_pull_request() -> None:
-    """A workflow's concurrency is applied before the condition on the label is looked at."""
-    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "ab.yml").read_text("utf-8"))
-    assert "concurrency" not in workflow
-    job = workflow["jobs"]["ab"]
-    assert "label.name" in job["if"]
-    assert job["concurrency"]["cancel-in-progress"]
+def test_other_services_type_what_there_is_and_read_what_it_leaves() -> None:
+    for file in (GITLAB, JENKINS):
+        text = file.read_text(encoding="utf-8")
+        commands = re.findall(r"\b(gpuperf (?:night|export) [^'\n]*)", text)
+        assert commands
+        for _, *words in map(shlex.split, commands):
+            __main__.parser(words[:1]).parse_args(words)
+        (junit,) = {*re.findall(r"--junitxml=(\S+?\.xml)", text)}
+        assert re.search(rf"\b(junit|testResults): '?{junit}\b", text)
+        assert re.search(r"night/night\.md|paths: \[night\]", text)
+    job = yaml.safe_load(GITLAB.read_text("utf-8"))["gpuperf-night"]
+    assert job["artifacts"]["reports"]["metrics"] == job["after_script"][0].split()[-1]
 
 
 def test_what_is_tested_at_night_is_in_the_night_s_workflow() -> None:
@@ -70,13 +82,16 @@ def test_what_is_tested_at_night_is_in_the_night_s_workflow() -> None:
     assert [file for file in files if not asked & {*map(str, (file, *file.parents))}] == []
 
 
-def test_nothing_in_workflows_lets_somebody_in() -> None:
+def test_nothing_in_workflows_lets_somebody_in(tmp_path: Path) -> None:
     """Actions are pinned by hash, credentials are not kept, nothing of an event is a command."""
     program = Path(sys.executable).with_name("zizmor")
     if not program.exists():
         pytest.skip("zizmor is not installed: the extra lint has it")
-    command = [str(program), "--offline", "--quiet", str(ROOT / ".github" / "workflows")]
-    command += [str(ACTION)]
+    for example in EXAMPLES:
+        filled_in = example.read_text(encoding="utf-8").replace("COMMIT", "0" * 40)
+        (tmp_path / example.name).write_text(filled_in, encoding="utf-8")
+    files = [ROOT / ".github" / "workflows", ACTION, *tmp_path.iterdir()]
+    command = [str(program), "--offline", "--quiet", *map(str, files)]
     checked = subprocess.run(command, capture_output=True, text=True, check=False)
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
