@@ -29,7 +29,7 @@ _LONGEST_S = 120.0
 """No single wait is longer: a job has an end."""
 
 
-class Refused(GpuperfError):
+class RequestRefused(GpuperfError):
     """GitHub said no, or nothing, as often as it was asked. Exit code 1."""
 
     code = FAILED
@@ -44,7 +44,7 @@ def setting(name: str) -> str:
 
 
 def asked(method: str, path: str, body: dict[str, Any] | None = None) -> Any:
-    """The API's answer for this repository. Raises Refused, with the address and the reason."""
+    """The API's answer for this repository. Raises RequestRefused with address and reason."""
     url = f"{setting('GITHUB_API_URL')}/repos/{setting('GITHUB_REPOSITORY')}/{path}"
     headers = {
         "Accept": "application/vnd.github+json",
@@ -53,8 +53,8 @@ def asked(method: str, path: str, body: dict[str, Any] | None = None) -> Any:
     }
     try:
         return sent(url, body, method, headers, json.loads)
-    except Refused as error:
-        raise Refused(f"{method} {url}: {error}") from None
+    except RequestRefused as error:
+        raise RequestRefused(f"{method} {url}: {error}") from None
 
 
 def sent(
@@ -66,7 +66,7 @@ def sent(
 ) -> Any:
     """What a server answers to JSON, as `read` takes it; that raises ValueError for no answer.
 
-    Raises Refused with the reason, without the address.
+    Raises RequestRefused with the reason, without the address.
     """
     request = urllib.request.Request(
         url,
@@ -89,13 +89,13 @@ def sent(
             # What was begun may have been done: only a question is asked again.
             why, passes = f"{type(error).__name__}: {error}", method != "POST"
         if not passes or attempt == _TRIES:
-            raise Refused(why)
+            raise RequestRefused(why)
         time.sleep(min(wait, _LONGEST_S))
     raise AssertionError
 
 
 def listed(path: str) -> Iterator[dict[str, Any]]:
-    """All entries of a list, page by page. Raises Refused."""
+    """All entries of a list, page by page. Raises RequestRefused."""
     page = 1
     while True:
         separator = "&" if "?" in path else "?"

@@ -23,10 +23,12 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from pytest_gpuperf.catalogue import architectures
+from pytest_gpuperf.catalogue.units import counted, value
 from pytest_gpuperf.commands import complain, doctor, prove, say
-from pytest_gpuperf.commands.github_api import Refused, sent
+from pytest_gpuperf.commands.github_api import RequestRefused, sent
 from pytest_gpuperf.commands.history import looked_back
 from pytest_gpuperf.errors import FAILED, GpuperfError, UsageFailure
+from pytest_gpuperf.history import retention
 from pytest_gpuperf.history.nights import History
 from pytest_gpuperf.model.result import Run
 from pytest_gpuperf.report import markdown
@@ -173,7 +175,9 @@ def _keep(run: Path, nights: Path, days: int | None) -> None:
     shutil.copyfile(run, draft)
     draft.rename(nights / f"{when}-{os.getpid()}.json.xz")
     if days is not None:
-        say(f"{days} {now}")  # TODO
+        kept = retention.keep(nights, days, now)
+        was, stays = (value(size, "bytes") for size in (kept.removed_bytes, kept.bytes))
+        say(f"{nights}: {counted(kept.removed, 'run')} removed ({was}); {stays} stay")
 
 
 def _unproven(into: Path, arguments: Sequence[str]) -> str:
@@ -218,7 +222,7 @@ def _notify(url: str, night: Conclusion) -> None:
     host = urlsplit(url).hostname or ""
     try:
         sent(url, message(host, night, os.environ.get("NIGHT", "")))
-    except (Refused, ValueError) as error:  # without the address, which is a secret
+    except (RequestRefused, ValueError) as error:  # without the address, which is a secret
         complain(f"--notify: {host} took no message: {error if host else 'this is no URL'}")
 
 

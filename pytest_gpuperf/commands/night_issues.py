@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_gpuperf.commands import complain, say
-from pytest_gpuperf.commands.github_api import BOT, Refused, asked, listed
+from pytest_gpuperf.commands.github_api import BOT, RequestRefused, asked, listed
 from pytest_gpuperf.errors import FAILED, OK, printable
 from pytest_gpuperf.model.result import Run
 from pytest_gpuperf.report.conclusion import NightFinding, Subject, bare, findings, gone
@@ -106,7 +106,7 @@ def authors(old: str, new: str) -> str:
             (c.get("author") or {}).get("login") or c["commit"]["author"]["name"] for c in commits
         }
         return f": {found['total_commits']} commits by {cell(', '.join(sorted(names)[:5]))}"
-    except (Refused, KeyError, TypeError):
+    except (RequestRefused, KeyError, TypeError):
         return ""
 
 
@@ -163,7 +163,7 @@ def refused(fails: str, act: Callable[[], None]) -> bool:
     """Whether GitHub refused this, which is said and ends no other."""
     try:
         act()
-    except Refused as error:
+    except RequestRefused as error:
         complain(f"{fails}: {error}")
         return True
     return False

@@ -20,7 +20,7 @@ from pytest_gpuperf.errors import OK
 from pytest_gpuperf.storage import files
 
 USAGE: str | None = None
-EXAMPLES = ("REASON='torch 2.13' BRANCH=main NUMBER=1 gpuperf propose-baseline recorded.json.xz",)
+EXAMPLES = ("gpuperf propose-baseline recorded.json.xz",)
 _MAIL = "41898282+github-actions[bot]@users.noreply.github.com"
 """https://github.com/actions/checkout: how commits become those of the job."""
 
@@ -36,7 +36,7 @@ def act(options: argparse.Namespace) -> int:
 
     In the environment: REASON; BRANCH, the pull request's base; NUMBER, which names the branch, so
     that the same job's second attempt finds its own. Returns the exit code of `update-baseline`.
-    Raises UsageFailure or Refused where git or GitHub refuses.
+    Raises UsageFailure or RequestRefused where git or GitHub refuses.
     """
     reason, run = setting("REASON").strip(), options.runs[0]
     folder = str(flags.baselines_folder(options))

@@ -13,11 +13,18 @@ import re
 from pathlib import Path
 
 from pytest_gpuperf.commands import say
-from pytest_gpuperf.commands.github_api import BOT, TEXT_LIMIT, Refused, asked, listed, setting
+from pytest_gpuperf.commands.github_api import (
+    BOT,
+    TEXT_LIMIT,
+    RequestRefused,
+    asked,
+    listed,
+    setting,
+)
 from pytest_gpuperf.errors import OK, printable
 
 USAGE: str | None = None
-EXAMPLES = ("PULL=7 MEASURED=$HEAD gpuperf pull-comment left",)
+EXAMPLES = ("gpuperf pull-comment left",)
 MARK = "<!-- gpuperf ab -->"
 """Begins our comment, by which it is known again."""
 _MOST_BYTES, _MOST_LINES = 2**20, 500
@@ -36,14 +43,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def act(options: argparse.Namespace) -> int:
     """Makes the comment or brings it up to date, and returns 0.
 
-    Raises Refused where GitHub refuses, or where the pull request is not at the revision MEASURED.
+    Raises RequestRefused where GitHub refuses, or the pull request is not at MEASURED.
     """
     measured, number = setting("MEASURED"), setting("PULL")
     if not (number.isascii() and number.isdigit()):
-        raise Refused(f"PULL: {number!r} is no number of a pull request")
+        raise RequestRefused(f"PULL: {number!r} is no number of a pull request")
     head = asked("GET", f"pulls/{number}")["head"]["sha"]
     if head != measured:
-        raise Refused(
+        raise RequestRefused(
             f"pull request {number} is at {head[:12]}, and {measured[:12]} was measured: nothing "
             "is said of it there. Measure it again"
         )

@@ -29,6 +29,10 @@ from pytest_gpuperf.storage.files import COMPRESSED
 
 _ENDINGS = (".json", f".json{COMPRESSED}")
 _REMEDY = "The history omits this file"
+_ALONE = 400
+"""The most files read without other processes, which take as long to start."""
+_CHUNK = 200
+"""Files that a process reads at a time."""
 _DAY = 86_400
 _UNFIT = "unfit"
 _NO_RUN = (("missing", ("measurements",)), ("dataclass_type", ()))
@@ -125,7 +129,7 @@ def recollect(places: Sequence[Path], projects: Collection[str] = ()) -> Recolle
     Named in `problems`: broken files, runs dated before 1970 or later than now, and runs of other
     projects. JSON without measurements, and what `gpuperf prove` wrote, is no run of a night.
     """
-    found = [(file, one) for file in places if (one := _extract_of(file))]
+    found = [(file, one) for file, one in zip(places, _extracts(places), strict=True) if one]
     named = [(one.at, one.project) for _, one in found if one.project]
     own = {*(projects or (name for _, name in sorted(named)[-1:]))}
     runs = [(file, one) for file, one in found if one.project in {"", *own} and not one.problem]
@@ -217,6 +221,19 @@ class _Extract:
     """The time of the file: seconds since 1970."""
     project: str = ""
     """As `Fingerprint` has it."""
+
+
+def _extracts(places: Sequence[Path]) -> Iterator[_Extract | None]:
+    """The kept fields of each of these files, read by one process per core; None for no run."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+    if len(places) < _ALONE or cores < 2:
+        yield from map(_extract_of, places)
+        return
+    from concurrent.futures import ProcessPoolExecutor
+    from multiprocessing import get_context
+
+    with ProcessPoolExecutor(min(cores, 8), mp_context=get_context("spawn")) as pool:
+        yield from pool.map(_extract_of, places, chunksize=_CHUNK)
 
 
 def _extract_of(place: Path) -> _Extract | None:

@@ -45,7 +45,8 @@ def keep(folder: Path, days: int, now: datetime) -> Kept:
     except OSError as error:
         raise UsageFailure(f"{folder}: cannot be read ({error.strerror})") from None
     utc = now.astimezone(timezone.utc)
-    newest = max((name for name in sizes if name <= utc.strftime(_STAMP)), default="")
+    stamp = utc.strftime(_STAMP)
+    newest = max((name for name in sizes if name[: len(stamp)] <= stamp), default="")
     oldest = (utc - timedelta(days)).strftime(_STAMP)
     old = {name: size for name, size in sizes.items() if name < min(oldest, newest)}
     for name in old:

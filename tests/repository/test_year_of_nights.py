@@ -137,6 +137,17 @@ def test_what_is_seen_each_morning(year: Year) -> None:
     assert year.night(60, green, 0)[2] == [f"closed, #{github.issues[-1]['number']}"]
 
 
+def test_old_runs_go_and_each_night_says_what_stays(year: Year) -> None:
+    run = all_of(Outcome.UNCHANGED, of_tests(*SUITE))
+    year.night(0, run, 0)
+    (first,) = (year.root / "nights").iterdir()
+    first.rename(first.with_name("20200101T020000.000000-1.json.xz"))
+    flags = ("--into", "night", "--nights", "nights", "--keep", "30")
+    assert ran("night", *flags, "--", "tests") == 0
+    assert "nights: 1 run removed (" in year.capture.readouterr().out
+    assert [file.name[:4] for file in (year.root / "nights").iterdir()] != ["2020"]
+
+
 def test_a_library_is_one_cause_of_seventy_tests_and_another_is_its_own(year: Year) -> None:
     tests = tuple(f"{TEST}[{number}]" for number in range(70))
     library = upgraded(of_tests(*tests))
