@@ -34,13 +34,13 @@ MOST_LINES = {
     "catalogue": 800,
     "judge": 4680,
     "storage": 1700,
-    "measure": 9160,
+    "measure": 9180,
     "baselines": 1880,
     "history": 1290,
     "analysis": 780,
-    "report": 4570,
-    "plugin": 2520,
-    "commands": 2850,
+    "report": 4580,
+    "plugin": 2550,
+    "commands": 2790,
 }
 """What somebody can know of each room; 32,000 in all. A line more is worth one that goes."""
 

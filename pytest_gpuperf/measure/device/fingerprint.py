@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import re
 import sys
@@ -20,6 +21,9 @@ from pytest_gpuperf.storage import files
 _GIT_TIMEOUT_SECONDS = 10
 INSTALLED = frozenset({"site-packages", "dist-packages"})
 _ASIDE = ("torch", "torchgen", "functorch", "pytest_gpuperf")
+_LAYOUTS = ("*.py", "*/__init__.py", "src/*.py", "src/*/__init__.py")
+"""Where a project has its modules and packages."""
+_NOT_OURS = sys.stdlib_module_names | {"pytest_gpuperf", "conftest", "setup"}
 
 
 def software(*, of_gpu: bool = True) -> dict[str, str]:
@@ -103,6 +107,46 @@ def revision(folder: Path, baselines: Path | None = None) -> str:
         of.append(f":(exclude){baselines.relative_to(folder).as_posix()}")
     changes = _git(folder, "status", "--porcelain", "--untracked-files=no", *of)
     return f"{commit}+dirty" if changes else commit
+
+
+def elsewhere(root: Path) -> str:
+    """The project's packages that were imported from outside of the checkout around `root`.
+
+    As "~/venv/lib/python3.12/site-packages/net instead of src/net"; "" if there are none. An
+    environment inside of the checkout is not part of it.
+    """
+    top, tracked = _tracked(root)
+    found = []
+    for name, place in tracked.items():
+        file = Path(str(_globals(sys.modules.get(name)).get("__file__") or top)).resolve()
+        inside = file.is_relative_to(top) and INSTALLED.isdisjoint(file.relative_to(top).parts)
+        if not inside and _builds(top, of_file(file)):
+            used = str(file.parent if file.stem == "__init__" else file)
+            home = re.escape(os.environ.get("HOME") or "~")
+            found.append(f"{re.sub(f'^{home}/', '~/', used)} instead of {place}")
+    return ", ".join(found)
+
+
+@cache
+def _tracked(root: Path) -> tuple[Path, dict[str, str]]:
+    """The checkout around `root`, and the places that its importable modules have in it."""
+    top = _git(root, "rev-parse", "--show-toplevel")
+    forms = [f":({start}glob){layout}" for start in ("", "top,") for layout in _LAYOUTS]
+    listed = _git(root, "ls-files", "--full-name", "--", *forms).splitlines() if top else []
+    places = (file.removesuffix("/__init__.py") for file in listed)
+    names = {name: place for place in places if (name := Path(place).stem) not in _NOT_OURS}
+    return Path(top).resolve(), names
+
+
+def _builds(top: Path, distribution: str) -> bool:
+    """Whether a checkout's build files name this distribution, or an unknown one.
+
+    Unknown is one without a name, and one of a setup.py that computes its name.
+    """
+    files = [top / file for file in ("pyproject.toml", "setup.cfg", "setup.py")]
+    named = rf"(?im)^\s*name\s*=\s*(['\"]?{distribution.replace('-', '[-_.]+')}\b|\w+,)"
+    texts = [file.read_text("utf-8", "replace") for file in files if file.is_file()]
+    return not distribution or any(re.search(named, text) for text in texts)
 
 
 def _git(folder: Path, *arguments: str) -> str:
