@@ -108,7 +108,7 @@ class Overview:
     heading: str
     """The worst test and by how much it changed; the headline if nothing is to be said."""
     leads: tuple[str, ...]
-    """Why pytest ended early, and the cause of the worst."""
+    """Why pytest ended early, code that is not the checkout's, and the cause of the worst."""
     tone: str
     about: tuple[tuple[str, str], ...]
     """The run, its commit, the baseline, the device."""
@@ -145,11 +145,12 @@ def overview(
     calm = [row.result for row in rows if row.calm]
     ratios = [one for one in every if not one.measurements and one.outcome in _CALM]
     heading, lead = _worst(every, rows) or (view.headline(run), "")
+    other = view.other_code(ranked)
     return Overview(
         headline=view.headline(run),
         heading=heading,
-        leads=tuple(filter(None, (str(run.unfinished or ""), lead))),
-        tone="bad" if run.unfinished else tone if rows else "doubtful",
+        leads=tuple(filter(None, (str(run.unfinished or ""), other, lead))),
+        tone="bad" if run.unfinished or other else tone if rows else "doubtful",
         about=tuple(_about(run, ranked)),
         totals=tuple(_totals(rows, run)),
         judged=judged if _NOT_JUDGED in judged else "",
