@@ -6,6 +6,7 @@ import os
 import platform
 import re
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
 from importlib import metadata
@@ -23,7 +24,7 @@ INSTALLED = frozenset({"site-packages", "dist-packages"})
 _ASIDE = ("torch", "torchgen", "functorch", "pytest_gpuperf")
 _LAYOUTS = ("*.py", "*/__init__.py", "src/*.py", "src/*/__init__.py")
 """Where a project has its modules and packages."""
-_NOT_OURS = sys.stdlib_module_names | {"pytest_gpuperf", "conftest", "setup"}
+_NOT_OURS = sys.stdlib_module_names | {"pytest_gpuperf", "conftest", "setup", "__main__"}
 
 
 def software(*, of_gpu: bool = True) -> dict[str, str]:
@@ -120,7 +121,7 @@ def elsewhere(root: Path) -> str:
     for name, place in tracked.items():
         file = Path(str(_globals(sys.modules.get(name)).get("__file__") or top)).resolve()
         inside = file.is_relative_to(top) and INSTALLED.isdisjoint(file.relative_to(top).parts)
-        if not inside and _builds(top, of_file(file)):
+        if not inside and _build((top, root), of_file(file)):
             used = str(file.parent if file.stem == "__init__" else file)
             home = re.escape(os.environ.get("HOME") or "~")
             found.append(f"{re.sub(f'^{home}/', '~/', used)} instead of {place}")
@@ -138,15 +139,15 @@ def _tracked(root: Path) -> tuple[Path, dict[str, str]]:
     return Path(top).resolve(), names
 
 
-def _builds(top: Path, distribution: str) -> bool:
-    """Whether a checkout's build files name this distribution, or an unknown one.
+def _build(folders: Sequence[Path], distribution: str) -> bool:
+    """Whether build files in these folders name this distribution, or it has no known name.
 
-    Unknown is one without a name, and one of a setup.py that computes its name.
+    A setup.py that computes its name may build any.
     """
-    files = [top / file for file in ("pyproject.toml", "setup.cfg", "setup.py")]
-    named = rf"(?im)^\s*name\s*=\s*(['\"]?{distribution.replace('-', '[-_.]+')}\b|\w+,)"
+    files = [at / file for at in folders for file in ("pyproject.toml", "setup.cfg", "setup.py")]
+    named = rf"['\"]?{distribution.replace('-', '[-_.]+')}(?![\w.-])|\w+[,)]"
     texts = [file.read_text("utf-8", "replace") for file in files if file.is_file()]
-    return not distribution or any(re.search(named, text) for text in texts)
+    return not distribution or any(re.search(rf"(?i)\bname\s*=\s*({named})", t) for t in texts)
 
 
 def _git(folder: Path, *arguments: str) -> str:

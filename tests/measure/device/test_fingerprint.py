@@ -176,7 +176,16 @@ def imported(repository: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Impo
         ("src/gpnet.py", "gpnet.py", "src/gpnet.py"),
     ],
 )
-@pytest.mark.parametrize("build", ["", 'pyproject.toml:[project]\nname = "Gp_Net"\n'])
+@pytest.mark.parametrize(
+    "build",
+    [
+        "",
+        'pyproject.toml:[project]\nname = "Gp_Net"\n',
+        "setup.cfg:[metadata]\nname = gp-net\n",
+        'setup.py:setup(name="gp.net")\n',
+        "setup.py:setup(\n    name=PACKAGE,\n)\n",
+    ],
+)
 def test_a_package_of_the_project_that_is_imported_from_elsewhere_is_named(
     imported: Imported, tracked: str, file: str, place: str, build: str
 ) -> None:
@@ -186,6 +195,14 @@ def test_a_package_of_the_project_that_is_imported_from_elsewhere_is_named(
     said = f"~/{used.relative_to(imported.environment.parent.parent)} instead of {place}"
     assert fingerprint.elsewhere(imported.checkout) == said
     assert fingerprint.elsewhere(imported.checkout / "tests" / "perf") == said
+
+
+def test_a_project_in_a_folder_of_the_checkout_has_its_own_build_files(imported: Imported) -> None:
+    imported.tracks("python/src/gpnet/__init__.py", 'python/setup.py:setup(name="gpnet")\n')
+    imported.imports("gpnet/__init__.py", of="gpnet")
+    said = fingerprint.elsewhere(imported.checkout / "python")
+    assert said.endswith("/site-packages/gpnet instead of python/src/gpnet")
+    assert fingerprint.elsewhere(imported.checkout) == ""
 
 
 def test_an_environment_inside_of_the_checkout_is_elsewhere(imported: Imported) -> None:
@@ -206,6 +223,8 @@ def test_an_environment_inside_of_the_checkout_is_elsewhere(imported: Imported) 
         ("pytest_gpuperf/__init__.py", "pytest_gpuperf/__init__.py", ""),
         ("conftest.py", "conftest.py", ""),
         ("datasets/__init__.py", "datasets/__init__.py", "datasets"),  # another distribution
+        ("net_data/__init__.py", "net_data/__init__.py", "net-data"),
+        ("__main__.py", "__main__.py", ""),
     ],
 )
 def test_what_only_has_a_name_of_the_projects_is_no_package_of_the_project(
