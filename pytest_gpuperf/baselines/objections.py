@@ -21,7 +21,7 @@ from pytest_gpuperf.judge.tolerance import is_judged, tolerance_for
 from pytest_gpuperf.judge.verdict import samples_by_phase
 from pytest_gpuperf.measure.device import guard
 from pytest_gpuperf.model.entry import Accepted, Calibration, Entry
-from pytest_gpuperf.model.measurement import STEP, Conditions, Measurement
+from pytest_gpuperf.model.measurement import ELSEWHERE, STEP, Conditions, Measurement
 from pytest_gpuperf.model.metric import MetricClass
 from pytest_gpuperf.storage import baseline_files
 
@@ -76,6 +76,9 @@ def about_measurements(measurements: Sequence[Measurement]) -> tuple[Objection, 
             "repeated. Commit the code, and record again"
         )
         objections.append(Objection("dirty tree", text))
+    if used := measurements[0].fingerprint.settings.get(ELSEWHERE):
+        text = f"the tests used {used}. Type `pip install -e .`, and record again"
+        objections.append(Objection("other code than the checkout's", text))
     return tuple(objections)
 
 

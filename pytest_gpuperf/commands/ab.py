@@ -7,6 +7,7 @@ as every test is decided.
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
@@ -30,11 +31,12 @@ from pytest_gpuperf.commands.worktrees import Checkout, repository, worktrees
 from pytest_gpuperf.errors import FAILED, INTERRUPTED, OK, UsageFailure, printable
 from pytest_gpuperf.model.measurement import title_of
 from pytest_gpuperf.model.result import FAULTS, Outcome, Result
-from pytest_gpuperf.report import view
+from pytest_gpuperf.report import github, view
 from pytest_gpuperf.report.interchange import SUFFIXES, report_text
 from pytest_gpuperf.report.text.failure import failure
 from pytest_gpuperf.report.text.next_command import CommandContext
 from pytest_gpuperf.report.text.summary import summary
+from pytest_gpuperf.storage import run_files
 
 USAGE = (
     "gpuperf ab BASE [HEAD] [--processes K] [--time-limit SECONDS] [--install CMD]\n"
@@ -126,7 +128,8 @@ def conclude(trial: Interleaved, options: argparse.Namespace) -> int:
     """Prints and writes the results of the trial, and returns the exit code."""
     pairs, (old, new) = trial.pairs, trial.pairs.sides
     run, saved = trial.save(), here(trial.file(new))
-    context = CommandContext(trial.command)
+    project, folder = run_files.project(Path.cwd()), Path.cwd()
+    context = CommandContext(trial.command, root=str(project), folder=str(folder))
     width = terminal_width()
     results = view.worst_first(pairs.results.values())
     slower = [result for result in results if result.outcome in FAULTS]
@@ -140,6 +143,8 @@ def conclude(trial: Interleaved, options: argparse.Namespace) -> int:
         both = shlex.join([here(trial.file(old)), saved])
         say("to see all changes:", f"  gpuperf compare {both}")
     write_reports(options.outputs, lambda output: report_text(run, output, saved))
+    if (actions := github.actions(os.environ)) and (note := actions.append(run)):
+        say(note)
     say(_sentence(trial, results))
     return FAILED if slower or new.failed or any(map(is_undecided, results)) else OK
 

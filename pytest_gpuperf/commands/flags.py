@@ -8,24 +8,46 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
+import sys
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from pytest_gpuperf.errors import UsageFailure
+from pytest_gpuperf.measure import fresh_process
 from pytest_gpuperf.storage import files, run_files
+
+_MENTIONED = re.compile("gpuperf.baselines")
 
 
 def add_baselines(parser: argparse.ArgumentParser) -> None:
     """Adds `--baselines`: their folder."""
-    purpose = "folder of the baselines; default: baselines in the current project"
+    purpose = "folder of the baselines; default: pytest's setting gpuperf_baselines, or baselines"
     parser.add_argument("--baselines", type=Path, metavar="DIR", help=purpose)
 
 
 def baselines_folder(options: argparse.Namespace) -> Path:
-    """The folder of the project's baselines, as a user would type it here."""
+    """The folder of the project's baselines, as a user would type it here.
+
+    The flag's, or the one of pytest's settings. Raises UsageFailure where pytest refuses these.
+    """
     here = Path.cwd()
     given: Path | None = options.baselines
-    return given or Path(os.path.relpath(run_files.project(here) / "baselines", here))
+    return given or Path(os.path.relpath(_configured(run_files.project(here)), here))
+
+
+def _configured(project: Path) -> Path:
+    """The folder that sessions in a project use. Asks pytest only if its settings mention one."""
+    above = (project, *project.parents)
+    places = (folder / name for folder in above for name in run_files.CONFIGURED)
+    texts = [place.read_text("utf-8", "replace") for place in places if place.is_file()]
+    if not any(map(_MENTIONED.search, (*texts, os.environ.get("PYTEST_ADDOPTS", "")))):
+        return project / "baselines"
+    asked = [sys.executable, "-m", "pytest_gpuperf.plugin.ini_reader", str(project)]
+    code, said = fresh_process.run(asked, folder=Path.cwd())
+    if code:
+        raise UsageFailure(f"pytest cannot read its settings. Add --baselines DIR\n{said.strip()}")
+    return Path(said.splitlines()[-1])
 
 
 def add_run(parser: argparse.ArgumentParser) -> None:

@@ -32,7 +32,7 @@ from pytest_gpuperf.measure.device import nvml
 from pytest_gpuperf.measure.fresh_process import Finished, Start
 from pytest_gpuperf.measure.instrument import PATIENCE, STAND_IN
 from pytest_gpuperf.model.measurement import STEP, Measurement
-from pytest_gpuperf.model.result import FAULTS, TEST_FAILED, Outcome, Result, Run
+from pytest_gpuperf.model.result import FAULTS, TEST_FAILED, JudgedBy, Outcome, Result, Run
 from pytest_gpuperf.report.text.progress import Display, on_stdout
 from pytest_gpuperf.storage import files, run_files
 
@@ -362,6 +362,11 @@ class Interleaved:
             run.with_results(self.pairs.results.values()),
             measurements=measured,
             skipped=self.pairs.skipped,
+            judged_by=tuple(
+                JudgedBy(m.test, m.name, m.fingerprint.measured[:10], old.title)
+                for m in old.runs[0].measurements
+                if (m.test, m.name) in self.pairs.results
+            ),
         )
         run_files.save(run, self.file(new))
         return run

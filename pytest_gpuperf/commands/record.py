@@ -22,6 +22,7 @@ from pytest_gpuperf.errors import FAILED, INTERRUPTED, UsageFailure
 from pytest_gpuperf.measure import fresh_process
 from pytest_gpuperf.measure.fresh_process import Finished, Start
 from pytest_gpuperf.model.result import Run
+from pytest_gpuperf.report.text.next_command import of_run
 from pytest_gpuperf.report.text.progress import Display, on_stdout
 from pytest_gpuperf.storage import files, run_files
 
@@ -87,7 +88,7 @@ class _Recording:
         named = shlex.quote(here(self._file))
         say(*_varying(self._kept), f"run saved: {named}")
         if not code:
-            say("to accept it:", f'  gpuperf update-baseline {named} --reason "..."')
+            say("to accept it:", f"  {of_run(self._kept, here(self._file)).accept()}")
         return code
 
     def _measure(self) -> int:

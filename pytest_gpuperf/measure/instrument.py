@@ -38,6 +38,7 @@ from pytest_gpuperf.measure.device import canary, fingerprint, guard, memory, nv
 from pytest_gpuperf.measure.execution import Stopwatch
 from pytest_gpuperf.measure.replica import RANKS, WINDOW, Replicas, Task, TaskRunner
 from pytest_gpuperf.model.measurement import (
+    ELSEWHERE,
     PAPER_WINDOW,
     STEP,
     Canary,
@@ -189,6 +190,7 @@ class DeviceInstrument(Instrument):
         extremes = _extremes(collected.samples) if plan.extremes else ()
         samples = ordered((*collected.samples, *extremes))
         rank = Peer("rank", self.device, samples, conditions, collected.collectives)
+        elsewhere = fingerprint.elsewhere(self.root)
         measurement = replace(
             subject.unmeasured(self.device),
             process=PROCESS,
@@ -203,8 +205,9 @@ class DeviceInstrument(Instrument):
                     "metrics": subject.metric_set,
                     **(collected.settings or {}),
                     **subject.settings(),
+                    **({ELSEWHERE: elsewhere} if elsewhere else {}),
                 },
-                revision=self._revision,
+                revision="" if elsewhere else self._revision,
                 project=fingerprint.project(self.root),
                 conditions=conditions,
                 measured=begun,

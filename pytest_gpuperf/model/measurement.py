@@ -38,6 +38,9 @@ COMPILING = "compiling"
 UNSEEN = "unseen"
 """The setting that names the part of the step where nothing was counted."""
 
+ELSEWHERE = "elsewhere"
+"""The setting that names packages which are not from the checkout: the revision is unknown then."""
+
 SLOWDOWN, SLOWDOWN_SHARE, SLOWDOWN_AT = "slowdown", "slowdown_share", "slowdown_at"
 """The settings of a measurement by `gpuperf prove`: the slowdown in the step, its share of the
 step's time, and the line of code where it was put in. It is no baseline."""

@@ -435,14 +435,14 @@ class Attributed:
 
 @dataclass(frozen=True, slots=True)
 class JudgedBy:
-    """The entry of a baseline that one measurement was compared with."""
+    """The entry of a baseline, or the revision, that one measurement was compared with."""
 
     test: str
     name: str
     recorded: str
     """The day on which the entry was measured, UTC."""
     revision: str
-    """The git revision of what was measured then."""
+    """The git revision of what was measured then; of `gpuperf ab`, A: "main (0123abc Layers)"."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -126,7 +126,7 @@ class Settings:
         False,
         "--gpuperf-require-judged",
         "for CI: fail each test that cannot be compared, and a session that no longer measures "
-        "all tests of the baseline",
+        "all tests of the baseline or measures another copy of the project than the checkout",
     )
     judge: bool = _flag(
         True,

@@ -206,7 +206,8 @@ class Ledger:
     @property
     def fails(self) -> bool:
         """Whether the session fails although no test did."""
-        return bool(self.nothing_judged or (self.unmeasured and self._settings.require_judged))
+        required = self._settings.require_judged
+        return bool(self.nothing_judged or (required and any(self._lacking())))
 
     def closing(self, width: int, context: CommandContext) -> list[Line]:
         """The summary's last lines: why the session fails though no test did, and the totals."""
@@ -215,25 +216,26 @@ class Ledger:
         uncompared = "" if self._settings.judge else "--gpuperf-no-judge"
         run = context.typed(self.saved) if self.saved else ""
         totals = view.totals(self._results, run, uncompared)
-        required = self._settings.require_judged
+        tone = "bad" if self._settings.require_judged else "doubtful"
         return [
             *(line for text in texts for line in wrapped_lines(text, width, "bad")),
             *wrapped_lines(self.nothing_judged, width, "bad"),
-            *wrapped_lines(self._left_out(), width, "bad" if required else "doubtful"),
+            *(line for text in self._lacking() for line in wrapped_lines(text, width, tone)),
             *wrapped_lines(totals, width),
         ]
 
-    def _left_out(self) -> str:
-        """A sentence on entries of the baseline that were not measured; "" where there are none."""
-        if not self.unmeasured:
-            return ""
+    def _lacking(self) -> Iterator[str]:
+        """Sentences on code that is not the checkout's, and on entries that were not measured."""
+        fails = "failed: " if self._settings.require_judged else ""
+        if said := view.other_code(self._results):
+            yield f"{fails}{said}. Their revision is unknown. Type `pip install -e .`"
         titles = [
             title_of(test, name) + (f" ({self.skipped[test]})" if test in self.skipped else "")
             for test, names in self.unmeasured.items()
             for name in names
         ]
-        fails = "failed: " if self._settings.require_judged else ""
-        return f"{fails}the baseline has tests that were not measured: {', '.join(titles)}"
+        if titles:
+            yield f"{fails}the baseline has tests that were not measured: {', '.join(titles)}"
 
     @cached_property
     def _results(self) -> list[Result]:

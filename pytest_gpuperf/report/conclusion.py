@@ -255,6 +255,8 @@ def _incomplete(run: Run) -> Iterator[NightFinding]:
         yield NightFinding(
             ("night", "unfinished"), f"The night is incomplete: {run.unfinished}", 0.0
         )
+    if other := view.other_code(run.results()):
+        yield NightFinding(("night", "other-code"), f"Not the checkout's code: {other}", 0.0)
 
 
 def _failed(run: Run) -> Iterator[NightFinding]:

@@ -127,6 +127,8 @@ def _head(results: Sequence[Result], run: Run, context: CommandContext) -> Itera
             yield from (f"{what[0].upper()}{what[1:]} {in_turn}", "")
     command = f": `{code(typed(run.command))}`" if run.command else ""
     yield from (f"Run of {cell(run.created)}{command}", "")
+    if old := dict.fromkeys(one.revision for one in run.judged_by if one.revision):
+        yield from (f"Baseline: {cell(units.few([*old], _FILES))}", "")
     judged = view.totals(results)
     if judged:
         yield from (cell(judged), "")

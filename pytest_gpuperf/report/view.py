@@ -14,7 +14,7 @@ from pytest_gpuperf.catalogue.units import counted
 from pytest_gpuperf.errors import printable
 from pytest_gpuperf.judge.verdict import NO_WORK, NOT_COMPILED
 from pytest_gpuperf.measure.device import guard
-from pytest_gpuperf.model.measurement import STEP
+from pytest_gpuperf.model.measurement import ELSEWHERE, STEP
 from pytest_gpuperf.model.result import (
     DOUBTS,
     FAULTS,
@@ -171,9 +171,17 @@ def moves(verdicts: Sequence[Verdict]) -> list[str]:
 
 def headline(run: Run) -> str:
     """The state of a run in one line: "1 regressed, 2 unchanged, 3 incomplete"."""
-    ended = f"{run.unfinished}; " if run.unfinished else ""
+    results = run.results()
     incomplete = f", {len(run.skipped)} incomplete" if run.skipped else ""
-    return f"{ended}{tally(run.results()) or 'nothing was measured'}{incomplete}"
+    said = f"{tally(results) or 'nothing was measured'}{incomplete}"
+    return "; ".join(filter(None, [str(run.unfinished or ""), other_code(results), said]))
+
+
+def other_code(results: Iterable[Result]) -> str:
+    """The packages that tests measured, but not from the checkout; "" if there are none."""
+    settings = (m.fingerprint.settings for result in results for m in result.measurements)
+    said = dict.fromkeys(str(one[ELSEWHERE]) for one in settings if ELSEWHERE in one)
+    return printable(f"the tests used {', '.join(said)}") if said else ""
 
 
 def incomplete(run: Run) -> dict[str, list[str]]:

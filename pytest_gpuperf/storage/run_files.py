@@ -26,7 +26,7 @@ from pytest_gpuperf.storage.files import Problem
 
 SCHEMA = 1
 _PLACE = "--gpuperf-run"
-_CONFIGURED = ("pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg", "setup.py")
+CONFIGURED = ("pytest.toml", "pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg", "setup.py")
 FOLDER = Path(".gpuperf") / "runs"
 PROVE = "gpuperf prove "
 """The beginning of the command in the run files of `gpuperf prove`."""
@@ -173,7 +173,7 @@ def project(folder: Path) -> Path:
     top = next((n for n, place in enumerate(above) if (place / ".git").exists()), len(above))
     above = above[: top + 1]
     runs = (place for place in above if (place / FOLDER).is_dir())
-    configured = (place for place in above if any((place / name).exists() for name in _CONFIGURED))
+    configured = (place for place in above if any((place / name).exists() for name in CONFIGURED))
     return next(runs, None) or next(configured, folder)
 
 

@@ -5,6 +5,7 @@ What the processes bring is a script's, but for one test: what they really are i
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import signal
@@ -44,6 +45,8 @@ class Scripted(Processes):
 
     factors: Mapping[str, Sequence[float]] = field(default_factory=dict)
     """Per side its processes' factors of the cycles; the last of them for all that follow."""
+    slower: Mapping[str, float] = field(default_factory=dict)
+    """By test, how many times of a side's change it has; once for ONE, and none for others."""
     tests: Mapping[str, Sequence[str]] = field(default_factory=dict)
     codes: Mapping[str, int] = field(default_factory=dict)
     more: Mapping[str, dict[str, Any]] = field(default_factory=dict)
@@ -64,7 +67,8 @@ class Scripted(Processes):
 
     def _one(self, side: str, number: int, test: str, kernels: KernelTable | None) -> Measurement:
         factors = self.factors.get(side, (1.0,))
-        cycles = CYCLES * factors[min(number, len(factors) - 1)] if test == ONE else CYCLES
+        change = factors[min(number, len(factors) - 1)] - 1
+        cycles = CYCLES * (1 + change * self.slower.get(test, test == ONE))
         made: dict[str, Any] = {"test": test, "kernels": kernels, **self.more.get(side, {})}
         made["conditions"] = HOT if (side, number) in self.hot else None
         return examples.measurement({"cycles": [cycles]}, process=f"{side}{number}", **made)
@@ -231,6 +235,43 @@ def test_undecided_at_the_time_limit_fails_and_says_so(
 
 
 # What is compared
+
+
+def test_reports_and_the_job_summary_name_both_revisions(
+    processes: Scripted, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    processes.factors = {"b": [1.01]}
+    for name, value in {"ACTIONS": "true", "STEP_SUMMARY": str(folder / "summary.md")}.items():
+        monkeypatch.setenv(f"GITHUB_{name}", value)
+    files = [folder / f"ab.{suffix}" for suffix in ("md", "html", "json")]
+    assert ab("main", *(f"--output={file}" for file in files), "--", "tests/perf") == FAILED
+    title = git(folder, "log", "-1", "--format=%h %s").strip()
+    for file in (*files, folder / "summary.md"):
+        text = file.read_text(encoding="utf-8")
+        assert f"main ({title})" in text
+    compared = [(one.test, one.name, one.revision) for one in kept(folder, "b").judged_by]
+    assert compared == [(ONE, "step", f"main ({title})")]
+
+
+def test_the_worst_is_the_same_in_a_headline_and_in_the_next_command(
+    processes: Scripted, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A command may be typed in the folder that `gpuperf ab` was."""
+    processes.factors, processes.slower = {"b": [1.01]}, {TWO: 3.0}
+    processes.tests = dict.fromkeys("ab", (ONE, TWO))
+    inner = folder / "tests" / "perf"
+    inner.mkdir(parents=True)
+    for file in (folder / "pytest.ini", inner / "test_steps.py"):
+        file.touch()
+    git(folder, "add", "-A")
+    git(folder, "commit", "-q", "-m", "Tests")
+    os.chdir(inner)
+    report = ("--output", str(folder / "ab.md"))
+    assert ab("main", *report, "--", "test_steps.py") == FAILED
+    (said,) = capsys.readouterr().out.split("measure the worst again:\n")[1:]
+    assert said.startswith(f"  gpuperf ab main {' '.join(report)} -- test_steps.py::test_two\n")
+    text = (folder / "ab.md").read_text(encoding="utf-8")
+    assert text.index("test\\_two regressed") < text.index("test\\_one regressed")
 
 
 def test_head_is_a_revision_or_the_working_tree(processes: Scripted, folder: Path) -> None:

@@ -215,6 +215,15 @@ def test_the_time_left_is_told_but_not_of_the_last_process(
     assert children.started == [[ALWAYS, "-q"], ["-q"]]
 
 
+def test_the_baselines_that_were_named_are_named_again(
+    children: Children, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert record("--run=run.json", "--", "--gpuperf-baselines", "all kept", "tests") == errors.OK
+    said = capsys.readouterr().out.splitlines()[-1]
+    assert said == "  gpuperf update-baseline run.json --baselines 'all kept' --reason \"...\""
+    assert len(children.started) == 5
+
+
 # Kernels
 
 

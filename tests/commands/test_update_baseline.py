@@ -264,6 +264,40 @@ def test_from_a_folder_of_the_project_its_newest_run_and_its_baselines_are_meant
     assert (project / FILE).exists()
 
 
+@pytest.mark.parametrize(
+    ("file", "text", "folder"),
+    [
+        ("pytest.ini", "[pytest]\ngpuperf_baselines = kept\n", "kept"),
+        ("tox.ini", "[pytest]\naddopts = --gpuperf-baselines kept --of-a-conftest\n", "perf/kept"),
+        ("setup.cfg", "[tool:pytest]\ngpuperf_baselines = kept\n", "kept"),
+        ("pyproject.toml", '[tool.pytest.ini_options]\ngpuperf_baselines = "kept"\n', "kept"),
+        ("pyproject.toml", '[tool.other]\ngpuperf_baselines = "kept"\n', "baselines"),
+        ("pyproject.toml", "", "baselines"),
+    ],
+)
+def test_the_baselines_are_where_pytest_s_settings_say(file: str, text: str, folder: str) -> None:
+    """Which pytest reads, without conftest files: these may import anything."""
+    Path(file).write_text(text, encoding="utf-8")
+    Path("conftest.py").write_text("raise RuntimeError", encoding="utf-8")
+    Path("perf").mkdir()
+    project = Path.cwd()
+    name = saved(five())
+    os.chdir("perf")
+    assert update(f"../{name}", "--reason", "first", "--yes") == errors.OK
+    assert (project / folder / FILE.relative_to("baselines")).exists()
+    # A flag wins.
+    assert update(f"../{name}", "--reason", "a", "--yes", "--baselines=own") == errors.OK
+    assert Path("own").is_dir()
+
+
+def test_settings_that_pytest_refuses_are_quoted(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("pytest.ini").write_text("[pytest\ngpuperf_baselines = kept\n", encoding="utf-8")
+    assert update(saved(five()), "--reason", "first", "--yes") == errors.BAD_CONFIGURATION
+    said = capsys.readouterr().err
+    assert "pytest.ini:1: " in said
+    assert "Add --baselines DIR" in said
+
+
 def test_objections_are_all_shown_and_nothing_is_written_without_force(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

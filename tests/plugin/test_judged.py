@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Callable
 from fnmatch import fnmatch
@@ -10,6 +11,9 @@ from typing import Any
 
 import pytest
 
+from pytest_gpuperf.report.conclusion import findings
+from tests import ROOT
+from tests.commands.revisions import git
 from tests.plugin.projects import Project, refused
 from tests.plugin.test_sharing import properties
 
@@ -154,6 +158,53 @@ def test_other_exit_codes_stay(a100: Project) -> None:
     )
     result = a100.run(replay, "test_steps.py", "test_the_end.py")
     assert result.ret == 7
+
+
+# Packages that are not from the checkout
+
+USES = """
+    import gpnet
+
+    def test_one(gpuperf): gpuperf.measure(lambda: None)
+    def test_two(gpuperf): gpuperf.measure(lambda: None)
+"""
+
+
+def test_a_copy_of_the_project_elsewhere_is_told_once_and_fails_where_verdicts_are_required(
+    a100: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for folder in ("environment", "src"):
+        (a100.root / folder).mkdir()
+        (a100.root / folder / "gpnet.py").write_text("", encoding="utf-8")
+    for words in (("init", "-q"), ("add", "src"), ("commit", "-q", "-m", "a")):
+        git(a100.root, *words)
+    used = (a100.root / "environment").rename(a100.root.parent / f"{a100.root.name}-environment")
+    a100.tests(TWO)
+    a100.accept()
+    a100.tests(USES)
+    for place, flags, code, told in (
+        (a100.root / "src", (REQUIRED,), 0, 0),
+        (used, (), 0, 1),
+        (used, (REQUIRED, "-n1"), 1, 1),
+    ):
+        monkeypatch.setenv("PYTHONPATH", f"{place}{os.pathsep}{ROOT}")
+        report = ("--gpuperf-report=report.md", "--gpuperf-run=run.json")
+        result = a100.run_apart(*flags, *report)
+        assert result.ret == code
+        said = " ".join(last_lines(result))
+        fails = "failed: " if flags else ""
+        told_so = f"{fails}the tests used {used}/gpnet.py instead of src/gpnet.py. "
+        assert said.count(told_so) == told
+        assert said.count("Type `pip install -e .`") == told
+        revisions = {m.fingerprint.revision for m in a100.saved("run.json").measurements}
+        assert (revisions == {""}) is bool(told)
+        headline = (a100.root / "report.md").read_text(encoding="utf-8").partition("\n")[0]
+        assert ("the tests used" in headline) is bool(told)
+        (finding,) = findings(a100.saved("run.json")) or [None]
+        assert (finding is not None and finding.key == ("night", "other-code")) is bool(told)
+        accepted = a100.gpuperf("update-baseline", "run.json", "--reason=a", "--test=*", "--yes")
+        assert ("objection: the tests used " in accepted.stdout.str()) is bool(told)
+        (a100.root / "run.json").unlink()
 
 
 # Fresh processes

@@ -347,6 +347,8 @@ def test_another_project_has_it_in_ten_lines() -> None:
     assert len(text.splitlines()) <= 10
     called = yaml.safe_load(text)["jobs"]["night"]["steps"][-1]
     assert {*called["with"]} <= {*loaded("action.yml")["inputs"]}
+    # Else a runner measures the copy that was installed on it once.
+    assert called["with"]["install"] == "pip install -e ."
     (ours,) = (
         one
         for one in loaded(".github/workflows/gpu-nightly.yml")["jobs"]["measure"]["steps"]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import re
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
 from importlib import metadata
@@ -20,6 +22,9 @@ from pytest_gpuperf.storage import files
 _GIT_TIMEOUT_SECONDS = 10
 INSTALLED = frozenset({"site-packages", "dist-packages"})
 _ASIDE = ("torch", "torchgen", "functorch", "pytest_gpuperf")
+_LAYOUTS = ("*.py", "*/__init__.py", "src/*.py", "src/*/__init__.py")
+"""Where a project has its modules and packages."""
+_NOT_OURS = sys.stdlib_module_names | {"pytest_gpuperf", "conftest", "setup", "__main__"}
 
 
 def software(*, of_gpu: bool = True) -> dict[str, str]:
@@ -117,6 +122,55 @@ def project(folder: Path) -> str:
     place = own and (_git(folder, "config", "--get", "remote.origin.url") or own)
     name = re.split(r"[/:]", place.rstrip("/").removesuffix(".git").rstrip("/"))[-1]
     return f"{name}/{inside}".rstrip("/")
+
+
+def elsewhere(root: Path) -> str:
+    """The project's packages whose code is not that of the checkout around `root`.
+
+    As "~/venv/lib/python3.12/site-packages/net instead of src/net"; "" if there are none. An
+    environment inside of the checkout is not part of it. A copy of the present code is no other.
+    """
+    top, tracked = _tracked(root)
+    found = []
+    for name, place in tracked.items():
+        file = Path(str(_globals(sys.modules.get(name)).get("__file__") or top)).resolve()
+        inside = file.is_relative_to(top) and INSTALLED.isdisjoint(file.relative_to(top).parts)
+        used = file.parent if file.stem == "__init__" else file
+        if inside or _equal(used, top / place):
+            continue
+        if _build((top, root), of_file(file)):
+            home = re.escape(os.environ.get("HOME") or "~")
+            found.append(f"{re.sub(f'^{home}/', '~/', str(used))} instead of {place}")
+    return ", ".join(found)
+
+
+def _equal(used: Path, ours: Path) -> bool:
+    """Whether the Python files that both a module and its copy have are the same."""
+    files = [*ours.rglob("*.py")] if ours.is_dir() else [ours]
+    pairs = [(file, used / file.relative_to(ours)) for file in files]
+    return all(a.read_bytes() == b.read_bytes() for a, b in pairs if b.is_file())
+
+
+@cache
+def _tracked(root: Path) -> tuple[Path, dict[str, str]]:
+    """The checkout around `root`, and the places that its importable modules have in it."""
+    top = _git(root, "rev-parse", "--show-toplevel")
+    forms = [f":({start}glob){layout}" for start in ("", "top,") for layout in _LAYOUTS]
+    listed = _git(root, "ls-files", "--full-name", "--", *forms).splitlines() if top else []
+    places = (file.removesuffix("/__init__.py") for file in listed)
+    names = {name: place for place in places if (name := Path(place).stem) not in _NOT_OURS}
+    return Path(top).resolve(), names
+
+
+def _build(folders: Sequence[Path], distribution: str) -> bool:
+    """Whether build files in these folders name this distribution, or it has no known name.
+
+    A setup.py that computes its name may build any.
+    """
+    files = [at / file for at in folders for file in ("pyproject.toml", "setup.cfg", "setup.py")]
+    named = rf"['\"]?{distribution.replace('-', '[-_.]+')}(?![\w.-])|\w+[,)]"
+    texts = [file.read_text("utf-8", "replace") for file in files if file.is_file()]
+    return not distribution or any(re.search(rf"(?i)\bname\s*=\s*({named})", t) for t in texts)
 
 
 def _git(folder: Path, *arguments: str) -> str:

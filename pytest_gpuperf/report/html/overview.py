@@ -110,7 +110,7 @@ class Overview:
     heading: str
     """The worst test and by how much it changed; the headline if nothing is to be said."""
     leads: tuple[str, ...]
-    """Why pytest ended early; the cause and since when, if there is one cause."""
+    """Why pytest ended early, code that is not the checkout's, the cause and since when."""
     causes: tuple[tuple[str, str, str], ...]
     """If there are several: each with its tests, since when and whose, and what to type."""
     tone: str
@@ -159,12 +159,13 @@ def overview(
     if len(causes) > 1:
         heading, lead = view.headline(run), f"{len(causes)} causes, the worst first:"
     origin = found[0].origin if len(found) == 1 else ""
+    other = view.other_code(ranked)
     return Overview(
         headline=view.headline(run),
         heading=heading,
-        leads=tuple(filter(None, (str(run.unfinished or ""), lead, origin))),
+        leads=tuple(filter(None, (str(run.unfinished or ""), other, lead, origin))),
         causes=tuple(causes) if len(causes) > 1 else (),
-        tone="bad" if run.unfinished else tone if rows else "doubtful",
+        tone="bad" if run.unfinished or other else tone if rows else "doubtful",
         about=tuple(_about(run, ranked)),
         totals=tuple(_totals(rows, run)),
         judged=judged if _NOT_JUDGED in judged else "",

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -155,3 +158,144 @@ def test_no_revision_without_git_or_from_one_that_hangs(
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{path}")
     monkeypatch.setattr(fingerprint, "_GIT_TIMEOUT_SECONDS", 0.2)
     assert fingerprint.revision(tmp_path) == ""
+
+
+# The project's packages
+
+
+@dataclass
+class Imported:
+    """A checkout, and an environment beside it that modules are imported from."""
+
+    checkout: Path
+    environment: Path
+    monkeypatch: pytest.MonkeyPatch
+
+    def tracks(self, *files: str) -> None:
+        """Puts these files into the checkout, with what they hold behind a colon."""
+        for file in files:
+            name, _, text = file.partition(":")
+            (self.checkout / name).parent.mkdir(parents=True, exist_ok=True)
+            (self.checkout / name).write_text(text)
+        subprocess.run(["git", "-C", str(self.checkout), "add", "-A"], check=True)
+
+    def imports(
+        self, file: str, *, of: str = "", within: Path | None = None, text: str = "# older\n"
+    ) -> Path:
+        """Imports a module from this file of the environment, which `of` has installed."""
+        place = (within or self.environment) / file
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(text)
+        name = place.parent.name if place.stem == "__init__" else place.stem
+        if of:
+            (place.parents[1] / f"{name}-1.dist-info").mkdir(exist_ok=True)
+            about = place.parents[1] / f"{name}-1.dist-info" / "METADATA"
+            about.write_text(f"Metadata-Version: 2.1\nName: {of}\nVersion: 1\n")
+            self.monkeypatch.syspath_prepend(str(place.parents[1]))
+        spec = importlib.util.spec_from_file_location(name, place)
+        assert spec is not None
+        self.monkeypatch.setitem(sys.modules, name, importlib.util.module_from_spec(spec))
+        return place
+
+
+@pytest.fixture
+def imported(repository: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Imported]:
+    environment = repository.parent / f"{repository.name}-env" / "site-packages"
+    monkeypatch.setenv("HOME", str(environment.parent.parent))
+    yield Imported(repository, environment, monkeypatch)
+    fingerprint._of_package.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("tracked", "file", "place"),
+    [
+        ("src/gpnet/__init__.py", "gpnet/__init__.py", "src/gpnet"),
+        ("gpnet/__init__.py", "gpnet/__init__.py", "gpnet"),
+        ("gpnet.py", "gpnet.py", "gpnet.py"),
+        ("src/gpnet.py", "gpnet.py", "src/gpnet.py"),
+    ],
+)
+@pytest.mark.parametrize(
+    "build",
+    [
+        "",
+        'pyproject.toml:[project]\nname = "Gp_Net"\n',
+        "setup.cfg:[metadata]\nname = gp-net\n",
+        'setup.py:setup(name="gp.net")\n',
+        "setup.py:setup(\n    name=PACKAGE,\n)\n",
+    ],
+)
+def test_a_package_of_the_project_that_is_imported_from_elsewhere_is_named(
+    imported: Imported, tracked: str, file: str, place: str, build: str
+) -> None:
+    imported.tracks(tracked, *filter(None, [build]), "tests/perf/test_net.py")
+    used = imported.imports(file, of="gp-net" if build and "/" in file else "")
+    used = used.parent if used.stem == "__init__" else used
+    said = f"~/{used.relative_to(imported.environment.parent.parent)} instead of {place}"
+    assert fingerprint.elsewhere(imported.checkout) == said
+    assert fingerprint.elsewhere(imported.checkout / "tests" / "perf") == said
+
+
+def test_a_project_in_a_folder_of_the_checkout_has_its_own_build_files(imported: Imported) -> None:
+    imported.tracks("python/src/gpnet/__init__.py", 'python/setup.py:setup(name="gpnet")\n')
+    imported.imports("gpnet/__init__.py", of="gpnet")
+    said = fingerprint.elsewhere(imported.checkout / "python")
+    assert said.endswith("/site-packages/gpnet instead of python/src/gpnet")
+    assert fingerprint.elsewhere(imported.checkout) == ""
+
+
+def test_an_environment_inside_of_the_checkout_is_elsewhere(imported: Imported) -> None:
+    imported.tracks("src/gpnet/__init__.py")
+    inside = imported.checkout / ".venv" / "site-packages"
+    used = imported.imports("gpnet/__init__.py", within=inside)
+    said = fingerprint.elsewhere(imported.checkout)
+    assert said.endswith(".venv/site-packages/gpnet instead of src/gpnet"), used
+
+
+@pytest.mark.parametrize(
+    ("tracked", "file", "of"),
+    [
+        ("src/gpnet/model.py", "gpnet/__init__.py", ""),  # a namespace package
+        ("third_party/gpnet/__init__.py", "gpnet/__init__.py", ""),
+        ("other/__init__.py", "gpnet/__init__.py", ""),
+        ("queue.py", "queue.py", ""),  # a script with the name of Python's own
+        ("pytest_gpuperf/__init__.py", "pytest_gpuperf/__init__.py", ""),
+        ("conftest.py", "conftest.py", ""),
+        ("datasets/__init__.py", "datasets/__init__.py", "datasets"),  # another distribution
+        ("net_data/__init__.py", "net_data/__init__.py", "net-data"),
+        ("__main__.py", "__main__.py", ""),
+    ],
+)
+def test_what_only_has_a_name_of_the_projects_is_no_package_of_the_project(
+    imported: Imported, tracked: str, file: str, of: str
+) -> None:
+    imported.tracks(tracked, 'pyproject.toml:[project]\nname = "net"\n')
+    imported.imports(file, of=of)
+    assert fingerprint.elsewhere(imported.checkout) == ""
+
+
+def test_what_is_in_the_checkout_is_the_projects_also_behind_a_link(imported: Imported) -> None:
+    imported.tracks("src/gpnet/__init__.py", "tests/__init__.py")
+    imported.environment.mkdir(parents=True)
+    (imported.environment / "gpnet").symlink_to(imported.checkout / "src" / "gpnet")
+    imported.imports("gpnet/__init__.py")
+    imported.imports("tests/__init__.py", within=imported.checkout)
+    assert fingerprint.elsewhere(imported.checkout) == ""
+
+
+@pytest.mark.parametrize("changed", [True, False])
+def test_a_copy_of_the_present_code_is_no_other(imported: Imported, changed: bool) -> None:
+    """As `pip install .` makes it each night."""
+    imported.tracks(
+        "src/gpnet/__init__.py:net = 1\n", "src/gpnet/new.py:", "src/gpnet/layer.py:n = 2\n"
+    )
+    used = imported.imports("gpnet/__init__.py", text="net = 1\n")
+    used.with_name("layer.py").write_text("n = 1\n" if changed else "n = 2\n")
+    assert bool(fingerprint.elsewhere(imported.checkout)) == changed
+
+
+def test_untracked_files_and_folders_without_git_are_no_checkout(imported: Imported) -> None:
+    (imported.checkout / "gpnet.py").write_text("")
+    imported.imports("gpnet.py")
+    assert fingerprint.elsewhere(imported.checkout) == ""
+    assert fingerprint.elsewhere(imported.environment) == ""

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from pytest_gpuperf.judge.attribution import attribute
 from pytest_gpuperf.measure.device.nvml import portable_device
+from pytest_gpuperf.model.measurement import ELSEWHERE
 from pytest_gpuperf.model.result import Attributed, JudgedBy, Outcome, Run
 from pytest_gpuperf.report.github import workflow_commands
 from pytest_gpuperf.report.html.overview import Overview, overview
@@ -39,6 +40,16 @@ def test_it_says_which_commit_was_judged_by_which_baseline_on_what() -> None:
         ("device", "NVIDIA H200 (sm90)"),
     )
     assert said.totals == ((1, "regressed", "bad"), (2, "incomplete", ""))
+
+
+def test_code_that_is_not_the_checkouts_stands_first_and_is_not_green() -> None:
+    one = measurement()
+    settings = {ELSEWHERE: "~/env/net instead of src/net"}
+    one = replace(one, fingerprint=replace(one.fingerprint, settings=settings))
+    said = of(run([one], [verdict(outcome=Outcome.UNCHANGED)]))
+    assert said.heading == "the tests used ~/env/net instead of src/net; 1 unchanged"
+    assert said.leads[0] == "the tests used ~/env/net instead of src/net"
+    assert said.tone == "bad"
 
 
 def test_a_regression_has_its_numbers_and_its_kernels() -> None:
