@@ -30,19 +30,20 @@ MOST_LINES = {
     "__init__": 10,
     "__main__": 150,
     "errors": 110,
-    "model": 1500,
-    "catalogue": 800,
-    "judge": 4680,
-    "storage": 1700,
-    "measure": 9160,
+    "model": 1470,
+    "catalogue": 790,
+    "judge": 4600,
+    "storage": 1680,
+    "measure": 9030,
     "baselines": 1880,
     "history": 1290,
-    "analysis": 780,
-    "report": 4570,
+    "analysis": 750,
+    "report": 4550,
     "plugin": 2520,
     "commands": 2850,
 }
-"""What somebody can know of each room; 32,000 in all. A line more is worth one that goes."""
+"""What somebody can know of each room; at most 32,000 in all. A line more is worth one that goes.
+"""
 
 
 @cache
@@ -174,4 +175,4 @@ def test_no_room_has_more_lines_than_somebody_can_know() -> None:
         room = room_of(file.relative_to(ROOT / PACKAGE))
         lines[room] += file.read_text("utf-8").count("\n")
     assert {room: count for room, count in lines.items() if count > MOST_LINES[room]} == {}
-    assert sum(MOST_LINES.values()) == 32_000
+    assert sum(MOST_LINES.values()) <= 32_000

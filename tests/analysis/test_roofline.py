@@ -85,11 +85,13 @@ def test_the_step_is_the_sum_of_its_kernels() -> None:
         PLAIN,
         "sm100",
     )
-    assert [(p.name, p.family, p.nanoseconds, p.flop_per_second) for p in points.kernels] == [
-        ("norm", "norm", 30_000, pytest.approx(2e11)),
-        ("conv a", "conv", 10_000, pytest.approx(3e13)),
-        ("conv b", "conv", 10_000, pytest.approx(1e13)),
+    assert [(p.name, p.family, p.nanoseconds) for p in points.kernels] == [
+        ("norm", "norm", 30_000),
+        ("conv a", "conv", 10_000),
+        ("conv b", "conv", 10_000),
     ]
+    rates = [p.flop_per_second or 0.0 for p in points.kernels]
+    assert rates == pytest.approx([2e11, 3e13, 1e13])
     assert (points.step.name, points.step.nanoseconds) == ("step", 50_000)
     assert points.step.dram_bytes == 8e6
     assert points.step.flop_per_byte == pytest.approx(50.75)
