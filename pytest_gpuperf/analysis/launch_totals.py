@@ -17,8 +17,7 @@ from statistics import geometric_mean
 
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.measure.trace.profile import COUNTED
-from pytest_gpuperf.model.grouping import grouped
-from pytest_gpuperf.model.measurement import STEP, KernelTable
+from pytest_gpuperf.model.measurement import STEP, KernelTable, grouped
 
 INSTRUCTIONS, CYCLES, IPC = "instructions", "active_cycles", "ipc"
 COUNTS = (INSTRUCTIONS, CYCLES)

@@ -12,8 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pytest_gpuperf.analysis.launch_totals import Family, groups, lacking, left_out, ratio
-from pytest_gpuperf.model.grouping import grouped
-from pytest_gpuperf.model.measurement import KernelTable
+from pytest_gpuperf.model.measurement import KernelTable, grouped
 
 UNITS = ("sm_throughput", "l2_throughput", "dram_throughput")
 """Throughputs of one unit each: % of its peak over all cycles of the kernel."""

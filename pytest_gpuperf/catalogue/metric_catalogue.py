@@ -12,8 +12,7 @@ from typing import Any
 from pytest_gpuperf.catalogue import yaml_table
 from pytest_gpuperf.catalogue.architectures import CPU
 from pytest_gpuperf.errors import UsageFailure, meant
-from pytest_gpuperf.model.grouping import grouped
-from pytest_gpuperf.model.measurement import STEP
+from pytest_gpuperf.model.measurement import STEP, grouped
 from pytest_gpuperf.model.metric import Direction, Metric, MetricClass
 
 ALWAYS = "core"

@@ -41,8 +41,7 @@ from pytest_gpuperf.judge.candidates import AS_BEFORE
 from pytest_gpuperf.judge.cause import cause_of
 from pytest_gpuperf.judge.noise import PRIOR_WEIGHT, Variance, squares_of
 from pytest_gpuperf.judge.stragglers import changed_rank, of_rank
-from pytest_gpuperf.model.grouping import grouped
-from pytest_gpuperf.model.measurement import STEP, HostCall, IdleTime, KernelTable
+from pytest_gpuperf.model.measurement import STEP, HostCall, IdleTime, KernelTable, grouped
 from pytest_gpuperf.model.result import (
     Attribution,
     CallChange,

@@ -28,7 +28,7 @@ from pytest_gpuperf.judge.noise import (
     total,
 )
 from pytest_gpuperf.judge.tolerance import Tolerance
-from pytest_gpuperf.model.grouping import grouped
+from pytest_gpuperf.model.measurement import grouped
 
 UNCHANGED_RATE = 0.0025
 """One-sided error of the interval that is printed, and that shows "unchanged"."""

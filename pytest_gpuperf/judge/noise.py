@@ -23,7 +23,7 @@ from statistics import fmean, median_low
 from typing import TypeVar
 
 from pytest_gpuperf.judge.tolerance import Tolerance
-from pytest_gpuperf.model.grouping import grouped
+from pytest_gpuperf.model.measurement import grouped
 
 _T = TypeVar("_T")
 

@@ -7,9 +7,13 @@ Nothing here reads a file or knows pytest. The classes are plain dataclasses;
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from math import fsum
+from typing import TypeVar
+
+_T = TypeVar("_T")
+_K = TypeVar("_K", bound=Hashable)
 
 STEP = "step"
 """The name under which the whole step is reported, beside the phases inside it."""
@@ -408,6 +412,14 @@ def title_of(test: str, name: str = STEP) -> str:
 
 def _with_name(title: str, name: str) -> str:
     return title if name == STEP else f"{title}, {name}"
+
+
+def grouped(items: Iterable[_T], key: Callable[[_T], _K]) -> dict[_K, list[_T]]:
+    """The items by their key: the keys as they first occur, and the items of each in order."""
+    groups: dict[_K, list[_T]] = {}
+    for item in items:
+        groups.setdefault(key(item), []).append(item)
+    return groups
 
 
 def titles(tests: Iterable[tuple[str, str]]) -> dict[tuple[str, str], str]:

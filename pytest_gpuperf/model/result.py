@@ -10,8 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from pytest_gpuperf.model.grouping import grouped
-from pytest_gpuperf.model.measurement import LENIENT, STEP, Measurement, checked
+from pytest_gpuperf.model.measurement import LENIENT, STEP, Measurement, checked, grouped
 
 
 class Outcome(str, Enum):

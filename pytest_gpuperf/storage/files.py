@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from pytest_gpuperf.errors import BadFile, UsageFailure, printable
-from pytest_gpuperf.model.grouping import grouped
+from pytest_gpuperf.model.measurement import grouped
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter

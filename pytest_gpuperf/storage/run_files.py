@@ -19,8 +19,7 @@ from pathlib import Path
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue, impossible, other_units
 from pytest_gpuperf.errors import GpuperfError, UsageFailure, meant, printable
 from pytest_gpuperf.judge.tolerance import unreadable
-from pytest_gpuperf.model.grouping import grouped
-from pytest_gpuperf.model.measurement import Measurement, Sample, Unsupported, title_of
+from pytest_gpuperf.model.measurement import Measurement, Sample, Unsupported, grouped, title_of
 from pytest_gpuperf.model.result import Run
 from pytest_gpuperf.storage import data_files, files
 from pytest_gpuperf.storage.files import Problem

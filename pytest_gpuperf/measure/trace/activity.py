@@ -39,8 +39,7 @@ from pytest_gpuperf.measure.trace.profile import (
     length,
     union,
 )
-from pytest_gpuperf.model.grouping import grouped
-from pytest_gpuperf.model.measurement import STEP, Unsupported
+from pytest_gpuperf.model.measurement import STEP, Unsupported, grouped
 
 COMPONENT, PHASE = "gpuperf component: ", "gpuperf phase: "
 """The prefixes of their ranges in the trace."""

@@ -14,8 +14,7 @@ from pytest_gpuperf.catalogue import units, yaml_table
 from pytest_gpuperf.catalogue.architectures import CPU
 from pytest_gpuperf.catalogue.kernel_families import family, short_name
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
-from pytest_gpuperf.model.grouping import grouped
-from pytest_gpuperf.model.measurement import STEP, KernelTable
+from pytest_gpuperf.model.measurement import STEP, KernelTable, grouped
 from pytest_gpuperf.report.html.figure import (
     RATIO,
     Cell,

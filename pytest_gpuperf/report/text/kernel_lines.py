@@ -10,8 +10,7 @@ from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import printable
 from pytest_gpuperf.judge.cause import MOVED
-from pytest_gpuperf.model.grouping import grouped
-from pytest_gpuperf.model.measurement import BACKWARD, GRAPH_BREAK
+from pytest_gpuperf.model.measurement import BACKWARD, GRAPH_BREAK, grouped
 from pytest_gpuperf.model.result import (
     Attribution,
     Cause,

@@ -12,8 +12,7 @@ from pytest_gpuperf.catalogue.units import counted
 from pytest_gpuperf.history.nights import History, LevelChange, MetricHistory, Move, date
 from pytest_gpuperf.history.reading import DeviceKey, MeasurementKey
 from pytest_gpuperf.history.suspects import SuspectKind
-from pytest_gpuperf.model.grouping import grouped
-from pytest_gpuperf.model.measurement import Measurement
+from pytest_gpuperf.model.measurement import Measurement, grouped
 from pytest_gpuperf.model.result import Run
 from pytest_gpuperf.report import view
 

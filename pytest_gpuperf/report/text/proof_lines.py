@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pytest_gpuperf.catalogue.units import counted
-from pytest_gpuperf.model.grouping import grouped
-from pytest_gpuperf.model.measurement import title_of
+from pytest_gpuperf.model.measurement import grouped, title_of
 from pytest_gpuperf.report.proof import Firing, Proof, Trial
 from pytest_gpuperf.report.text.table import Line, column_lines, wrapped_lines
 

@@ -11,8 +11,7 @@ from pytest_gpuperf.baselines.judgement import unjudged_reason
 from pytest_gpuperf.catalogue import architectures, units
 from pytest_gpuperf.errors import printable
 from pytest_gpuperf.judge.verdict import NEW_METRIC, OTHER_GPU, TOLERATED, TOO_NOISY
-from pytest_gpuperf.model.grouping import grouped
-from pytest_gpuperf.model.measurement import STEP, titles
+from pytest_gpuperf.model.measurement import STEP, grouped, titles
 from pytest_gpuperf.model.result import Expectation, Outcome, Result, Verdict
 from pytest_gpuperf.report import view
 from pytest_gpuperf.report.text import expectation_lines, next_command, step_tables, table
