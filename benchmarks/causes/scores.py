@@ -6,7 +6,6 @@ a report has its headline.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -26,8 +25,6 @@ RESULTS = "results.json"
 """The file of what was scored."""
 WORTH_FINDING = 0.003
 """Of the step's time: a cause that costs less, and changes no count, need not be found."""
-APART = 0.01
-"""How far the sum over modules may be from the time of all launches."""
 SAME_COUNT = 1e-4
 """Counts that are closer are the same: bytes of memory are rounded by the allocator."""
 TIMES = ("step_time", "wall_time")
@@ -62,7 +59,7 @@ class Score:
     right_place: bool = False
     right_kind: bool = False
     apart: float | None = None
-    """How far the sum over modules is from the time of all launches, as a share of it."""
+    """Only in the results of earlier versions."""
     in_interval: bool = True
     """The headline's milliseconds are within the interval of the step's change, where there are
     both."""
@@ -76,11 +73,6 @@ class Score:
         """Whether it has to be found."""
         costs = self.cost is not None and self.cost >= WORTH_FINDING
         return bool(self.error) or costs or bool(self.counts)
-
-    @property
-    def sums(self) -> bool:
-        """Whether the sum over modules is that of all launches."""
-        return self.apart is not None and self.apart <= APART
 
 
 def said(blame: Mapping[str, Any]) -> Said | None:
@@ -129,7 +121,6 @@ def _score(report: Report, expected: Expected) -> Score:
         said=_text(headline),
         right_place=headline is not None and _right_place(headline, expected),
         right_kind=headline is not None and headline.kind in expected.kinds,
-        apart=_apart(blames[0]) if blames else None,
         in_interval=headline is None or _in_interval(headline, time),
     )
 
@@ -153,16 +144,6 @@ def _right_place(headline: Said, expected: Expected) -> bool:
     matching = all(re.fullmatch(expected.modules, module) for module in headline.modules)
     named = any(headline.modules) or not expected.modules
     return in_file and in_lines and matching and named
-
-
-def _apart(blame: Mapping[str, Any]) -> float | None:
-    """Of launches where they have no time, as operators."""
-    modules, kernels = blame.get("modules", ()), blame["entries"]
-    for what in ("after", "launches_after"):
-        total = math.fsum(one[what] for one in kernels if one["kind"] != "gap")
-        if total and modules:
-            return abs(math.fsum(module[what] for module in modules) - total) / total
-    return None
 
 
 def _in_interval(headline: Said, time: Mapping[str, Any] | None) -> bool:
@@ -259,7 +240,6 @@ def lines(scored: Sequence[Score]) -> list[str]:
             for what, right in (
                 ("place", score.right_place),
                 ("kind", score.right_kind),
-                ("sums", score.sums),
                 ("milliseconds", score.in_interval),
             )
             if not right
@@ -290,7 +270,6 @@ def summary(scored: Sequence[Score]) -> str:
             f"{sum(score.regressed for score in due)} of {len(due)} regressed",
             of_all("the right place", (score.right_place for score in scored)),
             of_all("the right kind", (score.right_kind for score in scored)),
-            of_all("sums", (score.sums for score in scored)),
             of_all("milliseconds", (score.in_interval and not score.error for score in scored)),
         ]
     )

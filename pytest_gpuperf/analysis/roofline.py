@@ -103,14 +103,13 @@ class Point:
     """Time in which the work was done."""
     flop: Mapping[str, float]
     """FLOP by kind of arithmetic ("fp32", "tensor tf32", ...): those that were counted."""
-    total_flop: float | None
-    """All FLOP; None unless every launch has all counts: all opcodes, and the operations of tensor
-    cores that worked or may have."""
     dram_bytes: float | None
     """Bytes; None unless they were counted in every launch."""
     flop_per_byte: float | None
     """Arithmetic intensity. None without DRAM traffic or a total."""
     flop_per_second: float | None
+    """None unless every launch has all counts: all opcodes, and the operations of tensor cores that
+    worked or may have."""
     shares: Mapping[str, float]
     """The shares of the published peaks, 0 to 1, by kind of arithmetic and DRAM. Empty for a device
     without known peaks."""
@@ -178,7 +177,6 @@ def _point(group: Group, peaks: Peaks, opcodes: Sequence[str]) -> Point:
         family=group.family,
         nanoseconds=group.time,
         flop=flop,
-        total_flop=every,
         dram_bytes=moved,
         flop_per_byte=None if every is None or moved is None else ratio(every, moved),
         flop_per_second=None if every is None else ratio(every, seconds),

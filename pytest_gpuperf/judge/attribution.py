@@ -292,11 +292,7 @@ def _gap(frame: Frame, *, reliable: bool) -> KernelChange:
     return KernelChange(
         kind=ChangeKind.GAP,
         cause=reason if significant else ChangeReason.UNKNOWN,
-        family="",
         short="gaps between kernels",
-        formerly="",
-        launches_before=0,
-        launches_after=0,
         **_times(before, after),
         share=_share(frame, after - before),
         significant=significant,

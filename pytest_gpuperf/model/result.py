@@ -152,7 +152,7 @@ class ChangeReason(str, Enum):
     """No change, or no counters to explain it."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class KernelChange:
     """One change of the launches of one kernel, or of the gap between kernels."""
 
@@ -160,13 +160,13 @@ class KernelChange:
 
     kind: ChangeKind
     cause: ChangeReason
-    family: str
+    family: str = ""
     short: str
     """The kernel's short name."""
-    formerly: str
+    formerly: str = ""
     """The short name of the kernel that this one replaced, or ""."""
-    launches_before: int
-    launches_after: int
+    launches_before: int = 0
+    launches_after: int = 0
     before: float
     """Nanoseconds in all, as `after`."""
     after: float

@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from pytest_gpuperf.errors import BadFile, UsageFailure, printable
+from pytest_gpuperf.model.measurement import grouped
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -236,13 +237,11 @@ def validate(
 
 def _first_problem(errors: list[ErrorDetails], data: object) -> tuple[str, str]:
     """The first offending entry of `data`, and what is wrong with it, of pydantic's findings."""
-    said: dict[str, list[str]] = {}
-    for error in errors:
-        said.setdefault(_entry(error, data), []).append(error["msg"])
-    (entry, first), more = next(iter(said.items())), len(said) - 1
+    said = grouped(errors, lambda error: _entry(error, data))
+    (entry, found), more = next(iter(said.items())), len(said) - 1
     # Where several types are allowed, each of them complains.
-    others = [text.removeprefix("Input should be ") for text in first[1:]]
-    problem = " or ".join([first[0], *others])
+    others = [error["msg"].removeprefix("Input should be ") for error in found[1:]]
+    problem = " or ".join([found[0]["msg"], *others])
     return entry, f"{problem} ({more} more)" if more else problem
 
 

@@ -42,7 +42,8 @@ def test_flop_by_kind() -> None:
             roofline.roofline(table(("a", 1.0, counts(100, **values))), family, {}, "sm100")
         )
         assert point.flop[kind] == flop, (values, kind)
-        assert math.fsum(point.flop.values()) == point.total_flop == flop, (values, kind)
+        assert math.fsum(point.flop.values()) == flop, (values, kind)
+        assert point.flop_per_second == pytest.approx(flop / 1e-6)
 
 
 @pytest.mark.parametrize(
@@ -62,7 +63,7 @@ def test_the_roof_is_the_one_that_is_nearest(
 ) -> None:
     values = counts(dram_bytes, tensor_ops_tf32=tensor, sass_fadd=plain)
     point = only(roofline.roofline(table(("gemm", 4.0, values)), family, PLAIN, "sm100"))
-    assert (point.total_flop, point.dram_bytes) == (tensor + plain, dram_bytes)
+    assert point.dram_bytes == dram_bytes
     assert point.flop_per_byte == pytest.approx((tensor + plain) / dram_bytes)
     assert point.flop_per_second == pytest.approx((tensor + plain) / 4e-6)
     assert point.shares["tensor tf32"] == pytest.approx(tensor / 4e8)
@@ -84,13 +85,15 @@ def test_the_step_is_the_sum_of_its_kernels() -> None:
         PLAIN,
         "sm100",
     )
-    assert [(p.name, p.family, p.nanoseconds, p.total_flop) for p in points.kernels] == [
-        ("norm", "norm", 30_000, 6e6),
-        ("conv a", "conv", 10_000, 3e8),
-        ("conv b", "conv", 10_000, 1e8),
+    assert [(p.name, p.family, p.nanoseconds) for p in points.kernels] == [
+        ("norm", "norm", 30_000),
+        ("conv a", "conv", 10_000),
+        ("conv b", "conv", 10_000),
     ]
+    rates = [p.flop_per_second or 0.0 for p in points.kernels]
+    assert rates == pytest.approx([2e11, 3e13, 1e13])
     assert (points.step.name, points.step.nanoseconds) == ("step", 50_000)
-    assert (points.step.total_flop, points.step.dram_bytes) == (4.06e8, 8e6)
+    assert points.step.dram_bytes == 8e6
     assert points.step.flop_per_byte == pytest.approx(50.75)
     assert points.missing == ()
 
@@ -109,10 +112,10 @@ def test_tensor_cores_that_cannot_be_counted_are_said() -> None:
         "sm100",
     )
     gemm, norm = points.kernels
-    assert (gemm.total_flop, gemm.flop_per_second, gemm.flop_per_byte, gemm.roof) == (None,) * 4
+    assert (gemm.flop_per_second, gemm.flop_per_byte, gemm.roof) == (None,) * 3
     assert gemm.flop["fp32"] == 0
     assert gemm.shares[DRAM] == pytest.approx(1e-4)  # 100 bytes in 1 us
-    assert (norm.total_flop, points.step.total_flop) == (0, None)
+    assert (norm.flop_per_second, points.step.flop_per_second) == (0, None)
     assert points.missing == (f"not collected: {', '.join(TENSOR.values())}",)
 
 
@@ -127,20 +130,20 @@ def test_whether_all_tensor_work_was_counted() -> None:
     ):
         points = table(("a", 1.0, {**NOTHING, "dram_bytes": 1.0, **values}))
         point = only(roofline.roofline(points, family, {}, "sm100"))
-        assert (point.total_flop is not None) is counted, values
+        assert (point.flop_per_second is not None) is counted, values
 
 
 def test_what_is_not_known_leaves_no_rate_no_share_or_no_roof() -> None:
     opcodes = {"sass_fadd": 5.0, "sass_fmul": 7.0, "sass_ffma": 10.0}
     some = table(("a", 1.0, {**opcodes, **NO_TENSOR, "dram_bytes": 1.0}))
     points = roofline.roofline(some, family, PLAIN, "sm90")
-    assert (only(points).flop["fp32"], only(points).total_flop) == (32, None)
+    assert (only(points).flop["fp32"], only(points).flop_per_second) == (32, None)
     assert "fp16" not in only(points).flop
     assert points.missing[0].startswith("not collected: sass_hadd, sass_hmul")
     added = counts(10, sass_fadd=10)
     without_bytes = table(("a", 1.0, added), ("a", 1.0, {**NOTHING, **NO_TENSOR}))
     point = only(roofline.roofline(without_bytes, family, PLAIN, "sm100"))
-    assert (point.total_flop, point.dram_bytes, point.flop_per_byte) == (10, None, None)
+    assert (point.flop["fp32"], point.dram_bytes, point.flop_per_byte) == (10, None, None)
     assert point.roof is None
     # In no time there is no rate.
     point = only(roofline.roofline(table(("a", 0.0, added)), family, PLAIN, "sm100"))
@@ -158,7 +161,7 @@ def test_what_is_not_known_leaves_no_rate_no_share_or_no_roof() -> None:
     )
     for rows in ((), (("copy HtoD", 5.0),)):
         points = roofline.roofline(table(*rows), family, PLAIN, "sm100")
-        assert (points.kernels, points.step.total_flop) == ((), None), rows
+        assert (points.kernels, points.step.flop_per_second) == ((), None), rows
 
 
 # Recorded on an H200, and published

@@ -121,7 +121,12 @@ def test_a_place_that_is_no_place_is_there_once(monkeypatch: pytest.MonkeyPatch)
 
 def test_waits_that_are_no_operators_have_their_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     spans = Spans("")
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda: spans.moment("waited"))
+
+    def waited() -> None:
+        now = time.time_ns()
+        spans.add("waited", now, now)
+
+    monkeypatch.setattr(torch.cuda, "synchronize", waited)
 
     def wait() -> None:
         torch.cuda.synchronize()

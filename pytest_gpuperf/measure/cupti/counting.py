@@ -20,11 +20,11 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from pytest_gpuperf.errors import MeasurementError
 from pytest_gpuperf.measure.collector import (
     Collected,
     Plan,
     Work,
+    check_alike,
     each,
     samples_of,
 )
@@ -262,11 +262,7 @@ class Marker:
             self._timer.synchronize()
         if self._problem is not None:
             raise self._problem
-        if self._heard != self._expected:
-            raise MeasurementError(
-                "the phases of the step change from one execution to the next: expected "
-                f"{self._expected}, got {self._heard}"
-            )
+        check_alike("phases", self._expected, self._heard)
 
     def enter(self, phase: str) -> None:
         """Begins the range of this occurrence."""

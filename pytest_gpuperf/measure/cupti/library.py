@@ -66,7 +66,9 @@ class Cupti:
         try:
             self._companions = [ctypes.CDLL(file) for file in _companions(self.path)]
             self._library = ctypes.CDLL(os.fspath(path))
-            self.version = self._get_version()
+            version = ctypes.c_uint32()
+            self.check(self._bind("cuptiGetVersion")(ctypes.byref(version)), "cuptiGetVersion")
+            self.version = version.value
         except (OSError, AttributeError) as error:
             raise CountersUnavailable(f"CUPTI cannot be loaded ({error})", INSTALL) from error
         except CuptiError as error:
@@ -136,11 +138,6 @@ class Cupti:
         function = getattr(self._library, name)
         function.argtypes, function.restype = (ctypes.c_void_p,), ctypes.c_int
         return function
-
-    def _get_version(self) -> int:
-        version = ctypes.c_uint32()
-        self.check(self._bind("cuptiGetVersion")(ctypes.byref(version)), "cuptiGetVersion")
-        return version.value
 
 
 @lru_cache(maxsize=1)

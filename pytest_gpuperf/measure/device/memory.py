@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -45,8 +45,12 @@ class CudaMemory:
         if self._before is None:
             return None
         torch: Any = sys.modules["torch"]
-        made = _asked_for(torch)["peak"] - self._before
-        return made + _of_graphs(torch.cuda.memory_snapshot())
+        pools = sum(
+            int(segment["total_size"])
+            for segment in torch.cuda.memory_snapshot()
+            if any(segment.get("segment_pool_id", (0, 0)))
+        )
+        return _asked_for(torch)["peak"] - self._before + pools
 
 
 def _asked_for(torch: Any) -> Mapping[str, int]:
@@ -58,15 +62,6 @@ def _asked_for(torch: Any) -> Mapping[str, int]:
     asked: Mapping[str, int] = stats["requested_bytes"]["all"]
     handed_out: Mapping[str, int] = stats["allocated_bytes"]["all"]
     return asked if asked["allocated"] else handed_out
-
-
-def _of_graphs(segments: Sequence[Mapping[str, Any]]) -> int:
-    """The bytes of those segments of torch's allocator that belong to a graph's pool."""
-    return sum(
-        int(segment["total_size"])
-        for segment in segments
-        if any(segment.get("segment_pool_id", (0, 0)))
-    )
 
 
 @contextmanager

@@ -57,8 +57,6 @@ NOTHING = (
     "torch.profiler recorded no kernel, copy or fill of the step. Either the step does not use "
     "the GPU, or another profiler (nsys, ncu) watches this process"
 )
-Collectives = dict[str, tuple[float, ...]]
-"""Nanoseconds of the collectives of one execution by their names, in order."""
 Values = dict[str, dict[str, float]]
 """The metrics of one execution, of each part by its name."""
 
@@ -293,6 +291,7 @@ def _gaps(ran: Iterable[Activity]) -> list[float]:
     return [max(0.0, begin - end) for end, (begin, _) in zip(reached, kernels[1:], strict=False)]
 
 
-def _by_name(collectives: Iterable[Activity]) -> Collectives:
+def _by_name(collectives: Iterable[Activity]) -> dict[str, tuple[float, ...]]:
+    """Nanoseconds of the collectives of one execution by their names, in order."""
     named = grouped(collectives, lambda one: one.name)
     return {name: tuple(one.duration for one in of) for name, of in named.items()}

@@ -12,6 +12,7 @@ import sys
 import sysconfig
 import tempfile
 import threading
+import time
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -368,7 +369,8 @@ def _looked_at(frames: FrameFinder, known: dict[CallSite, int], spans: Spans) ->
             frame = sys._current_frames().get(watched)
             if frame is not None:
                 number = known.setdefault(frames.of_another_thread(frame), len(known))
-                spans.moment(f"{_SEEN}{number}")
+                now = time.time_ns()
+                spans.add(f"{_SEEN}{number}", now, now)
             del frame
 
     looking = threading.Thread(target=look, daemon=True)

@@ -13,8 +13,7 @@ import tempfile
 import time
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import pairwise
@@ -317,8 +316,9 @@ def trace(
     spans = spans or Spans("")
     profile = _started(host=host)
     try:
-        with spans.named(STEP_RANGE):
-            step()
+        begin = _border()
+        step()
+        spans.add(STEP_RANGE, begin, _border())
         synchronize()
     finally:
         profile.__exit__(None, None, None)
@@ -349,17 +349,9 @@ class Spans(PhaseNames):
         """The phase ends now."""
         self._closed.append((*self._open.pop(), _border()))
 
-    @contextmanager
-    def named(self, name: str) -> Iterator[None]:
-        """The block is a range of this name."""
-        begin = _border()
-        yield
-        self._closed.append((name, begin, _border()))
-
-    def moment(self, name: str) -> None:
-        """A range of this name, right now and of no length."""
-        now = time.time_ns()
-        self._closed.append((name, now, now))
+    def add(self, name: str, begin: int, end: int) -> None:
+        """Notes another range, in nanoseconds since 1970."""
+        self._closed.append((name, begin, end))
 
     def events(self, origin: int) -> list[Event]:
         """These ranges as events of a trace whose time begins then, in nanoseconds since 1970."""

@@ -164,7 +164,6 @@ def _cause(cause: Cause, attribution: Attribution) -> str:
         what=cause.what.removeprefix(f"{GRAPH_BREAK}: "),
         formerly=cause.formerly,
         before=cause.before,
-        after=cause.after,
         of=_aside(modules),
         aside=_aside(cause.what, modules),
         alike=_aside(cause.what if attribution.of_operators else "", modules),

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from shutil import get_terminal_size
 
 from pytest_gpuperf.errors import printable
@@ -107,10 +108,7 @@ def on_stdout() -> Outlet | None:
     """The outlet of a command: its terminal if stdout is one."""
     if not obeys(sys.stdout.isatty()):
         return None
-
-    def write(text: str) -> None:
-        print(text, end="", flush=True)
-
+    write = partial(print, end="", flush=True)
     return Outlet(write, lambda: get_terminal_size().columns, column=lambda: 0)
 
 
