@@ -19,7 +19,7 @@ from pytest_gpuperf.baselines.objections import (
     limitations,
     without_kernels,
 )
-from pytest_gpuperf.catalogue import architectures
+from pytest_gpuperf.catalogue import architectures, grouped
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import GpuperfError, UsageFailure, printable
 from pytest_gpuperf.judge.interval import centre
@@ -122,13 +122,13 @@ def proposals(measurements: Iterable[Measurement], request: AcceptanceRequest) -
     Raises BadFile when a baseline file that would be changed cannot be read: it is not overwritten;
     UsageFailure when processes measured different workloads.
     """
-    groups: dict[tuple[str, str, Device], list[Measurement]] = {}
-    for measurement in measurements:
+
+    def key(one: Measurement) -> tuple[str, str, Device]:
         # Several machines of the same device share a baseline: identity is not part of the key.
-        device = replace(measurement.fingerprint.device, identity="")
-        groups.setdefault((measurement.test, measurement.name, device), []).append(measurement)
+        return one.test, one.name, replace(one.fingerprint.device, identity="")
+
     proposed = []
-    for first, *others in groups.values():
+    for first, *others in grouped(measurements, key).values():
         if slowdown := first.fingerprint.settings.get(SLOWDOWN):
             raise UsageFailure(
                 f"{first.test} was measured with a slowdown in it ({slowdown}): it is no baseline"
@@ -150,9 +150,6 @@ def accept(shown: Sequence[Proposal]) -> tuple[Proposal, ...]:
     again, and the ones returned say what was really replaced. Raises Refused when there are
     objections and no force, BadFile and UsageFailure when a file cannot be read or written.
     """
-    by_file: dict[Path, list[Proposal]] = {}
-    for proposal in shown:
-        by_file.setdefault(proposal.file, []).append(proposal)
     done: list[Proposal] = []
     with ExitStack() as locks:
         # In one order, so that two who accept into the same folders do not wait for each other.
@@ -161,7 +158,7 @@ def accept(shown: Sequence[Proposal]) -> tuple[Proposal, ...]:
         baselines: list[Content] = []
         data: list[Content] = []
         after: dict[Path, BaselineFile] = {}
-        for file, group in by_file.items():
+        for file, group in grouped(shown, lambda proposal: proposal.file).items():
             _migrate(file)
             known = _known(group[0].measurements[0], group[0].request)
             accepted = []

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import fsum
-from typing import TypeVar
 
-from pytest_gpuperf.catalogue import units
+from pytest_gpuperf.catalogue import grouped, units
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import printable
 from pytest_gpuperf.judge.cause import MOVED
@@ -45,7 +44,6 @@ VERSIONS = "versions changed: "
 """The start of the text on software versions that differ from the baseline's."""
 CALLED = "called at "
 """The start of the text on a line that does more because changed software does."""
-_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -166,7 +164,6 @@ def _cause(cause: Cause, attribution: Attribution) -> str:
         what=cause.what.removeprefix(f"{GRAPH_BREAK}: "),
         formerly=cause.formerly,
         before=cause.before,
-        after=cause.after,
         of=_aside(modules),
         aside=_aside(cause.what, modules),
         alike=_aside(cause.what if attribution.of_operators else "", modules),
@@ -279,12 +276,12 @@ def rows(attribution: Attribution) -> list[ChangeRow]:
     the total change share a row if family and kind of change agree.
     """
     entries = [entry for entry in attribution.entries if entry.significant]
-    alike = _grouped(entries, lambda e: (e.kind, e.cause, e.short, e.formerly, e.family))
+    alike = grouped(entries, lambda e: (e.kind, e.cause, e.short, e.formerly, e.family)).values()
     limit = _SMALL * fsum(abs(entry.change) for entry in entries)
     sums = [abs(fsum(entry.change for entry in group)) for group in alike]
     minor = [group for group, moved in zip(alike, sums, strict=True) if moved < limit]
     made = [_row(group) for group, moved in zip(alike, sums, strict=True) if moved >= limit]
-    for family in _grouped(minor, lambda group: (group[0].kind, group[0].family)):
+    for family in grouped(minor, lambda group: (group[0].kind, group[0].family)).values():
         if len(family) < _FEW:
             made += [_row(group) for group in family]
         else:
@@ -434,10 +431,3 @@ def _how(first: KernelChange, before: float, after: float, launches: int) -> str
         return f"{first.kind.value}{reason}, {counted}"
     relative = f" {units.moved(after / before - 1)}" if before else ""
     return f"{first.kind.value}{relative}{reason}, {counted}"
-
-
-def _grouped(items: Sequence[_T], key: Callable[[_T], Hashable]) -> list[list[_T]]:
-    groups: dict[Hashable, list[_T]] = {}
-    for item in items:
-        groups.setdefault(key(item), []).append(item)
-    return list(groups.values())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pytest_gpuperf.catalogue import grouped
 from pytest_gpuperf.catalogue.units import counted
 from pytest_gpuperf.model.measurement import title_of
 from pytest_gpuperf.report.proof import Firing, Proof, Trial
@@ -26,10 +27,7 @@ def lines(proof: Proof, width: int) -> list[Line]:
 
 def by_test(proof: Proof) -> dict[str, list[Trial]]:
     """The trials by the title of their measurement."""
-    tests: dict[str, list[Trial]] = {}
-    for trial in proof.trials:
-        tests.setdefault(title_of(trial.test, trial.name), []).append(trial)
-    return tests
+    return grouped(proof.trials, lambda trial: title_of(trial.test, trial.name))
 
 
 def cells(trial: Trial) -> tuple[str, str, str, str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from pytest_gpuperf.baselines.judgement import unjudged_reason
-from pytest_gpuperf.catalogue import architectures, units
+from pytest_gpuperf.catalogue import architectures, grouped, units
 from pytest_gpuperf.errors import printable
 from pytest_gpuperf.judge.verdict import NEW_METRIC, OTHER_GPU, TOLERATED, TOO_NOISY
 from pytest_gpuperf.model.measurement import STEP, titles
@@ -57,10 +57,7 @@ def summary(
     names = titles((r.first.test, r.first.name) for r in measured)
     lines: list[Line] = []
     configurations = step_tables.configurations(measured, width)
-    devices: dict[str, list[Result]] = {}
-    for result in ranked:
-        devices.setdefault(_place(result), []).append(result)
-    for place, those in devices.items():
+    for place, those in grouped(ranked, _place).items():
         lines += [] if verbose else wrapped_lines(place, width)
         lines += configurations
         configurations = []
