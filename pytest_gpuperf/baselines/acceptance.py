@@ -89,11 +89,6 @@ class Proposal:
         return self.measurements[0].name
 
     @property
-    def acceptance(self) -> Acceptance:
-        """The line that the log gets for this acceptance."""
-        return self.entry.log[-1]
-
-    @property
     def refused(self) -> bool:
         """Whether the proposal cannot be accepted as it is."""
         return bool(self.objections) and not self.request.force
@@ -299,7 +294,8 @@ def _proposed(
     objections = (*about_measurements(group), *creep.objections)
     forced = [objection.short for objection in objections] if request.force else []
     changes = _changes(old, new)
-    log = _acceptance(group, new, request.reason, (*forced, *creep.forced), changes)
+    about = new.recorded, request.reason, new.revision, new.processes
+    log = Acceptance(*about, _moved(changes), (*forced, *creep.forced))
     notes = (*limitations(group, new), *about_kernels, *creep.notes)
     new = replace(
         new,
@@ -336,23 +332,15 @@ def _kernels(
     return None, (without_kernels(group, old),)
 
 
-def _acceptance(
-    group: Sequence[Measurement],
-    new: Entry,
-    reason: str,
-    forced: tuple[str, ...],
-    changes: Mapping[str, Change],
-) -> Acceptance:
-    """The line of the log."""
+def _moved(changes: Mapping[str, Change]) -> dict[str, str]:
+    """The changes of gated metrics, as the log has them."""
     known = catalogue().metrics
-    moved = {
+    return {
         metric: text
         for metric, (old, now) in changes.items()
         if known[metric].gated and old is not None and now is not None and old != now
         if (text := entry_values.moved(metric, old, now)) not in ("0 %", "+0 %", "-0 %")
     }
-    revision = group[0].fingerprint.revision
-    return Acceptance(new.recorded, reason, revision, new.processes, moved, forced)
 
 
 def _changes(old: Entry | None, new: Entry) -> dict[str, Change]:

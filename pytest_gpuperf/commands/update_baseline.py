@@ -158,7 +158,8 @@ def lines(proposal: Proposal, title: str = "", shared: Collection[str] = ()) -> 
     ones. `title` names the proposal. Metrics that are zero now, and before were zero or missing,
     have one line for all.
     """
-    processes = counted(proposal.acceptance.processes, "process")
+    log = proposal.entry.log[-1]
+    processes = counted(log.processes, "process")
     first = proposal.measurements[0]
     text = [f"{title or first.title} on {first.fingerprint.device.name}, {processes}"]
     changes = proposal.changes
@@ -178,8 +179,8 @@ def lines(proposal: Proposal, title: str = "", shared: Collection[str] = ()) -> 
         text.append(f"  zero: {', '.join(zero)}")
     text += [f"  note: {note}" for note in proposal.notes if note not in shared]
     text += [f"  objection: {objection.text}" for objection in proposal.objections]
-    if proposal.acceptance.forced:
-        text.append(f"  the log will say: forced: {', '.join(proposal.acceptance.forced)}")
+    if log.forced:
+        text.append(f"  the log will say: forced: {', '.join(log.forced)}")
     return text
 
 
