@@ -79,14 +79,9 @@ class Proposal:
     notes: tuple[str, ...]
 
     @property
-    def test(self) -> str:
-        """The node id of the test."""
-        return self.measurements[0].test
-
-    @property
-    def name(self) -> str:
-        """The name of the measurement within its test."""
-        return self.measurements[0].name
+    def first(self) -> Measurement:
+        """The measurement of the first process."""
+        return self.measurements[0]
 
     @property
     def refused(self) -> bool:
@@ -150,33 +145,28 @@ def accept(shown: Sequence[Proposal]) -> tuple[Proposal, ...]:
         # In one order, so that two who accept into the same folders do not wait for each other.
         for folder in sorted({proposal.request.folder.resolve() for proposal in shown}):
             locks.enter_context(files.changing(folder))
-        baselines: list[Content] = []
-        data: list[Content] = []
         after: dict[Path, BaselineFile] = {}
         for file, group in grouped(shown, lambda proposal: proposal.file).items():
             _migrate(file)
-            known = _known(group[0].measurements[0], group[0].request)
-            accepted = []
+            known = _known(group[0].first, group[0].request)
             for proposal in group:
                 if now := _proposed(proposal.measurements, known, proposal.request):
-                    known = baseline_files.with_entry(known, now.test, now.name, now.entry)
-                    accepted.append(now)
-            if accepted:
-                baselines.append((file, baseline_files.to_text(known, file).encode()))
-                beside = data_files.folder_beside(file)
-                data += [(beside / proposal.entry.data, proposal.data) for proposal in accepted]
-                after[file] = known
-                done += accepted
+                    first = now.first
+                    known = baseline_files.with_entry(known, first.test, first.name, now.entry)
+                    after[file] = known
+                    done.append(now)
         objected = [
-            f"\n  {printable(proposal.test)}: {printable(objection.text)}"
+            f"\n  {printable(proposal.first.test)}: {printable(objection.text)}"
             for proposal in done
             if proposal.refused
             for objection in proposal.objections
         ]
         if objected:
             raise Refused(f"nothing was written, because of these objections:{''.join(objected)}")
+        data = [(data_files.folder_beside(one.file) / one.entry.data, one.data) for one in done]
+        texts = [(file, baseline_files.to_text(known, file)) for file, known in after.items()]
         # In this order every entry has its data at any moment, even if this process is killed.
-        _write([*data, *baselines])
+        _write([*data, *((file, text.encode()) for file, text in texts)])
         for file, known in after.items():
             _clear(file, known)
     return tuple(done)

@@ -123,9 +123,9 @@ def _accepted(
     if not proposals:
         return OK
     shared = _shared(proposals)
-    names = titles((proposal.test, proposal.name) for proposal in proposals)
+    names = titles((proposal.first.test, proposal.first.name) for proposal in proposals)
     for proposal in proposals:
-        tell(*lines(proposal, names[proposal.test, proposal.name], shared))
+        tell(*lines(proposal, names[proposal.first.test, proposal.first.name], shared))
     for note in shared:
         tell(f"note on all tests: {note}")
     refused = [proposal for proposal in proposals if proposal.refused]
@@ -160,8 +160,8 @@ def lines(proposal: Proposal, title: str = "", shared: Collection[str] = ()) -> 
     """
     log = proposal.entry.log[-1]
     processes = counted(log.processes, "process")
-    first = proposal.measurements[0]
-    text = [f"{title or first.title} on {first.fingerprint.device.name}, {processes}"]
+    device = proposal.first.fingerprint.device.name
+    text = [f"{title or proposal.first.title} on {device}, {processes}"]
     changes = proposal.changes
     factors = units.in_factors(map(_relative, changes, changes.values()))
     zero = [metric for metric, (before, now) in changes.items() if now == 0 and not before]

@@ -451,9 +451,7 @@ class GpuPerf:
             expected = judging.expect(ratio, over, under)
         if expected.reason == "both-zero":
             _skip(f"gpuperf: {expectation_lines.line(expected)}")
-        detail = lacking or expected.detail
-        if label:
-            detail = f"{detail}; {label}" if detail else label
+        detail = "; ".join(filter(None, [lacking or expected.detail, label]))
         expected = replace(expected, verified=not label, detail=detail)
         self.results.append(Result(test, ratio.subject, (), expectations=(expected,)))
         if fails(expected, self._settings):

@@ -54,7 +54,7 @@ def loaded(file: Path) -> BaselineFile:
 
 def test_the_first_acceptance_makes_the_file_and_proposing_writes_nothing(tmp_path: Path) -> None:
     (proposal,) = acceptance.proposals([measurement()], request(tmp_path))
-    assert proposal.test == TEST
+    assert proposal.first.test == TEST
     assert acceptance.proposals([], request(tmp_path)) == []
     assert list(tmp_path.iterdir()) == []
     known = accepted(tmp_path, processes("cycles", [[1.0, 2.0, 4.0], [3.0, 3.0], [9.0]]))
