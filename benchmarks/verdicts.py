@@ -57,7 +57,9 @@ def _judged(run: Run, folder: Path) -> Run:
     for result in run.results():
         if result.measurements:
             baseline = baseline_of(result.first, folder, Path.cwd())
-            said = verdicts(result.measurements, baseline)
+            # The committed tolerances count, not those of the suite when the run was recorded.
+            measured = [replace(one, tolerance={}) for one in result.measurements]
+            said = verdicts(measured, baseline)
             result = replace(result, verdicts=said, attribution=None, judged_by=baseline.judged_by)
             result = attributed(result, baseline)
         results.append(result)

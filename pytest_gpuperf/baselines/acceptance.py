@@ -25,7 +25,7 @@ from pytest_gpuperf.errors import GpuperfError, UsageFailure, printable
 from pytest_gpuperf.judge.interval import centre
 from pytest_gpuperf.judge.verdict import NEW_METRIC
 from pytest_gpuperf.model.entry import Acceptance, BaselineFile, Entry
-from pytest_gpuperf.model.measurement import SLOWDOWN, Device, KernelTable, Measurement
+from pytest_gpuperf.model.measurement import SLOWDOWN, Device, KernelTable, Measurement, grouped
 from pytest_gpuperf.model.result import Outcome, Run
 from pytest_gpuperf.storage import baseline_files, data_files, entry_values, files, schema_1
 
@@ -79,19 +79,9 @@ class Proposal:
     notes: tuple[str, ...]
 
     @property
-    def test(self) -> str:
-        """The node id of the test."""
-        return self.measurements[0].test
-
-    @property
-    def name(self) -> str:
-        """The name of the measurement within its test."""
-        return self.measurements[0].name
-
-    @property
-    def acceptance(self) -> Acceptance:
-        """The line that the log gets for this acceptance."""
-        return self.entry.log[-1]
+    def first(self) -> Measurement:
+        """The measurement of the first process."""
+        return self.measurements[0]
 
     @property
     def refused(self) -> bool:
@@ -122,13 +112,13 @@ def proposals(measurements: Iterable[Measurement], request: AcceptanceRequest) -
     Raises BadFile when a baseline file that would be changed cannot be read: it is not overwritten;
     UsageFailure when processes measured different workloads.
     """
-    groups: dict[tuple[str, str, Device], list[Measurement]] = {}
-    for measurement in measurements:
+
+    def key(one: Measurement) -> tuple[str, str, Device]:
         # Several machines of the same device share a baseline: identity is not part of the key.
-        device = replace(measurement.fingerprint.device, identity="")
-        groups.setdefault((measurement.test, measurement.name, device), []).append(measurement)
+        return one.test, one.name, replace(one.fingerprint.device, identity="")
+
     proposed = []
-    for first, *others in groups.values():
+    for first, *others in grouped(measurements, key).values():
         if slowdown := first.fingerprint.settings.get(SLOWDOWN):
             raise UsageFailure(
                 f"{first.test} was measured with a slowdown in it ({slowdown}): it is no baseline"
@@ -150,41 +140,33 @@ def accept(shown: Sequence[Proposal]) -> tuple[Proposal, ...]:
     again, and the ones returned say what was really replaced. Raises Refused when there are
     objections and no force, BadFile and UsageFailure when a file cannot be read or written.
     """
-    by_file: dict[Path, list[Proposal]] = {}
-    for proposal in shown:
-        by_file.setdefault(proposal.file, []).append(proposal)
     done: list[Proposal] = []
     with ExitStack() as locks:
         # In one order, so that two who accept into the same folders do not wait for each other.
         for folder in sorted({proposal.request.folder.resolve() for proposal in shown}):
             locks.enter_context(files.changing(folder))
-        baselines: list[Content] = []
-        data: list[Content] = []
         after: dict[Path, BaselineFile] = {}
-        for file, group in by_file.items():
+        for file, group in grouped(shown, lambda proposal: proposal.file).items():
             _migrate(file)
-            known = _known(group[0].measurements[0], group[0].request)
-            accepted = []
+            known = _known(group[0].first, group[0].request)
             for proposal in group:
                 if now := _proposed(proposal.measurements, known, proposal.request):
-                    known = baseline_files.with_entry(known, now.test, now.name, now.entry)
-                    accepted.append(now)
-            if accepted:
-                baselines.append((file, baseline_files.to_text(known, file).encode()))
-                beside = data_files.folder_beside(file)
-                data += [(beside / proposal.entry.data, proposal.data) for proposal in accepted]
-                after[file] = known
-                done += accepted
+                    first = now.first
+                    known = baseline_files.with_entry(known, first.test, first.name, now.entry)
+                    after[file] = known
+                    done.append(now)
         objected = [
-            f"\n  {printable(proposal.test)}: {printable(objection.text)}"
+            f"\n  {printable(proposal.first.test)}: {printable(objection.text)}"
             for proposal in done
             if proposal.refused
             for objection in proposal.objections
         ]
         if objected:
             raise Refused(f"nothing was written, because of these objections:{''.join(objected)}")
+        data = [(data_files.folder_beside(one.file) / one.entry.data, one.data) for one in done]
+        texts = [(file, baseline_files.to_text(known, file)) for file, known in after.items()]
         # In this order every entry has its data at any moment, even if this process is killed.
-        _write([*data, *baselines])
+        _write([*data, *((file, text.encode()) for file, text in texts)])
         for file, known in after.items():
             _clear(file, known)
     return tuple(done)
@@ -302,7 +284,8 @@ def _proposed(
     objections = (*about_measurements(group), *creep.objections)
     forced = [objection.short for objection in objections] if request.force else []
     changes = _changes(old, new)
-    log = _acceptance(group, new, request.reason, (*forced, *creep.forced), changes)
+    about = new.recorded, request.reason, new.revision, new.processes
+    log = Acceptance(*about, _moved(changes), (*forced, *creep.forced))
     notes = (*limitations(group, new), *about_kernels, *creep.notes)
     new = replace(
         new,
@@ -339,23 +322,15 @@ def _kernels(
     return None, (without_kernels(group, old),)
 
 
-def _acceptance(
-    group: Sequence[Measurement],
-    new: Entry,
-    reason: str,
-    forced: tuple[str, ...],
-    changes: Mapping[str, Change],
-) -> Acceptance:
-    """The line of the log."""
+def _moved(changes: Mapping[str, Change]) -> dict[str, str]:
+    """The changes of gated metrics, as the log has them."""
     known = catalogue().metrics
-    moved = {
+    return {
         metric: text
         for metric, (old, now) in changes.items()
         if known[metric].gated and old is not None and now is not None and old != now
         if (text := entry_values.moved(metric, old, now)) not in ("0 %", "+0 %", "-0 %")
     }
-    revision = group[0].fingerprint.revision
-    return Acceptance(new.recorded, reason, revision, new.processes, moved, forced)
 
 
 def _changes(old: Entry | None, new: Entry) -> dict[str, Change]:

@@ -25,7 +25,7 @@ from pytest_gpuperf.errors import UsageFailure
 from pytest_gpuperf.judge.stopping import next_look
 from pytest_gpuperf.judge.verdict import judge
 from pytest_gpuperf.model.entry import Calibration, Spread
-from pytest_gpuperf.model.measurement import STEP, Device, Measurement
+from pytest_gpuperf.model.measurement import STEP, Device, Measurement, grouped
 from pytest_gpuperf.model.metric import Metric, MetricClass
 from pytest_gpuperf.model.result import Outcome, Run
 from pytest_gpuperf.storage import baseline_files, files
@@ -121,9 +121,7 @@ def write(findings: Sequence[Finding], folder: Path) -> list[Path]:
 def _finding(suite: str, measurements: Sequence[Measurement], date: str) -> Finding:
     names = {measured.process for measured in measurements}
     revisions = dict.fromkeys(measured.fingerprint.revision for measured in measurements)
-    tests: dict[Test, list[Measurement]] = {}
-    for measured in measurements:
-        tests.setdefault((measured.test, measured.name), []).append(measured)
+    tests = grouped(measurements, lambda measured: (measured.test, measured.name))
     for (test, name), processes in tests.items():
         what = f'the measurements "{name}" of {test} have different workloads'
         _only_one(what, (str(dict(sorted(one.workload.items()))) for one in processes))
@@ -207,9 +205,7 @@ def trials(processes: Sequence[Measurement]) -> Iterator[Trial]:
 
 def _in_turn(processes: Iterable[Measurement]) -> list[Measurement]:
     """The processes in turn from each allocation: the first few span all allocations."""
-    rows: dict[tuple[str, str], list[Measurement]] = {}
-    for process in sorted(processes, key=lambda m: (allocation(m), m.process)):
-        rows.setdefault(allocation(process), []).append(process)
+    rows = grouped(sorted(processes, key=lambda m: (allocation(m), m.process)), allocation)
     return [m for turn in zip_longest(*rows.values()) for m in turn if m is not None]
 
 
@@ -306,9 +302,7 @@ def _level(series: Sequence[Sequence[_Value]]) -> tuple[float | None, list[list[
     """
     sums = []
     for values in series:
-        places: dict[tuple[str, ...], list[_Value]] = {}
-        for value in values:
-            places.setdefault(value.place, []).append(value)
+        places = grouped(values, lambda value: value.place)
         squares = math.fsum(map(_squares, places.values()))
         sums.append((squares, len(values) - len(places), places))
     degrees = sum(own for _, own, _ in sums)

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from enum import Enum
+from functools import partial
 from itertools import product
-from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar
 
 from pytest_gpuperf.baselines.reference import Baseline, baseline_of, other_work
@@ -134,21 +134,17 @@ class Judging:
         `meanwhile` is called, once at most, where a first look says that the test may have got
         worse: the processes that are to confirm it start beside that.
         """
-
-        def look(sides: Sequence[Processes]) -> Result:
-            (processes,) = sides
-            return _look(processes, baseline, limit)
-
+        look = partial(_look, baseline=baseline, limit=limit)
         return _raced(self._settled([first], look, meanwhile), baseline)
 
     def _settled(
         self,
-        sides: Sequence[Processes],
-        look: Callable[[Sequence[Processes]], Result],
+        sides: list[Processes],
+        look: Callable[..., Result],
         meanwhile: Callable[[], object] | None = None,
     ) -> Result:
         """The result of the last look at one measurement, or at both sides of a ratio."""
-        result = look(sides)
+        result = look(*sides)
         while self._replicas is not None:
             said: list[Verdict | Expectation] = [*result.verdicts, *result.expectations]
             wanted = next_look(said, min(map(len, sides)), self._settings.processes)
@@ -158,10 +154,13 @@ class Judging:
             alarming = any(verdict.reason == TOO_FEW for verdict in result.verdicts)
             start = meanwhile if alarming else None
             try:
-                sides = [_processes(self._replicas, side, wanted, start) for side in sides]
+                for place, (own, *others) in enumerate(sides):
+                    if len(others) + 1 < wanted:
+                        more = self._replicas.measurements(own.test, own.name, wanted - 1, start)
+                        sides[place] = (own, *more)
             except MeasurementError as error:
                 return _not_looked_again(result, error)
-            result, meanwhile = look(sides), None
+            result, meanwhile = look(*sides), None
         return result
 
     def keep(self, measurements: Processes) -> None:
@@ -174,8 +173,7 @@ class Judging:
         """Compares two measurements, and more of both until the expectation is settled."""
         calibration = self.baseline(over[0]).calibration
 
-        def look(sides: Sequence[Processes]) -> Result:
-            numerator, denominator = sides
+        def look(numerator: Processes, denominator: Processes) -> Result:
             one = expectation.ratio(ratio, numerator, denominator, calibration)
             return Result(ratio.test, ratio.subject, (), expectations=(one,))
 
@@ -229,30 +227,13 @@ def _taken(put: Sequence[bytes]) -> Processes:
     return tuple(taken_out(Measurement, one) for one in put)
 
 
-def _processes(
-    replicas: Replicas | RankLauncher,
-    measured: Processes,
-    wanted: int,
-    meanwhile: Callable[[], object] | None,
-) -> Processes:
-    """The session's own measurement, and as many of fresh processes as make `wanted`."""
-    if len(measured) >= wanted:
-        return measured
-    own = measured[0]
-    return (own, *replicas.measurements(own.test, own.name, wanted - 1, meanwhile))
-
-
-def verdicts(
-    measurements: Sequence[Measurement],
-    baseline: Baseline,
-    tolerance: Mapping[str, str] = MappingProxyType({}),
-) -> tuple[Verdict, ...]:
+def verdicts(measurements: Sequence[Measurement], baseline: Baseline) -> tuple[Verdict, ...]:
     """The result of one test's measurements, one per process, against the baseline.
 
-    `tolerance` is what the test has beyond the baseline's. Nothing is judged where the device was
+    The test's own tolerances come before the baseline's. Nothing is judged where the device was
     unfit.
     """
-    tolerances = {**baseline.tolerance, **tolerance}
+    tolerances = {**baseline.tolerance, **measurements[0].tolerance}
     judged = judge(measurements, baseline.reference, catalogue().metrics, tolerances)
     complaints = _complaints(measurements)
     return withheld(judged, complaints) if complaints else judged
@@ -508,7 +489,7 @@ def _has_baseline(result: Result) -> bool:
 def _look(measurements: Processes, baseline: Baseline, limit: Mapping[str, object]) -> Result:
     """One look at all of these processes."""
     first = measurements[0]
-    said = verdicts(measurements, baseline, first.tolerance)
+    said = verdicts(measurements, baseline)
     result = Result(first.test, first.name, measurements, said, judged_by=baseline.judged_by)
     if not limit or _complaints(measurements):
         return result

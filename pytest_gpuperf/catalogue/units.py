@@ -36,8 +36,7 @@ def value(number: float | None, unit: str) -> str:
         return _prefixed(number, tuple((s, p + unit) for s, p in _DECIMAL), unit)
     if unit in _COUNTED:
         return _prefixed(number, _DECIMAL, "")
-    text = _digits(number)
-    return f"{text} {unit}" if unit == "ms" else text
+    return _digits(number) + (" ms" if unit == "ms" else "")
 
 
 def change(verdict: Verdict) -> str:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from pytest_gpuperf.baselines import acceptance
 from pytest_gpuperf.commands import complain, say
 from pytest_gpuperf.commands.flags import add_baselines, baselines_folder
 from pytest_gpuperf.errors import FAILED, OK, UsageFailure, meant
-from pytest_gpuperf.model.entry import BaselineFile
 from pytest_gpuperf.storage import baseline_files, files
 
 USAGE = "gpuperf baseline rename OLD NEW"
@@ -32,21 +30,18 @@ def act(options: argparse.Namespace) -> int:
     known = {file: one for file, one in loaded.items() if one is not None}
     if not known:
         raise UsageFailure(f"there is no baseline file in {folder}")
-    return _rename(known, options.old, options.new)
-
-
-def _rename(known: dict[Path, BaselineFile], old: str, new: str) -> int:
-    changed = 0
-    for file, loaded in known.items():
+    old, new = options.old, options.new
+    changed = False
+    for file, one in known.items():
         tests = {
             test: new + test[len(old) :]
-            for test in loaded.tests
+            for test in one.tests
             if test == old or ("::" not in old and test.startswith(f"{old}::"))
         }
         if tests:
             acceptance.rename(file, tests, files.utc_now()[:10])
             say(*(f"{file}: {before} -> {after}" for before, after in tests.items()))
-            changed += len(tests)
+            changed = True
     if changed:
         return OK
     every = {name for one in known.values() for t in one.tests for name in (t, t.split("::")[0])}

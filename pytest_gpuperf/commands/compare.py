@@ -19,7 +19,7 @@ from pytest_gpuperf.errors import UsageFailure, meant
 from pytest_gpuperf.judge import comparison as judge
 from pytest_gpuperf.judge.attribution import Naming
 from pytest_gpuperf.judge.comparison import Chosen, Comparison, Measurements
-from pytest_gpuperf.model.measurement import STEP, Measurement
+from pytest_gpuperf.model.measurement import STEP, grouped
 from pytest_gpuperf.model.result import Run
 from pytest_gpuperf.report.comparison_report import text_lines
 from pytest_gpuperf.storage import run_files
@@ -142,11 +142,8 @@ def _configurations(run: Run) -> list[str]:
 
 def _grouped(side: Chosen) -> dict[Key, Measurements]:
     """The measurements of one side by what they are paired by, those of all processes together."""
-    grouped: dict[Key, list[Measurement]] = {}
-    for measurement in side.measurements:
-        test = _without(measurement.test, side.configuration)
-        grouped.setdefault((test, measurement.name), []).append(measurement)
-    return {key: tuple(measurements) for key, measurements in grouped.items()}
+    groups = grouped(side.measurements, lambda m: (_without(m.test, side.configuration), m.name))
+    return {key: tuple(measurements) for key, measurements in groups.items()}
 
 
 def _without(test: str, configuration: str | None) -> str:

@@ -101,7 +101,7 @@ def _lines(past: History, *, detailed: bool) -> Iterator[str]:
         return
     told = night_lines.night_view(past)
     yield told.headline
-    yield from told.partial[:_PARTIAL]
+    yield from past.source.partial[:_PARTIAL]
     for event in told.events[:_EVENTS]:
         yield from ("", f"{event.day}  {event.where}: {event.what}")
         yield from (f"  {said}" for said in (*event.said, *event.suspects, *event.commands))

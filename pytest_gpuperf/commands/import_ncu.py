@@ -67,8 +67,13 @@ def act(options: argparse.Namespace) -> int:
     check_new(out := new_run(options))
     imported = imported_run(options.files, options.test, options.steps, options.ncu)
     run_files.save(imported, out)
-    for measurement in imported.measurements:
-        say(*_summary(measurement))
+    for one in imported.measurements:
+        device, report = one.fingerprint.device, one.fingerprint.settings["imported"]
+        say(
+            f"{report}: a step on {device.name} ({device.arch}), as {one.test}",
+            f"  has {', '.join(sample.metric for sample in one.samples)}",
+            *(f"  without {entry.metric}: {entry.reason}" for entry in one.unsupported),
+        )
     say(f"run saved: {out}")
     say(f"compare it with baselines:  pytest --gpuperf-replay {shlex.quote(str(out))} ...")
     return 0
@@ -138,13 +143,3 @@ def _measurement(report: Report, test: str, executions: int) -> Measurement:
         fingerprint=Fingerprint(device, {}, settings),
         kernels=step.kernels,
     )
-
-
-def _summary(measurement: Measurement) -> list[str]:
-    """Lines for people: the imported metrics, and the reason for each that was left out."""
-    device, imported = measurement.fingerprint.device, measurement.fingerprint.settings["imported"]
-    return [
-        f"{imported}: a step on {device.name} ({device.arch}), as {measurement.test}",
-        f"  has {', '.join(sample.metric for sample in measurement.samples)}",
-        *(f"  without {entry.metric}: {entry.reason}" for entry in measurement.unsupported),
-    ]

@@ -18,7 +18,6 @@ EXAMPLES = ("gpuperf metrics --gpu-arch sm90 --set core",)
 _HEADINGS = ("metric", "unit", "better", "class", "")
 _ABSENT = "absent"
 _NONE = "no hardware counters"
-_INDENT = "  "
 _BELOW = "     "
 """The indent of NVIDIA's name below a metric; the longest name then fits into 80 columns."""
 
@@ -86,7 +85,7 @@ def names(metric: Metric, architectures: tuple[str, ...]) -> str:
 def _cells(metric: Metric, architectures: tuple[str, ...]) -> tuple[str, ...]:
     direction = metric.direction
     return (
-        _INDENT + metric.name,
+        table.INDENT + metric.name,
         metric.unit,
         "-" if direction is Direction.NEUTRAL else direction.value,
         f"{metric.metric_class.value}{', gated' if metric.gated else ''}",

@@ -123,9 +123,9 @@ def _accepted(
     if not proposals:
         return OK
     shared = _shared(proposals)
-    names = titles((proposal.test, proposal.name) for proposal in proposals)
+    names = titles((proposal.first.test, proposal.first.name) for proposal in proposals)
     for proposal in proposals:
-        tell(*lines(proposal, names[proposal.test, proposal.name], shared))
+        tell(*lines(proposal, names[proposal.first.test, proposal.first.name], shared))
     for note in shared:
         tell(f"note on all tests: {note}")
     refused = [proposal for proposal in proposals if proposal.refused]
@@ -158,9 +158,10 @@ def lines(proposal: Proposal, title: str = "", shared: Collection[str] = ()) -> 
     ones. `title` names the proposal. Metrics that are zero now, and before were zero or missing,
     have one line for all.
     """
-    processes = counted(proposal.acceptance.processes, "process")
-    first = proposal.measurements[0]
-    text = [f"{title or first.title} on {first.fingerprint.device.name}, {processes}"]
+    log = proposal.entry.log[-1]
+    processes = counted(log.processes, "process")
+    device = proposal.first.fingerprint.device.name
+    text = [f"{title or proposal.first.title} on {device}, {processes}"]
     changes = proposal.changes
     factors = units.in_factors(map(_relative, changes, changes.values()))
     zero = [metric for metric, (before, now) in changes.items() if now == 0 and not before]
@@ -178,8 +179,8 @@ def lines(proposal: Proposal, title: str = "", shared: Collection[str] = ()) -> 
         text.append(f"  zero: {', '.join(zero)}")
     text += [f"  note: {note}" for note in proposal.notes if note not in shared]
     text += [f"  objection: {objection.text}" for objection in proposal.objections]
-    if proposal.acceptance.forced:
-        text.append(f"  the log will say: forced: {', '.join(proposal.acceptance.forced)}")
+    if log.forced:
+        text.append(f"  the log will say: forced: {', '.join(log.forced)}")
     return text
 
 

@@ -322,8 +322,8 @@ class GpuPerf:
             name = f"{subject.name} [{step}]"
             reset = work.reset if work.reset is no_reset else step.reset
             its_work = replace(work, step=step.step, reset=reset, name=name, phases=Phases())
-            settings = partial(_joined, subject.settings, step.settings)
-            its_subject = replace(subject, name=name, settings=settings)
+            both = subject.settings, step.settings
+            its_subject = replace(subject, name=name, settings=partial(_joined, *both))
             try:
                 self._judged(measurer, its_subject, its_work, slowed)
             except (pytest.fail.Exception, CountersUnavailable, UnsoundStep):

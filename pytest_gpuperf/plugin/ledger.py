@@ -305,6 +305,6 @@ class Ledger:
             only_new=True,
         )
         for proposal in acceptance.accept(acceptance.proposals(measurements, request)):
-            self._recorded.add((proposal.test, proposal.name))
-            file = short(proposal.file, self._settings.root)
-            self._notes.append(f"baseline recorded: {proposal.test} in {file}")
+            test, file = proposal.first.test, short(proposal.file, self._settings.root)
+            self._recorded.add((test, proposal.first.name))
+            self._notes.append(f"baseline recorded: {test} in {file}")

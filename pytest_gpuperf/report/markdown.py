@@ -68,7 +68,8 @@ def nights(past: History) -> str:
 
     told = night_view(past)
     lines = [f"## {told.heading}", ""]
-    lines += [f"- {cell(said)}" for said in (*told.partial[:_FILES], *told.left_out[:_FILES])]
+    files = (*past.source.partial[:_FILES], *past.source.problems[:_FILES])
+    lines += [f"- {cell(said)}" for said in files]
     for event in told.worse[:_EVENTS]:
         lines += [f"- **{cell(f'{event.day}, {event.where}')}**: {event.what}"]
         lines += [f"  - {cell(said)}" for said in (*event.said, *event.suspects)]

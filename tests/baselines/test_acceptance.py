@@ -54,7 +54,7 @@ def loaded(file: Path) -> BaselineFile:
 
 def test_the_first_acceptance_makes_the_file_and_proposing_writes_nothing(tmp_path: Path) -> None:
     (proposal,) = acceptance.proposals([measurement()], request(tmp_path))
-    assert proposal.test == TEST
+    assert proposal.first.test == TEST
     assert acceptance.proposals([], request(tmp_path)) == []
     assert list(tmp_path.iterdir()) == []
     known = accepted(tmp_path, processes("cycles", [[1.0, 2.0, 4.0], [3.0, 3.0], [9.0]]))
@@ -170,9 +170,9 @@ def test_another_workload_is_its_own_origin(tmp_path: Path) -> None:
         (proposal,) = acceptance.proposals(small, asked)
         assert proposal.objections == ()
         assert "the workload changed (size 128, here 64), so the origin" in proposal.notes[-1]
-        assert proposal.acceptance.forced == ()
+        assert proposal.entry.log[-1].forced == ()
     (done,) = acceptance.accept([proposal])
-    assert done.acceptance.forced == ()
+    assert done.entry.log[-1].forced == ()
     assert entry(loaded(done.file)).origin is None
 
 
@@ -230,7 +230,7 @@ def test_a_loss_that_one_acceptance_shows_is_where_later_creep_starts(tmp_path: 
     (proposal,) = acceptance.proposals(five(450e6), request(tmp_path, force=False))
     (note,) = (note for note in proposal.notes if "(origin)" in note)
     assert "This change shows cycles +2.97 %, so later creep is measured from these" in note
-    assert (proposal.objections, proposal.acceptance.forced) == ((), ())
+    assert (proposal.objections, proposal.entry.log[-1].forced) == ((), ())
     acceptance.accept([proposal])
     assert entry(loaded(proposal.file)).origin is None
 
@@ -372,7 +372,7 @@ def test_what_was_accepted_in_between_is_what_the_log_calls_old(tmp_path: Path) 
     (done,) = acceptance.accept(shown)
     assert shown[0].changes == {"cycles": (100.0, 99.0)}
     assert done.changes == {"cycles": (90.0, 99.0)}
-    assert entry(loaded(done.file)).log[-1] == done.acceptance
+    assert entry(loaded(done.file)).log[-1] == done.entry.log[-1]
 
 
 def test_what_became_creep_in_between_is_refused(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ and table show the same rows.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 from pytest_gpuperf.catalogue.kernel_families import FAMILIES
 from pytest_gpuperf.report.html.figure import Cell, Figure, Plain, Plot, Quantity, cell_text
@@ -65,7 +65,7 @@ def _items(figure: Figure, plot: Plot) -> list[_Item]:
             continue
         for column in columns:
             value = cells[column]
-            if not isinstance(value, Quantity) or not _fits(value, plot.logarithmic[1]):
+            if not _fits(value, plot.logarithmic[1]):
                 continue
             several = [column] if len(columns) > 1 else []
             items.append(
@@ -87,7 +87,7 @@ def _items(figure: Figure, plot: Plot) -> list[_Item]:
     return items
 
 
-def _fits(cell: Cell, logarithmic: bool) -> bool:
+def _fits(cell: Cell, logarithmic: bool) -> TypeGuard[Quantity]:
     """True if it has a place on the axis: zero has none on a logarithmic one."""
     return isinstance(cell, Quantity) and (cell.value > 0 or not logarithmic)
 

@@ -44,16 +44,13 @@ Plain = dict[str, object]
 """JSON for the page's script."""
 
 
-Shape = Literal["bars", "stack", "points"]
-"""The form of a chart: a bar per row, beside each other where several rows share a name; a segment
-per row, one after the other; or a point per row, at its x and y."""
-
-
 @dataclass(frozen=True, slots=True)
 class Plot:
     """The columns that are drawn, by their titles, and the form of the chart."""
 
-    shape: Shape
+    shape: Literal["bars", "stack", "points"]
+    """The form of the chart: a bar per row, beside each other where several rows share a name; a
+    segment per row, one after the other; or a point per row, at its x and y."""
     name: str
     """The column of text that names a row: at the axis for bars."""
     values: Sequence[str]

@@ -91,6 +91,8 @@ def _figure(key: str, known: _Table, subjects: Sequence[FigureSubject]) -> Figur
     notes += [note for _, one in found if one.rows for note in one.notes]
     before = f"{known['before']} " if "before" in known else ""
     said = told([(one.said, subject.label) for subject, one in found if one.said], before)
+    on_gpu = {subject.device.arch for subject in subjects} != {CPU}
+    needs = known["needs"] if on_gpu or known.get("on_cpu") else "a GPU"
     roofs = {roof["name"]: roof for _, one in found for roof in one.roofs}
     return Figure(
         key=key,
@@ -101,14 +103,8 @@ def _figure(key: str, known: _Table, subjects: Sequence[FigureSubject]) -> Figur
         plot=_plot(known["plot"], shown, subjects, tuple(roofs.values())),
         source=known.get("source", ""),
         notes=tuple(dict.fromkeys(notes)),
-        missing="" if rows else _missing(known, subjects),
+        missing="" if rows else f"needs {needs}",
     )
-
-
-def _missing(known: _Table, subjects: Sequence[FigureSubject]) -> str:
-    """The flag that collects the data of a figure without rows."""
-    on_gpu = {subject.device.arch for subject in subjects} != {CPU}
-    return f"needs {known['needs']}" if on_gpu or known.get("on_cpu") else "needs a GPU"
 
 
 def _plot(
@@ -299,19 +295,14 @@ def _instructions(_: _Table, subject: FigureSubject, __: Sequence[FigureSubject]
         found.said = f"{kernel} at IPC {dominant.ipc or 0:.3g}, mostly {largest},"
     for name, one in parts.items():
         for kind, mix in (("by pipe", one.pipe_classes), ("by SASS class", one.sass_classes)):
-            found.notes += [*_meanings(mix), *mix.missing] if mix.parts else []
+            there = {part.name for part in mix.parts}
+            meant = [f"{name} {meaning}" for name, meaning in meanings().items() if name in there]
+            found.notes += [f"Classes: {', '.join(meant)}.", *mix.missing] if there else []
             for part in mix.parts:
                 ipc = part.ipc if mix is one.pipe_classes else None
                 count = quantity(part.value, mix.unit)
                 found.rows.append((name, kind, part.name, part.share, ipc, count))
     return found
-
-
-def _meanings(mix: Mix) -> Iterator[str]:
-    """The meaning of the classes in this mix."""
-    there = {part.name for part in mix.parts}
-    said = [f"{name} {meaning}" for name, meaning in meanings().items() if name in there]
-    yield f"Classes: {', '.join(said)}."
 
 
 def _largest(classes: Mix) -> str:

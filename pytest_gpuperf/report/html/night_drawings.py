@@ -9,8 +9,8 @@ from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.history.nights import MetricHistory
 from pytest_gpuperf.report.text.night_lines import NightView, bounds
 
-_WIDTH, _HEIGHT = 640, 92
-_SPARK_WIDTH, _SPARK_HEIGHT = 150, 26
+_SIZE, _SPARK_SIZE = (640, 92), (150, 26)
+"""The width and height of a drawing in pixels."""
 _MARGIN = 5
 
 
@@ -31,18 +31,10 @@ class Drawing:
     says: str
 
 
-def spark(nights: NightView, one: MetricHistory) -> Drawing:
-    """A series over the last nights, as small as a line of text."""
-    return drawing(one, *nights.span, _SPARK_WIDTH, _SPARK_HEIGHT)
-
-
-def wide(nights: NightView, one: MetricHistory) -> Drawing:
-    """A series over all nights."""
-    return drawing(one, nights.days[0], nights.days[-1], _WIDTH, _HEIGHT)
-
-
-def drawing(one: MetricHistory, first: int, last: int, width: int, height: int) -> Drawing:
-    """A series from the first to the last day, in so many pixels."""
+def drawing(nights: NightView, one: MetricHistory, *, spark: bool = False) -> Drawing:
+    """A series over all nights; a `spark` over the last nights, as small as a line of text."""
+    first, last = nights.span if spark else (nights.past.days[0], nights.past.days[-1])
+    width, height = _SPARK_SIZE if spark else _SIZE
     seen, trend = one.seen, one.trend
     inside = [n for n, day in enumerate(seen.days) if first <= day <= last]
     shown = [seen.values[n] for n in inside]

@@ -29,14 +29,14 @@ def value(expectation: Expectation) -> str:
 
 def row(expectation: Expectation) -> tuple[str, str, str, str, str]:
     """The cells: metric, subject, bounds, measured with its interval, and outcome."""
-    detail = f" ({expectation.detail})" if expectation.detail else ""
-    return (
-        expectation.metric,
-        _subject(expectation),
-        _bounds(expectation),
-        _measured(expectation),
-        expectation.outcome.value + detail,
-    )
+    bounds = (("above", expectation.above), ("below", expectation.below))
+    known = [f"{name} {_number(to, expectation)}" for name, to in bounds if to is not None]
+    measured, low, high = value(expectation), expectation.low, expectation.high
+    if expectation.measured is not None and low is not None and high is not None:
+        measured += f" ({_number(low, expectation)} to {_number(high, expectation)})"
+    outcome = expectation.outcome.value
+    outcome += f" ({expectation.detail})" if expectation.detail else ""
+    return expectation.metric, _subject(expectation), " and ".join(known), measured, outcome
 
 
 def against(expectation: Expectation) -> tuple[str, str]:
@@ -78,20 +78,6 @@ def _subject(expectation: Expectation) -> str:
     if not expectation.unit:
         return expectation.subject
     return title_of(expectation.test, expectation.subject)
-
-
-def _bounds(expectation: Expectation) -> str:
-    bounds = (("above", expectation.above), ("below", expectation.below))
-    known = ((name, bound) for name, bound in bounds if bound is not None)
-    return " and ".join(f"{name} {_number(bound, expectation)}" for name, bound in known)
-
-
-def _measured(expectation: Expectation) -> str:
-    said = value(expectation)
-    if expectation.measured is None or expectation.low is None or expectation.high is None:
-        return said
-    low, high = _number(expectation.low, expectation), _number(expectation.high, expectation)
-    return f"{said} ({low} to {high})"
 
 
 def _number(number: float, expectation: Expectation) -> str:

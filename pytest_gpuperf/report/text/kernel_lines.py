@@ -276,8 +276,7 @@ def rows(attribution: Attribution) -> list[ChangeRow]:
     the total change share a row if family and kind of change agree.
     """
     entries = [entry for entry in attribution.entries if entry.significant]
-    by_text = grouped(entries, lambda e: (e.kind, e.cause, e.short, e.formerly, e.family))
-    alike = [*by_text.values()]
+    alike = grouped(entries, lambda e: (e.kind, e.cause, e.short, e.formerly, e.family)).values()
     limit = _SMALL * fsum(abs(entry.change) for entry in entries)
     sums = [abs(fsum(entry.change for entry in group)) for group in alike]
     minor = [group for group, moved in zip(alike, sums, strict=True) if moved < limit]

@@ -67,12 +67,10 @@ class NightEvent:
 class NightView:
     """Many nights in the words of all reports."""
 
-    headline: str
-    """The number of nights, tests, devices and runs."""
+    past: History
+    """The history with all that was read, also of other tests and devices."""
     heading: str
     """A title: "Nothing got worse in the last 30 days"."""
-    partial: tuple[str, ...]
-    left_out: tuple[str, ...]
     worse: tuple[NightEvent, ...]
     """Changes for the worse in the last 30 days, the latest first."""
     events: tuple[NightEvent, ...]
@@ -83,12 +81,24 @@ class NightView:
     """Title and size of each creep, the worst first."""
     rows: tuple[NightRow, ...]
     """Every test on every device; tests that got worse in the last 30 days come first."""
-    days: tuple[int, ...]
 
     @property
     def span(self) -> tuple[int, int]:
         """The first and the last day of what sparklines show."""
-        return max(self.days[0], self.days[-1] - RECENT_DAYS + 1), self.days[-1]
+        days = self.past.days
+        return max(days[0], days[-1] - RECENT_DAYS + 1), days[-1]
+
+    @property
+    def headline(self) -> str:
+        """The number of nights, tests, devices, runs and changes."""
+        past = self.past
+        span = f"{date(past.days[0])} to {date(past.days[-1])}" if past.days else "no night"
+        worse = sum(event.worse for event in past.events)
+        tests = counted(len({one.seen.test for one in past.series}), "test")
+        devices, runs = counted(len(past.devices), "device"), counted(len(past.source.files), "run")
+        changes = f"{counted(len(past.events), 'change')} of level, {worse} for the worse"
+        said = f"{tests} on {devices}, {runs}. {changes if past.events else 'No level changed'}"
+        return f"{counted(len(past.days), 'night')}, {span}: {said}"
 
 
 def night_view(past: History, run: Run | None = None) -> NightView:
@@ -102,16 +112,13 @@ def night_view(past: History, run: Run | None = None) -> NightView:
     creeping = tuple(_creeping(past, keys))
     calm = "Slow creep got worse" if creeping else "Nothing got worse"
     return NightView(
-        headline=headline(past),
+        past=past,
         heading=f"{'These got worse' if worse else calm} in the last {RECENT_DAYS} days",
-        partial=past.source.partial,
-        left_out=past.source.problems,
         worse=worse,
         events=tuple(told for _, told in events),
         last=tuple(_last_night(past, devices)),
         creeping=creeping,
         rows=tuple(_night_rows(past, keys)),
-        days=past.days,
     )
 
 
@@ -172,20 +179,9 @@ def _by_test(event: LevelChange) -> list[list[Move]]:
     Among regressed tests the most costly in time is first; without a time, the largest change.
     """
     # The moves of an event are sorted by their size.
-    moves = sorted(event.moves, key=lambda move: (not move.failing, not _is_time(move)))
-    tests = grouped(moves, lambda move: move.series.key)
-    return sorted(tests.values(), key=lambda moves: (not moves[0].failing, -_cost(moves[0])))
-
-
-def headline(past: History) -> str:
-    """The number of nights, tests, devices, runs and changes."""
-    span = f"{date(past.days[0])} to {date(past.days[-1])}" if past.days else "no night"
-    worse = sum(event.worse for event in past.events)
-    tests = counted(len({one.seen.test for one in past.series}), "test")
-    devices, runs = counted(len(past.devices), "device"), counted(len(past.source.files), "run")
-    changes = f"{counted(len(past.events), 'change')} of level, {worse} for the worse"
-    changed = changes if past.events else "No level changed"
-    return f"{counted(len(past.days), 'night')}, {span}: {tests} on {devices}, {runs}. {changed}"
+    ranked = sorted(event.moves, key=lambda move: (not move.failing, not _is_time(move)))
+    tests = grouped(ranked, lambda move: move.series.key).values()
+    return sorted(tests, key=lambda moves: (not moves[0].failing, -_cost(moves[0])))
 
 
 def title(past: History, one: MetricHistory, *, device: bool = True) -> str:

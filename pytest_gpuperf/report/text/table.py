@@ -105,36 +105,20 @@ def column_lines(
     """
     if not rows:
         return []
-    heading, blocks = _laid_out(headings, rows, width, left, dispensable, below)
-    shown = tones or ["heading" if len(row) == 1 else "" for row in rows]
-    lines = [Line(text, "heading") for text in heading]
-    for block, tone in zip(blocks, shown, strict=True):
-        lines += [Line(text, tone) for text in block]
-    return lines
-
-
-def _laid_out(
-    headings: Sequence[str],
-    rows: Sequence[Sequence[str]],
-    width: int,
-    left: Collection[int],
-    dispensable: Sequence[int],
-    below: str,
-) -> tuple[list[str], list[list[str]]]:
-    """The lines of the heading and of each row, in the first way that `width` has room for."""
     rows = [[printable(cell) for cell in row] for row in rows]
-    widths = column_widths([headings, *rows])
-    for count in range(len(dispensable) + 1):
-        columns = {i: size for i, size in widths.items() if i not in dispensable[:count]}
-        if _fits(columns, width):
-            return [aligned(headings, columns, left)], [[aligned(r, columns, left)] for r in rows]
-    last = len(headings) - 1
-    apart = {i: size for i, size in widths.items() if i != last}
-    if not headings[last] and _fits(apart, width):
-        return [aligned(headings, apart, left)], [
-            [aligned(row, apart, left), *wrapped(row[last:], width, below)] for row in rows
-        ]
-    return [], [_stacked(headings, row, width) for row in rows]
+    widths, last = column_widths([headings, *rows]), len(headings) - 1
+    hidden = [{*dispensable[:count]} for count in range(len(dispensable) + 1)]
+    hidden += [] if headings[last] else [{last}]
+    ways = ({i: size for i, size in widths.items() if i not in those} for those in hidden)
+    columns = next((way for way in ways if _fits(way, width)), None)
+    lines = [Line(aligned(headings, columns, left), "heading")] if columns else []
+    shown = tones or ["heading" if len(row) == 1 else "" for row in rows]
+    for row, tone in zip(rows, shown, strict=True):
+        texts = [aligned(row, columns, left)] if columns else _stacked(headings, row, width)
+        if columns and last not in columns and not headings[last]:
+            texts += wrapped(row[last:], width, below)
+        lines += [Line(text, tone) for text in texts]
+    return lines
 
 
 def column_widths(rows: Sequence[Sequence[str]]) -> dict[int, int]:
