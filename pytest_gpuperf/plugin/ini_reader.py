@@ -25,4 +25,5 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(pytest.main(sys.argv[1:], plugins=[sys.modules[__name__]]))
+    # Whatever a project takes for an error.
+    sys.exit(pytest.main(["-W", "ignore", *sys.argv[1:]], plugins=[sys.modules[__name__]]))

@@ -175,7 +175,7 @@ def test_a_copy_of_the_project_elsewhere_is_told_once_and_fails_where_verdicts_a
 ) -> None:
     for folder in ("environment", "src"):
         (a100.root / folder).mkdir()
-        (a100.root / folder / "gpnet.py").write_text("", encoding="utf-8")
+        (a100.root / folder / "gpnet.py").write_text(f"# {folder}\n", encoding="utf-8")
     for words in (("init", "-q"), ("add", "src"), ("commit", "-q", "-m", "a")):
         git(a100.root, *words)
     used = (a100.root / "environment").rename(a100.root.parent / f"{a100.root.name}-environment")
