@@ -53,7 +53,9 @@ def traits_of(item: pytest.Item) -> MarkerOptions:
     suite = suite_of(item.nodeid)
     with _named(item, "gpu_arch"):
         for marker in item.iter_markers("gpu_arch"):
-            for pattern in _names(marker):
+            if not marker.args or marker.kwargs or not all(isinstance(a, str) for a in marker.args):
+                raise UsageFailure('name architectures, for example ("sm80", "sm90") or ("sm80+")')
+            for pattern in marker.args:
                 architectures.matches(pattern, architectures.CPU)
     configuration = _only_argument(item, "optimization", 'one name, for example "tf32"', "")
     gpus_of(item)
@@ -172,9 +174,3 @@ def _check_metrics(wanted: object) -> None:
         catalogue().selected(_added(wanted) or wanted)
     except UsageFailure as error:
         raise UsageFailure(f"metrics={wanted!r}: {error}") from None
-
-
-def _names(marker: pytest.Mark) -> tuple[str, ...]:
-    if not marker.args or marker.kwargs or not all(isinstance(a, str) for a in marker.args):
-        raise UsageFailure('name architectures, for example ("sm80", "sm90") or ("sm80+")')
-    return marker.args
