@@ -36,8 +36,6 @@ _ASKING = (
 _SETTLED = (Outcome.UNCHANGED, Outcome.INCONCLUSIVE, Outcome.UNFIT)
 
 _RESTORE = "Restore it from git; nothing was written"
-Content = tuple[Path, bytes]
-"""A file and the bytes that are to be written into it."""
 Change = tuple[float | None, float | None]
 """The centre of one metric before and after an acceptance; None where no centre is known."""
 
@@ -241,7 +239,7 @@ def _migrate(file: Path) -> bool:
     known = baseline_files.parsed(file, text)
     kernels = file.with_name(file.stem + schema_1.SUFFIX)
     tables = files.read_json(kernels, _RESTORE) if kernels.exists() else {}
-    data: list[Content] = []
+    data: list[tuple[Path, bytes]] = []
     tests: dict[str, dict[str, Entry]] = {}
     for test, entries in known.tests.items():
         for name, entry in entries.items():
@@ -345,7 +343,7 @@ def _changes(old: Entry | None, new: Entry) -> dict[str, Change]:
     }
 
 
-def _write(contents: Sequence[Content]) -> None:
+def _write(contents: Sequence[tuple[Path, bytes]]) -> None:
     """Writes all files in this order. When one cannot be written, the others are as they were."""
     with ExitStack() as undo:
         for file, content in contents:

@@ -464,7 +464,7 @@ class GpuPerf:
         with_kernels = cache(lambda: measurer.with_kernels(measurements[0], work, plan))
         judging, traits = self._session.judging, self._traits
         baseline, notes = self._baseline(measurements[0])
-        of_suite = {} if baseline is None else baseline.tolerance
+        of_suite = {} if baseline is None else baseline.suite.tolerance
         tolerance = {**of_suite, **traits.tolerance}
         measurements = tuple(replace(one, tolerance=tolerance) for one in measurements)
         result = Result(subject.test, subject.name, measurements, notes=notes)
