@@ -36,7 +36,9 @@ def row(expectation: Expectation) -> tuple[str, str, str, str, str]:
         measured += f" ({_number(low, expectation)} to {_number(high, expectation)})"
     outcome = expectation.outcome.value
     outcome += f" ({expectation.detail})" if expectation.detail else ""
-    return expectation.metric, _subject(expectation), " and ".join(known), measured, outcome
+    of = expectation.subject  # the two sides of a ratio, or the measurement of a limit
+    of = title_of(expectation.test, of) if expectation.unit else of
+    return expectation.metric, of, " and ".join(known), measured, outcome
 
 
 def against(expectation: Expectation) -> tuple[str, str]:
@@ -56,12 +58,13 @@ def failing(expectation: Expectation, *, told: bool) -> list[str]:
 def failure(expectation: Expectation, device: Device) -> str:
     """Why a test that expects a ratio failed, and what to do next."""
     measured, expected = against(expectation)
+    _, of, *_ = row(expectation)
     if expectation.outcome is Outcome.UNSUPPORTED:
         measured = f"cannot read {expectation.metric}"
     elif expectation.outcome is not Outcome.BROKEN:
         measured += " is inconclusive"
     parts = [
-        f"gpuperf: {_subject(expectation)}: {measured} on {device}: {expected}",
+        f"gpuperf: {of}: {measured} on {device}: {expected}",
         *failing(expectation, told=True),
         *([f"  {expectation.detail}"] if expectation.detail else []),
     ]
@@ -71,13 +74,6 @@ def failure(expectation: Expectation, device: Device) -> str:
             "or type gpuperf record --processes 3 -- ..."
         )
     return "\n".join(parts)
-
-
-def _subject(expectation: Expectation) -> str:
-    """The subject of the expectation: the two sides of a ratio, or the test of a limit."""
-    if not expectation.unit:
-        return expectation.subject
-    return title_of(expectation.test, expectation.subject)
 
 
 def _number(number: float, expectation: Expectation) -> str:

@@ -35,8 +35,6 @@ _REMEDIES = {
     Unjudged.OTHER_METRICS: "Measure the baseline's metrics, or make a baseline of these:",
 }
 """The next action if no baseline applies."""
-_COMPARED = (Outcome.REGRESSED, Outcome.INCONCLUSIVE)
-"""Outcomes of rows that have something to compare."""
 
 
 def failure(
@@ -59,7 +57,7 @@ def failure(
     parts += [versions] if versions.removeprefix(VERSIONS) not in parts[0] else []
     if result.first.configuration not in result.test:
         parts.append(f"configuration: {printable(result.first.configuration)}")
-    if rows := [v for v in verdicts if v.outcome in _COMPARED]:
+    if rows := [v for v in verdicts if v.outcome in (Outcome.REGRESSED, Outcome.INCONCLUSIVE)]:
         parts += [line.text for line in table.verdict_lines(rows, width)]
         parts += _intervals(rows)
     lead = view.worst([entry for entry in failing if entry.outcome is worst])

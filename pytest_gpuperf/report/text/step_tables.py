@@ -15,7 +15,6 @@ from pytest_gpuperf.report.text.table import Line
 
 FIRST = "baseline"
 """The configuration that others are held against, as the paper does."""
-_TITLE = "relative to the first"
 _IN_DETAIL = ("kernel_time", "launches", "copies", "copy_bytes")
 """Prefixes of gated metrics that the table leaves out, since step_time includes them."""
 
@@ -62,7 +61,7 @@ def configurations(results: Sequence[Result], width: int) -> list[Line]:
         if metric.gated and not name.startswith(_IN_DETAIL)
     }
     shown = [m for m in values[0] if m in gated and any(one.get(m) for one in values)]
-    rows = [[_TITLE, *(measurement.configuration for measurement in named)]]
+    rows = [["relative to the first", *(measurement.configuration for measurement in named)]]
     rows += [[metric, *_relative(metric, values)] for metric in shown or values[0]]
     widths = table.column_widths(rows)
     texts = [table.aligned(row, widths, left=(0,), indent="") for row in rows]
