@@ -19,7 +19,7 @@ from pytest_gpuperf.baselines.objections import (
     limitations,
     without_kernels,
 )
-from pytest_gpuperf.catalogue import architectures, grouped
+from pytest_gpuperf.catalogue import architectures
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
 from pytest_gpuperf.errors import GpuperfError, UsageFailure, printable
 from pytest_gpuperf.judge.interval import centre
@@ -110,13 +110,13 @@ def proposals(measurements: Iterable[Measurement], request: AcceptanceRequest) -
     Raises BadFile when a baseline file that would be changed cannot be read: it is not overwritten;
     UsageFailure when processes measured different workloads.
     """
-
-    def key(one: Measurement) -> tuple[str, str, Device]:
+    groups: dict[tuple[str, str, Device], list[Measurement]] = {}
+    for measurement in measurements:
         # Several machines of the same device share a baseline: identity is not part of the key.
-        return one.test, one.name, replace(one.fingerprint.device, identity="")
-
+        device = replace(measurement.fingerprint.device, identity="")
+        groups.setdefault((measurement.test, measurement.name, device), []).append(measurement)
     proposed = []
-    for first, *others in grouped(measurements, key).values():
+    for first, *others in groups.values():
         if slowdown := first.fingerprint.settings.get(SLOWDOWN):
             raise UsageFailure(
                 f"{first.test} was measured with a slowdown in it ({slowdown}): it is no baseline"
@@ -138,13 +138,16 @@ def accept(shown: Sequence[Proposal]) -> tuple[Proposal, ...]:
     again, and the ones returned say what was really replaced. Raises Refused when there are
     objections and no force, BadFile and UsageFailure when a file cannot be read or written.
     """
+    by_file: dict[Path, list[Proposal]] = {}
+    for proposal in shown:
+        by_file.setdefault(proposal.file, []).append(proposal)
     done: list[Proposal] = []
     with ExitStack() as locks:
         # In one order, so that two who accept into the same folders do not wait for each other.
         for folder in sorted({proposal.request.folder.resolve() for proposal in shown}):
             locks.enter_context(files.changing(folder))
         after: dict[Path, BaselineFile] = {}
-        for file, group in grouped(shown, lambda proposal: proposal.file).items():
+        for file, group in by_file.items():
             _migrate(file)
             known = _known(group[0].first, group[0].request)
             for proposal in group:

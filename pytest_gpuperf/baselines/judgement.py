@@ -349,6 +349,8 @@ def notes_on(measurements: Processes) -> Iterator[str]:
 
 def slower_ranks(measurement: Measurement) -> tuple[str, ...]:
     """A note for each rank of a step that works longer than its peers; on GPUs, which are alike."""
+    if not measurement.peers:
+        return ()
     ranks = []
     for peer in measurement.peers:
         of_step = {s.metric: s.values for s in peer.samples if s.phase == STEP}

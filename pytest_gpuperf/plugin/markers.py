@@ -44,8 +44,8 @@ class MarkerOptions:
         """The sets and metrics to measure where `--gpuperf-metrics` says `flag`."""
         if self.metrics is None:
             return flag
-        added = _added(self.metrics)
-        return self.metrics if added is None else f"{flag},{added}"
+        text = self.metrics.lstrip()
+        return f"{flag},{text[1:]}" if text.startswith("+") else self.metrics
 
 
 def traits_of(item: pytest.Item) -> MarkerOptions:
@@ -161,16 +161,10 @@ def allowed_distance(written: object) -> float | None:
     )
 
 
-def _added(marker: str) -> str | None:
-    """The metrics in addition to the flag's; None for a marker that replaces the flag's."""
-    text = marker.lstrip()
-    return text[1:] if text.startswith("+") else None
-
-
 def _check_metrics(wanted: object) -> None:
     if not isinstance(wanted, str):
         raise UsageFailure(f'metrics={wanted!r} must be sets and metrics: "reference,pipe_lsu"')
     try:
-        catalogue().selected(_added(wanted) or wanted)
+        catalogue().selected(wanted.lstrip().removeprefix("+") or wanted)
     except UsageFailure as error:
         raise UsageFailure(f"metrics={wanted!r}: {error}") from None
