@@ -6,7 +6,6 @@ An expectation never confirmed on the architecture carries a label wherever it i
 from __future__ import annotations
 
 from pytest_gpuperf.catalogue import units
-from pytest_gpuperf.catalogue.units import counted
 from pytest_gpuperf.model.measurement import Device, title_of
 from pytest_gpuperf.model.result import Expectation, Outcome
 from pytest_gpuperf.report.text import table
@@ -51,7 +50,7 @@ def failing(expectation: Expectation, *, told: bool) -> list[str]:
     """The lines in a failing test's message: the numbers unless `told`, and the confidence."""
     lines = [] if told else [line(expectation)]
     if expectation.measured is not None:
-        lines.append(f"99.5 % interval, {counted(expectation.processes, 'process')}")
+        lines.append(f"99.5 % interval, {units.counted(expectation.processes, 'process')}")
     return [f"  {text}" for text in lines]
 
 

@@ -11,7 +11,6 @@ from pytest_gpuperf.judge.verdict import samples_by_phase
 from pytest_gpuperf.model.measurement import STEP, Measurement
 from pytest_gpuperf.model.result import Result
 from pytest_gpuperf.report.text import table
-from pytest_gpuperf.report.text.table import Line
 
 FIRST = "baseline"
 """The configuration that others are held against, as the paper does."""
@@ -42,7 +41,7 @@ def step_values(measurements: Sequence[Measurement]) -> dict[str, float]:
     return {metric: value for (phase, metric), value in values if phase == STEP}
 
 
-def configurations(results: Sequence[Result], width: int) -> list[Line]:
+def configurations(results: Sequence[Result], width: int) -> list[table.Line]:
     """One table of the configurations side by side, each compared with the first.
 
     "baseline" is always first; under pytest-xdist the order of measurement is random. Empty unless
@@ -67,7 +66,7 @@ def configurations(results: Sequence[Result], width: int) -> list[Line]:
     texts = [table.aligned(row, widths, left=(0,), indent="") for row in rows]
     if max(map(len, texts)) > width:
         return []
-    return [Line(text, "" if number else "heading") for number, text in enumerate(texts)]
+    return [table.Line(text, "" if number else "heading") for number, text in enumerate(texts)]
 
 
 def _relative(metric: str, values: Sequence[Mapping[str, float]]) -> Iterator[str]:
