@@ -25,7 +25,7 @@ from pytest_gpuperf.errors import GpuperfError, UsageFailure, printable
 from pytest_gpuperf.judge.interval import centre
 from pytest_gpuperf.judge.verdict import NEW_METRIC
 from pytest_gpuperf.model.entry import Acceptance, BaselineFile, Entry
-from pytest_gpuperf.model.measurement import SLOWDOWN, Device, KernelTable, Measurement, grouped
+from pytest_gpuperf.model.measurement import SLOWDOWN, Device, KernelTable, Measurement
 from pytest_gpuperf.model.result import Outcome, Run
 from pytest_gpuperf.storage import baseline_files, data_files, entry_values, files, schema_1
 
@@ -36,8 +36,6 @@ _ASKING = (
 _SETTLED = (Outcome.UNCHANGED, Outcome.INCONCLUSIVE, Outcome.UNFIT)
 
 _RESTORE = "Restore it from git; nothing was written"
-Content = tuple[Path, bytes]
-"""A file and the bytes that are to be written into it."""
 Change = tuple[float | None, float | None]
 """The centre of one metric before and after an acceptance; None where no centre is known."""
 
@@ -112,13 +110,13 @@ def proposals(measurements: Iterable[Measurement], request: AcceptanceRequest) -
     Raises BadFile when a baseline file that would be changed cannot be read: it is not overwritten;
     UsageFailure when processes measured different workloads.
     """
-
-    def key(one: Measurement) -> tuple[str, str, Device]:
+    groups: dict[tuple[str, str, Device], list[Measurement]] = {}
+    for measurement in measurements:
         # Several machines of the same device share a baseline: identity is not part of the key.
-        return one.test, one.name, replace(one.fingerprint.device, identity="")
-
+        device = replace(measurement.fingerprint.device, identity="")
+        groups.setdefault((measurement.test, measurement.name, device), []).append(measurement)
     proposed = []
-    for first, *others in grouped(measurements, key).values():
+    for first, *others in groups.values():
         if slowdown := first.fingerprint.settings.get(SLOWDOWN):
             raise UsageFailure(
                 f"{first.test} was measured with a slowdown in it ({slowdown}): it is no baseline"
@@ -140,13 +138,16 @@ def accept(shown: Sequence[Proposal]) -> tuple[Proposal, ...]:
     again, and the ones returned say what was really replaced. Raises Refused when there are
     objections and no force, BadFile and UsageFailure when a file cannot be read or written.
     """
+    by_file: dict[Path, list[Proposal]] = {}
+    for proposal in shown:
+        by_file.setdefault(proposal.file, []).append(proposal)
     done: list[Proposal] = []
     with ExitStack() as locks:
         # In one order, so that two who accept into the same folders do not wait for each other.
         for folder in sorted({proposal.request.folder.resolve() for proposal in shown}):
             locks.enter_context(files.changing(folder))
         after: dict[Path, BaselineFile] = {}
-        for file, group in grouped(shown, lambda proposal: proposal.file).items():
+        for file, group in by_file.items():
             _migrate(file)
             known = _known(group[0].first, group[0].request)
             for proposal in group:
@@ -241,7 +242,7 @@ def _migrate(file: Path) -> bool:
     known = baseline_files.parsed(file, text)
     kernels = file.with_name(file.stem + schema_1.SUFFIX)
     tables = files.read_json(kernels, _RESTORE) if kernels.exists() else {}
-    data: list[Content] = []
+    data: list[tuple[Path, bytes]] = []
     tests: dict[str, dict[str, Entry]] = {}
     for test, entries in known.tests.items():
         for name, entry in entries.items():
@@ -345,7 +346,7 @@ def _changes(old: Entry | None, new: Entry) -> dict[str, Change]:
     }
 
 
-def _write(contents: Sequence[Content]) -> None:
+def _write(contents: Sequence[tuple[Path, bytes]]) -> None:
     """Writes all files in this order. When one cannot be written, the others are as they were."""
     with ExitStack() as undo:
         for file, content in contents:

@@ -41,10 +41,6 @@ _DIGITS = 4
 _LEFT_OUT = "wall_time"
 """The clock of the CPU: it sees the load of the host, and is never gated."""
 
-Test = tuple[str, str]
-"""A test's node id and the measurement's name."""
-Tests = Mapping[Test, Sequence[Measurement]]
-"""The measurements of each test, one per process."""
 Trial = tuple[Sequence[Measurement], Sequence[Measurement]]
 """A baseline, and the processes that are judged against it, in the order of the looks."""
 
@@ -229,8 +225,10 @@ _Rounds = Sequence[tuple[Measurement, tuple[float, ...]]]
 """The rounds of one metric of one test, by process."""
 
 
-def spreads(tests: Tests) -> dict[MetricClass, Spread]:
-    """The spreads of each class of metrics, over the whole step.
+def spreads(
+    tests: Mapping[tuple[str, str], Sequence[Measurement]],
+) -> dict[MetricClass, Spread]:
+    """The spreads of each class of metrics, over the whole step of `tests`.
 
     A class is estimated from its gated metrics where any was measured, otherwise from all of it:
     it is the gated ones that the judge holds against the scale. wall_time is left out, and so are

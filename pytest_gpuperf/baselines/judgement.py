@@ -22,6 +22,7 @@ from pytest_gpuperf.baselines.reference import Baseline, baseline_of, other_work
 from pytest_gpuperf.catalogue import kernel_families
 from pytest_gpuperf.catalogue.architectures import CPU
 from pytest_gpuperf.catalogue.metric_catalogue import ALWAYS, catalogue
+from pytest_gpuperf.catalogue.units import counted
 from pytest_gpuperf.errors import GpuperfError, MeasurementError, UsageFailure, meant
 from pytest_gpuperf.judge import expectation
 from pytest_gpuperf.judge.attribution import Naming, attribute
@@ -171,7 +172,7 @@ class Judging:
 
     def expect(self, ratio: Ratio, over: Processes, under: Processes) -> Expectation:
         """Compares two measurements, and more of both until the expectation is settled."""
-        calibration = self.baseline(over[0]).calibration
+        calibration = self.baseline(over[0]).suite.calibration
 
         def look(numerator: Processes, denominator: Processes) -> Result:
             one = expectation.ratio(ratio, numerator, denominator, calibration)
@@ -204,13 +205,8 @@ class Judging:
 
     def _candidates(self, ratio: Ratio, wanted: str) -> list[Processes]:
         own = self._kept.get((ratio.test, wanted))
-        if own is not None:
-            return [_taken(own[2])]
-        candidates = [
-            _taken(put)
-            for configuration, suite, put in self._kept.values()
-            if (configuration, suite) == (wanted, ratio.suite)
-        ]
+        of_suite = (one for one in self._kept.values() if one[:2] == (wanted, ratio.suite))
+        candidates = [own] if own else [*of_suite]
         if not candidates:
             known = {kept for kept, suite, _ in self._kept.values() if suite == ratio.suite}
             known |= {name for test, name in self._kept if test == ratio.test}
@@ -220,11 +216,7 @@ class Judging:
                 "skipped, failed, runs later, or runs in another worker of pytest-xdist (-n0 "
                 f"keeps all tests in one process){close and f'.{close}'}"
             )
-        return candidates
-
-
-def _taken(put: Sequence[bytes]) -> Processes:
-    return tuple(taken_out(Measurement, one) for one in put)
+        return [tuple(taken_out(Measurement, one) for one in put) for _, _, put in candidates]
 
 
 def verdicts(measurements: Sequence[Measurement], baseline: Baseline) -> tuple[Verdict, ...]:
@@ -233,7 +225,7 @@ def verdicts(measurements: Sequence[Measurement], baseline: Baseline) -> tuple[V
     The test's own tolerances come before the baseline's. Nothing is judged where the device was
     unfit.
     """
-    tolerances = {**baseline.tolerance, **measurements[0].tolerance}
+    tolerances = {**baseline.suite.tolerance, **measurements[0].tolerance}
     judged = judge(measurements, baseline.reference, catalogue().metrics, tolerances)
     complaints = _complaints(measurements)
     return withheld(judged, complaints) if complaints else judged
@@ -493,7 +485,8 @@ def _look(measurements: Processes, baseline: Baseline, limit: Mapping[str, objec
     result = Result(first.test, first.name, measurements, said, judged_by=baseline.judged_by)
     if not limit or _complaints(measurements):
         return result
-    limits = expectation.limits(measurements, limit, catalogue().metrics, baseline.calibration)
+    metrics, calibration = catalogue().metrics, baseline.suite.calibration
+    limits = expectation.limits(measurements, limit, metrics, calibration)
     return replace(result, expectations=limits)
 
 
@@ -538,11 +531,8 @@ def _at_lines(attribution: Attribution) -> str:
     """Where in the code other kernels come from, as "; at a.py:3 f and 2 other lines"."""
     places = [f"{one.line} {one.function}".strip() for one in attribution.lines if one.kernels]
     places = [place for place in places if place]
-    if not places:
-        return ""
-    others = len(places) - 1
-    more = f" and {others} other line{'s' if others > 1 else ''}" if others else ""
-    return f"; at {places[0]}{more}"
+    more = f" and {counted(len(places) - 1, 'other line')}" if len(places) > 1 else ""
+    return f"; at {places[0]}{more}" if places else ""
 
 
 def _raced(result: Result, baseline: Baseline) -> Result:

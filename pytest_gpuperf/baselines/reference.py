@@ -34,26 +34,18 @@ class Baseline:
     """The measurement of the first process."""
     file: Path
     """The path of the suite's baseline file, whether the file exists or not."""
-    suite: BaselineFile | None
-    """The content of the suite's file; None if the file does not exist."""
+    exists: bool
+    """Whether there is that file."""
+    suite: BaselineFile
+    """The content of the suite's file; no entries if the file does not exist."""
     root: Path
     """The folder to which paths in messages are relative."""
 
     @property
-    def tolerance(self) -> Mapping[str, str]:
-        """The tolerances of the suite, by metric, as written in the file."""
-        return self.suite.tolerance if self.suite else {}
-
-    @property
-    def calibration(self) -> Calibration | None:
-        """The calibration of the suite's noise on this device; None if there is none."""
-        return self.suite.calibration if self.suite else None
-
-    @property
     def reference(self) -> Reference:
         """The samples that the measurement is compared with, or the reason why none exist."""
-        suite, entry = self.suite, self.entry
-        if suite is None or entry is None:
+        entry = self.entry
+        if entry is None:
             missing, detail = self._missing
             return Reference(None, missing=missing, detail=detail)
         shown: Samples = {}
@@ -61,16 +53,16 @@ class Baseline:
         with suppress(GpuperfError):
             shown = self._data(entry).samples
         return replace(
-            reference_of(entry, self.calibration),
+            reference_of(entry, self.suite.calibration),
             samples={**shown, STEP: {**shown.get(STEP, {}), **entry.step}},
-            tests=sum(map(len, suite.tests.values())),
+            tests=sum(map(len, self.suite.tests.values())),
         )
 
     @property
     def _missing(self) -> tuple[str, str]:
         """The reason code why no entry applies, "" if one does, and a text for messages."""
         file = files.short(self.file, self.root)
-        if self.suite is None:
+        if not self.exists:
             return "no-file", f"{file} does not exist"
         entry = self._entry
         if entry is None:
@@ -132,8 +124,7 @@ class Baseline:
 
     @property
     def _entry(self) -> Entry | None:
-        tests = self.suite.tests if self.suite else {}
-        return tests.get(self.measurement.test, {}).get(self.measurement.name)
+        return self.suite.tests.get(self.measurement.test, {}).get(self.measurement.name)
 
 
 def reference_of(entry: Entry, calibration: Calibration | None) -> Reference:
@@ -154,7 +145,9 @@ def baseline_of(measurement: Measurement, baselines: Path, root: Path) -> Baseli
     """
     device, suite = measurement.fingerprint.device, measurement.suite
     file = baseline_files.path_for(baselines, device, suite)
-    return Baseline(measurement, file, baseline_files.load_for(baselines, device, suite), root)
+    known = baseline_files.load_for(baselines, device, suite)
+    read = known or baseline_files.empty(device, suite)
+    return Baseline(measurement, file, known is not None, read, root)
 
 
 def is_gone(test: str, collected: Collection[str], root: Path) -> bool:

@@ -72,9 +72,6 @@ def act(options: argparse.Namespace) -> int:
 class _Commits:
     """A search among the commits of the repository, each in a worktree."""
 
-    _FORM = "%h %s"
-    """The format of git for a commit's title."""
-
     def __init__(self, options: argparse.Namespace, opened: ExitStack) -> None:
         self._options, self._prepared = options, cache(self._prepare)
         self._begin(opened)
@@ -91,7 +88,7 @@ class _Commits:
         self._asking = self._here.worktree(self._place / "asked", self.good).top
 
     def _title(self, commit: str) -> str:
-        return self._here.moved(self._asking).title(commit, self._FORM)
+        return self._here.title(commit)
 
     def _prepare(self, commit: str) -> Revision:
         """Prepares a commit for measuring. Raises NotInstalled and UsageFailure."""
@@ -129,7 +126,14 @@ class _Commits:
         say(self._title(commit))
         answer = "skip"
         try:
-            answer = _answer_of(self._compared(self.good, commit))
+            trial = self._compared(self.good, commit)
+            outcomes = trial.pairs.outcomes
+            if Outcome.REGRESSED in outcomes:
+                answer = "bad"
+            elif outcomes and not outcomes & {*interleaved.UNDECIDED}:
+                answer = "good"
+            elif trial.out_of_time:
+                complain("time ran out. A longer --time-limit allows more pairs")
         except (Ended, NotInstalled) as error:
             if isinstance(error, Ended) and error.side.letter == "a":
                 raise  # without it, nothing can be said
@@ -147,24 +151,11 @@ class _Commits:
         return trial
 
 
-def _answer_of(trial: Interleaved) -> str:
-    outcomes = trial.pairs.outcomes
-    if Outcome.REGRESSED in outcomes:
-        return "bad"
-    if outcomes and not outcomes & {*interleaved.UNDECIDED}:
-        return "good"
-    if trial.out_of_time:
-        complain("time ran out. A longer --time-limit allows more pairs")
-    return "skip"
-
-
 class _Releases(_Commits):
     """A search among states of packages, each in a copy of this environment by hard links.
 
     No program writes into these files: uv removes files and makes others, and so does Python.
     """
-
-    _FORM = "%s"
 
     def _begin(self, opened: ExitStack) -> None:
         if self._options.good or self._options.install:
@@ -181,6 +172,9 @@ class _Releases(_Commits):
         files.sweep(place, PREFIX)
         self._place = self._asking = opened.enter_context(files.staging(place, PREFIX))
         self.bad, self.good = _as_commits(self._asking, self._options.packages)
+
+    def _title(self, commit: str) -> str:
+        return self._here.moved(self._asking).title(commit).partition(" ")[2]
 
     def _prepare(self, commit: str) -> Revision:
         copy = self._place / f"of-{commit}"

@@ -33,9 +33,6 @@ EXAMPLES = (
     "gpuperf compare run.json --config baseline --config tf32",
 )
 
-Key = tuple[str, str]
-"""A test, perhaps without its configuration, and the measurement's name."""
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `gpuperf compare`."""
@@ -140,8 +137,8 @@ def _configurations(run: Run) -> list[str]:
     return [*dict.fromkeys(m.configuration for m in run.measurements if m.configuration)]
 
 
-def _grouped(side: Chosen) -> dict[Key, Measurements]:
-    """The measurements of one side by what they are paired by, those of all processes together."""
+def _grouped(side: Chosen) -> dict[tuple[str, str], Measurements]:
+    """The measurements of one side, of all processes, by test without configuration, and name."""
     groups = grouped(side.measurements, lambda m: (_without(m.test, side.configuration), m.name))
     return {key: tuple(measurements) for key, measurements in groups.items()}
 

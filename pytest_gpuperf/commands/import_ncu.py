@@ -17,7 +17,6 @@ from pytest_gpuperf.commands import say
 from pytest_gpuperf.commands.flags import add_new_run, check_new, new_run
 from pytest_gpuperf.errors import UsageFailure
 from pytest_gpuperf.measure.ncu import ncu_command, profiled_step
-from pytest_gpuperf.measure.ncu.profiled_step import Report
 from pytest_gpuperf.model.measurement import STEP, Device, Fingerprint, Measurement
 from pytest_gpuperf.model.result import Run
 from pytest_gpuperf.storage import files, run_files
@@ -121,7 +120,7 @@ def imported_run(
     return Run(run_files.SCHEMA, files.utc_now(), command, measurements)
 
 
-def _measurement(report: Report, test: str, executions: int) -> Measurement:
+def _measurement(report: profiled_step.Report, test: str, executions: int) -> Measurement:
     step = profiled_step.step_of(report, executions)
     device = Device(report.arch, report.device, architectures.slug(report.device))
     if not device.slug:

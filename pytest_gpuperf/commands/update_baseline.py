@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from pathlib import Path
 
 from pytest_gpuperf.baselines import acceptance
 from pytest_gpuperf.baselines.acceptance import AcceptanceRequest, Change, Proposal
 from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
-from pytest_gpuperf.catalogue.units import counted
 from pytest_gpuperf.commands import complain, confirmed, say, tell
 from pytest_gpuperf.commands.flags import add_baselines, add_tests, baselines_folder
 from pytest_gpuperf.errors import BAD_CONFIGURATION, FAILED, OK
@@ -87,14 +86,15 @@ def act(options: argparse.Namespace) -> int:
         new_origin=options.new_origin,
     )
     measurements = run_files.measurements_of(loaded)
+    named = ", ".join(map(str, dict.fromkeys(runs)))
     if not measurements:
-        complain(f"{', '.join(map(str, dict.fromkeys(runs)))} has no measurements to accept")
+        complain(f"{named} has no measurements to accept")
         return FAILED
     try:
         wanted = run_files.matching(measurements, options.tests)
         if not options.tests:
             wanted = _asking(wanted, [run for _, run in loaded])
-        return _accepted(wanted, request, loaded, options)
+        return _accepted(wanted, request, named, options)
     except (acceptance.Refused, run_files.NoMatch) as refusal:
         complain(refusal)
         return FAILED
@@ -105,7 +105,7 @@ def _asking(measurements: list[Measurement], runs: list[Run]) -> list[Measuremen
     left = acceptance.settled(runs)
     kept = [one for one in measurements if (one.test, one.name) not in left]
     if left:
-        some = f"{counted(len(left), 'measurement')} unchanged or not compared in the run"
+        some = f"{units.counted(len(left), 'measurement')} unchanged or not compared in the run"
         tell(f"gpuperf keeps the baseline of {some}. To accept these too, name them by --test")
     return kept
 
@@ -113,16 +113,17 @@ def _asking(measurements: list[Measurement], runs: list[Run]) -> list[Measuremen
 def _accepted(
     measurements: list[Measurement],
     request: AcceptanceRequest,
-    loaded: list[tuple[Path, Run]],
+    named: str,
     options: argparse.Namespace,
 ) -> int:
-    named = ", ".join(str(file) for file in dict.fromkeys(file for file, _ in loaded))
     proposals = acceptance.proposals(measurements, request)
     if not proposals and measurements:
         say(f"nothing new: all measurements of {named} have entries in {request.folder}")
     if not proposals:
         return OK
-    shared = _shared(proposals)
+    # A note that all proposals share is printed once.
+    first, *others = proposals
+    shared = [note for note in first.notes if others and all(note in one.notes for one in others)]
     names = titles((proposal.first.test, proposal.first.name) for proposal in proposals)
     for proposal in proposals:
         tell(*lines(proposal, names[proposal.first.test, proposal.first.name], shared))
@@ -141,14 +142,8 @@ def _accepted(
     written = acceptance.accept(proposals)
     for file, count in Counter(proposal.file for proposal in written).items():
         beside = data_files.folder_beside(file)
-        say(f"written: {file}", f"written: {counted(count, 'file')} in {beside}")
+        say(f"written: {file}", f"written: {units.counted(count, 'file')} in {beside}")
     return OK
-
-
-def _shared(proposals: Sequence[Proposal]) -> list[str]:
-    """The notes that all proposals share: each is printed once."""
-    first, *others = proposals
-    return [note for note in first.notes if others and all(note in one.notes for one in others)]
 
 
 def lines(proposal: Proposal, title: str = "", shared: Collection[str] = ()) -> list[str]:
@@ -159,7 +154,7 @@ def lines(proposal: Proposal, title: str = "", shared: Collection[str] = ()) -> 
     have one line for all.
     """
     log = proposal.entry.log[-1]
-    processes = counted(log.processes, "process")
+    processes = units.counted(log.processes, "process")
     device = proposal.first.fingerprint.device.name
     text = [f"{title or proposal.first.title} on {device}, {processes}"]
     changes = proposal.changes

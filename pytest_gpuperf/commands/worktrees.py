@@ -26,7 +26,6 @@ _OF_A_HOOK = (
     *("GIT_OBJECT_DIRECTORY", "GIT_NAMESPACE"),
 )
 """The variables that git sets for hooks; a git below would take these for its own repository."""
-_NO_HOOKS = ("-c", f"core.hooksPath={os.devnull}")
 _PACKAGES = ("site-packages", "dist-packages")
 _QUOTED_LINES = 20
 
@@ -54,15 +53,15 @@ class Checkout:
                 f"{meant(revision, names.split())} Name a branch, a tag or a commit"
             ) from None
 
-    def title(self, commit: str, form: str = "%h %s") -> str:
-        """The short hash and first line of a commit's message, or git's `form` of the commit."""
-        said = files.git(self.top, "log", "-1", f"--format={form}", commit)
+    def title(self, commit: str) -> str:
+        """The short hash and the first line of a commit's message."""
+        said = files.git(self.top, "log", "-1", "--format=%h %s", commit)
         return printable(said.decode(errors="replace").strip())
 
     def worktree(self, path: Path, commit: str) -> Checkout:
         """A new worktree of this commit, for no branch. No hook runs. Raises UsageFailure."""
-        add = ("worktree", "add", "--quiet", "--detach", str(path), commit)
-        files.git(self.top, *_NO_HOOKS, *add)
+        no_hooks = ("-c", f"core.hooksPath={os.devnull}")
+        files.git(self.top, *no_hooks, "worktree", "add", "--quiet", "--detach", str(path), commit)
         return self.moved(path)
 
     def moved(self, path: Path) -> Checkout:

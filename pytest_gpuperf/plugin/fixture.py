@@ -15,14 +15,6 @@ from typing import TYPE_CHECKING, NoReturn
 import pytest
 
 from pytest_gpuperf.baselines import judgement
-from pytest_gpuperf.baselines.judgement import (
-    RECORDABLE,
-    NotMeasured,
-    attributed,
-    fails,
-    much_longer,
-    not_collected,
-)
 from pytest_gpuperf.baselines.reference import Baseline
 from pytest_gpuperf.catalogue import architectures
 from pytest_gpuperf.catalogue.metric_catalogue import ALWAYS, catalogue, no_metric
@@ -372,7 +364,7 @@ class GpuPerf:
         if not unfit and SLOWDOWN not in result.first.fingerprint.settings:
             self._session.judging.keep(result.measurements)
         said: list[Verdict | Expectation] = [*result.verdicts, *result.expectations]
-        failing = [entry for entry in said if fails(entry, self._settings)]
+        failing = [entry for entry in said if judgement.fails(entry, self._settings)]
         if failing:
             context = self._session.context()
             _fail(failure.failure(result, failing, context, self._session.width))
@@ -442,9 +434,9 @@ class GpuPerf:
         judging = self._session.judging
         try:
             over, under = judging.pair(ratio)
-        except NotMeasured as error:
+        except judgement.NotMeasured as error:
             _skip(f"gpuperf: {error}")
-        lacking = not_collected(metric, [(numerator, over[0]), (denominator, under[0])])
+        lacking = judgement.not_collected(metric, [(numerator, over[0]), (denominator, under[0])])
         if lacking and not self._settings.require_counters:
             _skip(f"gpuperf: {lacking}")
         with self._session.display.of(title_of(test)):
@@ -454,7 +446,7 @@ class GpuPerf:
         detail = "; ".join(filter(None, [lacking or expected.detail, label]))
         expected = replace(expected, verified=not label, detail=detail)
         self.results.append(Result(test, ratio.subject, (), expectations=(expected,)))
-        if fails(expected, self._settings):
+        if judgement.fails(expected, self._settings):
             _fail(expectation_lines.failure(expected, self.device))
         return expected
 
@@ -464,7 +456,7 @@ class GpuPerf:
         with_kernels = cache(lambda: measurer.with_kernels(measurements[0], work, plan))
         judging, traits = self._session.judging, self._traits
         baseline, notes = self._baseline(measurements[0])
-        of_suite = {} if baseline is None else baseline.tolerance
+        of_suite = {} if baseline is None else baseline.suite.tolerance
         tolerance = {**of_suite, **traits.tolerance}
         measurements = tuple(replace(one, tolerance=tolerance) for one in measurements)
         result = Result(subject.test, subject.name, measurements, notes=notes)
@@ -478,8 +470,9 @@ class GpuPerf:
         notes = (*result.notes, *judgement.notes_on((first, *others)))
         result = replace(result, measurements=(first, *others), notes=notes)
         if baseline is not None and self._settings.judge:
-            result = attributed(result, baseline)
-            result = replace(result, notes=(*result.notes, *much_longer(result, baseline)))
+            result = judgement.attributed(result, baseline)
+            notes = (*result.notes, *judgement.much_longer(result, baseline))
+            result = replace(result, notes=notes)
         if self._settings.protocol == PAPER_WINDOW:
             try:
                 first = measurer.with_window(first, work)
@@ -505,8 +498,8 @@ class GpuPerf:
         # The baseline that is recorded of this run has them, or its regressions would name none.
         recording = self._settings.missing == "record"
         return any(
-            verdict.outcome is Outcome.REGRESSED or (recording and verdict.reason in RECORDABLE)
-            for verdict in result.verdicts
+            v.outcome is Outcome.REGRESSED or (recording and v.reason in judgement.RECORDABLE)
+            for v in result.verdicts
         )
 
 

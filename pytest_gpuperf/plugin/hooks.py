@@ -487,11 +487,10 @@ def _prepare(session: Session, items: list[pytest.Item]) -> None:
             item.stash[_EXCUSED] = True
             item.add_marker(pytest.mark.skip(reason=reason))
     suites = {its.suite for item, its in traits if "gpuperf" in _fixtures(item)}
-    for suite in sorted(suites) if settings.judge else ():
-        # One that cannot have baselines is refused where it is measured, by its test's name.
-        known = None
-        if not files.name_problem(suite):
-            known = baseline_files.load_for(settings.baselines, device, suite)
+    # One that cannot have baselines is refused where it is measured, by its test's name.
+    fit = [suite for suite in sorted(suites) if settings.judge and not files.name_problem(suite)]
+    for suite in fit:
+        known = baseline_files.load_for(settings.baselines, device, suite)
         if known is not None:
             session.entries.update((test, (*entries,)) for test, entries in known.tests.items())
 

@@ -44,8 +44,8 @@ class MarkerOptions:
         """The sets and metrics to measure where `--gpuperf-metrics` says `flag`."""
         if self.metrics is None:
             return flag
-        added = _added(self.metrics)
-        return self.metrics if added is None else f"{flag},{added}"
+        text = self.metrics.lstrip()
+        return f"{flag},{text[1:]}" if text.startswith("+") else self.metrics
 
 
 def traits_of(item: pytest.Item) -> MarkerOptions:
@@ -53,7 +53,9 @@ def traits_of(item: pytest.Item) -> MarkerOptions:
     suite = suite_of(item.nodeid)
     with _named(item, "gpu_arch"):
         for marker in item.iter_markers("gpu_arch"):
-            for pattern in _names(marker):
+            if not marker.args or marker.kwargs or not all(isinstance(a, str) for a in marker.args):
+                raise UsageFailure('name architectures, for example ("sm80", "sm90") or ("sm80+")')
+            for pattern in marker.args:
                 architectures.matches(pattern, architectures.CPU)
     configuration = _only_argument(item, "optimization", 'one name, for example "tf32"', "")
     gpus_of(item)
@@ -159,22 +161,10 @@ def allowed_distance(written: object) -> float | None:
     )
 
 
-def _added(marker: str) -> str | None:
-    """The metrics in addition to the flag's; None for a marker that replaces the flag's."""
-    text = marker.lstrip()
-    return text[1:] if text.startswith("+") else None
-
-
 def _check_metrics(wanted: object) -> None:
     if not isinstance(wanted, str):
         raise UsageFailure(f'metrics={wanted!r} must be sets and metrics: "reference,pipe_lsu"')
     try:
-        catalogue().selected(_added(wanted) or wanted)
+        catalogue().selected(wanted.lstrip().removeprefix("+") or wanted)
     except UsageFailure as error:
         raise UsageFailure(f"metrics={wanted!r}: {error}") from None
-
-
-def _names(marker: pytest.Mark) -> tuple[str, ...]:
-    if not marker.args or marker.kwargs or not all(isinstance(a, str) for a in marker.args):
-        raise UsageFailure('name architectures, for example ("sm80", "sm90") or ("sm80+")')
-    return marker.args

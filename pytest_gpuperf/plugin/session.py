@@ -209,7 +209,8 @@ class Session:
         assignment = self.origin.assignment
         if assignment is None:
             return {}
-        return {workers.VARIABLE: assignment.passed_on(self.held).to_text()}
+        holding = replace(assignment, gpus=tuple(self.held), held=True)
+        return {workers.VARIABLE: holding.to_text()}
 
     @cached_property
     def gpus_here(self) -> tuple[str, ...] | None:

@@ -11,7 +11,7 @@ import math
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -55,10 +55,6 @@ class GpuAssignment:
     def to_text(self) -> str:
         """The assignment as a value of the environment variable."""
         return json.dumps(asdict(self))
-
-    def passed_on(self, gpus: Sequence[str]) -> GpuAssignment:
-        """The assignment for a process that a test started while holding these GPUs."""
-        return replace(self, gpus=tuple(gpus), held=True)
 
     @contextmanager
     def holding(self, count: int = 1) -> Iterator[tuple[str, ...]]:

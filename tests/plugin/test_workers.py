@@ -6,6 +6,7 @@ import json
 import os
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -237,7 +238,7 @@ def test_workers_with_tests_of_several_gpus_wait_for_each_other_in_one_order(
 
 def test_what_a_test_holds_its_processes_have(tmp_path: Path) -> None:
     (own,) = dealt(3, 1, tmp_path)
-    with own.holding(2) as gpus, own.passed_on(gpus).holding(2) as passed_on:
+    with own.holding(2) as gpus, replace(own, gpus=gpus, held=True).holding(2) as passed_on:
         assert passed_on == gpus
 
 
@@ -320,8 +321,8 @@ def test_a_fresh_process_has_what_the_test_holds_that_started_it(
     host: Project, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """It holds nothing itself: its session does."""
-    told = workers.GpuAssignment(("GPU-b", "GPU-a"), str(tmp_path), os.getppid())
-    monkeypatch.setenv(workers.VARIABLE, told.passed_on(["GPU-b", "GPU-a"]).to_text())
+    told = workers.GpuAssignment(("GPU-b", "GPU-a"), str(tmp_path), os.getppid(), held=True)
+    monkeypatch.setenv(workers.VARIABLE, told.to_text())
     host.device()
     host.tests(
         """

@@ -14,7 +14,6 @@ from pytest_gpuperf.report.html.figure import Cell, Figure, Plain, Plot, Quantit
 
 _COLOURS = 8
 """The number of colours in page.css, --s0 to --s7, for series that are no family of kernels."""
-_CONFIGURATION = "configuration"
 
 _Item = dict[str, Any]
 """One bar, segment or point, in the script's format."""
@@ -33,6 +32,8 @@ def drawing(figure: Figure) -> Plain | None:
     for item in items:
         item["colour"] = colours[item["series"]]
         panels.setdefault(item.pop("panel"), []).append(item)
+    cells = [pair for row in figure.rows for pair in zip(figure.columns, row, strict=True)]
+    units = {column: cell.unit for column, cell in cells if isinstance(cell, Quantity)}
     axes = zip(plot.values, plot.logarithmic, strict=True) if plot.shape == "points" else ()
     return {
         "key": figure.key,
@@ -40,10 +41,10 @@ def drawing(figure: Figure) -> Plain | None:
         "shape": plot.shape,
         "most": plot.most,
         # Charts of configurations share a scale for comparison; metrics have different units.
-        "shared": _CONFIGURATION in plot.panels[:1],
+        "shared": "configuration" in plot.panels[:1],
         "roofs": list(plot.roofs),
         "axes": [
-            {"title": column, "unit": figure.unit(column), "logarithmic": logarithmic}
+            {"title": column, "unit": units.get(column, ""), "logarithmic": logarithmic}
             for column, logarithmic in axes
         ],
         "columns": list(figure.columns),

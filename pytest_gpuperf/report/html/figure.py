@@ -92,11 +92,6 @@ class Figure:
     missing: str = ""
     """The flag that collects the data of a figure without rows; "" for others."""
 
-    def unit(self, column: str) -> str:
-        """The unit of the first number in a column; "" where it has none."""
-        cells = (row[self.columns.index(column)] for row in self.rows)
-        return next((cell.unit for cell in cells if isinstance(cell, Quantity)), "")
-
 
 def quantity(value: float | None, unit: str) -> Quantity | None:
     """A cell of this number; None for none, and for what is no number at all."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_gpuperf.analysis import launch_totals, priority
-from pytest_gpuperf.analysis.mix import Mix, instruction_mix, instruction_mixes, meanings
+from pytest_gpuperf.analysis.mix import instruction_mix, instruction_mixes, meanings
 from pytest_gpuperf.analysis.roofline import DRAM, Roofline, published, roofline
 from pytest_gpuperf.catalogue import units, yaml_table
 from pytest_gpuperf.catalogue.architectures import CPU
@@ -29,7 +29,6 @@ from pytest_gpuperf.report.html.figure import (
 from pytest_gpuperf.report.html.subject import FigureSubject
 
 _FOLDER = Path(__file__).parent
-_STEP = "the whole step"
 _MOST = 15
 """Kernels that are shown by themselves, per configuration."""
 _POINTS = 120
@@ -285,14 +284,17 @@ def _instructions(_: _Table, subject: FigureSubject, __: Sequence[FigureSubject]
     arch = subject.device.arch
     mixes = instruction_mixes(subject.kernels, family, arch)
     step = {metric: value for (phase, metric), value in subject.values.items() if phase == STEP}
-    parts = {_STEP: instruction_mix(step, arch)}
+    parts = {"the whole step": instruction_mix(step, arch)}
     parts |= {one.of: one for one in mixes.families}
     found = Found(notes=[*mixes.missing] if subject.kernels.launches else [])
     dominant = mixes.dominant
-    if dominant and (largest := _largest(dominant.pipe_classes)):
-        kernel = short_name(dominant.of)
+    classes = dominant.pipe_classes.parts if dominant else ()
+    shares = [(part.share, part.name) for part in classes if part.share is not None]
+    if dominant and shares:
+        kernel, (share, name) = short_name(dominant.of), max(shares)
         parts[f"longest kernel, {kernel}"] = dominant
-        found.said = f"{kernel} at IPC {dominant.ipc or 0:.3g}, mostly {largest},"
+        mostly = f"mostly {name} ({100 * share:.0f} %),"
+        found.said = f"{kernel} at IPC {dominant.ipc or 0:.3g}, {mostly}"
     for name, one in parts.items():
         for kind, mix in (("by pipe", one.pipe_classes), ("by SASS class", one.sass_classes)):
             there = {part.name for part in mix.parts}
@@ -303,12 +305,6 @@ def _instructions(_: _Table, subject: FigureSubject, __: Sequence[FigureSubject]
                 count = quantity(part.value, mix.unit)
                 found.rows.append((name, kind, part.name, part.share, ipc, count))
     return found
-
-
-def _largest(classes: Mix) -> str:
-    known = [(part.share, part.name) for part in classes.parts if part.share is not None]
-    part, name = max(known, default=(0.0, ""))
-    return f"{name} ({100 * part:.0f} %)" if known else ""
 
 
 def _under_roofs(_: _Table, subject: FigureSubject, __: Sequence[FigureSubject]) -> Found:

@@ -228,7 +228,7 @@ def _cells(entry: Verdict | Expectation | None) -> Cells:
     interval = ""
     if low is not None and high is not None and low < high:
         interval = " to ".join(units.interval(low, high, points=entry.points))
-    cells = dict(zip(table.HEADINGS, table.cells(entry), strict=True))
+    cells = dict(zip(table.HEADINGS, *table.verdict_rows([entry]), strict=True))
     return {**cells, "interval": interval, "tone": _TONES.get(entry.outcome, "")}
 
 

@@ -6,7 +6,6 @@ An expectation never confirmed on the architecture carries a label wherever it i
 from __future__ import annotations
 
 from pytest_gpuperf.catalogue import units
-from pytest_gpuperf.catalogue.units import counted
 from pytest_gpuperf.model.measurement import Device, title_of
 from pytest_gpuperf.model.result import Expectation, Outcome
 from pytest_gpuperf.report.text import table
@@ -36,7 +35,9 @@ def row(expectation: Expectation) -> tuple[str, str, str, str, str]:
         measured += f" ({_number(low, expectation)} to {_number(high, expectation)})"
     outcome = expectation.outcome.value
     outcome += f" ({expectation.detail})" if expectation.detail else ""
-    return expectation.metric, _subject(expectation), " and ".join(known), measured, outcome
+    of = expectation.subject  # the two sides of a ratio, or the measurement of a limit
+    of = title_of(expectation.test, of) if expectation.unit else of
+    return expectation.metric, of, " and ".join(known), measured, outcome
 
 
 def against(expectation: Expectation) -> tuple[str, str]:
@@ -49,19 +50,20 @@ def failing(expectation: Expectation, *, told: bool) -> list[str]:
     """The lines in a failing test's message: the numbers unless `told`, and the confidence."""
     lines = [] if told else [line(expectation)]
     if expectation.measured is not None:
-        lines.append(f"99.5 % interval, {counted(expectation.processes, 'process')}")
+        lines.append(f"99.5 % interval, {units.counted(expectation.processes, 'process')}")
     return [f"  {text}" for text in lines]
 
 
 def failure(expectation: Expectation, device: Device) -> str:
     """Why a test that expects a ratio failed, and what to do next."""
     measured, expected = against(expectation)
+    _, of, *_ = row(expectation)
     if expectation.outcome is Outcome.UNSUPPORTED:
         measured = f"cannot read {expectation.metric}"
     elif expectation.outcome is not Outcome.BROKEN:
         measured += " is inconclusive"
     parts = [
-        f"gpuperf: {_subject(expectation)}: {measured} on {device}: {expected}",
+        f"gpuperf: {of}: {measured} on {device}: {expected}",
         *failing(expectation, told=True),
         *([f"  {expectation.detail}"] if expectation.detail else []),
     ]
@@ -71,13 +73,6 @@ def failure(expectation: Expectation, device: Device) -> str:
             "or type gpuperf record --processes 3 -- ..."
         )
     return "\n".join(parts)
-
-
-def _subject(expectation: Expectation) -> str:
-    """The subject of the expectation: the two sides of a ratio, or the test of a limit."""
-    if not expectation.unit:
-        return expectation.subject
-    return title_of(expectation.test, expectation.subject)
 
 
 def _number(number: float, expectation: Expectation) -> str:

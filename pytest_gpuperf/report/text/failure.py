@@ -7,7 +7,6 @@ from collections.abc import Collection, Sequence
 from pytest_gpuperf.baselines.judgement import NOT_AGAIN, OTHER_ALGORITHM, Unjudged, unread
 from pytest_gpuperf.catalogue import units
 from pytest_gpuperf.catalogue.metric_catalogue import catalogue
-from pytest_gpuperf.catalogue.units import counted
 from pytest_gpuperf.errors import printable
 from pytest_gpuperf.judge.stopping import LEAST_TO_ALARM
 from pytest_gpuperf.model.measurement import STEP
@@ -23,7 +22,6 @@ from pytest_gpuperf.model.result import (
 )
 from pytest_gpuperf.report import view
 from pytest_gpuperf.report.text import expectation_lines, kernel_lines, next_command, table
-from pytest_gpuperf.report.text.kernel_lines import VERSIONS
 from pytest_gpuperf.report.text.next_command import CommandContext
 
 _LEAST_PART = 0.05
@@ -35,8 +33,6 @@ _REMEDIES = {
     Unjudged.OTHER_METRICS: "Measure the baseline's metrics, or make a baseline of these:",
 }
 """The next action if no baseline applies."""
-_COMPARED = (Outcome.REGRESSED, Outcome.INCONCLUSIVE)
-"""Outcomes of rows that have something to compare."""
 
 
 def failure(
@@ -56,10 +52,10 @@ def failure(
     verdicts = [entry for entry in failing if isinstance(entry, Verdict)]
     parts = [f"gpuperf: {sentence(result, failing)}"]
     versions, notes = _versions(result)
-    parts += [versions] if versions.removeprefix(VERSIONS) not in parts[0] else []
+    parts += [versions] if versions.removeprefix(kernel_lines.VERSIONS) not in parts[0] else []
     if result.first.configuration not in result.test:
         parts.append(f"configuration: {printable(result.first.configuration)}")
-    if rows := [v for v in verdicts if v.outcome in _COMPARED]:
+    if rows := [v for v in verdicts if v.outcome in (Outcome.REGRESSED, Outcome.INCONCLUSIVE)]:
         parts += [line.text for line in table.verdict_lines(rows, width)]
         parts += _intervals(rows)
     lead = view.worst([entry for entry in failing if entry.outcome is worst])
@@ -102,7 +98,7 @@ def sentence(
         said, why = expectation_lines.against(worst)
     else:
         said = f"{worst.metric} {units.change(worst)}"
-        said += f" (and {counted(len(those) - 1, 'more metric')})" if len(those) > 1 else ""
+        said += f" (and {units.counted(len(those) - 1, 'more metric')})" if len(those) > 1 else ""
         why = _blamed(result) if outcome is Outcome.REGRESSED else ""
     said += " is inconclusive" if outcome is Outcome.INCONCLUSIVE else ""
     on = f" on {result.first.fingerprint.device}" if where else ""
@@ -143,13 +139,13 @@ def _blamed(result: Result) -> str:
     if not found or (found.cause and found.cause.kind is CauseKind.UNKNOWN and found.before):
         return ""
     said = kernel_lines.blamed(found)
-    library = f"{_versions(result)[0].removeprefix(VERSIONS)}, "
+    library = f"{_versions(result)[0].removeprefix(kernel_lines.VERSIONS)}, "
     return library + said if said.startswith(kernel_lines.CALLED) else said
 
 
 def _versions(result: Result) -> tuple[str, list[str]]:
     """The software whose version differs from the baseline's, or ""; and all other notes."""
-    noted = [note for note in result.notes if note.startswith(VERSIONS)]
+    noted = [note for note in result.notes if note.startswith(kernel_lines.VERSIONS)]
     said = kernel_lines.versions(result.attribution) if result.attribution else ""
     return said or "".join(noted[:1]), [note for note in result.notes if note not in noted]
 
@@ -169,7 +165,7 @@ def _intervals(failing: Sequence[Verdict]) -> list[str]:
         if v.low is not None and v.high is not None and v.low != v.high and not exact:
             low, high = units.interval(v.low, v.high, points=v.points)
             known.append(f"{v.metric} {low} to {high}")
-    processes = counted(max(v.processes for v in failing), "process")
+    processes = units.counted(max(v.processes for v in failing), "process")
     return [f"  99.5 % interval, {processes}: {', '.join(known)}"] if known else []
 
 

@@ -22,7 +22,6 @@ from pytest_gpuperf.model.result import (
     Upgrade,
 )
 from pytest_gpuperf.report.text import table
-from pytest_gpuperf.report.text.table import INDENT
 
 MOST = 12
 """Lines under a failing test; the whole list is in the run's file."""
@@ -266,7 +265,7 @@ def _details(attribution: Attribution, width: int, most: int) -> list[str]:
 
 
 def _indented(texts: Iterable[str], width: int) -> list[str]:
-    return [line for text in texts for line in table.wrapped([text], width, INDENT)]
+    return [line for text in texts for line in table.wrapped([text], width, table.INDENT)]
 
 
 def rows(attribution: Attribution) -> list[ChangeRow]:
@@ -304,7 +303,7 @@ def _laid_out(changes: Sequence[ChangeRow], width: int) -> list[list[str]]:
             blocks.append([whole])
             continue
         first = [start] if len(start) <= width else _indented([f"{change}, {part}, {what}"], width)
-        blocks.append([*first, *table.wrapped([how], width, INDENT * 3)])
+        blocks.append([*first, *table.wrapped([how], width, table.INDENT * 3)])
     return blocks
 
 
@@ -374,7 +373,7 @@ def _of_operators(attribution: Attribution, width: int, most: int) -> list[str]:
     said = [_indented([f"{at}: {what}"], width) for at, what in code_lines(attribution)]
     shown = table.fitting(said, most)
     if shown < len(said):
-        said[shown:] = [[f"{INDENT}and {len(said) - shown} more lines of code"]]
+        said[shown:] = [[f"{table.INDENT}and {len(said) - shown} more lines of code"]]
     return [line for block in said for line in block]
 
 

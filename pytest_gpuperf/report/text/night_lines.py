@@ -129,17 +129,13 @@ def series_key(one: Measurement) -> MeasurementKey:
 
 
 def _night_rows(past: History, keys: Collection[MeasurementKey]) -> list[NightRow]:
-    by_test: dict[MeasurementKey, dict[str, MetricHistory]] = {}
-    for one in past.series:
-        if one.key in keys:
-            by_test.setdefault(one.key, {})[one.metric.name] = one
+    shown = [one for one in past.series if one.key in keys]
     rows = []
-    for metrics in by_test.values():
-        gated = (one for one in metrics.values() if one.metric.gated)
-        main = next((metrics[name] for name in view.MAIN if name in metrics), None)
-        main = main or next(gated, None)
-        if main is not None:
-            rows.append(_row(past, main))
+    for metrics in grouped(shown, lambda one: one.key).values():
+        named = {one.metric.name: one for one in metrics}
+        main = [named[name] for name in view.MAIN if name in named]
+        main += [one for one in metrics if one.metric.gated]
+        rows += [_row(past, one) for one in main[:1]]
     return sorted(rows, key=lambda row: (row.tone != "bad", -row.cost, row.label, row.device))
 
 
@@ -207,12 +203,12 @@ def _creeping(past: History, keys: Collection[MeasurementKey]) -> Iterator[tuple
 
 def _merged(events: Iterable[LevelChange]) -> list[list[LevelChange]]:
     """Events on several devices, together if day, tests and first suspect agree."""
-    groups: dict[object, list[LevelChange]] = {}
-    for number, event in enumerate(events):
+
+    def key(event: LevelChange) -> object:
         tests = frozenset(move.series.seen.test for move in event.moves)
-        alike = event.suspects[0] if event.suspects else number
-        groups.setdefault((event.day, event.worse, alike, tests), []).append(event)
-    return list(groups.values())
+        return event.day, event.worse, event.suspects[0] if event.suspects else id(event), tests
+
+    return list(grouped(events, key).values())
 
 
 def _told(past: History, events: Sequence[LevelChange]) -> NightEvent:

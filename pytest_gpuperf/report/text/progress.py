@@ -68,8 +68,11 @@ class Display(Progress):
             yield
         finally:
             self._outlet = None
-            if outlet:
-                self._erase(outlet)
+            under, self._under = self._under, None
+            if outlet and under is not None and under == outlet.column():
+                # The line is erased, and the other writer's position is as before.
+                back = f"\x1b[A\x1b[{(under - 1) % outlet.columns() + 2}G" if under else ""
+                outlet.write(f"\r\x1b[K{back}")
 
     def aside(self) -> AbstractContextManager[object]:
         """See Progress."""
@@ -87,13 +90,6 @@ class Display(Progress):
             outlet.write("\n" if here else "")
         said = line(self._title, f"{stage} {place}".rstrip(), outlet.columns() - _SPARE)
         outlet.write(f"\r{said}\x1b[K")
-
-    def _erase(self, outlet: Outlet) -> None:
-        """Erases the line, and returns to the other writer's position."""
-        under, self._under = self._under, None
-        if under is not None and under == outlet.column():
-            back = f"\x1b[A\x1b[{(under - 1) % outlet.columns() + 2}G" if under else ""
-            outlet.write(f"\r\x1b[K{back}")
 
 
 def line(title: str, doing: str, width: int) -> str:

@@ -11,11 +11,9 @@ from pytest_gpuperf.judge.verdict import samples_by_phase
 from pytest_gpuperf.model.measurement import STEP, Measurement
 from pytest_gpuperf.model.result import Result
 from pytest_gpuperf.report.text import table
-from pytest_gpuperf.report.text.table import Line
 
 FIRST = "baseline"
 """The configuration that others are held against, as the paper does."""
-_TITLE = "relative to the first"
 _IN_DETAIL = ("kernel_time", "launches", "copies", "copy_bytes")
 """Prefixes of gated metrics that the table leaves out, since step_time includes them."""
 
@@ -43,7 +41,7 @@ def step_values(measurements: Sequence[Measurement]) -> dict[str, float]:
     return {metric: value for (phase, metric), value in values if phase == STEP}
 
 
-def configurations(results: Sequence[Result], width: int) -> list[Line]:
+def configurations(results: Sequence[Result], width: int) -> list[table.Line]:
     """One table of the configurations side by side, each compared with the first.
 
     "baseline" is always first; under pytest-xdist the order of measurement is random. Empty unless
@@ -62,13 +60,13 @@ def configurations(results: Sequence[Result], width: int) -> list[Line]:
         if metric.gated and not name.startswith(_IN_DETAIL)
     }
     shown = [m for m in values[0] if m in gated and any(one.get(m) for one in values)]
-    rows = [[_TITLE, *(measurement.configuration for measurement in named)]]
+    rows = [["relative to the first", *(measurement.configuration for measurement in named)]]
     rows += [[metric, *_relative(metric, values)] for metric in shown or values[0]]
     widths = table.column_widths(rows)
     texts = [table.aligned(row, widths, left=(0,), indent="") for row in rows]
     if max(map(len, texts)) > width:
         return []
-    return [Line(text, "" if number else "heading") for number, text in enumerate(texts)]
+    return [table.Line(text, "" if number else "heading") for number, text in enumerate(texts)]
 
 
 def _relative(metric: str, values: Sequence[Mapping[str, float]]) -> Iterator[str]:

@@ -46,17 +46,14 @@ class Line:
         object.__setattr__(self, "text", printable(self.text))
 
 
-def cells(verdict: Verdict, change: str | None = None) -> tuple[str, ...]:
-    """A verdict as the cells of one row, in the order of HEADINGS.
-
-    `change` is how its change reads beside others.
-    """
+def _cells(verdict: Verdict, change: str) -> tuple[str, ...]:
+    """A verdict as the cells of one row; `change` is how its change reads beside others."""
     compared = verdict.tolerance is not None and verdict.outcome is not Outcome.REPORTED
     return (
         verdict.metric,
         units.value(verdict.baseline, verdict.unit),
         units.value(verdict.measured, verdict.unit),
-        units.change(verdict) if change is None else change,
+        change,
         units.tolerance(verdict) if compared else NOTHING,
         units.minimum_detectable_effect(verdict) if compared else NOTHING,
         units.outcome(verdict),
@@ -64,8 +61,8 @@ def cells(verdict: Verdict, change: str | None = None) -> tuple[str, ...]:
 
 
 def verdict_rows(verdicts: Sequence[Verdict]) -> list[tuple[str, ...]]:
-    """The rows of verdicts in one table, with all changes in one form."""
-    return list(map(cells, verdicts, units.changes(verdicts)))
+    """The rows of verdicts in one table, in the order of HEADINGS, all changes in one form."""
+    return list(map(_cells, verdicts, units.changes(verdicts)))
 
 
 def is_zero(verdict: Verdict) -> bool:
