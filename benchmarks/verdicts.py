@@ -33,7 +33,7 @@ _RUNS = ("docs/runs", "docs/runs/collectors", "docs/runs/seeds", "tests/data/h20
 _DIGITS = 10
 """Significant digits that are compared: sums may be added up in another order."""
 _DIGEST = 16
-_SINCE = ("modules", "calls", "idle", "step", "reliable", "headline", "rank", "upgrades")
+_SINCE = ("calls", "idle", "step", "reliable", "headline", "rank", "upgrades")
 """Fields of an attribution that are younger than the file, and left out until it is made anew."""
 
 Said = dict[str, dict[str, Any]]

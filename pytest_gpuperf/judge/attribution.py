@@ -51,7 +51,6 @@ from pytest_gpuperf.model.result import (
     KernelChange,
     LaunchCounts,
     LineChange,
-    ModuleChange,
     Outcome,
     StepChange,
     Verdict,
@@ -167,7 +166,6 @@ def attribute(
         baseline_tables=len(old.idle),
         odd_tables=new.odd + old.odd,
         lines=tuple(_lines(frame)),
-        modules=tuple(_modules(frame)),
         calls=tuple(_calls(frame)),
         idle=tuple(_idle(frame)),
         step=step,
@@ -297,12 +295,6 @@ def _gap(frame: Frame, *, reliable: bool) -> KernelChange:
         share=_share(frame, after - before),
         significant=significant,
     )
-
-
-def _modules(frame: Frame) -> list[ModuleChange]:
-    """All launches by module, in the order of the step; modules that are gone come last."""
-    sides = by_side(frame.launches, lambda launch: launch.module) if frame.located else {}
-    return [ModuleChange(module, **_launches(of)) for module, of in sides.items()]
 
 
 def _lines(frame: Frame) -> list[LineChange]:

@@ -206,24 +206,6 @@ class LineChange:
 
 
 @dataclass(frozen=True, slots=True)
-class ModuleChange:
-    """All launches that work for one nn.Module itself, whether or not they changed.
-
-    Launches of inner modules belong to the inner modules. A module's total is the sum over the
-    paths that begin with its own.
-    """
-
-    module: str
-    """As `CallSite` has it: "downs.2.attention", or "" for what works for none."""
-    launches_before: int
-    launches_after: int
-    before: float
-    """Nanoseconds, as `after` and `change`; 0 of operators."""
-    after: float
-    change: float
-
-
-@dataclass(frozen=True, slots=True)
 class IdleChange:
     """Time in which nothing ran on the GPU while the host was at one line of code."""
 
@@ -397,9 +379,6 @@ class Attribution:
     lines: tuple[LineChange, ...] = ()
     """Lines of code whose launches were added, removed, replaced or changed in time, the worst
     first. Empty if the tables have no call sites."""
-    modules: tuple[ModuleChange, ...] = ()
-    """All launches by the module that they work for, in the order of the step. Their times add up
-    to those of all launches. Empty if the tables have no call sites."""
     calls: tuple[CallChange, ...] = ()
     """Host calls, other than launches, with a changed count; the largest change first."""
     idle: tuple[IdleChange, ...] = ()
