@@ -30,7 +30,7 @@ MOST_LINES = {
     "__init__": 10,
     "__main__": 150,
     "errors": 110,
-    "model": 1470,
+    "model": 1465,
     "catalogue": 790,
     "judge": 4600,
     "storage": 1680,
@@ -38,7 +38,7 @@ MOST_LINES = {
     "baselines": 1880,
     "history": 1290,
     "analysis": 750,
-    "report": 4550,
+    "report": 4540,
     "plugin": 2520,
     "commands": 2850,
 }
