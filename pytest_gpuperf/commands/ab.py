@@ -151,15 +151,9 @@ def conclude(trial: Interleaved, options: argparse.Namespace) -> int:
 
 def _sentence(trial: Interleaved, results: Sequence[Result]) -> str:
     """The outcomes, pairs and time of the trial, in a line."""
-    outcomes = [result.outcome for result in results]
-    parts = [
-        f"{outcomes.count(outcome)} {outcome.value}"
-        for outcome in dict.fromkeys(outcomes)
-        if outcome
-    ]
     pairs = counted(trial.pairs.count, "pair")
     kept = here(trial.place)
-    return f"{', '.join(parts)}: {pairs} of processes in {trial.took}; runs {kept}"
+    return f"{view.tally(results)}: {pairs} of processes in {trial.took}; runs {kept}"
 
 
 def _notes(trial: Interleaved, options: argparse.Namespace) -> Iterator[str]:

@@ -6,6 +6,7 @@ https://docs.github.com/en/rest
 from __future__ import annotations
 
 import http.client
+import itertools
 import json
 import os
 import time
@@ -96,11 +97,9 @@ def sent(
 
 def listed(path: str) -> Iterator[dict[str, Any]]:
     """All entries of a list, page by page. Raises RequestRefused."""
-    page = 1
-    while True:
-        separator = "&" if "?" in path else "?"
+    separator = "&" if "?" in path else "?"
+    for page in itertools.count(1):
         entries = asked("GET", f"{path}{separator}per_page={_PAGE}&page={page}")
         yield from entries
         if len(entries) < _PAGE:
             return
-        page += 1

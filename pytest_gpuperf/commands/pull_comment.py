@@ -55,7 +55,12 @@ def act(options: argparse.Namespace) -> int:
             "is said of it there. Measure it again"
         )
     body = {"body": f"{MARK}\nMeasured at {measured[:12]}. {_text(options.folder / 'ab.md')}"}
-    known = _own_comment(number)
+    ours = (
+        comment["id"]
+        for comment in listed(f"issues/{number}/comments")
+        if comment["user"]["login"] == BOT and comment["body"].startswith(MARK)
+    )
+    known = next(ours, None)
     if known is None:
         asked("POST", f"issues/{number}/comments", body)
     else:
@@ -77,11 +82,3 @@ def _text(file: Path) -> str:
     shown = shown.replace("<!--", "<\u200b!--").replace("@", "@\u200b")
     cut = f"\n\n{_LONGER}" if len(lines) > _MOST_LINES or len(shown) > TEXT_LIMIT else ""
     return f"{_WHOSE}\n\n{shown[:TEXT_LIMIT]}{cut}" if shown.strip() else _NOTHING
-
-
-def _own_comment(number: str) -> int | None:
-    """The id of our comment under that pull request, None where there is none yet."""
-    for comment in listed(f"issues/{number}/comments"):
-        if comment["user"]["login"] == BOT and comment["body"].startswith(MARK):
-            return int(comment["id"])
-    return None

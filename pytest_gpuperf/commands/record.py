@@ -86,7 +86,9 @@ class _Recording:
             complain("pytest measured nothing, so gpuperf saved no run")
             return code
         named = shlex.quote(here(self._file))
-        say(*_varying(self._kept), f"run saved: {named}")
+        # Tests whose step does other work each time cannot have a baseline.
+        varying = filter(None, (other_work(r.measurements) for r in self._kept.results()))
+        say(*(f"note: {text}" for text in varying), f"run saved: {named}")
         if not code:
             say("to accept it:", f"  {of_run(self._kept, here(self._file)).accept()}")
         return code
@@ -148,8 +150,3 @@ class _Recording:
             f"after {done} of {self._processes} processes, kept in {named}. For the others, record "
             f"again with --processes {self._processes - done}, and accept both runs together"
         )
-
-
-def _varying(run: Run) -> list[str]:
-    """The tests that cannot have a baseline, since their step does other work each time."""
-    return [f"note: {text}" for r in run.results() if (text := other_work(r.measurements))]

@@ -146,7 +146,8 @@ def history(source: Recollection, tests: Sequence[str] = ()) -> History:
     series: list[MetricHistory] = []
     for device in devices:
         series += _of_device(source, device, days)
-    events = _events(series)
+    events = [_event(*key, moves) for key, moves in _grouped(series).items()]
+    events.sort(key=lambda one: (-one.day, one.device))
     named = titles((one.seen.test, one.seen.name) for one in series)
     last = tuple(_last_nights(source, devices))
     past = History(days, devices, tuple(series), tuple(events), named, source, last)
@@ -246,12 +247,6 @@ def _last_nights(source: Recollection, devices: Iterable[DeviceKey]) -> Iterator
             yield LevelChange(device, new.day, (old, new), differences(old, new))
 
 
-def _events(series: Sequence[MetricHistory]) -> list[LevelChange]:
-    """The changes that matter by device and night, with what differs."""
-    events = [_event(*key, moves) for key, moves in _grouped(series).items()]
-    return sorted(events, key=lambda one: (-one.day, one.device))
-
-
 def _event(device: DeviceKey, day: int, workload: str, moves: Sequence[Move]) -> LevelChange:
     """One event, with its suspects."""
     largest = sorted(moves, key=lambda move: (not move.failing, -move.size))
@@ -279,7 +274,8 @@ def _grouped(
     grouped: dict[tuple[DeviceKey, int, str], list[Move]] = {}
     late: list[tuple[Move, str]] = []
     for move in moves:
-        (first, last), workload = (night.day for night in move.nights), _workloads(move)
+        first, last = (night.day for night in move.nights)
+        workload = units.differences(*(night.surroundings.workload for night in move.nights))
         if any(first < day < last for day in move.series.gaps):
             late.append((move, workload))
         else:
@@ -290,9 +286,3 @@ def _grouped(
         likely = max(range(last, first, -1), key=lambda d: sizes.get((device, d, workload), 0))
         grouped.setdefault((device, likely, workload), []).append(move)
     return grouped
-
-
-def _workloads(move: Move) -> str:
-    """The differences between the workloads before and after; they explain the change alone."""
-    old, new = (night.surroundings.workload for night in move.nights)
-    return units.differences(old, new)

@@ -22,7 +22,7 @@ from pytest_gpuperf.catalogue.units import counted
 from pytest_gpuperf.errors import BadFile, GpuperfError, UsageFailure, printable
 from pytest_gpuperf.history.levels import NightlyValues
 from pytest_gpuperf.history.suspects import Night, Surroundings
-from pytest_gpuperf.model.measurement import STEP, Fingerprint, Machine, Sample, Scalar
+from pytest_gpuperf.model.measurement import STEP, Fingerprint, Sample, Scalar
 from pytest_gpuperf.model.result import Unfinished
 from pytest_gpuperf.storage import files, run_files
 from pytest_gpuperf.storage.files import COMPRESSED
@@ -296,12 +296,13 @@ def _taken(measured: _SlimMeasurement, at: int, fit: bool) -> _Taken:
     under = measured.fingerprint
     canaries = under.conditions.canaries if under.conditions else None
     code = canaries[0].code if canaries and canaries[0].code == canaries[1].code else ""
+    facts = asdict(under.machine) if under.machine else {}
     environment = Surroundings(
         device=under.device.name,
         gpu=under.device.identity,
         revision=under.revision,
         software=under.software,
-        machine=_flat(under.machine),
+        machine={name: fact for name, fact in facts.items() if fact not in (None, "")},
         workload=measured.workload,
         collector=str(under.settings.get("collector", "")),
         canary=code,
@@ -321,12 +322,6 @@ def _taken(measured: _SlimMeasurement, at: int, fit: bool) -> _Taken:
         },
         canaries=[canary.readings for canary in canaries or ()] if code else (),
     )
-
-
-def _flat(machine: Machine | None) -> dict[str, Scalar]:
-    """The known properties of a machine, as words and numbers."""
-    facts = asdict(machine) if machine else {}
-    return {name: value for name, value in facts.items() if value not in (None, "")}
 
 
 # Joining files

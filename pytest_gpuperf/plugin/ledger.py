@@ -32,15 +32,7 @@ from pytest_gpuperf.report.text import failure
 from pytest_gpuperf.report.text.next_command import CommandContext
 from pytest_gpuperf.report.text.summary import summary
 from pytest_gpuperf.report.text.table import Line, wrapped_lines
-from pytest_gpuperf.storage import run_files
-from pytest_gpuperf.storage.files import (
-    adapter,
-    put_away,
-    short,
-    taken_out,
-    utc_now,
-    write_atomically,
-)
+from pytest_gpuperf.storage import files, run_files
 
 if TYPE_CHECKING:
     from pytest_gpuperf.model.settings import Settings
@@ -108,10 +100,10 @@ class Ledger:
 
         `told`: pytest prints a message of ours, which says all of the last result or the failure.
         """
-        results = [adapter(Result).validate_json(text) for text in texts]
+        results = [files.adapter(Result).validate_json(text) for text in texts]
         for result in results:
             said = told and result is results[-1]
-            self._kept.append(_Kept(result.test, put_away(result), failed, said, place))
+            self._kept.append(_Kept(result.test, files.put_away(result), failed, said, place))
             if not said:
                 self._notes += [f"note: {note.splitlines()[0]}" for note in result.notes]
         if refusal:
@@ -123,7 +115,7 @@ class Ledger:
 
         They are two lines of at most `width` characters, where another test failed for this cause.
         """
-        result = taken_out(Result, self._kept[-1].put)
+        result = files.taken_out(Result, self._kept[-1].put)
         failing = [entry for entry in result.said if judgement.fails(entry, self._settings)]
         key = failure.cause(result) if failing else ""
         first = self._causes.setdefault(key, result) if key else result
@@ -152,7 +144,7 @@ class Ledger:
         allowed = _DRAFTS_S + _DRAFTS_SHARE * (before - self._begun)
         if self._kept and self._settings.replay is None and self._drafts_s < allowed:
             with suppress(GpuperfError):
-                run = self._run_of([taken_out(Result, kept.put) for kept in self._kept])
+                run = self._run_of([files.taken_out(Result, kept.put) for kept in self._kept])
                 run = replace(run, unfinished=Unfinished(ran, collected))
                 run_files.save_draft(run, self._file)
             self._drafts_s += self._clock() - before
@@ -172,13 +164,13 @@ class Ledger:
         with suppress(GpuperfError):  # a file that nobody was judged by
             self._notes += self._moved()
         # Their reader is anywhere, some days later: the newest run is another one then.
-        file = short(self.saved, settings.root) if self.saved else ""
+        file = files.short(self.saved, settings.root) if self.saved else ""
         typed = context(self._file)
         typed = replace(typed, run=typed.run or file)
         self._tell_github(run, typed)
         for report in settings.reports:
-            write_atomically(report, interchange.report_text(run, report, file, typed))
-            self._notes.append(f"report written: {short(report, settings.root)}")
+            files.write_atomically(report, interchange.report_text(run, report, file, typed))
+            self._notes.append(f"report written: {files.short(report, settings.root)}")
         if settings.missing == "record":
             self._record(run)
 
@@ -240,7 +232,7 @@ class Ledger:
     @cached_property
     def _results(self) -> list[Result]:
         """All results, at the session's end."""
-        return [taken_out(Result, kept.put) for kept in self._kept]
+        return [files.taken_out(Result, kept.put) for kept in self._kept]
 
     def _run_of(self, results: Sequence[Result]) -> Run:
         measured = {kept.test for kept in self._kept}
@@ -253,7 +245,7 @@ class Ledger:
             red = {result.test for result in results if result.outcome in FAULTS}
             spared = red - {kept.test for kept in self._kept if kept.failed}
             skipped |= dict.fromkeys(spared, TEST_NOT_FAILED)
-        run = Run(run_files.SCHEMA, utc_now(), self._command, (), skipped=skipped)
+        run = Run(run_files.SCHEMA, files.utc_now(), self._command, (), skipped=skipped)
         return run.with_results(results)
 
     @cached_property
@@ -305,6 +297,6 @@ class Ledger:
             only_new=True,
         )
         for proposal in acceptance.accept(acceptance.proposals(measurements, request)):
-            test, file = proposal.first.test, short(proposal.file, self._settings.root)
+            test, file = proposal.first.test, files.short(proposal.file, self._settings.root)
             self._recorded.add((test, proposal.first.name))
             self._notes.append(f"baseline recorded: {test} in {file}")

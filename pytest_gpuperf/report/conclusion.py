@@ -129,12 +129,8 @@ class Conclusion:
             }
             for finding in self.findings
         ]
-        return {
-            "headline": self.headline,
-            "exit_code": self.code,
-            "findings": found,
-            "night": link,
-        }
+        said = {"headline": self.headline, "exit_code": self.code}
+        return {**said, "findings": found, "night": link}
 
 
 _TOLD = 10
@@ -169,7 +165,6 @@ def findings(run: Run, past: History | None = None) -> tuple[NightFinding, ...]:
     return (
         *_incomplete(run),
         *(_of_cause(key, results, past) for key, results in groups.items()),
-        *_failed(run),
         *_uncompared(run),
     )
 
@@ -252,28 +247,24 @@ def _size(result: Result) -> float:
 
 def _incomplete(run: Run) -> Iterator[NightFinding]:
     if run.unfinished:
-        yield NightFinding(
-            ("night", "unfinished"), f"The night is incomplete: {run.unfinished}", 0.0
-        )
+        yield _of_night("unfinished", f"The night is incomplete: {run.unfinished}")
     if other := view.other_code(run.results()):
-        yield NightFinding(("night", "other-code"), f"Not the checkout's code: {other}", 0.0)
+        yield _of_night("other-code", f"Not the checkout's code: {other}")
 
 
-def _failed(run: Run) -> Iterator[NightFinding]:
-    """The tests that failed, but not by a verdict."""
-    tests = [test for test, why in run.skipped.items() if why == TEST_FAILED]
-    if tests:
-        title = f"{counted(len(tests), 'test')} failed before a comparison: {', '.join(tests)}"
-        yield NightFinding(
-            ("night", "failed"), printable(title), math.log(len(tests)), (), (*tests,)
-        )
+def _of_night(key: str, title: str, said: Sequence[str] = (), size: float = 0.0) -> NightFinding:
+    """A finding of the whole night."""
+    return NightFinding(("night", key), title, size, (), tuple(said))
 
 
 def _uncompared(run: Run) -> Iterator[NightFinding]:
-    """A night that has no verdict at all says nothing of the code."""
+    """The tests that failed, but not by a verdict; and a night that has no verdict at all."""
+    if tests := [test for test, why in run.skipped.items() if why == TEST_FAILED]:
+        title = f"{counted(len(tests), 'test')} failed before a comparison: {', '.join(tests)}"
+        yield _of_night("failed", printable(title), tests, math.log(len(tests)))
     results = run.results()
     every = lacking(results)
     if all(lack is not None for _, lack in every) and not run.unfinished:
         said = [f"{one.test}: {view.WORDS[lack]}" for one, lack in every if lack]
         said += [f"{test}: {why}" for test, why in run.skipped.items() if why != TEST_FAILED]
-        yield NightFinding(("night", "uncompared"), "The night compared no test", 0.0, (), (*said,))
+        yield _of_night("uncompared", "The night compared no test", said)
