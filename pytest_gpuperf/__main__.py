@@ -24,7 +24,7 @@ COMMANDS = {
     "baseline": "rename entries of baseline files; needs no GPU",
     "ab": "compare two revisions, measured in turn on one device; needs no baseline",
     "bisect": "find the commit or package release that made tests slower; needs no baseline",
-    "compare": "compare two runs, or two configurations of one run; needs no GPU",
+    "compare": "compare two runs; needs no GPU",
     "report": "write a saved run as HTML, Markdown or JSON; needs no GPU",
     "history": "show trends over many nights and the nights on which a level changed; needs no GPU",
     "prove": "put known slowdowns into tests, and check that they fail",

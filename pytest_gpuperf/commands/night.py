@@ -175,9 +175,8 @@ def _keep(run: Path, nights: Path, days: int | None) -> None:
     shutil.copyfile(run, draft)
     draft.rename(nights / f"{when}-{os.getpid()}.json.xz")
     if days is not None:
-        kept = retention.keep(nights, days, now)
-        was, stays = (value(size, "bytes") for size in (kept.removed_bytes, kept.bytes))
-        say(f"{nights}: {counted(kept.removed, 'run')} removed ({was}); {stays} stay")
+        removed, stays = retention.keep(nights, days, now)
+        say(f"{nights}: {counted(removed, 'run')} removed; {value(stays, 'bytes')} stay")
 
 
 def _unproven(into: Path, arguments: Sequence[str]) -> str:

@@ -23,7 +23,7 @@ from pytest_gpuperf.commands import complain, say
 from pytest_gpuperf.commands.github_api import BOT, RequestRefused, asked, listed
 from pytest_gpuperf.errors import FAILED, OK, printable
 from pytest_gpuperf.model.result import Run
-from pytest_gpuperf.report.conclusion import NightFinding, Subject, bare, findings, gone
+from pytest_gpuperf.report.conclusion import NightFinding, Subject, findings, gone
 from pytest_gpuperf.report.markdown import cell, code
 from pytest_gpuperf.storage import run_files
 
@@ -100,7 +100,7 @@ def block(finding: NightFinding, run: Run) -> str:
 def authors(old: str, new: str) -> str:
     """The commits between two revisions, ": 3 commits by a, b"; "" if GitHub has no answer."""
     try:
-        found = asked("GET", f"compare/{bare(old)}...{bare(new)}")
+        found = asked("GET", f"compare/{old}...{new}")
         commits = found["commits"]
         names = {
             (c.get("author") or {}).get("login") or c["commit"]["author"]["name"] for c in commits

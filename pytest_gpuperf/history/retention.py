@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -17,23 +16,13 @@ _STAMP = "%Y%m%dT%H%M%S.%f"
 _MOST_DAYS = 36_500
 
 
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """What a folder of nights lost, and its size now."""
-
-    removed: int
-    """Run files."""
-    removed_bytes: int
-    bytes: int
-    """The size of the run files that stay."""
-
-
-def keep(folder: Path, days: int, now: datetime) -> Kept:
+def keep(folder: Path, days: int, now: datetime) -> tuple[int, int]:
     """Removes the run files of nights in `folder` whose names are older than `days` at `now`.
 
-    The newest run stays, whatever its age; a run from the future is no such run. Other files,
-    folders and links stay, and do not count. Raises UsageFailure for an impossible number of days,
-    and where the folder cannot be read or a file cannot be removed.
+    Returns how many it removed, and the bytes of those that stay. The newest run stays, whatever
+    its age; a run from the future is no such run. Other files, folders and links stay, and do not
+    count. Raises UsageFailure for an impossible number of days, and where the folder cannot be read
+    or a file cannot be removed.
     """
     if not 1 <= days <= _MOST_DAYS:
         raise UsageFailure(f"runs cannot be kept for {days} days. Name 1 to {_MOST_DAYS} days")
@@ -51,5 +40,4 @@ def keep(folder: Path, days: int, now: datetime) -> Kept:
     old = {name: size for name, size in sizes.items() if name < min(oldest, newest)}
     for name in old:
         files.remove(folder / name)
-    removed = sum(old.values())
-    return Kept(len(old), removed, sum(sizes.values()) - removed)
+    return len(old), sum(sizes.values()) - sum(old.values())

@@ -41,12 +41,10 @@ Measurements = tuple[Measurement, ...]
 
 @dataclass(frozen=True)
 class Chosen:
-    """The measurements of one side, and the selection that was asked for."""
+    """The measurements of one side that were asked for."""
 
     run: Path
     measurements: Measurements
-    configuration: str | None = None
-    """The configuration to compare; None: all configurations."""
 
 
 @dataclass(frozen=True)

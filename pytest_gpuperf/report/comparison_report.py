@@ -61,31 +61,22 @@ def _kernels(pair: Pair, most: int, width: int) -> list[str]:
 
 
 def _sources(comparison: Comparison) -> Iterator[str]:
-    """The description of each side: file, configuration, device, code and time."""
+    """The description of each side: file, device, code and time."""
     for label, side in (("a", comparison.a), ("b", comparison.b)):
         prints = [measurement.fingerprint for measurement in side.measurements]
-        configuration = side.configuration
-        asked = "" if configuration is None else f"configuration {configuration or 'none'}"
         devices = " and ".join(dict.fromkeys(str(one.device) for one in prints))
         revisions = " and ".join(dict.fromkeys(one.revision for one in prints if one.revision))
         measured = min((one.measured for one in prints if one.measured), default="")
-        parts = [str(side.run), asked, devices, revisions, measured]
+        parts = [str(side.run), devices, revisions, measured]
         yield f"{label}: {', '.join(filter(None, parts))}"
 
 
 def _title(pair: Pair) -> str:
-    """The compared measurements, and the number of processes of each."""
-    one, other = map(_label, pair.sides)
+    """The compared measurement, and the number of processes of each."""
     old, new = map(_processes, pair.sides)
     each = counted(new, "process")
     processes = f"{each} each" if old == new else f"{old} and {each}"
-    return f"{one if one == other else f'{one} -> {other}'} ({processes})"
-
-
-def _label(measurements: Measurements) -> str:
-    """A measurement's label: its test's title, and the configuration if the title lacks that."""
-    title, configuration = measurements[0].title, measurements[0].configuration
-    return title if configuration in title else f"{title}, configuration {configuration}"
+    return f"{pair.before[0].title} ({processes})"
 
 
 def _notes(pair: Pair, kernels: int) -> list[str]:

@@ -44,7 +44,7 @@ class NightFinding:
     since: str = ""
     """Since when it is worse: since a night, or since the baseline."""
     revisions: tuple[str, str] | None = None
-    """The git revisions that the change lies between; None if one is unknown."""
+    """The git commits that the change lies between; None if one is unknown."""
 
     @property
     def subjects(self) -> tuple[Subject, ...]:
@@ -56,7 +56,7 @@ class NightFinding:
         """Since when, and whose commits: "since 2026-11-28, 1 commit by bo in 54401..b7a2f"."""
         if self.revisions is None:
             return self.since
-        return f"{self.since}, {_commits(*map(bare, self.revisions))}"
+        return f"{self.since}, {_commits(*self.revisions)}"
 
     def commands(self, run: Run) -> Iterator[str]:
         """What to type: the worst test again, and the search for the commit."""
@@ -65,9 +65,8 @@ class NightFinding:
         test = self.results[0].test
         if again := alone(run.command, test):
             yield again
-        if pair := self.revisions:
-            old, new = (bare(revision) for revision in pair)
-            yield shlex.join(("gpuperf", "bisect", old, new, "--", test))
+        if self.revisions:
+            yield shlex.join(("gpuperf", "bisect", *self.revisions, "--", test))
 
 
 def _commits(old: str, new: str) -> str:
@@ -86,11 +85,6 @@ def _commits(old: str, new: str) -> str:
 
 _REVISION = re.compile("[0-9a-f]{7,64}")
 _PATIENCE_S = 10.0
-
-
-def bare(revision: str) -> str:
-    """The revision without our note on changes that were not committed."""
-    return revision.removesuffix("+dirty")
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,17 +209,17 @@ def _of_cause(
 def _began(results: Sequence[Result], past: History | None) -> tuple[str, tuple[str, str] | None]:
     """Since when these tests are worse, and the revisions that the change lies between."""
     measured = [one for one in results if one.measurements]
-    keys = {series_key(one.first) for one in measured}
-    for event in past.events if past else ():  # the latest first
-        if any(move.change.worse and move.series.key in keys for move in event.moves):
-            before, after = (night.surroundings.revision for night in event.nights)
-            return f"since {date(event.day)}", (before, after) if before and after else None
-    for result in measured:
+    keys, since, between = {series_key(one.first) for one in measured}, "", ("", "")
+    for result in reversed(measured):
         if entry := result.judged_by:
-            old, new = entry.revision, result.first.fingerprint.revision
             since = f"since the baseline of {entry.recorded}"
-            return since, (old, new) if old and new else None
-    return "", None
+            between = entry.revision, result.first.fingerprint.revision
+    for event in reversed(past.events if past else ()):  # the latest is the last one
+        if any(move.change.worse and move.series.key in keys for move in event.moves):
+            since = f"since {date(event.day)}"
+            between = event.nights[0].surroundings.revision, event.nights[1].surroundings.revision
+    old, new = (revision.removesuffix("+dirty") for revision in between)
+    return since, (old, new) if old and new else None
 
 
 def _sentence(result: Result) -> str:

@@ -170,7 +170,7 @@ def hostile_run(cycles: float, process: str) -> Run:
         "update-baseline a.json --reason x --yes --test nothing",
         "compare a.json b.json",
         "history a.json b.json --test step",
-        "compare a.json --config none --config none",
+        "compare a.json missing.json",
         "calibrate a.json b.json",
         "export a.json",
         "report a.json --output report.md",

@@ -27,7 +27,6 @@ OTHER_GPU = "docs/runs/h200-another-gpu.json"
 FIVE = "tests/data/h200-campaign/machine-3-0.json.xz"
 SEEDED = "docs/runs/seeds/extra-kernel.json.xz"
 """Three processes, on the GPU of FIVE, of one more kernel in the step of tf32."""
-BOTH = ("--config", "baseline", "--config", "tf32")
 
 
 loaded = cache(run_files.load)
@@ -71,13 +70,13 @@ def gpuperf(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch)
 # What is paired with what
 
 
-def side(*measurements: Measurement, configuration: str | None = None) -> Chosen:
-    return Chosen(Path("run.json"), measurements, configuration)
+def side(*measurements: Measurement) -> Chosen:
+    return Chosen(Path("run.json"), measurements)
 
 
-def of(test: str, configuration: str = "", **others: Any) -> Measurement:
+def of(test: str, **others: Any) -> Measurement:
     """A measurement of a test in tests/perf."""
-    return measurement(test=f"tests/perf/{test}", configuration=configuration, **others)
+    return measurement(test=f"tests/perf/{test}", **others)
 
 
 def paired(comparison: Comparison) -> list[tuple[str, str]]:
@@ -98,29 +97,6 @@ def test_by_test_and_name_in_the_order_of_a() -> None:
     assert [(e.test, e.name) for (e,) in comparison.only_b] == [(elsewhere.test, "step")]
 
 
-def test_tests_are_the_same_that_differ_by_their_two_configurations_only() -> None:
-    for a, b, same in (
-        ("x.py::step[baseline]", "x.py::step[tf32]", True),
-        ("x.py::step[64-baseline-cpu]", "x.py::step[64-tf32-cpu]", True),
-        ("x.py::step_baseline", "x.py::step_tf32", True),
-        ("x.py::TestBaseline::step", "x.py::TestBaseline::step", True),
-        ("baseline/x.py::step", "tf32/x.py::step", True),
-        ("baseline/x.py::step[baseline]", "baseline/x.py::step[tf32]", True),
-        ("x.py::step[64-baseline]", "x.py::step[32-tf32]", False),
-        ("x.py::training[baseline]", "x.py::sampling[tf32]", False),
-        ("x.py::step[baseline2]", "x.py::step[tf32]", False),
-    ):
-        sides = (
-            side(of(a, "baseline"), configuration="baseline"),
-            side(of(b, "tf32"), configuration="tf32"),
-        )
-        if same:
-            assert len(compare(*sides).pairs) == 1, (a, b)
-        else:
-            with pytest.raises(UsageFailure, match="nothing to compare"):
-                compare(*sides)
-
-
 def test_nothing_to_pair_lists_what_there_is() -> None:
     many = [of(f"x.py::t{number}") for number in range(12)]
     with pytest.raises(UsageFailure) as caught:
@@ -133,11 +109,7 @@ def test_nothing_to_pair_lists_what_there_is() -> None:
 # The command
 
 
-def test_two_configurations_of_a_run_and_two_runs(gpuperf: Command) -> None:
-    lines = gpuperf.lines(H200, *BOTH)
-    assert "test_training_step[baseline] -> test_training_step[tf32] (1 process each)" in lines
-    assert "  cycles            2.4739 G   438.02 M  -82.29 %" in lines
-    assert not any(line.startswith("only in") for line in lines)
+def test_two_runs(gpuperf: Command) -> None:
     lines = gpuperf.lines(H200, OTHER_GPU, columns=120)
     assert sum(line.endswith("(1 process each)") for line in lines) == 4
     assert any(line.startswith("measured on two GPUs of one model") for line in lines)
@@ -165,20 +137,20 @@ def test_who_reads_only_the_beginning_gets_no_traceback() -> None:
 
 
 @pytest.fixture(scope="module")
-def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The run of an H200 with the kernel tables that one of its name made."""
-    recorded = run_files.load(ROOT / H200)
-    file = tmp_path_factory.mktemp("tables") / "run.json"
-    measured = (
-        replace(m, kernels=counted(f"{m.configuration}-core")) for m in recorded.measurements
-    )
-    run_files.save(replace(recorded, measurements=tuple(measured), verdicts=()), file)
-    return file
+def tables(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """The run of an H200, of a test whose kernels were FP32's and are those of TF32."""
+    recorded, folder = run_files.load(ROOT / H200), tmp_path_factory.mktemp("tables")
+    (tf32,) = (m for m in recorded.measurements if m.configuration == "tf32")
+    files = folder / "before.json", folder / "after.json"
+    for file, name in zip(files, ("baseline", "tf32"), strict=True):
+        measured = replace(tf32, kernels=counted(f"{name}-core"))
+        run_files.save(replace(recorded, measurements=(measured,), verdicts=()), file)
+    return files
 
 
-def test_so_many_lines_about_kernels(gpuperf: Command, tables: Path) -> None:
+def test_so_many_lines_about_kernels(gpuperf: Command, tables: tuple[Path, Path]) -> None:
     for kernels in (0, 3, 10):
-        lines = gpuperf.lines(tables, *BOTH, "--kernels", kernels, columns=150)
+        lines = gpuperf.lines(*tables, "--kernels", kernels, columns=150)
         titles = [at for at, line in enumerate(lines) if line.startswith("kernels: ")]
         assert len(titles) == (1 if kernels else 0)
         assert [len(lines) - at for at in titles] == [kernels] * len(titles)
@@ -186,19 +158,6 @@ def test_so_many_lines_about_kernels(gpuperf: Command, tables: Path) -> None:
 
 
 # Bad input
-
-
-def test_configurations_that_cannot_be_compared(gpuperf: Command) -> None:
-    one, two = ("--config", "tf32"), (H200, OTHER_GPU)
-    for words in ((H200,), (H200, *one), (H200, *one, *one, *one), (*two, *one), (*two, *BOTH)):
-        assert gpuperf.refused(*words) == (
-            "name two runs, or one run and two of its configurations (--config A --config B). "
-            f"{H200} has baseline, tf32, channels_last, tf32_channels_last"
-        )
-    known = "It has baseline, tf32, channels_last, tf32_channels_last"
-    for word, close in (("tf64", ""), ("tf_32", '. Did you mean "tf32"?')):
-        said = gpuperf.refused(H200, *one, "--config", word)
-        assert said == f'{H200} has no configuration "{word}". {known}{close}'
 
 
 def test_tests_that_are_unknown_or_of_one_side_only(gpuperf: Command) -> None:
@@ -218,11 +177,11 @@ def test_files_that_are_missing_or_empty(gpuperf: Command, tmp_path: Path) -> No
 
 
 def test_bad_words(gpuperf: Command) -> None:
-    assert gpuperf.refused(H200, *BOTH, "--kernels", -1).startswith("--kernels -1 must be 0")
+    assert gpuperf.refused(H200, OTHER_GPU, "--kernels", -1).startswith("--kernels -1 must be 0")
     for words in (
         (),
         (H200, H200, H200),
-        (H200, *BOTH, "--kernels", "few"),
+        (H200, OTHER_GPU, "--kernels", "few"),
     ):
         code, said, complaint = gpuperf(*words)
         assert (code, said) == (errors.BAD_CONFIGURATION, "")

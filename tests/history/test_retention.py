@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pytest_gpuperf.errors import UsageFailure
-from pytest_gpuperf.history.retention import Kept, keep
+from pytest_gpuperf.history.retention import keep
 
 NOW = datetime(2026, 3, 31, 3, tzinfo=timezone.utc)
 SIZE = 100
@@ -30,16 +30,16 @@ def left(folder: Path) -> list[Path]:
 def test_runs_older_than_that_go_and_their_sizes_are_told(tmp_path: Path) -> None:
     nights = [night(tmp_path, age) for age in (40, 30.001, 30, 10, 0)]
     night(tmp_path, 40, pid=1)
-    assert keep(tmp_path, 30, NOW) == Kept(removed=3, removed_bytes=3 * SIZE, bytes=3 * SIZE)
+    assert keep(tmp_path, 30, NOW) == (3, 3 * SIZE)
     assert left(tmp_path) == nights[2:]
-    assert keep(tmp_path, 30, NOW) == Kept(removed=0, removed_bytes=0, bytes=3 * SIZE)
+    assert keep(tmp_path, 30, NOW) == (0, 3 * SIZE)
 
 
 def test_the_newest_run_stays_and_a_clock_that_was_ahead_makes_none_newest(
     tmp_path: Path,
 ) -> None:
     newest, _, future = (night(tmp_path, age) for age in (400, 401, -30))
-    assert keep(tmp_path, 1, NOW) == Kept(removed=1, removed_bytes=SIZE, bytes=2 * SIZE)
+    assert keep(tmp_path, 1, NOW) == (1, 2 * SIZE)
     assert left(tmp_path) == [newest, future]
 
 
@@ -57,7 +57,7 @@ def test_nothing_but_a_run_of_a_night_is_removed_or_counted(tmp_path: Path) -> N
     for name in (*names, "baseline.yaml"):
         (folder / name).write_text("mine")
     before = left(folder)
-    assert keep(folder, 1, NOW) == Kept(removed=0, removed_bytes=0, bytes=0)
+    assert keep(folder, 1, NOW) == (0, 0)
     assert (left(folder), len(left(elsewhere)), target.exists()) == (before, 5, True)
 
 

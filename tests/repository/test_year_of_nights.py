@@ -144,7 +144,7 @@ def test_old_runs_go_and_each_night_says_what_stays(year: Year) -> None:
     first.rename(first.with_name("20200101T020000.000000-1.json.xz"))
     flags = ("--into", "night", "--nights", "nights", "--keep", "30")
     assert ran("night", *flags, "--", "tests") == 0
-    assert "nights: 1 run removed (" in year.capture.readouterr().out
+    assert "nights: 1 run removed; " in year.capture.readouterr().out
     assert [file.name[:4] for file in (year.root / "nights").iterdir()] != ["2020"]
 
 
