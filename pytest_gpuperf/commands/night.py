@@ -15,7 +15,6 @@ import os
 import shutil
 import subprocess
 import sys
-import traceback
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
@@ -27,7 +26,7 @@ from pytest_gpuperf.catalogue.units import counted, value
 from pytest_gpuperf.commands import complain, doctor, prove, say
 from pytest_gpuperf.commands.github_api import RequestRefused, sent
 from pytest_gpuperf.commands.history import looked_back
-from pytest_gpuperf.errors import FAILED, GpuperfError, UsageFailure
+from pytest_gpuperf.errors import FAILED, UsageFailure
 from pytest_gpuperf.history import retention
 from pytest_gpuperf.history.nights import History
 from pytest_gpuperf.model.result import Run
@@ -89,10 +88,8 @@ def act(options: argparse.Namespace) -> int:
     into.mkdir(parents=True, exist_ok=True)
     for name in (RUN, REPORT, SUMMARY, PROOF):  # a job must not take another night's for this one's
         (into / name).unlink(missing_ok=True)
-    if _measurable(into, options.pytest_args):
-        night = _measured(options)
-    else:
-        night = _nothing(into, FAILED, _UNMEASURABLE)
+    fit = _measurable(into, options.pytest_args)
+    night = _measured(options) if fit else _nothing(into, FAILED, _UNMEASURABLE)
     if night.code and options.notify:
         _notify(options.notify, night)
     return night.code
@@ -123,9 +120,10 @@ def _measured(options: argparse.Namespace) -> Conclusion:
     # The summary is this night's, and not the session's.
     environment = {k: v for k, v in os.environ.items() if k != "GITHUB_STEP_SUMMARY"}
     code = subprocess.run(command, check=False, env=environment).returncode
+    ended_with = code if code >= 0 else 128 - code  # as a shell has it for a signal
     if not (into / RUN).exists():
         ended = f"signal {-code} ended pytest" if code < 0 else f"pytest's exit code was {code}"
-        return _nothing(into, _exit_code(code) or FAILED, f"a night that judged nothing; {ended}")
+        return _nothing(into, ended_with or FAILED, f"a night that judged nothing; {ended}")
     run, dead, past = _ended(into / RUN, code), "", None
     nights = options.nights and options.nights.expanduser()
     try:
@@ -134,13 +132,13 @@ def _measured(options: argparse.Namespace) -> Conclusion:
             past = looked_back([str(nights)])
         if options.prove and code in (0, FAILED):
             dead = _unproven(into, options.pytest_args)
-    except Exception:  # a full disk, a broken folder of nights
-        traceback.print_exc()
-    night = concluded(run, _exit_code(code) or (FAILED if dead else 0), dead, past)
+    except Exception as error:  # a full disk, a broken folder of nights
+        complain(error)
+    night = concluded(run, ended_with or (FAILED if dead else 0), dead, past)
     try:
-        _write(into, night, past)
-    except Exception:
-        traceback.print_exc()
+        _write(into, night, past, dead)
+    except Exception as error:
+        complain(error)
     return night
 
 
@@ -150,11 +148,6 @@ def _nothing(into: Path, code: int, why: str) -> Conclusion:
     run_files.save(run, into / RUN)
     _append(into, f"# gpuperf: {markdown.cell(why)}\n")
     return Conclusion(code, why, findings(run), run)
-
-
-def _exit_code(code: int) -> int:
-    """The exit code of a shell for that of a process, which is negative for a signal."""
-    return code if code >= 0 else 128 - code
 
 
 def _ended(file: Path, code: int) -> Run:
@@ -186,24 +179,20 @@ def _unproven(into: Path, arguments: Sequence[str]) -> str:
     chosen.pytest_args = list(arguments)
     try:
         code = prove.act(chosen)
-    except GpuperfError as error:
+    except Exception as error:
         complain(error)
-        code = error.code
-    except Exception:
-        traceback.print_exc()
-        code = FAILED
+        code = getattr(error, "code", FAILED)
     return f"`gpuperf prove` ended with exit code {code}; the job's log says why" if code else ""
 
 
-def _write(into: Path, night: Conclusion, past: History | None) -> None:
+def _write(into: Path, night: Conclusion, past: History | None, dead: str) -> None:
     """Writes the report and the summary, with what other nights and a proof say."""
-    run = night.run
     proof = proof_of(run_files.load(into / PROOF)) if (into / PROOF).exists() else None
-    html = report_text(run, into / REPORT, str(into / RUN), None, past, proof)
+    html = report_text(night.run, into / REPORT, str(into / RUN), None, past, proof)
     files.write_atomically(into / REPORT, html)
-    _append(into, markdown.markdown(run, SUMMARY_LIMIT // 2, None, night.findings))
-    if night.more:
-        _append(into, f"# gpuperf: {night.more}\n")
+    _append(into, markdown.markdown(night.run, SUMMARY_LIMIT // 2, None, night.findings))
+    if dead:
+        _append(into, f"# gpuperf: {dead}\n")
     if past:
         _append(into, markdown.nights(past))
 

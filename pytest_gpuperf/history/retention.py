@@ -13,7 +13,6 @@ from pytest_gpuperf.storage import files
 _NAME = re.compile(r"\d{8}T\d{6}\.\d{6}-\d+\.json\.xz", re.ASCII)
 _STAMP = "%Y%m%dT%H%M%S.%f"
 """The beginning of a name: the time in UTC, so that names sort by time."""
-_MOST_DAYS = 36_500
 
 
 def keep(folder: Path, days: int, now: datetime) -> tuple[int, int]:
@@ -24,8 +23,8 @@ def keep(folder: Path, days: int, now: datetime) -> tuple[int, int]:
     count. Raises UsageFailure for an impossible number of days, and where the folder cannot be read
     or a file cannot be removed.
     """
-    if not 1 <= days <= _MOST_DAYS:
-        raise UsageFailure(f"runs cannot be kept for {days} days. Name 1 to {_MOST_DAYS} days")
+    if not 1 <= days <= 36_500:
+        raise UsageFailure(f"runs cannot be kept for {days} days. Name 1 to 36,500 days")
     try:
         with os.scandir(folder) as entries:
             nights = [one for one in entries if _NAME.fullmatch(one.name)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -72,19 +71,14 @@ class NightFinding:
 def _commits(old: str, new: str) -> str:
     """The commits between two revisions, with their authors in the repository of this folder."""
     between = f"{old}..{new}"
-    if not all(map(_REVISION.fullmatch, (old, new))):  # a run may come from anywhere
-        return between
+    options = ("--format=%an", "--end-of-options", between, "--")  # a run may come from anywhere
     try:
-        said = files.git(Path.cwd(), "log", "--format=%an", between, "--", patience=_PATIENCE_S)
+        said = files.git(Path.cwd(), "log", *options, patience=10)
     except UsageFailure:
         return between
     authors = said.decode(errors="replace").splitlines()
     people = few([*dict.fromkeys(authors)], _TOLD)
     return f"{counted(len(authors), 'commit')} by {people} in {between}" if authors else between
-
-
-_REVISION = re.compile("[0-9a-f]{7,64}")
-_PATIENCE_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +92,6 @@ class Conclusion:
     findings: tuple[NightFinding, ...]
     run: Run
     """Without measurements if nothing was measured."""
-    more: str = ""
-    """What went wrong after the tests."""
 
     def lines(self) -> Iterator[str]:
         """The message as plain text: the headline, the worst findings, and what to type."""
@@ -133,7 +125,7 @@ _TOLD = 10
 def concluded(run: Run, code: int, more: str = "", past: History | None = None) -> Conclusion:
     """The conclusion of a night with this run and exit code; `more` went wrong after the tests."""
     headline = "; ".join(filter(None, (view.headline(run), more)))
-    return Conclusion(code, printable(headline), findings(run, past), run, more)
+    return Conclusion(code, printable(headline), findings(run, past), run)
 
 
 def subject(result: Result) -> Subject:

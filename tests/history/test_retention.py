@@ -66,7 +66,7 @@ def test_nothing_but_a_run_of_a_night_is_removed_or_counted(tmp_path: Path) -> N
     [
         (".", 0, "for 0 days"),
         (".", -1, "for -1 days"),
-        (".", 10**12, "Name 1 to 36500 days"),
+        (".", 10**12, "Name 1 to 36,500 days"),
         ("nowhere", 1, "nowhere: cannot be read (No such"),
     ],
 )
