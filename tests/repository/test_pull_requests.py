@@ -6,6 +6,7 @@ stand-in. The attacks are listed in docs/pull-requests.md.
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 from dataclasses import dataclass
@@ -97,7 +98,22 @@ def test_the_comment_comes_of_the_code_that_the_project_has_pinned() -> None:
     assert checkout["ref"] == OURS
     (left,) = steps(job, "actions/download-artifact")
     assert left["path"] == "${{ runner.temp }}/left"
-    assert job["steps"][-1]["run"] == ('python3 -m pytest_gpuperf pull-comment "$RUNNER_TEMP/left"')
+    assert job["steps"][-2]["run"] == 'python3 -m pytest_gpuperf pull-comment "$RUNNER_TEMP/left"'
+
+
+@pytest.mark.parametrize(("result", "state"), [("success", "success"), ("failure", "failure")])
+def test_the_head_that_was_read_has_a_status(result: str, state: str, tmp_path: Path) -> None:
+    (job,) = WORKFLOWS["ab-comment"]["jobs"].values()
+    gh = tmp_path / "gh"
+    gh.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" > {tmp_path}/asked\n')
+    gh.chmod(0o755)
+    known = {"GITHUB_REPOSITORY": "o/r", "MEASURED": "f" * 40, "RESULT": result, "JOB": "https://x"}
+    path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
+    script = ["bash", "-ec", job["steps"][-1]["run"]]
+    subprocess.run(script, env={**known, "PATH": path}, check=True)
+    asked = (tmp_path / "asked").read_text("utf-8").splitlines()
+    assert asked[1] == f"repos/o/r/statuses/{'f' * 40}"
+    assert f"state={state}" in asked
 
 
 def test_nothing_of_an_event_or_an_input_is_in_a_command() -> None:
