@@ -18,7 +18,7 @@ from typing import Any
 from pytest_gpuperf.errors import FAILED, GpuperfError, UsageFailure
 
 BOT = "github-actions[bot]"
-"""The author of what a job writes: anybody may write our marks."""
+"""The account that jobs write as. It is checked, since anybody can copy our marks."""
 TEXT_LIMIT = 60_000
 """Characters of a report inside a comment or a pull request; GitHub takes 65,536 in all."""
 _PAGE = 100

@@ -48,7 +48,7 @@ EXAMPLES = (
 RUN, REPORT, SUMMARY = "run.json.xz", "report.html", "night.md"
 DOCTOR, PROOF = "doctor.json", "proof.json.xz"
 _FOREIGN = ("pull_request", "pull_request_target")
-"""Events that bring somebody else's code."""
+"""GitHub's events for which a checkout has the code of a pull request."""
 _TEAMS = (".webhook.office.com", ".logic.azure.com", ".api.powerplatform.com")
 _UNMEASURABLE = "this machine cannot be measured: the job's log has what gpuperf doctor says"
 

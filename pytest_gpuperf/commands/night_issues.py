@@ -1,4 +1,4 @@
-"""`gpuperf night-issues`: keeps one issue per cause of what a night found.
+"""`gpuperf night-issues`: opens, updates and closes one GitHub issue per cause of a red night.
 
 Tests that got slower by one function, or by one library's new version, share an issue. A killed
 night, failed tests and a night that compared nothing have one each. What people write stays: only
@@ -30,7 +30,7 @@ from pytest_gpuperf.storage import run_files
 USAGE: str | None = None
 EXAMPLES = ("gpuperf night-issues night/run.json.xz",)
 LABEL, KNOWN, GONE = "gpuperf", "known", "gpuperf-gone"
-"""Of ours; a person's, for what is not to be told again; and of what a night closed."""
+"""Labels: every issue of ours, one that a person accepts for now, one that a night closed."""
 MARK, END = "<!-- gpuperf night: ", "<!-- gpuperf end -->"
 WORSE = math.log(1.1)
 """How much larger a change, as a logarithm, is news."""

@@ -158,10 +158,10 @@ def findings(run: Run, past: History | None = None) -> tuple[NightFinding, ...]:
 def gone(subjects: Sequence[Subject], run: Run) -> bool:
     """Whether this night shows that all these measurements are fine again.
 
-    A finding of the whole night, without `subjects`, is gone after any night that has ended.
+    A finding of the whole night, without `subjects`, is gone after one that measured and ended.
     """
     fine = {subject(result) for result in run.results() if result.outcome in FINE}
-    return run.unfinished is None and fine.issuperset(subjects)
+    return bool(run.measurements) and run.unfinished is None and fine.issuperset(subjects)
 
 
 def _key(result: Result) -> tuple[str, ...]:

@@ -190,10 +190,13 @@ def test_nights_that_say_nothing_of_the_code_are_red_and_told(
     assert year.night(2, None, 5) == (
         5,
         f"# gpuperf: {nothing}",
-        ["opened: The night compared no test", f"closed, #{251}"],
+        ["opened: The night compared no test"],
     )
     unfit = all_of(Outcome.UNFIT, suite)
-    assert year.night(3, unfit, 1)[2] == ["still there, #252: The night compared no test"]
+    assert year.night(3, unfit, 1)[2] == [
+        "still there, #252: The night compared no test",
+        "closed, #251",  # which a night without measurements does not show
+    ]
     monkeypatch.setattr(checks, "examine", lambda: [Check("GPU", False, "none")])
     assert year.night(4, green, 0) == (
         1,

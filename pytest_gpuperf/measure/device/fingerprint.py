@@ -136,19 +136,18 @@ def elsewhere(root: Path) -> str:
         file = Path(str(_globals(sys.modules.get(name)).get("__file__") or top)).resolve()
         inside = file.is_relative_to(top) and INSTALLED.isdisjoint(file.relative_to(top).parts)
         used = file.parent if file.stem == "__init__" else file
-        if inside or _equal(used, top / place):
-            continue
-        if _build((top, root), of_file(file)):
+        if not inside and not _equal(used, top / place) and _build((top, root), of_file(file)):
             home = re.escape(os.environ.get("HOME") or "~")
             found.append(f"{re.sub(f'^{home}/', '~/', str(used))} instead of {place}")
     return ", ".join(found)
 
 
+@cache
 def _equal(used: Path, ours: Path) -> bool:
-    """Whether the Python files that both a module and its copy have are the same."""
+    """Whether the Python files that both a module and its copy have are the same, if any are."""
     files = [*ours.rglob("*.py")] if ours.is_dir() else [ours]
     pairs = [(file, used / file.relative_to(ours)) for file in files]
-    return all(a.read_bytes() == b.read_bytes() for a, b in pairs if b.is_file())
+    return {a.read_bytes() == b.read_bytes() for a, b in pairs if b.is_file()} == {True}
 
 
 @cache

@@ -294,6 +294,12 @@ def test_a_copy_of_the_present_code_is_no_other(imported: Imported, changed: boo
     assert bool(fingerprint.elsewhere(imported.checkout)) == changed
 
 
+def test_a_module_that_has_become_a_package_is_another(imported: Imported) -> None:
+    imported.tracks("src/gpnet/__init__.py:")
+    imported.imports("gpnet.py")
+    assert fingerprint.elsewhere(imported.checkout).endswith("gpnet.py instead of src/gpnet")
+
+
 def test_untracked_files_and_folders_without_git_are_no_checkout(imported: Imported) -> None:
     (imported.checkout / "gpnet.py").write_text("")
     imported.imports("gpnet.py")
