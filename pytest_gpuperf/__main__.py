@@ -31,7 +31,7 @@ COMMANDS = {
     "calibrate": "estimate noise and false alarms from runs of identical code; needs no GPU",
     "import": "convert a report of ncu (Nsight Compute) to a run; needs no GPU",
     "night": "measure and judge a night on this machine, keep the run, and tell what came of it",
-    "night-issues": "open, update and close one GitHub issue per cause of a red night; needs no GPU",
+    "night-issues": "open, update and close a GitHub issue per cause of a red night; needs no GPU",
     "propose-baseline": "open a pull request with the baselines of a recorded run; needs no GPU",
     "pull-comment": "comment on a pull request with what was measured of it; needs no GPU",
     "export": "convert a saved run to the format of another program; needs no GPU",
